@@ -1,0 +1,220 @@
+// The Python module tracer._C. No logic: each function calls one of the rooms.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <c10/core/DeviceType.h>
+#include <c10/core/Layout.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Layout.h>
+
+#include <system_error>
+
+#include "dispatch/arming.h"
+#include "dispatch/hop.h"
+#include "dispatch/ranges.h"
+#include "native/elf.h"
+#include "python/source_line.h"
+#include "trace/totals.h"
+
+namespace py = pybind11;
+using namespace tracer;
+
+namespace {
+
+// An OSError with errno, text and file name.
+[[noreturn]] void raise_os_error(const std::system_error& error, const std::string& path) {
+  PyErr_SetObject(PyExc_OSError, py::make_tuple(error.code().value(), error.code().message(), path).ptr());
+  throw py::error_already_set();
+}
+
+trace::TraceFile& running() {
+  trace::TraceFile* file = trace::recording_file();
+  if (!file) throw std::runtime_error("no recording is running");
+  return *file;
+}
+
+uint32_t flags_of(bool shapes, bool source) { return (shapes ? trace::kShapes : 0u) | (source ? trace::kSource : 0u); }
+
+void create(const std::string& path, uint64_t session, bool shapes, bool source) {
+  if (auto* file = trace::recording_file()) throw std::runtime_error("a recording to " + file->path() + " is running already; stop it first");
+  try {
+    trace::open_recording(trace::TraceFile::create(path, session, flags_of(shapes, source)));
+  } catch (const std::system_error& error) {
+    raise_os_error(error, path);
+  }
+}
+
+bool join(const std::string& path, uint64_t session) {
+  if (trace::recording_file()) return false;
+  auto* file = trace::TraceFile::join(path, session);
+  if (file) trace::open_recording(file);
+  return file != nullptr;
+}
+
+py::dict arm() {
+  dispatch::ArmingResult result;
+  {
+    py::gil_scoped_release release;
+    result = dispatch::arm();
+  }
+  py::dict out;
+  out["entries"] = result.entries;
+  out["hooked"] = result.hooked;
+  out["operators"] = result.operators;
+  out["seconds"] = result.seconds;
+  return out;
+}
+
+void start() {
+  running();
+  trace::start_recording();
+  trace::current_lane();  // its first chunk now, not at this thread's first op
+  dispatch::observe_ranges();
+}
+
+void stop() {
+  dispatch::stop_observing_ranges();
+  py::gil_scoped_release release;
+  trace::finish_lanes();
+}
+
+py::list named(const std::vector<dispatch::NamedEntry>& entries) {
+  py::list out;
+  for (const auto& entry : entries) {
+    py::dict item;
+    item["op"] = entry.op;
+    item["key"] = entry.key;
+    item["why"] = entry.why;
+    out.append(item);
+  }
+  return out;
+}
+
+py::dict certificate() {
+  dispatch::ArmingState state;
+  {
+    py::gil_scoped_release release;
+    state = dispatch::compare();
+  }
+  trace::TraceFile& file = running();
+  py::dict out, guards;
+  out["entries"] = state.entries;
+  out["hooked"] = state.hooked;
+  out["not_hooked"] = named(state.not_hooked);
+  out["rearmed"] = state.rearmed;
+  out["lost_entries"] = named(state.lost);
+  out["lost_hops"] = file.header().lost_hops;
+  out["call_sites"] = state.call_sites;
+  out["source_lines"] = python::can_read_source_lines();
+  guards["updateDispatchTableEntry_"] = state.guards_update;
+  guards["checkInvariants"] = state.guards_check;
+  out["guards"] = guards;
+  int error = int(file.header().error_number);
+  out["out_of_space"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();
+  return out;
+}
+
+// Python's name of a dtype; types that Python has no dtype for keep C++'s.
+std::string dtype_name(c10::ScalarType type) {
+  try {
+    return "torch." + std::string(c10::getDtypeNames(type).first);
+  } catch (const c10::Error&) {
+    return c10::toString(type);
+  }
+}
+
+py::dict enums() {
+  py::dict dtypes, devices, layouts, out;
+  for (int type = 0; type < int(c10::ScalarType::NumOptions); ++type) dtypes[py::str(std::to_string(type))] = dtype_name(c10::ScalarType(type));
+  for (int type = 0; type < int(c10::DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES); ++type)
+    devices[py::str(std::to_string(type))] = c10::DeviceTypeName(c10::DeviceType(type), true);
+  for (int layout = 0; layout < int(c10::Layout::NumOptions); ++layout) {
+    layouts[py::str(std::to_string(layout))] = torch::getTHPLayout(c10::Layout(layout))->name;
+  }
+  py::list keys;
+  for (int bit = 0; bit <= int(c10::num_functionality_keys); ++bit) {
+    auto functionality = static_cast<c10::DispatchKey>(bit);
+    if (bit == 0 || !c10::isPerBackendFunctionalityKey(functionality)) {
+      keys.append(c10::toString(functionality));
+      continue;
+    }
+    py::list names;
+    for (int backend = 0; backend <= int(c10::num_backends); ++backend)
+      names.append(c10::toString(c10::toRuntimePerBackendFunctionalityKey(functionality, static_cast<c10::BackendComponent>(backend))));
+    keys.append(names);
+  }
+  out["num_backends"] = int(c10::num_backends);
+  out["keys"] = keys;
+  out["dtypes"] = dtypes;
+  out["device_types"] = devices;
+  out["layouts"] = layouts;
+  return out;
+}
+
+py::list libraries() {
+  py::list out;
+  for (const auto& library : native::loaded_libraries()) {
+    py::dict item;
+    item["path"] = library.path;
+    item["base"] = library.load_bias;
+    item["end"] = library.end;
+    item["build_id"] = library.build_id;
+    out.append(item);
+  }
+  return out;
+}
+
+void write_json(const std::string& kind, const py::bytes& compressed) {
+  running();
+  trace::define_for_process(trace::DefinitionBuilder(trace::kJson).put_string(kind).put_string(std::string(compressed)));
+}
+
+py::dict end() {
+  trace::TraceFile& file = running();
+  std::string path = file.path();
+  int error = file.out_of_space();
+  trace::Totals totals;
+  {
+    py::gil_scoped_release release;
+    dispatch::define_kernel_symbols();
+    trace::close_recording();
+    totals = trace::count_totals(path);
+  }
+  py::dict out;
+  out["path"] = path;
+  out["bytes"] = totals.bytes;
+  out["hops"] = totals.hops;
+  out["op_calls"] = totals.op_calls;
+  out["threads"] = totals.threads;
+  out["processes"] = totals.processes;
+  out["open_hops"] = totals.open_hops;
+  out["error"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();
+  return out;
+}
+
+py::object recording() {
+  auto* file = trace::recording_file();
+  return file ? py::object(py::str(file->path())) : py::none();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Capture of dispatcher hops into a trace file.";
+  m.def("create", &create, py::arg("path"), py::arg("session"), py::arg("shapes"), py::arg("source"));
+  m.def("join", &join, py::arg("path"), py::arg("session"));
+  m.def("arm", &arm);
+  m.def("start", &start);
+  m.def("pause", &trace::pause_recording);
+  m.def("stop", &stop);
+  m.def("restore", &dispatch::restore, py::call_guard<py::gil_scoped_release>());
+  m.def("certificate", &certificate);
+  m.def("enums", &enums);
+  m.def("libraries", &libraries);
+  m.def("write_json", &write_json, py::arg("kind"), py::arg("compressed"));
+  m.def("hide_sources", &python::hide_sources, py::arg("folders"));
+  m.def("calibrate", &dispatch::calibrate_hop, py::call_guard<py::gil_scoped_release>());
+  m.def("close", &end);
+  m.def("recording", &recording);
+}

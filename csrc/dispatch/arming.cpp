@@ -1,0 +1,380 @@
+#include "arming.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <typeinfo>
+#include <unordered_map>
+
+#include "../native/elf.h"
+#include "../python/python_kernel.h"
+#include "call_sites.h"
+#include "hop.h"
+#include "operator_record.h"
+#include "pointer_map.h"
+#include "registrations.h"
+#include "typed_hop.h"
+
+namespace tracer::dispatch {
+
+const TypedFunctions& typed_functions();  // generated
+
+namespace {
+
+using c10::impl::OperatorEntry;
+
+// Everything here changes under the dispatcher's lock only, and lives for ever.
+PointerMap<OperatorRecord>& records = *new PointerMap<OperatorRecord>;  // by OperatorEntry*
+PointerMap<Hop>& hops_by_functor = *new PointerMap<Hop>;
+// Boxed functors that several operators share (a Python fallback): each operator's own hop.
+struct OtherOwner {
+  Hop* hop;
+  OtherOwner* next;
+};
+PointerMap<OtherOwner>& other_owners = *new PointerMap<OtherOwner>;
+std::vector<Hop*>& all_hops = *new std::vector<Hop*>;  // hop ids count from 1
+std::atomic<bool> armed{false};
+std::atomic<size_t> rearmed{0};
+size_t entries_seen = 0, entries_hooked = 0;
+std::vector<NamedEntry>& unhookable = *new std::vector<NamedEntry>;
+bool call_sites_known = false;
+
+// ---- functors -------------------------------------------------------------------------------
+// A functor without state ignores its `this`, so a Hop can take its place at once for old and new code.
+bool is_stateless(c10::OperatorKernel* functor) {
+  if (!functor) return true;
+  static auto& known = *new std::unordered_map<const void*, bool>;
+  const void* vtable = *reinterpret_cast<const void* const*>(functor);
+  auto found = known.find(vtable);
+  if (found == known.end()) found = known.emplace(vtable, strstr(typeid(*functor).name(), "WrapFunctionIntoFunctor_") != nullptr).first;
+  return found->second;
+}
+
+// The function behind the entry: of a functor that holds a function pointer, that function.
+void* kernel_function(c10::OperatorKernel* functor, void* boxed, void* unboxed, void* sym_unboxed) {
+  if (functor && strstr(typeid(*functor).name(), "WrapFunctionIntoRuntimeFunctor_IPF")) {
+    // The pointer is the functor's only member.
+    void* function;
+    memcpy(&function, reinterpret_cast<const char*>(functor) + sizeof(c10::OperatorKernel), sizeof function);
+    return function;
+  }
+  return sym_unboxed ? sym_unboxed : unboxed ? unboxed : boxed;
+}
+
+std::vector<Hop*>& unnamed_python_hops = *new std::vector<Hop*>;
+
+// With the GIL, which the dispatcher's lock may not wait for: a thread that has it already names the
+// kernel at once, others leave that to name_python_kernels().
+void name_python_kernel(Hop* hop, c10::OperatorKernel* functor) {
+  if (PyGILState_Check())
+    hop->python_name.store(python::kernel_name(functor), std::memory_order_release);
+  else
+    unnamed_python_hops.push_back(hop);
+}
+
+Hop* make_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
+  auto* hop = new Hop(entry.kernel(), &op, uint32_t(all_hops.size() + 1), index);
+  all_hops.push_back(hop);
+  // One reference for the table's word, which the dispatcher may drop, and one that is never dropped.
+  c10::raw::intrusive_ptr::incref(hop);
+  c10::raw::intrusive_ptr::incref(hop);
+  c10::OperatorKernel* functor = entry.functor();
+  hop->boxed = entry.boxed();
+  hop->kernel = kernel_function(functor, entry.boxed(), entry.unboxed(), entry.sym_unboxed());
+  if (!is_stateless(functor)) hop->flags |= trace::kStatefulHop;
+  if (functor && python::is_python_kernel(functor)) {
+    hop->flags |= trace::kPythonHop;
+    name_python_kernel(hop, functor);
+  }
+  return hop;
+}
+
+TableEntry original_of(const Hop& hop) { return TableEntry(const_cast<c10::KernelFunction&>(hop.original)); }
+
+bool same_functions(TableEntry a, TableEntry b) {
+  return a.boxed() == b.boxed() && a.unboxed() == b.unboxed() && a.sym_unboxed() == b.sym_unboxed();
+}
+
+Hop* owner_among(c10::OperatorKernel* functor, const OperatorRecord* op) {
+  Hop* first = hops_by_functor.find(functor);
+  if (first && first->op == op) return first;
+  for (OtherOwner* other = other_owners.find(functor); other; other = other->next)
+    if (other->hop->op == op) return other->hop;
+  return nullptr;
+}
+
+// The hop of a functor with state, found by the functor's address: one for each operator.
+Hop* shared_hop(OperatorRecord& op, TableEntry entry) {
+  c10::OperatorKernel* functor = entry.functor();
+  if (Hop* hop = owner_among(functor, &op)) return hop;
+  Hop* hop = make_hop(op, entry, uint32_t(kTableEntries));  // at several entries: the key set tells which
+  if (!hops_by_functor.find(functor))
+    hops_by_functor.set(functor, hop);
+  else
+    other_owners.set(functor, new OtherOwner{hop, other_owners.find(functor)});
+  return hop;
+}
+
+// ---- one entry --------------------------------------------------------------------------------
+void set_functions(TableEntry entry, void* boxed, void* unboxed, void* sym_unboxed) {
+  entry.set_boxed(boxed);
+  // The word that gets a function goes before the word that loses one: a caller that reads both in
+  // between finds at least the boxed function.
+  if (sym_unboxed) entry.set_sym_unboxed(sym_unboxed);
+  entry.set_unboxed(unboxed);
+  if (!sym_unboxed) entry.set_sym_unboxed(nullptr);
+}
+
+bool is_wrapped(TableEntry entry) { return entry.boxed() == reinterpret_cast<void*>(&boxed_hop); }
+
+// The hop of a functor without state, whose place it takes.
+Hop* own_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
+  c10::OperatorKernel* functor = entry.functor();
+  for (Hop* hop = op.hops[index]; hop; hop = hop->older)  // registered away and back again
+    if (original_of(*hop).functor() == functor && same_functions(original_of(*hop), entry)) return hop;
+  Hop* hop = make_hop(op, entry, index);
+  hop->older = op.hops[index];
+  // A thread that read the functor word before we store the hop there still finds a hop by it.
+  if (functor && !hops_by_functor.find(functor)) hops_by_functor.set(functor, hop);
+  return hop;
+}
+
+void wrap_entry(OperatorRecord& op, OperatorEntry& operator_entry, uint32_t index) {
+  TableEntry entry = table_entry(operator_entry, index);
+  if (!entry.runs_a_kernel() || is_wrapped(entry)) return;
+  c10::OperatorKernel* functor = entry.functor();
+  Hop* hop;
+  bool typed = op.typed.call != nullptr;
+  if (is_hop(functor)) {  // restored before: its functions came back, the hop stayed
+    hop = static_cast<Hop*>(functor);
+    if (hop->op != &op || !same_functions(original_of(*hop), entry)) {
+      unhookable.push_back({op.name, key_name(index), "it holds the hop of another entry"});
+      return;
+    }
+  } else if (is_stateless(functor)) {
+    hop = own_hop(op, entry, index);
+    entry.set_functor(hop);
+  } else {
+    hop = shared_hop(op, entry);
+    // A typed wrapper has only the functor to find its hop by: it serves the functor's first operator.
+    typed = typed && hops_by_functor.find(functor) == hop;
+  }
+  op.hops[index] = hop;
+  if (typed) hop->flags |= trace::kTypedHop;
+  set_functions(entry, reinterpret_cast<void*>(&boxed_hop), typed && !op.typed.has_symint ? op.typed.call : nullptr,
+                typed && op.typed.has_symint ? op.typed.call : nullptr);
+}
+
+// The record of an operator; a new operator at a freed one's address gets a new record.
+OperatorRecord& record_of(const c10::OperatorHandle& op, OperatorEntry& entry) {
+  OperatorRecord* record = records.find(&entry);
+  std::string name = c10::toString(op.operator_name());
+  if (!record || record->name != name) {
+    auto typed = typed_functions().find(name);
+    record = new OperatorRecord(op, name, typed == typed_functions().end() ? TypedFunction{} : typed->second);
+    records.set(&entry, record);
+  }
+  return *record;
+}
+
+template <class Do>
+void for_each_operator(Do act) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames())
+    if (auto op = dispatcher.findOp(name)) act(*op, entry_of(*op));
+}
+
+void wrap_operator(OperatorRecord& op, OperatorEntry& entry) {
+  for (uint32_t index = 0; index < kTableEntries; ++index) wrap_entry(op, entry, index);
+}
+
+// Operators that come and go while hops are in place; called with the dispatcher's lock held.
+struct FollowOperators final : c10::OpRegistrationListener {
+  // The table of a new operator was filled before the operator could be found by name.
+  void onOperatorRegistered(const c10::OperatorHandle& op) override {
+    if (!armed.load(std::memory_order_acquire)) return;
+    OperatorEntry& entry = entry_of(op);
+    wrap_operator(record_of(op, entry), entry);
+  }
+  // A later operator at this one's address must not inherit its record.
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
+    if (records.find(&entry_of(op))) records.set(&entry_of(op), nullptr);
+  }
+};
+
+// ---- what the dispatcher calls while hops are in place ---------------------------------------
+using UpdateEntry = void (*)(OperatorEntry*, const c10::Dispatcher&, c10::DispatchKey);
+using CheckInvariants = void (*)(const OperatorEntry*);
+UpdateEntry update_entry = nullptr;
+CheckInvariants check_invariants = nullptr;
+
+// The dispatcher computes an entry anew (a registration or its end), with its lock held: wrap it again.
+void update_entry_and_wrap(OperatorEntry* entry, const c10::Dispatcher& dispatcher, c10::DispatchKey key) {
+  update_entry(entry, dispatcher, key);
+  if (!armed.load(std::memory_order_acquire)) return;
+  int index = c10::getDispatchTableIndexForDispatchKey(key);
+  if (index < 0) return;
+  OperatorRecord* record = records.find(entry);
+  if (!record || record->name != c10::toString(entry->operator_name())) {
+    auto op = c10::Dispatcher::singleton().findOp(entry->operator_name());
+    if (!op) return;  // being made: wrapped when it is registered, or with its first kernel
+    record = &record_of(*op, *entry);
+    wrap_operator(*record, *entry);
+  }
+  rearmed.fetch_add(1, std::memory_order_relaxed);
+  wrap_entry(*record, *entry, uint32_t(index));
+}
+
+// The check compares entries with kernels, finds hops, and would turn every "not implemented" error
+// into an internal one.
+void check_invariants_unless_armed(const OperatorEntry* entry) {
+  if (!armed.load(std::memory_order_acquire)) check_invariants(entry);
+}
+
+template <class Function>
+void take_slot(const char* symbol, Function ours, Function& original) {
+  if (original) return;
+  void** slot = native::find_plt_slot("libtorch_cpu.so", symbol);
+  if (!slot) return;
+  original = reinterpret_cast<Function>(*slot);
+  if (!native::write_plt_slot(slot, reinterpret_cast<void*>(ours))) original = nullptr;
+}
+
+void take_slots() {
+  take_slot("_ZN3c104impl13OperatorEntry25updateDispatchTableEntry_ERKNS_10DispatcherENS_11DispatchKeyE", &update_entry_and_wrap, update_entry);
+  take_slot("_ZNK3c104impl13OperatorEntry15checkInvariantsEv", &check_invariants_unless_armed, check_invariants);
+}
+
+}  // namespace
+
+Hop* hop_of_functor(c10::OperatorKernel* functor) noexcept {
+  if (Hop* hop = functor ? hops_by_functor.find(functor) : nullptr) return hop;
+  // Every functor under a typed wrapper was put into the table before the wrapper was.
+  fputs("tracer: a kernel function was called with a functor that was never seen; please report this\n", stderr);
+  abort();
+}
+
+Hop* hop_of_boxed(c10::OperatorKernel* functor, OperatorEntry& entry, c10::DispatchKeySet keys) noexcept {
+  OperatorRecord* op = records.find(&entry);
+  if (functor)
+    if (Hop* hop = owner_among(functor, op)) return hop;
+  // A functor word read before the hop was stored there: the entry's own record tells.
+  int index = keys.getDispatchTableIndexForDispatchKeySet();
+  if (op && index >= 0 && op->hops[size_t(index)]) return op->hops[size_t(index)];
+  return hop_of_functor(functor);
+}
+
+ArmingResult arm() {
+  auto begin = std::chrono::steady_clock::now();
+  call_sites_known = prepare_call_sites();
+  static auto* listener = new c10::RegistrationHandleRAII(
+      c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<FollowOperators>()));
+  (void)listener;
+  ArmingResult result;
+  {
+    std::lock_guard lock(dispatcher_mutex());
+    take_slots();
+    rearmed = 0;
+    unhookable.clear();
+    armed.store(true);
+    for_each_operator([&](const c10::OperatorHandle& op, OperatorEntry& entry) {
+      OperatorRecord& record = record_of(op, entry);
+      wrap_operator(record, entry);
+      ++result.operators;
+      for (uint32_t index = 0; index < kTableEntries; ++index) {
+        if (!table_entry(entry, index).runs_a_kernel()) continue;
+        ++result.entries;
+        result.hooked += is_wrapped(table_entry(entry, index));
+      }
+    });
+    entries_seen = result.entries;
+    entries_hooked = result.hooked;
+  }
+  name_python_kernels();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+void restore() {
+  std::lock_guard lock(dispatcher_mutex());
+  for_each_operator([&](const c10::OperatorHandle&, OperatorEntry& operator_entry) {
+    OperatorRecord* record = records.find(&operator_entry);
+    if (!record) return;
+    for (uint32_t index = 0; index < kTableEntries; ++index) {
+      TableEntry entry = table_entry(operator_entry, index);
+      if (!is_wrapped(entry)) continue;
+      TableEntry original = original_of(*record->hops[index]);
+      set_functions(entry, original.boxed(), original.unboxed(), original.sym_unboxed());
+    }
+  });
+  armed.store(false);
+}
+
+void name_python_kernels() {
+  std::vector<Hop*> hops;
+  {
+    std::lock_guard lock(dispatcher_mutex());
+    hops.swap(unnamed_python_hops);
+  }
+  PyGILState_STATE gil = PyGILState_Ensure();
+  for (Hop* hop : hops) hop->python_name.store(python::kernel_name(original_of(*hop).functor()), std::memory_order_release);
+  PyGILState_Release(gil);
+}
+
+void define_kernel_symbols() {
+  struct Wanted {
+    uint64_t address;
+    std::string symbol;
+    uint64_t offset = 0;
+  };
+  std::vector<Wanted> wanted;
+  {
+    std::lock_guard lock(dispatcher_mutex());
+    for (const Hop* hop : all_hops) {
+      if (hop->described_epoch.load() != trace::epoch_of_recording()) continue;
+      for (void* function : {hop->kernel, hop->boxed}) wanted.push_back({reinterpret_cast<uint64_t>(function), {}});
+    }
+  }
+  auto by_address = [](const Wanted& a, const Wanted& b) { return a.address < b.address; };
+  std::sort(wanted.begin(), wanted.end(), by_address);
+  wanted.erase(std::unique(wanted.begin(), wanted.end(), [](auto& a, auto& b) { return a.address == b.address; }), wanted.end());
+  for (const auto& library : native::loaded_libraries()) {
+    auto first = std::lower_bound(wanted.begin(), wanted.end(), Wanted{library.begin, {}}, by_address);
+    auto last = std::lower_bound(wanted.begin(), wanted.end(), Wanted{library.end, {}}, by_address);
+    if (first == last) continue;
+    native::for_each_function(library.path, [&](const char* name, uint64_t address, uint64_t size) {
+      uint64_t begin = library.load_bias + address;
+      for (auto at = std::lower_bound(first, last, Wanted{begin, {}}, by_address); at != last && at->address < begin + std::max<uint64_t>(size, 1); ++at)
+        at->symbol = name, at->offset = at->address - begin;
+    });
+    for (auto at = first; at != last; ++at)
+      trace::define_for_process(trace::DefinitionBuilder(trace::kSymbol)
+                                    .put(at->address)
+                                    .put(at->symbol.empty() ? at->address - library.load_bias : at->offset)
+                                    .put_string(at->symbol)
+                                    .put_string(library.path));
+  }
+}
+
+ArmingState compare() {
+  ArmingState state;
+  std::lock_guard lock(dispatcher_mutex());
+  state.entries = entries_seen;
+  state.hooked = entries_hooked;
+  state.rearmed = rearmed;
+  state.call_sites = call_sites_known;
+  state.guards_update = update_entry != nullptr;
+  state.guards_check = check_invariants != nullptr;
+  state.not_hooked = unhookable;
+  if (!armed) return state;
+  for_each_operator([&](const c10::OperatorHandle& op, OperatorEntry& entry) {
+    for (uint32_t index = 0; index < kTableEntries; ++index)
+      if (table_entry(entry, index).runs_a_kernel() && !is_wrapped(table_entry(entry, index)))
+        state.lost.push_back({c10::toString(op.operator_name()), key_name(index), "registered without being seen"});
+  });
+  return state;
+}
+
+}  // namespace tracer::dispatch

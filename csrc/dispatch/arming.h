@@ -1,0 +1,42 @@
+// Puts hops into the dispatch table and takes them out again.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tracer::dispatch {
+
+struct NamedEntry {
+  std::string op, key;
+  std::string why;
+};
+
+struct ArmingResult {
+  size_t entries = 0;    // table entries that run a kernel
+  size_t hooked = 0;     // of these, entries that hold a hop now
+  size_t operators = 0;
+  double seconds = 0;
+};
+
+struct ArmingState {
+  size_t entries = 0, hooked = 0;
+  size_t rearmed = 0;                       // entries wrapped again after a registration, since the last arming
+  std::vector<NamedEntry> not_hooked;       // entries that could not be wrapped
+  std::vector<NamedEntry> lost;             // entries found without their hop
+  bool call_sites = false;                  // return addresses tell calls from redispatches
+  bool guards_update = false, guards_check = false;  // updateDispatchTableEntry_ and checkInvariants come to us
+};
+
+// Wraps every entry that runs a kernel. Without the GIL: waits for the dispatcher's lock.
+ArmingResult arm();
+// Names the Python kernels that were wrapped by threads without the GIL. Takes the GIL.
+void name_python_kernels();
+// Puts every entry back as it was found. Hops stay valid: threads may be inside.
+void restore();
+// One kSymbol definition for each kernel function and boxed function of the hops that were
+// described in the running recording.
+void define_kernel_symbols();
+// Compares all entries with what arming left there.
+ArmingState compare();
+
+}  // namespace tracer::dispatch

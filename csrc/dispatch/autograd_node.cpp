@@ -1,0 +1,62 @@
+#include "autograd_node.h"
+
+#include <cxxabi.h>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/python_function.h>
+
+#include <cstring>
+
+namespace tracer::dispatch {
+namespace {
+
+using torch::autograd::PyNode;
+
+// torch 2.11 and older keep the Python object in a field, newer ones behind a function.
+template <class Node>
+PyObject* python_object(const Node& node) {
+  if constexpr (requires { node.obj; })
+    return node.obj;
+  else
+    return node.pyobj();
+}
+
+// The Python class of a node made by torch.autograd.Function: a live node's type cannot go away.
+const PyTypeObject* python_class(const torch::autograd::Node& node) {
+  // By name: libtorch_python does not export the class's type information.
+  if (strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE") != 0) return nullptr;
+  PyObject* object = python_object(static_cast<const PyNode&>(node));
+  return object ? Py_TYPE(object) : nullptr;
+}
+
+std::string node_name(const torch::autograd::Node& node) {
+  const char* mangled = typeid(node).name();
+  int status = 0;
+  char* demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  std::string name = demangled ? demangled : mangled;
+  free(demangled);
+  if (auto* type = python_class(node)) name += std::string(" ") + type->tp_name;
+  return name;
+}
+
+}  // namespace
+
+void follow_autograd_node(trace::Lane* lane) {
+  auto node = torch::autograd::get_current_node();
+  uint64_t sequence = node ? node->sequence_nr() : 0;
+  if (node.get() == lane->node && sequence == lane->node_sequence) return;
+  lane->node = node.get();
+  lane->node_sequence = sequence;
+  if (!node) {
+    trace::write_event(lane, trace::kNode, lane->now(), uint64_t(0), uint64_t(0));
+    return;
+  }
+  const torch::autograd::Node& made = *node;
+  uint64_t hash = trace::mix(trace::mix(1, uint64_t(&typeid(made))), uint64_t(python_class(made)));
+  uint64_t string = lane->intern_string(hash, [&] { return node_name(made); });
+  trace::write_event(lane, trace::kNode, lane->now(), sequence & ~trace::kEventBit,
+                     string | (node->thread_id() & 0x7fffffff) << 32);
+}
+
+}  // namespace tracer::dispatch

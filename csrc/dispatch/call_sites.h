@@ -1,0 +1,36 @@
+// Call or redispatch: told by the code at a hop's return address.
+#pragma once
+
+#include <atomic>
+
+#include "../trace/records.h"
+
+namespace tracer::dispatch {
+
+// Reads the symbols that tell. False: no symbols, all call sites are told by the enclosing hop.
+bool prepare_call_sites();
+
+trace::CallSite look_up_call_site(uint64_t address) noexcept;
+
+// c10::callUnboxedKernelFunction calls for _ops::X::call and _ops::X::redispatch alike (operators with
+// SymInt arguments); the code that called it tells. Never written to the file.
+constexpr auto kBehindHelper = trace::CallSite(3);
+trace::CallSite call_site_behind(void* const* frame) noexcept;
+
+constexpr size_t kCallSiteSlots = 1 << 14;
+extern std::atomic<uint64_t> call_site_cache[kCallSiteSlots];  // address << 2 | class
+
+inline trace::CallSite call_site_at(uint64_t address) {
+  uint64_t cached = call_site_cache[(address * 0x9E3779B97F4A7C15ull) >> 50].load(std::memory_order_relaxed);
+  if (__builtin_expect(cached >> 2 == address, 1)) return static_cast<trace::CallSite>(cached & 3);
+  return look_up_call_site(address);
+}
+
+// `frame` is the wrapper's __builtin_dwarf_cfa(): its return address stands right below.
+inline trace::CallSite call_site(void* const* frame) {
+  trace::CallSite site = call_site_at(reinterpret_cast<uint64_t>(frame[-1]));
+  if (__builtin_expect(site != kBehindHelper, 1)) return site;
+  return call_site_behind(frame);
+}
+
+}  // namespace tracer::dispatch

@@ -1,0 +1,101 @@
+// The dispatcher's table as words in memory: the only file that knows torch's private layout.
+//
+// Private members are named in explicit template instantiations, where access is not checked: legal
+// C++ that stops compiling, rather than working wrongly, when a release renames or retypes one.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/version.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+static_assert(TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 10),
+              "tracer supports torch 2.10 and newer: install a newer torch and build again");
+
+namespace tracer::dispatch {
+
+namespace layout {
+template <class Tag, typename Tag::type Member>
+struct Access {
+  friend typename Tag::type member(Tag) { return Member; }
+};
+#define TRACER_PRIVATE_MEMBER(tag, owner, type_of_member, name) \
+  struct tag {                                                  \
+    using type = type_of_member owner::*;                       \
+    friend type member(tag);                                    \
+  };                                                            \
+  template struct Access<tag, &owner::name>
+using Table = std::array<c10::KernelFunction, c10::num_runtime_entries>;
+TRACER_PRIVATE_MEMBER(DispatchTable, c10::impl::OperatorEntry, Table, dispatchTable_);
+TRACER_PRIVATE_MEMBER(UnboxedWord, c10::KernelFunction, void*, unboxed_kernel_func_);
+TRACER_PRIVATE_MEMBER(SymUnboxedWord, c10::KernelFunction, void*, sym_unboxed_kernel_func_);
+TRACER_PRIVATE_MEMBER(Boxed, c10::KernelFunction, c10::BoxedKernel, boxed_kernel_func_);
+TRACER_PRIVATE_MEMBER(BoxedWord, c10::BoxedKernel, c10::BoxedKernel::InternalBoxedKernelFunction*, boxed_kernel_func_);
+TRACER_PRIVATE_MEMBER(Functor, c10::BoxedKernel, c10::intrusive_ptr<c10::OperatorKernel>, functor_);
+#undef TRACER_PRIVATE_MEMBER
+
+// Types that are private themselves cannot be written down, so their members are taken with auto.
+template <class Tag, auto Member>
+struct AccessAny {
+  friend auto member(Tag) { return Member; }
+};
+struct OperatorDefinition {
+  friend auto member(OperatorDefinition);
+};
+template struct AccessAny<OperatorDefinition, &c10::OperatorHandle::operatorDef_>;
+struct DispatcherGuard {
+  friend auto member(DispatcherGuard);
+};
+template struct AccessAny<DispatcherGuard, &c10::Dispatcher::guard_>;
+
+static_assert(sizeof(c10::intrusive_ptr<c10::OperatorKernel>) == sizeof(void*), "a functor is one word");
+}  // namespace layout
+
+constexpr size_t kTableEntries = c10::num_runtime_entries;
+
+// The words of one table entry. Each is read and written whole, so that a thread that runs an op
+// meanwhile sees the old word or the new one.
+class TableEntry {
+ public:
+  explicit TableEntry(c10::KernelFunction& kernel) : kernel_(&kernel) {}
+
+  bool runs_a_kernel() const { return kernel_->isValid() && !kernel_->isFallthrough(); }
+  const c10::KernelFunction& kernel() const { return *kernel_; }
+  c10::KernelFunction* address() const { return kernel_; }
+
+  c10::OperatorKernel* functor() const { return static_cast<c10::OperatorKernel*>(load(functor_word())); }
+  void* boxed() const { return load(boxed_word()); }
+  void* unboxed() const { return load(kernel_->*member(layout::UnboxedWord{})); }
+  void* sym_unboxed() const { return load(kernel_->*member(layout::SymUnboxedWord{})); }
+
+  void set_functor(c10::OperatorKernel* functor) { store(functor_word(), functor); }
+  void set_boxed(void* function) { store(boxed_word(), function); }
+  void set_unboxed(void* function) { store(kernel_->*member(layout::UnboxedWord{}), function); }
+  void set_sym_unboxed(void* function) { store(kernel_->*member(layout::SymUnboxedWord{}), function); }
+
+ private:
+  c10::BoxedKernel& boxed_kernel() const { return kernel_->*member(layout::Boxed{}); }
+  void*& boxed_word() const { return reinterpret_cast<void*&>(boxed_kernel().*member(layout::BoxedWord{})); }
+  void*& functor_word() const { return reinterpret_cast<void*&>(boxed_kernel().*member(layout::Functor{})); }
+  static void* load(void*& word) { return std::atomic_ref<void*>(word).load(std::memory_order_acquire); }
+  static void store(void*& word, void* value) { std::atomic_ref<void*>(word).store(value, std::memory_order_release); }
+
+  c10::KernelFunction* kernel_;
+};
+
+inline c10::impl::OperatorEntry& entry_of(const c10::OperatorHandle& op) {
+  return (op.*member(layout::OperatorDefinition{}))->op;
+}
+
+inline TableEntry table_entry(c10::impl::OperatorEntry& entry, size_t index) {
+  return TableEntry((entry.*member(layout::DispatchTable{}))[index]);
+}
+
+// The lock under which the dispatcher registers; never hold the GIL while waiting for it.
+inline std::mutex& dispatcher_mutex() {
+  return (c10::Dispatcher::singleton().*member(layout::DispatcherGuard{}))->mutex;
+}
+
+}  // namespace tracer::dispatch

@@ -1,0 +1,140 @@
+#include "hop.h"
+
+#include <ATen/SequenceNumber.h>
+
+#include "../python/source_line.h"
+#include "autograd_node.h"
+#include "call_sites.h"
+#include "dispatch_table.h"
+#include "operator_record.h"
+#include "registrations.h"
+
+namespace tracer::dispatch {
+namespace {
+
+using trace::Lane;
+
+// A hop at one of these has the sequence number that the next autograd node of its thread will get.
+const uint64_t autograd_bits =
+    c10::DispatchKeySet({c10::DispatchKey::AutogradFunctionality, c10::DispatchKey::AutogradOther,
+                         c10::DispatchKey::AutogradNestedTensor})
+        .raw_repr() & ~((1ull << c10::num_backends) - 1);
+
+bool at_autograd_key(uint64_t keys) { return keys && (autograd_bits & (1ull << (63 - __builtin_clzll(keys)))); }
+
+// The definition of a hop, once for each recording of each process.
+__attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::DispatchKeySet keys) {
+  uint32_t index = hop->table_index;
+  if (index >= kTableEntries) index = uint32_t(keys.getDispatchTableIndexForDispatchKeySet());
+  Registration registration = registration_of(*hop->op, index);
+  const std::string* python_name = hop->python_name.load(std::memory_order_acquire);
+  lane->define(trace::DefinitionBuilder(trace::kHop)
+                   .put(hop->id)
+                   .put(hop->flags)
+                   .put(index)
+                   .put(uint64_t(hop->kernel))
+                   .put(uint64_t(hop->boxed))
+                   .put_string(hop->op->name)
+                   .put_string(key_name(index))
+                   .put_string(registration.where)
+                   .put_string(registration.rule)
+                   .put_string(python_name ? *python_name : std::string()));
+  hop->described_epoch.store(lane->epoch, std::memory_order_release);
+}
+
+inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* return_address, trace::CallSite site,
+                           uint32_t inputs) {
+  if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) describe(lane, hop, keys);
+  uint64_t source = 0;
+  if (lane->depth == 0) {
+    follow_autograd_node(lane);
+    if (lane->source) source = python::source_id(lane);
+    // Both may have written definitions only; the room for events is still there.
+  }
+  uint64_t raw = keys.raw_repr();
+  uint64_t sequence = at_autograd_key(raw) ? at::sequence_number::peek() & 0xffffffff : trace::kNoSequence;
+  uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
+  trace::write_event(lane, trace::kEnter, lane->now(), raw & ~trace::kEventBit, uint64_t(hop->id) | source << 32,
+                     sequence | uint64_t(inputs) << 32,
+                     depth | uint64_t(site) << 13 | (uint64_t(return_address) & ((1ull << 48) - 1)) << 15);
+  lane->depth += 1;
+  return {lane, lane->epoch, hop->id};
+}
+
+const void* vtable_of_a_hop() {
+  static c10::KernelFunction none;
+  auto* hop = new Hop(none, nullptr, 0, 0);
+  c10::raw::intrusive_ptr::incref(hop);
+  return *reinterpret_cast<const void* const*>(static_cast<c10::OperatorKernel*>(hop));
+}
+
+}  // namespace
+
+const void* const hop_vtable = vtable_of_a_hop();
+
+OpenHop enter_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept {
+  Lane* lane = trace::current_lane();
+  if (!lane) return {nullptr, 0, 0};
+  uint32_t inputs = arguments && lane->shapes ? signature_of(lane, *arguments) : 0;
+  return write_enter(lane, hop, keys, frame[-1], call_site(frame), inputs);
+}
+
+OpenHop enter_boxed_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
+                        const torch::jit::Stack& stack) noexcept {
+  Lane* lane = trace::current_lane();
+  if (!lane) return {nullptr, 0, 0};
+  uint32_t inputs = lane->shapes && entry.hasSchema() ? signature_of(lane, stack, entry.schema().arguments().size()) : 0;
+  return write_enter(lane, hop, keys, frame[-1], call_site(frame), inputs);
+}
+
+void leave_hop(OpenHop open, bool raised) noexcept {
+  Lane* lane = open.lane;
+  if (lane->epoch != open.epoch) return;
+  if (trace::recording_epoch.load(std::memory_order_relaxed) != open.epoch) {
+    lane->depth -= 1;  // left during a pause: later hops of this recording are not inside
+    return;
+  }
+  if (__builtin_expect(lane->limit - lane->next < 2, 0) && !trace::lane_advance(lane)) return;
+  lane->depth -= 1;
+  uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
+  trace::write_event(lane, trace::kExit, lane->now(), uint64_t(open.hop) | depth << 32 | uint64_t(raised) << 45);
+}
+
+void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  c10::impl::OperatorEntry& entry = entry_of(op);
+  Hop* hop = is_hop(functor) ? static_cast<Hop*>(functor) : hop_of_boxed(functor, entry, keys);
+  if (!recording()) return hop->original.callBoxed(op, keys, stack);
+  HopScope scope(enter_boxed_hop(hop, keys, static_cast<void* const*>(__builtin_dwarf_cfa()), entry, *stack));
+  hop->original.callBoxed(op, keys, stack);
+  scope.returned();
+}
+
+double calibrate_hop() {
+  static Lane* lane = trace::make_scratch_lane();
+  static c10::KernelFunction none;
+  static Hop* hop = [] {
+    auto* made = new Hop(none, nullptr, 0, 0);
+    c10::raw::intrusive_ptr::incref(made);
+    return made;
+  }();
+  // The scratch lane belongs to no recording: its definitions go nowhere and its chunk is memory.
+  hop->described_epoch = lane->epoch;
+  lane->source = trace::recording_file() && trace::recording_file()->flags() & trace::kSource;
+  lane->start_ticks = trace::ticks();
+  constexpr int kHops = 20000;
+  double best = 1e9;
+  for (int round = 0; round < 5; ++round) {
+    lane->next = lane->window_start(0);
+    uint64_t begin = trace::nanoseconds(CLOCK_MONOTONIC);
+    for (int i = 0; i < kHops; ++i) {
+      OpenHop open = write_enter(lane, hop, c10::DispatchKeySet(c10::DispatchKey::CPU), __builtin_return_address(0),
+                                 call_site(static_cast<void* const*>(__builtin_dwarf_cfa())), 0);
+      lane->depth -= 1;
+      trace::write_event(lane, trace::kExit, lane->now(), uint64_t(open.hop));
+    }
+    best = std::min(best, double(trace::nanoseconds(CLOCK_MONOTONIC) - begin) / kHops);
+  }
+  return best;
+}
+
+}  // namespace tracer::dispatch

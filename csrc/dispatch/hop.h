@@ -1,0 +1,85 @@
+// A hop: what a wrapped entry of the dispatch table knows, and how its run is written down.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <atomic>
+
+#include "../trace/lane.h"
+#include "arguments.h"
+
+namespace tracer::dispatch {
+
+struct OperatorRecord;
+
+// Takes the place of the functor of a wrapped entry, or is found by that functor's address. Hops live
+// for ever: a thread may be inside one, or about to enter, whenever entries are restored.
+// What every run of a hop reads stands in its first cache line.
+struct alignas(64) Hop final : c10::OperatorKernel {
+  Hop(const c10::KernelFunction& kernel, const OperatorRecord* op, uint32_t id, uint32_t index)
+      : id(id), op(op), original(kernel), table_index(index) {}
+
+  uint32_t id;
+  std::atomic<uint32_t> described_epoch{0};   // the recording that holds this hop's definition
+  const OperatorRecord* op;
+  c10::KernelFunction original;
+  uint32_t table_index;
+  uint32_t flags = 0;                         // trace::HopFlags
+  void* kernel = nullptr;                     // the function that the entry points to
+  void* boxed = nullptr;
+  std::atomic<std::string*> python_name{nullptr};  // of a Python kernel; leaked
+  Hop* older = nullptr;                       // earlier hop of the same entry
+};
+
+extern const void* const hop_vtable;
+inline bool is_hop(const c10::OperatorKernel* functor) {
+  return functor && *reinterpret_cast<const void* const*>(functor) == hop_vtable;
+}
+
+// For wrapped entries whose functor is not a Hop.
+Hop* hop_of_functor(c10::OperatorKernel* functor) noexcept;
+Hop* hop_of_boxed(c10::OperatorKernel* functor, c10::impl::OperatorEntry& entry, c10::DispatchKeySet keys) noexcept;
+
+inline Hop* hop_of(c10::OperatorKernel* functor) {
+  if (__builtin_expect(is_hop(functor), 1)) return static_cast<Hop*>(functor);
+  return hop_of_functor(functor);
+}
+
+// Is a recording running? Wrappers that are in place while nothing is recorded ask nothing else.
+inline bool recording() { return trace::recording_epoch.load(std::memory_order_relaxed) != 0; }
+
+struct OpenHop {
+  trace::Lane* lane;  // nullptr: not recorded
+  uint32_t epoch;
+  uint32_t hop;
+};
+
+// `frame` is the wrapper's __builtin_dwarf_cfa().
+OpenHop enter_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept;
+OpenHop enter_boxed_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
+                        const torch::jit::Stack& stack) noexcept;
+void leave_hop(OpenHop open, bool raised) noexcept;
+
+// Leaves the hop on every way out; a way out that did not say so before is an exception.
+class HopScope {
+ public:
+  explicit HopScope(OpenHop open) : open_(open) {}
+  ~HopScope() {
+    if (open_.lane) leave_hop(open_, raised_);
+  }
+  void returned() { raised_ = false; }
+  HopScope(const HopScope&) = delete;
+  HopScope& operator=(const HopScope&) = delete;
+
+ private:
+  OpenHop open_;
+  bool raised_ = true;
+};
+
+// The entry's boxed function while it is wrapped.
+void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+// Mean nanoseconds that recording one outermost hop takes, with the options of the running recording.
+double calibrate_hop();
+
+}  // namespace tracer::dispatch

@@ -1,0 +1,30 @@
+// What is known of one operator: its handle, its name, and the hop at each of its table entries.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "dispatch_table.h"
+
+namespace tracer::dispatch {
+
+struct Hop;
+
+// The wrapper of an operator's C++ signature; none for operators outside ATen.
+struct TypedFunction {
+  void* call = nullptr;
+  bool has_symint = false;
+};
+
+// Lives for ever, as its hops do. Changes only under the dispatcher's lock.
+struct OperatorRecord {
+  OperatorRecord(const c10::OperatorHandle& op, std::string name, TypedFunction typed)
+      : handle(op), name(std::move(name)), typed(typed) {}
+
+  c10::OperatorHandle handle;
+  std::string name;
+  TypedFunction typed;
+  std::array<Hop*, kTableEntries> hops{};  // the newest hop of each entry; its `original` is what stood there
+};
+
+}  // namespace tracer::dispatch

@@ -1,0 +1,21 @@
+// Where the kernel function at a table entry was registered, and by which rule it stands there.
+#pragma once
+
+#include <string>
+
+#include "operator_record.h"
+
+namespace tracer::dispatch {
+
+struct Registration {
+  std::string where;  // FILE:LINE
+  std::string rule;   // "kernel", "math kernel", "default backend kernel", "backend fallback", ...
+};
+
+// The dispatch key of a table entry.
+const std::string& key_name(uint32_t table_index);
+
+// Empty where the dispatcher is registering at this moment.
+Registration registration_of(const OperatorRecord& op, uint32_t table_index);
+
+}  // namespace tracer::dispatch

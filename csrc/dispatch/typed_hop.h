@@ -1,0 +1,63 @@
+// The wrapper of an unboxed kernel function, one instantiation for each distinct C++ signature
+// (generate_typed_hops.py). It has the calling convention of the entry that it stands in for.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/IListRef.h>
+
+#include <string_view>
+#include <unordered_map>
+
+#include "hop.h"
+#include "operator_record.h"
+
+namespace tracer::dispatch {
+
+template <class Signature>
+struct TypedHop;
+
+template <class Return, class... Args>
+struct TypedHop<Return(Args...)> {
+  static constexpr bool has_symint = std::disjunction_v<c10::has_symint<Args>...>;
+
+  static Return call(c10::OperatorKernel* functor, c10::DispatchKeySet keys, Args... args) {
+    Hop* hop = hop_of(functor);
+    const c10::OperatorHandle& op = hop->op->handle;
+    if (!recording()) return hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
+    constexpr size_t tensors = (size_t(is_tensor_argument<Args>) + ... + 0);
+    OpenHop open;
+    if constexpr (tensors > 0) {
+      TensorArgument list[tensors];
+      size_t filled = 0;
+      uint16_t position = 0;
+      (add_tensor_argument<Args>(list, filled, position++, args), ...);
+      TensorArguments arguments{list, tensors};
+      open = enter_hop(hop, keys, static_cast<void* const*>(__builtin_dwarf_cfa()), &arguments);
+    } else {
+      open = enter_hop(hop, keys, static_cast<void* const*>(__builtin_dwarf_cfa()), nullptr);
+    }
+    HopScope scope(open);
+    if constexpr (std::is_void_v<Return>) {
+      hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
+      scope.returned();
+    } else if constexpr (std::is_reference_v<Return>) {
+      Return result = hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
+      scope.returned();
+      return result;
+    } else {
+      Return result = hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
+      scope.returned();
+      return result;
+    }
+  }
+};
+
+// From an operator's full name (`aten::add.Tensor`) to the wrapper of its signature.
+using TypedFunctions = std::unordered_map<std::string_view, TypedFunction>;
+
+template <class Signature>
+TypedFunction typed_function() {
+  return {reinterpret_cast<void*>(&TypedHop<Signature>::call), TypedHop<Signature>::has_symint};
+}
+
+}  // namespace tracer::dispatch

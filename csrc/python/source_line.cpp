@@ -1,0 +1,118 @@
+#include "source_line.h"
+
+#include "frame.h"
+
+namespace tracer::python {
+namespace {
+
+using trace::mix;
+
+// Frames above this many are not searched.
+constexpr int kMostFrames = 128;
+std::vector<std::string>& hidden = *new std::vector<std::string>;
+
+// What identifies a code object: its address alone may be another's after it was freed.
+struct Fingerprint {
+  PyCodeObject* code;
+  PyObject *filename, *lines;
+  int first_line;
+  bool operator==(const Fingerprint&) const = default;
+};
+
+Fingerprint fingerprint_of(PyCodeObject* code) {
+  return {code, code->co_filename,
+#if PY_VERSION_HEX >= 0x030A0000
+          code->co_linetable,
+#endif
+          code->co_firstlineno};
+}
+
+uint64_t hash_of(const Fingerprint& f) {
+  return mix(mix(mix(mix(7, uint64_t(f.code)), uint64_t(f.filename)), uint64_t(f.lines)), uint64_t(f.first_line));
+}
+
+// UTF-8 of a str, without the GIL: a str never changes. Other kinds than compact ASCII are re-encoded by hand.
+std::string text_of(PyObject* text) {
+  if (!text || !PyUnicode_Check(text)) return {};
+  Py_ssize_t size = PyUnicode_GET_LENGTH(text);
+  int kind = PyUnicode_KIND(text);
+  const void* data = PyUnicode_DATA(text);
+  std::string result;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    Py_UCS4 c = PyUnicode_READ(kind, data, i);
+    if (c >= 0xd800 && c < 0xe000) c = '?';  // a surrogate, from a file name that is not UTF-8
+    if (c < 0x80) {
+      result += char(c);
+    } else if (c < 0x800) {
+      result += char(0xc0 | c >> 6), result += char(0x80 | (c & 63));
+    } else if (c < 0x10000) {
+      result += char(0xe0 | c >> 12), result += char(0x80 | (c >> 6 & 63)), result += char(0x80 | (c & 63));
+    } else {
+      result += char(0xf0 | c >> 18), result += char(0x80 | (c >> 12 & 63)), result += char(0x80 | (c >> 6 & 63)), result += char(0x80 | (c & 63));
+    }
+  }
+  return result;
+}
+
+bool is_hidden(PyCodeObject* code) {
+  std::string file = text_of(code->co_filename);
+  if (file.starts_with("<frozen ")) return true;
+  for (const auto& folder : hidden)
+    if (file.starts_with(folder)) return true;
+  return false;
+}
+
+// Which code objects are visible, per lane: a small cache, overwritten where two meet.
+struct Visibility {
+  Fingerprint code;
+  bool visible;
+};
+constexpr size_t kVisibilitySlots = 512;
+
+bool is_visible(trace::Lane* lane, const Fingerprint& code) {
+  if (!lane->source_cache) lane->source_cache = calloc(kVisibilitySlots, sizeof(Visibility));
+  auto* cache = static_cast<Visibility*>(lane->source_cache);
+  if (!cache) return false;
+  Visibility& slot = cache[((uint64_t(code.code) >> 4) * 0x9E3779B97F4A7C15ull) >> 55];
+  if (!(slot.code == code)) slot = {code, !is_hidden(code.code)};
+  return slot.visible;
+}
+
+}  // namespace
+
+bool can_read_source_lines() { return kFramesKnown; }
+
+void hide_sources(std::vector<std::string> folders) { hidden = std::move(folders); }
+
+uint32_t source_id(trace::Lane* lane) {
+  if (!kFramesKnown) return 0;
+  PyThreadState* thread = PyGILState_GetThisThreadState();
+  if (!thread) return 0;
+  Frame frame = Frame::current(thread);
+  for (int i = 0; frame && i < kMostFrames; ++i, frame = frame.caller()) {
+    PyCodeObject* code = frame.code();
+    if (!code) continue;
+    Fingerprint fingerprint = fingerprint_of(code);
+    if (!is_visible(lane, fingerprint)) continue;
+    int instruction = frame.instruction();
+    uint64_t hash = mix(hash_of(fingerprint), uint64_t(instruction));
+    if (uint32_t id = lane->sources.find(hash)) return id;
+    uint32_t id = lane->sources.add(hash);
+    // Pure reading of the line table; it takes no reference and needs no GIL.
+    int line = PyCode_Addr2Line(code, instruction);
+#if PY_VERSION_HEX >= 0x030B0000
+    std::string function = text_of(code->co_qualname);
+#else
+    std::string function = text_of(code->co_name);
+#endif
+    lane->define(trace::DefinitionBuilder(trace::kSourceLine)
+                     .put(id)
+                     .put(uint32_t(line > 0 ? line : 0))
+                     .put_string(text_of(code->co_filename))
+                     .put_string(function));
+    return id;
+  }
+  return 0;
+}
+
+}  // namespace tracer::python

@@ -1,0 +1,413 @@
+#include "lane.h"
+
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <new>
+
+#include <ATen/record_function.h>
+
+namespace tracer::trace {
+
+std::atomic<uint32_t> recording_epoch{0};
+
+namespace {
+
+// Globals are leaked or trivial: threads may run ops until the very end of the process.
+Lane& nobody = *new Lane;  // epoch ~0: every check against it fails
+std::atomic<Lane*> all_lanes{nullptr};
+std::atomic<uint32_t> lanes_made{0};
+std::atomic<TraceFile*> current_file{nullptr};
+uint32_t last_epoch = 0;      // of this process and its parents; changes under control_lock
+std::mutex& control_lock = *new std::mutex;
+std::mutex& process_definitions_lock = *new std::mutex;
+DefinitionStream& process_definitions = *new DefinitionStream;
+constexpr uint32_t kProcessLane = 0xffffffffu;
+bool process_registered = false;  // false in a forked child until it writes
+enum How : uint32_t { kRoot = 0, kForked = 1, kJoined = 2 };
+
+uint32_t thread_id() { return uint32_t(syscall(SYS_gettid)); }
+
+// ---- helper thread: prepares the next chunk of a lane --------------------------------------
+sem_t helper_work;
+std::atomic<bool> helper_stop{false};
+pthread_t helper_thread;
+std::atomic<bool> helper_running{false};
+std::mutex& helper_lock = *new std::mutex;
+
+void prepare_next(Lane* lane) {
+  TraceFile* file = current_file.load();
+  Chunk chunk = file ? file->claim(kHopChunkBytes) : Chunk{};
+  void* where = lane->window_start(lane->window ^ 1);
+  if (chunk.offset) file->fill(chunk);
+  if (chunk.offset && file->map(chunk, where)) {
+    populate(where, kHopChunkBytes);
+    lane->next_chunk = chunk;
+    lane->next_state.store(Lane::kReady, std::memory_order_release);
+    file->refresh_clock();
+  } else {
+    lane->next_state.store(Lane::kFailed, std::memory_order_release);
+  }
+}
+
+void* helper_main(void*) {
+  pthread_setname_np(pthread_self(), "tracer");
+  for (;;) {
+    while (sem_wait(&helper_work) != 0) {}
+    if (helper_stop.load()) return nullptr;
+    for (Lane* lane = all_lanes.load(); lane; lane = lane->sibling.load()) {
+      uint32_t wanted = Lane::kWanted;
+      if (lane->next_state.compare_exchange_strong(wanted, Lane::kWorking)) prepare_next(lane);
+    }
+  }
+}
+
+void start_helper() {
+  std::lock_guard guard(helper_lock);
+  if (helper_running) return;
+  sem_init(&helper_work, 0, 0);
+  helper_stop = false;
+  // The helper takes no signal: handlers belong to the script's threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  helper_running = pthread_create(&helper_thread, nullptr, helper_main, nullptr) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void stop_helper() {
+  std::lock_guard guard(helper_lock);
+  if (!helper_running) return;
+  helper_stop = true;
+  sem_post(&helper_work);
+  pthread_join(helper_thread, nullptr);
+  helper_running = false;
+}
+
+// ---- lanes ------------------------------------------------------------------------------------
+// Runs when a thread ends: its lane can be taken by a later thread.
+pthread_key_t lane_key;
+void release_lane(void* lane) {
+  thread_lane = &nobody;
+  static_cast<Lane*>(lane)->in_use.store(false, std::memory_order_release);
+}
+
+Lane* make_lane() {
+  auto* lane = new (std::nothrow) Lane;
+  if (!lane) return nullptr;
+  void* windows = mmap(nullptr, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (windows == MAP_FAILED) {
+    delete lane;
+    return nullptr;
+  }
+  lane->windows = static_cast<char*>(windows);
+  lane->number = lanes_made.fetch_add(1);
+  Lane* head = all_lanes.load();
+  do lane->sibling.store(head);
+  while (!all_lanes.compare_exchange_weak(head, lane));
+  return lane;
+}
+
+Lane* acquire_lane() {
+  for (Lane* lane = all_lanes.load(); lane; lane = lane->sibling.load()) {
+    bool free = false;
+    if (lane->in_use.compare_exchange_strong(free, true)) return lane;
+  }
+  return make_lane();
+}
+
+void say_out_of_space(TraceFile& file) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  char text[512];
+  int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script goes on untraced\n",
+                      strerror(file.out_of_space()), file.path().c_str());
+  if (write(2, text, size_t(size)) < 0) {
+    // stderr is closed: the certificate says it
+  }
+}
+
+// Without memory the hop is not recorded; the op goes on.
+void lose_hop() {
+  if (TraceFile* file = current_file.load()) std::atomic_ref<uint64_t>(file->header().lost_hops).fetch_add(1);
+}
+
+// No chunk: the recording is over for this process.
+void give_up(TraceFile& file) {
+  recording_epoch.store(0);
+  if (file.out_of_space()) say_out_of_space(file);
+}
+
+// Begins to write into `chunk`, mapped at the lane's current window.
+void enter_chunk(Lane* lane, TraceFile& file, Chunk chunk) {
+  uint64_t* start = lane->window_start(lane->window);
+  file.begin(start, chunk, kHops, lane->number, lane->sequence++, lane->epoch, lane->depth);
+  lane->chunk = chunk;
+  lane->next = start + sizeof(ChunkHeader) / 8;
+  lane->limit = start + kHopChunkBytes / 8 / 2;  // at the half the next chunk is asked for
+}
+
+bool first_chunk(Lane* lane, TraceFile& file) {
+  Chunk chunk = file.claim(kHopChunkBytes);
+  void* where = lane->window_start(lane->window);
+  if (!chunk.offset) return false;
+  file.fill(chunk);
+  if (!file.map(chunk, where)) return false;
+  populate(where, kHopChunkBytes);
+  enter_chunk(lane, file, chunk);
+  return true;
+}
+
+void define_process(TraceFile& file, How how) {
+  std::ifstream in("/proc/self/cmdline");
+  std::string command{std::istreambuf_iterator<char>(in), {}};
+  while (!command.empty() && command.back() == '\0') command.pop_back();
+  for (char& c : command)
+    if (c == '\0') c = ' ';
+  DefinitionBuilder process(kProcess);
+  process.put(file.process()).put(uint32_t(getpid())).put(uint32_t(getppid())).put(uint32_t(how)).put_string(command);
+  define_for_process(process);
+}
+
+void describe_thread(Lane* lane) {
+  char name[16] = {};
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  uint64_t torch_thread = at::RecordFunction::currentThreadId();
+  write_event(lane, kThread, lane->now(), uint64_t(thread_id()) | (torch_thread & 0x7fffffff) << 32);
+  lane->define(DefinitionBuilder(kThreadName).put(thread_id()).put(torch_thread).put_string(name));
+}
+
+// In a forked child: its parent's lanes, helper and chunks are not its own.
+void after_fork_in_child() {
+  thread_lane = &nobody;
+  all_lanes.store(nullptr);
+  lanes_made.store(0);
+  new (&control_lock) std::mutex;
+  new (&helper_lock) std::mutex;
+  new (&process_definitions_lock) std::mutex;
+  process_definitions.abandon();
+  process_registered = false;
+  helper_running = false;
+  last_epoch += 1;
+  if (recording_epoch.load()) recording_epoch.store(last_epoch);
+}
+
+// A helper thread would count as a thread of the parent when Python warns about forking with threads.
+void before_fork() { stop_helper(); }
+
+void install_once() {
+  static bool installed = false;
+  if (installed) return;
+  installed = true;
+  pthread_key_create(&lane_key, release_lane);
+  pthread_atfork(before_fork, nullptr, after_fork_in_child);
+}
+
+}  // namespace
+
+thread_local Lane* thread_lane __attribute__((tls_model("initial-exec"))) = &nobody;
+
+bool DefinitionStream::write(TraceFile& file, uint32_t lane, uint32_t epoch, const DefinitionBuilder& definition) {
+  uint32_t bytes = definition.bytes();
+  if (!mapping_ || used_ + bytes > chunk_.capacity) {
+    finish(file);
+    uint32_t need = uint32_t(sizeof(ChunkHeader)) + bytes;
+    Chunk chunk = file.claim(need > kDefinitionChunkBytes ? (need + 4095) / 4096 * 4096 : kDefinitionChunkBytes);
+    void* mapping = chunk.offset ? file.map(chunk, nullptr) : nullptr;
+    if (!mapping) return false;
+    mapping_ = static_cast<char*>(mapping);
+    chunk_ = chunk;
+    file.begin(mapping_, chunk, kDefinitions, lane, sequence_++, epoch, 0);
+    used_ = sizeof(ChunkHeader);
+  }
+  char* at = mapping_ + used_;
+  uint64_t when = ticks() - file.start_ticks();
+  memcpy(at + 8, &when, sizeof when);
+  memcpy(at + sizeof(DefinitionHead), definition.payload().data(), definition.payload().size());
+  uint64_t head = uint64_t(bytes) | uint64_t(definition.kind()) << 32 | uint64_t(kDefinitionMagic) << 48;
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at)).store(head, std::memory_order_release);
+  used_ += bytes;
+  return true;
+}
+
+void DefinitionStream::finish(TraceFile& file) {
+  if (!mapping_) return;
+  munmap(mapping_, chunk_.capacity);
+  file.finish(chunk_, used_);
+  mapping_ = nullptr;
+  chunk_ = {};
+}
+
+void Lane::define(const DefinitionBuilder& definition) {
+  std::lock_guard guard(lock);
+  TraceFile* file = current_file.load();
+  if (!file || epoch != recording_epoch.load()) return;
+  if (!definitions.write(*file, number, epoch, definition)) give_up(*file);
+}
+
+Lane* lane_slow(uint32_t epoch) noexcept try {
+  if (epoch == 0) return nullptr;
+  Lane* lane = thread_lane;
+  if (lane->epoch == epoch) return lane_advance(lane) ? lane : nullptr;
+  if (lane == &nobody) {
+    lane = acquire_lane();
+    if (!lane) {
+      lose_hop();
+      return nullptr;
+    }
+    thread_lane = lane;
+    pthread_setspecific(lane_key, lane);
+  }
+  {
+    std::lock_guard guard(lane->lock);
+    TraceFile* file = current_file.load();
+    if (!file || recording_epoch.load() != epoch) return nullptr;
+    {
+      std::lock_guard control(control_lock);
+      if (!process_registered) {
+        process_registered = true;
+        file->register_process();
+        define_process(*file, kForked);
+      }
+    }
+    if (lane->epoch != epoch) {  // else: taken over from a thread that has ended
+      lane->signatures.clear();
+      lane->sources.clear();
+      lane->strings.clear();
+      lane->sequence = 0;
+      lane->epoch = epoch;
+      lane->depth = 0;
+      lane->next_state.store(Lane::kNone);
+      if (!first_chunk(lane, *file)) {
+        lane->epoch = ~0u;
+        give_up(*file);
+        return nullptr;
+      }
+    }
+    lane->start_ticks = file->start_ticks();
+    lane->shapes = file->flags() & kShapes;
+    lane->source = file->flags() & kSource;
+    lane->depth = 0;
+    lane->node = nullptr;
+  }
+  if (lane->limit - lane->next < kRoomWords && !lane_advance(lane)) return nullptr;
+  describe_thread(lane);
+  return lane->limit - lane->next >= kRoomWords || lane_advance(lane) ? lane : nullptr;
+} catch (...) {
+  lose_hop();
+  return nullptr;
+}
+
+bool lane_advance(Lane* lane) noexcept try {
+  std::lock_guard guard(lane->lock);
+  TraceFile* file = current_file.load();
+  if (!file || lane->epoch != recording_epoch.load()) return false;
+  uint64_t* end = lane->window_start(lane->window) + kHopChunkBytes / 8;
+  if (lane->limit != end) {
+    lane->limit = end;
+    lane->next_state.store(Lane::kWanted, std::memory_order_release);
+    if (!helper_running) start_helper();
+    sem_post(&helper_work);
+    if (end - lane->next >= kRoomWords) return true;
+  }
+  uint32_t wanted = Lane::kWanted;
+  if (lane->next_state.compare_exchange_strong(wanted, Lane::kWorking)) prepare_next(lane);  // the helper was late
+  while (lane->next_state.load(std::memory_order_acquire) == Lane::kWorking) sched_yield();
+  if (lane->next_state.load() != Lane::kReady) {
+    give_up(*file);
+    return false;
+  }
+  file->finish(lane->chunk, uint32_t((lane->next - lane->window_start(lane->window)) * 8));
+  lane->window ^= 1;
+  lane->next_state.store(Lane::kNone);
+  enter_chunk(lane, *file, lane->next_chunk);
+  return true;
+} catch (...) {
+  lose_hop();
+  return false;
+}
+
+void open_recording(TraceFile* file) {
+  install_once();
+  std::lock_guard control(control_lock);
+  process_definitions.abandon();
+  current_file.store(file);
+  process_registered = true;
+  ++last_epoch;
+  define_process(*file, file->is_root() ? kRoot : kJoined);
+}
+
+void start_recording() { recording_epoch.store(last_epoch); }
+
+void pause_recording() { recording_epoch.store(0); }
+
+void finish_lanes() {
+  recording_epoch.store(0);
+  TraceFile* file = current_file.load();
+  if (!file) return;
+  for (Lane* lane = all_lanes.load(); lane; lane = lane->sibling.load()) {
+    std::lock_guard guard(lane->lock);
+    if (lane->epoch != last_epoch) continue;
+    uint32_t wanted = Lane::kWanted;
+    while (!lane->next_state.compare_exchange_weak(wanted, Lane::kNone) && (wanted == Lane::kWorking || wanted == Lane::kWanted)) {
+      wanted = Lane::kWanted;
+      sched_yield();
+    }
+    uint64_t used = uint64_t(lane->next - lane->window_start(lane->window)) * 8;
+    // A thread in the middle of a hop writes on into memory of no file: no crash after the file was cut.
+    mmap(lane->windows, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    file->finish(lane->chunk, uint32_t(used));
+    uint32_t ready = Lane::kReady;
+    if (lane->next_state.compare_exchange_strong(ready, Lane::kNone)) file->release(lane->next_chunk);
+    lane->next_state.store(Lane::kNone);
+    lane->definitions.finish(*file);
+    lane->definitions.abandon();
+    lane->chunk = {};
+    lane->epoch = ~0u;
+  }
+}
+
+void close_recording() {
+  TraceFile* file = current_file.load();
+  if (!file) return;
+  finish_lanes();
+  stop_helper();
+  {
+    std::lock_guard guard(process_definitions_lock);
+    process_definitions.finish(*file);
+    process_definitions.abandon();
+  }
+  current_file.store(nullptr);
+  if (process_registered) file->close();
+  delete file;
+}
+
+TraceFile* recording_file() { return current_file.load(); }
+
+void define_for_process(const DefinitionBuilder& definition) {
+  std::lock_guard guard(process_definitions_lock);
+  TraceFile* file = current_file.load();
+  if (file) process_definitions.write(*file, kProcessLane, last_epoch, definition);
+}
+
+uint32_t epoch_of_recording() { return last_epoch; }
+
+Lane* make_scratch_lane() {
+  auto* lane = new Lane;
+  lane->windows = static_cast<char*>(mmap(nullptr, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+  lane->next = lane->window_start(0);
+  lane->limit = lane->window_start(kWindows);
+  return lane;
+}
+
+}  // namespace tracer::trace

@@ -1,0 +1,160 @@
+// The trace file, byte by byte. tracer/trace/format.py and tracer/trace/reader.py mirror this file.
+//
+// A file is one header page followed by chunks. Everything is little endian. Chunks are claimed
+// with one atomic add on `next_chunk`, by any thread of any process of the recording; a chunk
+// belongs to one lane (the writer of one thread) of one process and to one stream of it:
+//
+//   hops         fixed-size 8-byte words, the hot path: which hop was entered and left, when
+//   definitions  length-prefixed records, the cold path: what the ids in the hop stream mean
+//
+// A definition is written before the first hop that names its id, by the same thread (hop ids:
+// by any thread of the process), so that a killed process leaves no id without its meaning.
+// All words that follow the last one written are zero (the file is reserved, never reused).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tracer::trace {
+
+constexpr char kMagic[8] = {'t', 'r', 'a', 'c', 'e', 'r', '\n', '\x1a'};
+constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kHeaderBytes = 4096;
+constexpr uint32_t kHopChunkBytes = 1 << 20;
+constexpr uint32_t kDefinitionChunkBytes = 1 << 18;
+
+enum FileState : uint32_t {
+  kRecording = 0,  // being written, or the process died
+  kClosed = 1,     // orderly stop
+  kOutOfSpace = 2, // recording stopped early: no more chunks could be reserved (see error_number)
+};
+
+enum ClockKind : uint32_t { kTsc = 1, kMonotonic = 2 };
+
+struct FileHeader {
+  char magic[8];              //   0
+  uint32_t version;           //   8  kFormatVersion; a reader refuses a larger one
+  uint32_t header_bytes;      //  12  where the first chunk is
+  uint32_t state;             //  16  FileState
+  uint32_t error_number;      //  20  errno of the reservation that failed, else 0
+  uint64_t session;           //  24  random; a process that joins compares it
+  uint64_t next_chunk;        //  32  atomic: file offset of the first unclaimed byte
+  uint64_t start_ticks;       //  40  clock at the start; ticks in records count from here
+  uint64_t start_ns;          //  48  CLOCK_MONOTONIC at the same moment
+  uint64_t last_ticks;        //  56  clock pair taken last (refreshed while recording): the rate of
+  uint64_t last_ns;           //  64  ticks is (last_ticks - start_ticks) / (last_ns - start_ns)
+  uint64_t wall_ns;           //  72  CLOCK_REALTIME at the start
+  uint32_t clock;             //  80  ClockKind
+  uint32_t attached;          //  84  atomic: processes that joined and have not closed
+  uint32_t next_process;      //  88  atomic: next process number (0 is the root)
+  uint32_t root_pid;          //  92
+  uint32_t flags;             //  96  bit 0 shapes, bit 1 source lines
+  uint32_t reserved;          // 100
+  uint64_t lost_hops;         // 104  atomic: hops that were not written, for want of memory
+};
+static_assert(sizeof(FileHeader) == 112);
+// The rest of the header page: u32 OS process ids by process number, 0 once that process has closed.
+enum HeaderFlags : uint32_t { kShapes = 1, kSource = 2 };
+
+constexpr uint32_t kChunkMagic = 0x4b4e4843;  // "CHNK"
+enum Stream : uint16_t { kHops = 1, kDefinitions = 2 };
+
+struct ChunkHeader {
+  uint32_t magic;        //  0
+  uint32_t capacity;     //  4  bytes to the next chunk, this header included
+  uint32_t used;         //  8  bytes written, this header included; 0: not closed, read up to the first zero word
+  uint16_t stream;       // 12  Stream
+  uint16_t flags;        // 14
+  uint32_t process;      // 16  process number, unique in the file
+  uint32_t pid;          // 20  OS process id
+  uint32_t lane;         // 24  lane number, unique in its process
+  uint32_t sequence;     // 28  this is the n-th chunk of its lane and stream, from 0
+  uint32_t thread;       // 32  OS thread id when the chunk was opened
+  uint32_t epoch;        // 36  n-th recording of this process
+  uint32_t depth;        // 40  open hops of the thread when the chunk was opened
+  uint32_t reserved;     // 44
+  uint64_t ticks;        // 48  when the chunk was opened
+  uint32_t check;        // 56  CRC-32 (zlib) of bytes 0..55, taken with used = 0 and capacity = 0
+  uint32_t reserved2;    // 60
+};
+static_assert(sizeof(ChunkHeader) == 64);
+
+// ---- stream of hops: 8-byte words -------------------------------------------------------------
+// The first word of an event, and no other, has bit 63 set:
+//
+//    63   62..60   59..0
+//   [ 1 | kind   | ticks since start_ticks ]
+//
+// so a reader finds all events at once with one comparison, and after damage resynchronises at the
+// next event. The first word is stored last: an event whose first word is zero was never finished.
+enum HopEvent : uint64_t {
+  kEnter = 1,       // 5 words
+  kExit = 2,        // 2 words
+  kNode = 3,        // 3 words
+  kRangeEnter = 4,  // 2 words
+  kRangeExit = 5,   // 1 word
+  kThread = 6,      // 2 words
+};
+// kEnter, a hop was entered (bit 63 of words 1..4 is 0):
+//   1: the DispatchKeySet handed to the kernel function (raw_repr; its highest key is the hop's key)
+//   2: bits 0..31 hop id, bits 32..62 source id (0: none)
+//   3: bits 0..31 autograd sequence number (kNoSequence: not at an Autograd key), bits 32..62 signature id (0: none)
+//   4: bits 0..12 depth (open hops of the thread before this one), bits 13..14 call site class, bits 15..62 return address
+// kExit, the innermost open hop was left:
+//   1: bits 0..31 hop id, bits 32..44 depth (as in its kEnter), bit 45 an exception left it
+// kNode, from here on the thread evaluates this autograd node (none when the name is 0):
+//   1: bits 0..62 the node's sequence number
+//   2: bits 0..31 name (string id), bits 32..62 torch's number of the thread that made the node
+// kRangeEnter, record_function began:  1: bits 0..31 name (string id)
+// kRangeExit, the innermost range of this thread ended
+// kThread, the lane is used by this thread from here on:
+//   1: bits 0..31 OS thread id, bits 32..62 torch's number of the thread (RecordFunction::currentThreadId)
+constexpr uint64_t kEventBit = 1ull << 63;
+constexpr uint64_t kTicksMask = (1ull << 60) - 1;
+constexpr uint32_t kNoSequence = 0xffffffffu;
+constexpr uint32_t kMaxDepth = (1u << 13) - 1;
+
+// How the hop was reached, by the code at the return address.
+enum CallSite : uint64_t {
+  kByParent = 0,    // other code: a redispatch iff the enclosing hop is of the same op
+  kCall = 1,        // at::_ops::X::call, Dispatcher::callBoxed, callWithDispatchKeySlowPath
+  kRedispatch = 2,  // at::_ops::X::redispatch
+};
+
+// ---- stream of definitions ---------------------------------------------------------------------
+// Records of multiples of 8 bytes. The head's first 8 bytes are stored last.
+constexpr uint16_t kDefinitionMagic = 0xd5f1;
+struct DefinitionHead {
+  uint32_t bytes;   // this head included, a multiple of 8
+  uint16_t kind;    // Definition
+  uint16_t magic;   // kDefinitionMagic
+  uint64_t ticks;   // since start_ticks
+};
+static_assert(sizeof(DefinitionHead) == 16);
+// A "string" below is u32 length and as many bytes of UTF-8, unpadded; integers are unaligned.
+// Ids of strings, sources and signatures count per lane from 1; hop ids per process.
+enum Definition : uint16_t {
+  kProcess = 1,    // u32 process, u32 pid, u32 parent pid, u32 how (0 root, 1 forked, 2 joined by environment), string command
+  kThreadName = 2, // u32 OS thread id, u64 torch's number of the thread, string name
+  kString = 3,     // u32 id, string
+  kHop = 4,        // u32 hop id, u32 flags, u32 dispatch table index, u64 kernel function, u64 boxed function,
+                   //   string op, string key, string registered at, string rule, string Python kernel ("" if none)
+  kSourceLine = 5, // u32 id, u32 line, string file, string function
+  kSignature = 6,  // u32 id, u32 n, n tensors (below)
+  kJson = 7,       // string kind, string zlib-compressed JSON ("environment", "libraries", "enums", "certificate", ...)
+  kSymbol = 8,     // u64 address, u64 offset from the symbol, string symbol (mangled, "" unknown), string library
+};
+enum HopFlags : uint32_t {
+  kTypedHop = 1,    // the unboxed entry is wrapped by its signature
+  kStatefulHop = 2, // the kernel function has state of its own
+  kPythonHop = 4,   // the kernel function is Python
+};
+// One tensor of a signature:
+//   u16 argument position, u8 dimensions (255: unknown), i8 ScalarType (-1: unknown),
+//   u8 DeviceType, i8 device index, u8 Layout (255: unknown), u8 TensorFlags,
+//   u64 key set, dimensions x i64 size, and where kHasStrides is set dimensions x i64 stride
+enum TensorFlags : uint8_t { kRequiresGrad = 1, kHasStrides = 2, kUndefined = 4 };
+constexpr uint8_t kUnknownDimensions = 255;
+constexpr uint8_t kUnknownLayout = 255;
+
+}  // namespace tracer::trace

@@ -1,0 +1,126 @@
+#include "totals.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <set>
+#include <system_error>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "interner.h"
+#include "records.h"
+
+namespace tracer::trace {
+namespace {
+
+struct View {
+  const ChunkHeader* header;
+  const uint64_t* words;
+  size_t size;  // words in use
+};
+
+// Of each process: which op a hop id is of (as a hash of its name).
+using OpOfHop = std::unordered_map<uint64_t, uint64_t>;
+
+std::vector<View> chunks_of(const uint8_t* file, uint64_t end) {
+  std::vector<View> chunks;
+  for (uint64_t at = kHeaderBytes; at + sizeof(ChunkHeader) <= end;) {
+    auto* header = reinterpret_cast<const ChunkHeader*>(file + at);
+    if (header->magic != kChunkMagic || header->capacity < sizeof(ChunkHeader) || at + header->capacity > end) {
+      at += 64;
+      continue;
+    }
+    uint64_t used = header->used ? std::min<uint64_t>(header->used, header->capacity) : header->capacity;
+    chunks.push_back({header, reinterpret_cast<const uint64_t*>(header + 1), size_t(used - sizeof(ChunkHeader)) / 8});
+    at += header->capacity;
+  }
+  return chunks;
+}
+
+void read_definitions(const View& chunk, OpOfHop& ops) {
+  for (size_t at = 0; at + 2 <= chunk.size;) {
+    DefinitionHead head;
+    memcpy(&head, chunk.words + at, sizeof head);
+    if (head.magic != kDefinitionMagic || head.bytes < sizeof head || at + head.bytes / 8 > chunk.size) return;
+    if (head.kind == kHop) {
+      const char* payload = reinterpret_cast<const char*>(chunk.words + at) + sizeof head;
+      uint32_t id, length;
+      memcpy(&id, payload, 4);
+      memcpy(&length, payload + 28, 4);  // id, flags, index, two addresses, then the op's name
+      ops[uint64_t(chunk.header->process) << 32 | id] = hash_bytes(payload + 32, length);
+    }
+    at += head.bytes / 8;
+  }
+}
+
+}  // namespace
+
+Totals count_totals(const std::string& path) {
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status;
+  void* mapping = MAP_FAILED;
+  if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0)
+    mapping = mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+  int error = errno;
+  if (fd >= 0) close(fd);
+  if (mapping == MAP_FAILED) throw std::system_error(error, std::generic_category(), path);
+
+  Totals totals;
+  totals.bytes = uint64_t(status.st_size);
+  auto chunks = chunks_of(static_cast<const uint8_t*>(mapping), totals.bytes);
+  OpOfHop ops;
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<View>> lanes;  // process, epoch, lane
+  std::set<std::pair<uint32_t, uint64_t>> threads;
+  std::set<uint32_t> processes;
+  for (auto& chunk : chunks) {
+    processes.insert(chunk.header->process);
+    if (chunk.header->stream == kDefinitions) read_definitions(chunk, ops);
+    if (chunk.header->stream == kHops) lanes[{chunk.header->process, chunk.header->epoch, chunk.header->lane}].push_back(chunk);
+  }
+  for (auto& [lane, parts] : lanes) {
+    uint32_t process = std::get<0>(lane);
+    std::sort(parts.begin(), parts.end(), [](const View& a, const View& b) { return a.header->sequence < b.header->sequence; });
+    std::vector<uint64_t> open;  // op of each open hop
+    for (auto& part : parts) {
+      for (size_t at = 0; at < part.size;) {
+        uint64_t word = part.words[at];
+        if (!(word & kEventBit)) break;
+        uint64_t kind = word >> 60 & 7;
+        if (kind == kEnter && at + 5 <= part.size) {
+          auto found = ops.find(uint64_t(process) << 32 | uint32_t(part.words[at + 2]));
+          uint64_t op = found == ops.end() ? 0 : found->second;
+          uint64_t site = part.words[at + 4] >> 13 & 3;
+          ++totals.hops;
+          totals.op_calls += site == kCall || (site == kByParent && (open.empty() || open.back() != op));
+          open.push_back(op);
+          at += 5;
+        } else if (kind == kExit) {
+          if (!open.empty()) open.pop_back();
+          at += 2;
+        } else if (kind == kThread && at + 2 <= part.size) {
+          totals.open_hops += open.size();
+          open.clear();
+          threads.insert({process, part.words[at + 1] & 0xffffffff});
+          at += 2;
+        } else {
+          at += kind == kNode ? 3 : kind == kRangeEnter ? 2 : 1;
+        }
+      }
+    }
+    totals.open_hops += open.size();
+  }
+  totals.threads = uint32_t(threads.size());
+  totals.processes = uint32_t(processes.size());
+  munmap(mapping, totals.bytes);
+  return totals;
+}
+
+}  // namespace tracer::trace

@@ -1,0 +1,79 @@
+// One trace file as a process sees it: the mapped header page, and chunks claimed from it.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "records.h"
+
+namespace tracer::trace {
+
+// The header page: FileHeader, then the process ids of the recording (a slot is 0 once its process has closed).
+constexpr size_t kMaxProcesses = (kHeaderBytes - sizeof(FileHeader)) / sizeof(uint32_t);
+struct HeaderPage {
+  FileHeader header;
+  uint32_t pids[kMaxProcesses];
+};
+static_assert(sizeof(HeaderPage) == kHeaderBytes);
+
+struct Chunk {
+  uint64_t offset = 0;  // in the file; 0: none
+  uint32_t capacity = 0;
+};
+
+class TraceFile {
+ public:
+  // Creates the file anew. Throws std::system_error.
+  static TraceFile* create(const std::string& path, uint64_t session, uint32_t flags);
+  // Opens the file of a running recording; nullptr when it has ended or is another session's.
+  static TraceFile* join(const std::string& path, uint64_t session);
+  ~TraceFile();
+
+  const std::string& path() const { return path_; }
+  FileHeader& header() { return page_->header; }
+  uint32_t process() const { return process_; }
+  uint32_t flags() const { return page_->header.flags; }
+  uint64_t start_ticks() const { return page_->header.start_ticks; }
+
+  // A process number of its own for this process: the first time, and again after a fork.
+  void register_process();
+  // Reserves a chunk on the disk. An empty Chunk: the recording is over, or there is no space
+  // (then the header says so and `out_of_space` holds the errno).
+  Chunk claim(uint32_t capacity);
+  // Maps a chunk for writing, at `where` if given. nullptr when the kernel refuses.
+  void* map(Chunk chunk, void* where) const;
+  // Fills a fresh chunk with zeros: its pages are then in memory, and writable at a third of the cost.
+  void fill(Chunk chunk) const;
+  // Writes the header of a chunk as the first bytes of its mapping.
+  void begin(void* mapping, Chunk chunk, Stream stream, uint32_t lane, uint32_t sequence, uint32_t epoch, uint32_t depth);
+  // Says how many bytes of a chunk were written (it may be unmapped already).
+  void finish(Chunk chunk, uint32_t used);
+  // Gives the disk space of a chunk that was never begun back.
+  void release(Chunk chunk);
+  void refresh_clock();
+
+  // The orderly end: this process leaves; the root closes the file and trims it when no other
+  // process of the recording lives.
+  void close();
+  int out_of_space() const { return out_of_space_.load(); }
+  bool is_root() const { return process_ == 0; }
+
+ private:
+  TraceFile(std::string path, int fd, HeaderPage* page) : path_(std::move(path)), fd_(fd), page_(page) {}
+  bool others_alive() const;
+  struct Part { uint64_t offset; uint32_t used; };
+  void compact(uint64_t end);
+  bool replace_with(const uint8_t* file, const std::vector<Part>& parts, uint64_t size) const;
+
+  std::string path_;
+  int fd_;
+  HeaderPage* page_;
+  uint32_t process_ = 0;
+  std::atomic<int> out_of_space_{0};
+};
+
+// Faults the pages of a fresh mapping in, writable, so that the hot path does not.
+void populate(void* mapping, size_t bytes);
+
+}  // namespace tracer::trace

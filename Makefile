@@ -1,0 +1,72 @@
+# make demo   record a training run and report on it      make test       the test suite
+# make bench  what recording costs                        make test-full  with everything slow
+# make clean  remove what was built                       Python, torch and its index: variables
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+VENV ?= .venv
+CXX ?= g++
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+TORCH_STAMP := $(VENV)/.torch-$(subst =,-,$(subst /,_,$(subst $() ,_,$(strip $(TORCH)))))
+SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth \
+  $(shell find csrc tracer cmake -type f -not -name '*.pyc' 2>/dev/null)
+DEMO := build/demo
+PYTEST := $(BIN)/pytest
+
+.PHONY: demo install test test-full test-gpu bench clean check
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed
+	@mkdir -p $(DEMO)
+	$(BIN)/tracer record --force -o $(DEMO)/seq2seq_gru.trace examples/seq2seq_gru.py
+	$(BIN)/tracer report $(DEMO)/seq2seq_gru.trace --force -o $(DEMO)/report.md
+	@echo "trace:  $(DEMO)/seq2seq_gru.trace"
+	@echo "report: $(DEMO)/report.md"
+	@echo "next:   $(BIN)/tracer tree $(DEMO)/seq2seq_gru.trace | less"
+
+install: $(VENV)/.installed
+
+test: $(VENV)/.installed
+	$(PYTEST) tests -n 2 -m "not slow and not gpu"
+
+test-full: $(VENV)/.installed
+	$(PYTEST) tests -m "not gpu"
+
+# On a machine with a GPU, with the torch that $(PYTHON) has there, and without network.
+test-gpu:
+	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-build-isolation --force-reinstall .
+	cd tests && $(PYTHON) -m pytest gpu  # from in there, so that the installed tracer is the one that is tested
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/overhead.py
+
+clean:
+	rm -rf build $(VENV)
+
+# One line for what is missing, before anything is downloaded.
+check:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt-get install python3 python3-venv python3-dev" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is too old: tracer needs Python 3.10 or newer (make PYTHON=...)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null || { echo "Python.h is missing: apt-get install python3-dev" >&2; exit 1; }
+	@command -v $(CXX) >/dev/null || { echo "the C++ compiler $(CXX) is missing: apt-get install g++" >&2; exit 1; }
+	@echo 'int main() {}' | $(CXX) -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || { echo "$(CXX) does not know C++20: apt-get install g++ (11 or newer)" >&2; exit 1; }
+
+$(VENV)/bin/python: | check
+	$(PYTHON) -m venv $(VENV)
+
+$(TORCH_STAMP): | $(VENV)/bin/python
+	$(PIP) install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	@rm -f $(VENV)/.torch-* && touch $@
+
+$(VENV)/.tools: $(TORCH_STAMP)
+	$(PIP) install --quiet scikit-build-core cmake ninja
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.tools $(SOURCES)
+	@echo 'building tracer (two to four minutes the first time)'
+	@$(PIP) install --quiet --no-build-isolation '.[test]'
+	@touch $@

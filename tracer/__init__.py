@@ -1,0 +1,55 @@
+"""tracer: what really ran when PyTorch was called.
+
+    with tracer.record("run.trace"):
+        model(batch)
+    tracer.load("run.trace").hops
+
+Importing this package imports nothing else: it is on the way of every traced script.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tracer.recording.errors import RecordingError
+    from tracer.recording.recording import Recording, record, start, stop
+    from tracer.recording.summary import Summary
+    from tracer.trace import Trace, TraceError, load
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "record": "tracer.recording.recording",
+    "start": "tracer.recording.recording",
+    "stop": "tracer.recording.recording",
+    "Recording": "tracer.recording.recording",
+    "RecordingError": "tracer.recording.errors",
+    "Summary": "tracer.recording.summary",
+    "load": "tracer.trace",
+    "Trace": "tracer.trace",
+    "TraceError": "tracer.trace",
+}
+
+__all__ = [
+    "Recording",
+    "RecordingError",
+    "Summary",
+    "Trace",
+    "TraceError",
+    "load",
+    "record",
+    "start",
+    "stop",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tracer' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

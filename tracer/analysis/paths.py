@@ -1,0 +1,82 @@
+"""Distinct dispatch paths: outermost op calls that ran the same hops, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracer.analysis.trees import Forest, fold
+
+
+@dataclass(frozen=True)
+class PathTables:
+    """The hottest dispatch paths, joined by the column `path` (0 is the hottest).
+
+    paths: path, hops (in one call), calls, total_ns, median_ns, and of the first call the op, key
+    and hop (id).
+    nodes: path and the columns of `trees.fold`, folded over all calls of the path.
+    sources: path, source, called_from, backward_node (null: forward), calls; most calls first.
+    inputs: path, signature (id or null), calls; most calls first.
+    """
+
+    paths: pl.DataFrame
+    nodes: pl.DataFrame
+    sources: pl.DataFrame
+    inputs: pl.DataFrame
+
+
+def survey_paths(forest: Forest) -> pl.DataFrame:
+    """Every distinct path of outermost op calls, the one with the largest total time first.
+
+    Columns: structure (UInt64, see Forest.structure), path, hops, calls, total_ns, median_ns,
+    op, key, hop.
+    """
+    sizes = pl.DataFrame({"root": forest.root}).group_by("root").len("hops")
+    outermost = forest.parent < 0
+    roots = (
+        forest.hops.filter(outermost)
+        .select("op", "key", hop="id", duration=pl.col("end_ns") - pl.col("start_ns"))
+        .with_columns(structure=forest.structure[outermost], root=forest.root[outermost])
+    )
+    return (
+        roots.group_by("structure")
+        .agg(
+            pl.col("root", "op", "key", "hop").first(),
+            calls=pl.len(),
+            total_ns=pl.col("duration").sum(),
+            median_ns=pl.col("duration").median().round().cast(pl.Int64),
+        )
+        .join(sizes, on="root")
+        .sort("total_ns", "hop", descending=[True, False])
+        .with_row_index("path")
+        .select("structure", "path", "hops", "calls", "total_ns", "median_ns", "op", "key", "hop")
+    )
+
+
+def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTables:
+    """The `limit` hottest paths of `survey` (from survey_paths) with what is in them."""
+    top = survey.head(limit)
+    of_path = pl.DataFrame({"structure": forest.structure[forest.root]}).join(
+        top.select("structure", "path"), on="structure", how="left", maintain_order="left"
+    )["path"]
+    hops = forest.hops.with_columns(path=of_path).filter(pl.col("path").is_not_null())
+    members = Forest.of(hops)
+    groups, nodes = fold(members, ["path"])
+    roots = hops.filter(members.parent < 0)
+    return PathTables(
+        paths=top.drop("structure"),
+        nodes=nodes.join(groups.select("group", "path"), on="group", maintain_order="left")
+        .drop("group", "parent_node")
+        .sort("path", maintain_order=True),
+        sources=_count(roots, "source", "called_from", "backward_node"),
+        inputs=_count(roots, "inputs").rename({"inputs": "signature"}),
+    )
+
+
+def _count(roots: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    return (
+        roots.group_by("path", *columns, maintain_order=True)
+        .len("calls")
+        .sort("path", "calls", descending=[False, True], maintain_order=True)
+    )

@@ -1,0 +1,165 @@
+"""Surveys: what the hops of a trace cost by op, key, source line and thread, and how they ended."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from tracer.analysis.trees import Forest
+
+_DURATION = pl.col("end_ns") - pl.col("start_ns")
+_CALLS = pl.col("kind") == "call"
+
+
+def per_op(hops: pl.DataFrame) -> pl.DataFrame:
+    """op, calls, hops, total_ns and median_ns of the calls, self_ns of all hops; most self time first.
+
+    The total of an op that calls itself counts the inner call in the outer one and by itself;
+    self times add up to the time in ops.
+    """
+    return _by_self_time(
+        hops.group_by("op", maintain_order=True).agg(
+            calls=_CALLS.sum(),
+            hops=pl.len(),
+            total_ns=_DURATION.filter(_CALLS).sum(),
+            self_ns=pl.col("self_ns").sum(),
+            median_ns=_median(_DURATION.filter(_CALLS)),
+        )
+    )
+
+
+def per_key(hops: pl.DataFrame) -> pl.DataFrame:
+    """key, ops (distinct), hops, self_ns, median_self_ns; most self time first."""
+    return _by_self_time(
+        hops.group_by("key", maintain_order=True).agg(
+            ops=pl.col("op").n_unique(),
+            hops=pl.len(),
+            self_ns=pl.col("self_ns").sum(),
+            median_self_ns=_median(pl.col("self_ns")),
+        )
+    )
+
+
+def per_source(forest: Forest) -> pl.DataFrame:
+    """source, forward and backward outermost calls, hops and times; most time first.
+
+    Columns: source (null where no Python line is known), calls, hops, total_ns, backward_calls,
+    backward_hops, backward_ns.
+    """
+    backward = pl.col("backward")
+    return (
+        _outermost(forest)
+        .group_by("source", maintain_order=True)
+        .agg(
+            calls=(~backward).sum(),
+            hops=pl.col("size").filter(~backward).sum(),
+            total_ns=pl.col("duration").filter(~backward).sum(),
+            backward_calls=backward.sum(),
+            backward_hops=pl.col("size").filter(backward).sum(),
+            backward_ns=pl.col("duration").filter(backward).sum(),
+        )
+        .sort(pl.col("total_ns") + pl.col("backward_ns"), descending=True, maintain_order=True)
+    )
+
+
+def per_backward_node(forest: Forest) -> pl.DataFrame:
+    """Backward op calls beside the forward line and op that made their node; most time first.
+
+    Columns: source (the forward line), forward_op (null where none is known), backward_node,
+    called_from, ops (list of the distinct ops called), calls, hops, total_ns.
+    """
+    outermost = _outermost(forest).filter(pl.col("backward"))
+    forward = forest.hops.select(forward_hop="id", forward_op="op")
+    return (
+        outermost.join(forward, on="forward_hop", how="left", maintain_order="left")
+        .group_by("source", "forward_op", "backward_node", "called_from", maintain_order=True)
+        .agg(
+            ops=pl.col("op").cast(pl.String).unique(maintain_order=True),
+            calls=pl.len(),
+            hops=pl.col("size").sum(),
+            total_ns=pl.col("duration").sum(),
+        )
+        .sort("total_ns", descending=True, maintain_order=True)
+    )
+
+
+def per_thread(forest: Forest) -> pl.DataFrame:
+    """process, thread, calls (outermost), hops, total_ns (in ops), first_ns, last_ns."""
+    return (
+        _outermost(forest)
+        .group_by("process", "thread", maintain_order=True)
+        .agg(
+            calls=pl.len(),
+            hops=pl.col("size").sum(),
+            total_ns=pl.col("duration").sum(),
+            first_ns=pl.col("start_ns").min(),
+            last_ns=pl.col("end_ns").max(),
+        )
+    )
+
+
+def open_hops(forest: Forest) -> pl.DataFrame:
+    """Hops that had not finished at the end, outermost first on each thread.
+
+    Columns: process, thread, depth, op, key, kernel, source, called_from, open_ns (for how long).
+    """
+    return (
+        forest.hops.with_columns(depth=forest.depth)
+        .filter(pl.col("open"))
+        .select(
+            "process", "thread", "depth", "op", "key", "kernel", "source", "called_from", open_ns=_DURATION
+        )
+    )
+
+
+def exceptions(forest: Forest) -> pl.DataFrame:
+    """Hops that exceptions came from, and how far those went; most frequent first.
+
+    An exception comes from a raised hop whose last hop below did not raise. Columns: op, key,
+    kernel, source, called_from, left (op of the outermost hop it left), caught_in (op of the hop
+    that caught it; null: it reached Python), count.
+    """
+    hops, parent = forest.hops, forest.parent
+    raised = hops["raised"].fill_null(False).to_numpy()
+    rows = np.flatnonzero(raised)
+    last_child = np.full(len(hops), -1)
+    nested = np.flatnonzero(parent >= 0)
+    last_child[parent[nested]] = nested  # rows are in order of entry: the last one stays
+    origin = rows[(last_child[rows] < 0) | ~raised[last_child[rows]]]
+    top = origin
+    while True:  # as many rounds as an exception left hops
+        above = parent[top]
+        further = np.where((above >= 0) & raised[above] & (last_child[above] == top), above, top)
+        if np.array_equal(further, top):
+            break
+        top = further
+    catcher = parent[top]
+    ops = hops["op"].cast(pl.String)
+    return (
+        hops[origin]
+        .select("op", "key", "kernel", "source", "called_from")
+        .with_columns(left=ops[top], caught_in=ops[np.maximum(catcher, 0)])
+        .with_columns(caught_in=pl.when(pl.Series(catcher >= 0)).then("caught_in"))
+        .group_by(pl.all(), maintain_order=True)
+        .len("count")
+        .sort("count", descending=True, maintain_order=True)
+    )
+
+
+def _outermost(forest: Forest) -> pl.DataFrame:
+    """Outermost hops with backward (bool), size (hops, this one included) and duration (ns)."""
+    outermost = forest.parent < 0
+    size = np.bincount(forest.root, minlength=len(forest.hops))
+    return forest.hops.filter(outermost).with_columns(
+        backward=pl.col("backward_node").is_not_null(),
+        size=pl.Series(size[outermost]),
+        duration=_DURATION,
+    )
+
+
+def _median(value: pl.Expr) -> pl.Expr:
+    return value.median().round().cast(pl.Int64)
+
+
+def _by_self_time(survey: pl.DataFrame) -> pl.DataFrame:
+    return survey.sort("self_ns", descending=True, maintain_order=True)

@@ -1,0 +1,44 @@
+"""The `tracer` command. Verbs import what they need when they run, so that help is quick."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tracer import __version__
+from tracer.cli.record import CONTEXT, record
+from tracer.cli.report import report
+from tracer.cli.tree import tree
+
+app = typer.Typer(
+    name="tracer",
+    help="Records every PyTorch dispatcher hop of a script and shows what really ran.",
+    add_completion=False,
+    no_args_is_help=True,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(context_settings=CONTEXT)(record)
+app.command()(tree)
+app.command()(report)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Show tracer's version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"tracer {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Runs the command line. Exit codes: 0, 1 something failed, 2 wrong usage."""
+    app(prog_name="tracer")
+
+
+if __name__ == "__main__":
+    main()

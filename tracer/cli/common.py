@@ -1,0 +1,84 @@
+"""What the reading verbs share: which file, one-line errors, progress, a reader that goes away."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
+USAGE = 2
+_PATIENCE_SECONDS = 2.0
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Ends the command with one line on stderr."""
+    print(f"tracer: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def chosen_trace(file: Path | None) -> Path:
+    """The file named, else the newest trace in the current folder, named on stderr."""
+    if file is None:
+        traces = [path for path in Path().glob("*.trace") if path.is_file()]
+        if not traces:
+            fail("no *.trace file in this folder; name one, or make one: tracer record SCRIPT", USAGE)
+        file = max(traces, key=lambda path: path.stat().st_mtime_ns)
+        print(f"tracer: reading {file}, the newest trace here", file=sys.stderr)
+    elif file.is_dir():
+        fail(f"{file} is a folder; name a trace file in it", USAGE)
+    elif not file.exists():
+        fail(f"{file} does not exist; make a trace with: tracer record SCRIPT", USAGE)
+    return file
+
+
+@contextmanager
+def analysing(file: Path) -> Iterator[Trace]:
+    """Loads the trace and shows progress while the block works; errors become one line, exit 1."""
+    from tracer.trace import TraceError, load
+
+    with progress(f"reading {file}"):
+        try:
+            yield load(file)
+        except TraceError as error:
+            fail(str(error))
+        except OSError as error:
+            fail(f"cannot read {file}: {error.strerror or error}")
+
+
+@contextmanager
+def progress(text: str) -> Iterator[None]:
+    """A spinner on stderr, if that is a terminal and the block takes longer than two seconds."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    status = Console(stderr=True).status(text)
+    timer = threading.Timer(_PATIENCE_SECONDS, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Writes to stdout end quietly where the reader of a pipe has gone (`tracer tree | head`)."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

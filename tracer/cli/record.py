@@ -1,0 +1,138 @@
+"""`tracer record`: run a script as Python would, and record every dispatcher hop of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+import tracer
+from tracer.recording import extension, naming
+from tracer.recording.errors import RecordingError
+from tracer.recording.recording import draw_session
+
+# Parsing stops at the script, so that everything after it is the script's own.
+CONTEXT = {"allow_interspersed_args": False}
+
+
+def record(
+    script: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and what it is given."),
+    ] = None,
+    module: Annotated[
+        bool, typer.Option("-m", help="SCRIPT is the name of a module, as in python -m.")
+    ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where the trace goes; otherwise it is named after the script and numbered.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    shapes: Annotated[
+        bool, typer.Option("--shapes/--no-shapes", help="Record shapes and types of tensors.")
+    ] = True,
+    source: Annotated[bool, typer.Option("--source/--no-source", help="Record Python source lines.")] = True,
+) -> None:
+    """Run SCRIPT as python would and record every dispatcher hop.
+
+    Options of tracer stand before SCRIPT; everything after it goes to the script.
+
+    Examples:
+
+      tracer record train.py --epochs 1
+
+      tracer record -o run.trace --force train.py
+
+      tracer record -m torch.distributed.run --nproc-per-node 2 train.py
+    """
+    try:
+        command = _command(script or [], module)
+        _check_installation()
+        request = _request(command[0] if not module else command[1], output, force)
+    except RecordingError as error:
+        _refuse(error)
+    request |= {"session": draw_session(), "shapes": shapes, "source": source}
+    _become([*subprocess._args_from_interpreter_flags(), *command], request)
+
+
+def _command(script: list[str], module: bool) -> list[str]:
+    if not script or not script[0]:
+        what = "module" if module else "script"
+        raise RecordingError(f"name a {what} to run: tracer record [options] SCRIPT [ARGS]")
+    if module:
+        return ["-m", *script]
+    path = script[0]
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__main__.py")):
+        raise RecordingError(f"{path} is a folder without __main__.py; name a script in it")
+    if path != "-" and not os.path.exists(path):
+        raise RecordingError(f"there is no script {path} here; check its name")
+    if path != "-" and not os.access(path, os.R_OK):
+        raise RecordingError(f"{path} cannot be read: permission denied")
+    return script
+
+
+def _check_installation() -> None:
+    if running := os.environ.get("TRACER_JOIN"):
+        raise RecordingError(f"a recording to {_path_in(running)} is running already; stop it first")
+    extension.check(extension.installed_torch())
+    packages = str(Path(tracer.__file__).resolve().parent.parent)
+    active = {os.path.realpath(folder) for folder in _site_folders()}
+    if packages not in active or not os.path.exists(os.path.join(packages, "tracer_startup.pth")):
+        raise RecordingError(
+            f"tracer in {packages} is not installed by pip (no tracer_startup.pth is active "
+            "there); run in its folder: pip install --no-build-isolation ."
+        )
+
+
+def _site_folders() -> list[str]:
+    import site
+
+    if sys.flags.no_site:
+        return []
+    return site.getsitepackages() + ([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])
+
+
+def _request(name: str, output: str | None, force: bool) -> dict[str, object]:
+    if output is None:
+        path = naming.reserve_numbered(os.getcwd(), naming.stem_of_script(name))
+        return _described(path, os.path.basename(path), reserved=True, overwrite=False)
+    if not output or output.endswith(os.sep):
+        raise RecordingError(f"{output or 'the output'} names no file; give one with -o FILE")
+    reserved = naming.reserve(output, force)
+    return _described(os.path.abspath(output), output, reserved=reserved, overwrite=force)
+
+
+def _described(path: str, shown: str, *, reserved: bool, overwrite: bool) -> dict[str, object]:
+    return {"path": path, "shown": shown, "reserved": reserved, "overwrite": overwrite}
+
+
+def _become(arguments: list[str], request: dict[str, object]) -> NoReturn:
+    environment = {**os.environ, "TRACER_RECORD": json.dumps(request)}
+    try:
+        os.execve(sys.executable, [sys.executable, *arguments], environment)
+    except OSError as error:
+        if request["reserved"]:
+            naming.remove_if_empty(str(request["path"]))
+        _refuse(RecordingError(f"{sys.executable} cannot be run: {error.strerror}"))
+
+
+def _path_in(request: str) -> str:
+    try:
+        return json.loads(request)["path"]
+    except (ValueError, KeyError, TypeError):
+        return "another file"
+
+
+def _refuse(error: RecordingError) -> NoReturn:
+    typer.echo(f"tracer: {error}", err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,72 @@
+"""`tracer report`: the report of a trace, in markdown."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, writing
+
+
+def report(
+    file: Annotated[
+        Path | None, typer.Argument(help="A trace; otherwise the newest *.trace here.", metavar="FILE")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT.md", help="Write to this file, not to stdout."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
+    paths: Annotated[int, typer.Option(metavar="N", min=0, help="Show the N hottest dispatch paths.")] = 10,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, help="Rows a table, at most.")] = 40,
+) -> None:
+    """Write the report of a trace in markdown, with Mermaid diagrams.
+
+    It has the environment, the certificate (what was captured, what was dropped
+    and why), the hottest dispatch paths, and tables of ops, dispatch keys, source
+    lines, backward nodes, threads, open hops and exceptions.
+
+    \b
+    Examples:
+      tracer report
+      tracer report run.trace -o report.md
+      tracer report run.trace --paths 3 | less
+    """
+    if output is not None:
+        _check(output, force)
+    file = chosen_trace(file)
+    with analysing(file) as trace:
+        from tracer.report.markdown import render
+        from tracer.report.model import build_report
+
+        text = render(build_report(trace, file.name, paths=paths, rows=rows))
+    if output is None:
+        with writing():
+            print(text, end="")
+    else:
+        _write(output, text)
+
+
+def _check(output: Path, force: bool) -> None:
+    if output.is_dir():
+        fail(f"{output} is a folder; name a file in it", USAGE)
+    if output.exists() and not force:
+        fail(f"{output} exists; overwrite it with --force, or name another file", USAGE)
+    if not output.parent.is_dir():
+        fail(f"there is no folder {output.parent}; make it first", USAGE)
+    if not os.access(output if output.exists() else output.parent, os.W_OK):
+        fail(f"{output} cannot be written: permission denied", USAGE)
+
+
+def _write(output: Path, text: str) -> None:
+    """Writes all or nothing, so that a full disk does not cost the report that was there."""
+    partial = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(output)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        fail(f"cannot write {output}: {error.strerror or error}")

@@ -1,0 +1,1 @@
+"""Recording: the launcher, the recording itself, and what is noted beside the hops."""

@@ -1,0 +1,85 @@
+"""The other processes of a recording: forked ones, and started ones that join it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import zlib
+from types import ModuleType
+from typing import Protocol
+
+from tracer.recording import extension
+
+
+class Stoppable(Protocol):
+    def stop(self) -> object: ...
+
+
+class JoinedRecording:
+    """The part that a started child (spawn, torchrun, subprocess) has in its parent's recording."""
+
+    def __init__(self, native: ModuleType) -> None:
+        self._native = native
+        self._running = True
+
+    @classmethod
+    def join(cls, request: dict) -> JoinedRecording | None:
+        """Join; None if the recording has ended or has not begun."""
+        try:
+            if os.stat(request["path"]).st_size == 0:
+                return None
+        except OSError:
+            return None
+        native = extension.load()
+        if not native.join(request["path"], request["session"]):
+            os.environ.pop("TRACER_JOIN", None)
+            return None
+        native.arm()
+        write_document(native, "libraries", native.libraries())
+        write_document(native, "enums", native.enums())
+        joined = cls(native)
+        close_with_multiprocessing(joined)
+        native.start()
+        return joined
+
+    def stop(self) -> None:
+        """Close this process's part. Safe to call twice."""
+        if not self._running:
+            return
+        self._running = False
+        os.environ.pop("TRACER_JOIN", None)
+        close_part(self._native)
+
+
+def close_part(native: ModuleType) -> None:
+    """Close a child's part of the recording. Its table entries stay hooked: the process is ending."""
+    native.stop()
+    _write_certificate(native)
+    native.close()
+
+
+def close_with_multiprocessing(recording: Stoppable) -> None:
+    """Stop `recording` at the end of multiprocessing's children too, which skip atexit."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is None:
+        return
+
+    def stop_last(recording: Stoppable) -> None:
+        util.Finalize(None, recording.stop, exitpriority=-(1 << 30))
+
+    util.register_after_fork(recording, stop_last)
+    if util.process.parent_process() is not None:  # in a child that has begun its work already
+        stop_last(recording)
+
+
+def write_document(native: ModuleType, kind: str, document: object) -> None:
+    """Put a JSON document into the trace, compressed: the list of libraries is long."""
+    native.write_json(kind, zlib.compress(json.dumps(document).encode()))
+
+
+def _write_certificate(native: ModuleType) -> None:
+    try:
+        write_document(native, "certificate", native.certificate())
+    except OSError:
+        pass  # no space left: the header of the file says so

@@ -1,0 +1,7 @@
+"""What a recording can fail with."""
+
+from __future__ import annotations
+
+
+class RecordingError(Exception):
+    """A recording cannot begin or end; the message is one line and says what to do."""

@@ -1,0 +1,67 @@
+"""Runs a function right after `import torch` has finished, and leaves no trace in the import."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import FunctionType, ModuleType
+
+
+class TorchImportHook:
+    """A finder that finds nothing itself: it wraps the loader that the other finders return."""
+
+    def __init__(self, imported: Callable[[], None]) -> None:
+        self._imported = imported
+        self._searching = False
+
+    def install(self) -> None:
+        """Wait for torch; if it is imported already, call at once."""
+        if "torch" in sys.modules:
+            self._imported()
+        else:
+            sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "torch" or self._searching:
+            return None
+        self._searching = True  # another such hook would ask us again, for ever
+        try:
+            for finder in list(sys.meta_path):
+                find = None if finder is self else getattr(finder, "find_spec", None)
+                spec = find(name, path, target) if find else None
+                if spec is not None:
+                    self._wrap(spec.loader)
+                    return spec
+        finally:
+            self._searching = False
+        return None
+
+    def _wrap(self, loader: object) -> None:
+        original = getattr(loader, "exec_module", None)
+        if original is None:
+            return  # a folder named torch: no package, nothing to run
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            original(module)
+            self.remove()
+            self._imported()
+
+        loader.exec_module = _as_importlib(exec_module)
+
+
+def _as_importlib(function: FunctionType) -> FunctionType:
+    # When an import fails, Python drops importlib's own frames from the traceback, and knows them
+    # by this file name: ours goes with them, so that the script shows the traceback it always had.
+    function.__code__ = function.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")
+    return function

@@ -1,0 +1,98 @@
+"""Where a recording goes: names, numbers, and the reservation of an output file."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from tracer.recording.errors import RecordingError
+
+SUFFIX = ".trace"
+
+
+def stem_of_script(script: str) -> str:
+    """The name that traces of a script begin with: `runs/train.py` -> `train`."""
+    name = os.path.basename(os.path.normpath(script)) if script else ""
+    stem = name[:-3] if name.endswith((".py", ".pyw")) else name
+    if stem in ("", ".", "..", "-", "-c", "-m", "/"):
+        return "python"
+    return "notebook" if stem in ("ipykernel_launcher", "colab_kernel_launcher") else stem
+
+
+def reserve_numbered(folder: str, stem: str) -> str:
+    """Make the empty file `stem.NNNN.trace`, one above the highest number there, and return its path.
+
+    Two recordings that start at once get two names. Raises RecordingError if the folder cannot be
+    written to.
+    """
+    number = 1 + max(_numbers(folder, stem), default=0)
+    while True:
+        path = os.path.join(folder, f"{stem}.{number:04d}{SUFFIX}")
+        try:
+            _create(path)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def reserve(path: str, overwrite: bool) -> bool:
+    """Make the empty file `path`, which must not be there yet unless `overwrite`.
+
+    Returns whether a file was made: an existing one is left as it is until the recording really
+    begins. Raises RecordingError if the file exists, or cannot be written.
+    """
+    try:
+        _create(path)
+    except FileExistsError:
+        if os.path.isdir(path):
+            raise RecordingError(f"{path} is a folder; name a file in it") from None
+        if not overwrite:
+            raise RecordingError(
+                f"{path} exists already; name another file or overwrite it (--force)"
+            ) from None
+        if not os.path.isfile(path):
+            raise RecordingError(f"{path} is no regular file; name another one") from None
+        if not os.access(path, os.W_OK) or not os.access(os.path.dirname(path) or ".", os.W_OK):
+            raise RecordingError(f"{path} cannot be overwritten: permission denied") from None
+        return False
+    return True
+
+
+def remove_if_empty(path: str) -> None:
+    """Remove a reserved file that nothing was written to."""
+    try:
+        if os.stat(path).st_size == 0:
+            os.unlink(path)
+    except OSError:
+        pass
+
+
+def _create(path: str) -> None:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    except FileExistsError:
+        raise
+    except OSError as error:
+        folder = os.path.dirname(path) or "."
+        if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.isdir(folder):
+            raise RecordingError(
+                f"{path} cannot be written: there is no folder {folder}; make it first"
+            ) from None
+        raise RecordingError(
+            f"{path} cannot be written: {error.strerror}; choose another place with -o"
+        ) from None
+
+
+def _numbers(folder: str, stem: str) -> list[int]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []  # creating the file will say what is wrong
+    prefix = stem + "."
+    middles = [
+        name[len(prefix) : -len(SUFFIX)]
+        for name in names
+        if name.startswith(prefix) and name.endswith(SUFFIX)
+    ]
+    return [int(middle) for middle in middles if middle.isascii() and middle.isdigit()]

@@ -1,0 +1,257 @@
+"""A recording in this process: begin, end, and the API around it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType, TracebackType
+
+from tracer.recording import environment, extension, naming
+from tracer.recording.children import close_part, close_with_multiprocessing, write_document
+from tracer.recording.errors import RecordingError
+from tracer.recording.startup import say
+from tracer.recording.summary import Summary, summary_of
+
+_lock = threading.RLock()
+_current: Recording | None = None
+
+
+class Recording:
+    """One recording, from `start` to `stop`, usable with `with`.
+
+    path        where the trace goes; None: named after the script and numbered, in this folder
+    shapes      record shapes, strides, dtypes and devices of tensor arguments
+    source      record the Python source line of op calls
+    overwrite   replace an existing file, at the moment the recording begins
+    reserved    the caller made `path`, empty, for this recording
+    session     the random number that processes of one recording share; None: drawn
+    shown       the path as messages show it; None: `path`
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        shapes: bool = True,
+        source: bool = True,
+        overwrite: bool = False,
+        reserved: bool = False,
+        session: int | None = None,
+        shown: str | None = None,
+    ) -> None:
+        self._given = None if path is None else os.fspath(path)
+        self._shapes = shapes
+        self._source = source
+        self._overwrite = overwrite
+        self._reserved = reserved
+        self._session = draw_session() if session is None else session
+        self._shown = shown
+        self._native: ModuleType | None = None
+        self._pid = 0
+        self._running = False
+        self.path: str | None = None
+        self.summary: Summary | None = None
+
+    def start(self) -> Recording:
+        """Begin. Raises RecordingError if one is running, or the file cannot be written."""
+        global _current
+        with _lock:
+            native = extension.load()
+            running = native.recording()
+            if running is not None:
+                raise RecordingError(f"a recording to {running} is running already; stop it first")
+            if self.summary is not None:
+                raise RecordingError(f"the recording to {self._shown} has ended; make a new one")
+            self._reserve()
+            replaced = self._set_aside()
+            try:
+                native.create(self.path, self._session, self._shapes, self._source)
+                native.arm()
+                write_document(native, "environment", environment.snapshot(self._shapes, self._source))
+                write_document(native, "libraries", native.libraries())
+                write_document(native, "enums", native.enums())
+            except BaseException as error:
+                self._undo(native, replaced)
+                if isinstance(error, (OSError, RuntimeError)):
+                    raise RecordingError(f"{self._shown} cannot be recorded: {error}") from error
+                raise
+            if replaced is not None:
+                os.unlink(replaced)
+            os.environ["TRACER_JOIN"] = self._invitation()
+            self._native = native
+            self._pid = os.getpid()
+            self._running = True
+            _current = self
+            atexit.register(self._stop_at_exit)
+            close_with_multiprocessing(self)
+            native.start()
+        return self
+
+    def stop(self, *, at_exit: bool = False) -> Summary | None:
+        """End, and return the figures; None in a forked child, which only closes its own part.
+
+        A recording that has ended already is left alone. Raises RecordingError if it never began.
+        """
+        global _current
+        with _lock:
+            if not self._running:
+                if self._native is None:
+                    raise RecordingError("this recording has not begun; call start() first")
+                return self.summary
+            native = self._native
+            self._running = False
+            if _current is self:
+                _current = None
+            os.environ.pop("TRACER_JOIN", None)
+            if os.getpid() != self._pid:
+                close_part(native)
+                return None
+            atexit.unregister(self._stop_at_exit)
+            with _uninterrupted(at_exit):
+                self._close(native)
+        return self.summary
+
+    def _close(self, native: ModuleType) -> None:
+        native.stop()
+        certificate = native.certificate()  # compares the entries, so before they are restored
+        native.restore()
+        ns_per_hop = native.calibrate()
+        certificate["ns_per_hop"] = ns_per_hop
+        try:
+            write_document(native, "certificate", certificate)
+        except OSError:
+            pass  # no space left: close() says so
+        try:
+            closed = native.close()
+        except RuntimeError:
+            raise RecordingError(f"{self._shown} was moved or removed while it was recorded") from None
+        self.summary = summary_of(self._shown, closed, certificate, ns_per_hop)
+
+    def _stop_at_exit(self) -> None:
+        try:
+            self.stop(at_exit=True)
+        except (OSError, RuntimeError, RecordingError) as error:
+            say(f"the recording did not end in order: {error}")
+
+    def __enter__(self) -> Recording:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _reserve(self) -> None:
+        if self._given is None:
+            stem = naming.stem_of_script(sys.argv[0] if getattr(sys, "argv", None) else "")
+            self.path = naming.reserve_numbered(os.getcwd(), stem)
+            self._reserved = True
+            self._shown = os.path.basename(self.path)
+            return
+        self.path = os.path.abspath(self._given)
+        self._shown = self._shown or self._given
+        if not self._reserved:
+            self._reserved = naming.reserve(self._given, self._overwrite)
+
+    def _set_aside(self) -> str | None:
+        if self._reserved:
+            return None
+        kept = f"{self.path}.{os.getpid()}.replaced"
+        try:
+            os.rename(self.path, kept)
+        except OSError as error:
+            raise RecordingError(f"{self._shown} cannot be overwritten: {error.strerror}") from None
+        return kept
+
+    def _undo(self, native: ModuleType, replaced: str | None) -> None:
+        if native.recording() is not None:
+            native.restore()
+            native.close()
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass
+        if replaced is not None:
+            os.rename(replaced, self.path)
+
+    def _invitation(self) -> str:
+        return json.dumps(
+            {
+                "path": self.path,
+                "session": self._session,
+                "shapes": self._shapes,
+                "source": self._source,
+            }
+        )
+
+
+def record(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    shapes: bool = True,
+    source: bool = True,
+    overwrite: bool = False,
+) -> Recording:
+    """A recording for `with`: it begins on entering the block and ends on leaving it.
+
+    Example::
+
+        with tracer.record("run.trace") as recording:
+            model(batch)
+        print(recording.summary.text())
+    """
+    return Recording(path, shapes=shapes, source=source, overwrite=overwrite)
+
+
+def start(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    shapes: bool = True,
+    source: bool = True,
+    overwrite: bool = False,
+) -> Recording:
+    """Begin a recording that lasts until `stop()` or the end of the process."""
+    return record(path, shapes=shapes, source=source, overwrite=overwrite).start()
+
+
+def stop() -> Summary | None:
+    """End the recording that runs in this process. Raises RecordingError if there is none."""
+    if _current is None:
+        raise RecordingError("no recording is running; begin one with tracer.start()")
+    return _current.stop()
+
+
+@contextmanager
+def _uninterrupted(at_exit: bool) -> Iterator[None]:
+    """Ctrl-C waits until the trace is closed: less than a second, and it stays whole."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupted = False
+
+    def note(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+    if interrupted and not at_exit:
+        signal.raise_signal(signal.SIGINT)
+
+
+def draw_session() -> int:
+    """A random number that no other recording has."""
+    return random.SystemRandom().getrandbits(64)

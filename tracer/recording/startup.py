@@ -1,0 +1,143 @@
+"""What tracer_startup.pth calls at interpreter start when TRACER_RECORD or TRACER_JOIN is set.
+
+TRACER_RECORD (of `tracer record`) makes this process the root of a recording. TRACER_JOIN, which
+the root leaves to its children, makes them join it. Both are JSON objects:
+
+    {"path": absolute path, "session": int, "shapes": bool, "source": bool}
+
+and TRACER_RECORD has also "shown" (the path as the user gave it), "overwrite" and "reserved"
+(the launcher made the empty file). Until torch is imported only modules that the interpreter has
+loaded by itself are used here: the script must find `json` and the like as it would without us.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+from tracer.recording.import_hook import TorchImportHook
+from tracer.recording.naming import remove_if_empty
+
+_installed = False
+
+
+def install() -> None:
+    """Take the request from the environment and wait for torch."""
+    global _installed
+    if _installed:  # `site` reads the .pth files of a virtual environment twice
+        return
+    _installed = True
+    request = os.environ.pop("TRACER_RECORD", None)
+    if request is not None:
+        os.environ["TRACER_JOIN"] = request
+        process = _Root(request)
+    else:
+        process = _Child(os.environ["TRACER_JOIN"])
+    atexit.register(process.at_exit)  # registered first, so it runs last
+    TorchImportHook(process.torch_imported).install()
+
+
+class _Child:
+    """A process that may join the recording of another one."""
+
+    def __init__(self, request: str) -> None:
+        self._request = request
+        self._joined = None
+
+    def torch_imported(self) -> None:
+        try:
+            from tracer.recording.children import JoinedRecording
+
+            self._joined = JoinedRecording.join(_parse(self._request))
+        except Exception as error:
+            say(f"process {os.getpid()} is not recorded: {error}")
+
+    def at_exit(self) -> None:
+        try:
+            if self._joined is not None:
+                self._joined.stop()
+        except Exception as error:
+            say(f"the recording of process {os.getpid()} did not end in order: {error}")
+
+
+class _Root:
+    """The process that `tracer record` became."""
+
+    def __init__(self, request: str) -> None:
+        self._request = request
+        self._pid = os.getpid()
+        self._recording = None
+        self._failed = False
+        self._child = _Child(request)
+
+    def torch_imported(self) -> None:
+        if os.getpid() != self._pid:  # forked before torch was imported
+            self._child.torch_imported()
+            return
+        try:
+            from tracer.recording.recording import Recording
+
+            request = _parse(self._request)
+            self._recording = Recording(
+                request["path"],
+                shapes=request["shapes"],
+                source=request["source"],
+                overwrite=request["overwrite"],
+                reserved=request["reserved"],
+                session=request["session"],
+                shown=request["shown"],
+            )
+            self._recording.start()
+        except Exception as error:
+            self._recording = None
+            self._failed = True
+            say(f"nothing is recorded: {error}")
+            self._give_up()
+
+    def at_exit(self) -> None:
+        try:
+            if self._recording is not None:
+                summary = self._recording.stop()
+                if summary is not None:
+                    _write(summary.text(colour=_is_terminal()))
+            elif os.getpid() != self._pid:
+                self._child.at_exit()
+            elif not self._failed:
+                self._give_up()
+                say("nothing was recorded: the script did not import torch")
+        except Exception as error:
+            say(f"the recording did not end in order: {error}")
+
+    def _give_up(self) -> None:
+        os.environ.pop("TRACER_JOIN", None)
+        request = _parse(self._request)
+        if request["reserved"]:
+            remove_if_empty(request["path"])
+
+
+def say(line: str) -> None:
+    """One line on stderr, whatever the script did to `sys.stderr`."""
+    _write(f"tracer: {line}\n")
+
+
+def _parse(request: str) -> dict:
+    # The standard library first: `json` may be the name of a file beside the script.
+    sys.path.insert(0, os.path.dirname(os.__file__))
+    try:
+        import json
+    finally:
+        del sys.path[0]
+    return json.loads(request)
+
+
+def _write(text: str) -> None:
+    try:
+        sys.__stderr__.write(text)
+        sys.__stderr__.flush()
+    except (OSError, ValueError, AttributeError):
+        pass  # stderr was closed: there is nobody to tell
+
+
+def _is_terminal() -> bool:
+    return sys.__stderr__ is not None and not sys.__stderr__.closed and sys.__stderr__.isatty()

@@ -1,0 +1,112 @@
+"""What is said when a recording ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The closed recording in figures.
+
+    `size` is in bytes, `ns_per_hop` the calibrated cost of one recorded hop in nanoseconds (None
+    where it was not measured), `dropped` one phrase for each kind of thing that is not in the trace.
+    """
+
+    path: str
+    shown: str
+    op_calls: int
+    hops: int
+    threads: int
+    processes: int
+    open_hops: int
+    size: int
+    ns_per_hop: float | None
+    dropped: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        if self.dropped:
+            return "incomplete: " + "; ".join(self.dropped)
+        return "complete: nothing dropped"
+
+    def text(self, colour: bool = False) -> str:
+        """A few lines of at most 80 columns (paths aside), each ended."""
+        bold, warn, plain = ("\x1b[1m", "\x1b[33m", "\x1b[0m") if colour else ("", "", "")
+        counts = (
+            f"{_count(self.op_calls, 'op call')}, {_count(self.hops, 'hop')}, "
+            f"{_count(self.threads, 'thread')}, "
+            f"{_count(self.processes, 'process', 'processes')}, {_bytes(self.size)}"
+        )
+        lines = [f"tracer: {bold}{self.shown}{plain}", *_folded(counts)]
+        if self.ns_per_hop is not None:
+            lines.append(f"  cost: about {self.ns_per_hop:.0f} ns a hop")
+        if self.open_hops:
+            lines.append(f"  {_count(self.open_hops, 'hop')} still open at the end")
+        mark = warn if self.dropped else ""
+        lines += [f"{mark}{line}{plain if mark else ''}" for line in _folded(self.verdict)]
+        name = _quoted(self.shown)
+        lines.append(f"  next: {bold}tracer tree {name}{plain}   or   tracer report {name}")
+        return "\n".join(lines) + "\n"
+
+
+def summary_of(shown: str, closed: dict, certificate: dict, ns_per_hop: float | None) -> Summary:
+    """Put together what `close()` and `certificate()` of the extension returned."""
+    return Summary(
+        path=closed["path"],
+        shown=shown,
+        op_calls=closed["op_calls"],
+        hops=closed["hops"],
+        threads=closed["threads"],
+        processes=closed["processes"],
+        open_hops=closed["open_hops"],
+        size=closed["bytes"],
+        ns_per_hop=ns_per_hop,
+        dropped=tuple(_dropped(closed, certificate)),
+    )
+
+
+def _dropped(closed: dict, certificate: dict) -> Iterator[str]:
+    if closed.get("error"):
+        yield f"the recording stopped early: {closed['error']}"
+    if certificate.get("lost_hops"):
+        yield f"{_count(certificate['lost_hops'], 'hop')} not written"
+    if certificate.get("lost_entries"):
+        count = len(certificate["lost_entries"])
+        yield f"{_count(count, 'kernel')} replaced while recording and not seen"
+    if certificate.get("not_hooked"):
+        count = len(certificate["not_hooked"])
+        yield f"{_count(count, 'dispatch table entry', 'dispatch table entries')} not hooked"
+
+
+def _count(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _bytes(size: int) -> str:
+    if size < 1024:
+        return f"{size} B"
+    amount, unit = size / 1024, "KiB"
+    for larger in ("MiB", "GiB", "TiB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.1f} {unit}"
+
+
+def _folded(text: str) -> list[str]:
+    lines = [" "]
+    for word in text.split():
+        if len(lines[-1]) + 1 + len(word) > _WIDTH and lines[-1].strip():
+            lines.append("   ")
+        lines[-1] += " " + word
+    return lines
+
+
+def _quoted(name: str) -> str:
+    # As shlex.quote, which a script might shadow and torch does not import.
+    safe = all(character.isalnum() or character in "@%+=:,./-_" for character in name)
+    return name if name and safe else "'" + name.replace("'", "'\"'\"'") + "'"

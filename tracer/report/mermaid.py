@@ -1,0 +1,47 @@
+"""Mermaid flowcharts of dispatch paths."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracer.report.text import duration, registration, shorten
+
+_WIDTH = 56
+_ESCAPES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;"}
+
+
+def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
+    """The hops of one path (rows of trees.fold), left to right: `op [Key]`, kernel, registration.
+
+    Thick arrows are redispatches, thin ones calls. Of more than `limit` hops those with the most time
+    are drawn, and a last box counts the rest.
+    """
+    lines = ["flowchart LR"]
+    above: list[int] = []
+    for number, node in enumerate(_hottest(nodes, limit).iter_rows(named=True)):
+        words = [f"{node['op']} [{node['key']}]"]
+        words += [node["kernel"]] if node["kernel"] else []
+        words += [registration(node["registered_at"])] if node["registered_at"] else []
+        words.append(duration(node["median_ns"]))
+        words += [mark for mark in ("raised", "open") if node[mark]]
+        lines.append(f'  h{number}["{"<br/>".join(_label(word) for word in words)}"]')
+        del above[node["level"] :]
+        if above:
+            arrow = "==>" if node["kind"] == "redispatch" else "-->"
+            times = f'|"{node["count"]:,} x"|' if node["count"] > 1 else ""
+            lines.append(f"  h{above[-1]} {arrow}{times} h{number}")
+        above.append(number)
+    if len(nodes) > limit:
+        lines.append(f'  more["{len(nodes) - limit:,} more hops"]')
+        lines.append("  h0 -.-> more")
+    return "\n".join(lines)
+
+
+def _hottest(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
+    # A hop has at least the time of each hop in it, so whatever encloses a drawn hop is drawn too.
+    order = nodes.with_row_index("place").sort("total_ns", "level", "place", descending=[True, False, False])
+    return order.head(limit).sort("place")
+
+
+def _label(text: str) -> str:
+    return "".join(_ESCAPES.get(letter, letter) for letter in shorten(text, _WIDTH))

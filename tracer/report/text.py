@@ -1,0 +1,97 @@
+"""How numbers, source lines and inputs read, in trees and reports alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+import polars as pl
+
+_LONG_RUN = 4
+_DTYPES = {"complex": "c", "float": "f", "uint": "u", "int": "i"}
+
+
+def duration(ns: int) -> str:
+    """A time in the unit that fits: 0.12 us, 12.3 us, 4.5 ms, 6.7 s."""
+    amount, unit = _scaled(ns)
+    return f"{amount} {unit}"
+
+
+def duration_and_self(ns: int, self_ns: int) -> str:
+    """`12.3 us (self 1.2)`: the unit is repeated only where it differs."""
+    amount, unit = _scaled(ns)
+    own, own_unit = _scaled(self_ns)
+    return f"{amount} {unit} (self {own if own_unit == unit else f'{own} {own_unit}'})"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 hop`, `1,234 hops`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def source_line(source: str, folder: str | None) -> str:
+    """`file:line`, relative to `folder` (where the script ran) or to the installed packages."""
+    if folder and source.startswith(folder.rstrip("/") + "/"):
+        return source[len(folder.rstrip("/")) + 1 :]
+    return source.rpartition("/site-packages/")[2]
+
+
+def registration(registered_at: str) -> str:
+    """`RegisterCPU_3.cpp:120` of a registration's full path."""
+    return registered_at.rpartition("/")[2]
+
+
+def signature_texts(signatures: pl.DataFrame, ids: Iterable[int | None]) -> dict[int, str]:
+    """The tensors of each signature in `ids`, as `64x64 f32, 64 f32`, by id."""
+    wanted = {number for number in ids if number is not None}
+    rows = signatures.filter(pl.col("id").cast(pl.Int64).is_in(list(wanted))).sort("id", "position")
+    texts = {}
+    for number, group in groupby(rows.iter_rows(named=True), key=lambda row: row["id"]):
+        tensors = list(group)
+        devices = {tensor["device"] for tensor in tensors if tensor["device"]}
+        runs = groupby(_tensor(tensor, len(devices) > 1) for tensor in tensors)
+        texts[number] = ", ".join(_run(text, len(list(run))) for text, run in runs)
+    return texts
+
+
+def shorten(text: str, width: int) -> str:
+    """The end of `text`, which says more than its beginning, in at most `width` characters."""
+    return text if len(text) <= width else "..." + text[len(text) - width + 3 :] if width > 3 else ""
+
+
+def _scaled(ns: int) -> tuple[str, str]:
+    if abs(ns) < 995:
+        return f"{ns / 1e3:.2f}", "us"
+    for limit, unit, size in ((999_950, "us", 1e3), (999_950_000, "ms", 1e6)):
+        if abs(ns) < limit:
+            return f"{ns / size:.1f}", unit
+    return f"{ns / 1e9:,.1f}", "s"
+
+
+def _run(text: str, length: int) -> str:
+    """A list of many like tensors (35 states of a GRU) must not fill the line."""
+    return ", ".join([text] * length) if length < _LONG_RUN else f"{length} of {text}"
+
+
+def _tensor(tensor: dict[str, Any], with_device: bool) -> str:
+    shape, dtype, layout = tensor["shape"], tensor["dtype"], tensor["layout"]
+    if shape is None and dtype is None:
+        return "undefined"
+    size = "?" if shape is None else "x".join(map(str, shape)) or "scalar"
+    parts = [size, _dtype(str(dtype)) if dtype else "?"]
+    if layout and not str(layout).endswith("strided"):
+        parts.append(str(layout).removeprefix("torch."))
+    if with_device and tensor["device"]:
+        parts.append(str(tensor["device"]))
+    return " ".join(parts)
+
+
+def _dtype(name: str) -> str:
+    name = name.removeprefix("torch.")
+    if name == "bfloat16":
+        return "bf16"
+    for long, short in _DTYPES.items():
+        if name.startswith(long) and name[len(long) :].isdigit():
+            return short + name[len(long) :]
+    return name

@@ -1,0 +1,101 @@
+"""Lines of a dispatch tree: what each part of a line says, fitted to a width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from tracer.report.text import count, duration, duration_and_self, shorten, signature_texts, source_line
+
+Line = list[tuple[str, str]]
+"""Pieces of a line: (role, text). Roles: thread, group, cost of a group; of a hop
+indent, arrow, op, key, kernel, inputs, time, mark."""
+
+_SHRINKING = (("kernel", 16), ("inputs", 12), ("kernel", 0), ("inputs", 0), ("group", 12))
+
+
+def tree_lines(
+    nodes: pl.DataFrame, signatures: pl.DataFrame, *, width: int | None = None, base: int = 0
+) -> Iterator[Line]:
+    """One line for each row of `nodes` (from trees.fold), `base` levels further to the right.
+
+    With a width the kernel name is shortened first, then the inputs, then the end is cut off.
+    """
+    texts = signature_texts(signatures, nodes["signature"].unique().to_list())
+    for node in nodes.iter_rows(named=True):
+        yield fit(_hop(node, texts, base), width)
+
+
+def group_line(group: dict[str, Any], folder: str | None) -> Line:
+    """`train.py:41`, with the autograd node and the line that runs it for backward op calls."""
+    source, called_from, node = group["source"], group["called_from"], group["backward_node"]
+    words = [source_line(source, folder)] if source else []
+    if node:
+        words.append(f"backward: {node}")
+    if called_from and called_from != source:
+        words.append(f"(run from {source_line(called_from, folder)})")
+    cost = f"{count(group['calls'], 'op call')}, {duration(group['total_ns'])}"
+    return [("group", " ".join(words) or "no Python line"), ("cost", f"  {cost}")]
+
+
+def plain(line: Line) -> str:
+    return "".join(text for _, text in line)
+
+
+def fit(line: Line, width: int | None) -> Line:
+    """The line in at most `width` characters (None: as long as it is)."""
+    for role, least in _SHRINKING:
+        over = len(plain(line)) - width if width else 0
+        if over <= 0:
+            break
+        line = [
+            (name, _cut(name, text, max(len(text) - over, least))) if name == role else (name, text)
+            for name, text in line
+        ]
+    return line if width is None or len(plain(line)) <= width else _clip(line, width)
+
+
+def _hop(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
+    line = [
+        ("indent", "  " * (node["level"] + base)),
+        ("arrow", "-> " if node["kind"] == "redispatch" else ""),
+        ("op", node["op"] or "an unknown op"),
+        ("key", f" [{node['key'] or '?'}]"),
+        ("kernel", f" {node['kernel']}" if node["kernel"] else ""),
+        ("inputs", _inputs(node, texts)),
+        ("time", f" {_times(node)}"),
+    ]
+    marks = [name for name in ("raised", "open") if node[name]]
+    return line + [("mark", " " + " ".join(marks))] * bool(marks)
+
+
+def _inputs(node: dict[str, Any], texts: dict[int, str]) -> str:
+    if node["kind"] == "redispatch" or node["signature"] not in texts:
+        return ""
+    others = node["inputs"] - 1
+    return f" ({texts[node['signature']]})" + (f" and {count(others, 'more shape')}" if others else "")
+
+
+def _times(node: dict[str, Any]) -> str:
+    time = duration_and_self(node["median_ns"], node["median_self_ns"])
+    return time if node["count"] == 1 else f"{node['count']:,} x {time}"
+
+
+def _cut(role: str, text: str, width: int) -> str:
+    if len(text) <= width:
+        return text
+    if role == "inputs":
+        return f"{text[: width - 4]}...)" if width > 4 else ""
+    space = " " * text.startswith(" ")
+    cut = shorten(text.lstrip(), width - len(space))
+    return space + cut if cut else ""
+
+
+def _clip(line: Line, width: int) -> Line:
+    clipped: Line = []
+    for role, text in line:
+        clipped.append((role, text[: max(width, 0)]))
+        width -= len(text)
+    return clipped

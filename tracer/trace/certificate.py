@@ -1,0 +1,183 @@
+"""What was captured, what was dropped and why, in one dictionary."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from tracer.trace import format as fmt
+from tracer.trace.reader import Recording
+
+NOT_VISIBLE = (
+    "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk) reads kernels "
+    "past the dispatch table: the hop itself is not seen, hops nested in it are",
+    "kernels that were taken from the dispatcher (get_kernel) before the recording began are "
+    "called past the dispatch table",
+)
+
+
+@dataclass
+class Findings:
+    """What the reader counted while it put the hops together."""
+
+    threads: int = 0
+    hops: int = 0
+    op_calls: int = 0
+    open_hops: int = 0
+    lost_exits: int = 0
+    unmatched_exits: int = 0
+    undefined_hops: int = 0
+    unresolved_kernels: int = 0
+    unresolved_why: tuple[str, ...] = ()
+    clock_known: bool = True
+
+
+def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any]:
+    """Merges what the processes certified at their stop, the header and what the reader found.
+
+    `closed_in_order` maps each process number to whether it stopped in order; `why` has a
+    sentence for each thing that is not complete; `verdict` is one line.
+    """
+    header, losses = recording.header, recording.losses
+    documents = recording.definitions.documents
+    processes = sorted(recording.pids.keys() | recording.definitions.processes.keys())
+    stated = {
+        process: document
+        for process in processes
+        if isinstance(document := documents.get(process, {}).get("certificate"), dict)
+    }
+    root = stated.get(0, next(iter(stated.values()), {}))
+    guards = [document["guards"] for document in stated.values() if _is(document, "guards", dict)]
+    certificate: dict[str, Any] = {
+        "verdict": "",
+        "processes": len(processes),
+        "threads": findings.threads,
+        "hops": findings.hops,
+        "op_calls": findings.op_calls,
+        "open_hops": findings.open_hops,
+        "lost_hops": max(header.lost_hops, sum(_count(d, "lost_hops") for d in stated.values())),
+        "lost_exits": findings.lost_exits,
+        "unmatched_exits": findings.unmatched_exits,
+        "undefined_hops": findings.undefined_hops,
+        "chunks": recording.chunks,
+        "damaged_chunks": losses.damaged_chunks,
+        "missing_chunks": losses.missing_chunks,
+        "missing_bytes": losses.missing_bytes,
+        "torn_events": losses.torn_events,
+        "closed_in_order": {process: process in stated for process in processes},
+        "out_of_space": _out_of_space(header, stated),
+        "entries": max((_count(d, "entries") for d in stated.values()), default=0),
+        "hooked": max((_count(d, "hooked") for d in stated.values()), default=0),
+        "not_hooked": _union(stated, "not_hooked"),
+        "lost_entries": _union(stated, "lost_entries"),
+        "rearmed": sum(_count(document, "rearmed") for document in stated.values()),
+        "ns_per_hop": root["ns_per_hop"] if _is(root, "ns_per_hop", (int, float)) else None,
+        "call_sites": all(d.get("call_sites", False) is True for d in stated.values()),
+        "guards": {
+            name: all(guard.get(name) is True for guard in guards)
+            for name in dict.fromkeys(name for guard in guards for name in guard)
+        },
+        "clock_known": findings.clock_known,
+        "unresolved_kernels": findings.unresolved_kernels,
+        "not_visible": list(NOT_VISIBLE),
+    }
+    dropped = _dropped(certificate)
+    certificate["why"] = dropped + _remarks(certificate, findings)
+    certificate["verdict"] = _verdict(certificate, dropped)
+    return certificate
+
+
+def _verdict(certificate: dict[str, Any], dropped: list[str]) -> str:
+    hops = _plural(certificate["hops"], "hop")
+    if dropped:
+        return f"{hops}; dropped: {'; '.join(dropped)}"
+    killed = sum(not closed for closed in certificate["closed_in_order"].values())
+    if killed:
+        return f"complete: {hops}, nothing dropped; {_not_stopped(killed)}"
+    return f"complete: {hops}, nothing dropped"
+
+
+def _dropped(certificate: dict[str, Any]) -> list[str]:
+    """What is not in the hops, a clause each."""
+    lines = []
+    if certificate["out_of_space"]:
+        lines.append(f"what ran after the recording had stopped early ({certificate['out_of_space']})")
+    if certificate["lost_hops"]:
+        lines.append(f"{_plural(certificate['lost_hops'], 'hop')} not written (no memory)")
+    for name, singular, text in (
+        ("damaged_chunks", "chunk", "damaged"),
+        ("missing_chunks", "chunk", "missing"),
+        ("missing_bytes", "byte", "cut off the end of the file"),
+        ("torn_events", "record", "not whole"),
+        ("lost_exits", "hop", "without their exit"),
+        ("unmatched_exits", "exit", "without their enter"),
+        ("undefined_hops", "hop", "of an unknown op"),
+    ):
+        if certificate[name]:
+            lines.append(f"{_plural(certificate[name], singular)} {text}")
+    if certificate["not_hooked"]:
+        lines.append(f"{_entries(certificate['not_hooked'])} not hooked")
+    if certificate["lost_entries"]:
+        lines.append(f"{_entries(certificate['lost_entries'])} found unhooked at the stop")
+    return lines
+
+
+def _remarks(certificate: dict[str, Any], findings: Findings) -> list[str]:
+    """What is uncertain without a hop being lost."""
+    lines = []
+    closed = certificate["closed_in_order"]
+    if not all(closed.values()):
+        killed = ", ".join(str(process) for process, stopped in closed.items() if not stopped)
+        lines.append(f"{_not_stopped(sum(not stop for stop in closed.values()))}: {killed}")
+    if any(closed.values()) and not certificate["call_sites"]:
+        lines.append("return addresses were not classified: kind goes by the enclosing hop alone")
+    for name, works in certificate["guards"].items():
+        if not works:
+            lines.append(f"the guard of {name} could not be set")
+    if not findings.clock_known:
+        lines.append("the clock was not calibrated: times are in ticks, not in nanoseconds")
+    if certificate["unresolved_kernels"]:
+        unresolved = _plural(certificate["unresolved_kernels"], "kernel function")
+        reasons = "; ".join(findings.unresolved_why)
+        lines.append(f"{unresolved} without a name" + (f": {reasons}" if reasons else ""))
+    return lines
+
+
+def _out_of_space(header: fmt.FileHeader, stated: dict[int, dict[str, Any]]) -> str | None:
+    for document in stated.values():
+        if _is(document, "out_of_space", str):
+            return str(document["out_of_space"])
+    if header.state == fmt.OUT_OF_SPACE:
+        return os.strerror(header.error_number) if header.error_number else "no space"
+    return None
+
+
+def _union(stated: dict[int, dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The entries of all processes, each once: forked processes repeat those of their parent."""
+    entries: dict[str, dict[str, Any]] = {}
+    for document in stated.values():
+        for entry in document[name] if _is(document, name, list) else []:
+            if isinstance(entry, dict):
+                entries.setdefault(repr(sorted(entry.items())), entry)
+    return list(entries.values())
+
+
+def _count(document: dict[str, Any], name: str) -> int:
+    return int(document[name]) if _is(document, name, int) else 0
+
+
+def _is(document: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(document.get(name), kind)
+
+
+def _plural(count: int, singular: str, plural: str = "") -> str:
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def _entries(entries: list[dict[str, Any]]) -> str:
+    return _plural(len(entries), "table entry", "table entries")
+
+
+def _not_stopped(count: int) -> str:
+    return f"{_plural(count, 'process', 'processes')} did not stop in order"

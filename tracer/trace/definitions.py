@@ -1,0 +1,218 @@
+"""What the ids in the stream of hops mean."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracer.trace import format as fmt
+
+
+class ProcessDefinition(NamedTuple):
+    process: int
+    pid: int
+    parent_pid: int
+    how: str
+    command: str
+
+
+class HopDefinition(NamedTuple):
+    flags: int
+    table_index: int
+    unboxed: int
+    boxed: int
+    op: str
+    key: str
+    registered_at: str
+    rule: str
+    python_kernel: str
+
+    @property
+    def kernel_address(self) -> int:
+        return self.unboxed or self.boxed
+
+
+class SymbolDefinition(NamedTuple):
+    offset: int
+    symbol: str
+    library: str
+
+
+class TensorDefinition(NamedTuple):
+    position: int
+    dtype: int
+    device_type: int
+    device_index: int
+    layout: int
+    flags: int
+    shape: tuple[int, ...] | None
+    stride: tuple[int, ...] | None
+
+
+Signature = tuple[TensorDefinition, ...]
+Scope = tuple[int, int]
+"""(process, lane)"""
+
+
+class _Body:
+    """The fields of a record; raises struct.error or ValueError where they do not fit."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.offset = 0
+
+    def fields(self, layout: str) -> tuple[int, ...]:
+        values = struct.unpack_from("<" + layout, self.data, self.offset)
+        self.offset += struct.calcsize("<" + layout)
+        return values
+
+    def bytes(self) -> bytes:
+        (length,) = self.fields("I")
+        end = self.offset + length
+        if end > len(self.data):
+            raise ValueError("a string ends outside its record")
+        content = self.data[self.offset : end]
+        self.offset = end
+        return content
+
+    def text(self) -> str:
+        return self.bytes().decode("utf-8", "replace")
+
+    def document(self) -> Any:
+        """A zlib-compressed JSON document."""
+        return json.loads(zlib.decompress(self.bytes()))
+
+    def numbers(self, count: int) -> tuple[int, ...]:
+        return self.fields(f"{count}q")
+
+    def check_end(self) -> None:
+        if len(self.data) - self.offset >= 8 or any(self.data[self.offset :]):
+            raise ValueError("a record has bytes left")
+
+
+@dataclass
+class Definitions:
+    """All definitions of a file; ids are scoped as csrc/trace/records.h says."""
+
+    processes: dict[int, ProcessDefinition] = field(default_factory=dict)
+    thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(process, OS thread id) -> name"""
+    hops: defaultdict[int, dict[int, HopDefinition]] = field(default_factory=lambda: defaultdict(dict))
+    documents: defaultdict[int, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    """process -> kind -> decoded JSON"""
+    symbols: defaultdict[int, dict[int, SymbolDefinition]] = field(default_factory=lambda: defaultdict(dict))
+    """process -> address -> symbol"""
+    strings: defaultdict[Scope, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    sources: defaultdict[Scope, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    """(process, lane) -> id -> `file:line`"""
+    signatures: defaultdict[Scope, dict[int, Signature]] = field(default_factory=lambda: defaultdict(dict))
+    _decoded: dict[bytes, Signature] = field(default_factory=dict, repr=False)
+
+    def lineage(self, process: int) -> list[int]:
+        """The process, and those whose memory it has a copy of because it was forked."""
+        by_pid = {known.pid: number for number, known in self.processes.items()}
+        line = [process]
+        while (known := self.processes.get(line[-1])) and known.how == "forked":
+            parent = by_pid.get(known.parent_pid)
+            if parent is None or parent in line:
+                break
+            line.append(parent)
+        return line
+
+    def parse(self, header: fmt.ChunkHeader, payload: bytes) -> tuple[int, bool]:
+        """Adds the records of a chunk.
+
+        Returns how many are not whole, and whether one of them is not the last, so that it was
+        not a kill that tore it.
+        """
+        payload = payload[: len(payload) // 8 * 8]
+        words = np.frombuffer(payload, "<u8")
+        starts = np.flatnonzero(words >> np.uint64(48) == fmt.DEFINITION_MAGIC) * 8
+        torn, damaged, offset = 0, False, 0
+        while offset < len(payload):
+            if offset + fmt.DEFINITION_HEAD.size <= len(payload):
+                size, kind, magic, _ = fmt.DEFINITION_HEAD.unpack_from(payload, offset)
+                end = offset + size
+                if magic == fmt.DEFINITION_MAGIC and size % 8 == 0 and end <= len(payload):
+                    try:
+                        body = _Body(payload[offset + fmt.DEFINITION_HEAD.size : end])
+                        self._add(kind, body, (header.process, header.lane))
+                    except (struct.error, ValueError, RecursionError, zlib.error):
+                        pass
+                    else:
+                        offset = end
+                        continue
+            following = starts[np.searchsorted(starts, offset, "right") :]
+            end = int(following[0]) if len(following) else len(payload)
+            if words[offset // 8 : end // 8].any():
+                torn += 1
+                damaged |= len(following) > 0
+            offset = end
+        return torn, damaged
+
+    def _add(self, kind: int, body: _Body, scope: Scope) -> None:
+        process = scope[0]
+        if kind == fmt.PROCESS:
+            number, pid, parent, how = body.fields("4I")
+            command = body.text()
+            origin = fmt.PROCESS_ORIGINS[how] if how < len(fmt.PROCESS_ORIGINS) else "unknown"
+            body.check_end()
+            self.processes[number] = ProcessDefinition(number, pid, parent, origin, command)
+        elif kind == fmt.THREAD_NAME:
+            thread, _ = body.fields("IQ")
+            name = body.text()
+            body.check_end()
+            self.thread_names[process, thread] = name
+        elif kind == fmt.HOP:
+            hop, flags, table_index, unboxed, boxed = body.fields("3I2Q")
+            texts = [body.text() for _ in range(5)]
+            body.check_end()
+            self.hops[process][hop] = HopDefinition(flags, table_index, unboxed, boxed, *texts)
+        elif kind == fmt.JSON:
+            name, document = body.text(), body.document()
+            body.check_end()
+            self.documents[process][name] = document
+        elif kind == fmt.SYMBOL:
+            address, offset = body.fields("2Q")
+            symbol, library = body.text(), body.text()
+            body.check_end()
+            self.symbols[process][address] = SymbolDefinition(offset, symbol, library)
+        elif kind == fmt.STRING:
+            (number,) = body.fields("I")
+            text = body.text()
+            body.check_end()
+            self.strings[scope][number] = text
+        elif kind == fmt.SOURCE_LINE:
+            number, line = body.fields("2I")
+            file, _ = body.text(), body.text()
+            body.check_end()
+            self.sources[scope][number] = f"{file}:{line}"
+        elif kind == fmt.SIGNATURE:
+            (number,) = body.fields("I")
+            content = body.data[body.offset :]
+            signature = self._decoded.get(content)
+            if signature is None:
+                signature = self._decoded[content] = _signature(body)
+            self.signatures[scope][number] = signature
+        else:
+            raise ValueError("no such kind of definition")
+
+
+def _signature(body: _Body) -> Signature:
+    (count,) = body.fields("I")
+    tensors = []
+    for _ in range(count):
+        position, dimensions, dtype, device, index, layout, flags, _key_set = body.fields("HBbBbBBQ")
+        shape = stride = None
+        if dimensions != fmt.UNKNOWN_DIMENSIONS:
+            shape = body.numbers(dimensions)
+            stride = body.numbers(dimensions) if flags & fmt.HAS_STRIDES else None
+        tensors.append(TensorDefinition(position, dtype, device, index, layout, flags, shape, stride))
+    body.check_end()
+    return tuple(tensors)

@@ -1,0 +1,163 @@
+"""The trace file, byte by byte: the mirror of csrc/trace/records.h."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+MAGIC = b"tracer\n\x1a"
+FORMAT_VERSION = 1
+HEADER_BYTES = 4096
+
+# FileState
+RECORDING = 0
+CLOSED = 1
+OUT_OF_SPACE = 2
+
+# ClockKind
+TSC = 1
+MONOTONIC = 2
+
+# HeaderFlags
+SHAPES = 1
+SOURCE = 2
+
+
+class FileHeader(NamedTuple):
+    magic: bytes
+    version: int
+    header_bytes: int
+    state: int
+    error_number: int
+    session: int
+    next_chunk: int
+    start_ticks: int
+    start_ns: int
+    last_ticks: int
+    last_ns: int
+    wall_ns: int
+    clock: int
+    attached: int
+    next_process: int
+    root_pid: int
+    flags: int
+    reserved: int
+    lost_hops: int
+
+
+FILE_HEADER = struct.Struct("<8s4I7Q6IQ")
+NEXT_CHUNK_OFFSET = 32
+CLOSED_OFFSET = 1 << 62  # `next_chunk` while the root trims the file
+
+CHUNK_MAGIC = 0x4B4E4843
+CHUNK_ALIGNMENT = 64
+PROCESS_LANE = 0xFFFFFFFF  # of definitions of a process and not of a thread
+
+# Stream
+HOPS = 1
+DEFINITIONS = 2
+
+
+class ChunkHeader(NamedTuple):
+    magic: int
+    capacity: int
+    used: int
+    stream: int
+    flags: int
+    process: int
+    pid: int
+    lane: int
+    sequence: int
+    thread: int
+    epoch: int
+    depth: int
+    reserved: int
+    ticks: int
+    check: int
+    reserved2: int
+
+    def computed_check(self) -> int:
+        """CRC-32 of the 56 bytes before `check`, taken with `used` and `capacity` as zero."""
+        return zlib.crc32(CHUNK_HEADER.pack(*self._replace(used=0, capacity=0))[:56])
+
+
+CHUNK_HEADER = struct.Struct("<3I2H8IQ2I")
+
+# The stream of hops: words of 8 bytes, the first word of an event has bit 63 set.
+EVENT_BIT = 1 << 63
+KIND_SHIFT = 60
+TICKS_MASK = (1 << 60) - 1
+
+# HopEvent
+ENTER = 1
+EXIT = 2
+NODE = 3
+RANGE_ENTER = 4
+RANGE_EXIT = 5
+THREAD = 6
+# Words of each kind of event; 0: there is no such kind.
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 0)
+
+LOW_32 = 0xFFFFFFFF
+HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
+NO_SEQUENCE = 0xFFFFFFFF
+MAX_DEPTH = (1 << 13) - 1
+CALL_SITE_SHIFT = 13
+RETURN_ADDRESS_SHIFT = 15
+EXIT_RAISED_BIT = 45
+ACCUMULATE_GRAD = (1 << 63) - 1  # the sequence number of nodes that no forward hop made
+
+# CallSite
+BY_PARENT = 0
+CALL = 1
+REDISPATCH = 2
+
+# The stream of definitions: records of multiples of 8 bytes.
+DEFINITION_MAGIC = 0xD5F1
+DEFINITION_HEAD = struct.Struct("<IHHQ")
+
+# Definition
+PROCESS = 1
+THREAD_NAME = 2
+STRING = 3
+HOP = 4
+SOURCE_LINE = 5
+SIGNATURE = 6
+JSON = 7
+SYMBOL = 8
+
+# HopFlags
+TYPED_HOP = 1
+STATEFUL_HOP = 2
+PYTHON_HOP = 4
+
+# One tensor of a signature, before its sizes and strides.
+TENSOR = struct.Struct("<HBbBbBBQ")
+REQUIRES_GRAD = 1
+HAS_STRIDES = 2
+UNDEFINED = 4
+UNKNOWN_DIMENSIONS = 255
+UNKNOWN_LAYOUT = 255
+
+PROCESS_ORIGINS = ("root", "forked", "joined")  # `how` of a Process definition
+
+
+def pack_definition(kind: int, ticks: int, body: bytes) -> bytes:
+    """One definition record, padded to 8 bytes."""
+    size = -(-(DEFINITION_HEAD.size + len(body)) // 8) * 8
+    return (DEFINITION_HEAD.pack(size, kind, DEFINITION_MAGIC, ticks) + body).ljust(size, b"\0")
+
+
+def pack_string(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return struct.pack("<I", len(data)) + data
+
+
+def pack_chunk(header: ChunkHeader, payload: bytes) -> bytes:
+    """A closed chunk as short as it can be: `used`, `capacity` and `check` are filled in."""
+    used = CHUNK_HEADER.size + len(payload)
+    capacity = -(-used // CHUNK_ALIGNMENT) * CHUNK_ALIGNMENT
+    header = header._replace(magic=CHUNK_MAGIC, used=used, capacity=capacity)
+    header = header._replace(check=header.computed_check())
+    return (CHUNK_HEADER.pack(*header) + payload).ljust(capacity, b"\0")

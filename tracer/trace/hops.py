@@ -1,0 +1,334 @@
+"""Puts the events of all threads together into the columns of the table of hops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracer.trace import format as fmt
+from tracer.trace.definitions import Definitions, Signature
+from tracer.trace.events import EventBlock
+from tracer.trace.nesting import innermost_open, nest
+from tracer.trace.reader import Recording
+from tracer.trace.threads import Span, split_lane
+
+T = TypeVar("T")
+Codes = NDArray[np.int32]
+"""Indices into a list; -1: none"""
+
+_LARGEST_ORDER = 16
+"""Backwards of backwards that are followed to the first forward line."""
+
+
+@dataclass
+class Numbering(Generic[T]):
+    """Numbers values from 0 in the order in which they appear."""
+
+    numbers: dict[T, int] = field(default_factory=dict)
+
+    def __call__(self, value: T) -> int:
+        return self.numbers.setdefault(value, len(self.numbers))
+
+
+@dataclass
+class Vocabulary:
+    """What the codes in HopColumns index."""
+
+    definitions: Numbering[tuple[int, int]] = field(default_factory=Numbering)
+    """(process, hop id)"""
+    sources: Numbering[str] = field(default_factory=Numbering)
+    signatures: Numbering[Signature] = field(default_factory=Numbering)
+    names: Numbering[str] = field(default_factory=Numbering)
+
+
+@dataclass
+class HopColumns:
+    """One row for each hop, ordered by process, thread and start. Rows are hop ids; -1: none."""
+
+    process: NDArray[np.uint32]
+    thread: NDArray[np.uint32]
+    parent: NDArray[np.int64]
+    definition: Codes
+    key_set: NDArray[np.uint32]
+    call_site: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    signature: Codes
+    called_from: Codes
+    source: Codes
+    range: Codes
+    sequence: NDArray[np.int64]
+    node: Codes
+    forward: NDArray[np.int64]
+    raised: NDArray[np.bool_]
+    open: NDArray[np.bool_]
+
+
+@dataclass
+class Gathered:
+    hops: HopColumns
+    vocabulary: Vocabulary
+    threads: set[tuple[int, int]]
+    """(process, OS thread id)"""
+    lost_exits: int
+    unmatched_exits: int
+
+
+@dataclass
+class _LaneIds:
+    """From the ids that the events of a lane use to codes."""
+
+    hops: dict[int, int]
+    sources: dict[int, int]
+    signatures: dict[int, int]
+    names: dict[int, int]
+
+
+@dataclass
+class _Nodes:
+    """Autograd nodes that threads began to evaluate."""
+
+    name: list[Codes] = field(default_factory=list)
+    process: list[NDArray[np.int64]] = field(default_factory=list)
+    maker: list[NDArray[np.int64]] = field(default_factory=list)
+    sequence: list[NDArray[np.int64]] = field(default_factory=list)
+    ticks: list[NDArray[np.int64]] = field(default_factory=list)
+    count: int = 0
+
+
+def gather_hops(recording: Recording) -> Gathered:
+    """Empties `recording.lanes`: its memory is needed for the columns."""
+    vocabulary = Vocabulary()
+    nodes = _Nodes()
+    parts: list[tuple[Span, dict[str, np.ndarray]]] = []
+    threads: set[tuple[int, int]] = set()
+    unmatched = 0
+    while recording.lanes:
+        (process, lane), chunks = recording.lanes.popitem()
+        block, spans = split_lane(process, lane, chunks)
+        del chunks
+        ids = _lane_ids(recording.definitions, process, lane, vocabulary)
+        for span in spans:
+            threads.add((process, span.thread))
+            columns, exits = _span_columns(block, span, ids, nodes)
+            parts.append((span, columns))
+            unmatched += exits
+        del block
+    parts.sort(key=lambda part: (part[0].process, part[0].thread, _first_start(part[1])))
+    spans = [span for span, _ in parts]
+    sizes = np.array([len(columns["start"]) for _, columns in parts], np.int64)
+    offsets = np.cumsum(sizes) - sizes
+    joined = _join([columns for _, columns in parts], offsets)
+    processes = np.repeat(np.array([span.process for span in spans], np.uint32), sizes)
+    python_nodes = [code for name, code in vocabulary.names.numbers.items() if "PyNode" in name]
+    forward_of_node = _forward_hops(nodes, python_nodes, spans, offsets, joined)
+    node = joined.pop("node")
+    forward = _take(forward_of_node, node)
+    lost = joined.pop("lost")
+    hops = HopColumns(
+        process=processes,
+        thread=np.repeat(np.array([span.thread for span in spans], np.uint32), sizes),
+        node=_take(_concatenate(nodes.name, np.int32), node),
+        forward=forward,
+        source=_forward_sources(joined["called_from"], forward),
+        **joined,
+    )
+    return Gathered(hops, vocabulary, threads, int(lost.sum()), unmatched)
+
+
+def lookup(table: Mapping[int, int], ids: NDArray[np.uint32]) -> Codes:
+    """table[id] for each id; -1 where it has none."""
+    if not table or not len(ids):
+        return np.full(len(ids), -1, np.int32)
+    keys = np.array(sorted(table), np.int64)
+    codes = np.array([table[key] for key in keys.tolist()], np.int32)
+    at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
+    return np.where(keys[at] == ids, codes[at], np.int32(-1))
+
+
+def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Vocabulary) -> _LaneIds:
+    scope = process, lane
+    sources = definitions.sources.get(scope, {})
+    signatures = definitions.signatures.get(scope, {})
+    names = definitions.strings.get(scope, {})
+    return _LaneIds(
+        hops={hop: vocabulary.definitions((process, hop)) for hop in definitions.hops[process]},
+        sources={number: vocabulary.sources(source) for number, source in sources.items()},
+        signatures={number: vocabulary.signatures(value) for number, value in signatures.items()},
+        names={number: vocabulary.names(name) for number, name in names.items()},
+    )
+
+
+def _span_columns(
+    block: EventBlock, span: Span, ids: _LaneIds, nodes: _Nodes
+) -> tuple[dict[str, np.ndarray], int]:
+    ticks, enter = block.ticks[span.events], block.enter[span.events]
+    hop = block.hop[span.events]
+    nesting = nest(block.depth[span.events], enter, hop)
+    start = ticks[enter]
+    other_ticks = block.other_ticks[span.others]
+    last = max(int(ticks.max(initial=0)), int(other_ticks.max(initial=0)))
+    ended = nesting.end >= 0
+    end = np.where(ended, ticks[nesting.end], last)
+    exits = np.cumsum(~enter) - 1
+    closed = nesting.exit >= 0
+    raised = np.zeros(len(start), np.bool_)
+    raised[closed] = block.raised[span.exits][exits[nesting.exit[closed]]]
+
+    sequence = block.sequence[span.enters].astype(np.int64)
+    sequence[sequence == fmt.NO_SEQUENCE] = -1
+    position = np.flatnonzero(enter) + span.events.start
+    columns: dict[str, np.ndarray] = {
+        "parent": nesting.parent,
+        "definition": lookup(ids.hops, hop[enter]),
+        "key_set": block.key_set[span.enters],
+        "call_site": block.call_site[span.enters],
+        "start": start,
+        "end": np.maximum(end, start),
+        "signature": lookup(ids.signatures, block.signature[span.enters]),
+        "called_from": lookup(ids.sources, block.source[span.enters])[nesting.outermost],
+        "range": _ranges(block, span, position, ids.names),
+        "sequence": sequence,
+        "node": _node_rows(block, span, position, ids.names, nodes),
+        "raised": raised,
+        "open": ~ended,
+        "lost": ended & ~closed,
+    }
+    return columns, nesting.unmatched_exits
+
+
+def _ranges(block: EventBlock, span: Span, position: NDArray[np.int64], names: Mapping[int, int]) -> Codes:
+    """The name of the innermost range at each hop."""
+    kind = block.kind[span.others]
+    events = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
+    innermost = innermost_open(np.where(kind[events] == fmt.RANGE_ENTER, 1, -1))
+    name = lookup(names, _low(block.first[span.others][events]))
+    last = np.searchsorted(block.before[span.others][events], position, "right") - 1
+    return _take(name, _take(innermost, last))
+
+
+def _node_rows(
+    block: EventBlock,
+    span: Span,
+    position: NDArray[np.int64],
+    names: Mapping[int, int],
+    nodes: _Nodes,
+) -> Codes:
+    """The row in `nodes` of the node that is evaluated at each hop; adds the span's nodes."""
+    events = np.flatnonzero(block.kind[span.others] == fmt.NODE)
+    second = block.second[span.others][events]
+    name_id = _low(second)
+    name = lookup(names, name_id)
+    nodes.name.append(name)
+    nodes.process.append(np.full(len(events), span.process, np.int64))
+    nodes.maker.append((second >> np.uint64(32)).astype(np.int64))
+    nodes.sequence.append(block.first[span.others][events].astype(np.int64))
+    nodes.ticks.append(block.other_ticks[span.others][events])
+    rows = np.where(name_id != 0, np.arange(len(events)) + nodes.count, -1).astype(np.int32)
+    nodes.count += len(events)
+    last = np.searchsorted(block.before[span.others][events], position, "right") - 1
+    return _take(rows, last)
+
+
+def _forward_hops(
+    nodes: _Nodes,
+    python_nodes: list[int],
+    spans: list[Span],
+    offsets: NDArray[np.int64],
+    columns: dict[str, np.ndarray],
+) -> NDArray[np.int64]:
+    """For each node the hop that made it; -1: none."""
+    forward = np.full(nodes.count, -1, np.int64)
+    process = _concatenate(nodes.process, np.int64)
+    maker = _concatenate(nodes.maker, np.int64)
+    sequence = _concatenate(nodes.sequence, np.int64)
+    ticks = _concatenate(nodes.ticks, np.int64)
+    made = sequence != fmt.ACCUMULATE_GRAD
+    made &= ~np.isin(_concatenate(nodes.name, np.int32), python_nodes)
+    groups: dict[tuple[int, int], list[np.ndarray]] = {}
+    for span, offset in zip(spans, offsets.tolist(), strict=True):
+        size = span.enters.stop - span.enters.start
+        at_autograd = np.flatnonzero(columns["sequence"][offset : offset + size] >= 0) + offset
+        groups.setdefault((span.process, span.torch_thread), []).append(at_autograd)
+    for (number, torch_thread), parts in groups.items():
+        wanted = np.flatnonzero(made & (process == number) & (maker == torch_thread))
+        hops = np.concatenate(parts)
+        if not len(wanted) or not len(hops):
+            continue
+        # The last hop with at most a node's number: where the least of all later ones is as small.
+        least = np.minimum.accumulate(columns["sequence"][hops][::-1])[::-1]
+        last = np.searchsorted(least, sequence[wanted], "right") - 1
+        found = _take(hops, last)
+        before = columns["start"][np.maximum(found, 0)] <= ticks[wanted]
+        forward[wanted] = np.where(before, found, -1)
+    return forward
+
+
+def _forward_sources(called_from: Codes, forward: NDArray[np.int64]) -> Codes:
+    """The line of the forward hop, of a hop of a backward of a backward too."""
+    source = called_from
+    linked = np.flatnonzero(forward >= 0)
+    if len(linked):
+        source = called_from.copy()
+    for _ in range(_LARGEST_ORDER):
+        source[linked] = source[forward[linked]]
+        # Only what hangs on a hop that is linked itself changes again.
+        linked = linked[forward[forward[linked]] >= 0]
+        if not len(linked):
+            break
+    return source
+
+
+def _join(parts: list[dict[str, np.ndarray]], offsets: NDArray[np.int64]) -> dict[str, np.ndarray]:
+    """Concatenates columns and makes the rows of parents global; empties `parts`."""
+    for columns, offset in zip(parts, offsets.tolist(), strict=True):
+        if offset:
+            columns["parent"][columns["parent"] >= 0] += offset
+    return {
+        name: _concatenate([columns.pop(name) for columns in parts], dtype)
+        for name, dtype in _COLUMN_TYPES.items()
+    }
+
+
+_COLUMN_TYPES = {
+    "parent": np.int64,
+    "definition": np.int32,
+    "key_set": np.uint32,
+    "call_site": np.uint8,
+    "start": np.int64,
+    "end": np.int64,
+    "signature": np.int32,
+    "called_from": np.int32,
+    "range": np.int32,
+    "sequence": np.int64,
+    "node": np.int32,
+    "raised": np.bool_,
+    "open": np.bool_,
+    "lost": np.bool_,
+}
+
+
+def _concatenate(parts: list[np.ndarray], dtype: type) -> np.ndarray:
+    if len(parts) == 1:
+        return parts[0].astype(dtype, copy=False)
+    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
+
+
+def _take(values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """values[at]; -1 where `at` is -1."""
+    if not len(values):
+        return np.full(len(at), -1, values.dtype)
+    taken: np.ndarray = np.where(at >= 0, values[at], values.dtype.type(-1))
+    return taken
+
+
+def _low(words: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    return (words & np.uint64(fmt.LOW_32)).astype(np.uint32)
+
+
+def _first_start(columns: dict[str, np.ndarray]) -> int:
+    return int(columns["start"][0]) if len(columns["start"]) else 0

@@ -1,0 +1,178 @@
+"""Readable names of kernel functions."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from functools import cache
+
+_ANONYMOUS = "(anonymous namespace)"
+_UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
+_BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
+_FALLBACK = "c10::BoxedKernel::make_boxed_function<"
+_BOXED_FUNCTOR = "c10::BoxedKernel::make_boxed_functor<"
+_COMPILE_TIME = "c10::impl::detail::WrapFunctionIntoFunctor_<"
+_RUN_TIME = "c10::impl::detail::WrapFunctionIntoRuntimeFunctor_<"
+_POINTER = "c10::CompileTimeFunctionPointer<"
+_LITERAL = re.compile(r"-?\d+[a-z]*|true|false|\([\w:]+\)-?\d+")
+_CLONE = re.compile(r"( \[clone [^\]]*\])+$")
+_QUALIFIERS = (" const", " volatile", " &", " &&", "&&", "&")
+
+
+@cache
+def demangle(symbol: str) -> str:
+    """The C++ name of a symbol; the symbol itself where it is none or cannot be demangled."""
+    function = _cxa_demangle()
+    if function is None or not symbol.startswith("_Z"):
+        return symbol
+    status = ctypes.c_int()
+    address = function(symbol.encode(), None, None, ctypes.byref(status))
+    if not address:
+        return symbol
+    try:
+        return ctypes.string_at(address).decode("utf-8", "replace")
+    finally:
+        _free()(address)
+
+
+@cache
+def short_kernel_name(name: str) -> str:
+    """What a kernel author calls the function `name` (demangled).
+
+    The dispatcher's wrappers, types, parameters and anonymous namespaces are taken away; of
+    template arguments functions and literals stay, since they tell instances apart.
+    """
+    name = _CLONE.sub("", name)
+    for wrapper in (_UNBOXED, _BOXED, _FALLBACK, _BOXED_FUNCTOR):
+        # A return type may stand before it: functions that are templates have theirs in the name.
+        start = name.find(wrapper)
+        if start in (0, len("void ")):
+            arguments = _arguments(name, start + len(wrapper) - 1)
+            return _target(arguments[0]) if arguments else name
+    return _plain(name)
+
+
+def kernel_name(symbol: str, rule: str) -> str:
+    """The short name of a mangled symbol, as `fallback: NAME` for the rule "backend fallback"."""
+    name = short_kernel_name(demangle(symbol))
+    return f"fallback: {name}" if "backend fallback" in rule else name
+
+
+def node_name(name: str) -> str:
+    """The name that Python shows for an autograd node: the last part of its C++ or Python class."""
+    return name.rpartition(" ")[2].rpartition("::")[2]
+
+
+def _target(functor: str) -> str:
+    if functor.startswith(_COMPILE_TIME):
+        pointer = _arguments(functor, len(_COMPILE_TIME) - 1)[0]
+        if pointer.startswith(_POINTER):
+            return _function(_arguments(pointer, len(_POINTER) - 1)[-1])
+    if functor.startswith(_RUN_TIME):
+        function = _arguments(functor, len(_RUN_TIME) - 1)[0]
+        return f"function pointer {function}" if "(*)" in function else _plain(function)
+    return _function(functor)
+
+
+def _function(argument: str) -> str:
+    """The name in a template argument `&name` or `&(type name<...>(...))`."""
+    argument = argument.removeprefix("&")
+    if argument.startswith("(") and not argument.startswith(_ANONYMOUS):
+        argument = argument[1:-1]
+    return _plain(argument)
+
+
+def _plain(name: str) -> str:
+    text = name.replace(_ANONYMOUS, "\0")
+    while text.endswith(_QUALIFIERS):
+        text = text[: max(text.rfind(" "), text.rfind(")") + 1)].rstrip()
+    kept: list[str] = []
+    position = 0
+    while position < len(text):
+        operator = re.match(r"operator\(\)|operator(<=>|<<=?|>>=?|->\*?|<=?|>=?)", text[position:])
+        if operator and (position == 0 or text[position - 1] in ": "):
+            kept.append(operator[0])
+            position += len(operator[0])
+        elif text[position] in "<(":
+            end = _closing(text, position)
+            if text[position] == "<":
+                kept.append(_template(text, position))
+            position = end + 1
+        else:
+            kept.append(text[position])
+            position += 1
+    return _qualified("".join(kept)) or name
+
+
+def _template(text: str, start: int) -> str:
+    """The arguments that tell instances apart: functions and literals."""
+    kept = []
+    for argument in _arguments(text, start):
+        if argument.startswith("&"):
+            kept.append(_function(argument.replace("\0", _ANONYMOUS)))
+        elif _LITERAL.fullmatch(argument):
+            kept.append(argument)
+    # Spaces end a return type, so they are hidden until it is cut off.
+    return f"<{','.join(kept)}>".replace(" ", "\1") if kept else ""
+
+
+def _qualified(text: str) -> str:
+    """Cuts the return type and the anonymous namespaces off."""
+    text = text.strip().rsplit(" ", 1)[-1]
+    text = text.replace("\0::", "").replace("\0", "").replace("\1", " ").replace(",", ", ")
+    text = text.replace(",  ", ", ")
+    return text.removeprefix("at::") if text.startswith("at::wrapper_") else text
+
+
+def _arguments(text: str, start: int) -> list[str]:
+    """The template arguments in the brackets that open at `start`."""
+    end = _closing(text, start)
+    arguments, begin, position = [], start + 1, start + 1
+    while position < end:
+        if text[position] in "<({[":
+            position = _closing(text, position)
+        elif text[position] == ",":
+            arguments.append(text[begin:position].strip())
+            begin = position + 1
+        position += 1
+    arguments.append(text[begin:end].strip())
+    return arguments
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the bracket that opens at `start` is closed; the end of the text if nowhere."""
+    depth = 0
+    for position in range(start, len(text)):
+        character = text[position]
+        if character in "<({[":
+            depth += 1
+        elif character in ">)}]" and text[position - 1] != "-":
+            depth -= 1
+            if depth == 0:
+                return position
+    return len(text)
+
+
+@cache
+def _cxa_demangle() -> Callable[..., int | None] | None:
+    try:
+        function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    except (OSError, AttributeError):
+        return None
+    function.restype = ctypes.c_void_p
+    function.argtypes = (
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_int),
+    )
+    return function
+
+
+@cache
+def _free() -> Callable[..., None]:
+    function = ctypes.CDLL(None).free
+    function.argtypes = (ctypes.c_void_p,)
+    function.restype = None
+    return function

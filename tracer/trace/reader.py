@@ -1,0 +1,212 @@
+"""Reads the chunks of a trace file; what is damaged is skipped and counted.
+
+Chunks are read with pread and not through a mapping: a recording that ends meanwhile trims its
+file, and a mapping would then kill the reader (SIGBUS).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracer.trace import format as fmt
+from tracer.trace.definitions import Definitions
+from tracer.trace.events import EventBlock, parse_events
+
+
+class TraceError(Exception):
+    """A file that cannot be read as a trace: one line, what is wrong and what to do."""
+
+
+@dataclass
+class Losses:
+    """What could not be read."""
+
+    damaged_chunks: int = 0
+    torn_events: int = 0
+    missing_chunks: int = 0
+    missing_bytes: int = 0
+
+
+@dataclass
+class Recording:
+    """What stands in a file, before it is put together."""
+
+    path: str
+    header: fmt.FileHeader
+    end: int
+    """The file offset after the last chunk."""
+    chunks: int = 0
+    lanes: dict[tuple[int, int], dict[int, tuple[fmt.ChunkHeader, EventBlock]]] = field(default_factory=dict)
+    """(process, lane) -> sequence -> chunk of hops"""
+    definitions: Definitions = field(default_factory=Definitions)
+    key_sets: dict[int, int] = field(default_factory=dict)
+    """key set -> its number in EventBlock.key_set"""
+    pids: dict[int, int] = field(default_factory=dict)
+    """process -> OS process id"""
+    losses: Losses = field(default_factory=Losses)
+
+
+# The root trims the chunks of killed processes at their last word that is not zero, and a record
+# may end with zeros.
+_TRIMMED_ZEROS = bytes(2048)
+
+
+class ChunkFile:
+    """The bytes of a trace file and the chunks in them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise TraceError(f"no such file: {path}") from None
+        except OSError as error:
+            raise TraceError(f"cannot read {path}: {error.strerror}") from None
+
+    def __enter__(self) -> ChunkFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file."""
+        pieces = []
+        while size > 0:
+            piece = os.pread(self.descriptor, size, offset)
+            if not piece:
+                break
+            pieces.append(piece)
+            offset += len(piece)
+            size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def header(self) -> fmt.FileHeader:
+        try:
+            self.size = os.fstat(self.descriptor).st_size
+            data = self.read(0, fmt.HEADER_BYTES)
+        except OSError as error:
+            reason = "it is a folder" if os.path.isdir(self.path) else error.strerror
+            raise TraceError(f"cannot read {self.path}: {reason}") from None
+        if not data:
+            raise TraceError(f"{self.path} is empty: nothing was recorded into it")
+        if not data.startswith(fmt.MAGIC[: len(data)]):
+            raise TraceError(f"{self.path} is no tracer trace (it begins with {data[:8]!r})")
+        if len(data) < fmt.HEADER_BYTES:
+            raise TraceError(
+                f"{self.path} is cut within its header "
+                f"({len(data)} of {fmt.HEADER_BYTES} bytes): nothing in it can be read"
+            )
+        header = fmt.FileHeader(*fmt.FILE_HEADER.unpack_from(data))
+        if header.version > fmt.FORMAT_VERSION:
+            raise TraceError(
+                f"{self.path} has trace format {header.version} and this tracer reads up to "
+                f"{fmt.FORMAT_VERSION}: upgrade tracer to read it"
+            )
+        return header
+
+    def chunk_header(self, offset: int) -> fmt.ChunkHeader | None:
+        data = self.read(offset, fmt.CHUNK_HEADER.size)
+        if len(data) < fmt.CHUNK_HEADER.size:
+            return None
+        header = fmt.ChunkHeader(*fmt.CHUNK_HEADER.unpack(data))
+        whole = header.magic == fmt.CHUNK_MAGIC and header.check == header.computed_check()
+        return header if whole else None
+
+    def next_chunk(self, offset: int, limit: int) -> int:
+        """Where the first chunk header at or after `offset` is; `limit` if there is none before."""
+        step = 1 << 20
+        for start in range(offset, limit, step):
+            words = np.frombuffer(self.read(start, min(step, limit - start) // 64 * 64), "<u4")
+            for index in np.flatnonzero(words[::16] == fmt.CHUNK_MAGIC):
+                found = start + int(index) * fmt.CHUNK_ALIGNMENT
+                if self.chunk_header(found):
+                    return found
+        return limit
+
+    def is_blank(self, start: int, end: int) -> bool:
+        step = 1 << 20
+        return not any(
+            self.read(offset, min(step, end - offset)).strip(b"\0") for offset in range(start, end, step)
+        )
+
+    def chunks(self, losses: Losses) -> Iterator[tuple[fmt.ChunkHeader, bytes]]:
+        """Each chunk with a whole header, and what there is of its payload."""
+        offset = fmt.HEADER_BYTES
+        while offset < self.size:
+            header = self.chunk_header(offset)
+            if header is None:
+                end = self.next_chunk(offset + fmt.CHUNK_ALIGNMENT, self.size)
+                # A thread that was killed between claiming a chunk and opening it left zeros.
+                losses.damaged_chunks += not self.is_blank(offset, min(end, self.size))
+                offset = end
+                continue
+            body = offset + fmt.CHUNK_HEADER.size
+            claimed = offset + header.capacity
+            # `capacity` is not covered by the check, so it is not trusted over what follows.
+            fits = body <= claimed <= self.size and (
+                claimed == self.size
+                or self.chunk_header(claimed) is not None
+                or self.is_blank(claimed, min(claimed + fmt.CHUNK_ALIGNMENT, self.size))
+            )
+            end = self.next_chunk(body, claimed if fits else self.size)
+            used_fits = header.used == 0 or fmt.CHUNK_HEADER.size <= header.used <= end - offset
+            if end != claimed or not used_fits:
+                losses.damaged_chunks += 1
+            stop = offset + header.used if header.used and used_fits else end
+            if not used_fits:
+                header = header._replace(used=0)
+            payload = self.read(body, stop - body)
+            if header.used:
+                payload += _TRIMMED_ZEROS
+            yield header, payload
+            offset = end
+        self.end = offset
+
+
+def read_recording(path: str | os.PathLike[str]) -> Recording:
+    """Reads a trace file.
+
+    Raises TraceError if it is no trace, is empty, is cut within its header or is of a newer
+    format. Anything else that is wrong with it is counted in `Recording.losses`.
+    """
+    with ChunkFile(os.fspath(path)) as file:
+        recording = _read(file)
+        # A recording that ended meanwhile has moved its chunks.
+        while file.header().state != recording.header.state:
+            recording = _read(file)
+        return recording
+
+
+def _read(file: ChunkFile) -> Recording:
+    recording = Recording(file.path, file.header(), fmt.HEADER_BYTES)
+    losses = recording.losses
+    for header, payload in file.chunks(losses):
+        recording.chunks += 1
+        recording.pids.setdefault(header.process, header.pid)
+        words = np.frombuffer(payload, "<u8", len(payload) // 8)
+        if header.stream == fmt.HOPS:
+            block = parse_events(words, recording.key_sets)
+            sequences = recording.lanes.setdefault((header.process, header.lane), {})
+            if header.sequence in sequences:
+                losses.damaged_chunks += 1
+                continue
+            sequences[header.sequence] = header, block
+            losses.torn_events += block.torn
+            losses.damaged_chunks += block.damaged
+        elif header.stream == fmt.DEFINITIONS:
+            torn, damaged = recording.definitions.parse(header, payload)
+            losses.torn_events += torn
+            losses.damaged_chunks += damaged
+        else:
+            losses.damaged_chunks += 1
+    recording.end = max(file.end, fmt.HEADER_BYTES)
+    if recording.header.state == fmt.CLOSED and recording.header.next_chunk < fmt.CLOSED_OFFSET:
+        losses.missing_bytes = max(0, recording.header.next_chunk - file.size)
+    for sequences in recording.lanes.values():
+        losses.missing_chunks += max(sequences) + 1 - len(sequences)
+    return recording

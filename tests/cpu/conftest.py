@@ -1,0 +1,21 @@
+"""These tests run on the installed tracer: its extension, its .pth file and its command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from launching import Launcher
+
+import tracer
+
+if not (Path(tracer.__file__).parent / "_build_info.py").exists():
+    raise pytest.UsageError(
+        f"tests/cpu need the installed tracer and found its source in {Path(tracer.__file__).parent}: "
+        "run `make test`, or `pytest` and not `python -m pytest`"
+    )
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Launcher:
+    return Launcher(tmp_path)

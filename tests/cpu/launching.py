@@ -1,0 +1,98 @@
+"""Running scripts as a user does: under `python`, and under the installed `tracer record`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
+TIMEOUT = 120  # seconds; a busy machine imports torch slowly
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a process left: its exit status (negative: the signal), stdout and stderr."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def own_err(self) -> str:
+        """stderr without what tracer says."""
+        return OUR_LINES.sub("", self.err)
+
+    @property
+    def said(self) -> str:
+        """What tracer says on stderr."""
+        return "".join(OUR_LINES.findall(self.err))
+
+
+class Launcher:
+    """Writes scripts into one folder and runs them there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tracer = Path(sysconfig.get_path("scripts")) / "tracer"
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("TRACER_", "PYTEST_"))
+        }
+
+    def write(self, text: str, name: str = "script.py") -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def python(self, *arguments: str, **options: object) -> Run:
+        return self._run([sys.executable, *arguments], **options)
+
+    def record(self, *arguments: str, **options: object) -> Run:
+        return self._run([str(self.tracer), "record", *arguments], **options)
+
+    def both(self, *arguments: str, **options: object) -> tuple[Run, Run]:
+        """The same command under python and under tracer, whose trace goes to `both.trace`."""
+        plain = self.python(*arguments, **options)
+        traced = self.record("--force", "-o", "both.trace", *arguments, **options)
+        return plain, traced
+
+    def same(self, *arguments: str, **options: object) -> Run:
+        """Run under both, and require the same status, stdout and stderr. Returns the traced run."""
+        plain, traced = self.both(*arguments, **options)
+        assert (traced.status, traced.out, traced.own_err) == (plain.status, plain.out, plain.err)
+        return traced
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # as a terminal would: a test run in the background may ignore SIGINT
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    def traces(self) -> list[str]:
+        return sorted(path.name for path in self.folder.glob("*.trace"))
+
+    def _run(self, command: list[str], *, stdin: str = "", extra: dict[str, str] | None = None) -> Run:
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment | (extra or {}),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+        return Run(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,27 @@
+"""Recording a function in a test, and looking at its hops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+
+import tracer
+
+
+def hops_of(folder: Path, run: Callable[[], object], **options: bool) -> pl.DataFrame:
+    """The hops of one recorded call of `run`."""
+    path = folder / "recorded.trace"
+    with tracer.record(path, overwrite=True, **options):
+        run()
+    return tracer.load(path).hops
+
+
+def chain(hops: pl.DataFrame) -> list[tuple[str, str, str]]:
+    """(op, key, kind) of each hop, in the order they were entered."""
+    return list(hops.select(pl.col("op", "key", "kind").cast(pl.String)).iter_rows())
+
+
+def keys_of(hops: pl.DataFrame) -> set[str]:
+    return set(hops["key"].cast(pl.String))

@@ -1,0 +1,236 @@
+"""Scripts that make it hard: the recording never changes how they end, and the trace can be read."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from launching import Launcher
+
+import tracer
+
+
+def hops(launcher: Launcher, name: str = "both.trace") -> pl.DataFrame:
+    return tracer.load(launcher.folder / name).hops.with_columns(pl.col("op", "key").cast(pl.String))
+
+
+def test_the_trace_is_deleted_while_recording(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, torch\ntorch.ones(2)\nos.path.exists('both.trace') and os.unlink('both.trace')\n"
+    )
+    traced = launcher.same("script.py")
+    assert re.fullmatch(r"tracer: .*both\.trace.*\n", traced.err), traced.err
+    assert launcher.traces() == []
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.01, 0.05, 0.2])
+def test_interrupted_twice(launcher: Launcher, gap: float) -> None:
+    launcher.write("import torch\nprint('ready', flush=True)\nwhile True: torch.ones(4).add(1)\n")
+    process = launcher.start(str(launcher.tracer), "record", "-o", "run.trace", "script.py")
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(gap)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (-signal.SIGINT, 1)
+    assert "/tracer/" not in err, "no frame of tracer in a traceback"
+    assert tracer.load(launcher.folder / "run.trace").certificate["closed_in_order"] == {0: True}
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "<&- >&- 2>&-", ">/dev/full 2>&1"])
+def test_standard_streams_that_fail(launcher: Launcher, redirection: str) -> None:
+    launcher.write("import torch\ntorch.ones(2)\n")
+    command = f'exec "$0" record -o run.trace script.py {redirection}'
+    process = launcher.start("bash", "-c", command, str(launcher.tracer))
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert len(hops(launcher, "run.trace")) > 0
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("os._exit(7)", 7),
+        ("os.kill(os.getpid(), 15)", -15),
+        ("os.abort()", -6),
+        ("os.execl(sys.executable, sys.executable, '-c', 'raise SystemExit(3)')", 3),
+    ],
+)
+def test_endings_without_atexit(launcher: Launcher, ending: str, status: int) -> None:
+    launcher.write(f"import os, sys, torch\nprint(torch.ones(2), flush=True)\n{ending}\n")
+    assert launcher.same("script.py").status == status
+    assert "aten::ones" in set(hops(launcher)["op"])
+
+
+def test_exec_into_another_script_goes_on_in_the_same_file(launcher: Launcher) -> None:
+    launcher.write("import torch\nprint(torch.neg(torch.ones(2)))\n", "next.py")
+    launcher.write(
+        "import os, sys, torch\ntorch.ones(2)\nos.execl(sys.executable, sys.executable, 'next.py')\n"
+    )
+    launcher.same("script.py")
+    assert "aten::neg" in set(hops(launcher)["op"])
+
+
+def test_ops_while_the_interpreter_ends(launcher: Launcher) -> None:
+    launcher.write(
+        "import atexit, torch\n"
+        "class Late:\n    def __init__(self, name): self.name, self.ones = name, torch.ones\n"
+        "    def __del__(self): print(self.name, self.ones(2).add(1).sum().item(), flush=True)\n"
+        "torch.kept = Late('in a module')\n"
+        "kept = Late('global')\n"
+        "cycle = [Late('cycle')]; cycle.append(cycle)\n"
+        "atexit.register(lambda: print('atexit', torch.ones(2).sum().item()))\n"
+    )
+    launcher.same("script.py")
+
+
+def test_daemon_threads_at_exit(launcher: Launcher) -> None:
+    launcher.write(
+        "import threading, time, torch\n"
+        "torch.set_num_threads(1)\n"
+        "def work():\n    x = torch.ones(2)\n    while True: torch.neg(x); time.sleep(0)\n"
+        "for _ in range(2): threading.Thread(target=work, daemon=True).start()\n"
+        "time.sleep(0.3)\n"
+        "print('end', flush=True)\n"
+    )
+    traced = launcher.record("-o", "run.trace", "script.py")
+    assert traced.out == "end\n"
+    assert traced.status in (0, -6)
+    certificate = tracer.load(launcher.folder / "run.trace").certificate
+    assert certificate["closed_in_order"] == {0: True}
+    assert certificate["damaged_chunks"] == certificate["torn_events"] == certificate["unmatched_exits"] == 0
+
+
+def test_a_child_that_never_ends(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, time, torch\n"
+        "torch.ones(2)\n"
+        "read, write = os.pipe()\n"
+        "if (child := os.fork()) == 0:\n"
+        "    os.close(1); os.close(2)\n"
+        "    torch.neg(torch.ones(1)); os.write(write, b'x')\n"
+        "    while True: time.sleep(1)\n"
+        "os.read(read, 1)\n"
+        "print(child)\n"
+    )
+    traced = launcher.record("-o", "run.trace", "script.py")
+    assert traced.status == 0
+    try:
+        found = tracer.load(launcher.folder / "run.trace")
+        assert found.certificate["closed_in_order"] == {0: True, 1: False}
+        assert "aten::neg" in set(found.hops["op"].cast(pl.String))
+    finally:
+        os.kill(int(traced.out), signal.SIGKILL)
+
+
+def test_thousands_of_short_threads_share_lanes(launcher: Launcher) -> None:
+    launcher.write(
+        "import threading, torch\n"
+        "x = torch.ones(2)\n"
+        "for _ in range(3000):\n"
+        "    thread = threading.Thread(target=torch.neg, args=(x,)); thread.start(); thread.join()\n"
+    )
+    launcher.same("script.py")
+    trace = tracer.load(launcher.folder / "both.trace")
+    negs = hops(launcher).filter(pl.col("op") == "aten::neg")
+    assert len(negs.filter(pl.col("key") == "CPU")) == 3000
+    assert trace.certificate["verdict"].startswith("complete: ")
+    assert (launcher.folder / "both.trace").stat().st_size < 4 << 20
+
+
+def test_an_op_within_itself_1500_deep(launcher: Launcher) -> None:
+    launcher.write(
+        "import resource, sys, threading, torch\n"
+        "sys.setrecursionlimit(1_000_000)\n"
+        "threading.stack_size(1 << 30)\n"
+        "library = torch.library.Library('deep', 'DEF')\n"
+        "library.define('down(Tensor x, int n) -> Tensor')\n"
+        "library.impl('down', lambda x, n: x + 1 if n == 0 else torch.ops.deep.down(x, n - 1), 'CPU')\n"
+        "thread = threading.Thread(target=lambda: print(torch.ops.deep.down(torch.ones(2), 1500)))\n"
+        "thread.start(); thread.join()\n"
+    )
+    launcher.same("script.py")
+    found = hops(launcher).filter((pl.col("op") == "deep::down") & (pl.col("key") == "CPU"))
+    assert len(found) == 1501  # CPython 3.12 itself ends below 1,700
+    depth = dict.fromkeys([None], 0)
+    for row in hops(launcher).iter_rows(named=True):
+        depth[row["id"]] = depth[row["parent"]] + 1
+    assert max(depth.values()) >= 3002, "an autograd and a CPU hop at each level"
+    assert launcher.python("-m", "tracer.cli.app", "tree", "both.trace").status == 0
+    assert launcher.python("-m", "tracer.cli.app", "report", "both.trace").status == 0
+
+
+def test_lists_of_ten_thousand_tensors(launcher: Launcher) -> None:
+    launcher.write(
+        "import torch\n"
+        "xs = [torch.full((2,), float(i)) for i in range(10_000)]\n"
+        "print(torch.cat(xs).sum(), torch.stack(xs).shape)\n"
+        "torch._foreach_add_(xs, 1)\n"
+        "print(torch.cat(xs).sum())\n"
+    )
+    launcher.same("script.py")
+    assert len(hops(launcher).filter((pl.col("op") == "aten::cat") & pl.col("parent").is_null())) == 2
+
+
+def test_names_with_spaces_and_other_letters(launcher: Launcher) -> None:
+    name = "größe ünd 形.py"
+    launcher.write(
+        "import os, torch\nos.chdir('..')\ndef fünf(): return torch.ones(5)\nprint(fünf())\n", f"a b/{name}"
+    )
+    run = launcher.record("-o", "spur 跡.trace", f"a b/{name}")
+    assert run.status == 0
+    sources = set(hops(launcher, "spur 跡.trace")["source"].cast(pl.String))
+    assert any(source.endswith(f"/a b/{name}:3") or source == f"a b/{name}:3" for source in sources), sources
+    tree = launcher.python("-m", "tracer.cli.app", "tree", "spur 跡.trace")
+    assert tree.status == 0
+    assert name in tree.out
+
+
+def test_the_script_closes_all_descriptors(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, torch\n"
+        "torch.ones(2)\n"
+        "os.closerange(3, 4096)\n"
+        "held = [os.open('/dev/null', os.O_RDWR) for _ in range(20)]\n"
+        "for _ in range(60_000): torch.neg(torch.ones(2))\n"
+        "own = os.open('own.txt', os.O_RDWR | os.O_CREAT)\n"
+        "os.write(own, b'precious')\n"
+    )
+    traced = launcher.record("-o", "run.trace", "script.py")
+    assert traced.status == 0, traced.err
+    assert (launcher.folder / "own.txt").read_bytes() == b"precious"
+    assert Path("/dev/null").is_char_device()
+
+
+def test_no_descriptors_are_left(launcher: Launcher) -> None:
+    launcher.write(
+        "import resource, torch\n"
+        "held = []\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "try:\n    while True: held.append(open('/dev/null'))\n"
+        "except OSError: pass\n"
+        "print(torch.ones(2).neg().sum().item())\n"
+    )
+    traced = launcher.record("-o", "run.trace", "script.py")
+    plain = launcher.python("script.py")
+    assert plain.status == 0
+    assert (traced.status, traced.out) == (plain.status, plain.out)
+    assert "Traceback" not in traced.err
+
+
+def test_no_file_beside_the_trace_is_overwritten(launcher: Launcher) -> None:
+    mine = launcher.write("mine", "both.trace.trimmed")
+    launcher.write("import torch\ntorch.ones(2)\n")
+    launcher.same("script.py")
+    assert mine.read_text() == "mine"
+    assert sorted(path.name for path in launcher.folder.iterdir()) == [
+        "both.trace",
+        "both.trace.trimmed",
+        "script.py",
+    ]

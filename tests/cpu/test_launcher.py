@@ -1,0 +1,424 @@
+"""A script under `tracer record` behaves as under `python`, and bad input is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from launching import Launcher, Run
+
+import tracer
+
+WITH_TORCH = "import torch\ntorch.add(torch.ones(4), 1)\n"
+
+
+def assert_refused(run: Run, *parts: str) -> None:
+    assert run.status == 2
+    assert run.out == ""
+    assert re.fullmatch(r"tracer: .*\n", run.err), run.err
+    for part in parts:
+        assert part in run.err
+
+
+# ---- as under python -----------------------------------------------------------------------------
+
+
+def test_arguments_and_main(launcher: Launcher) -> None:
+    launcher.write(
+        "import sys, __main__\n"
+        "print(sys.argv, sys.path, sys.flags, __name__, __file__, __spec__, __main__.__dict__.keys())\n"
+        + WITH_TORCH
+        + "print(sys.argv, sys.path, __name__)\n",
+        "folder/train.py",
+    )
+    arguments = ["--epochs", "1", "-o", "x", "--help", "--", "-m", "", "a b", "--force"]
+    traced = launcher.same("folder/train.py", *arguments)
+    assert "both.trace" in traced.said
+
+
+def test_nothing_of_tracer_is_left_in_the_import(launcher: Launcher) -> None:
+    launcher.write(
+        "import sys, importlib.util, torch\n"
+        "print(importlib.util.find_spec('torch').loader, [str(finder) for finder in sys.meta_path])\n"
+        "print(vars(torch.__spec__.loader), torch.__loader__ is torch.__spec__.loader)\n"
+    )
+    plain, traced = launcher.both("script.py")
+    hide = re.compile(r"0x[0-9a-f]+")
+    assert hide.sub("", traced.out) == hide.sub("", plain.out)
+
+
+def test_looking_for_torch_is_not_importing_it(launcher: Launcher) -> None:
+    launcher.write(
+        "import importlib.util, sys\n"
+        "importlib.util.find_spec('torch')\n"
+        "print('torch' in sys.modules)\n" + WITH_TORCH
+    )
+    traced = launcher.same("script.py")
+    assert traced.out == "False\n"
+    assert "hop" in traced.said
+
+
+def test_torch_is_imported_when_the_script_does(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, sys\n"
+        "ours = {'__future__', *sys.builtin_module_names}\n"
+        "print(sorted(name for name in sys.modules if 'tracer' not in name and name not in ours))\n"
+        "print('TRACER_RECORD' in os.environ)\n"
+        "os.environ['OMP_NUM_THREADS'] = '1'\n"
+        "import torch\n"
+        "print(torch.get_num_threads())\n"
+    )
+    traced = launcher.same("script.py")
+    assert traced.out.endswith("False\n1\n")
+
+
+@pytest.mark.parametrize("name", ["json.py", "types.py", "errno.py", "naming.py"])
+def test_modules_beside_the_script_win(launcher: Launcher, name: str) -> None:
+    launcher.write("print('imported', __name__)\n", name)
+    launcher.write(f"import {name[:-3]}\n")
+    launcher.same("script.py")
+
+
+def test_standard_input(launcher: Launcher) -> None:
+    launcher.write("import sys, torch\nprint(repr(sys.stdin.read()), input.__module__)\n")
+    assert launcher.same("script.py", stdin="one\ntwo").out.startswith(r"'one\ntwo'")
+
+
+def test_script_from_standard_input(launcher: Launcher) -> None:
+    launcher.same("-", "argument", stdin="import sys, torch\nprint(sys.argv, __name__)\n")
+
+
+def test_module(launcher: Launcher) -> None:
+    launcher.write("", "package/__init__.py")
+    launcher.write(
+        "import sys, torch\nprint(sys.argv[1:], sys.path[0], __name__, __package__, __spec__.name)\n",
+        "package/train.py",
+    )
+    plain = launcher.python("-m", "package.train", "--epochs", "1", "-o", "x")
+    traced = launcher.record("-m", "package.train", "--epochs", "1", "-o", "x")
+    assert (traced.status, traced.out, traced.own_err) == (plain.status, plain.out, plain.err)
+    assert launcher.traces() == ["package.train.0001.trace"]
+
+
+def test_missing_module(launcher: Launcher) -> None:
+    assert launcher.same("-m", "no_such_module").status == 1
+    assert launcher.traces() == []
+
+
+def test_folder_with_main(launcher: Launcher) -> None:
+    launcher.write("import sys, torch\nprint(sys.argv, sys.path[0])\n", "app/__main__.py")
+    launcher.same("app", "argument")
+
+
+def test_interpreter_flags(launcher: Launcher) -> None:
+    launcher.write("import sys\nprint(sys.flags.optimize, sys.warnoptions, sys.flags.dev_mode)\n")
+    flags = ["-O", "-W", "ignore", "-X", "dev"]
+    plain = launcher.python(*flags, "script.py")
+    traced = launcher.python(*flags, str(launcher.tracer), "record", "script.py")
+    assert traced.out == plain.out
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("sys.exit(3)", 3),
+        ("sys.exit()", 0),
+        ("sys.exit('text')", 1),
+        ("sys.exit(True)", 1),
+        ("os._exit(7)", 7),
+        ("def f():\n    1 / 0\nf()", 1),
+        ("raise KeyboardInterrupt", -signal.SIGINT),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("os.abort()", -signal.SIGABRT),
+        ("raise SystemExit(4) from ValueError('cause')", 4),
+        ("sys.stderr.close(); sys.exit(5)", 5),
+        ("sys.excepthook = lambda *a: print('hook', a[0].__name__); 1 / 0", 1),
+    ],
+)
+def test_endings(launcher: Launcher, ending: str, status: int) -> None:
+    launcher.write("import os, signal, sys\n" + WITH_TORCH + ending + "\n")
+    assert launcher.same("script.py").status == status
+
+
+def test_syntax_error(launcher: Launcher) -> None:
+    launcher.write("import torch\nfor x in\n")
+    traced = launcher.same("script.py")
+    assert traced.status == 1
+    assert traced.said == "tracer: nothing was recorded: the script did not import torch\n"
+    assert launcher.traces() == []
+
+
+def test_traceback_through_the_import_of_torch(launcher: Launcher) -> None:
+    launcher.write("def f():\n    raise ImportError('broken torch')\nf()\n", "torch/__init__.py")
+    launcher.write("try:\n    import torch\nexcept ImportError as e:\n    print(e)\nimport torch\n")
+    traced = launcher.same("script.py")
+    assert "ImportError: broken torch" in traced.err
+    assert "import_hook" not in traced.err
+    launcher.write("1 / 0\n", "torch/__init__.py")
+    assert "import_hook" not in launcher.same("script.py").err
+
+
+def test_atexit_order(launcher: Launcher) -> None:
+    launcher.write(
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('first registered', file=sys.stderr))\n"
+        + WITH_TORCH
+        + "atexit.register(lambda: print(torch.ones(2).sum().item(), file=sys.stderr))\n"
+        "class Late:\n    def __del__(self): print('deleted')\n"
+        "late = Late()\n"
+    )
+    traced = launcher.same("script.py")
+    assert traced.err.index("first registered") < traced.err.index("tracer: ")
+
+
+def test_interrupt(launcher: Launcher) -> None:
+    launcher.write(
+        "import time, torch\n"
+        "print('ready', flush=True)\n"
+        "while True:\n    torch.ones(4).add(1); time.sleep(0.001)\n"
+    )
+    process = launcher.start(str(launcher.tracer), "record", "-o", "run.trace", "script.py")
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in err
+    assert "tracer: run.trace\n" in err
+    assert "tracer tree run.trace" in err
+
+
+def test_working_folder_changed_before_torch(launcher: Launcher) -> None:
+    (launcher.folder / "elsewhere").mkdir()
+    launcher.write("import os\nos.chdir('elsewhere')\n" + WITH_TORCH + "print(os.getcwd())\n")
+    launcher.same("script.py")
+    assert launcher.traces() == ["both.trace"]
+    assert list((launcher.folder / "elsewhere").iterdir()) == []
+
+
+def test_environment_of_the_script(launcher: Launcher) -> None:
+    launcher.write("import os\nprint({k: v for k, v in os.environ.items() if k != 'TRACER_JOIN'})\n")
+    launcher.same("script.py", extra={"OWN": "value"})
+
+
+def test_without_torch(launcher: Launcher) -> None:
+    launcher.write("print('hello')\n")
+    traced = launcher.same("script.py")
+    assert traced.said == "tracer: nothing was recorded: the script did not import torch\n"
+    assert launcher.traces() == []
+
+
+def test_summary(launcher: Launcher) -> None:
+    launcher.write(WITH_TORCH)
+    traced = launcher.record("-o", "a run.trace", "script.py")
+    first, *rest = traced.err.splitlines()
+    assert first == "tracer: a run.trace"
+    assert re.search(r"[\d,]+ op calls?, [\d,]+ hops?, \d+ threads?, 1 process, ", traced.err)
+    assert re.search(r"about \d+ ns a hop", traced.err)
+    assert "complete: nothing dropped" in traced.err
+    assert "tracer tree 'a run.trace'" in rest[-1]
+    assert "\x1b" not in traced.err
+    assert max(map(len, rest)) <= 80
+
+
+# ---- children ------------------------------------------------------------------------------------
+
+
+def test_children_do_not_speak(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, subprocess, sys, torch, multiprocessing as mp\n"
+        "def work(x):\n    return torch.ones(x).sum().item()\n"
+        "if __name__ == '__main__':\n"
+        "    for method in ('fork', 'spawn', 'forkserver'):\n"
+        "        with mp.get_context(method).Pool(1) as pool:\n"
+        "            print(method, pool.map(work, [1, 2, 3])); pool.close(); pool.join()\n"
+        "    print(subprocess.run([sys.executable, '-c', 'import torch; print(torch.ones(2))'],"
+        " capture_output=True, text=True))\n"
+        "    if (child := os.fork()) == 0:\n        torch.ones(2).mul(3); sys.exit(9)\n"
+        "    print(os.waitpid(child, 0)[1])\n"
+    )
+    traced = launcher.same("script.py")
+    assert traced.said.count("next: ") == 1
+
+
+def test_fork_before_torch(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, sys\n"
+        "child = os.fork()\n"
+        "import torch\n"
+        "torch.ones(2)\n"
+        "if child: print(os.waitpid(child, 0)[1])\n"
+    )
+    traced = launcher.same("script.py")
+    assert traced.said.count("next: ") == 1
+
+
+# ---- inside a recording --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begin", ["tracer.start()", "tracer.record('other.trace').__enter__()"])
+def test_recording_inside_a_recording(launcher: Launcher, begin: str) -> None:
+    launcher.write(
+        f"import torch, tracer\ntry:\n    {begin}\nexcept tracer.RecordingError as error:\n    print(error)\n"
+    )
+    traced = launcher.record("-o", "run.trace", "script.py")
+    path = launcher.folder / "run.trace"
+    assert traced.out == f"a recording to {path} is running already; stop it first\n"
+    assert launcher.traces() == ["run.trace"]
+
+
+def test_launcher_inside_a_recording(launcher: Launcher) -> None:
+    launcher.write(WITH_TORCH, "inner.py")
+    traced = launcher.record("-o", "outer.trace", str(launcher.tracer), "record", "inner.py")
+    assert traced.status == 2
+    assert f"a recording to {launcher.folder / 'outer.trace'} is running already" in traced.err
+    assert launcher.traces() == []
+
+
+def test_api(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, torch, tracer\n"
+        "with tracer.record('run.trace') as recording:\n    torch.ones(4)\n"
+        "print(recording.summary.verdict, 'TRACER_JOIN' in os.environ)\n"
+        "try:\n    tracer.start('run.trace')\nexcept tracer.RecordingError as error:\n    print(error)\n"
+        "print(os.path.basename(tracer.start('run.trace', overwrite=True).path)); tracer.stop()\n"
+        "try:\n    tracer.stop()\nexcept tracer.RecordingError as error:\n    print(error)\n"
+        "print(os.path.basename(tracer.start().path))\n"
+    )
+    run = launcher.python("script.py")
+    assert run.err == ""
+    assert run.out.splitlines() == [
+        "complete: nothing dropped False",
+        "run.trace exists already; name another file or overwrite it (--force)",
+        "run.trace",
+        "no recording is running; begin one with tracer.start()",
+        "script.0001.trace",
+    ]
+    assert launcher.traces() == ["run.trace", "script.0001.trace"]
+    assert sorted(p.name for p in launcher.folder.iterdir() if "replaced" in p.name) == []
+
+
+# ---- output and bad input ------------------------------------------------------------------------
+
+
+def test_numbering(launcher: Launcher) -> None:
+    launcher.write(WITH_TORCH, "train.py")
+    (launcher.folder / "train.0041.trace").write_text("kept")
+    launcher.record("train.py")
+    launcher.record("train.py")
+    assert launcher.traces() == ["train.0041.trace", "train.0042.trace", "train.0043.trace"]
+    assert (launcher.folder / "train.0041.trace").read_text() == "kept"
+
+
+def test_two_at_once(launcher: Launcher) -> None:
+    launcher.write(WITH_TORCH, "train.py")
+    both = [launcher.start(str(launcher.tracer), "record", "train.py") for _ in range(2)]
+    said = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert launcher.traces() == ["train.0001.trace", "train.0002.trace"]
+    assert {text.splitlines()[0] for text in said} == {
+        "tracer: train.0001.trace",
+        "tracer: train.0002.trace",
+    }
+
+
+def test_existing_output(launcher: Launcher) -> None:
+    launcher.write(WITH_TORCH)
+    trace = launcher.folder / "run.trace"
+    trace.write_text("precious")
+    assert_refused(launcher.record("-o", "run.trace", "script.py"), "run.trace exists already", "--force")
+    assert trace.read_text() == "precious"
+    launcher.write("import sys; sys.exit(1)\n")
+    launcher.record("--force", "-o", "run.trace", "script.py")
+    assert trace.read_text() == "precious", "a recording that never began must not overwrite"
+    launcher.write(WITH_TORCH)
+    assert "complete" in launcher.record("--force", "-o", "run.trace", "script.py").err
+    assert trace.read_bytes() != b"precious"
+    assert launcher.traces() == ["run.trace"]
+
+
+def test_refused_scripts(launcher: Launcher) -> None:
+    (launcher.folder / "folder").mkdir()
+    assert_refused(launcher.record("missing.py"), "there is no script missing.py")
+    assert_refused(launcher.record("folder"), "folder is a folder without __main__.py")
+    assert_refused(launcher.record(), "name a script to run")
+    assert_refused(launcher.record("-m"), "name a module to run")
+    assert launcher.traces() == []
+
+
+def test_refused_outputs(launcher: Launcher) -> None:
+    launcher.write("print('must not run')\n")
+    assert_refused(launcher.record("-o", "no/where/run.trace", "script.py"), "there is no folder no/where")
+    assert_refused(launcher.record("-o", "script.py/run.trace", "script.py"), "there is no folder script.py")
+    assert_refused(launcher.record("-o", "/proc/run.trace", "script.py"), "/proc/run.trace cannot be written")
+    assert_refused(launcher.record("-o", ".", "script.py"), "is a folder")
+    assert_refused(launcher.record("--force", "-o", "/dev/null", "script.py"), "no regular file")
+    assert_refused(launcher.record("-o", "", "script.py"), "names no file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_folder_without_permission(launcher: Launcher) -> None:
+    launcher.write("print('must not run')\n")
+    launcher.folder.chmod(0o555)
+    try:
+        assert_refused(launcher.record("script.py"), "Permission denied")
+    finally:
+        launcher.folder.chmod(0o755)
+
+
+# ---- installation --------------------------------------------------------------------------------
+
+
+def fake_torch(launcher: Launcher, version: str) -> dict[str, str]:
+    launcher.write(f"__version__ = {version!r}\n", "other/torch/version.py")
+    launcher.write("from .version import __version__\n", "other/torch/__init__.py")
+    return {"PYTHONPATH": str(launcher.folder / "other")}
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("2.99.0+cpu", "this is torch 2.99.0+cpu; rebuild it in its folder: pip install "),
+        ("2.9.1", "torch 2.9.1 is too old; tracer records torch 2.10 and newer"),
+    ],
+)
+def test_another_torch(launcher: Launcher, version: str, expected: str) -> None:
+    launcher.write("print('must not run')\n")
+    elsewhere = fake_torch(launcher, version)
+    assert_refused(launcher.record("script.py", extra=elsewhere), expected)
+    assert launcher.traces() == []
+
+
+def test_another_torch_found_by_the_script(launcher: Launcher) -> None:
+    fake_torch(launcher, "2.99.0")
+    launcher.write("import sys\nsys.path.insert(0, 'other')\nimport torch\nprint(torch.__version__)\n")
+    traced = launcher.same("script.py")
+    assert traced.out == "2.99.0\n"
+    assert "nothing is recorded: tracer was built with torch" in traced.said
+    assert traced.said.count("\n") == 1
+    assert launcher.traces() == []
+
+
+def test_source_folder_is_no_installation(launcher: Launcher) -> None:
+    shutil.copytree(Path(tracer.__file__).parent, launcher.folder / "tracer")
+    launcher.write("print('must not run')\n")
+    run = launcher.python(
+        "-m", "tracer.cli.app", "record", "script.py", extra={"PYTHONPATH": str(launcher.folder)}
+    )
+    assert_refused(run, "is not installed by pip", "pip install --no-build-isolation .")
+
+
+def test_heavy_modules_stay_out(launcher: Launcher) -> None:
+    launcher.write(
+        WITH_TORCH
+        + "import atexit, sys, json\n"
+        + "heavy = {'polars', 'rich', 'typer', 'jinja2', 'elftools'}\n"
+        + "print(json.dumps(sorted(heavy & set(sys.modules))))\n"
+    )
+    assert json.loads(launcher.same("script.py").out) == []

@@ -1,0 +1,282 @@
+"""Writes small trace files as csrc/trace/records.h describes them, without tracer.trace.format."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BACKENDS = 15
+ENUMS = {
+    "num_backends": BACKENDS,
+    "keys": ["Undefined", ["Undefined", "CPU", "CUDA"], ["Undefined", "AutogradCPU", "AutogradCUDA"]],
+    "dtypes": {"6": "torch.float32"},
+    "device_types": {"0": "cpu", "1": "cuda"},
+    "layouts": {"0": "torch.strided"},
+}
+CPU = 1 << BACKENDS | 1
+AUTOGRAD_CPU = 1 << (BACKENDS + 1) | CPU
+CERTIFICATE = {
+    "entries": 10,
+    "hooked": 10,
+    "not_hooked": [],
+    "rearmed": 0,
+    "lost_entries": [],
+    "lost_hops": 0,
+    "ns_per_hop": 42.5,
+    "call_sites": True,
+    "guards": {"updateDispatchTableEntry_": True, "checkInvariants": True},
+    "out_of_space": None,
+}
+NO_SEQUENCE = 0xFFFFFFFF
+CALL, REDISPATCH = 1, 2
+PROCESS_LANE = 0xFFFFFFFF
+
+
+def text(value: str) -> bytes:
+    data = value.encode()
+    return struct.pack("<I", len(data)) + data
+
+
+@dataclass
+class Lane:
+    """The writer of one thread; each event takes one tick of the file's clock."""
+
+    file: TraceWriter
+    process: int
+    number: int
+    thread: int
+    hop_chunk_bytes: int
+    events: list[tuple[int, list[int]]] = field(default_factory=list)
+    """(thread that wrote it, words)"""
+    definitions: list[bytes] = field(default_factory=list)
+    open_hops: list[int] = field(default_factory=list)
+
+    def enter(
+        self,
+        hop: int,
+        key_set: int = CPU,
+        source: int = 0,
+        sequence: int = NO_SEQUENCE,
+        signature: int = 0,
+        call_site: int = CALL,
+    ) -> int:
+        """Returns the tick."""
+        depth = len(self.open_hops)
+        self.open_hops.append(hop)
+        return self._event(
+            1,
+            key_set,
+            hop | source << 32,
+            sequence | signature << 32,
+            depth | call_site << 13 | 0x7F0012345678 << 15,
+        )
+
+    def exit(self, raised: bool = False) -> int:
+        hop = self.open_hops.pop()
+        return self._event(2, hop | len(self.open_hops) << 32 | raised << 45)
+
+    def node(self, name: int, sequence: int = 0, made_by: int = 0) -> int:
+        return self._event(3, sequence, name | made_by << 32)
+
+    def range_enter(self, name: int) -> int:
+        return self._event(4, name)
+
+    def range_exit(self) -> int:
+        return self._event(5)
+
+    def adopt(self, thread: int, torch_thread: int) -> int:
+        self.thread = thread
+        self.open_hops = []
+        return self._event(6, thread | torch_thread << 32)
+
+    def _event(self, kind: int, *words: int) -> int:
+        self.file.ticks += 1
+        self.events.append((self.thread, [1 << 63 | kind << 60 | self.file.ticks, *words]))
+        return self.file.ticks
+
+    def define(self, kind: int, body: bytes) -> None:
+        self.definitions.append(definition(kind, body))
+
+    def define_string(self, number: int, value: str) -> None:
+        self.define(3, struct.pack("<I", number) + text(value))
+
+    def define_source(self, number: int, file: str, line: int) -> None:
+        self.define(5, struct.pack("<2I", number, line) + text(file) + text("function"))
+
+    def define_signature(self, number: int, *tensors: bytes) -> None:
+        self.define(6, struct.pack("<2I", number, len(tensors)) + b"".join(tensors))
+
+    def name_thread(self, torch_thread: int, name: str) -> None:
+        self.define(2, struct.pack("<IQ", self.thread, torch_thread) + text(name))
+
+
+def definition(kind: int, body: bytes) -> bytes:
+    size = (16 + len(body) + 7) // 8 * 8
+    return (struct.pack("<IHHQ", size, kind, 0xD5F1, 0) + body).ljust(size, b"\0")
+
+
+def tensor(
+    shape: tuple[int, ...] | None,
+    stride: tuple[int, ...] | None = None,
+    position: int = 0,
+    dtype: int = 6,
+    device: tuple[int, int] = (0, -1),
+    layout: int = 0,
+    requires_grad: bool = False,
+    undefined: bool = False,
+) -> bytes:
+    flags = requires_grad | (stride is not None) << 1 | undefined << 2
+    head = struct.pack(
+        "<HBbBbBBQ", position, 255 if shape is None else len(shape), dtype, *device, layout, flags, CPU
+    )
+    numbers = (*(shape or ()), *(stride or ()))
+    return head + struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+@dataclass
+class TraceWriter:
+    """A recording; `hop_chunk_bytes` is small so that a few hops need several chunks."""
+
+    hop_chunk_bytes: int = 1 << 10
+    ticks: int = 0
+    lanes: list[Lane] = field(default_factory=list)
+    process_definitions: dict[int, list[bytes]] = field(default_factory=dict)
+    pids: dict[int, int] = field(default_factory=dict)
+    header: dict[str, int] = field(default_factory=dict)
+    """Fields of the file's header that differ from those of an orderly stop."""
+    trailing_zeros: int = 0
+
+    def process(
+        self,
+        number: int = 0,
+        how: int = 0,
+        parent_pid: int = 1,
+        certificate: Any = CERTIFICATE,
+    ) -> int:
+        pid = self.pids[number] = 100 + number
+        body = struct.pack("<4I", number, pid, parent_pid, how) + text(f"python {number}")
+        self.process_definitions[number] = [definition(1, body)]
+        if how != 1:
+            self.json(number, "enums", ENUMS)
+        if certificate is not None:
+            self.json(number, "certificate", certificate)
+        return number
+
+    def json(self, process: int, kind: str, document: Any) -> None:
+        compressed = zlib.compress(json.dumps(document).encode())
+        body = text(kind) + struct.pack("<I", len(compressed)) + compressed
+        self.process_definitions[process].append(definition(7, body))
+
+    def hop(
+        self,
+        number: int,
+        op: str = "aten::mm",
+        key: str = "CPU",
+        process: int = 0,
+        address: int = 0,
+        boxed: int = 0,
+        registered_at: str = "RegisterCPU.cpp:1",
+        rule: str = "kernel",
+        python_kernel: str = "",
+    ) -> None:
+        body = struct.pack("<3I2Q", number, 1, 0, address, boxed)
+        body += b"".join(map(text, (op, key, registered_at, rule, python_kernel)))
+        self.process_definitions[process].append(definition(4, body))
+
+    def symbol(self, address: int, name: str, library: str, offset: int = 0, process: int = 0) -> None:
+        body = struct.pack("<2Q", address, offset) + text(name) + text(library)
+        self.process_definitions[process].append(definition(8, body))
+
+    def lane(self, process: int = 0, number: int = 0, thread: int = 1000, torch_thread: int = 1) -> Lane:
+        lane = Lane(self, process, number, thread, self.hop_chunk_bytes)
+        self.lanes.append(lane)
+        lane.adopt(thread, torch_thread)
+        return lane
+
+    def chunks(self) -> list[bytes]:
+        """The chunks, those of different lanes interleaved as threads claim them."""
+        streams = [
+            [self._chunk(2, process, PROCESS_LANE, 0, 0, b"".join(records))]
+            for process, records in self.process_definitions.items()
+        ]
+        for lane in self.lanes:
+            if lane.definitions:
+                body = b"".join(lane.definitions)
+                streams.append([self._chunk(2, lane.process, lane.number, 0, lane.thread, body)])
+        for lane in self.lanes:
+            streams.append(self._hop_chunks(lane))
+        longest = max(map(len, streams), default=0)
+        return [stream[i] for i in range(longest) for stream in streams if i < len(stream)]
+
+    def data(self) -> bytes:
+        chunks = self.chunks()
+        end = 4096 + sum(map(len, chunks))
+        fields = {
+            "version": 1,
+            "header_bytes": 4096,
+            "state": 1,
+            "error_number": 0,
+            "session": 7,
+            "next_chunk": end,
+            "start_ticks": 1000,
+            "start_ns": 5000,
+            "last_ticks": 1000 + 100,
+            "last_ns": 5000 + 1000,
+            "wall_ns": 0,
+            "clock": 1,
+            "attached": 0,
+            "next_process": len(self.pids),
+            "root_pid": 100,
+            "flags": 3,
+            "reserved": 0,
+            "lost_hops": 0,
+        } | self.header
+        header = b"tracer\n\x1a" + struct.pack("<4I7Q6IQ", *fields.values())
+        return header.ljust(4096, b"\0") + b"".join(chunks) + bytes(self.trailing_zeros)
+
+    def write(self, path: Path) -> Path:
+        path.write_bytes(self.data())
+        return path
+
+    def _hop_chunks(self, lane: Lane) -> list[bytes]:
+        room = (lane.hop_chunk_bytes - 64) // 8
+        groups: list[tuple[int, list[int]]] = []
+        for thread, words in lane.events:
+            if not groups or len(groups[-1][1]) + len(words) > room:
+                groups.append((thread, []))
+            groups[-1][1].extend(words)
+        return [
+            self._chunk(1, lane.process, lane.number, i, thread, struct.pack(f"<{len(words)}Q", *words))
+            for i, (thread, words) in enumerate(groups)
+        ]
+
+    def _chunk(
+        self, stream: int, process: int, lane: int, sequence: int, thread: int, payload: bytes
+    ) -> bytes:
+        return chunk(stream, process, self.pids.get(process, 0), lane, sequence, thread, payload)
+
+
+def chunk(
+    stream: int,
+    process: int,
+    pid: int,
+    lane: int,
+    sequence: int,
+    thread: int,
+    payload: bytes,
+    closed: bool = True,
+    capacity: int | None = None,
+) -> bytes:
+    used = 64 + len(payload)
+    capacity = capacity or (used + 63) // 64 * 64
+
+    def head(capacity: int, used: int) -> bytes:
+        numbers = (process, pid, lane, sequence, thread, 1, 0, 0)
+        return struct.pack("<3I2H8IQ", 0x4B4E4843, capacity, used, stream, 0, *numbers, 0)
+
+    check = struct.pack("<2I", zlib.crc32(head(0, 0)), 0)
+    return (head(capacity, used if closed else 0) + check + payload).ljust(capacity, b"\0")

@@ -1,0 +1,114 @@
+"""What the certificate says."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import CERTIFICATE, TraceWriter
+
+from tracer.trace import load
+
+
+def certificate(
+    tmp_path: Path, *, header: dict[str, int] | None = None, second: bool = False, **stated: Any
+) -> dict[str, Any]:
+    writer = TraceWriter(header=header or {})
+    writer.process(0, certificate={**CERTIFICATE, **stated})
+    writer.hop(0)
+    processes = [0]
+    if second:
+        writer.process(1, how=1, parent_pid=100, certificate=None)
+        writer.hop(0, process=1)
+        processes.append(1)
+    for process in processes:
+        lane = writer.lane(process)
+        lane.enter(0)
+        lane.exit()
+    return load(writer.write(tmp_path / "x.trace")).certificate
+
+
+def test_nothing_dropped_is_said(tmp_path: Path) -> None:
+    found = certificate(tmp_path)
+    assert found["verdict"] == "complete: 1 hop, nothing dropped"
+    assert found["why"] == []
+    for name in ("lost_hops", "damaged_chunks", "torn_events", "unmatched_exits", "lost_exits", "open_hops"):
+        assert found[name] == 0
+    assert found["lost_entries"] == found["not_hooked"] == []
+    assert (found["processes"], found["threads"], found["hops"], found["op_calls"]) == (1, 1, 1, 1)
+    assert found["closed_in_order"] == {0: True}
+    assert found["ns_per_hop"] == 42.5
+    assert found["entries"] == found["hooked"] == 10
+    assert any("callBoxedForDispatchKey" in text for text in found["not_visible"])
+    assert any("get_kernel" in text for text in found["not_visible"])
+
+
+@pytest.mark.parametrize(
+    ("stated", "clause"),
+    [
+        ({"lost_hops": 3}, "3 hops not written (no memory)"),
+        ({"not_hooked": [{"op": "aten::x", "key": "CPU", "why": "?"}]}, "1 table entry not hooked"),
+        (
+            {"lost_entries": [{"op": "aten::x", "key": "CPU"}, {"op": "aten::y", "key": "CPU"}]},
+            "2 table entries found unhooked at the stop",
+        ),
+        (
+            {"out_of_space": "No space left on device"},
+            "what ran after the recording had stopped early (No space left on device)",
+        ),
+    ],
+)
+def test_what_was_dropped_is_in_the_verdict(tmp_path: Path, stated: dict[str, Any], clause: str) -> None:
+    found = certificate(tmp_path, **stated)
+    assert found["verdict"] == f"1 hop; dropped: {clause}"
+    assert clause in found["why"]
+
+
+def test_a_full_disk_is_named_without_a_stop_in_order(tmp_path: Path) -> None:
+    header = {"state": 2, "error_number": errno.ENOSPC}
+    found = certificate(tmp_path, header=header)
+    clause = "what ran after the recording had stopped early (No space left on device)"
+    assert found["verdict"] == f"1 hop; dropped: {clause}"
+
+
+def test_a_process_that_did_not_stop_in_order(tmp_path: Path) -> None:
+    found = certificate(tmp_path, second=True)
+    assert found["closed_in_order"] == {0: True, 1: False}
+    assert found["verdict"] == "complete: 2 hops, nothing dropped; 1 process did not stop in order"
+    assert found["why"] == ["1 process did not stop in order: 1"]
+
+
+def test_uncertain_things_are_explained_without_a_drop(tmp_path: Path) -> None:
+    found = certificate(tmp_path, call_sites=False, guards={"checkInvariants": False})
+    assert found["verdict"] == "complete: 1 hop, nothing dropped"
+    assert len(found["why"]) == 2
+    assert any("checkInvariants" in line for line in found["why"])
+
+
+def test_hops_of_an_op_whose_definition_is_lost_are_counted(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    lane = writer.lane()
+    lane.enter(5)
+    lane.exit()
+    trace = load(writer.write(tmp_path / "x.trace"))
+    assert trace.hops["op"].to_list() == [None]
+    assert trace.certificate["undefined_hops"] == 1
+    assert "1 hop of an unknown op" in trace.certificate["verdict"]
+
+
+@pytest.mark.parametrize("document", [[], "text", 3, {"lost_hops": "many", "guards": [], "not_hooked": [1]}])
+def test_a_certificate_of_another_form_is_no_error(tmp_path: Path, document: Any) -> None:
+    writer = TraceWriter()
+    writer.process(certificate=document)
+    writer.json(0, "enums", {"keys": 3})
+    writer.json(0, "environment", [])
+    writer.hop(0)
+    lane = writer.lane()
+    lane.enter(0)
+    lane.exit()
+    trace = load(writer.write(tmp_path / "x.trace"))
+    assert trace.environment == {}
+    assert trace.certificate["hops"] == 1

@@ -1,0 +1,301 @@
+"""The reading verbs: `tracer tree` and `tracer report` as a user types them."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from frames import TraceBuilder, hop
+from typer.testing import CliRunner, Result
+
+SOURCE = "/home/user/project/train.py"
+
+
+def small_trace():
+    builder = TraceBuilder()
+    shape = builder.signature(([64, 64], "torch.float32"), ([64, 64], "torch.float32"))
+    kernel = hop("aten::mm", "CPU", hop("aten::empty.memory_format", "CPU"))
+    matmul = hop("aten::matmul", "AutogradCPU", hop("aten::mm", "AutogradCPU", kernel), inputs=shape)
+    matmul.columns |= {"source": f"{SOURCE}:41", "called_from": f"{SOURCE}:41"}
+    matmul.columns["kernel"] = "torch::autograd::VariableType::a_kernel_with_quite_a_long_name"
+    builder.calls(matmul, times=3)
+    builder.calls(hop("aten::add.Tensor", "CPU", source=f"{SOURCE}:42", called_from=f"{SOURCE}:42"))
+    node = {"backward_node": "MmBackward0", "source": f"{SOURCE}:41", "called_from": f"{SOURCE}:45"}
+    builder.calls(hop("aten::mm", "CPU", **node), thread=101)
+    builder.calls(hop("my::op", "CPU", hop("aten::neg", "CPU", raised=True), open=True), thread=101)
+    return builder.trace()
+
+
+def load(path: Path):
+    text = Path(path).read_text()
+    if text.startswith("not"):
+        raise sys.modules["tracer.trace"].TraceError(f"{path} is no tracer trace")
+    trace = small_trace()
+    if text.startswith("dropped"):
+        trace.certificate["verdict"] = "11 hops; 5 dropped: no space"
+    return trace
+
+
+def put_fake_reader(modules: dict[str, ModuleType]) -> None:
+    fake = ModuleType("tracer.trace")
+    fake.TraceError = type("TraceError", (Exception,), {})
+    fake.load = load
+    modules["tracer.trace"] = fake
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    modules: dict[str, ModuleType] = {}
+    put_fake_reader(modules)
+    monkeypatch.setitem(sys.modules, "tracer.trace", modules["tracer.trace"])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.trace").write_text("whole")
+    return tmp_path
+
+
+def tracer(*arguments: str) -> Result:
+    from tracer.cli.app import app
+
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_tree_when_piped(folder: Path) -> None:
+    assert tracer("tree", "run.trace").stdout == (
+        "process 0 (pid 4000), thread 100 worker100\n"
+        "train.py:41  3 op calls, 12.0 us\n"
+        "  aten::matmul [AutogradCPU] "
+        "torch::autograd::VariableType::a_kernel_with_quite_a_long_name "
+        "(64x64 f32, 64x64 f32) 3 x 4.0 us (self 1.0)\n"
+        "    aten::mm [AutogradCPU] mm_AutogradCPU 3.0 us (self 1.0)\n"
+        "      -> aten::mm [CPU] mm_CPU 2.0 us (self 1.0)\n"
+        "        aten::empty.memory_format [CPU] empty.memory_format_CPU 1.0 us (self 1.0)\n"
+        "train.py:42  1 op call, 1.0 us\n"
+        "  aten::add.Tensor [CPU] add.Tensor_CPU 1.0 us (self 1.0)\n"
+        "process 0 (pid 4000), thread 101 worker101\n"
+        "train.py:41 backward: MmBackward0 (run from train.py:45)  1 op call, 1.0 us\n"
+        "  aten::mm [CPU] mm_CPU 1.0 us (self 1.0)\n"
+        "no Python line  1 op call, 2.0 us\n"
+        "  my::op [CPU] op_CPU 2.0 us (self 1.0) open\n"
+        "    aten::neg [CPU] neg_CPU 1.0 us (self 1.0) raised\n"
+    )
+
+
+def ops(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return re.findall(r"^ +(?:-> )?(\S+) \[", result.stdout, flags=re.M)
+
+
+MATMUL = ["aten::matmul", "aten::mm", "aten::mm", "aten::empty.memory_format"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "shown"),
+    [
+        (["--op", "aten::*mm"], [*MATMUL, "aten::mm"]),
+        (["--op", "mm"], [*MATMUL, "aten::mm"]),
+        (["--op", "empty"], MATMUL),
+        (["--op", "add.Tensor"], ["aten::add.Tensor"]),
+        (["--op", "my::*"], ["my::op", "aten::neg"]),
+        (["--key", "Autograd*"], MATMUL),
+        (["--key", "Autograd*", "--op", "matmul"], MATMUL),
+        (["--source", "train.py:42"], ["aten::add.Tensor"]),
+        (["--source", "project/train.py"], [*MATMUL, "aten::add.Tensor", "aten::mm"]),
+        (["--source", "train.py:45"], ["aten::mm"]),
+        (["--thread", "101"], ["aten::mm", "my::op", "aten::neg"]),
+        (["--thread", "worker100"], [*MATMUL, "aten::add.Tensor"]),
+        (["--depth", "1", "--thread", "100"], ["aten::matmul", "aten::add.Tensor"]),
+        (["--limit", "2"], ["aten::matmul", "aten::mm"]),
+        (["--no-fold", "--thread", "100"], [*MATMUL * 3, "aten::add.Tensor"]),
+    ],
+)
+def test_filters(folder: Path, filters: list[str], shown: list[str]) -> None:
+    assert ops(tracer("tree", "run.trace", *filters)) == shown
+
+
+def test_what_is_left_out_is_said(folder: Path) -> None:
+    assert "6 more lines left out; --limit 0 shows all" in tracer("tree", "run.trace", "--limit", "2").stdout
+    assert "left out" not in tracer("tree", "run.trace", "--limit", "0").stdout
+    deep = tracer("tree", "run.trace", "--depth", "2", "--thread", "100").stdout
+    assert deep.endswith("6 deeper hops left out; --depth 3 shows more\n")
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        (["--op", "aten::mn"], "no hop has --op aten::mn; there is aten::mm"),
+        (["--key", "CUDA"], "no hop has --key CUDA; there is "),
+        (["--source", "trian.py"], "no hop has --source trian.py"),
+        (["--thread", "7"], "no hop has --thread 7; there is 100, 101"),
+        (["--op", "neg", "--key", "AutogradCPU"], "no hop meets all of these conditions"),
+    ],
+)
+def test_nothing_found_says_what_there_is(folder: Path, filters: list[str], words: str) -> None:
+    result = tracer("tree", "run.trace", *filters)
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_file_the_newest_trace_is_taken_and_named(folder: Path) -> None:
+    (folder / "new.trace").write_text("whole")
+    os.utime(folder / "run.trace", (1, 1))
+    (folder / "newer.trace").mkdir()
+    result = tracer("tree")
+    assert result.stderr == "tracer: reading new.trace, the newest trace here\n"
+    assert "aten::matmul" in result.stdout
+
+
+def test_a_trace_that_is_not_whole_says_so(folder: Path) -> None:
+    (folder / "run.trace").write_text("dropped")
+    assert tracer("tree", "run.trace").stderr == "tracer: 11 hops; 5 dropped: no space\n"
+
+
+@pytest.mark.parametrize("verb", ["tree", "report"])
+@pytest.mark.parametrize(
+    ("file", "code", "words"),
+    [
+        ("none.trace", 2, "none.trace does not exist"),
+        ("folder", 2, "folder is a folder"),
+        ("not.trace", 1, "not.trace is no tracer trace"),
+        (None, 2, r"no \*.trace file in this folder"),
+    ],
+)
+def test_bad_input_is_one_line(folder: Path, verb: str, file: str | None, code: int, words: str) -> None:
+    (folder / "folder").mkdir()
+    (folder / "not.trace").write_text("not a trace")
+    if file is None:
+        for trace in folder.glob("*.trace"):
+            trace.unlink()
+    result = tracer(verb, *([file] if file else []))
+    assert result.exit_code == code
+    assert re.fullmatch(rf"tracer: .*{words}.*\n", result.stderr)
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("verb", ["tree", "report", "record"])
+def test_help_has_examples(folder: Path, verb: str) -> None:
+    result = tracer(verb, "--help")
+    assert result.exit_code == 0
+    assert re.search(rf"Examples:\n\n?    ?tracer {verb}", result.stdout)
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_usage_errors_end_with_2(folder: Path) -> None:
+    assert tracer("tree", "--bogus").exit_code == 2
+    assert tracer("tree", "run.trace", "--depth", "0").exit_code == 2
+
+
+def test_report_to_stdout_and_to_a_file(folder: Path) -> None:
+    shown = tracer("report", "run.trace")
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("# Dispatch report of `run.trace`\n")
+    written = tracer("report", "run.trace", "-o", "out.md")
+    assert written.exit_code == 0
+    assert written.stdout == ""
+    assert (folder / "out.md").read_text() == shown.stdout
+    assert sorted(path.name for path in folder.iterdir()) == ["out.md", "run.trace"]
+
+
+def test_report_overwrites_only_when_forced(folder: Path) -> None:
+    (folder / "out.md").write_text("mine")
+    refused = tracer("report", "run.trace", "-o", "out.md")
+    assert refused.exit_code == 2
+    assert "--force" in refused.stderr
+    assert (folder / "out.md").read_text() == "mine"
+    assert tracer("report", "run.trace", "-o", "out.md", "--force").exit_code == 0
+    assert (folder / "out.md").read_text().startswith("# Dispatch report")
+
+
+@pytest.mark.parametrize("output", ["nowhere/out.md", "."])
+def test_report_to_an_impossible_place(folder: Path, output: str) -> None:
+    result = tracer("report", "run.trace", "-o", output)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+
+
+RUN = """
+import sys
+import time
+from test_cli_tree import put_fake_reader
+put_fake_reader(sys.modules)
+from tracer.cli.app import main
+main()
+"""
+
+
+def command(*arguments: str) -> tuple[list[str], dict[str, str]]:
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent.parent), os.environ.get("PYTHONPATH", "")])
+    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    return [sys.executable, "-c", RUN, *arguments], {**plain, "PYTHONPATH": path, "TERM": "xterm-256color"}
+
+
+def test_tree_on_a_terminal_is_coloured_and_fits(folder: Path) -> None:
+    arguments, environment = command("tree", "run.trace")
+    ours, theirs = pty.openpty()
+    shown = subprocess.Popen(
+        arguments, env={**environment, "COLUMNS": "80"}, stdout=theirs, stderr=theirs, stdin=theirs
+    )
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 65536):
+            text += part
+    except OSError:  # how a terminal ends on Linux
+        pass
+    os.close(ours)
+    assert shown.wait() == 0, text
+    assert b"\x1b[" in text
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.decode()).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "aten::matmul [AutogradCPU]" in lines[2]
+    assert "3 x 4.0 us (self 1.0)" in lines[2]
+
+
+@pytest.mark.parametrize("verb", ["tree", "report"])
+def test_a_reader_that_goes_away_ends_it_quietly(folder: Path, verb: str) -> None:
+    arguments, environment = command(verb, "run.trace")
+    shown = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    shown.stdout.close()
+    assert shown.stderr.read() == b""
+    assert shown.wait() == 0
+
+
+def test_help_imports_nothing_heavy(folder: Path) -> None:
+    heavy = "{'polars', 'numpy', 'jinja2', 'torch', 'rich'}"
+    script = f"import sys, tracer.cli.app; print(sorted({heavy} & sys.modules.keys()))"
+    _, environment = command()
+    loaded = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert loaded.stdout == "[]\n", loaded.stderr
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_shows_only_on_a_terminal_and_only_when_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tracer.cli import common
+
+    def shown(stream: io.StringIO, patience: float) -> str:
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(common, "_PATIENCE_SECONDS", patience)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        with common.progress("reading run.trace"):
+            time.sleep(0.2)
+        return stream.getvalue()
+
+    assert "reading run.trace" in shown(Terminal(), 0.01)
+    assert shown(Terminal(), 60) == ""
+    assert shown(io.StringIO(), 0.01) == ""

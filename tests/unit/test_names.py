@@ -1,0 +1,125 @@
+"""Names of kernel functions as a reader wants them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracer.trace.names import demangle, kernel_name, node_name, short_kernel_name
+
+_SIGNATURE = "at::Tensor (c10::DispatchKeySet, at::Tensor const&, std::optional<long>)"
+_REST = (
+    "at::Tensor, c10::guts::typelist::typelist<c10::DispatchKeySet, at::Tensor const&> >, "
+    f"{_SIGNATURE}>::call(c10::OperatorKernel*, c10::DispatchKeySet, at::Tensor const&)"
+)
+
+
+def unboxed(target: str) -> str:
+    return (
+        "c10::impl::wrap_kernel_functor_unboxed_<c10::impl::detail::WrapFunctionIntoFunctor_<"
+        f"c10::CompileTimeFunctionPointer<{_SIGNATURE}, {target}>, {_REST}"
+    )
+
+
+def run_time(functor: str) -> str:
+    return (
+        "c10::impl::wrap_kernel_functor_unboxed_<c10::impl::detail::WrapFunctionIntoRuntimeFunctor_<"
+        f"{functor}, {_REST}"
+    )
+
+
+def boxed(function: str) -> str:
+    return (
+        f"void c10::BoxedKernel::make_boxed_function<{function}>(c10::OperatorKernel*, "
+        "c10::OperatorHandle const&, c10::DispatchKeySet, "
+        "std::vector<c10::IValue, std::allocator<c10::IValue> >*)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (unboxed("&at::(anonymous namespace)::(anonymous namespace)::wrapper_CPU_mm"), "wrapper_CPU_mm"),
+        (
+            unboxed("&torch::autograd::VariableType::(anonymous namespace)::mm"),
+            "torch::autograd::VariableType::mm",
+        ),
+        (
+            unboxed("&torch::ADInplaceOrView::(anonymous namespace)::add_") + " [clone .cold]",
+            "torch::ADInplaceOrView::add_",
+        ),
+        (
+            unboxed("&(at::Tensor at::native::(anonymous namespace)::qcat<false>(at::Tensor const&, long))"),
+            "at::native::qcat<false>",
+        ),
+        (unboxed("&(set__functionalize(at::Tensor&, at::Tensor const&))"), "set__functionalize"),
+        (
+            unboxed(
+                "&(at::functorch::mm_generated_plumbing<at::Tensor (*)(at::Tensor const&), "
+                "&at::functorch::mm_batch_rule>(at::Tensor const&))"
+            ),
+            "at::functorch::mm_generated_plumbing<at::functorch::mm_batch_rule>",
+        ),
+        (
+            unboxed(
+                "&at::autocast::WrapFunction_<(at::autocast::CastPolicy)0, (c10::DeviceType)0, "
+                "at::Tensor (at::Tensor const&), &at::_ops::mm::call, "
+                "c10::guts::typelist::typelist<at::Tensor const&> >::call"
+            ),
+            "at::autocast::WrapFunction_<(at::autocast::CastPolicy)0, (c10::DeviceType)0, "
+            "at::_ops::mm::call>::call",
+        ),
+        (
+            run_time(
+                "at::native::TORCH_LIBRARY_IMPL_init_quantized_QuantizedCPU_1(torch::Library&)"
+                "::{lambda(at::Tensor, long)#1}"
+            ),
+            "at::native::TORCH_LIBRARY_IMPL_init_quantized_QuantizedCPU_1::{lambda#1}",
+        ),
+        (
+            run_time("at::Tensor (*)(c10::ArrayRef<at::Tensor>)"),
+            "function pointer at::Tensor (*)(c10::ArrayRef<at::Tensor>)",
+        ),
+        (boxed("&(anonymous namespace)::pythonFallback"), "pythonFallback"),
+        (boxed("&at::native::negationFallback"), "at::native::negationFallback"),
+        (
+            boxed(
+                "&(void at::functorch::boxed_all_tensors_have_optional_bdim<3l, 2l>"
+                "(c10::OperatorHandle const&, std::vector<c10::IValue, std::allocator<c10::IValue> >*))"
+            ),
+            "at::functorch::boxed_all_tensors_have_optional_bdim<3l, 2l>",
+        ),
+        ("my::Functor::operator()(at::Tensor const&) const", "my::Functor::operator()"),
+        ("std::vector<int>& my::f<int>(std::vector<int>&)", "my::f"),
+        ("my::operator<<(std::ostream&, int)", "my::operator<<"),
+        ("plain_c_function", "plain_c_function"),
+        ("", ""),
+        ("broken<(", "broken"),
+    ],
+)
+def test_short_names(name: str, short: str) -> None:
+    assert short_kernel_name(name) == short
+
+
+def test_demangling() -> None:
+    assert demangle("_ZN2at2mmERKNS_6TensorE") == "at::mm(at::Tensor const&)"
+    assert demangle("_ZN2at") == "_ZN2at"
+    assert demangle("mkl_sgemm") == "mkl_sgemm"
+
+
+def test_fallbacks_say_so() -> None:
+    symbol = "_ZN2at6native16negationFallbackEv"
+    assert kernel_name(symbol, "backend fallback") == "fallback: at::native::negationFallback"
+    assert kernel_name(symbol, "kernel") == "at::native::negationFallback"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("torch::autograd::generated::MmBackward0", "MmBackward0"),
+        ("torch::autograd::AccumulateGrad", "AccumulateGrad"),
+        ("torch::autograd::PyNode DoubleBackward", "DoubleBackward"),
+        ("MmBackward0", "MmBackward0"),
+    ],
+)
+def test_node_names_are_those_that_python_shows(name: str, shown: str) -> None:
+    assert node_name(name) == shown

@@ -1,0 +1,69 @@
+"""Distinct dispatch paths and what is said of the hottest."""
+
+from __future__ import annotations
+
+from frames import TraceBuilder, hop
+
+from tracer.analysis.paths import hottest_paths, survey_paths
+from tracer.analysis.trees import Forest
+
+
+def mm(source: str | None = None, self_ns: int = 1000, **columns: object):
+    inner = hop("aten::mm", "CPU", self_ns=self_ns)
+    return hop("aten::mm", "AutogradCPU", inner, source=source, **columns)
+
+
+def test_paths_are_ordered_by_total_time_and_counted() -> None:
+    builder = TraceBuilder()
+    builder.calls(hop("aten::empty", "CPU", self_ns=700), times=4)
+    builder.calls(mm("a.py:1"), mm("a.py:2", self_ns=5000), mm("a.py:2"))
+    survey = survey_paths(Forest.of(builder.hops()))
+    assert survey.select("op", "key", "hops", "calls", "total_ns", "median_ns").rows() == [
+        ("aten::mm", "AutogradCPU", 2, 3, 10_000, 2000),
+        ("aten::empty", "CPU", 1, 4, 2800, 700),
+    ]
+
+
+def test_a_call_that_raised_is_another_path() -> None:
+    builder = TraceBuilder().calls(mm(), mm(raised=True))
+    assert len(survey_paths(Forest.of(builder.hops()))) == 2
+
+
+def test_hottest_paths_have_nodes_sources_and_inputs_of_their_own_calls_only() -> None:
+    builder = TraceBuilder()
+    shape = builder.signature(([4, 4], "torch.float32"))
+    builder.calls(hop("aten::empty", "CPU", source="a.py:9"), thread=7)
+    builder.calls(mm("a.py:1"), mm("a.py:2", inputs=shape), mm("a.py:2", inputs=shape))
+    builder.calls(mm("a.py:1", backward_node="MmBackward0", called_from="a.py:5"), thread=101)
+    forest = Forest.of(builder.hops())
+    top = hottest_paths(forest, survey_paths(forest), 1)
+    assert top.paths["calls"].to_list() == [4]
+    assert top.nodes.select("path", "level", "op", "key", "kind", "members", "count").rows() == [
+        (0, 0, "aten::mm", "AutogradCPU", "call", 4, 4),
+        (0, 1, "aten::mm", "CPU", "redispatch", 4, 1),
+    ]
+    assert top.sources.rows() == [
+        (0, "a.py:2", None, None, 2),
+        (0, "a.py:1", None, None, 1),
+        (0, "a.py:1", "a.py:5", "MmBackward0", 1),
+    ]
+    assert top.inputs.sort("calls", "signature").rows() == [(0, None, 2), (0, shape, 2)]
+
+
+def test_nodes_of_several_paths_stay_with_their_path() -> None:
+    builder = TraceBuilder()
+    builder.calls(hop("aten::empty", "CPU"), mm(), hop("aten::empty", "CPU"))
+    forest = Forest.of(builder.hops())
+    top = hottest_paths(forest, survey_paths(forest), 5)
+    for path in top.paths.to_dicts():
+        nodes = top.nodes.filter(path=path["path"])
+        assert nodes["op"][0] == path["op"]
+        assert nodes["members"][0] == path["calls"]
+        assert (nodes["members"] // path["calls"]).sum() == path["hops"]
+
+
+def test_no_hops() -> None:
+    forest = Forest.of(TraceBuilder().hops())
+    survey = survey_paths(forest)
+    assert survey.is_empty()
+    assert hottest_paths(forest, survey, 10).nodes.is_empty()

@@ -1,0 +1,477 @@
+"""Reading the bytes of a trace: what is whole is read, what is not is counted."""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from synthetic import AUTOGRAD_CPU, CPU, NO_SEQUENCE, Lane, TraceWriter, chunk
+
+from tracer.trace import TraceError, load
+from tracer.trace import format as fmt
+from tracer.trace.nesting import nest
+
+NS = 10  # of a tick, by the clock in the header
+
+
+# ---- any recording reads back ----------------------------------------------------------------
+
+
+class Move(NamedTuple):
+    """Enters a hop and then leaves the innermost `leaves` ones."""
+
+    hop: int
+    source: int
+    at_autograd: bool
+    raised: bool
+    leaves: int
+
+
+moves = st.builds(Move, st.integers(0, 3), st.integers(0, 3), st.booleans(), st.booleans(), st.integers(0, 3))
+
+
+def run(lane: Lane, thread_moves: list[Move], rows: list[dict[str, Any]]) -> None:
+    """Writes the events of a thread; its last hops stay open."""
+    first = len(rows)
+    open_rows: list[int] = []
+    last = 0
+    for move in thread_moves:
+        row = len(rows)
+        key_set, sequence = (AUTOGRAD_CPU, row) if move.at_autograd else (CPU, NO_SEQUENCE)
+        written = 0 if open_rows else move.source
+        last = lane.enter(move.hop, key_set, source=written, sequence=sequence)
+        line = f"train.py:{written}" if written else None
+        source = rows[open_rows[0]]["source"] if open_rows else line
+        rows.append(
+            {
+                "process": lane.process,
+                "thread": lane.thread,
+                "parent": open_rows[-1] if open_rows else None,
+                "op": f"aten::op{move.hop}",
+                "key": "AutogradCPU" if move.at_autograd else "CPU",
+                "kind": "call",
+                "source": source,
+                "called_from": source,
+                "sequence_nr": row if move.at_autograd else None,
+                "start_ns": last * NS,
+                "end_ns": None,
+                "raised": False,
+                "open": True,
+            }
+        )
+        open_rows.append(row)
+        for _ in range(min(move.leaves, len(open_rows))):
+            last = lane.exit(move.raised)
+            rows[open_rows.pop()].update(end_ns=last * NS, open=False, raised=move.raised)
+    for row in open_rows:
+        rows[row]["end_ns"] = last * NS
+    for row in rows[first:]:
+        row["self_ns"] = row["end_ns"] - row["start_ns"]
+    for row in rows[first:]:
+        if row["parent"] is not None:
+            rows[row["parent"]]["self_ns"] -= row["end_ns"] - row["start_ns"]
+
+
+def new_recording(processes: int = 1, **options: int) -> TraceWriter:
+    writer = TraceWriter(**options)  # type: ignore[arg-type]
+    for process in range(processes):
+        writer.process(process, how=0 if process == 0 else 2)
+        for hop in range(4):
+            writer.hop(hop, f"aten::op{hop}", process=process)
+    return writer
+
+
+def define_sources(lane: Lane) -> None:
+    for number in range(1, 4):
+        lane.define_source(number, "train.py", number)
+
+
+def record(
+    processes: list[list[list[list[Move]]]], **options: int
+) -> tuple[TraceWriter, list[dict[str, Any]]]:
+    """Each process has lanes; each lane is used by threads one after the other."""
+    writer = new_recording(max(len(processes), 1), **options)
+    rows: list[dict[str, Any]] = []
+    thread = 1000
+    for process, lanes in enumerate(processes):
+        for number, threads in enumerate(lanes):
+            lane = writer.lane(process, number, thread + 1, torch_thread=thread + 1)
+            for line in range(1, 4):
+                lane.define_source(line, "train.py", line)
+            for thread_moves in threads:
+                thread += 1
+                lane.adopt(thread, torch_thread=thread)
+                run(lane, thread_moves, rows)
+    return writer, rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    processes=st.lists(
+        st.lists(st.lists(st.lists(moves, max_size=40), min_size=1, max_size=3), max_size=2), max_size=2
+    ),
+    chunk_words=st.integers(13, 200),
+)
+def test_any_recording_reads_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, processes: list[list[list[list[Move]]]], chunk_words: int
+) -> None:
+    writer, rows = record(processes, hop_chunk_bytes=64 + 8 * chunk_words)
+    trace = load(writer.write(tmp_path_factory.mktemp("any") / "any.trace"))
+    columns = list(rows[0]) if rows else []
+    assert trace.hops.select(columns).to_dicts() == rows
+    assert trace.hops["id"].to_list() == list(range(len(rows)))
+    assert trace.certificate["hops"] == len(rows)
+    assert trace.certificate["open_hops"] == sum(row["open"] for row in rows)
+    plural = "hop" if len(rows) == 1 else "hops"
+    assert trace.certificate["verdict"] == f"complete: {len(rows)} {plural}, nothing dropped"
+    assert trace.certificate["why"] == []
+
+
+# ---- damage -----------------------------------------------------------------------------------
+
+NESTED = [Move(0, 1, True, False, 0), Move(1, 0, False, False, 0), Move(2, 0, False, True, 3)] * 9
+FLAT = [Move(3, 2, False, False, 1)] * 12
+SHAPE = [[[NESTED], [NESTED, FLAT]], [[FLAT, NESTED]]]
+
+
+def rows_of(hops: pl.DataFrame) -> set[tuple[object, ...]]:
+    return set(hops.select("process", "thread", "start_ns", "op", "key").rows())
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, set[tuple[object, ...]]]:
+    writer, _ = record(SHAPE, hop_chunk_bytes=512)
+    path = tmp_path_factory.mktemp("sound") / "sound.trace"
+    return writer.data(), rows_of(load(writer.write(path)).hops)
+
+
+@settings(max_examples=150, deadline=None)
+@given(kept=st.floats(0, 1))
+@example(kept=0.0)
+def test_a_cut_file_gives_the_hops_before_the_cut(
+    tmp_path_factory: pytest.TempPathFactory, sound: tuple[bytes, set[tuple[object, ...]]], kept: float
+) -> None:
+    data, rows = sound
+    size = int(kept * len(data))
+    path = tmp_path_factory.mktemp("cut") / "cut.trace"
+    path.write_bytes(data[:size])
+    if size < 4096:
+        with pytest.raises(TraceError, match=r"cut within its header|is empty"):
+            load(path)
+        return
+    trace = load(path)
+    # Names may be cut off, hops that never were may not appear.
+    times = {row[:3] for row in rows}
+    assert {row[:3] for row in rows_of(trace.hops)} <= times
+    if size < len(data):
+        assert trace.certificate["missing_bytes"] == len(data) - size
+        assert "cut off the end" in trace.certificate["verdict"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    place=st.floats(0, 1, exclude_max=True),
+    size=st.sampled_from([1, 1, 1, 8, 64, 700]),
+    seed=st.integers(0, 2**32),
+    fill=st.sampled_from(["random", "zeros", "ones"]),
+)
+def test_damage_never_invents_a_hop(
+    tmp_path_factory: pytest.TempPathFactory,
+    sound: tuple[bytes, set[tuple[object, ...]]],
+    place: float,
+    size: int,
+    seed: int,
+    fill: str,
+) -> None:
+    data, rows = sound
+    start = int(place * len(data))
+    size = min(size, len(data) - start)
+    randomly = random.Random(seed).randbytes(size)
+    noise = {"zeros": bytes(size), "ones": b"\xff" * size, "random": randomly}[fill]
+    damaged = data[:start] + noise + data[start + size :]
+    path = tmp_path_factory.mktemp("damage") / "damaged.trace"
+    path.write_bytes(damaged)
+    try:
+        trace = load(path)
+    except TraceError:
+        assert start < fmt.FILE_HEADER.size
+        return
+    assert len(trace.hops) <= len(rows)
+    assert (trace.hops["end_ns"] >= trace.hops["start_ns"]).all()
+    assert (trace.hops["self_ns"] >= 0).all()
+    if start >= 4096:
+        lost = len(rows - rows_of(trace.hops))
+        chunks_hit = size // 512 + 2
+        assert lost <= chunks_hit * 64 or trace.certificate["undefined_hops"]
+
+
+def test_hops_outside_of_a_damaged_event_stay(tmp_path: Path) -> None:
+    writer = new_recording(hop_chunk_bytes=1 << 12)
+    lane = writer.lane()
+    for _ in range(20):
+        lane.enter(0)
+        lane.exit()
+    data = bytearray(writer.data())
+    words = [word for _, event in lane.events[:12] for word in event]
+    start = data.index(struct.pack(f"<{len(words)}Q", *words))
+    offset = start + 8 * sum(len(event) for _, event in lane.events[:11])
+    data[offset + 7] &= 0x7F  # the event bit of the sixth enter
+    (tmp_path / "x.trace").write_bytes(data)
+    trace = load(tmp_path / "x.trace")
+    assert len(trace.hops) == 19
+    assert not trace.hops["open"].any()
+    assert trace.certificate["unmatched_exits"] == 1
+    assert trace.certificate["damaged_chunks"] == 1
+    assert "damaged" in trace.certificate["verdict"]
+
+
+def test_a_damaged_body_word_is_not_taken_for_an_event(tmp_path: Path) -> None:
+    """The third word of an enter turned into a node event that would rename what follows."""
+    writer = new_recording(hop_chunk_bytes=1 << 12)
+    lane = writer.lane()
+    lane.define_string(0x1234, "Invented")
+    lane.enter(0)
+    lane.exit()
+    lane.enter(1)
+    lane.exit()
+    words = lane.events[1][1]
+    words[2] = 1 << 63 | 3 << 60 | 1
+    words[4] = 0x1234
+    trace = load(writer.write(tmp_path / "x.trace"))
+    assert trace.hops["op"].to_list() == ["aten::op1"]
+    assert trace.hops["backward_node"].to_list() == [None]
+
+
+def test_an_exit_that_damage_made_an_enter_is_not_taken_for_one(tmp_path: Path) -> None:
+    writer = new_recording()
+    lane = writer.lane()
+    lane.enter(0)
+    lane.exit()
+    lane.events[-1][1][0] ^= 3 << 60  # the last words of the chunk, with zeros behind them
+    trace = load(writer.write(tmp_path / "x.trace"))
+    assert len(trace.hops) == 1
+    assert trace.certificate["torn_events"] == 1
+
+
+def test_a_damaged_chunk_header_costs_that_chunk_only(tmp_path: Path) -> None:
+    writer = new_recording(hop_chunk_bytes=256)
+    lane = writer.lane()
+    for _ in range(30):
+        lane.enter(0)
+        lane.exit()
+    chunks = writer.chunks()
+    data = writer.data()
+    offset = 4096 + sum(map(len, chunks[:3]))
+    (tmp_path / "x.trace").write_bytes(data[:offset] + b"\xaa" * 16 + data[offset + 16 :])
+    certificate = load(tmp_path / "x.trace").certificate
+    assert certificate["damaged_chunks"] == 1
+    assert certificate["missing_chunks"] == 1
+    assert 24 <= certificate["hops"] < 30
+
+
+@pytest.mark.parametrize("capacity", [0, 64, 128, 1 << 12, 0xFFFFFFC0])
+def test_a_wrong_capacity_does_not_hide_the_chunks_that_follow(tmp_path: Path, capacity: int) -> None:
+    writer = new_recording(hop_chunk_bytes=256)
+    lane = writer.lane()
+    for _ in range(30):
+        lane.enter(0)
+        lane.exit()
+    data = bytearray(writer.data())
+    offset = 4096 + sum(map(len, writer.chunks()[:2]))
+    data[offset + 4 : offset + 8] = struct.pack("<I", capacity)
+    (tmp_path / "x.trace").write_bytes(data)
+    certificate = load(tmp_path / "x.trace").certificate
+    assert certificate["hops"] == 30
+    assert certificate["damaged_chunks"] == 1
+
+
+# ---- killed processes -----------------------------------------------------------------------
+
+
+def test_a_killed_recording_keeps_every_hop_and_says_what_was_open(tmp_path: Path) -> None:
+    writer = TraceWriter(header={"state": 0, "attached": 1}, trailing_zeros=1 << 16)
+    writer.process(certificate=None)
+    writer.hop(0, "aten::outer")
+    writer.hop(1, "aten::inner")
+    lane = writer.lane()
+    lane.enter(0)
+    lane.enter(1)
+    lane.exit()
+    last = lane.enter(1)
+    body = b"".join(struct.pack(f"<{len(words)}Q", *words) for _, words in lane.events)
+    torn = struct.pack("<3Q", 0, 99, 1)  # the first word of an event is written last
+    lane.events.clear()
+    data = writer.data()[: -writer.trailing_zeros]
+    data += chunk(1, 0, 100, 0, 0, 1000, body + torn, closed=False, capacity=1 << 14)
+    path = tmp_path / "killed.trace"
+    path.write_bytes(data + bytes(1 << 16))
+    trace = load(path)
+    assert trace.hops.select("op", "parent", "open").rows() == [
+        ("aten::outer", None, True),
+        ("aten::inner", 0, False),
+        ("aten::inner", 0, True),
+    ]
+    assert trace.hops["end_ns"].to_list()[0] == last * NS
+    assert trace.certificate["open_hops"] == 2
+    assert trace.certificate["torn_events"] == 1
+    assert trace.certificate["damaged_chunks"] == 0
+    assert trace.certificate["closed_in_order"] == {0: False}
+
+
+def test_a_chunk_that_was_claimed_and_never_begun_is_no_damage(tmp_path: Path) -> None:
+    writer = new_recording()
+    lane = writer.lane()
+    lane.enter(0)
+    lane.exit()
+    chunks = writer.chunks()
+    header = writer.data()[:4096]
+    (tmp_path / "x.trace").write_bytes(header + chunks[0] + bytes(1 << 20) + chunks[1])
+    certificate = load(tmp_path / "x.trace").certificate
+    assert (certificate["hops"], certificate["damaged_chunks"]) == (1, 0)
+
+
+def test_a_chunk_trimmed_within_a_record_that_ends_with_zeros_is_whole(tmp_path: Path) -> None:
+    writer = new_recording()
+    lane = writer.lane()
+    lane.enter(0)
+    lane.exit()
+    words = [word for _, event in lane.events for word in event] + [1 << 63 | 3 << 60 | 9]  # kNode 0, 0
+    lane.events.clear()
+    data = writer.data() + chunk(1, 0, 100, 0, 0, 1000, struct.pack(f"<{len(words)}Q", *words))
+    (tmp_path / "x.trace").write_bytes(data)
+    certificate = load(tmp_path / "x.trace").certificate
+    assert (certificate["hops"], certificate["torn_events"], certificate["damaged_chunks"]) == (1, 0, 0)
+
+
+def test_hops_open_when_a_later_thread_takes_the_lane_belong_to_the_first(tmp_path: Path) -> None:
+    writer = new_recording()
+    lane = writer.lane(thread=1001, torch_thread=1)
+    first = lane.enter(0)
+    last = lane.enter(1)
+    lane.adopt(1002, torch_thread=2)
+    lane.enter(2)
+    lane.exit()
+    hops = load(writer.write(tmp_path / "x.trace")).hops
+    assert hops.select("thread", "op", "parent", "open").rows() == [
+        (1001, "aten::op0", None, True),
+        (1001, "aten::op1", 0, True),
+        (1002, "aten::op2", None, False),
+    ]
+    assert hops["start_ns"][0] == first * NS
+    assert hops["end_ns"].to_list()[:2] == [last * NS, last * NS]
+
+
+@pytest.mark.parametrize("hops_before", range(12))
+def test_a_thread_that_takes_a_lane_where_a_chunk_begins_has_its_own_hops(
+    tmp_path: Path, hops_before: int
+) -> None:
+    writer = new_recording(hop_chunk_bytes=64 + 8 * 14)
+    lane = writer.lane(thread=1001, torch_thread=1)
+    for _ in range(hops_before):
+        lane.range_enter(1)
+    lane.enter(0)
+    lane.exit()
+    lane.adopt(1002, torch_thread=2)
+    lane.enter(1)
+    lane.exit()
+    hops = load(writer.write(tmp_path / "x.trace")).hops
+    assert hops.select("thread", "op").rows() == [(1001, "aten::op0"), (1002, "aten::op1")]
+
+
+# ---- what is no trace ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"is empty: nothing was recorded"),
+        (b"PK\x03\x04 and so on", r"is no tracer trace \(it begins with b'PK"),
+        (b"tracer", r"is cut within its header \(6 of 4096 bytes\)"),
+        (b"tracer\n\x1a" + bytes(200), r"is cut within its header \(208 of 4096 bytes\)"),
+        (
+            TraceWriter(header={"version": 9}).data(),
+            r"has trace format 9 and this tracer reads up to 1: upgrade",
+        ),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "x.trace"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=message) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_no_file_and_a_folder_are_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no such file"):
+        load(tmp_path / "absent.trace")
+    with pytest.raises(TraceError, match="it is a folder"):
+        load(tmp_path)
+
+
+def test_a_trace_without_a_chunk_is_an_empty_trace(tmp_path: Path) -> None:
+    trace = load(TraceWriter().write(tmp_path / "x.trace"))
+    assert len(trace.hops) == len(trace.signatures) == len(trace.processes) == len(trace.threads) == 0
+
+
+# ---- the mirror of records.h ----------------------------------------------------------------------
+
+
+def test_numbers_are_those_of_the_writer() -> None:
+    header = (Path(__file__).parents[2] / "csrc/trace/records.h").read_text()
+    header = re.sub(r"//.*", "", header)
+    numbers = {
+        name: int(value, 0)
+        for name, value in re.findall(r"\bk(\w+)\s*=\s*(0x[0-9a-f]+|\d+)u?\s*[,;}]", header)
+    }
+    mirrored = 0
+    for name, value in numbers.items():
+        constant = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+        if hasattr(fmt, constant):
+            assert getattr(fmt, constant) == value, name
+            mirrored += 1
+    assert mirrored >= 30
+    sizes = dict(re.findall(r"sizeof\((\w+)\) == (\d+)", header))
+    assert fmt.FILE_HEADER.size == int(sizes["FileHeader"])
+    assert fmt.CHUNK_HEADER.size == int(sizes["ChunkHeader"])
+    assert fmt.DEFINITION_HEAD.size == int(sizes["DefinitionHead"])
+
+
+# ---- nesting ----------------------------------------------------------------------------------------
+
+
+def test_nest_finds_parents_exits_and_outermost_hops() -> None:
+    # 0( 1( 2() 3() ) ) 4()
+    depth = np.array([0, 1, 2, 2, 2, 2, 1, 0, 0, 0], np.uint16)
+    enter = np.array([1, 1, 1, 0, 1, 0, 0, 0, 1, 0], np.bool_)
+    hop = np.array([9, 8, 7, 7, 6, 6, 8, 9, 5, 5], np.uint32)
+    nesting = nest(depth, enter, hop)
+    assert nesting.parent.tolist() == [-1, 0, 1, 1, -1]
+    assert nesting.outermost.tolist() == [0, 0, 0, 0, 4]
+    assert nesting.exit.tolist() == [7, 6, 3, 5, 9]
+    assert nesting.unmatched_exits == 0
+
+
+def test_nest_ends_a_hop_whose_exit_is_lost_where_the_thread_is_seen_above_it() -> None:
+    # 0( 1( <lost exit> ) 2(
+    depth = np.array([0, 1, 0, 0], np.uint16)
+    enter = np.array([1, 1, 0, 1], np.bool_)
+    hop = np.array([0, 1, 0, 2], np.uint32)
+    nesting = nest(depth, enter, hop)
+    assert nesting.exit.tolist() == [2, -1, -1]
+    assert nesting.end.tolist() == [2, 2, -1]
+
+
+def test_nest_does_not_match_an_exit_of_another_hop() -> None:
+    nesting = nest(np.array([0, 0], np.uint16), np.array([1, 0], np.bool_), np.array([1, 2], np.uint32))
+    assert nesting.exit.tolist() == [-1]
+    assert nesting.unmatched_exits == 1

@@ -1,0 +1,267 @@
+"""The report: what the model holds, and that the markdown says it and is well formed.
+
+TRACER_UPDATE_GOLDEN=1 writes the golden files anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+from frames import FakeTrace, TraceBuilder, hop
+from markdown_it import MarkdownIt
+
+from tracer.report.markdown import code, prose, render, table
+from tracer.report.mermaid import flowchart
+from tracer.report.model import build_report
+from tracer.report.text import duration, duration_and_self, shorten, signature_texts, source_line
+from tracer.report.tree import plain, tree_lines
+
+GOLDEN = Path(__file__).parent / "golden"
+TRAIN = "/home/user/project/train.py"
+
+
+def at(line: int) -> dict[str, str]:
+    return {"source": f"{TRAIN}:{line}", "called_from": f"{TRAIN}:{line}"}
+
+
+def training() -> FakeTrace:
+    """Three steps of a linear layer forward and backward, an error, and a hop left open."""
+    builder = TraceBuilder()
+    matrices = builder.signature(([64, 64], "torch.float32"), ([64, 64], "torch.float32"))
+    wide = builder.signature(([64, 128], "torch.float32"), ([128, 64], "torch.float32"))
+
+    def matmul(inputs: int):
+        kernel = hop("aten::mm", "CPU", hop("aten::empty", "CPU", self_ns=400), self_ns=9300)
+        return hop(
+            "aten::matmul",
+            "AutogradCPU",
+            hop("aten::mm", "AutogradCPU", kernel, self_ns=800),
+            inputs=inputs,
+            rule="math kernel",
+            **at(41),
+        )
+
+    backward = {"backward_node": "MmBackward0", "forward_hop": 1, "source": f"{TRAIN}:41"}
+    backward["called_from"] = f"{TRAIN}:45"
+    for inputs in (matrices, matrices, wide):
+        builder.calls(matmul(inputs))
+        cells = [hop("aten::add.Tensor", "CPU"), hop("aten::tanh", "CPU", self_ns=2000)]
+        builder.calls(hop("aten::rnn_tanh.input", "CPU", *cells, *cells, **at(42)))
+        builder.calls(
+            hop("aten::t", "CPU", **backward),
+            hop("aten::mm", "CPU", self_ns=12_000, **backward),
+            thread=101,
+        )
+        builder.calls(
+            hop("aten::add_.Tensor", "CPU", backward_node="AccumulateGrad", called_from=f"{TRAIN}:45"),
+            thread=101,
+        )
+    failing = hop("aten::mm", "CPU", self_ns=300, raised=True)
+    builder.calls(hop("aten::mm", "AutogradCPU", failing, raised=True, **at(50)))
+    builder.calls(hop("my::odd|`name`", "CPU", hop("aten::neg", "CPU", open=True), open=True, **at(51)))
+    return builder.trace(
+        not_hooked=[{"op": "my::a|b", "key": "CPU", "why": "its kernel has no address"}],
+        verdict="31 hops; 1 table entry was not hooked",
+    )
+
+
+@pytest.fixture
+def text() -> str:
+    return render(build_report(training(), "train.0001.trace"))
+
+
+def test_golden_report(text: str) -> None:
+    golden = GOLDEN / "report.md"
+    if os.environ.get("TRACER_UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+def test_golden_report_of_a_trace_without_hops() -> None:
+    text = render(build_report(TraceBuilder().trace(), "empty.trace"))
+    golden = GOLDEN / "report_without_hops.md"
+    if os.environ.get("TRACER_UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+def test_the_verdict_comes_first(text: str) -> None:
+    assert text.splitlines()[2] == "**31 hops; 1 table entry was not hooked**"
+
+
+def test_every_table_is_well_formed(text: str) -> None:
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    tables = sum(token.type == "table_open" for token in tokens)
+    rules = [line for line in text.splitlines() if re.fullmatch(r"(\| -+:? )+\|", line)]
+    assert tables == len(rules) >= 9
+    for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
+        cells = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(cells) == 1, block
+
+
+def test_names_with_pipes_and_backticks_are_shown_as_they_are(text: str) -> None:
+    html = MarkdownIt("commonmark").enable("table").render(text)
+    assert "<code>my::odd|`name`</code></td>" in html
+    assert "<code>my::a|b [CPU]</code> its kernel has no address" in html
+
+
+def test_mermaid_blocks_have_only_quoted_labels_and_known_boxes(text: str) -> None:
+    blocks = re.findall(r"```mermaid\n(.*?)```", text, flags=re.S)
+    assert blocks
+    for block in blocks:
+        first, *lines = block.splitlines()
+        assert first == "flowchart LR"
+        boxes = set()
+        for line in lines:
+            if box := re.fullmatch(r'  (\w+)\["[^"`]*"\]', line):
+                boxes.add(box[1])
+            else:
+                arrow = re.fullmatch(r'  (\w+) (?:-->|==>|-\.->)(?:\|"\d+ x"\|)? (\w+)', line)
+                assert arrow, line
+                assert {arrow[1], arrow[2]} <= boxes, line
+
+
+def test_a_path_shows_hops_kernels_registrations_and_redispatches() -> None:
+    report = build_report(training(), "t")
+    matmul = next(path for path in report.paths if path.op == "aten::matmul")
+    chart = flowchart(matmul.nodes)
+    assert 'h2["aten::mm [CPU]<br/>mm_CPU<br/>RegisterCPU.cpp:7<br/>9.7 us"]\n  h1 ==> h2\n' in chart
+    assert "h0 --> h1" in chart
+    rnn = next(path for path in report.paths if path.op == "aten::rnn_tanh.input")
+    assert 'h0 -->|"2 x"| h1' in flowchart(rnn.nodes)
+
+
+def test_a_large_path_is_cut_and_says_so() -> None:
+    many = [hop(f"aten::op{i}", "CPU") for i in range(40)]
+    report = build_report(TraceBuilder().calls(hop("my::all", "CPU", *many)).trace(), "t")
+    chart = flowchart(report.paths[0].nodes, limit=24)
+    assert '  more["17 more hops"]' in chart
+    assert "h24" not in chart
+
+
+def test_a_large_path_draws_the_hops_with_the_most_time() -> None:
+    inner = [hop(f"aten::inner{i}", "CPU") for i in range(9)]
+    many = [hop(f"aten::op{i}", "CPU", *(inner if i == 30 else ())) for i in range(40)]
+    report = build_report(TraceBuilder().calls(hop("my::all", "CPU", *many)).trace(), "t")
+    chart = flowchart(report.paths[0].nodes, limit=2)
+    assert 'h0["my::all [CPU]' in chart
+    assert 'h1["aten::op30 [CPU]' in chart
+
+
+def test_shares_of_all_paths_are_the_whole() -> None:
+    assert sum(path.share for path in build_report(training(), "t").paths) == pytest.approx(1)
+
+
+def test_rows_beyond_the_limit_are_counted() -> None:
+    report = build_report(training(), "t", rows=2)
+    assert len(report.ops.rows) == 2
+    assert report.ops.left_out == 8
+    assert "8 more rows left out." in render(report)
+
+
+def test_dropped_hops_and_their_reasons_are_listed() -> None:
+    trace = (
+        TraceBuilder()
+        .calls(hop("aten::mm", "CPU"))
+        .trace(
+            lost_entries=[{"op": f"my::op{i}", "key": "CPU"} for i in range(12)],
+            closed_in_order={0: True, 1: False},
+            why=["1 process did not stop in order: 1"],
+        )
+    )
+    text = render(build_report(trace, "t"))
+    assert "- lost entries: `my::op0 [CPU]`" in text
+    assert "- lost entries: 2 more" in text
+    assert re.search(r"closed in order +\| 1 of 2", text)
+    assert "- 1 process did not stop in order: 1\n" in text
+    assert "| why" not in text
+
+
+def test_numbers_of_a_column_share_a_unit() -> None:
+    builder = TraceBuilder().calls(hop("aten::slow", "CPU", self_ns=20_000_000), hop("aten::quick", "CPU"))
+    text = render(build_report(builder.trace(), "t"))
+    row = next(line for line in text.splitlines() if line.startswith("| `aten::quick`"))
+    assert "0.001 ms" in row
+    assert " us" not in row
+
+
+def test_lines_under_the_script_folder_and_in_packages_are_short() -> None:
+    assert source_line("/home/user/project/a/train.py:4", "/home/user/project") == "a/train.py:4"
+    assert source_line("/x/lib/site-packages/foo/a.py:4", "/home") == "foo/a.py:4"
+    assert source_line("/home/users/a.py:4", "/home/user") == "/home/users/a.py:4"
+    assert source_line("/home/a.py:4", None) == "/home/a.py:4"
+
+
+def test_times() -> None:
+    assert [duration(ns) for ns in (0, 994, 995, 12_345, 999_949, 999_950, 1_500_000_000)] == [
+        "0.00 us",
+        "0.99 us",
+        "1.0 us",
+        "12.3 us",
+        "999.9 us",
+        "1.0 ms",
+        "1.5 s",
+    ]
+    assert duration_and_self(12_345, 1200) == "12.3 us (self 1.2)"
+    assert duration_and_self(2_000_000, 1200) == "2.0 ms (self 1.2 us)"
+
+
+def test_signatures_read_short() -> None:
+    schema = TraceBuilder().trace().signatures.schema
+    tensor = {"stride": None, "requires_grad": False, "layout": "torch.strided", "device": "cpu"}
+    rows = [
+        {"id": 1, "position": 0, "shape": [2, 3], "dtype": "torch.bfloat16", **tensor},
+        {"id": 1, "position": 1, "shape": [], "dtype": "torch.int64", **tensor},
+        {"id": 2, "position": 0, "shape": [3], "dtype": "torch.bool", **tensor, "layout": "torch.sparse_coo"},
+        {"id": 2, "position": 1, "shape": None, "dtype": None, **tensor, "device": None},
+        {"id": 3, "position": 0, "shape": [3], "dtype": "torch.complex64", **tensor},
+        {"id": 3, "position": 1, "shape": [3], "dtype": "torch.float64", **tensor, "device": "cuda:0"},
+        *({"id": 4, "position": i, "shape": None, "dtype": "torch.uint8", **tensor} for i in range(5)),
+    ]
+    texts = signature_texts(pl.DataFrame(rows, schema=schema), [1, 2, 3, 4, None])
+    assert texts == {
+        1: "2x3 bf16, scalar i64",
+        2: "3 bool sparse_coo, undefined",
+        3: "3 c64 cpu, 3 f64 cuda:0",
+        4: "5 of ? u8",
+    }
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 200, None])
+def test_tree_lines_fit(width: int | None) -> None:
+    report = build_report(training(), "t")
+    for path in report.paths:
+        for line in tree_lines(path.nodes, report.signatures, width=width):
+            assert width is None or len(plain(line)) <= width
+
+
+def test_the_kernel_gives_way_before_op_key_and_time() -> None:
+    report = build_report(training(), "t")
+    matmul = next(path for path in report.paths if path.op == "aten::matmul")
+    line = plain(next(iter(tree_lines(matmul.nodes, report.signatures, width=60))))
+    assert line.startswith("aten::matmul [AutogradCPU] ")
+    assert line.endswith("11.5 us (self 1.0)")
+
+
+def test_code_spans_hold_any_text() -> None:
+    for text in ("a", "`", "``a`", "a|b", "x`y``z"):
+        html = MarkdownIt("commonmark").render(code(text))
+        assert html == f"<p><code>{text}</code></p>\n"
+        html = MarkdownIt("commonmark").enable("table").render(table(["t"], [[code(text)]]))
+        assert f"<td><code>{text}</code></td>" in html
+
+
+def test_prose_holds_any_text() -> None:
+    for text in ("a_b _c_", "*x*", "[a](b)", "<b>", "a\\b", "`x`"):
+        shown = MarkdownIt("commonmark").render(prose(text))
+        assert shown == f"<p>{text.replace('<', '&lt;').replace('>', '&gt;')}</p>\n"
+
+
+def test_shorten_keeps_the_end() -> None:
+    assert shorten("torch::autograd::mm", 10) == "...rad::mm"
+    assert shorten("mm", 10) == "mm"
+    assert shorten("abcdef", 3) == ""

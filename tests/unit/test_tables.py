@@ -1,0 +1,322 @@
+"""The tables of a trace: their columns and what stands in them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from synthetic import AUTOGRAD_CPU, CPU, REDISPATCH, Lane, TraceWriter, tensor
+
+from tracer.trace import Trace, load
+
+NS = 10
+ACCUMULATE_GRAD = 2**63 - 1
+BY_PARENT = 0
+
+COLUMNS = {
+    "hops": "id parent process thread kind op key kernel registered_at rule start_ns end_ns self_ns inputs "
+    "source called_from module range sequence_nr backward_node forward_hop raised override step phase open",
+    "signatures": "id position shape stride dtype device requires_grad layout",
+    "api_calls": "id hop process thread domain name role start_ns end_ns correlation arguments result stack "
+    "library library_call",
+    "gpu_activities": "id api_call hop kind name device stream start_ns end_ns grid block registers "
+    "shared_bytes bytes graph_node",
+    "stacks": "id frames",
+    "processes": "process pid how command",
+    "threads": "process thread name",
+}
+
+
+def writer_with(*ops: str) -> TraceWriter:
+    writer = TraceWriter()
+    writer.process()
+    for number, op in enumerate(ops):
+        writer.hop(number, op)
+    return writer
+
+
+def hop(lane: Lane, number: int, **options: int) -> int:
+    tick = lane.enter(number, **options)
+    lane.exit()
+    return tick
+
+
+def read(writer: TraceWriter, tmp_path: Path) -> Trace:
+    return load(writer.write(tmp_path / "x.trace"))
+
+
+@pytest.fixture(params=["empty", "one hop"])
+def trace(request: pytest.FixtureRequest, tmp_path: Path) -> Trace:
+    writer = writer_with("aten::mm") if request.param == "one hop" else TraceWriter()
+    if request.param == "one hop":
+        hop(writer.lane(), 0)
+    return read(writer, tmp_path)
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_columns_are_the_contract(trace: Trace, table: str) -> None:
+    assert getattr(trace, table).columns == COLUMNS[table].split()
+
+
+def test_types_do_not_depend_on_what_was_recorded(trace: Trace) -> None:
+    schema = trace.hops.schema
+    for name in ("kind", "op", "key", "kernel", "registered_at", "rule", "source", "called_from"):
+        assert schema[name] == pl.Categorical
+    for name in ("module", "range", "backward_node", "override", "phase"):
+        assert schema[name] == pl.Categorical
+    for name in ("start_ns", "end_ns", "self_ns"):
+        assert schema[name] == pl.Int64
+    for name in ("id", "parent", "inputs", "forward_hop"):
+        assert schema[name] == trace.hops.schema["id"]
+    assert schema["raised"] == schema["open"] == pl.Boolean
+    assert trace.signatures.schema["shape"] == trace.signatures.schema["stride"] == pl.List(pl.Int64)
+    assert trace.signatures.schema["id"] == schema["inputs"]
+    assert trace.api_calls.schema["hop"] == schema["id"]
+
+
+def test_what_is_not_captured_yet_is_null(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm")
+    hop(writer.lane(), 0)
+    row = read(writer, tmp_path).hops.row(0, named=True)
+    for name in ("module", "step", "phase", "override", "range", "backward_node", "forward_hop", "inputs"):
+        assert row[name] is None
+
+
+def test_kind_goes_by_call_site_and_else_by_the_enclosing_op(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm", "aten::add.Tensor")
+    lane = writer.lane()
+    lane.enter(0)
+    hop(lane, 0, call_site=REDISPATCH)
+    hop(lane, 0, call_site=BY_PARENT)
+    hop(lane, 1, call_site=BY_PARENT)
+    lane.exit()
+    hop(lane, 1, call_site=BY_PARENT)
+    trace = read(writer, tmp_path)
+    assert trace.hops["kind"].to_list() == ["call", "redispatch", "redispatch", "call", "call"]
+    assert trace.hops["op"].to_list()[3] == "aten::add.Tensor"
+    assert trace.certificate["op_calls"] == 3
+
+
+def test_key_is_the_highest_of_the_key_set(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm")
+    lane = writer.lane()
+    for key_set in (CPU, AUTOGRAD_CPU, CPU & ~1, AUTOGRAD_CPU | 2, 1 << 60):
+        hop(lane, 0, key_set=key_set)
+    keys = read(writer, tmp_path).hops["key"].to_list()
+    # A functionality that torch did not name then: the key of the table entry.
+    assert keys == ["CPU", "AutogradCPU", "Undefined", "AutogradCUDA", "CPU"]
+
+
+def test_kernel_names_registration_and_rule(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    writer.hop(0, address=0x1000, registered_at="RegisterCPU.cpp:42", rule="kernel")
+    writer.hop(1, address=0x2000, rule="backend fallback")
+    writer.hop(2, address=0, boxed=0x3000)
+    writer.hop(3, address=0x1000, python_kernel="ops.double (ops.py:7)")
+    writer.hop(4, address=0x4000)
+    writer.hop(5, registered_at="", rule="")
+    writer.symbol(0x1000, "_ZN2at12_GLOBAL__N_112_GLOBAL__N_114wrapper_CPU_mmEv", "/lib/libtorch_cpu.so")
+    writer.symbol(0x2000, "_ZN2at16negationFallbackEv", "/lib/libtorch_cpu.so")
+    writer.symbol(0x3000, "plain_c_function", "/lib/libc.so")
+    writer.symbol(0x4000, "", "/lib/libextension.so", offset=0x40)
+    lane = writer.lane()
+    for number in range(6):
+        hop(lane, number)
+    trace = read(writer, tmp_path)
+    assert trace.hops["kernel"].to_list() == [
+        "wrapper_CPU_mm",
+        "fallback: at::negationFallback",
+        "plain_c_function",
+        "ops.double (ops.py:7)",
+        "libextension.so+0x40",
+        None,
+    ]
+    assert trace.hops.select("registered_at", "rule").row(0) == ("RegisterCPU.cpp:42", "kernel")
+    assert trace.hops.select("registered_at", "rule").row(5) == (None, None)
+    assert trace.certificate["unresolved_kernels"] == 1
+
+
+def test_backward_hops_have_the_line_of_their_forward_hop(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm", "aten::relu", "aten::mul")
+    main = writer.lane(number=0, thread=1001, torch_thread=1)
+    main.define_source(1, "train.py", 10)
+    main.define_source(2, "train.py", 11)
+    main.define_source(3, "train.py", 20)
+    main.enter(0, AUTOGRAD_CPU, source=1, sequence=0)
+    hop(main, 0, call_site=REDISPATCH)
+    main.exit()
+    # A composite op: the inner call makes node 1.
+    main.enter(1, AUTOGRAD_CPU, source=2, sequence=1)
+    hop(main, 1, key_set=AUTOGRAD_CPU, sequence=1)
+    main.exit()
+
+    main.define_string(1, "torch::autograd::generated::MmBackward0")
+
+    engine = writer.lane(number=1, thread=1002, torch_thread=2)
+    engine.define_string(1, "torch::autograd::generated::MmBackward0")
+    engine.define_string(2, "torch::autograd::AccumulateGrad")
+    engine.define_string(3, "torch::autograd::PyNode Double")
+    engine.node(1, sequence=0, made_by=1)
+    engine.enter(2, AUTOGRAD_CPU, sequence=2)
+    hop(engine, 2)
+    engine.exit()
+    engine.node(2, sequence=ACCUMULATE_GRAD, made_by=1)
+    hop(engine, 2)
+    engine.node(3, sequence=1, made_by=1)
+    hop(engine, 2)
+    engine.node(0)
+    hop(engine, 2)
+
+    main.node(1, sequence=1, made_by=1)
+    hop(main, 2, source=3)
+    # A backward of a backward: its forward hop is the backward hop on the engine's thread.
+    main.node(1, sequence=2, made_by=2)
+    hop(main, 2, source=3)
+
+    hops = read(writer, tmp_path).hops.select(
+        "id", "thread", "backward_node", "forward_hop", "source", "called_from"
+    )
+    line_10, line_11, line_20 = "train.py:10", "train.py:11", "train.py:20"
+    assert hops.rows() == [
+        (0, 1001, None, None, line_10, line_10),
+        (1, 1001, None, None, line_10, line_10),
+        (2, 1001, None, None, line_11, line_11),
+        (3, 1001, None, None, line_11, line_11),
+        (4, 1001, "MmBackward0", 3, line_11, line_20),
+        (5, 1001, "MmBackward0", 6, line_10, line_20),
+        (6, 1002, "MmBackward0", 0, line_10, None),
+        (7, 1002, "MmBackward0", 0, line_10, None),
+        (8, 1002, "AccumulateGrad", None, None, None),
+        (9, 1002, "Double", None, None, None),
+        (10, 1002, None, None, None, None),
+    ]
+
+
+def test_a_node_made_in_another_process_or_later_has_no_forward_hop(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm")
+    writer.process(1, how=2)
+    writer.hop(0, "aten::mm", process=1)
+    hop(writer.lane(0, 0, 1001, torch_thread=1), 0, key_set=AUTOGRAD_CPU, sequence=0)
+    lane = writer.lane(1, 0, 1002, torch_thread=2)
+    lane.define_string(1, "MmBackward0")
+    lane.node(1, sequence=0, made_by=1)
+    hop(lane, 0)
+    lane.node(1, sequence=5, made_by=2)
+    hop(lane, 0)
+    lane.node(0)
+    hop(lane, 0, key_set=AUTOGRAD_CPU, sequence=5)
+    assert read(writer, tmp_path).hops["forward_hop"].to_list() == [None] * 4
+
+
+def test_range_is_the_innermost_one(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm")
+    lane = writer.lane()
+    lane.define_string(1, "step")
+    lane.define_string(2, "forward")
+    lane.range_exit()  # began before the recording
+    hop(lane, 0)
+    lane.range_enter(1)
+    hop(lane, 0)
+    lane.range_enter(2)
+    hop(lane, 0)
+    lane.range_exit()
+    hop(lane, 0)
+    lane.range_enter(2)
+    lane.range_exit()
+    lane.range_exit()
+    hop(lane, 0)
+    assert read(writer, tmp_path).hops["range"].to_list() == [None, "step", "forward", "step", None]
+
+
+def test_signatures_are_one_row_a_tensor_and_one_id_a_content(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm")
+    matrix = tensor((64, 32), (32, 1), requires_grad=True)
+    other = tensor((2,), (1,), position=1, device=(1, 3), dtype=99)
+    unknown = tensor(None, dtype=-1, layout=255)
+    undefined = tensor((), position=2, undefined=True)
+    first = writer.lane(number=0, thread=1001, torch_thread=1)
+    first.define_signature(1, matrix, other)
+    first.define_signature(2, unknown, undefined)
+    second = writer.lane(number=1, thread=1002, torch_thread=2)
+    second.define_signature(1, matrix, other)
+    hop(first, 0, signature=1)
+    hop(first, 0, signature=2)
+    hop(first, 0)
+    hop(second, 0, signature=1)
+    trace = read(writer, tmp_path)
+    one, two, none, same = trace.hops["inputs"].to_list()
+    assert (one, none) == (same, None)
+    assert trace.signatures.rows() == [
+        row
+        for _, row in sorted(
+            [
+                (one, (one, 0, [64, 32], [32, 1], "torch.float32", "cpu", True, "torch.strided")),
+                (one, (one, 1, [2], [1], "ScalarType 99", "cuda:3", False, "torch.strided")),
+                (two, (two, 0, None, None, None, "cpu", False, None)),
+                (two, (two, 2, None, None, "torch.float32", None, False, "torch.strided")),
+            ],
+            key=lambda pair: (pair[0], pair[1][1]),
+        )
+    ]
+
+
+def test_processes_threads_and_environment(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm")
+    writer.json(0, "environment", {"python": "3.11"})
+    writer.process(1, how=1, parent_pid=100)
+    writer.hop(0, "aten::mm", process=1)
+    lane = writer.lane(0, 0, 1001, torch_thread=1)
+    lane.name_thread(1, "python")
+    hop(lane, 0)
+    hop(writer.lane(1, 0, 2001, torch_thread=1), 0)
+    trace = read(writer, tmp_path)
+    assert trace.processes.rows() == [(0, 100, "root", "python 0"), (1, 101, "forked", "python 1")]
+    assert trace.threads.rows() == [(0, 1001, "python"), (1, 2001, None)]
+    assert trace.environment == {"python": "3.11"}
+    assert trace.hops["key"].to_list() == ["CPU", "CPU"]
+    assert trace.path in repr(trace)
+
+
+def test_hops_are_ordered_by_process_thread_and_start(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm")
+    late = writer.lane(0, 0, thread=1009, torch_thread=1)
+    early = writer.lane(0, 1, thread=1002, torch_thread=2)
+    for _ in range(2):
+        hop(late, 0)
+        hop(early, 0)
+    late.adopt(1002, torch_thread=3)  # the thread id is used again
+    hop(late, 0)
+    hops = read(writer, tmp_path).hops
+    assert hops["thread"].to_list() == [1002, 1002, 1002, 1009, 1009]
+    assert hops.select("process", "thread", "start_ns").rows() == sorted(
+        hops.select("process", "thread", "start_ns").rows()
+    )
+
+
+def test_time_is_counted_by_the_pair_of_clocks(tmp_path: Path) -> None:
+    for clock, last_ns, expected, known in (
+        (1, 5000 + 250, 2.5, True),
+        (2, 0, 1, True),
+        (1, 5000, 1, False),
+    ):
+        writer = writer_with("aten::mm")
+        writer.header = {"clock": clock, "last_ns": last_ns}
+        lane = writer.lane()
+        writer.ticks += 99
+        tick = hop(lane, 0)
+        trace = read(writer, tmp_path)
+        assert trace.hops["start_ns"].to_list() == [int(tick * expected)]
+        assert trace.certificate["clock_known"] is known
+
+
+def test_recording_needs_no_table_library() -> None:
+    code = "import tracer.trace, sys; print(sorted({'polars', 'numpy', 'torch'} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+    code = "from tracer.trace import load; import sys; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

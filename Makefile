@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_STAMP := $(VENV)/.torch-$(subst =,-,$(subst /,_,$(subst $() ,_,$(strip $(TORCH)))))
 SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth \
-  $(shell find csrc tracer cmake -type f -not -name '*.pyc' 2>/dev/null)
+  $(shell find csrc tracer gdb cmake -type f -not -name '*.pyc' 2>/dev/null)
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 

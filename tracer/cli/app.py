@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tracer import __version__
+from tracer.cli import gdb
 from tracer.cli.record import CONTEXT, record
 from tracer.cli.report import report
 from tracer.cli.tree import tree
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command(context_settings=CONTEXT)(record)
 app.command()(tree)
 app.command()(report)
+app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
 
 
 @app.callback()

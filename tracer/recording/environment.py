@@ -22,6 +22,7 @@ def snapshot(shapes: bool, source: bool) -> dict[str, object]:
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "argv": [str(argument) for argument in getattr(sys, "argv", [])],
+        "command": [str(part) for part in sys.orig_argv[1:]],
         "cwd": _working_folder(),
         "started_at": datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
         "options": {"shapes": shapes, "source": source},

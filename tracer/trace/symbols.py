@@ -36,6 +36,7 @@ class Symbols:
                 if elf.elfclass != 64 or not elf.little_endian or table is None:
                     raise ValueError(f"{os.fspath(path)} has no symbol table that can be read")
                 names = elf.get_section(table["sh_link"])
+                self.stripped = table.name != ".symtab"
                 self.build_id = _build_id(elf)
             except ELFError as error:
                 raise ValueError(f"{os.fspath(path)} is no ELF library: {error}") from None
@@ -49,6 +50,7 @@ class Symbols:
         self._names = symbols["name"]
         self._data = data
         self._strings = names["sh_offset"]
+        self._strings_end = names["sh_offset"] + names["sh_size"]
 
     def lookup(self, offsets: Iterable[int]) -> list[tuple[str, int]]:
         """For offsets from the load address: (mangled symbol, offset in it).
@@ -67,6 +69,17 @@ class Symbols:
             else:
                 found.append(("", offset))
         return found
+
+    def search(self, *texts: bytes) -> list[tuple[str, int]]:
+        """(mangled symbol, offset) of the functions whose symbol contains one of the texts."""
+        starts = set()
+        for text in texts:
+            at = self._data.find(text, self._strings, self._strings_end)
+            while at >= 0:
+                starts.add(self._data.rfind(b"\0", self._strings, at + 1) + 1 - self._strings)
+                at = self._data.find(text, at + 1, self._strings_end)
+        rows = np.flatnonzero(np.isin(self._names, np.array(sorted(starts), self._names.dtype)))
+        return [(self._name(row), int(self._values[row])) for row in rows.tolist()]
 
     def _name(self, row: int) -> str:
         start = self._strings + int(self._names[row])

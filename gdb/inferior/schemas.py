@@ -1,0 +1,24 @@
+"""Names the operators of the torch that runs; runs in the debugged process."""
+
+
+def measure():
+    """{"aten::add.Tensor": {"arguments": [name, ...], "returns": [type, ...]}} of all operators.
+
+    A returned tensor that an argument holds already is "Tensor&".
+    """
+    import torch
+
+    found = {}
+    for schema in torch._C._jit_get_all_schemas():
+        overload = "." + schema.overload_name if schema.overload_name else ""
+        found[schema.name + overload] = {
+            "arguments": [argument.name for argument in schema.arguments],
+            "returns": [_returned(schema, value) for value in schema.returns],
+        }
+    return found
+
+
+def _returned(schema, value):
+    in_place = schema.name.endswith("_") or any(argument.is_out for argument in schema.arguments)
+    kind = str(value.type)
+    return kind + "&" if kind == "Tensor" and in_place else kind

@@ -1,0 +1,148 @@
+"""What the host drives inside gdb: `python tracer_debugger.NAME(...)`, each with one JSON document."""
+
+import importlib.util
+import json
+import os
+import signal
+
+import gdb
+from arguments import Arguments
+from frames import Backtraces
+from memory import InferiorMemory
+from python_stack import PythonStack
+from stops import Look, Place, Point, results_place, types_of
+from tensors import Tensors
+from wanted import Group
+
+
+def _load(path):
+    spec = importlib.util.spec_from_file_location("tracer_names", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Debugger:
+    """One session. `folder` holds facts.json, which the debugged process wrote, and gets stops.jsonl."""
+
+    def __init__(self, folder, names, options):
+        with open(os.path.join(folder, "facts.json")) as file:
+            facts = json.load(file)
+        self.without_python = None  # why the Python stack cannot be read
+        memory = InferiorMemory()
+        tensors = Tensors(facts["tensor_layout"], memory)
+        self.place = Place(
+            memory,
+            tensors,
+            Arguments(tensors, memory),
+            Backtraces(_load(names).short_kernel_name),
+            self._python_stack(facts["python_layout"], memory),
+            facts["schemas"],
+            options,
+        )
+        self.groups = {}
+        self.points = []
+        self.records = 0
+        self._output = open(os.path.join(folder, "stops.jsonl"), "a", buffering=1)  # noqa: SIM115
+
+    def _python_stack(self, layout, memory):
+        try:
+            return PythonStack(layout, memory)
+        except ValueError as error:
+            self.without_python = str(error)
+            return None
+
+    def add(self, group, points):
+        """Sets the points of a breakpoint; returns how many could be set."""
+        made = Group(**group)
+        self.groups[made.spec] = made
+        placed = 0
+        for point in points:
+            location = self._location(point)
+            if location is None:
+                continue
+            self.points.append(Point(location, self.place, made, point, self.emit))
+            placed += 1
+        return placed
+
+    def emit(self, record):
+        self.records += 1
+        record["stop"] = self.records
+        self._output.write(json.dumps(record) + "\n")
+
+    def signal_stop(self, name):
+        """Records where a signal reached the process."""
+        look = Look(self.place, {"spec": name, "kind": "signal", "name": ""}, gdb.newest_frame())
+        self.emit(look.record(1, gdb.selected_thread().ptid[1]))
+
+    def step_stop(self):
+        """Records where stepping has led."""
+        look = Look(self.place, {"spec": "step", "kind": "step", "name": ""}, gdb.newest_frame())
+        self.emit(look.record(1, gdb.selected_thread().ptid[1]))
+
+    def counts(self):
+        """How often each point was reached, for what the user asks when nothing was recorded."""
+        return {
+            "points": [
+                {"spec": point.group.spec, "kind": point.described["kind"], "op": point.described.get("op"),
+                 "name": point.described.get("name"), "hits": point.hits}
+                for point in self.points
+            ],
+            "groups": [
+                {"spec": group.spec, "hits": group.hits, "recorded": group.recorded,
+                 "errors": group.errors, "counting": group.counting}
+                for group in self.groups.values()
+            ],
+        }  # fmt: skip
+
+    def _location(self, point):
+        if "location" in point:
+            return point["location"]
+        base = self.place.backtraces.base(point["library"])
+        if base is None:
+            return None
+        address = base + point["offset"]
+        if point["kind"] == "function":
+            behind = _behind_prologue(address)
+            if behind is not None:
+                return "*%#x" % behind
+        self._describe(point)
+        return "*%#x" % address
+
+    def _describe(self, point):
+        """How arguments are read at the first instruction of a function."""
+        point["entry"] = True
+        point["types"] = types_of(point["symbol"])
+        returns = self.place.schemas.get(point.get("op") or "", {}).get("returns")
+        point["hidden"] = results_place(point["kind"], point["symbol"], returns)
+
+    def remove(self):
+        """Takes all breakpoints away; what they counted stays."""
+        for point in self.points:
+            if point.is_valid():
+                point.delete()
+
+    def handles_sigtrap(self):
+        """Whether the debugged process has a handler of its own for SIGTRAP."""
+        with open("/proc/%d/status" % gdb.selected_inferior().pid) as status:
+            for line in status:
+                if line.startswith("SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (signal.SIGTRAP - 1) & 1)
+        return False
+
+
+def _behind_prologue(address):
+    """Where a function with line information has stored its arguments; None for one without."""
+    place = gdb.find_pc_line(address)
+    block = gdb.block_for_pc(address) if place.symtab else None
+    if block is None:
+        return None
+    starts = [entry.pc for entry in place.symtab.linetable() if address < entry.pc < block.end]
+    return min(starts, default=None)
+
+
+def call(debugger, folder):
+    """Runs the method that call.json names and prints what it returns, as JSON."""
+    with open(os.path.join(folder, "call.json")) as file:
+        request = json.load(file)
+    print("result:" + json.dumps(getattr(debugger, request["method"])(**request["arguments"])))

@@ -1,0 +1,220 @@
+"""Breakpoints that look at what runs and go on: one look is one record."""
+
+import re
+import time
+
+import gdb
+from arguments import parameters, split
+from memory import EntryRegisters
+from tensors import NoTensorError
+
+_FUNCTOR = "c10::impl::wrap_kernel_functor_unboxed_<"
+_LONGEST_VALUE = 200  # characters
+_UNKNOWN = {"unknown": True}
+
+
+class Place:
+    """What every look needs: how to read tensors, arguments and stacks of this process."""
+
+    def __init__(self, memory, tensors, arguments, backtraces, python_stack, schemas, options):
+        self.memory = memory
+        self.tensors = tensors
+        self.arguments = arguments
+        self.backtraces = backtraces
+        self.python_stack = python_stack
+        self.schemas = schemas
+        self.options = options
+        self.began = time.monotonic()
+
+
+class Point(gdb.Breakpoint):
+    """A breakpoint that records. `place`: a Place; `described`: what the point is, by the host."""
+
+    def __init__(self, location, place, group, described, emit):
+        super().__init__(location, internal=True)
+        self.silent = True
+        self.described = described
+        self.group = group
+        self.hits = 0
+        self._place = place
+        self._emit = emit
+
+    def stop(self):
+        self.hits += 1
+        frame = gdb.newest_frame()
+        seen = Look(self._place, self.described, frame)
+        stack_pointer = int(frame.read_register("rsp")) & (2**64 - 1)
+        thread = gdb.selected_thread().ptid[1]
+        if not self.group.wants(self.described["kind"], thread, stack_pointer, seen):
+            return False
+        self._emit(seen.record(self.hits, thread))
+        return self.group.halt
+
+
+class Look:
+    """One hit; what is read is read when it is asked for, once."""
+
+    def __init__(self, place, described, frame):
+        self._place = place
+        self._described = described
+        self._frame = frame
+        self._arguments = None
+        self._key_set = None
+
+    def record(self, hit, thread):
+        """The stop as a JSON object."""
+        place, described = self._place, self._described
+        arguments = self.arguments()
+        frames = place.backtraces.read(place.options["backtrace"])
+        return {
+            "spec": described["spec"],
+            "kind": described["kind"],
+            "op": described.get("op"),
+            "key": self.key,
+            "function": described.get("name") or (frames[0].function if frames else ""),
+            "hit": hit,
+            "thread": thread,
+            "thread_name": gdb.selected_thread().name,
+            "milliseconds": round(1000 * (time.monotonic() - place.began), 3),
+            "file": frames[0].file if frames else None,
+            "line": frames[0].line if frames else None,
+            "arguments": arguments,
+            "locals": self.locals(),
+            "frames": [frame._asdict() for frame in frames],
+            "python": self.python(),
+        }
+
+    @property
+    def key(self):
+        """The dispatch key at which a kernel function or the rest of a redispatch runs, else None."""
+        self.arguments()
+        return None if self._key_set is None else self._place.tensors.key_sets.highest(self._key_set)
+
+    def tensors(self):
+        """The tensors among the arguments, those of lists one by one."""
+        found = []
+        for argument in self.arguments():
+            value = argument["value"]
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, dict) and "defined" in each:
+                    found.append(each)
+        return found
+
+    def arguments(self):
+        """[{name, type, value}]; a tensor is what tensors.Tensors tells."""
+        if self._arguments is None:
+            if self._at_entry():
+                self._arguments = self._from_registers()
+            else:
+                self._arguments = [self._described_value(symbol) for symbol in self._symbols(True)]
+        return self._arguments
+
+    def locals(self):
+        """[{name, type, value}] where the breakpoint stands behind a prologue and there is DWARF."""
+        return [] if self._at_entry() else [self._described_value(symbol) for symbol in self._symbols(False)]
+
+    def python(self):
+        """[(file, function, line)], the innermost first."""
+        stack = self._place.python_stack
+        if stack is None:
+            return []
+        return stack.frames(int(self._frame.read_register("fs_base")) & (2**64 - 1))
+
+    def _at_entry(self):
+        return self._described.get("entry", False)
+
+    def _from_registers(self):
+        described = self._described
+        types = list(described["types"])
+        registers = EntryRegisters(self._frame, self._place.memory)
+        names = self._place.schemas.get(described.get("op") or "", {}).get("arguments") or described.get("names", [])
+        if described["kind"] == "boxed kernel":
+            _, _, self._key_set, stack = registers.integers()[:4]
+            try:
+                values = [("c10::IValue", value) for value in self._place.arguments.boxed(stack, len(names))]
+            except (NoTensorError, OSError):
+                values = []
+            return _named(names, values)
+        leading = {"kernel": 2, "redispatch": 1}.get(described["kind"], 0)
+        values, skipped = self._place.arguments.read(types[leading:], registers, described["hidden"], leading)
+        if leading and skipped is not None:
+            self._key_set = registers.integers()[skipped + leading - 1]
+        if described["kind"] == "kernel" and len(values) == len(names) + 1:
+            values = values[1:]  # the function itself takes the key set again
+        return _named(names, values)
+
+    def _symbols(self, arguments):
+        try:
+            block = self._frame.block()
+        except RuntimeError:  # no debug information here
+            return []
+        found = {}
+        while block is not None:
+            for symbol in block:
+                wanted = symbol.is_argument if arguments else symbol.is_variable
+                if wanted and symbol.name and not symbol.name.startswith("__") and symbol.addr_class != gdb.SYMBOL_LOC_STATIC:
+                    found.setdefault(symbol.name, symbol)
+            if block.function is not None:
+                break
+            block = block.superblock
+        return list(found.values())
+
+    def _described_value(self, symbol):
+        try:
+            value = symbol.value(self._frame)
+            shown = self._value(value)
+        except (gdb.error, NoTensorError) as error:
+            shown = {"unknown": True, "why": str(error)}
+        return {"name": symbol.name, "type": str(symbol.type), "value": shown}
+
+    def _value(self, value):
+        kind = value.type
+        if kind.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
+            value = value.referenced_value()
+            kind = value.type
+        plain = kind.strip_typedefs().unqualified()
+        if str(plain) == "at::Tensor" and value.address is not None:
+            return self._place.tensors.tensor(int(value.address))
+        if plain.code in (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_BOOL):
+            return bool(value) if plain.code == gdb.TYPE_CODE_BOOL else int(value)
+        if plain.code == gdb.TYPE_CODE_FLT:
+            return float(value)
+        text = value.format_string(max_elements=16)
+        return {"text": text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."}
+
+
+def _named(names, values):
+    return [
+        {"name": names[number] if number < len(names) else str(number), "type": kind, "value": value}
+        for number, (kind, value) in enumerate(values)
+    ]
+
+
+def results_place(kind, symbol, returns):
+    """How many registers may stand before the parameters (the result's address, `this`), likeliest first."""
+    if kind == "kernel" and symbol.startswith(_FUNCTOR):
+        returned = re.sub(r" \(.*$", "", _last_template_argument(symbol))
+        return _by_type(returned)
+    if kind in ("call", "redispatch"):
+        if not returns:
+            return [0, 1]
+        return [0, 1] if returns == ["Tensor&"] or returns[0] in ("bool", "int", "float") else [1, 0]
+    name = symbol.split("(")[0]
+    return [0, 1] if name.endswith(("_", "_out")) else [1, 0]
+
+
+def _by_type(returned):
+    if returned.endswith(("&", "*")) or returned in ("void", "bool", "long", "double", "c10::ScalarType"):
+        return [0, 1]
+    return [1, 0]
+
+
+def _last_template_argument(symbol):
+    start = symbol.index(_FUNCTOR) + len(_FUNCTOR)
+    end = symbol.rindex(">::call(")
+    return split(symbol[start:end])[-1]
+
+
+def types_of(symbol):
+    """The parameter types at a symbol's entry."""
+    return parameters(symbol)

@@ -1,0 +1,88 @@
+"""Which hits of a breakpoint count: the condition, the n-th hit, at most so many; a whole op call at once."""
+
+_FUNCTIONS = {"len": len, "any": any, "all": all, "min": min, "max": max, "sum": sum, "range": range}
+_KERNELS = ("kernel", "boxed kernel")
+_BEGINS = ("call", "function", "line")  # kinds of points at which an op call or a hit begins
+
+
+class Group:
+    """The points of one breakpoint that the user set.
+
+    Of an operator the condition is asked where an op call begins; the stops further down its dispatch
+    path belong to it and are recorded with it. With a key only the kernel functions at that key count. Op calls nest, so each thread has a stack of those that are running,
+    by the stack pointer at which they began.
+    """
+
+    def __init__(self, spec, at=None, when=None, limit=None, halt=False, key=None, counting=None):
+        self.spec = spec
+        self.counting = counting  # the breakpoint for whose sake this one counts and records nothing
+        self.halt = halt
+        self.hits = 0
+        self.recorded = 0
+        self.errors = []
+        self._at = at
+        self._when = compile(when, "--when", "eval") if when else None
+        self._limit = 0 if counting else limit
+        self._key = key
+        self._running = {}  # thread: [(stack pointer, wanted)]
+
+    def wants(self, kind, thread, stack_pointer, seen):
+        """Whether this hit is recorded."""
+        running = self._running.setdefault(thread, [])
+        while running and running[-1][0] <= stack_pointer:
+            running.pop()
+        if self._key is not None:
+            wanted = kind in _KERNELS and seen.key == self._key and self._holds(seen) and self._count()
+        elif kind in _BEGINS:
+            wanted = self._holds(seen) and self._count()
+            if kind == "call":
+                running.append((stack_pointer, wanted))
+        elif running:
+            wanted = running[-1][1]
+        else:  # called without the operator's function, from boxed code
+            wanted = self._at is None and self._holds(seen)
+        if not wanted or (self._limit is not None and self.recorded >= self._limit):
+            return False
+        self.recorded += 1
+        return True
+
+    def _count(self):
+        self.hits += 1
+        return self._at is None or self.hits == self._at
+
+    def _holds(self, seen):
+        if self._when is None:
+            return True
+        try:
+            return bool(eval(self._when, {"__builtins__": {}}, Names(seen)))
+        except Exception as error:  # whatever the user's expression raises
+            text = "%s: %s" % (type(error).__name__, error)
+            if text not in self.errors:
+                self.errors.append(text)
+            return False
+
+
+class Names(dict):
+    """What `--when` may use: shape(i), stride(i), dtype(i), device(i), keys(i), dim(i) of the i-th tensor
+    among the arguments, tensors (their number) and key."""
+
+    def __init__(self, seen):
+        super().__init__(_FUNCTIONS)
+        self._seen = seen
+
+    def __missing__(self, name):
+        if name in ("shape", "stride", "dtype", "device", "keys"):
+            return lambda index=0: self._tensor(index).get(name)
+        if name == "dim":
+            return lambda index=0: len(self._tensor(index)["shape"])
+        if name == "tensors":
+            return len(self._seen.tensors())
+        if name == "key":
+            return self._seen.key
+        raise NameError("%s is no name here; use shape(i) stride(i) dtype(i) device(i) dim(i) keys(i) tensors key" % name)
+
+    def _tensor(self, index):
+        found = self._seen.tensors()
+        if not -len(found) <= index < len(found):
+            raise IndexError("the arguments hold %d tensors, none is number %d" % (len(found), index))
+        return found[index]

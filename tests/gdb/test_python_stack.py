@@ -1,0 +1,691 @@
+"""The Python stack, read from memory, against what Python says of itself: in the process and under gdb."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Runs in each Python. Every scenario stops once or more, and writes what sys._getframe says there.
+PROGRAM = r'''
+import _thread, contextlib, functools, importlib.util, json, os, signal, sys, threading
+
+ROOT, MODE, OUT = sys.argv[1:4]
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], os.path.join(ROOT, path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(**record):
+    with open(OUT, "a") as out:
+        out.write(json.dumps(record) + "\n")
+
+
+def running(frame):
+    found = []
+    while frame is not None:
+        code = frame.f_code
+        found.append([code.co_filename, getattr(code, "co_qualname", code.co_name), frame.f_lineno or 0])
+        frame = frame.f_back
+    return found
+
+
+class Memory:
+    def __init__(self):
+        self.file = os.open("/proc/self/mem", os.O_RDONLY)
+
+    def read(self, address, size):
+        return os.pread(self.file, size, address)
+
+
+asked, answered = _thread.allocate_lock(), _thread.allocate_lock()
+asked.acquire(), answered.acquire()
+request, answer = [], []
+
+
+def watch(stack):
+    while asked.acquire():
+        answer[:] = stack.frames(request[0], limit=200)
+        answered.release()
+
+
+def stop_for_thread():
+    request[:] = [threading.get_ident()]
+    expected = running(sys._getframe()); asked.release(); answered.acquire()
+    write(scenario=scenario, expected=expected, found=list(answer))
+
+
+def stop_for_gdb():
+    me, trap = threading.get_ident(), signal.SIGTRAP
+    write(scenario=scenario, expected=running(sys._getframe())); signal.pthread_kill(me, trap)
+
+
+SCENARIOS = []
+
+
+def case(function):
+    SCENARIOS.append(function)
+    return function
+
+
+@case
+def nested():
+    def inner():
+        def innermost():
+            stop()
+
+        innermost()
+
+    inner()
+
+
+@case
+def methods():
+    class Outer:
+        class Inner:
+            def __init__(self, depth):
+                self.depth = depth
+                if depth:
+                    Outer.Inner(depth - 1)
+                else:
+                    stop()
+
+            def __call__(self):
+                stop()
+
+            @property
+            def value(self):
+                return stop()
+
+            def __getattr__(self, name):
+                stop()
+
+            def __enter__(self):
+                stop()
+
+            def __exit__(self, *error):
+                stop()
+
+            @classmethod
+            def make(cls):
+                return cls(1)
+
+    for _ in range(20):  # enough for the interpreter to specialise the calls
+        inner = Outer.Inner.make()
+    inner()
+    inner.value
+    inner.missing
+    with inner:
+        pass
+    [inner.make() for _ in range(2)]
+
+
+@case
+def lambdas():
+    (lambda: [stop() for _ in (1,)])()
+
+
+@case
+def comprehensions():
+    [stop() for _ in (1,)]
+    {stop(): 1 for _ in (1,)}
+    {
+        _: [
+            stop()
+            for _ in (1,)
+        ]
+        for _ in (2,)
+    }
+    list(stop() for _ in (1,))
+
+
+@case
+def generators():
+    def inner():
+        yield 1
+        stop()
+        received = yield 2
+        stop()
+
+    def outer():
+        yield from inner()
+
+    generator = outer()
+    for value in generator:
+        if value == 2:
+            break
+    with contextlib.suppress(StopIteration):
+        generator.send(3)
+
+    async def leaf():
+        stop()
+
+    async def trunk():
+        await leaf()
+        return [await leaf() for _ in (1,)]
+
+    with contextlib.suppress(StopIteration):
+        trunk().send(None)
+
+
+@case
+def called_from_c():
+    sorted([3, 2], key=lambda value: stop() or value)
+    functools.partial(functools.partial(lambda a, b: stop(), 1), 2)()
+    list(map(lambda value: stop(), (1,)))
+    functools.reduce(lambda a, b: stop(), (1, 2))
+    sorted([1], key=lambda value: sorted([2], key=lambda value: stop()))
+
+
+@case
+def multi_line_calls():
+    dict(
+        a=1,
+        b=[
+            2,
+            stop(),
+        ],
+        c=(lambda:
+           stop())(),
+    )
+    (stop
+     (
+     )
+    )
+    text = (
+        f"{stop()}"
+        f"{stop()}"
+    )
+
+
+def decorated(*arguments):
+    def decorate(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function(*args)
+
+        return wrapper
+
+    stop()
+    return decorate
+
+
+@case
+def decorators():
+    @decorated(
+        1,
+        2,
+    )
+    @decorated(
+        stop(),
+    )
+    def function():
+        stop()
+
+    function()
+
+
+@case
+def handlers():
+    try:
+        try:
+            raise KeyError
+        except KeyError:
+            stop()
+            raise
+        finally:
+            stop()
+    except KeyError:
+        stop()
+
+
+@case
+def recursion(depth=100):
+    if depth:
+        return recursion(depth - 1)
+    stop()
+
+
+def run_source(source, file, **names):
+    names["stop"] = stop
+    exec(compile(source, file, "exec"), names)
+
+
+@case
+def foreign_names():
+    for name in ("caf\xe9", "\u0436\u0443\u043a", "\U00010330\U00010331", "a" * 300):
+        for file in ("/tmp/plain", "/tmp/\xe9t\xe9", "/tmp/\u0436", "/tmp/\U0001f40d", "/tmp/bad\udce9", ""):
+            run_source("def %s():\n stop()\n%s()" % (name, name), file)
+
+
+@case
+def far_lines():
+    gap = "\n" * 1000
+    run_source(gap * 70 + "def f(a):" + gap + " stop()\n return f" + gap + "f(" + gap + "stop()\n)", "<far>")
+    long = "\n".join(" x = %d" % i for i in range(3000))
+    run_source("def g(x):\n" + long + "\n stop()\n" + long + "\ng(1)", "<long>")
+
+
+@case
+def class_bodies():
+    class Body:
+        stop()
+
+        class Inner(metaclass=lambda *args: stop()):
+            pass
+
+
+@case
+def cells_and_stars():
+    def function(*args, **kwargs):
+        def inner():
+            return args, kwargs, stop()
+
+        return inner()
+
+    function(*[1, 2], **{"a": 1})
+
+
+@case
+def address_reused():
+    # The same shape again and again: CPython gives the next one the addresses of the one before.
+    for i in range(30):
+        blank = "\n" * (i % 3)
+        run_source("def name_%d():\n%s stop()\nname_%d()" % (i % 5, blank, i % 5), "<reused>")
+
+
+@case
+def imported():
+    path = os.path.join(os.path.dirname(OUT), "imported_module.py")
+    with open(path, "w") as out:
+        out.write("import builtins\n\nbuiltins.stop_here()")
+    import builtins
+
+    builtins.stop_here = stop
+    sys.path.insert(0, os.path.dirname(OUT))
+    import imported_module
+
+
+@case
+def traced():
+    old = sys.gettrace()
+    sys.settrace(lambda *args: None)
+    try:
+        nested()
+    finally:
+        sys.settrace(old)
+
+
+@case
+def other_thread():
+    waiting = threading.Event()
+    others = [threading.Thread(target=waiting.wait) for _ in range(3)]
+    [other.start() for other in others]
+    thread = threading.Thread(target=lambda: nested())
+    thread.start()
+    thread.join()
+    waiting.set()
+    [other.join() for other in others]
+    nested()
+
+
+layout = load("gdb/inferior/python_layout.py").measure()
+write(layout=layout)
+if MODE == "gdb":
+    stop = stop_for_gdb
+else:
+    stop = stop_for_thread
+    _thread.start_new_thread(watch, (load("gdb/inside/python_stack.py").PythonStack(layout, Memory()),))
+
+for function in SCENARIOS:
+    scenario = function.__name__
+    function()
+'''
+
+# Compares the lines of every instruction of many functions with PyCode_Addr2Line's.
+LINE_CHECK = r"""
+import ast, argparse, ctypes, decimal, inspect, os, re, sys, threading, types, typing
+exec(open(sys.argv[2]).read().split("asked, answered")[0].replace("MODE, OUT = sys.argv[1:4]", "= sys.argv[1:2]"))
+module = load("gdb/inside/python_stack.py")
+stack = module.PythonStack(load("gdb/inferior/python_layout.py").measure(), Memory())
+line_of = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_int)(("PyCode_Addr2Line", ctypes.pythonapi))
+codes, waiting = [], []
+for library in (ast, argparse, inspect, os, re, threading, typing, module):
+    with open(library.__file__) as source:
+        waiting.append(compile(source.read(), library.__file__, "exec"))
+while waiting:
+    codes.append(waiting.pop())
+    waiting += [const for const in codes[-1].co_consts if isinstance(const, types.CodeType)]
+compared = different = 0
+for code in codes:
+    read = stack.codes.read(module.Window(stack.memory), id(code))
+    named = read.file == code.co_filename and read.function == getattr(code, "co_qualname", code.co_name)
+    different += not named
+    for offset in range(-2, len(code.co_code), 2):
+        compared += 1
+        different += read.line(offset) != max(0, line_of(code, max(offset, -1)))
+print(compared, different)
+"""
+
+GDB_SCRIPT = """
+import json, os, sys, time
+import gdb
+
+ROOT, OUT = os.environ["STACK_ROOT"], os.environ["STACK_OUT"]
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(ROOT, "gdb", "inside"))
+from python_stack import PythonStack
+
+
+class Memory:
+    reads = 0
+
+    def read(self, address, size):
+        self.reads += 1
+        return gdb.selected_inferior().read_memory(address, size).tobytes()
+
+
+def step(command):
+    gdb.execute(command, to_string=True)
+    return gdb.selected_inferior().pid
+
+
+for command in ("set confirm off", "set pagination off", "set startup-with-shell off", "handle SIGTRAP nopass"):
+    gdb.execute(command, to_string=True)
+alive, stack, memory = step("run"), None, Memory()
+while alive:
+    with open(OUT) as records:
+        lines = records.readlines()
+    if stack is None:
+        stack = PythonStack(json.loads(lines[0])["layout"], memory)
+    thread = int(gdb.parse_and_eval("(unsigned long)$fs_base"))
+    frames = stack.frames(thread, 200)
+    memory.reads, start = 0, time.perf_counter()
+    warm = stack.frames(thread, 10)
+    us, reads = (time.perf_counter() - start) * 1e6, memory.reads
+    with open(OUT + ".found", "a") as out:
+        record = {"found": frames, "warm": warm, "us": us, "reads": reads, "none": stack.frames(thread + 64)}
+        out.write(json.dumps(record) + "\\n")
+    alive = step("continue")
+"""
+
+
+def load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+layout_module = load("gdb/inferior/python_layout.py")
+stack_module = load("gdb/inside/python_stack.py")
+
+
+@functools.cache
+def interpreters() -> dict[str, str]:
+    """The CPythons from 3.8 on: this one, those on PATH, pyenv's, and those that TRACER_TEST_PYTHONS lists."""
+    candidates = [sys.executable, "/usr/bin/python3"]
+    candidates += [f"python3.{minor}" for minor in range(8, 16)]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates += [str(path) for path in sorted(pyenv.glob("versions/3.*/bin/python"))]
+    candidates += [path for path in os.environ.get("TRACER_TEST_PYTHONS", "").split(os.pathsep) if path]
+    found: dict[str, str] = {}
+    ask = "import sys; print(sys.implementation.name, sys.version.split()[0], sys.version_info >= (3, 8))"
+    for candidate in candidates:
+        path = shutil.which(candidate)
+        answer = subprocess.run([path, "-c", ask], capture_output=True, text=True).stdout if path else ""
+        if path and answer.startswith("cpython ") and answer.endswith(" True\n"):
+            found.setdefault(answer.split()[1], path)
+    return found
+
+
+each_python = pytest.mark.parametrize("version", sorted(interpreters()))
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_program(folder: Path) -> Path:
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    return program
+
+
+def assert_same_stacks(records: list[dict[str, Any]]) -> None:
+    seen = set()
+    for record in records:
+        assert [list(frame) for frame in record["found"]] == record["expected"], record["scenario"]
+        seen.add(record["scenario"])
+    assert len(seen) == PROGRAM.count("@case\n")
+
+
+@each_python
+def test_stack_of_a_waiting_thread(version: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    program = write_program(tmp_path)
+    subprocess.run([interpreters()[version], program, ROOT, "self", out], check=True, timeout=120)
+    layout, *records = read_records(out)
+    assert "error" not in layout["layout"]
+    assert_same_stacks(records)
+
+
+@each_python
+def test_every_line_of_the_library(version: str, tmp_path: Path) -> None:
+    check = tmp_path / "check.py"
+    check.write_text(LINE_CHECK)
+    command = [interpreters()[version], check, ROOT, write_program(tmp_path)]
+    compared, different = subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.split()
+    assert int(compared) > 20_000
+    assert int(different) == 0
+
+
+@pytest.mark.gdb
+@pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb")
+@each_python
+def test_stack_under_gdb(version: str, tmp_path: Path) -> None:
+    out, script = tmp_path / "out", tmp_path / "script.py"
+    script.write_text(GDB_SCRIPT)
+    program = [interpreters()[version], write_program(tmp_path), ROOT, "gdb", out]
+    environment = {**os.environ, "STACK_ROOT": str(ROOT), "STACK_OUT": str(out)}
+    command = ["gdb", "-nx", "-batch", "-x", script, "--args", *program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert (tmp_path / "out.found").exists(), done.stdout + done.stderr
+    found, (_layout, *expected) = read_records(tmp_path / "out.found"), read_records(out)
+    assert len(found) == len(expected), done.stdout + done.stderr
+    assert_same_stacks([{**a, **b} for a, b in zip(expected, found, strict=True)])
+    for record in found:
+        assert record["warm"] == record["found"][:10]
+        assert record["none"] == []
+        assert record["reads"] <= 60
+
+
+# In this process
+
+
+class OwnMemory:
+    def __init__(self) -> None:
+        self.file = open("/proc/self/mem", "rb", buffering=0)  # noqa: SIM115
+        self.reads = 0
+
+    def read(self, address: int, size: int) -> bytes:
+        self.reads += 1
+        return os.pread(self.file.fileno(), size, address)
+
+
+class ChangedMemory(OwnMemory):
+    """As if other bytes stood at some addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: dict[int, bytes] = {}
+
+    def read(self, address: int, size: int) -> bytes:
+        data = bytearray(super().read(address, size))
+        for at, value in self.changed.items():
+            if address <= at < address + size:
+                data[at - address : at - address + len(value)] = value
+        return bytes(data[:size])
+
+
+@pytest.fixture(scope="module")
+def layout() -> dict[str, Any]:
+    return json.loads(json.dumps(layout_module.measure()))
+
+
+@pytest.fixture
+def waiting_thread():
+    """A thread that waits in a C function, below 20 calls of one function and 3 of others."""
+    ready, done = threading.Semaphore(0), threading.Lock()
+    done.acquire()
+
+    def descend(depth: int) -> None:
+        if depth:
+            descend(depth - 1)
+        else:
+            ready.release()
+            done.acquire()
+
+    thread = threading.Thread(target=descend, args=(20,))
+    thread.start()
+    ready.acquire()
+    yield thread
+    done.release()
+    thread.join()
+
+
+def test_measuring_leaves_nothing_behind() -> None:
+    threads, counter, modules = threading.active_count(), threading._counter, set(sys.modules)
+    states = layout_module.thread_states(layout_module.own_interpreter())
+    files = os.listdir("/proc/self/fd")
+    assert "error" not in layout_module.measure()
+    assert layout_module.thread_states(layout_module.own_interpreter()) == states
+    assert os.listdir("/proc/self/fd") == files
+    assert threading.active_count() == threads
+    assert threading._counter is counter
+    assert {name.partition(".")[0] for name in set(sys.modules) - modules} <= set(sys.stdlib_module_names)
+    assert ctypes.pythonapi.PyThreadState_Get.restype is ctypes.c_int
+
+
+def test_measuring_says_what_it_cannot_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout_module, "places", lambda *_args: set())
+    assert "no place" in layout_module.measure()["error"]
+
+
+def test_an_ambiguous_place_is_refused() -> None:
+    with pytest.raises(layout_module.NotFoundError, match=r"\[8, 16\] of 2 samples"):
+        layout_module.only([{8, 16, 24}, {8, 16}], "x")
+
+
+def test_layout_is_checked(layout: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="free-threaded"):
+        stack_module.PythonStack({"error": "a free-threaded build"}, OwnMemory())
+    other = {**layout, "code": {**layout["code"], "first_line": layout["code"]["first_line"] + 4}}
+    with pytest.raises(ValueError, match="does not fit"):
+        stack_module.PythonStack(other, OwnMemory())
+    other = {**layout, "check": {**layout["check"], "code": 4096}}
+    with pytest.raises(ValueError, match="does not fit"):
+        stack_module.PythonStack(other, OwnMemory())
+
+
+def test_limit(layout: dict[str, Any], waiting_thread: threading.Thread) -> None:
+    stack = stack_module.PythonStack(layout, OwnMemory())
+    frames = stack.frames(waiting_thread.ident)
+    assert len(frames) > 20
+    for limit in (0, 1, 7):
+        assert stack.frames(waiting_thread.ident, limit) == frames[:limit]
+
+
+def test_threads_without_python(layout: dict[str, Any]) -> None:
+    stack = stack_module.PythonStack(layout, OwnMemory())
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join()
+    libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    assert libc.pthread_create(ctypes.byref(thread), None, libc.usleep, ctypes.c_void_p(100_000)) == 0
+    assert stack.frames(thread.value) == []
+    libc.pthread_join(thread, None)
+    assert stack.frames(ended.ident) == []
+    assert stack.frames(0) == []
+
+
+def test_few_reads_and_a_warm_cache(layout: dict[str, Any], waiting_thread: threading.Thread) -> None:
+    memory = OwnMemory()
+    stack = stack_module.PythonStack(layout, memory)
+    frames = stack.frames(waiting_thread.ident)
+    memory.reads, stack.codes.read = 0, None  # nothing is decoded again
+    assert stack.frames(waiting_thread.ident) == frames
+    assert memory.reads <= 30
+
+
+def addresses_of(stack: Any, thread: int) -> list[int]:
+    window = stack_module.Window(stack.memory)
+    found, address = [], stack.innermost(window, thread)
+    while address:
+        found.append(address)
+        address = stack.frame.read(window, address)[1]
+    return found
+
+
+def test_a_loop_of_frames_ends(layout: dict[str, Any], waiting_thread: threading.Thread) -> None:
+    memory = ChangedMemory()
+    stack = stack_module.PythonStack(layout, memory)
+    frames, addresses = stack.frames(waiting_thread.ident), addresses_of(stack, waiting_thread.ident)
+    memory.changed[addresses[4] + layout["frame"]["previous"]] = addresses[3].to_bytes(8, "little")
+    assert stack.frames(waiting_thread.ident) == frames[:4] + [frames[4], frames[3]] * 30
+    memory.changed[addresses[4] + layout["frame"]["code"]] = bytes(8)
+    memory.changed[addresses[3] + layout["frame"]["code"]] = bytes(8)
+    assert stack.frames(waiting_thread.ident) == frames[:3]
+
+
+def test_a_loop_of_threads_ends(layout: dict[str, Any], waiting_thread: threading.Thread) -> None:
+    memory = ChangedMemory()
+    stack = stack_module.PythonStack(layout, memory)
+    for state in layout_module.thread_states(layout_module.own_interpreter()):
+        memory.changed[state + layout["thread"]["next"]] = state.to_bytes(8, "little")
+    assert stack.frames(12345) == []
+
+
+def test_damage_ends_the_stack(layout: dict[str, Any], waiting_thread: threading.Thread) -> None:
+    memory = ChangedMemory()
+    stack = stack_module.PythonStack(layout, memory)
+    frames, addresses = stack.frames(waiting_thread.ident), addresses_of(stack, waiting_thread.ident)
+    memory.changed[addresses[6] + layout["frame"]["previous"]] = b"\1\2\3\4\5\6\7\x88"
+    assert stack.frames(waiting_thread.ident) == frames[:7]
+
+
+def test_random_damage_raises_nothing(layout: dict[str, Any], waiting_thread: threading.Thread) -> None:
+    memory = ChangedMemory()
+    stack = stack_module.PythonStack(layout, memory)
+    window = stack_module.Window(memory)
+    spots = addresses_of(stack, waiting_thread.ident)[:3]
+    codes = [stack.frame.read(window, address)[0] for address in spots]
+    names = ("file", "function", "lines")
+    objects = [window.word(code + layout["code"][name]) for code in codes for name in names]
+    states = layout_module.thread_states(layout_module.own_interpreter())
+    dice = random.Random(1)
+    for _ in range(3000):
+        places = [dice.choice(spots + codes + objects + states) + dice.randrange(0, 200) for _ in range(4)]
+        memory.changed = {place: dice.randbytes(dice.choice((1, 2, 8))) for place in places}
+        stack.cache.clear()
+        assert len(stack.frames(waiting_thread.ident)) <= 64

@@ -1,0 +1,63 @@
+"""What `--break SPEC` means: an operator, one of its keys, a function, or a line of a source file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from tracer.debugger.errors import DebuggerError
+from tracer.debugger.functions import Functions, Point
+from tracer.debugger.session import Session
+
+_KEYED = re.compile(r"(.+?)\s*\[(\w+)\]")
+_LINE = re.compile(r"(.+\.(\w+)):(\d+)")
+# Functions that bear the name of the operator that they implement
+_OF_OPERATOR = re.compile(
+    r"(?:.*::)?(?:wrapper_[A-Za-z0-9]+__?(?P<wrapped>\w+)|structured_(?P<structured>\w+?)(?:_out)?(?:_[a-z]+)?::impl"
+    r"|VariableType::(?P<autograd>\w+)|native::(?P<native>\w+))"
+)
+
+
+def place(session: Session, spec: str, **wanted: Any) -> int:
+    """Sets the breakpoint `spec`; returns how many addresses it has. Raises DebuggerError."""
+    if not spec.strip():
+        raise DebuggerError("--break needs an operator, a function or FILE:LINE")
+    keyed = _KEYED.fullmatch(spec)
+    if keyed:
+        wanted["key"] = keyed[2]
+    points = points_of(session.functions, spec)
+    placed = session.add(spec, points, **wanted)
+    companion = None if points[0].op else _operator(session.functions, spec)
+    if companion:
+        counted = [point for point in session.functions.points(companion) if point.kind != "redispatch"]
+        session.add(f"{companion} (beside {spec})", counted, counting=spec)
+    return placed
+
+
+def points_of(functions: Functions, spec: str) -> list[Point]:
+    """The points of a breakpoint; at least one. Raises DebuggerError with near names."""
+    line = _LINE.fullmatch(spec)
+    if line:
+        if line[2] in ("py", "pyx"):
+            raise DebuggerError(f"{spec} is a line of Python; gdb stops in native code (put breakpoint() there)")
+        return [Point(spec, "line", location=spec)]
+    keyed = _KEYED.fullmatch(spec)
+    name = keyed[1] if keyed else spec
+    found = functions.points(name)
+    if keyed:
+        if not any(point.op for point in found):
+            raise DebuggerError(f"{spec}: only an operator has dispatch keys{functions.near_names(name)}")
+        found = [replace(point, spec=spec) for point in found if point.kind in ("kernel", "boxed kernel")]
+        if not found:
+            raise DebuggerError(f"{spec}: no kernel function of {name} has a name in this torch; break at {name}")
+    # what torch does not have may come with a library that the script loads
+    return found or [Point(spec, "function", location=name)]
+
+
+def _operator(functions: Functions, spec: str) -> str | None:
+    match = _OF_OPERATOR.fullmatch(spec)
+    if not match:
+        return None
+    name = next(group for group in match.groups() if group)
+    return next((operator for operator in functions.overloads(f"aten::{name}")), None)

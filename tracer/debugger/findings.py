@@ -1,0 +1,96 @@
+"""What a gdb session found, for reports: the stops, what they were seen with, and what was never reached."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Findings:
+    """The result of one session.
+
+    `records` are the stops, as the part inside gdb writes them; `counts` how often each point was
+    reached, recorded or not.
+    """
+
+    title: str
+    command: list[str]
+    python: str
+    torch: str
+    gdb: str
+    level: str
+    introduction: str = ""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    beside: list[dict[str, Any]] = field(default_factory=list)  # hops of a trace, the innermost first
+    counts: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    exit_status: int | None = None
+    seconds_to_torch: float | None = None
+    seconds: float = 0.0
+
+    def json_lines(self) -> str:
+        """One line a stop."""
+        return "".join(json.dumps(record) + "\n" for record in self.records)
+
+
+def level(records: list[dict[str, Any]], *, overlay: tuple[str, ...], stripped: bool) -> str:
+    """How much could be seen, named for the report."""
+    # the interpreter's own debug information says nothing of the dispatch path
+    lines = any(
+        frame["file"] and not is_interpreter(frame) for record in records for frame in record["frames"]
+    )
+    if overlay:
+        return f"overlay of {', '.join(overlay)}: file:line in the dispatch code of this torch"
+    if lines:
+        return "DWARF: file:line, arguments and locals where code was built with -g"
+    if stripped:
+        return "exported symbols only: this torch is stripped, so kernel functions have no names"
+    return "symbols: function names and tensor arguments, no file:line"
+
+
+def is_interpreter(frame: dict[str, Any]) -> bool:
+    """Whether a native frame is CPython's own code."""
+    return str(frame["library"]).startswith(("libpython", "python"))
+
+
+def never_reached(counts: dict[str, Any]) -> list[str]:
+    """For each breakpoint without a record: how often what it means ran, and by which path."""
+    said = []
+    for group in counts.get("groups", []):
+        if group["recorded"] or group["counting"]:
+            continue
+        points = [point for point in counts["points"] if point["spec"] == group["spec"]]
+        reached = _path(points)
+        if group["errors"]:
+            said.append(f"{group['spec']}: the condition failed: {group['errors'][0]}")
+        elif reached:
+            said.append(f"{group['spec']}: no stop was wanted, but it ran: {reached}")
+        else:
+            said.append(f"{group['spec']} was never reached{_elsewhere(group['spec'], counts)}")
+    return said
+
+
+def _elsewhere(spec: str, counts: dict[str, Any]) -> str:
+    """What ran instead of a function that was never reached: the paths of its operator."""
+    companions = [group for group in counts["groups"] if group["counting"] == spec]
+    texts = []
+    for group in companions:
+        points = [point for point in counts["points"] if point["spec"] == group["spec"]]
+        texts.append(_path(points) or f"{points[0]['op']} never ran" if points else "")
+    texts = [text for text in texts if text]
+    return f"; {'; '.join(texts)}" if texts else ""
+
+
+def _path(points: list[dict[str, Any]]) -> str:
+    """`aten::mm called 2 x, redispatched 2 x, torch::autograd::VariableType::mm 2 x, wrapper_CPU_mm 2 x`."""
+    words = {"call": "called", "redispatch": "redispatched"}
+    totals: dict[str, int] = {}
+    for point in points:
+        if point["hits"]:
+            name = words.get(point["kind"], point["name"] + (" (boxed)" if point["kind"] == "boxed kernel" else ""))
+            totals[name] = totals.get(name, 0) + point["hits"]
+    text = ", ".join(f"{name} {hits:,} x" for name, hits in totals.items())
+    operator = next((point["op"] for point in points if point["op"]), "")
+    return f"{operator} {text}".strip() if text else ""

@@ -1,0 +1,171 @@
+"""Where the functions are that a breakpoint means: an operator's dispatch path, or functions by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+
+from tracer.debugger.errors import DebuggerError
+from tracer.debugger.target import Target
+from tracer.trace.names import demangle, short_kernel_name
+from tracer.trace.symbols import Symbols
+
+_LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so", "libc10.so")
+_UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
+_BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
+_OPERATOR_CLASSES = b"_ZN2at4_ops"
+_OPERATOR_CLASS = re.compile(r"_ZN2at4_ops\d+(\w+?)4callE")
+_FUNCTION_LINE = re.compile(r"^- func: ([\w.]+)\(", re.MULTILINE)
+_MOST_MATCHES = 40
+
+
+@dataclass(frozen=True)
+class Point:
+    """One address to stop at. `kind`: call, redispatch, kernel, boxed kernel, function; or line."""
+
+    spec: str
+    kind: str
+    name: str = ""
+    symbol: str = ""  # demangled
+    library: str = ""
+    offset: int = 0
+    op: str | None = None
+    location: str | None = None  # in gdb's words, where the address is not known before the run
+
+    def described(self) -> dict[str, object]:
+        """As the part inside gdb takes it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Functions:
+    """The functions of a target's torch, and of libraries that stand before it (overlays)."""
+
+    def __init__(self, target: Target, preloaded: Sequence[Path] = ()) -> None:
+        self._target = target
+        self._preloaded = tuple(preloaded)
+
+    @cached_property
+    def libraries(self) -> dict[str, Symbols]:
+        """The symbols of each library by its path. Raises DebuggerError where there is no libtorch_cpu."""
+        if not self._target.libtorch_cpu.exists():
+            raise DebuggerError(
+                f"{self._target.libtorch_cpu} does not exist; is the torch of {self._target.executable} whole?"
+            )
+        paths = [*self._preloaded, *(self._target.libraries / name for name in _LIBRARIES)]
+        return {str(path.resolve()): Symbols(path) for path in paths if path.exists()}
+
+    @property
+    def stripped(self) -> bool:
+        """Whether only exported functions have names, so that kernel functions have none."""
+        return self.libraries[str(self._target.libtorch_cpu.resolve())].stripped
+
+    @cached_property
+    def operators(self) -> frozenset[str]:
+        """All operators of ATen, `aten::add.Tensor`; without torchgen a dot may be a `_`."""
+        if self._target.torchgen is not None:
+            listed = self._target.torchgen / "packaged" / "ATen" / "native" / "native_functions.yaml"
+            if listed.exists():
+                names = _FUNCTION_LINE.findall(listed.read_text())
+                return frozenset(f"aten::{name}" for name in names) | self._classes_but(names)
+        return self._classes_but(())
+
+    def _classes_but(self, names: Iterable[str]) -> frozenset[str]:
+        """Operators that have a class in at::_ops and are not in the list: those that torchgen makes."""
+        known = {name.replace(".", "_") for name in names}
+        symbols = self.libraries[str(self._target.libtorch_cpu.resolve())].search(_OPERATOR_CLASSES)
+        classes = {match[1] for symbol, _ in symbols if (match := _OPERATOR_CLASS.match(symbol))}
+        return frozenset(f"aten::{name}" for name in classes - known)
+
+    def overloads(self, operator: str) -> list[str]:
+        """The operator itself if it has a default overload or names one, else all its overloads."""
+        if operator in self.operators:
+            return [operator]
+        if operator.replace(".", "_") in self.operators:
+            return [operator]
+        return sorted(name for name in self.operators if name.split(".")[0] == operator)
+
+    def points(self, spec: str) -> list[Point]:
+        """What `--break SPEC` stops at. Raises DebuggerError with near names where there is nothing."""
+        operators = self.overloads(spec if "::" in spec else f"aten::{spec}")
+        if operators:
+            return [point for operator in operators for point in self._path(spec, operator)]
+        found = self._named(spec)
+        if len(found) > _MOST_MATCHES:
+            raise DebuggerError(
+                f"{spec} is the name of {len(found)} functions; say which: {found[0].name}, {found[1].name}, ..."
+            )
+        if not found and spec.startswith("aten::"):
+            raise DebuggerError(f"there is no operator {spec}{self.near_names(spec)}")
+        return found
+
+    def near_names(self, spec: str) -> str:
+        """`; near: aten::mm, aten::bmm`, or nothing."""
+        wanted = spec if spec.startswith("aten::") else f"aten::{spec.rpartition('::')[2]}"
+        near = get_close_matches(wanted, self.operators, n=4, cutoff=0.6)
+        return f"; near: {', '.join(near)}" if near else ""
+
+    def _path(self, spec: str, operator: str) -> list[Point]:
+        """call, redispatch and every kernel function of an operator, in every library."""
+        name = operator.removeprefix("aten::").replace(".", "_")
+        component = f"{len(name)}{name}".encode()
+        wrapped = _wrapped_names(operator)
+        texts = [component + b"E", component + b"4callE", component + b"10redispatchE"]
+        texts += [f"_{wrapper}E".encode() for wrapper in wrapped]
+        points = []
+        for library, symbols in self.libraries.items():
+            for mangled, offset in symbols.search(*texts):
+                symbol = demangle(mangled)
+                kind = _kind(symbol, name, wrapped)
+                if kind is None:
+                    continue
+                short = short_kernel_name(symbol)
+                points.append(Point(spec, kind, short, symbol, library, offset, operator))
+        return points
+
+    def _named(self, spec: str) -> list[Point]:
+        """The functions whose name without parameters, templates and anonymous namespaces ends so."""
+        last = spec.rpartition("::")[2]
+        encoded = [f"{len(part)}{part}" for part in spec.split("::")[-2:]]
+        # the two last names stand side by side, or an anonymous namespace stands between them
+        texts = [between.join(encoded).encode() for between in ("", "12_GLOBAL__N_1")]
+        texts.append(f"\0{last}\0".encode())
+        points = []
+        for library, symbols in self.libraries.items():
+            for mangled, offset in symbols.search(*texts):
+                symbol = demangle(mangled)
+                if symbol.endswith("[clone .cold]") or symbol.startswith((_UNBOXED, _BOXED)):
+                    continue
+                short = short_kernel_name(symbol)
+                if short == spec or short.endswith(f"::{spec}"):
+                    points.append(Point(spec, "function", short, symbol, library, offset))
+        return points
+
+
+def _wrapped_names(operator: str) -> list[str]:
+    """What follows the key in the names of the backends' wrappers: of structured kernels and of others."""
+    base, _, overload = operator.removeprefix("aten::").partition(".")
+    structured = f"{base}_{overload}" if overload else base
+    return [structured, f"{overload}_{base}", f"{overload}_{base}_out"]
+
+
+def _kind(symbol: str, name: str, wrapped: Sequence[str]) -> str | None:
+    """What a function is on the dispatch path of the operator whose class is `name`; None if nothing."""
+    if symbol.endswith("[clone .cold]"):
+        return None
+    if symbol.startswith(f"at::_ops::{name}::call("):
+        return "call"
+    if symbol.startswith(f"at::_ops::{name}::redispatch("):
+        return "redispatch"
+    boxed = symbol.startswith(_BOXED)
+    if not (boxed or symbol.startswith(_UNBOXED)) or ">::call(" not in symbol:
+        return None
+    kernel = short_kernel_name(symbol).rpartition("::")[2]
+    # a key has no underscore in its name, so that wrapper_CPU___int_mm is not taken for one of mm
+    ends = "|".join(map(re.escape, wrapped))
+    if kernel != name and not re.fullmatch(rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{ends})", kernel) and f"at::_ops::{name}::call" not in symbol:
+        return None
+    return "boxed kernel" if boxed else "kernel"

@@ -1,0 +1,199 @@
+"""What a session script drives: a program under gdb, its breakpoints, its stops, and the report of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracer.debugger import breakpoints, overlay
+from tracer.debugger.errors import DebuggerError
+from tracer.debugger.findings import Findings, level
+from tracer.debugger.program import Gdb
+from tracer.debugger.session import Session
+from tracer.debugger.target import Target
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where and with what a session runs. `overlays`: operators whose dispatch code is built with -g."""
+
+    target: Target
+    gdb: Gdb
+    overlays: tuple[str, ...] = ()
+    source: Path | None = None
+    backtrace: int = 64
+
+
+class Walk:
+    """One program under gdb. Use as a context manager.
+
+        with Walk(surroundings, ["script.py"]) as walk:
+            walk.stop_at("aten::mm")
+            walk.go()
+
+    Breakpoints can be set before the program starts, which `go` does, and at every halt.
+    """
+
+    def __init__(self, surroundings: Surroundings, command: Sequence[str] = (), title: str = "") -> None:
+        self.surroundings = surroundings
+        self.command = list(command)
+        self.title = title or f"tracer gdb {' '.join(command)}"
+        self.introduction = ""
+        self.folder: str | None = None  # where the program runs; the current folder otherwise
+        self.beside: list[dict[str, Any]] = []  # hops of a trace that the last stop is shown beside
+        self.records: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+        self._counts: dict[str, Any] = {}
+        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._session: Session | None = None
+        self._began = time.monotonic()
+        self._ended = False
+
+    def __enter__(self) -> Walk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    @property
+    def session(self) -> Session:
+        """The gdb session, made when it is first needed."""
+        if self._session is None:
+            self._session = Session(
+                self.command,
+                self.surroundings.target,
+                self.surroundings.gdb,
+                preloaded=self._preloaded(),
+                backtrace=self.surroundings.backtrace,
+                folder=self.folder,
+            )
+        return self._session
+
+    @property
+    def has_breakpoints(self) -> bool:
+        """Whether anything would be stopped at."""
+        return bool(self._waiting)
+
+    def program(self, text: str, *arguments: str) -> None:
+        """The program to run, as Python source. For session scripts, which bring their own."""
+        path = self.session.folder / "program.py"
+        path.write_text(text.lstrip("\n"))
+        self.command = [str(path), *arguments]
+        self.session.command = self.command
+
+    def stop_at(self, spec: str, **wanted: Any) -> None:
+        """Records stops at an operator, a function or FILE:LINE; `halt=True` hands them to `go` too.
+
+        `at=3`: the third hit alone. `when="shape(0)[0] > 128"`: a condition. `limit=10`: at most ten.
+        """
+        breakpoints.points_of(self.session.functions, spec)  # a wrong name is told before anything runs
+        if self.session.torch_imported:
+            breakpoints.place(self.session, spec, **wanted)
+        else:
+            self._waiting.append((spec, wanted))
+
+    def start(self) -> bool:
+        """Runs the program up to the end of its `import torch`; False where it ended before."""
+        if not self.session.start():
+            self._ended = True
+            self.notes.append(_without_torch(self.session.exit_status))
+            return False
+        for spec, wanted in self._waiting:
+            breakpoints.place(self.session, spec, **wanted)
+        self._waiting.clear()
+        return True
+
+    def go(self) -> dict[str, Any] | None:
+        """Runs on; returns the stop at which a breakpoint with `halt` stands, None at the program's end."""
+        if self._ended or (not self.session.torch_imported and not self.start()):
+            return None
+        halted = self.session.run()
+        self._collect()
+        self._ended = not halted
+        return self.records[-1] if halted and self.records else None
+
+    def step(self, times: int = 1) -> dict[str, Any]:
+        """Steps source lines, into functions that have debug information, and records where it stands."""
+        self.session.step(times)
+        self._collect()
+        return self.records[-1]
+
+    def end(self) -> None:
+        """Ends the program where it stands."""
+        self._collect()
+        if not self._ended:
+            self.session.kill()
+            self._ended = True
+
+    def note(self, text: str) -> None:
+        """A sentence for the report."""
+        self.notes.append(text)
+
+    def findings(self) -> Findings:
+        """What was found so far."""
+        self._collect()
+        session, target = self.session, self.surroundings.target
+        overlays = self.surroundings.overlays
+        return Findings(
+            title=self.title,
+            introduction=self.introduction,
+            command=[target.executable, *self.command],
+            python=target.python,
+            torch=target.torch_version,
+            gdb=self.surroundings.gdb.version,
+            level=level(self.records, overlay=overlays, stripped=session.functions.stripped),
+            records=self.records,
+            beside=self.beside,
+            counts=self._counts,
+            notes=self.notes + ([_REPLACED] if session.replaced else []),
+            exit_status=session.exit_status,
+            seconds_to_torch=session.seconds_to_torch,
+            seconds=time.monotonic() - self._began,
+        )
+
+    def _collect(self) -> None:
+        self.records += self.session.records()
+        if self.session.alive and self.session.torch_imported:
+            self._counts = self.session.call("counts")
+
+    def _preloaded(self) -> tuple[Path, ...]:
+        if not self.surroundings.overlays:
+            return ()
+        built = overlay.build(
+            self.surroundings.target, self.surroundings.overlays, source=self.surroundings.source, say=print
+        )
+        self.notes.append(
+            f"overlay of {', '.join(built.operators)}: {'from the cache' if built.cached else f'built in {built.seconds:.0f} s'}"
+        )
+        return built.libraries
+
+
+_REPLACED = "the process replaced itself by another program (exec), which was not looked at"
+
+
+def _without_torch(status: int | None) -> str:
+    how = "ended" if not status else f"ended with status {status}"
+    return f"the script {how} without importing torch, so nothing was looked at"
+
+
+def session_scripts() -> dict[str, Path]:
+    """The session scripts that tracer brings, by name."""
+    import tracer
+
+    folder = Path(tracer.__file__).parent / "gdb"
+    scripts = {path.stem: path for path in folder.glob("*.py")}
+    return scripts | {f"{path.parent.name}/{path.stem}": path for path in folder.glob("debug_build/*.py")}
+
+
+def run_script(path: Path, walk: Walk) -> None:
+    """Runs a session script: its function `walk`, given a Walk; its docstring introduces the report."""
+    space: dict[str, Any] = {"__name__": "session", "__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    if not callable(space.get("walk")):
+        raise DebuggerError(f"{path} has no function walk(gdb), so it is no session script")
+    walk.introduction = " ".join((space.get("__doc__") or "").split())
+    space["walk"](walk)

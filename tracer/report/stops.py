@@ -1,0 +1,152 @@
+"""Renders a gdb session as markdown. Decides how stops read, never what is said."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tracer.debugger.findings import Findings, is_interpreter, never_reached
+from tracer.report.markdown import code, prose, table
+from tracer.report.text import count
+
+_KINDS = {"boxed kernel": "kernel", "signal": "signal"}
+
+
+def render(findings: Findings) -> str:
+    """The session as markdown, with one newline at its end."""
+    parts = [
+        f"# {prose(findings.title)}",
+        prose(findings.introduction) if findings.introduction else "",
+        _facts(findings),
+        *_overview(findings.records),
+        *(_stop(record) for record in findings.records),
+        *_beside(findings),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _facts(findings: Findings) -> str:
+    lines = [
+        f"- command: {code(' '.join(findings.command))}",
+        f"- seen with: {prose(findings.gdb)}, Python {findings.python}, torch {findings.torch}",
+        f"- level: {prose(findings.level)}",
+    ]
+    if findings.seconds_to_torch is not None:
+        lines.append(f"- time: {findings.seconds_to_torch:.1f} s to `import torch`, {findings.seconds:.1f} s in all")
+    lines.append(f"- stops: {count(len(findings.records), 'stop')} recorded; {_ended(findings.exit_status)}")
+    lines += [f"- {prose(text)}" for text in [*never_reached(findings.counts), *findings.notes]]
+    return "\n".join(lines)
+
+
+def _ended(status: int | None) -> str:
+    if status is None:
+        return "the script was ended"
+    if status < 0:
+        return f"the script was killed by signal {-status}"
+    return "the script ran to its end" if status == 0 else f"the script ended with status {status}"
+
+
+def _overview(records: list[dict[str, Any]]) -> list[str]:
+    if not records:
+        return []
+    rows = [
+        [
+            str(record["stop"]),
+            _KINDS.get(record["kind"], record["kind"]),
+            code(_what(record)),
+            code(_function(record)),
+            code(_python_line(record)),
+        ]
+        for record in records
+    ]
+    return ["## Stops", table(["stop:", "kind", "op [key]", "function", "Python line"], rows)]
+
+
+def _what(record: dict[str, Any]) -> str:
+    if record["op"] is None:
+        return record["spec"]
+    return f"{record['op']} [{record['key']}]" if record["key"] else record["op"]
+
+
+def _function(record: dict[str, Any]) -> str:
+    return record["function"] or (record["frames"][0]["function"] if record["frames"] else "?")
+
+
+def _python_line(record: dict[str, Any]) -> str:
+    if not record["python"]:
+        return ""
+    outside = [frame for frame in record["python"] if "/torch/" not in frame[0]]
+    file, _, line = (outside or record["python"])[0]
+    return f"{os.path.basename(file)}:{line}"
+
+
+def _stop(record: dict[str, Any]) -> str:
+    parts = [f"## Stop {record['stop']}: {code(_function(record))}"]
+    place = f", {os.path.basename(record['file'])}:{record['line']}" if record["file"] else ""
+    thread = f"thread {record['thread']} {record['thread_name'] or ''}".strip()
+    parts.append(f"{code(_what(record))}, hit {record['hit']} of this function{place}, {prose(thread)}")
+    values = [("argument", value) for value in record["arguments"]]
+    values += [("local", value) for value in record["locals"]]
+    if values:
+        rows = [[kind, code(value["name"]), code(value["type"]), _value(value["value"])] for kind, value in values]
+        parts.append(table(["", "name", "type", "value"], rows))
+    parts.append("\n".join(["```text", *_backtrace(record), "```"]))
+    return "\n\n".join(parts)
+
+
+def _backtrace(record: dict[str, Any]) -> list[str]:
+    frames = record["frames"]
+    inside = next((level for level, frame in enumerate(frames) if is_interpreter(frame)), len(frames))
+    lines = [_frame(level, frame) for level, frame in enumerate(frames[:inside])]
+    rest = len(frames) - inside
+    if rest:
+        lines.append(f"     ... {count(rest, 'frame')} of the Python interpreter")
+    lines += [f"py   {file}:{line}  {function}" for file, function, line in record["python"]]
+    return lines
+
+
+def _beside(findings: Findings) -> list[str]:
+    """The hops of a trace next to the frames that run them, the innermost first."""
+    if not findings.beside or not findings.records:
+        return []
+    left = list(findings.beside)
+    rows = []
+    for level, frame in enumerate(findings.records[-1]["frames"]):
+        if is_interpreter(frame):
+            break
+        hop = left.pop(0) if left and frame["wrapper"] and frame["function"] == left[0]["kernel"] else None
+        shown = f"{hop['id']}: {hop['op']} [{hop['key']}]" if hop else ""
+        rows.append([str(level), code(frame["function"] or frame["library"]), code(shown)])
+    rows += [["", "", code(f"{hop['id']}: {hop['op']} [{hop['key']}]")] for hop in left]
+    return ["## Trace and gdb side by side", table(["frame:", "gdb", "hop of the trace"], rows)]
+
+
+def _frame(level: int, frame: dict[str, Any]) -> str:
+    name = frame["function"] or f"{frame['library']}+{frame['offset']:#x}"
+    marks = [mark for mark, shown in (("wrapper", frame["wrapper"]), ("inlined", frame["inline"])) if shown]
+    place = f"{os.path.basename(frame['file'])}:{frame['line']}" if frame["file"] else frame["library"]
+    return f"#{level:<3} {name}{f' [{chr(44).join(marks)}]' if marks else ''}  {place}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        shown = [_value(each) for each in value[:8]]
+        return f"[{', '.join(shown)}{', ...' if len(value) > 8 else ''}]"
+    if not isinstance(value, dict):
+        return "none" if value is None else code(value)
+    if "defined" in value:
+        return _tensor(value)
+    if "text" in value:
+        return code(value["text"])
+    if "keys" in value:
+        return code(", ".join(value["keys"]))
+    return "not read" if value.get("unknown") else code(value)
+
+
+def _tensor(tensor: dict[str, Any]) -> str:
+    if not tensor["defined"]:
+        return "undefined tensor"
+    shape = "?" if tensor["shape"] is None else "x".join(map(str, tensor["shape"])) or "scalar"
+    stride = "" if tensor["stride"] is None else f", stride ({', '.join(map(str, tensor['stride']))})"
+    keys = f", keys {' '.join(tensor['keys'])}" if tensor["keys"] else ""
+    return code(f"{shape} {tensor['dtype']} {tensor['device']}{stride}{keys}")

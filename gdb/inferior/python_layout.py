@@ -15,12 +15,20 @@ import sys
 import time
 import types
 
-TRIES = 3
+TRY_FOR_S = 0.5
 THREAD_STATE_BYTES = 512
 INTERPRETER_BYTES = 1 << 16
 FRAME_BYTES = 80
 CODE_BYTES = 256
 SECOND_THREAD_S = 2.0
+
+# A letter, its encoding in memory, and its width; the first is stored in another structure than the second.
+STR_KINDS = [
+    ("a", "latin-1", 1),
+    ("\xe9", "latin-1", 1),
+    ("\u0436", "utf-16-le", 2),
+    ("\U0001f40d", "utf-32-le", 4),
+]
 
 # Their code objects differ in the first traceable instruction, and in cells and free variables otherwise.
 SHAPES = """
@@ -37,14 +45,22 @@ def generator_with_cells(a, b):
 
 def measure() -> dict:
     """The layout, ready for JSON, or {"error": why it could not be found}. Raises nothing."""
-    problem = ""
-    for _ in range(TRIES):  # other threads that start and end meanwhile can spoil one measurement
+    try:
+        refuse_other_builds()
+        return measure_repeatedly()
+    except Exception as error:
+        return {"error": str(error) or type(error).__name__}
+
+
+def measure_repeatedly() -> dict:
+    """Other threads that start and end meanwhile spoil a measurement."""
+    deadline = time.monotonic() + TRY_FOR_S
+    while True:
         try:
-            refuse_other_builds()
             return measure_once()
-        except Exception as error:
-            problem = str(error) or type(error).__name__
-    return {"error": problem}
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
 
 
 class NotFoundError(Exception):
@@ -69,7 +85,7 @@ class Memory:
 
 def refuse_other_builds() -> None:
     if sys.implementation.name != "cpython":
-        raise NotFoundError("the Python is %s, not CPython" % sys.implementation.name)
+        raise NotFoundError(f"the Python is {sys.implementation.name}, not CPython")
     if "t" in getattr(sys, "abiflags", ""):
         raise NotFoundError("the Python is a free-threaded build")
     if struct.calcsize("P") != 8 or sys.byteorder != "little":
@@ -112,7 +128,7 @@ def only(candidates: list, what: str):
     """The one candidate that every sample has; `candidates` holds a set for each sample."""
     found = set.intersection(*candidates)
     if len(found) != 1:
-        raise NotFoundError("%s: %s of %d samples" % (what, sorted(found) or "no place", len(candidates)))
+        raise NotFoundError(f"{what}: {sorted(found) or 'no place'} of {len(candidates)} samples")
     return found.pop()
 
 
@@ -124,33 +140,33 @@ def measure_str(memory: Memory) -> dict:
 
     The kind is told by the bits of a 32-bit word that differ between the kinds and never within one.
     """
-    kinds = [("a", "latin-1", 1), ("\xe9", "latin-1", 1), ("\u0436", "utf-16-le", 2), ("\U0001f40d", "utf-32-le", 4)]
     head = object.__basicsize__
     lengths, states, data_offsets = [], [], []
-    for letter, encoding, _width in kinds:
+    for letter, encoding, _width in STR_KINDS:
         # Built while running, so that they differ in nothing else but being interned or not.
         samples = ["".join([letter, "x" * i, letter]) for i in (1, 2, 5, 8, 19, 36)]
         samples += [sys.intern("".join([letter, "y" * i])) for i in (1, 2, 4, 9, 33)]
         raw = [memory.read(id(text), sys.getsizeof(text)) for text in samples]
         lengths += [places(raw[i], len(samples[i])) for i in range(len(samples))]
         header = min(len(data) for data in raw) // 4
-        states.append([struct.unpack_from("<%dI" % header, data) for data in raw])
+        states.append([struct.unpack_from(f"<{header}I", data) for data in raw])
         encoded = [text.encode(encoding) for text in samples]
-        data_offsets.append(only([{raw[i].find(encoded[i])} for i in range(len(samples))], "characters of a str"))
+        found = [{raw[i].find(encoded[i])} for i in range(len(samples))]
+        data_offsets.append(only(found, "characters of a str"))
     found = []
     for index in range(head // 4, min(data_offsets) // 4):
         mask, values = telling_bits([[words[index] for words in kind] for kind in states])
-        if len(set(values)) == len(kinds):
+        if len(set(values)) == len(STR_KINDS):
             found.append((index * 4, mask, values))
     if len(found) != 1:
-        raise NotFoundError("kind of a str: %d places" % len(found))
+        raise NotFoundError(f"kind of a str: {len(found)} places")
     state, mask, values = found[0]
-    described = [[values[i], kinds[i][2], data_offsets[i]] for i in range(len(kinds))]
+    described = [[values[i], STR_KINDS[i][2], data_offsets[i]] for i in range(len(STR_KINDS))]
     return {"length": only(lengths, "length of a str"), "state": state, "mask": mask, "kinds": described}
 
 
 def telling_bits(kinds: list) -> tuple:
-    """The bits that are the same in all words of a kind and not in all kinds; and what each kind has there."""
+    """The bits that are the same within each kind but not in all kinds, and what each kind has there."""
     steady = 0xFFFFFFFF
     for words in kinds:
         for word in words:
@@ -179,7 +195,7 @@ def sample_codes() -> list:
     """Code objects that never ran, of known shapes and unusual first lines."""
     found, waiting = [], []
     for line in (1234, 5678):
-        waiting.append(compile("\n" * line + SHAPES, "<layout %d>" % line, "exec"))
+        waiting.append(compile("\n" * line + SHAPES, f"<layout {line}>", "exec"))
     while waiting:
         inner = [const for const in waiting.pop().co_consts if isinstance(const, types.CodeType)]
         found += inner
@@ -194,8 +210,9 @@ def measure_code(memory: Memory, codes: list) -> dict:
     def pointer_to(name: str) -> int:
         return only([places(raw[i], id(getattr(codes[i], name))) for i in count], name)
 
+    heads = [data[: object.__basicsize__] for data in raw]
     layout = {
-        "type": only([places(data[: object.__basicsize__], id(types.CodeType)) for data in raw], "type of a code object"),
+        "type": only([places(head, id(types.CodeType)) for head in heads], "type of a code object"),
         "type_address": id(types.CodeType),
         "file": pointer_to("co_filename"),
         "function": pointer_to("co_qualname" if hasattr(codes[0], "co_qualname") else "co_name"),
@@ -209,7 +226,7 @@ def measure_code(memory: Memory, codes: list) -> dict:
 
 
 def first_traceable(code: types.CodeType):
-    """The index of the instruction before which Python does not count a frame as running; None: it has none."""
+    """The index of the instruction before which Python does not count a frame as running; None: none is."""
     import opcode
 
     resume = opcode.opmap.get("RESUME")
@@ -242,7 +259,7 @@ def known_code() -> dict:
 def measure_frame(memory: Memory) -> tuple:
     """The layout of what links the running frames, and where a frame object points to it.
 
-    That is the frame object itself (None), or a structure of the interpreter's that the frame object points to.
+    That is the frame object itself (None), or the interpreter's own structure, which the object points to.
     """
     return descend(memory, 6)
 
@@ -360,15 +377,19 @@ def own_interpreter() -> int:
 
 
 class SecondThread:
-    """A thread that waits, within a `with`; it is gone after it."""
+    """A thread that waits, within a `with`; it is gone after it. Not of `threading`, which would count it."""
 
-    def __enter__(self) -> SecondThread:
-        self.before = _thread._count()
+    def __init__(self, interpreter: int) -> None:
+        self.interpreter, self.ident, self.state = interpreter, 0, 0
         self.ready, self.done = _thread.allocate_lock(), _thread.allocate_lock()
         self.ready.acquire()
         self.done.acquire()
+
+    def __enter__(self) -> SecondThread:
         _thread.start_new_thread(self.wait, ())
-        self.ready.acquire(True, SECOND_THREAD_S)
+        if not self.ready.acquire(True, SECOND_THREAD_S):
+            self.done.release()
+            raise NotFoundError("a second thread did not start")
         return self
 
     def wait(self) -> None:
@@ -379,7 +400,7 @@ class SecondThread:
     def __exit__(self, *_error) -> None:
         self.done.release()
         deadline = time.monotonic() + SECOND_THREAD_S
-        while _thread._count() > self.before and time.monotonic() < deadline:
+        while self.state in thread_states(self.interpreter) and time.monotonic() < deadline:
             time.sleep(0.0002)
 
 
@@ -399,7 +420,7 @@ def measure_threads(memory: Memory) -> dict:
     own = {thread_state(): _thread.get_ident()}
     sample(own)
     for _ in range(2):
-        with SecondThread() as second:
+        with SecondThread(interpreter) as second:
             sample({**own, second.state: second.ident})
     return {
         "list": interpreter + only(heads, "list of thread states"),
@@ -409,7 +430,7 @@ def measure_threads(memory: Memory) -> dict:
 
 
 def measure_current_frame(memory: Memory, to_frame) -> list:
-    """The offsets to follow from a thread state to its innermost frame: one, or two with a structure between."""
+    """The offsets to follow from a thread state to its innermost frame: one, or two through another."""
     state = thread_state()
     samples = [current_frame(memory.file, os.pread, state, to_frame), deeper(memory, state, to_frame, 1)]
     samples.append(deeper(memory, state, to_frame, 3))

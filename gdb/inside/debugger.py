@@ -10,7 +10,7 @@ from arguments import Arguments
 from frames import Backtraces
 from memory import InferiorMemory
 from python_stack import PythonStack
-from stops import Look, Place, Point, results_place, types_of
+from stops import Leaving, Look, Place, Point, results_place, types_of
 from tensors import Tensors
 from wanted import Group
 
@@ -40,6 +40,8 @@ class Debugger:
             facts["schemas"],
             options,
         )
+        self._dotted = None
+        self._leaving = self._watch_exec()
         self.groups = {}
         self.points = []
         self.records = 0
@@ -58,6 +60,7 @@ class Debugger:
         self.groups[made.spec] = made
         placed = 0
         for point in points:
+            self._name_operator(point)
             location = self._location(point)
             if location is None:
                 continue
@@ -90,7 +93,7 @@ class Debugger:
             ],
             "groups": [
                 {"spec": group.spec, "hits": group.hits, "recorded": group.recorded,
-                 "errors": group.errors, "counting": group.counting}
+                 "left_out": group.left_out, "errors": group.errors, "counting": group.counting}
                 for group in self.groups.values()
             ],
         }  # fmt: skip
@@ -109,12 +112,32 @@ class Debugger:
         self._describe(point)
         return "*%#x" % address
 
+    def _name_operator(self, point):
+        """Operators that torchgen makes are in no list that the host reads: their dots are known here."""
+        schemas = self.place.schemas
+        if point.get("op") and point["op"] not in schemas:
+            if self._dotted is None:
+                self._dotted = {name.replace(".", "_"): name for name in schemas}
+            point["op"] = self._dotted.get(point["op"].replace(".", "_"), point["op"])
+
     def _describe(self, point):
         """How arguments are read at the first instruction of a function."""
         point["entry"] = True
         point["types"] = types_of(point["symbol"])
         returns = self.place.schemas.get(point.get("op") or "", {}).get("returns")
         point["hidden"] = results_place(point["kind"], point["symbol"], returns)
+
+    def leave(self):
+        """Whether the process is about to become another program; then all breakpoints are taken away."""
+        if self._leaving is None or not self._leaving.reached:
+            return False
+        self.remove()
+        self._leaving.delete()
+        self._leaving = None
+        return True
+
+    def _watch_exec(self):
+        return Leaving(int(gdb.parse_and_eval("(long)&execve")), self.place.memory)
 
     def remove(self):
         """Takes all breakpoints away; what they counted stays."""

@@ -14,7 +14,7 @@ from typing import Any
 PAGE = 4096
 MOST_THREADS = 4096
 MOST_CHARACTERS = 4096
-MOST_LINE_TABLE_BYTES = 1 << 22
+MOST_LINE_TABLE_BYTES = 1 << 20
 MOST_CACHED_CODES = 1 << 14
 # Frames that stand for C code are passed over; this many to each Python frame, and this many more, at most.
 HIDDEN_FRAMES = 2, 64
@@ -55,20 +55,20 @@ class PythonStack:
             raise ValueError(f"the Python layout does not fit this process: {error}") from error
         read = [code.file, code.function, [[offset, code.line(offset)] for offset, _line in known["lines"]]]
         if read != [known["file"], known["function"], known["lines"]]:
-            raise ValueError(f"the Python layout does not fit this process: {read[:2]} was read of a known function")
+            raise ValueError(f"the Python layout does not fit this process: it gives {read[:2]} for {known}")
 
     def frames(self, thread_pointer: int, limit: int = 64) -> list[tuple[str, str, int]]:
-        """(file, function, line) of the running frames, innermost first; line 0: Python gives it none.
+        """(file, function, line) of the running frames, innermost first; line 0: it has none.
 
-        The thread is the one whose pthread_t (its $fs_base on x86-64) is `thread_pointer`. Empty if it runs no
-        Python. Where memory is damaged, the stack ends.
+        The thread is the one whose pthread_t (its $fs_base on x86-64) is `thread_pointer`. Empty if it runs
+        no Python. Where memory is damaged, the stack ends.
         """
         window = Window(self.memory)
         found: list[tuple[str, str, int]] = []
         known: dict[int, Code] = {}
         try:
             address = self.innermost(window, thread_pointer)
-            for _ in range(HIDDEN_FRAMES[0] * limit + HIDDEN_FRAMES[1]):
+            while True:
                 if not address or len(found) >= limit:
                     break
                 code_address, address, instruction = self.frame.read(window, address)
@@ -160,7 +160,7 @@ class FrameReader:
         self.order = tuple(names.index(name) for name in ("code", "previous", "instruction"))
 
     def read(self, window: Window, address: int) -> tuple[int, int, int]:
-        """(code object, caller's frame, instruction as it is kept); a pointer's low bits may say something else."""
+        """(code object, caller's frame, instruction as it is kept); low bits of the first may be a tag."""
         values = self.form.unpack(window.read(address + self.first, self.form.size))
         code, previous, instruction = self.order
         return values[code] & -8, values[previous], values[instruction]
@@ -171,12 +171,12 @@ class FrameReader:
 
 
 class Code:
-    """What is needed of a code object, and the memory it was read from."""
+    """What is needed of a code object, and its evidence: the memory it was read from, (address, bytes)."""
 
-    def __init__(self, texts: tuple[str, str], first_line: int, first_offset: int) -> None:
+    def __init__(self, texts: list[str], first_line: int, first_offset: int, evidence: list) -> None:
         self.file, self.function = texts
         self.first_line, self.first_offset = first_line, first_offset
-        self.evidence: list[tuple[int, bytes]] = []
+        self.evidence = evidence
         self.starts: list[int] = []
         self.lines: list[int] = []
 
@@ -210,14 +210,17 @@ class CodeReader:
         first_offset = -1  # before its first instruction a frame may still be told to be running
         if "first_traceable" in self.code:
             first_offset = 2 * INT.unpack(window.read(address + self.code["first_traceable"], 4))[0]
-        texts = tuple(self.text(window, window.word(address + self.code[name]), evidence) for name in NAMES)
-        code = Code(texts, first_line, first_offset)
+        pointers = [window.word(address + self.code[name]) for name in ("file", "function")]
+        texts = [self.text(window, pointer, evidence) for pointer in pointers]
+        code = Code(texts, first_line, first_offset, evidence)
         table = self.table(window, window.word(address + self.code["lines"]), evidence)
-        code.starts, code.lines = self.decode(table, first_line)
-        code.evidence = evidence
+        if table is None:
+            code.first_line = 0
+        else:
+            code.starts, code.lines = self.decode(table, first_line)
         return code
 
-    def text(self, window: Window, address: int, evidence: list[tuple[int, bytes]]) -> str:
+    def text(self, window: Window, address: int, evidence: list) -> str:
         """A str, at most MOST_CHARACTERS of it."""
         length = window.word(address + self.str["length"])
         state = INT.unpack(window.read(address + self.str["state"], 4))[0] & self.str["mask"]
@@ -234,17 +237,15 @@ class CodeReader:
         except (ValueError, OverflowError):
             return UNREADABLE_TEXT
 
-    def table(self, window: Window, address: int, evidence: list[tuple[int, bytes]]) -> bytes:
+    def table(self, window: Window, address: int, evidence: list) -> bytes | None:
+        """The line table; None: too long to be one."""
         size = window.word(address + self.bytes["size"])
         if size > MOST_LINE_TABLE_BYTES:
-            return b""
+            return None
         data = window.read(address + self.bytes["data"], size)
         evidence.append((address + self.bytes["size"], WORD.pack(size)))
         evidence.append((address + self.bytes["data"], data[:COMPARED_LINE_TABLE_BYTES]))
         return data
-
-
-NAMES = ("file", "function")
 
 
 # Line tables: the offsets at which stretches of instructions start, ascending, and their lines
@@ -275,7 +276,7 @@ def decode_ranges(table: bytes, line: int) -> tuple[list[int], list[int]]:
 
 
 def decode_locations(table: bytes, line: int) -> tuple[list[int], list[int]]:
-    """CPython 3.11 and later: entries that begin with a byte whose top bit is set, and no other byte has it."""
+    """CPython 3.11 and later: entries; the first byte of each, and no other, has its top bit set."""
     starts, lines, offset, i = [], [], 0, 0
     while i < len(table):
         form, units = table[i] >> 3 & 15, (table[i] & 7) + 1

@@ -1,5 +1,6 @@
 """Breakpoints that look at what runs and go on: one look is one record."""
 
+import os
 import re
 import time
 
@@ -49,6 +50,31 @@ class Point(gdb.Breakpoint):
             return False
         self._emit(seen.record(self.hits, thread))
         return self.group.halt
+
+
+class Leaving(gdb.Breakpoint):
+    """Halts where the process is about to replace itself by another program.
+
+    gdb would find its breakpoints gone with the old one, and refuse to go on.
+    """
+
+    def __init__(self, address, memory):
+        super().__init__("*%#x" % address, internal=True)
+        self.silent = True
+        self.reached = False
+        self._memory = memory
+
+    def stop(self):
+        path = _text(self._memory, EntryRegisters(gdb.newest_frame(), self._memory).integers()[0])
+        self.reached = os.access(path, os.X_OK)  # execvp tries folder after folder
+        return self.reached
+
+
+def _text(memory, address):
+    try:
+        return memory.read(address, 4096).split(b"\0")[0]
+    except OSError:  # at the end of a mapping
+        return memory.read(address, -address % 4096 or 4096).split(b"\0")[0]
 
 
 class Look:

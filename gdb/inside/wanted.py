@@ -19,6 +19,7 @@ class Group:
         self.halt = halt
         self.hits = 0
         self.recorded = 0
+        self.left_out = 0  # hits beyond the limit
         self.errors = []
         self._at = at
         self._when = compile(when, "--when", "eval") if when else None
@@ -41,7 +42,10 @@ class Group:
             wanted = running[-1][1]
         else:  # called without the operator's function, from boxed code
             wanted = self._at is None and self._holds(seen)
-        if not wanted or (self._limit is not None and self.recorded >= self._limit):
+        if not wanted:
+            return False
+        if self._limit is not None and self.recorded >= self._limit:
+            self.left_out += 1
             return False
         self.recorded += 1
         return True

@@ -51,10 +51,10 @@ class Launcher:
         return path
 
     def python(self, *arguments: str, **options: object) -> Run:
-        return self._run([sys.executable, *arguments], **options)
+        return self.run([sys.executable, *arguments], **options)
 
     def record(self, *arguments: str, **options: object) -> Run:
-        return self._run([str(self.tracer), "record", *arguments], **options)
+        return self.run([str(self.tracer), "record", *arguments], **options)
 
     def both(self, *arguments: str, **options: object) -> tuple[Run, Run]:
         """The same command under python and under tracer, whose trace goes to `both.trace`."""
@@ -84,7 +84,7 @@ class Launcher:
     def traces(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("*.trace"))
 
-    def _run(self, command: list[str], *, stdin: str = "", extra: dict[str, str] | None = None) -> Run:
+    def run(self, command: list[str], *, stdin: str = "", extra: dict[str, str] | None = None) -> Run:
         done = subprocess.run(
             command,
             cwd=self.folder,

@@ -20,18 +20,35 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Runs in each Python. Every scenario stops once or more, and writes what sys._getframe says there.
-PROGRAM = r'''
-import _thread, contextlib, functools, importlib.util, json, os, signal, sys, threading
-
-ROOT, MODE, OUT = sys.argv[1:4]
+COMMON = r"""
+import _thread, contextlib, ctypes, functools, importlib.util, json, os, signal, sys, threading, types
 
 
 def load(path):
-    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], os.path.join(ROOT, path))
+    path = os.path.join(sys.argv[1], path)
+    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class Memory:
+    def __init__(self):
+        self.file = os.open("/proc/self/mem", os.O_RDONLY)
+
+    def read(self, address, size):
+        return os.pread(self.file, size, address)
+
+
+def name_of(code):
+    return getattr(code, "co_qualname", code.co_name)
+"""
+
+# Runs in each Python. Every scenario stops once or more, and writes what sys._getframe says there.
+PROGRAM = (
+    COMMON
+    + r"""
+MODE, OUT = sys.argv[2:4]
 
 
 def write(**record):
@@ -42,18 +59,9 @@ def write(**record):
 def running(frame):
     found = []
     while frame is not None:
-        code = frame.f_code
-        found.append([code.co_filename, getattr(code, "co_qualname", code.co_name), frame.f_lineno or 0])
+        found.append([frame.f_code.co_filename, name_of(frame.f_code), frame.f_lineno or 0])
         frame = frame.f_back
     return found
-
-
-class Memory:
-    def __init__(self):
-        self.file = os.open("/proc/self/mem", os.O_RDONLY)
-
-    def read(self, address, size):
-        return os.pread(self.file, size, address)
 
 
 asked, answered = _thread.allocate_lock(), _thread.allocate_lock()
@@ -358,15 +366,19 @@ else:
 for function in SCENARIOS:
     scenario = function.__name__
     function()
-'''
+"""
+)
 
 # Compares the lines of every instruction of many functions with PyCode_Addr2Line's.
-LINE_CHECK = r"""
-import ast, argparse, ctypes, decimal, inspect, os, re, sys, threading, types, typing
-exec(open(sys.argv[2]).read().split("asked, answered")[0].replace("MODE, OUT = sys.argv[1:4]", "= sys.argv[1:2]"))
+LINE_CHECK = (
+    COMMON
+    + r"""
+import ast, argparse, inspect, re, typing
+
 module = load("gdb/inside/python_stack.py")
 stack = module.PythonStack(load("gdb/inferior/python_layout.py").measure(), Memory())
-line_of = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_int)(("PyCode_Addr2Line", ctypes.pythonapi))
+prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_int)
+line_of = prototype(("PyCode_Addr2Line", ctypes.pythonapi))
 codes, waiting = [], []
 for library in (ast, argparse, inspect, os, re, threading, typing, module):
     with open(library.__file__) as source:
@@ -377,13 +389,13 @@ while waiting:
 compared = different = 0
 for code in codes:
     read = stack.codes.read(module.Window(stack.memory), id(code))
-    named = read.file == code.co_filename and read.function == getattr(code, "co_qualname", code.co_name)
-    different += not named
+    different += (read.file, read.function) != (code.co_filename, name_of(code))
     for offset in range(-2, len(code.co_code), 2):
         compared += 1
         different += read.line(offset) != max(0, line_of(code, max(offset, -1)))
 print(compared, different)
 """
+)
 
 GDB_SCRIPT = """
 import json, os, sys, time
@@ -408,7 +420,7 @@ def step(command):
     return gdb.selected_inferior().pid
 
 
-for command in ("set confirm off", "set pagination off", "set startup-with-shell off", "handle SIGTRAP nopass"):
+for command in ("set pagination off", "set startup-with-shell off", "handle SIGTRAP nopass"):
     gdb.execute(command, to_string=True)
 alive, stack, memory = step("run"), None, Memory()
 while alive:
@@ -443,7 +455,7 @@ stack_module = load("gdb/inside/python_stack.py")
 
 @functools.cache
 def interpreters() -> dict[str, str]:
-    """The CPythons from 3.8 on: this one, those on PATH, pyenv's, and those that TRACER_TEST_PYTHONS lists."""
+    """The CPythons from 3.8 on: this one, those on PATH, pyenv's, and those in TRACER_TEST_PYTHONS."""
     candidates = [sys.executable, "/usr/bin/python3"]
     candidates += [f"python3.{minor}" for minor in range(8, 16)]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
@@ -494,7 +506,7 @@ def test_stack_of_a_waiting_thread(version: str, tmp_path: Path) -> None:
 def test_every_line_of_the_library(version: str, tmp_path: Path) -> None:
     check = tmp_path / "check.py"
     check.write_text(LINE_CHECK)
-    command = [interpreters()[version], check, ROOT, write_program(tmp_path)]
+    command = [interpreters()[version], check, ROOT]
     compared, different = subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.split()
     assert int(compared) > 20_000
     assert int(different) == 0
@@ -592,6 +604,24 @@ def test_measuring_says_what_it_cannot_find(monkeypatch: pytest.MonkeyPatch) -> 
     assert "no place" in layout_module.measure()["error"]
 
 
+def test_measuring_among_threads_that_come_and_go(layout: dict[str, Any]) -> None:
+    over = threading.Event()
+
+    def start_others() -> None:
+        while not over.is_set():
+            other = threading.Thread(target=sum, args=((1, 2),))
+            other.start()
+            other.join()
+
+    thread = threading.Thread(target=start_others)
+    thread.start()
+    measured = [json.loads(json.dumps(layout_module.measure())) for _ in range(10)]
+    over.set()
+    thread.join()
+    assert layout in measured
+    assert all(found == layout or "error" in found for found in measured)
+
+
 def test_an_ambiguous_place_is_refused() -> None:
     with pytest.raises(layout_module.NotFoundError, match=r"\[8, 16\] of 2 samples"):
         layout_module.only([{8, 16, 24}, {8, 16}], "x")
@@ -645,6 +675,51 @@ def addresses_of(stack: Any, thread: int) -> list[int]:
         found.append(address)
         address = stack.frame.read(window, address)[1]
     return found
+
+
+def test_another_code_object_at_the_same_address(
+    layout: dict[str, Any], waiting_thread: threading.Thread
+) -> None:
+    memory = ChangedMemory()
+    stack = stack_module.PythonStack(layout, memory)
+    frames, address = stack.frames(waiting_thread.ident), addresses_of(stack, waiting_thread.ident)[1]
+    window = stack_module.Window(memory)
+    code = stack.frame.read(window, address)[0]
+    parts = {name: window.word(code + layout["code"][name]) for name in ("file", "function", "lines")}
+    text, lines = layout["str"]["kinds"][0][2], layout["bytes"]["data"]
+    for place, value in (
+        (parts["file"] + text, b"X"),
+        (parts["function"] + text, b"Y"),
+        (parts["lines"] + lines, b"\xe9\x02"),  # one unit, a line further, no columns
+        (code + layout["code"]["first_line"], b"\1\0\0\0"),
+    ):
+        memory.changed = {place: value}
+        changed = stack.frames(waiting_thread.ident)
+        assert changed == stack_module.PythonStack(layout, memory).frames(waiting_thread.ident)
+        assert changed[1] != frames[1]
+        memory.changed = {}
+        assert stack.frames(waiting_thread.ident) == frames
+
+
+def test_what_is_too_long_is_cut(
+    layout: dict[str, Any], waiting_thread: threading.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_module, "MOST_CHARACTERS", 7)
+    monkeypatch.setattr(stack_module, "MOST_LINE_TABLE_BYTES", 7)
+    check = {name: layout["check"][name][:7] for name in ("file", "function")}
+    layout = {**layout, "check": {**layout["check"], **check, "lines": []}}
+    stack = stack_module.PythonStack(layout, OwnMemory())
+    assert stack.frames(waiting_thread.ident)[0] == (__file__[:7], "waiting", 0)
+
+
+def test_low_bits_of_the_code_pointer(layout: dict[str, Any], waiting_thread: threading.Thread) -> None:
+    memory = ChangedMemory()
+    stack = stack_module.PythonStack(layout, memory)
+    frames = stack.frames(waiting_thread.ident)
+    for address in addresses_of(stack, waiting_thread.ident):
+        at = address + layout["frame"]["code"]
+        memory.changed[at] = bytes([memory.read(at, 1)[0] | 1])
+    assert stack.frames(waiting_thread.ident) == frames
 
 
 def test_a_loop_of_frames_ends(layout: dict[str, Any], waiting_thread: threading.Thread) -> None:

@@ -236,7 +236,7 @@ def _hand_over(walk: Walk) -> None:
 
 def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
     """Prints and writes what was found; returns the exit status."""
-    from tracer.debugger.findings import never_reached
+    from tracer.debugger.findings import missing
     from tracer.report.stops import render
 
     found = walk.findings()
@@ -246,7 +246,7 @@ def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
     for path in outputs:
         path.write_text(text if path.suffix == ".md" else found.json_lines())
         print(f"tracer: wrote {path}", file=sys.stderr)
-    for line in [*never_reached(found.counts), *found.notes]:
+    for line in [*missing(found.counts), *found.notes]:
         print(f"tracer: {line}", file=sys.stderr)
     if interrupted:
         return _INTERRUPTED

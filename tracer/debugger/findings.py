@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 
@@ -37,10 +38,7 @@ class Findings:
 
 def level(records: list[dict[str, Any]], *, overlay: tuple[str, ...], stripped: bool) -> str:
     """How much could be seen, named for the report."""
-    # the interpreter's own debug information says nothing of the dispatch path
-    lines = any(
-        frame["file"] and not is_interpreter(frame) for record in records for frame in record["frames"]
-    )
+    lines = any(frame["file"] for record in records for frame in below_python(record["frames"]))
     if overlay:
         return f"overlay of {', '.join(overlay)}: file:line in the dispatch code of this torch"
     if lines:
@@ -50,15 +48,18 @@ def level(records: list[dict[str, Any]], *, overlay: tuple[str, ...], stripped: 
     return "symbols: function names and tensor arguments, no file:line"
 
 
-def is_interpreter(frame: dict[str, Any]) -> bool:
-    """Whether a native frame is CPython's own code."""
-    return str(frame["library"]).startswith(("libpython", "python"))
+def below_python(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The native frames that the innermost frame of the Python interpreter called."""
+    return list(takewhile(lambda frame: not frame["library"].startswith(("libpython", "python")), frames))
 
 
-def never_reached(counts: dict[str, Any]) -> list[str]:
-    """For each breakpoint without a record: how often what it means ran, and by which path."""
+def missing(counts: dict[str, Any]) -> list[str]:
+    """What was not recorded: stops beyond the limit; and for each breakpoint without a record how often what
+    it means ran, and by which path."""
     said = []
     for group in counts.get("groups", []):
+        if group["left_out"] and not group["counting"]:
+            said.append(f"{group['spec']}: {group['left_out']:,} more stops were not recorded; --limit 0 records all")
         if group["recorded"] or group["counting"]:
             continue
         points = [point for point in counts["points"] if point["spec"] == group["spec"]]

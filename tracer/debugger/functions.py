@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +20,7 @@ _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
 _BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
 _OPERATOR_CLASSES = b"_ZN2at4_ops"
 _OPERATOR_CLASS = re.compile(r"_ZN2at4_ops\d+(\w+?)4callE")
+_OPERATOR_FUNCTION = re.compile(r"_ZN2at4_ops\d+(\w+?)(?:4|10)(call|redispatch)E[^.]*$")
 _FUNCTION_LINE = re.compile(r"^- func: ([\w.]+)\(", re.MULTILINE)
 _MOST_MATCHES = 40
 
@@ -90,6 +92,8 @@ class Functions:
 
     def points(self, spec: str) -> list[Point]:
         """What `--break SPEC` stops at. Raises DebuggerError with near names where there is nothing."""
+        if "*" in spec:
+            return self._matching(spec)
         operators = self.overloads(spec if "::" in spec else f"aten::{spec}")
         if operators:
             return [point for operator in operators for point in self._path(spec, operator)]
@@ -101,6 +105,21 @@ class Functions:
         if not found and spec.startswith("aten::"):
             raise DebuggerError(f"there is no operator {spec}{self.near_names(spec)}")
         return found
+
+    def _matching(self, pattern: str) -> list[Point]:
+        """at::_ops::X::call and ::redispatch of the operators that match `aten::*bag*`."""
+        by_class = {name.removeprefix("aten::").replace(".", "_"): name for name in self.operators}
+        points = []
+        for library, symbols in self.libraries.items():
+            for mangled, offset in symbols.search(_OPERATOR_CLASSES):
+                match = _OPERATOR_FUNCTION.match(mangled)
+                operator = by_class.get(match[1]) if match else None
+                if match and operator and fnmatchcase(operator, pattern):
+                    name = f"at::_ops::{match[1]}::{match[2]}"
+                    points.append(Point(pattern, match[2], name, demangle(mangled), library, offset, operator))
+        if not points:
+            raise DebuggerError(f"no operator matches {pattern}{self.near_names(pattern)}")
+        return points
 
     def near_names(self, spec: str) -> str:
         """`; near: aten::mm, aten::bmm`, or nothing."""

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from pygdbmi import gdbmiparser
 
@@ -32,20 +32,7 @@ class MachineInterface:
 
     def __init__(self, command: Sequence[str], *, inherited: Sequence[int], environment: Mapping[str, str]):
         """Starts gdb in a process group of its own, so that Ctrl-C reaches it only through us."""
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=inherited,
-            env=dict(environment),
-            preexec_fn=os.setpgrp,
-            bufsize=0,
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._input = self.process.stdin
-        self._output = self.process.stdout
+        self.process, self._input, self._output = self._start(command, inherited, dict(environment))
         self._buffer = b""
         self._tokens = itertools.count(1)
         self._stops: deque[dict[str, Any]] = deque()
@@ -59,7 +46,7 @@ class MachineInterface:
         self.console, self.log = [], []
         try:
             self._input.write(f"{token}{text}\n".encode())
-        except BrokenPipeError:
+        except OSError:
             raise self._gone() from None
         end = time.monotonic() + timeout
         while True:
@@ -93,6 +80,24 @@ class MachineInterface:
         self.process.wait()
         self._output.close()
 
+    def _start(
+        self, command: Sequence[str], inherited: Sequence[int], environment: dict[str, str]
+    ) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
+        """gdb, what it reads commands from, and what it answers on."""
+        process = subprocess.Popen(
+            [*command, "--interpreter=mi3"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=inherited,
+            env=environment,
+            preexec_fn=os.setpgrp,
+            bufsize=0,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        return process, process.stdin, process.stdout
+
     def _message(self, end: float | None) -> dict[str, Any]:
         """The next message, kept where it belongs: console text and stops."""
         message = gdbmiparser.parse_response(self._line(end))
@@ -111,7 +116,10 @@ class MachineInterface:
             left = None if end is None else max(0.0, end - time.monotonic())
             if not select.select([self._output], [], [], left)[0]:
                 raise TimeoutError("gdb did not answer in time")
-            data = os.read(self._output.fileno(), _READ_BYTES)
+            try:
+                data = os.read(self._output.fileno(), _READ_BYTES)
+            except OSError:  # a terminal that has hung up
+                data = b""
             if not data:
                 raise self._gone()
             self._buffer += data

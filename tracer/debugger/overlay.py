@@ -127,22 +127,25 @@ def build(
             functions = overlay_sources.native_functions(sources)
             sources += overlay_sources.native_sources(source, generated, functions)
         final = base / _key(names, sources, source, program)
-        cached = (final / _LIBRARY).exists()
-        if not cached:
-            with _locked(base, say):
+        built = False
+        if not (final / _LIBRARY).exists():
+            with _locked(base, say), _temporary(base) as folder:
+                # Another process may have built it meanwhile.
                 if not (final / _LIBRARY).exists():
-                    _build(target, sources, source, program, final, say)
+                    log = base / f"{final.name}.log"
+                    _Build(target, generated, source, program, folder, log, say).run(sources, final)
+                    built = True
     except OSError as error:
         raise DebuggerError(f"the overlay cannot be built in {base}: {error}") from None
     seconds = time.monotonic() - start
-    if not cached:
+    if built:
         say(f"linked {_LIBRARY} for {', '.join(names)} in {seconds:.0f} s")
     return Overlay(
         libraries=(final / _LIBRARY,),
         operators=tuple(f"aten::{name}" for name in names),
         sources=generated,
         seconds=seconds,
-        cached=cached,
+        cached=not built,
     )
 
 
@@ -197,117 +200,132 @@ def _key(names: Sequence[str], sources: Sequence[Source], checkout: Path | None,
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _build(
-    target: Target,
-    sources: Sequence[Source],
-    checkout: Path | None,
-    program: str,
-    final: Path,
-    say: Callable[[str], None],
-) -> None:
-    """Compiles and links into a temporary folder, which then gets its name: it is whole or not there."""
-    generated = final.parent / _GENERATED
-    with _temporary(final.parent) as folder:
-        failures = final.parent / f"{final.name}.log"
-        common = [program, *_options(target, generated, checkout)]
-        # The full files have the same line numbers, and gdb shows what is around a line.
-        common.append(f"-fdebug-prefix-map={folder}={generated}")
-        objects, commands = [], []
+@dataclass(frozen=True)
+class _Build:
+    """One build in a temporary folder. `kept_log` gets what the compiler says when it fails."""
+
+    target: Target
+    generated: Path
+    checkout: Path | None
+    compiler: str
+    folder: Path
+    kept_log: Path
+    say: Callable[[str], None]
+
+    def run(self, sources: Sequence[Source], final: Path) -> None:
+        """Compiles and links `sources`. The folder `final` is made whole, by renaming, or not at all."""
         # The order of the objects is that in which their initialisers run.
-        for source in (Source(Path("first.cpp"), _FIRST), *sources, Source(Path("last.cpp"), _LAST)):
-            path = source.path if source.text is None else folder / source.path.name
-            if source.text is not None:
-                path.write_text(source.text, encoding="utf-8")
-            objects.append(folder / f"{path.name}.o")
-            commands.append((path.name, [*common, "-c", str(path), "-o", str(objects[-1])]))
+        units = {"first.cpp": [Source(Path("first.cpp"), _FIRST, "first.cpp")]}
+        for source in sources:
+            units.setdefault(source.unit, []).append(source)
+        units["last.cpp"] = [Source(Path("last.cpp"), _LAST, "last.cpp")]
+        options = self._options()
+        objects, commands = [], {}
+        for unit, files in units.items():
+            objects.append(self.folder / f"{unit}.o")
+            command = [self.compiler, *options, "-c", str(self._write(unit, files)), "-o", str(objects[-1])]
+            commands[", ".join(source.path.name for source in files)] = command
         # The autograd files take the longest, and stand last.
-        _run_parallel(commands[::-1], folder, failures, say)
-        made = folder / "made"
+        self._run_parallel("compiling", dict(reversed(commands.items())))
+        made = self.folder / "made"
         made.mkdir()
-        _link(target, program, objects, folder, made / _LIBRARY, failures, say)
-        if final.exists():
-            shutil.rmtree(final)
+        self._link(objects, made / _LIBRARY)
+        shutil.rmtree(final, ignore_errors=True)
         made.rename(final)
 
+    def _options(self) -> list[str]:
+        """Those of the wheel's own code, as far as they change what it does, and -O0 -g."""
+        facts = overlay_sources.facts(self.generated)
+        options = [
+            f"-std=c++{facts['standard'] % 100}",
+            "-O0",
+            "-g",
+            "-fPIC",
+            "-fno-omit-frame-pointer",
+            "-w",
+        ]
+        # Without -fno-plt a breakpoint by name stops in the stubs of the overlay too.
+        options += ["-fno-plt", "-fvisibility-inlines-hidden", f"-D_GLIBCXX_USE_CXX11_ABI={facts['abi']}"]
+        options += [*facts["definitions"], "-DAT_PER_OPERATOR_HEADERS", "-DCAFFE2_BUILD_MAIN_LIB"]
+        if facts["openmp"]:
+            options.append("-fopenmp")
+        headers = self.target.torch / "include"
+        folders = [headers, headers / "torch/csrc/api/include", self.generated]
+        if self.checkout is not None:
+            folders += [self.checkout / "aten/src", self.checkout]
+        for folder in folders:
+            options += ["-isystem", str(folder)]
+        # The full files have the same line numbers, and gdb shows what is around a line.
+        return [*options, f"-fdebug-prefix-map={self.folder}={self.generated}"]
 
-def _options(target: Target, generated: Path, checkout: Path | None) -> list[str]:
-    """Compiler options: those of the wheel's own code, as far as they change what it does, and -O0 -g."""
-    facts = overlay_sources.facts(generated)
-    headers = target.torch / "include"
-    folders = [headers, headers / "torch/csrc/api/include", generated]
-    if checkout is not None:
-        folders += [checkout / "aten/src", checkout]
-    options = [f"-std=c++{facts['standard'] % 100}", "-O0", "-g", "-fPIC", "-fno-omit-frame-pointer", "-w"]
-    # Without -fno-plt a breakpoint by name stops in the stubs of the overlay too.
-    options += ["-fno-plt", "-fvisibility-inlines-hidden", f"-D_GLIBCXX_USE_CXX11_ABI={facts['abi']}"]
-    options += [*facts["definitions"], "-DAT_PER_OPERATOR_HEADERS", "-DCAFFE2_BUILD_MAIN_LIB"]
-    if facts["openmp"]:
-        options.append("-fopenmp")
-    for folder in folders:
-        options += ["-isystem", str(folder)]
-    return options
+    def _write(self, unit: str, files: Sequence[Source]) -> Path:
+        """Writes the blanked copies; what the compiler gets for them."""
+        paths = []
+        for source in files:
+            paths.append(source.path if source.text is None else self.folder / source.path.name)
+            if source.text is not None:
+                paths[-1].write_text(source.text, encoding="utf-8")
+        if len(paths) == 1:
+            return paths[0]
+        joined = self.folder / unit
+        joined.write_text("".join(f'#include "{path}"\n' for path in paths), encoding="utf-8")
+        return joined
 
-
-def _link(
-    target: Target,
-    program: str,
-    objects: Sequence[Path],
-    folder: Path,
-    library: Path,
-    failures: Path,
-    say: Callable[[str], None],
-) -> None:
-    """Links the objects against the libraries of torch; where names are missing, again with trampolines."""
-    torch = [target.libtorch_cpu, target.libraries / "libc10.so", *target.libraries.glob("libgomp*.so*")]
-    interposed = trampolines.strong_definitions(objects) & trampolines.exported(target.libtorch_cpu)
-    script = folder / "interposed.map"
-    # Inline functions and templates stay local: nothing but what the operators' files define is replaced.
-    names = "".join(f"{name}; " for name in sorted(interposed))
-    script.write_text(f"{{ {f'global: {names}' if names else ''}local: *; }};\n", encoding="utf-8")
-    command = [program, "-shared", "-o", str(library), *map(str, [*objects, *torch]), "-ldl"]
-    command += [f"-Wl,-rpath,{target.libraries}", "-Wl,--no-undefined,--no-demangle"]
-    command.append(f"-Wl,--version-script={script}")
-    say(f"linking {library.name}")
-    first = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if first.returncode:
-        missing = set(_MISSING.findall(first.stderr))
+    def _link(self, objects: Sequence[Path], library: Path) -> None:
+        """Links against the libraries of torch; where names are missing, again with trampolines."""
+        libtorch_cpu, folder = self.target.libtorch_cpu, self.target.libraries
+        interposed = trampolines.strong_definitions(objects) & trampolines.exported(libtorch_cpu)
+        script = self.folder / "interposed.map"
+        # Inline functions and templates stay local: nothing but what the operators' files define is replaced.
+        names = "".join(f"{name}; " for name in sorted(interposed))
+        script.write_text(f"{{ {f'global: {names}' if names else ''}local: *; }};\n", encoding="utf-8")
+        inputs = [*objects, libtorch_cpu, folder / "libc10.so", *folder.glob("libgomp*.so*")]
+        command = [self.compiler, "-shared", "-o", str(library), *map(str, inputs), "-ldl"]
+        command += [
+            f"-Wl,-rpath,{folder}",
+            "-Wl,--no-undefined,--no-demangle",
+            f"-Wl,--version-script={script}",
+        ]
+        first = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        missing = set(_MISSING.findall(first.stderr)) if first.returncode else set()
         if missing:
-            text = trampolines.assembly(target, missing, interposed)
-            (folder / "trampolines.s").write_text(text, encoding="utf-8")
-            command.append(str(folder / "trampolines.s"))
-        _run_parallel([(library.name, command)], folder, failures, say)
+            source = self.folder / "trampolines.s"
+            source.write_text(trampolines.assembly(self.target, missing, interposed), encoding="utf-8")
+            command.append(str(source))
+        if first.returncode:
+            self._run_parallel("linking", {library.name: command})
 
+    def _run_parallel(self, verb: str, commands: dict[str, list[str]]) -> None:
+        """Runs the commands over all cores. The first that fails ends the others and raises DebuggerError."""
+        waiting = list(commands.items())
+        running: dict[str, tuple[subprocess.Popen, Path]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < len(os.sched_getaffinity(0)):
+                    name, command = waiting.pop(0)
+                    self.say(f"{verb} {name}")
+                    log = self.folder / f"{verb}{len(waiting)}.log"
+                    with log.open("wb") as stream:
+                        process = subprocess.Popen(command, cwd=self.folder, stdout=stream, stderr=stream)
+                    running[name] = process, log
+                time.sleep(_POLL)
+                for name, (process, log) in list(running.items()):
+                    if process.poll() is not None:
+                        del running[name]
+                        if process.returncode:
+                            raise self._failure(name, log)
+        finally:
+            for process, _ in running.values():
+                process.kill()
+                process.wait()
 
-def _run_parallel(
-    commands: Sequence[tuple[str, list[str]]], folder: Path, failures: Path, say: Callable[[str], None]
-) -> None:
-    """Runs the commands over all cores. The first that fails ends the others and raises DebuggerError."""
-    waiting = list(commands)
-    running: dict[str, subprocess.Popen] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < len(os.sched_getaffinity(0)):
-                name, command = waiting.pop(0)
-                say(f"{'compiling' if '-c' in command else 'linking'} {name}")
-                with (folder / f"{name}.log").open("wb") as log:
-                    running[name] = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-            time.sleep(_POLL)
-            for name in [name for name, process in running.items() if process.poll() is not None]:
-                if running.pop(name).returncode:
-                    raise _failure(name, folder / f"{name}.log", failures)
-    finally:
-        for process in running.values():
-            process.kill()
-            process.wait()
-
-
-def _failure(name: str, log: Path, kept: Path) -> DebuggerError:
-    text = log.read_text(encoding="utf-8", errors="replace").replace(f"{log.parent}/", "")
-    kept.write_text(text, encoding="utf-8")
-    lines = text.splitlines()
-    telling = [line for line in lines if "error:" in line or "undefined reference" in line]
-    first = (telling or lines or ["the compiler says nothing"])[0].strip()
-    return DebuggerError(f"{name} cannot be built: {first} (all of it: {kept})")
+    def _failure(self, name: str, log: Path) -> DebuggerError:
+        text = log.read_text(encoding="utf-8", errors="replace").replace(f"{self.folder}/", "")
+        self.kept_log.write_text(text, encoding="utf-8")
+        lines = text.splitlines()
+        telling = [line for line in lines if "error:" in line or "undefined reference" in line]
+        first = (telling or lines or ["the compiler says nothing"])[0].strip()
+        return DebuggerError(f"{name} cannot be built: {first} (all of it: {self.kept_log})")
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ FACTS = "build.json"
 _KEPT = re.compile(
     r"(Operators|RegisterCPU|RegisterCompositeImplicitAutograd|RegisterCompositeExplicitAutograd"
     r"|RegisterCompositeExplicitAutogradNonFunctional|VariableType|ADInplaceOrViewType)_\d+\.cpp"
-    r"|RegisterSchema\.cpp|UfuncCPU_\w+\.cpp"
+    r"|RegisterSchema\.cpp|ViewFuncs\.cpp|UfuncCPU_\w+\.cpp"
 )
 # Runs in the target's Python. What the wheel was compiled with decides the ABI and branches of native code.
 _FACTS = """
@@ -44,16 +44,25 @@ _OPERATOR = re.compile(r"// aten::([\w.]+)\(")
 _INCLUDE = re.compile(r"#include <ATen/ops/(\w+?)(_native|_ops|_[a-z]+_dispatch)?\.h>")
 _REGISTRATION = re.compile(r'\s*m\.impl\("([\w.]+)",')
 _KERNEL = re.compile(r"TORCH_FN\((?:\w+::)*(\w+)\)")
+_FUNCTION = re.compile(r"(?!TORCH_LIBRARY)\S.*\(.*\) \{$")
 _AUTOGRAD_FUNCTION = re.compile(r"\S.*?\b(\w+)\(c10::DispatchKeySet ks\b.*\{$")
-_NATIVE_CALL = re.compile(r"\bat::native::(\w+)\(|public at::native::structured_(\w+)")
+_WRAPPER = re.compile(r"\S.*?\b(wrapper_\w+)\(.*\{$")
+_NATIVE_CALL = re.compile(r"\bat::native::(\w+)\(")
+_STRUCTURED_CALL = re.compile(r"structured_(\w+)(?<!_default_backend)_(?:functional|out|inplace) op\b")
+# Kernels for nested tensors and for CUDA alone stay what they are.
+_OTHER_AUTOGRAD = re.compile(r"TORCH_LIBRARY_IMPL\(aten, (?!Autograd,|ADInplaceOrView,)")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file to compile: `text` is the blanked copy of `path`, None where `path` is compiled as it is."""
+    """One file to compile: `text` is the blanked copy of `path`, None where `path` is compiled as it is.
+
+    Files of the same `unit` are compiled as one.
+    """
 
     path: Path
     text: str | None
+    unit: str
 
 
 def generate(target: Target, folder: Path, say: Callable[[str], None]) -> None:
@@ -124,20 +133,38 @@ def select(target: Target, generated: Path, operators: Sequence[str]) -> list[So
     # The composite kernel of an operator that has one for the CPU is never reached there.
     for path in _in_order(generated, "RegisterComposite*.cpp"):
         _add(sources, path, _blank_registrations(_lines(path), composite_wanted, stems))
-    for pattern in ("VariableType_*.cpp", "ADInplaceOrViewType_*.cpp"):
-        for path in _in_order(generated, pattern):
-            _add(sources, path, _blank_autograd(_lines(path), wanted, stems))
+    for path in _in_order(generated, "ADInplaceOrViewType_*.cpp"):
+        _add(sources, path, _blank_autograd(_lines(path), wanted, stems, helpers=True))
+    if any(source.text and "ViewFunc>(" in source.text for source in sources):
+        sources.append(Source(generated / "ViewFuncs.cpp", None, "ViewFuncs.cpp"))
+    # Nearly all the time goes into the headers, which these share; what they define for themselves too.
+    unit = "VariableType.cpp"
+    for path in _in_order(generated, "VariableType_*.cpp"):
+        helpers = all(source.unit != unit for source in sources)
+        _add(sources, path, _blank_autograd(_lines(path), wanted, stems, helpers), unit)
     return sources
 
 
 def native_functions(sources: Sequence[Source]) -> dict[str, bool]:
-    """The native functions that selected kernels of `sources` call: name, and whether it is structured."""
+    """The native functions that the kernels of the wanted operators call: name, and whether it is structured.
+
+    Raises DebuggerError where they call none.
+    """
     found: dict[str, bool] = {}
     for source in sources:
-        if source.path.name.startswith("Register") and source.text:
-            for plain, structured in _NATIVE_CALL.findall(source.text):
-                if plain != "resize_output":
-                    found[plain or structured] = bool(structured)
+        if source.text and source.path.name.startswith("Register"):
+            kernels = set(_KERNEL.findall(source.text))
+            inside = False
+            for line in source.text.split("\n"):
+                wrapper = _WRAPPER.match(line)
+                if wrapper:
+                    inside = wrapper[1] in kernels
+                elif inside:
+                    found |= dict.fromkeys(_NATIVE_CALL.findall(line), False)
+                    found |= dict.fromkeys(_STRUCTURED_CALL.findall(line), True)
+                    inside = line != "}"
+    if not found:
+        raise DebuggerError("the operator has no native function for the CPU; build without --source")
     return found
 
 
@@ -154,7 +181,7 @@ def native_sources(checkout: Path, generated: Path, functions: dict[str, bool]) 
         text = path.read_text(encoding="utf-8", errors="replace")
         here = [name for name, pattern in missing.items() if name in text and pattern.search(text)]
         if here:
-            found.append(Source(path, None))
+            found.append(Source(path, None, path.name))
         for name in here:
             del missing[name]
     if missing:
@@ -274,18 +301,34 @@ def _blank_registrations(lines: list[str], wanted: set[str], stems: set[str]) ->
     return _blank_other_calls(blanked, wanted)
 
 
-def _blank_autograd(lines: list[str], wanted: set[str], stems: set[str]) -> list[str] | None:
-    """VariableType_N.cpp, ADInplaceOrViewType_N.cpp: functions first, their registrations at the end."""
-    registrations = _blank_other_calls(lines, wanted)
+def _blank_autograd(lines: list[str], wanted: set[str], stems: set[str], helpers: bool) -> list[str] | None:
+    """VariableType_N.cpp, ADInplaceOrViewType_N.cpp: functions first, their registrations at the end.
+
+    `helpers` keeps the functions that are kernels of no operator.
+    """
+    registrations = _blank_other_calls(_without_other_autograd(lines), wanted)
     kernels = set(_KERNEL.findall("\n".join(registrations)))
     if not kernels:
         return None
     blanked, keep = [], True
     for line in registrations:
-        function = _AUTOGRAD_FUNCTION.match(line)
-        if function:
-            keep = function[1] in kernels
+        kernel = _AUTOGRAD_FUNCTION.match(line)
+        if kernel:
+            keep = kernel[1] in kernels
+        elif _FUNCTION.match(line):
+            keep = helpers
         blanked.append(_without_foreign_header(line, stems) if keep else "")
+        if line == "}":
+            keep = True
+    return blanked
+
+
+def _without_other_autograd(lines: list[str]) -> list[str]:
+    blanked, keep = [], True
+    for line in lines:
+        if _OTHER_AUTOGRAD.match(line):
+            keep = False
+        blanked.append(line if keep else "")
         if line == "}":
             keep = True
     return blanked
@@ -323,9 +366,11 @@ def _header_stems(target: Target, structs: set[str]) -> set[str]:
 
 
 def _definition(name: str, structured: bool) -> re.Pattern[str]:
+    """Finds a function's definition, written out or by a macro that takes its name first."""
+    macro = rf"^(?!TORCH_META)[A-Z][A-Z0-9_]*\(\s*{name}\b"
     if structured:
-        return re.compile(rf"\bTORCH_IMPL_FUNC\(\s*{name}\s*\)")
-    return re.compile(rf"^[A-Za-z_:][\w:<>,&*\s]*[\s&*>]{name}\s*\([^;{{}}]*\)\s*\{{", re.M)
+        return re.compile(macro, re.M)
+    return re.compile(rf"{macro}|^[A-Za-z_:][\w:<>,&*\s]*[\s&*>]{name}\s*\([^;{{}}]*\)\s*\{{", re.M)
 
 
 def _release(version: str) -> str:
@@ -341,6 +386,6 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")
 
 
-def _add(sources: list[Source], path: Path, lines: list[str] | None) -> None:
+def _add(sources: list[Source], path: Path, lines: list[str] | None, unit: str = "") -> None:
     if lines is not None:
-        sources.append(Source(path, "\n".join(lines)))
+        sources.append(Source(path, "\n".join(lines), unit or path.name))

@@ -15,6 +15,8 @@ from typing import Any
 
 import tracer
 from tracer.debugger import terminal
+from tracer.debugger.console import Console
+from tracer.debugger.errors import DebuggerError
 from tracer.debugger.functions import Functions, Point
 from tracer.debugger.mi import GdbError, MachineInterface
 from tracer.debugger.program import Gdb
@@ -65,6 +67,7 @@ class Session:
         self.functions = Functions(target, preloaded)
         self.preloaded = tuple(preloaded)
         self.exit_status: int | None = None  # of the script; minus the signal that ended it
+        self.interactive = False  # set before the start: interactive.hand_over is wanted
         self.torch_imported = False
         self.interrupted = False  # by Ctrl-C
         self.replaced = False  # by exec: what runs now is not looked at
@@ -102,8 +105,10 @@ class Session:
         self._write_files()
         environment = {name: value for name, value in os.environ.items() if not _confuses_gdb(name)}
         environment["SHELL"] = "/bin/sh"
-        self._mi = MachineInterface(
-            [self.gdb.path, "--nx", "--quiet", "--interpreter=mi3", self.target.executable],
+        if self.interactive and not self._terminal:
+            raise DebuggerError("--interactive needs a terminal on standard input")
+        self._mi = (Console if self.interactive else MachineInterface)(
+            [self.gdb.path, "--nx", "--quiet", self.target.executable],
             inherited=self._standard,
             environment=environment,
         )
@@ -131,9 +136,12 @@ class Session:
             reason = self._wait()
             if reason is None:
                 return False
-            if reason not in _SIGNALS_SEEN and reason != "exec":
+            if reason in _SIGNALS_SEEN:
+                self._answer(reason)
+            elif self.call("leave"):
+                self.replaced = True
+            else:
                 return True
-            self._answer(reason)
 
     def step(self, times: int = 1) -> None:
         """Steps `times` source lines at a halt and records where it stands."""
@@ -142,6 +150,15 @@ class Session:
             if self._wait() is None:
                 return
         self.call("step_stop")
+
+    def follow(self) -> None:
+        """Watches a script that the user drives from gdb's own command line, until gdb has ended."""
+        try:
+            while True:
+                if self._wait() == "exec":
+                    self._answer("exec")
+        except GdbError:  # gdb has ended
+            pass
 
     def kill(self) -> None:
         """Ends the script at a halt; `exit_status` stays None."""
@@ -192,7 +209,6 @@ class Session:
         made = f"debugger.Debugger({str(self._folder)!r}, {names!r}, {options!r})"
         self.mi.execute(f"python tracer_debugger = {made}")
         self.torch_imported = True
-        self.mi.execute("catch exec")
 
     def _resume(self) -> None:
         delivered, self._delivered = self._delivered, None
@@ -240,10 +256,6 @@ class Session:
                 raise KeyboardInterrupt  # the second time it is meant for us
             self.interrupted = True
             self._delivered = "SIGINT"
-        elif reason == "exec":
-            self.replaced = True
-            if self.torch_imported:
-                self.call("remove")
         elif reason in _SIGNALS_SEEN and self.torch_imported:
             if reason == "SIGTRAP" and self.call("handles_sigtrap"):
                 self._delivered = "SIGTRAP"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tracer.debugger.findings import Findings, is_interpreter, never_reached
+from tracer.debugger.findings import Findings, below_python, missing
 from tracer.report.markdown import code, prose, table
 from tracer.report.text import count
 
@@ -34,7 +34,7 @@ def _facts(findings: Findings) -> str:
     if findings.seconds_to_torch is not None:
         lines.append(f"- time: {findings.seconds_to_torch:.1f} s to `import torch`, {findings.seconds:.1f} s in all")
     lines.append(f"- stops: {count(len(findings.records), 'stop')} recorded; {_ended(findings.exit_status)}")
-    lines += [f"- {prose(text)}" for text in [*never_reached(findings.counts), *findings.notes]]
+    lines += [f"- {prose(text)}" for text in [*missing(findings.counts), *findings.notes]]
     return "\n".join(lines)
 
 
@@ -96,9 +96,9 @@ def _stop(record: dict[str, Any]) -> str:
 
 def _backtrace(record: dict[str, Any]) -> list[str]:
     frames = record["frames"]
-    inside = next((level for level, frame in enumerate(frames) if is_interpreter(frame)), len(frames))
-    lines = [_frame(level, frame) for level, frame in enumerate(frames[:inside])]
-    rest = len(frames) - inside
+    inside = below_python(frames)
+    lines = [_frame(level, frame) for level, frame in enumerate(inside)]
+    rest = len(frames) - len(inside)
     if rest:
         lines.append(f"     ... {count(rest, 'frame')} of the Python interpreter")
     lines += [f"py   {file}:{line}  {function}" for file, function, line in record["python"]]
@@ -111,9 +111,7 @@ def _beside(findings: Findings) -> list[str]:
         return []
     left = list(findings.beside)
     rows = []
-    for level, frame in enumerate(findings.records[-1]["frames"]):
-        if is_interpreter(frame):
-            break
+    for level, frame in enumerate(below_python(findings.records[-1]["frames"])):
         hop = left.pop(0) if left and frame["wrapper"] and frame["function"] == left[0]["kernel"] else None
         shown = f"{hop['id']}: {hop['op']} [{hop['key']}]" if hop else ""
         rows.append([str(level), code(frame["function"] or frame["library"]), code(shown)])

@@ -1,0 +1,124 @@
+"""What a script does under gdb is what it does without; what it does to gdb is reported."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from debugging import debug
+from launching import Launcher, Run
+
+pytestmark = pytest.mark.gdb
+
+BEHAVIOUR = """
+import os, sys
+assert sys.argv == ["script.py", "a b", "", "--flag", "x\\ny"], sys.argv
+assert __name__ == "__main__" and sys.path[0] == os.getcwd(), sys.path[0]
+assert not [name for name in os.environ if name.startswith("TRACER")]
+print({name: os.environ.get(name) for name in ("PYTHONPATH", "LD_PRELOAD", "LINES", "COLUMNS", "SHELL", "HOME")})
+print(sys.sitecustomize_of_the_user)
+import torch
+print(sys.stdin.read(), torch.mm(torch.ones(2, 3), torch.ones(3, 2)).sum().item())
+sys.stderr.write("to stderr\\n")
+child = os.fork()
+if child == 0:
+    torch.mm(torch.ones(1, 1), torch.ones(1, 1))
+    os._exit(7)
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(os.popen("echo from a shell").read(), torch.neg(torch.ones(1)))
+raise SystemExit(5)
+"""
+
+
+def test_the_script_cannot_tell(launcher: Launcher) -> None:
+    launcher.write(BEHAVIOUR)
+    launcher.write("import sys; sys.sitecustomize_of_the_user = 'ran'", "own/sitecustomize.py")
+    launcher.environment["PYTHONPATH"] = str(launcher.folder / "own")
+    launcher.environment["LINES"] = "33"
+    arguments = ["script.py", "a b", "", "--flag", "x\ny"]
+    plain = launcher.python(*arguments, stdin="given")
+    assert plain.status == 5, plain.err
+    debugged = debug(launcher, "--break", "aten::mm", "--", *arguments, stdin="given")
+    out, _, report = debugged.run.out.partition("# tracer gdb")
+    assert (debugged.run.status, out, debugged.run.own_err) == (plain.status, plain.out, plain.err)
+    assert "the script ended with status 5" in report
+    # the child that was forked off is not looked at, and is not hurt
+    assert debugged.functions().count("at::_ops::mm::call") == 1
+
+
+def test_a_traceback_is_pythons_own(launcher: Launcher) -> None:
+    launcher.write("import torch\ndef f():\n    torch.mm(torch.ones(2, 3), torch.ones(2, 3))\nf()\n")
+    plain = launcher.python("script.py")
+    debugged = debug(launcher, "script.py", "--break", "aten::mm")
+    assert (debugged.run.status, debugged.run.own_err) == (1, plain.err)
+    assert debugged.stops[0]["python"][0][1:] == ["f", 3]
+
+
+SIGTRAPS = """
+import os, signal, torch
+def here():
+    os.kill(os.getpid(), signal.SIGTRAP)
+here()
+print("went on", flush=True)
+signal.signal(signal.SIGTRAP, lambda *_: print("handled", flush=True))
+os.kill(os.getpid(), signal.SIGTRAP)
+torch.neg(torch.ones(1))
+"""
+
+
+def test_sigtrap_is_a_stop_or_the_scripts_own(launcher: Launcher) -> None:
+    launcher.write(SIGTRAPS)
+    debugged = debug(launcher, "script.py", "--break", "aten::neg [CPU]")
+    assert debugged.run.out.startswith("went on\nhandled\n"), debugged.run
+    assert [(stop["kind"], stop["spec"]) for stop in debugged.stops] == [
+        ("signal", "SIGTRAP"),
+        ("kernel", "aten::neg [CPU]"),
+    ]
+    assert debugged.stops[0]["python"] == [
+        [str(launcher.folder / "script.py"), "here", 4],
+        [str(launcher.folder / "script.py"), "<module>", 5],
+    ]
+
+
+CRASH = """
+import ctypes, torch
+torch.neg(torch.ones(1))
+def crash():
+    ctypes.string_at(0)
+crash()
+"""
+
+
+def test_a_crash_is_a_stop_and_stays_a_crash(launcher: Launcher) -> None:
+    launcher.write(CRASH)
+    debugged = debug(launcher, "script.py", "--break", "aten::neg [CPU]")
+    assert debugged.run.status == 128 + signal.SIGSEGV
+    assert [stop["spec"] for stop in debugged.stops] == ["aten::neg [CPU]", "SIGSEGV"]
+    assert debugged.stops[1]["python"][-2][1] == "crash"
+    assert f"killed by signal {int(signal.SIGSEGV)}" in debugged.markdown
+
+
+def test_exec_is_said(launcher: Launcher) -> None:
+    launcher.write("import os, torch\ntorch.neg(torch.ones(1))\nos.execvp('echo', ['echo', 'replaced'])\n")
+    debugged = debug(launcher, "script.py", "--break", "aten::neg [CPU]")
+    assert (debugged.run.status, debugged.run.out.splitlines()[0]) == (0, "replaced"), debugged.run
+    assert "replaced itself" in debugged.run.err
+    assert len(debugged.stops) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("print('no torch')", 0, "the script ended without importing torch"),
+        ("raise SystemExit(3)", 3, "the script ended with status 3 without importing torch"),
+        ("import torch\n", 0, "aten::mm was never reached"),
+    ],
+)
+def test_scripts_that_reach_nothing(launcher: Launcher, text: str, status: int, said: str) -> None:
+    launcher.write(text)
+    debugged = debug(launcher, "script.py", "--break", "aten::mm")
+    assert debugged.run.status == status
+    assert said in debugged.run.err
+    assert debugged.stops == []
+
+

@@ -54,8 +54,8 @@ class Debugger:
             self.without_python = str(error)
             return None
 
-    def add(self, group, points):
-        """Sets the points of a breakpoint; returns how many could be set."""
+    def add(self, group, points, internal=True):
+        """Sets the points of a breakpoint; returns how many could be set. `internal`: gdb's user sees none."""
         made = Group(**group)
         self.groups[made.spec] = made
         placed = 0
@@ -64,7 +64,7 @@ class Debugger:
             location = self._location(point)
             if location is None:
                 continue
-            self.points.append(Point(location, self.place, made, point, self.emit))
+            self.points.append(Point(location, self.place, made, point, self.emit, internal))
             placed += 1
         return placed
 

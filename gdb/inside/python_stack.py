@@ -68,7 +68,7 @@ class PythonStack:
         known: dict[int, Code] = {}
         try:
             address = self.innermost(window, thread_pointer)
-            while True:
+            for _ in range(HIDDEN_FRAMES[0] * limit + HIDDEN_FRAMES[1]):
                 if not address or len(found) >= limit:
                     break
                 code_address, address, instruction = self.frame.read(window, address)

@@ -31,8 +31,8 @@ class Place:
 class Point(gdb.Breakpoint):
     """A breakpoint that records. `place`: a Place; `described`: what the point is, by the host."""
 
-    def __init__(self, location, place, group, described, emit):
-        super().__init__(location, internal=True)
+    def __init__(self, location, place, group, described, emit, internal=True):
+        super().__init__(location, internal=internal)
         self.silent = True
         self.described = described
         self.group = group
@@ -191,7 +191,7 @@ class Look:
             shown = self._value(value)
         except (gdb.error, NoTensorError) as error:
             shown = {"unknown": True, "why": str(error)}
-        return {"name": symbol.name, "type": str(symbol.type), "value": shown}
+        return {"name": symbol.name, "type": _type_name(symbol.type), "value": shown}
 
     def _value(self, value):
         kind = value.type
@@ -199,7 +199,7 @@ class Look:
             value = value.referenced_value()
             kind = value.type
         plain = kind.strip_typedefs().unqualified()
-        if str(plain) == "at::Tensor" and value.address is not None:
+        if plain.name == "at::Tensor" and value.address is not None:
             return self._place.tensors.tensor(int(value.address))
         if plain.code in (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_BOOL):
             return bool(value) if plain.code == gdb.TYPE_CODE_BOOL else int(value)
@@ -207,6 +207,11 @@ class Look:
             return float(value)
         text = value.format_string(max_elements=16)
         return {"text": text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."}
+
+
+def _type_name(kind):
+    """As C++ spells it: gdb's own text says `class` before the names of classes."""
+    return re.sub(r"\b(class|struct|union|enum) ", "", str(kind))
 
 
 def _named(names, values):

@@ -33,6 +33,14 @@ class KeySets:
                 found += [name for name in dict.fromkeys(names) if name]
         return found
 
+    def has(self, name):
+        """Whether a dispatch key has this name."""
+        return any(name in row for row in self._names)
+
+    def has_of_backends(self, name):
+        """Whether a dispatch key has this name that is one backend's, others having theirs."""
+        return any(name in row for row in self._names if len(row) > 1)
+
     def _backend_bits(self, raw):
         return raw & ((1 << self._backends) - 1)
 

@@ -83,7 +83,7 @@ class Names(dict):
             return len(self._seen.tensors())
         if name == "key":
             return self._seen.key
-        raise NameError("%s is no name here; use shape(i) stride(i) dtype(i) device(i) dim(i) keys(i) tensors key" % name)
+        raise NameError(name)
 
     def _tensor(self, index):
         found = self._seen.tensors()

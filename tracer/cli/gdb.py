@@ -29,6 +29,9 @@ def gdb(
         typer.Argument(metavar="SCRIPT|SESSION [ARGS]...", help="A script, or a session that tracer brings."),
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module.")] = False,
+    own_session: Annotated[
+        bool, typer.Option("--session", help="SCRIPT is a session script: it has a function walk(gdb).")
+    ] = False,
     breaks: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,7 +98,7 @@ def gdb(
     try:
         _check_outputs(outputs or [], force)
         surroundings = _surroundings(python, program, overlay, source, backtrace)
-        job = _job(command, breaks or [], trace, hop, surroundings, interactive)
+        job = _job(command, own_session, breaks or [], trace, hop, surroundings, interactive)
         with Walk(surroundings, command) as walk:
             for spec in job.specs:
                 walk.stop_at(spec, at=at, when=when, limit=limit or None, halt=interactive)
@@ -140,6 +143,7 @@ def _surroundings(
 
 def _job(
     command: list[str],
+    own_session: bool,
     specs: list[str],
     trace: Path | None,
     hop: int | None,
@@ -154,7 +158,7 @@ def _job(
         from tracer.debugger.again import site
 
         return _Job([], site=site(chosen_trace(trace), hop))
-    session = _session(command)
+    session = Path(command[0]) if own_session and command else _session(command)
     if session is None and not specs:
         specs = [f"aten::{name.removeprefix('aten::')}" for name in surroundings.overlays]
         if not specs and not interactive:
@@ -237,6 +241,7 @@ def _hand_over(walk: Walk) -> None:
 def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
     """Prints and writes what was found; returns the exit status."""
     from tracer.debugger.findings import missing
+    from tracer.recording import naming
     from tracer.report.stops import render
 
     found = walk.findings()
@@ -244,6 +249,7 @@ def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
     with writing():
         sys.stdout.write(text)
     for path in outputs:
+        atexit.unregister(naming.remove_if_empty)  # a file without stops is an answer too
         path.write_text(text if path.suffix == ".md" else found.json_lines())
         print(f"tracer: wrote {path}", file=sys.stderr)
     for line in [*missing(found.counts), *found.notes]:

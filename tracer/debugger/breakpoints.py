@@ -12,6 +12,7 @@ from tracer.debugger.session import Session
 
 _KEYED = re.compile(r"(.+?)\s*\[(\w+)\]")
 _LINE = re.compile(r"(.+\.(\w+)):(\d+)")
+_CONDITION_NAMES = "shape stride dtype device keys dim tensors key len any all min max sum range".split()
 # Functions that bear the name of the operator that they implement
 _OF_OPERATOR = re.compile(
     r"(?:.*::)?(?:wrapper_[A-Za-z0-9]+__?(?P<wrapped>\w+)|structured_(?P<structured>\w+?)(?:_out)?(?:_[a-z]+)?::impl"
@@ -21,8 +22,6 @@ _OF_OPERATOR = re.compile(
 
 def place(session: Session, spec: str, **wanted: Any) -> int:
     """Sets the breakpoint `spec`; returns how many addresses it has. Raises DebuggerError."""
-    if not spec.strip():
-        raise DebuggerError("--break needs an operator, a function or FILE:LINE")
     keyed = _KEYED.fullmatch(spec)
     if keyed:
         wanted["key"] = keyed[2]
@@ -35,8 +34,21 @@ def place(session: Session, spec: str, **wanted: Any) -> int:
     return placed
 
 
+def check_condition(text: str) -> None:
+    """Raises DebuggerError where `--when` cannot be an expression of the names that it knows."""
+    try:
+        names = compile(text, "--when", "eval").co_names
+    except (SyntaxError, ValueError) as error:
+        raise DebuggerError(f"--when: {getattr(error, 'msg', error)}: {text}") from None
+    unknown = [name for name in names if name not in _CONDITION_NAMES]
+    if unknown:
+        raise DebuggerError(f"--when does not know {unknown[0]}; it knows {' '.join(_CONDITION_NAMES)}")
+
+
 def points_of(functions: Functions, spec: str) -> list[Point]:
     """The points of a breakpoint; at least one. Raises DebuggerError with near names."""
+    if not spec.strip():
+        raise DebuggerError("--break needs an operator, a function or FILE:LINE")
     line = _LINE.fullmatch(spec)
     if line:
         if line[2] in ("py", "pyx"):

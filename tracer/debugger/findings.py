@@ -8,6 +8,9 @@ from itertools import takewhile
 from typing import Any
 
 
+_WORDS = {"call": "called", "redispatch": "redispatched"}
+
+
 @dataclass
 class Findings:
     """The result of one session.
@@ -86,12 +89,18 @@ def _elsewhere(spec: str, counts: dict[str, Any]) -> str:
 
 def _path(points: list[dict[str, Any]]) -> str:
     """`aten::mm called 2 x, redispatched 2 x, torch::autograd::VariableType::mm 2 x, wrapper_CPU_mm 2 x`."""
-    words = {"call": "called", "redispatch": "redispatched"}
     totals: dict[str, int] = {}
-    for point in points:
+    for point in sorted(points, key=_order):
         if point["hits"]:
-            name = words.get(point["kind"], point["name"] + (" (boxed)" if point["kind"] == "boxed kernel" else ""))
+            name = _WORDS.get(point["kind"], point["name"] + (" (boxed)" if point["kind"] == "boxed kernel" else ""))
             totals[name] = totals.get(name, 0) + point["hits"]
     text = ", ".join(f"{name} {hits:,} x" for name, hits in totals.items())
     operator = next((point["op"] for point in points if point["op"]), "")
     return f"{operator} {text}".strip() if text else ""
+
+
+def _order(point: dict[str, Any]) -> int:
+    """Along the dispatch path: the call, what stands above the backends, the backends' wrappers."""
+    if point["kind"] in _WORDS:
+        return list(_WORDS).index(point["kind"])
+    return len(_WORDS) + point["name"].startswith("wrapper_")

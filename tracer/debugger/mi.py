@@ -6,9 +6,11 @@ command carries a token, and the answer with that token is the end of it.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import select
+import signal
 import subprocess
 import time
 from collections import deque
@@ -20,6 +22,7 @@ from pygdbmi import gdbmiparser
 from tracer.debugger.errors import DebuggerError
 
 _READ_BYTES = 1 << 16
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PATIENCE = 5.0  # seconds until gdb is killed
 
 
@@ -91,7 +94,7 @@ class MachineInterface:
             stderr=subprocess.STDOUT,
             pass_fds=inherited,
             env=environment,
-            preexec_fn=os.setpgrp,
+            preexec_fn=_in_own_group,
             bufsize=0,
         )
         assert process.stdin is not None
@@ -130,3 +133,9 @@ class MachineInterface:
         status = self.process.wait(_PATIENCE)
         said = "".join(self.console).strip().splitlines()
         return GdbError(f"gdb ended with status {status}{': ' + said[-1] if said else ''}")
+
+
+def _in_own_group() -> None:
+    """A group of its own keeps Ctrl-C from gdb; and gdb, with what it debugs, must not outlive us."""
+    os.setpgrp()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

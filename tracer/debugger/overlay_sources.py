@@ -49,8 +49,6 @@ _AUTOGRAD_FUNCTION = re.compile(r"\S.*?\b(\w+)\(c10::DispatchKeySet ks\b.*\{$")
 _WRAPPER = re.compile(r"\S.*?\b(wrapper_\w+)\(.*\{$")
 _NATIVE_CALL = re.compile(r"\bat::native::(\w+)\(")
 _STRUCTURED_CALL = re.compile(r"structured_(\w+)(?<!_default_backend)_(?:functional|out|inplace) op\b")
-# Kernels for nested tensors and for CUDA alone stay what they are.
-_OTHER_AUTOGRAD = re.compile(r"TORCH_LIBRARY_IMPL\(aten, (?!Autograd,|ADInplaceOrView,)")
 
 
 @dataclass(frozen=True)
@@ -175,20 +173,20 @@ def native_sources(checkout: Path, generated: Path, functions: dict[str, bool]) 
     files = sorted(native.rglob("*.cpp"), key=lambda path: (len(path.parts), path))
     files = [path for path in files if other_devices.isdisjoint(path.relative_to(native).parts)]
     files += _in_order(generated, "UfuncCPU_*.cpp")
-    missing = {name: _definition(name, structured) for name, structured in functions.items()}
-    found = []
-    for path in files:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        here = [name for name, pattern in missing.items() if name in text and pattern.search(text)]
-        if here:
-            found.append(Source(path, None, path.name))
-        for name in here:
-            del missing[name]
+    missing = dict(functions)
+    found: list[Path] = []
+    # Written out, or else by a macro that takes the name first.
+    for pattern in (_written_definition, _macro_definition):
+        for path in files:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            here = [name for name in missing if name in text and pattern(name, missing[name]).search(text)]
+            found += [path] if here and path not in found else []
+            missing = {name: structured for name, structured in missing.items() if name not in here}
     if missing:
         raise DebuggerError(
-            f"no file under {native} defines the native function {sorted(missing)[0]}; build without --source"
+            f"no file under {native} defines the native function {min(missing)}; build without --source"
         )
-    return found
+    return [Source(path, None, path.name) for path in found]
 
 
 def check_checkout(target: Target, checkout: Path) -> None:
@@ -306,7 +304,7 @@ def _blank_autograd(lines: list[str], wanted: set[str], stems: set[str], helpers
 
     `helpers` keeps the functions that are kernels of no operator.
     """
-    registrations = _blank_other_calls(_without_other_autograd(lines), wanted)
+    registrations = _blank_other_calls(lines, wanted)
     kernels = set(_KERNEL.findall("\n".join(registrations)))
     if not kernels:
         return None
@@ -318,17 +316,6 @@ def _blank_autograd(lines: list[str], wanted: set[str], stems: set[str], helpers
         elif _FUNCTION.match(line):
             keep = helpers
         blanked.append(_without_foreign_header(line, stems) if keep else "")
-        if line == "}":
-            keep = True
-    return blanked
-
-
-def _without_other_autograd(lines: list[str]) -> list[str]:
-    blanked, keep = [], True
-    for line in lines:
-        if _OTHER_AUTOGRAD.match(line):
-            keep = False
-        blanked.append(line if keep else "")
         if line == "}":
             keep = True
     return blanked
@@ -365,12 +352,14 @@ def _header_stems(target: Target, structs: set[str]) -> set[str]:
     return {name.removesuffix("_ops.h") for name in found}
 
 
-def _definition(name: str, structured: bool) -> re.Pattern[str]:
-    """Finds a function's definition, written out or by a macro that takes its name first."""
-    macro = rf"^(?!TORCH_META)[A-Z][A-Z0-9_]*\(\s*{name}\b"
+def _written_definition(name: str, structured: bool) -> re.Pattern[str]:
     if structured:
-        return re.compile(macro, re.M)
-    return re.compile(rf"{macro}|^[A-Za-z_:][\w:<>,&*\s]*[\s&*>]{name}\s*\([^;{{}}]*\)\s*\{{", re.M)
+        return re.compile(rf"\bTORCH_IMPL_FUNC\(\s*{name}\s*\)")
+    return re.compile(rf"^[A-Za-z_:][\w:<>,&*\s]*[\s&*>]{name}\s*\([^;{{}}]*\)\s*\{{", re.M)
+
+
+def _macro_definition(name: str, structured: bool) -> re.Pattern[str]:
+    return re.compile(rf"^[A-Z][A-Z0-9_]*{'IMPL_FUNC' if structured else ''}\(\s*{name}\b", re.M)
 
 
 def _release(version: str) -> str:

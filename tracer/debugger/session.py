@@ -17,6 +17,7 @@ import tracer
 from tracer.debugger import terminal
 from tracer.debugger.console import Console
 from tracer.debugger.errors import DebuggerError
+from tracer.debugger.errors import DebuggerError
 from tracer.debugger.functions import Functions, Point
 from tracer.debugger.mi import GdbError, MachineInterface
 from tracer.debugger.program import Gdb
@@ -30,7 +31,6 @@ _SETTINGS = (
     "set pagination off",
     "set width 0",
     "set debuginfod enabled off",
-    "set auto-load python-scripts off",
     "set breakpoint pending on",
     "set print thread-events off",
     "set disable-randomization off",  # as it runs without gdb
@@ -115,7 +115,7 @@ class Session:
         for setting in _SETTINGS:
             self._try(setting)
         self.mi.execute(f"set exec-wrapper /bin/sh {shlex.quote(str(self._folder / 'launch'))}")
-        self.mi.command("-exec-run", _START_SECONDS)
+        self._launch()
         while (reason := self._wait()) is not None:
             if reason == "SIGTRAP" and (self._folder / "facts.json").exists():
                 self.seconds_to_torch = time.monotonic() - self._began
@@ -201,6 +201,17 @@ class Session:
             os.close(number)
         self._standard = ()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _launch(self) -> None:
+        try:
+            self.mi.command("-exec-run", _START_SECONDS)
+        except GdbError as error:
+            said = "".join(self.mi.log)
+            if "ptrace" in said:
+                raise DebuggerError(
+                    "ptrace is not permitted here, so gdb can run nothing; in a container: --cap-add=SYS_PTRACE"
+                ) from None
+            raise GdbError(f"{self.target.executable} cannot be run under gdb: {error}") from None
 
     def _begin(self) -> None:
         options = {"backtrace": self._backtrace}

@@ -90,6 +90,8 @@ class Walk:
 
         `at=3`: the third hit alone. `when="shape(0)[0] > 128"`: a condition. `limit=10`: at most ten.
         """
+        if wanted.get("when"):
+            breakpoints.check_condition(wanted["when"])
         breakpoints.points_of(self.session.functions, spec)  # a wrong name is told before anything runs
         if self.session.torch_imported:
             breakpoints.place(self.session, spec, **wanted)

@@ -1,0 +1,113 @@
+"""The end of an op call, seen from inside it: where its kernel function has returned to at::_ops::X::call."""
+
+import re
+import struct
+
+import gdb
+from here import symbol_at
+
+_OP_CALL = re.compile(r"at::_ops::(\w+)::call\b")
+_INSTRUCTION = re.compile(r"(?:=>)?\s*(0x[0-9a-f]+) .*?:\t(.*)")
+# A kernel function is called by its address, or by a function that takes one
+_CALLS_KERNEL = re.compile(r"call\w*\s+(\*(?!.*\(%rip\))|.*<.*(SlowPath|[bB]oxed|4callE))")
+_CXX = b"\0++CCUNG"  # the language of an exception, as a little-endian word
+_TYPE, _OBJECT = -80, 32  # where type and object of an exception stand from its unwind header
+
+
+class OpCall:
+    """The innermost op call on the stack of the selected thread. Raises gdb.GdbError where there is none."""
+
+    def __init__(self):
+        frame, inner = gdb.newest_frame(), True
+        match = _OP_CALL.match(frame.name() or "")
+        while match is None:
+            inner = inner and frame.type() == gdb.INLINE_FRAME
+            frame = frame.older()
+            if frame is None:
+                raise gdb.GdbError("there is no op call on the stack of this thread")
+            match = _OP_CALL.match(frame.name() or "")
+        self.name = match[1]
+        self.thread = gdb.selected_thread().ptid
+        self.caller_pointer = _callers_stack_pointer(frame)
+        self._frame = frame
+        self._inner = inner
+
+    def is_over(self, end):
+        """Whether the kernel function has returned. `end`: what end() told where an op call ended last."""
+        if end is None or end[:-1] != self.end()[:-1]:
+            return False
+        return self._frame.pc() > end[-1] or (self._inner and self._frame.pc() == end[-1])
+
+    def end(self):
+        """To be kept where it has ended: its identity and the address."""
+        return self.thread, self.caller_pointer, self.name, self._frame.pc()
+
+    def ends(self):
+        """The addresses at which a kernel function may return to it."""
+        if not self._inner:
+            return [self._frame.pc()]
+        found, after_call = [], False
+        for line in gdb.execute("disassemble %#x" % self._frame.pc(), to_string=True).splitlines():
+            match = _INSTRUCTION.match(line)
+            if match is None:
+                continue
+            if after_call:
+                found.append(int(match[1], 16))
+            after_call = int(match[1], 16) >= self._frame.pc() and bool(_CALLS_KERNEL.match(match[2]))
+        return found
+
+
+class Returned(gdb.Breakpoint):
+    """Stops where the kernel function of one op call returns, in no other call of the same operator."""
+
+    def __init__(self, address, call):
+        super().__init__("*%#x" % address, internal=True)
+        self.silent = True
+        self.reached = False
+        self._call = call
+
+    def stop(self):
+        if gdb.selected_thread().ptid != self._call.thread:
+            return False
+        self.reached = _callers_stack_pointer(gdb.newest_frame()) == self._call.caller_pointer
+        return self.reached
+
+
+class Raised(gdb.Breakpoint):
+    """Stops where an exception that left an op call is caught."""
+
+    def __init__(self, call):
+        super().__init__("-qualified -function __cxa_begin_catch", internal=True)
+        self.silent = True
+        self.reached = False
+        self._call = call
+
+    def stop(self):
+        if gdb.selected_thread().ptid != self._call.thread:
+            return False
+        self.reached = _callers_stack_pointer(gdb.newest_frame()) >= self._call.caller_pointer
+        return self.reached
+
+
+def exception_text(memory):
+    """Type and message of the exception that is caught where the thread stands, as far as they are known."""
+    header = int(gdb.newest_frame().read_register("rdi")) & (2**64 - 1)
+    try:
+        if memory.read(header, 8) != _CXX:
+            return "of another language"
+        (kind,) = struct.unpack("<Q", memory.read(header + _TYPE, 8))
+        name = symbol_at(kind)[0].replace("typeinfo for ", "") or "of unknown type"
+        if not name.startswith("c10::"):
+            return name
+        address, length = struct.unpack("<2Q", memory.read(header + _OBJECT + 8, 16))  # c10::Error::msg_
+        text = memory.read(address, min(length, 500)).decode("utf-8", "replace")
+        return "%s: %s" % (name, text.partition("\n")[0])
+    except OSError:
+        return "of unknown type"
+
+
+def _callers_stack_pointer(frame):
+    """The stack pointer of a frame's caller: the same at every instruction of the frame."""
+    while frame.type() == gdb.INLINE_FRAME:
+        frame = frame.older()
+    return int(frame.older().read_register("rsp")) & (2**64 - 1)

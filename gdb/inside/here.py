@@ -1,0 +1,65 @@
+"""What is known of the place where a thread is stopped."""
+
+import re
+
+import gdb
+from stops import Look, results_place, types_of
+
+_SYMBOL = re.compile(r"(.+?)(?: \+ (\d+))? in section ")
+_HOP = re.compile(r"at::_ops::(\w+)::(call|redispatch)\(")
+_KINDS = {
+    "c10::impl::wrap_kernel_functor_unboxed_<": "kernel",
+    "c10::impl::make_boxed_from_unboxed_functor<": "boxed kernel",
+}
+
+
+class Here:
+    """Finds out what function the newest frame is in, and reads its arguments."""
+
+    def __init__(self, debugger):
+        self._debugger = debugger
+        self._operators = {name.replace(".", "_"): name for name in debugger.place.schemas}
+
+    def look(self):
+        """A Look at the newest frame."""
+        return Look(self._debugger.place, self.described(), gdb.newest_frame())
+
+    def described(self):
+        """As a breakpoint there is described: {kind, op, name} and how arguments are read."""
+        pc = gdb.newest_frame().pc()
+        symbol, offset = symbol_at(pc)
+        if _HOP.match(symbol) and not offset:
+            return self._of_symbol(symbol)
+        for point in self._debugger.points:
+            if point.is_valid() and point.location == "*%#x" % pc and "types" in point.described:
+                return point.described  # the host knows the operator of a kernel function
+        return self._of_symbol(symbol) if symbol and not offset else self._of_line()
+
+    def operator(self, name):
+        """`aten::add.Tensor` for the class `add_Tensor` of at::_ops."""
+        return self._operators.get("aten::" + name, "aten::" + name)
+
+    def _of_line(self):
+        frame = self._debugger.place.backtraces.read(1)[0]
+        place = " at %s:%d" % (frame.file, frame.line) if frame.file else ""
+        return {"kind": "line", "name": frame.function + place}
+
+    def _of_symbol(self, symbol):
+        hop = _HOP.match(symbol)
+        kind = hop[2] if hop else next((_KINDS[start] for start in _KINDS if symbol.startswith(start)), "function")
+        operator = self.operator(hop[1]) if hop else None
+        returns = self._debugger.place.schemas.get(operator, {}).get("returns")
+        return {
+            "kind": kind,
+            "op": operator,
+            "name": self._debugger.place.backtraces.read(1)[0].function,
+            "entry": True,
+            "types": types_of(symbol),
+            "hidden": results_place(kind, symbol, returns),
+        }
+
+
+def symbol_at(address):
+    """(demangled symbol, offset in it); ("", 0) where there is none."""
+    match = _SYMBOL.match(gdb.execute("info symbol %#x" % address, to_string=True))
+    return (match[1], int(match[2] or 0)) if match else ("", 0)

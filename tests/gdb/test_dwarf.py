@@ -1,0 +1,94 @@
+"""Code with debug information: a line as a breakpoint, typed arguments, locals, and steps."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from debugging import debug
+from launching import Launcher
+
+pytestmark = pytest.mark.gdb
+
+SOURCE = """\
+#include <torch/library.h>
+#include <vector>
+
+static at::Tensor scaled(const at::Tensor& input, double factor, int64_t times) {
+  std::vector<int64_t> sizes = input.sizes().vec();
+  at::Tensor result = input.clone();
+  for (int64_t n = 0; n < times; ++n)
+    result.mul_(factor);
+  return result;
+}
+
+TORCH_LIBRARY(own, library) { library.def("scaled(Tensor input, float factor, int times) -> Tensor", scaled); }
+"""
+SCRIPT = """
+import torch
+torch.ops.load_library("libown.so")
+print(torch.ops.own.scaled(torch.ones(4, 3).t(), 2.0, 2).sum().item())
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own.cpp").write_text(SOURCE)
+    torch_folder = Path(torch.__file__).parent
+    command = [
+        "g++", "-std=c++20", "-g", "-O0", "-shared", "-fPIC", "own.cpp", "-o", "libown.so",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        f"-I{torch_folder / 'include'}", f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
+    ]  # fmt: skip
+    subprocess.run(command, cwd=folder, check=True)
+    return folder
+
+
+def test_lines_arguments_locals(launcher: Launcher, library: Path) -> None:
+    launcher.write(SCRIPT.replace("libown.so", str(library / "libown.so")))
+    found = debug(launcher, "script.py", "-b", "own.cpp:8", "-b", "scaled")
+    assert found.run.status == 0, found.run.err
+    assert [(stop["kind"], Path(stop["file"]).name, stop["line"]) for stop in found.stops] == [
+        ("function", "own.cpp", 5),
+        ("line", "own.cpp", 8),
+        ("line", "own.cpp", 8),
+    ]
+    arguments = {value["name"]: value for value in found.stops[1]["arguments"]}
+    assert arguments["input"]["value"]["shape"] == [3, 4]
+    assert arguments["input"]["value"]["stride"] == [1, 3]
+    assert arguments["input"]["type"] == "const at::Tensor &"
+    assert (arguments["factor"]["value"], arguments["times"]["value"]) == (2.0, 2)
+    inner = {value["name"]: value["value"] for value in found.stops[2]["locals"]}
+    assert inner["n"] == 1
+    assert "{3, 4}" in inner["sizes"]["text"]
+    assert inner["result"]["shape"] == [3, 4]
+    frame = found.stops[1]["frames"][0]
+    assert (frame["function"], frame["line"]) == ("scaled", 8)
+    assert "- level: DWARF: file:line, arguments and locals" in found.markdown
+    assert "#0   scaled  own.cpp:8\n" in found.markdown
+
+
+SESSION = """
+\"\"\"Two steps from the first line.\"\"\"
+def walk(gdb):
+    gdb.command = ["script.py"]
+    gdb.stop_at("own.cpp:5", halt=True)
+    stop = gdb.go()
+    assert stop["line"] == 5
+    lines = [gdb.step()["line"] for _ in range(2)]
+    gdb.note(f"stepped to {lines}")
+    assert gdb.go() is None
+"""
+
+
+def test_a_session_of_ones_own_steps(launcher: Launcher, library: Path) -> None:
+    launcher.write(SCRIPT.replace("libown.so", str(library / "libown.so")))
+    launcher.write(SESSION, "steps.py")
+    found = debug(launcher, "--session", "steps.py")
+    assert found.run.status == 0, found.run.err
+    assert "Two steps from the first line." in found.markdown
+    assert found.stops[1]["kind"] == "step"
+    assert found.stops[1]["line"] != 5

@@ -1,0 +1,99 @@
+"""The sessions that tracer brings run from any folder and walk the path that they describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from debugging import debug
+from launching import Launcher
+
+pytestmark = pytest.mark.gdb
+
+ADDMM = ["at::_ops::addmm::call", "torch::autograd::VariableType::addmm", "at::_ops::addmm::redispatch", "wrapper_CPU_addmm"]
+MM = ["at::_ops::mm::call", "torch::autograd::VariableType::mm", "at::_ops::mm::redispatch", "wrapper_CPU_mm"]
+T = [
+    "at::_ops::t::call",
+    "torch::autograd::VariableType::t",
+    "at::_ops::t::redispatch",
+    "torch::ADInplaceOrView::t",
+    "at::_ops::t::redispatch",
+    "wrapper_CompositeExplicitAutograd__t",
+]
+LINEAR = ["at::_ops::linear::call", "wrapper_CompositeImplicitAutograd__linear"]
+
+PATHS = {
+    "mm": [
+        "torch::autograd::THPVariable_matmul",
+        "at::_ops::matmul::call",
+        "wrapper_CompositeImplicitAutograd__matmul",
+        "at::native::matmul",
+        "at::native::_matmul_impl",
+        *MM,
+        "at::native::structured_mm_out_cpu::impl",
+    ],
+    "cat": [
+        "at::_ops::cat::call",
+        "torch::autograd::VariableType::cat",
+        "at::_ops::cat::redispatch",
+        "wrapper_CPU_cat",
+        "at::native::structured_cat_out_cpu::impl",
+    ],
+    "embedding": [
+        "torch::autograd::THPVariable_embedding",
+        "at::_ops::embedding::call",
+        "torch::autograd::VariableType::embedding",
+        "at::_ops::embedding::redispatch",
+        "wrapper_CompositeExplicitAutograd__embedding",
+        "at::native::embedding_symint",
+        "at::_ops::index_select::call",
+        "wrapper_CPU__index_select",
+    ],
+    "linear": [*LINEAR, *T, *ADDMM, "at::native::structured_addmm_out_cpu::impl"],
+    "backward": [*MM, "torch::autograd::generated::MmBackward0::apply", *MM, *MM],
+}
+
+
+@pytest.mark.parametrize("name", sorted(PATHS))
+def test_session(launcher: Launcher, name: str) -> None:
+    found = debug(launcher, name)
+    assert found.run.status == 0, found.run.err
+    assert found.functions() == PATHS[name]
+
+
+def test_mm_ends_in_one_backtrace_from_python_to_the_kernel(launcher: Launcher) -> None:
+    found = debug(launcher, "mm")
+    frames = [frame["function"] for frame in found.stops[-1]["frames"]]
+    assert frames[:11] == [
+        "at::native::structured_mm_out_cpu::impl",
+        "wrapper_CPU_mm",
+        "at::_ops::mm::redispatch",
+        "torch::autograd::VariableType::mm",
+        "torch::autograd::VariableType::mm",
+        "at::_ops::mm::call",
+        "at::native::_matmul_impl",
+        "at::native::matmul",
+        "wrapper_CompositeImplicitAutograd__matmul",
+        "at::_ops::matmul::call",
+        "torch::autograd::THPVariable_matmul",
+    ]
+
+
+def test_gru(launcher: Launcher) -> None:
+    found = debug(launcher, "gru")
+    assert found.functions()[:2] == ["at::_ops::gru_input::call", "wrapper_CompositeImplicitAutograd_input_gru"]
+    assert found.functions()[2:6] == LINEAR * 2
+    assert found.functions()[-2:] == ["at::_ops::cat::call", "wrapper_CPU_cat"]  # inside stack, below autograd
+    assert "aten::linear: " in found.run.err  # the rest is counted and said
+    assert "more stops were not recorded" in found.run.err
+
+
+def test_the_sessions_are_short_and_listed(launcher: Launcher) -> None:
+    import tracer
+
+    folder = Path(tracer.__file__).parent / "gdb"
+    scripts = sorted(folder.glob("*.py"))
+    assert [script.stem for script in scripts] == ["backward", "cat", "embedding", "gru", "linear", "mm"]
+    assert max(len(script.read_text().splitlines()) for script in scripts) <= 40
+    listed = launcher.run([str(launcher.tracer), "gdb", "no-such-session", "-b", "aten::mm"])
+    assert all(script.stem in listed.err for script in scripts)

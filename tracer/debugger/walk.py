@@ -78,6 +78,11 @@ class Walk:
         """Whether anything would be stopped at."""
         return bool(self._waiting)
 
+    @property
+    def has_cuda(self) -> bool:
+        """Whether the torch that is looked at is a CUDA build, on a machine with a GPU."""
+        return (self.surroundings.target.libraries / "libtorch_cuda.so").exists() and _has_gpu()
+
     def program(self, text: str, *arguments: str) -> None:
         """The program to run, as Python source. For session scripts, which bring their own."""
         path = self.session.folder / "program.py"
@@ -175,6 +180,10 @@ class Walk:
 
 
 _REPLACED = "the process replaced itself by another program (exec), which was not looked at"
+
+
+def _has_gpu() -> bool:
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
 def _without_torch(status: int | None) -> str:

@@ -138,6 +138,8 @@ def _value(value: Any) -> str:
         return code(value["text"])
     if "keys" in value:
         return code(", ".join(value["keys"]))
+    if "address" in value:
+        return code(hex(value["address"]))
     return "not read" if value.get("unknown") else code(value)
 
 

@@ -194,9 +194,12 @@ class Arguments:
 
     def _optional(self, kind, walk):
         """An optional that travels in registers, or, where its type has a destructor, by its address."""
-        if kind in ("long", "double"):
-            value = walk.double() if kind == "double" else self._plain(kind, walk.integer())
-            return value if walk.integer() & 1 else None
+        if kind == "long":
+            word, engaged = walk.integers(2)
+            return self._plain(kind, word) if engaged & 1 else None
+        if kind == "double":
+            value, engaged = walk.double_and_integer()
+            return value if engaged & 1 else None
         if kind in ("bool", "c10::ScalarType", "c10::Layout", "c10::MemoryFormat"):
             word = walk.integer()
             return self._plain(kind, word) if word >> 8 & 1 else None
@@ -273,16 +276,30 @@ class _Walk:
         return [self._read_word(address + 8 * index) for index in range(count)]
 
     def double(self):
+        if self._left():
+            return self._doubles.pop(0)
+        return _as_double(self._read_word(self.memory(8)))
+
+    def double_and_integer(self):
+        """The two words of one argument: both in registers, each of its class, or both in memory."""
+        if self._left() and self._integers:
+            return self._doubles.pop(0), self.integer()
+        address = self.memory(16)
+        return _as_double(self._read_word(address)), self._read_word(address + 8)
+
+    def _left(self):
         if self._doubles is None:
             self._doubles = self._registers.doubles()
-        if self._doubles:
-            return self._doubles.pop(0)
-        return struct.unpack("<d", struct.pack("<Q", self._read_word(self.memory(8))))[0]
+        return bool(self._doubles)
 
     def memory(self, size):
         address = self._stack
         self._stack += size
         return address
+
+
+def _as_double(word):
+    return struct.unpack("<d", struct.pack("<Q", word))[0]
 
 
 def _normalised(kind):

@@ -71,7 +71,8 @@ class Debugger:
     def emit(self, record):
         self.records += 1
         record["stop"] = self.records
-        self._output.write(json.dumps(record) + "\n")
+        frames = self.place.backtraces.text(record.pop("frames"))
+        self._output.write('%s, "frames": %s}\n' % (json.dumps(record)[:-1], frames))
 
     def signal_stop(self, name):
         """Records where a signal reached the process."""

@@ -1,5 +1,6 @@
-"""Native backtraces with short names. Names and places of code without debug information are kept."""
+"""Native backtraces with short names. What was once found out of an address is kept."""
 
+import json
 import os
 from collections import namedtuple
 
@@ -16,31 +17,50 @@ class Backtraces:
 
     def __init__(self, short_name):
         self._short_name = short_name
-        self._plain = {}  # pc: Frame, of code without debug information
+        self._known = {}  # (pc, how many frames of it came before, whether innermost): Frame
+        self._texts = {}  # Frame: JSON
         self._bases = {}
+        gdb.events.new_objfile.connect(self._forget)
 
     def read(self, limit):
         """At most `limit` frames, the innermost first."""
         found = []
-        frame = gdb.newest_frame()
+        frame, last, inlined = gdb.newest_frame(), None, 0
         try:
             while frame is not None and len(found) < limit:
-                found.append(self._frame(frame))
-                frame = frame.older()
+                pc = frame.pc()
+                inlined = inlined + 1 if pc == last else 0
+                key = (pc, inlined, not found)
+                known = self._known.get(key)
+                if known is None:
+                    known = self._known[key] = self._frame(frame, pc)
+                found.append(known)
+                last, frame = pc, frame.older()
         except gdb.error:  # a stack that cannot be unwound any further
             pass
         return found
 
-    def _frame(self, frame):
-        pc = frame.pc()
-        known = self._plain.get(pc)
-        if known is not None:
-            return known
+    def text(self, frames):
+        """The frames as a JSON list."""
+        texts = []
+        for frame in frames:
+            text = self._texts.get(frame)
+            if text is None:
+                text = self._texts[frame] = json.dumps(frame._asdict())
+            texts.append(text)
+        return "[%s]" % ", ".join(texts)
+
+    def _forget(self, _):
+        """A library that is loaded may lie where another one was."""
+        self._known.clear()
+        self._bases.clear()
+
+    def _frame(self, frame, pc):
         place = frame.find_sal()
         name = frame.name() or ""
         library = gdb.solib_name(pc) or gdb.current_progspace().filename
         file, line = (place.symtab.fullname(), place.line) if place.symtab else (None, None)
-        found = Frame(
+        return Frame(
             self._short_name(name) if name else "",
             name,
             any(wrapper in name for wrapper in _WRAPPERS),
@@ -50,9 +70,6 @@ class Backtraces:
             line,
             frame.type() == gdb.INLINE_FRAME,
         )
-        if file is None:
-            self._plain[pc] = found
-        return found
 
     def base(self, library):
         """The address where a library is loaded; None where it is not."""

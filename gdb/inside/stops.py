@@ -88,7 +88,7 @@ class Look:
         self._key_set = None
 
     def record(self, hit, thread):
-        """The stop as a JSON object."""
+        """The stop, ready for JSON but for its frames."""
         place, described = self._place, self._described
         arguments = self.arguments()
         frames = place.backtraces.read(place.options["backtrace"])
@@ -106,7 +106,7 @@ class Look:
             "line": frames[0].line if frames else None,
             "arguments": arguments,
             "locals": self.locals(),
-            "frames": [frame._asdict() for frame in frames],
+            "frames": frames,
             "python": self.python(),
         }
 

@@ -18,6 +18,7 @@ class KeySets:
     def __init__(self, measured):
         self._backends = measured["backends"]
         self._names = measured["names"]
+        self._known = {}  # raw: names
 
     def highest(self, raw):
         """The key of highest priority, None where it has no name."""
@@ -25,6 +26,11 @@ class KeySets:
 
     def names(self, raw):
         """All keys, the highest first; of keys that each backend has, those of its backends."""
+        if raw not in self._known:
+            self._known[raw] = self._found(raw)
+        return self._known[raw]
+
+    def _found(self, raw):
         found = []
         backends = [bit + 1 for bit in range(self._backends) if self._backend_bits(raw) >> bit & 1] or [0]
         for functionality in reversed(range(1, 65 - self._backends)):
@@ -81,14 +87,13 @@ class Tensors:
         if address == self._undefined and address:
             return {"defined": False}
         memory = self._read(address, _SPAN)
-        keys, raw = [], self._unpacked("<Q", memory, "key_set")
-        if raw is not None:
-            keys = self.key_sets.names(raw)
+        raw = self._unpacked("<Q", memory, "key_set")
+        if raw == 0 and not self._undefined:  # libc10 does not export the one that all share
+            return {"defined": False}
+        keys = [] if raw is None else self.key_sets.names(raw)
         dtype = self._dtypes.get(self._unpacked("<H", memory, "dtype"))
-        if dtype is None and "dtype" in self._offsets:
-            if raw == 0:
-                return {"defined": False}
-            raise NoTensorError("no dtype")
+        if raw == 0 or (dtype is None and "dtype" in self._offsets):
+            raise NoTensorError("no dispatch keys or no dtype")
         shape, stride = self._sizes(memory)
         numel = self._unpacked("<q", memory, "numel")
         product = 1

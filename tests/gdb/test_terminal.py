@@ -1,0 +1,111 @@
+"""A script that owns a terminal owns it under gdb too: pdb, input(), Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from launching import Launcher
+
+pytestmark = pytest.mark.gdb
+
+SCRIPT = """
+import os, sys, torch
+print("terminal", sys.stdin.isatty(), sys.stdout.isatty(), os.tcgetpgrp(0) == os.getpgrp())
+def f(x):
+    breakpoint()
+    return torch.neg(x)
+f(torch.ones(2))
+print("answer", input("question? "))
+"""
+
+
+class Terminal:
+    """A process on a pseudo-terminal of its own."""
+
+    def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+        ours, theirs = pty.openpty()
+        attributes = termios.tcgetattr(theirs)
+        attributes[3] &= ~termios.ECHO
+        termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+        self._ours = ours
+        self.text = ""
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs,
+            preexec_fn=_own_terminal, close_fds=True,
+        )  # fmt: skip
+        os.close(theirs)
+
+    def expect(self, wanted: str, seconds: float = 60) -> None:
+        """Reads until `wanted` has been printed since the last time."""
+        deadline = time.monotonic() + seconds
+        while wanted not in self.text:
+            left = deadline - time.monotonic()
+            assert left > 0, f"no {wanted!r} in {self.text[-2000:]!r}"
+            if select.select([self._ours], [], [], min(left, 1))[0]:
+                try:
+                    self.text += os.read(self._ours, 65536).decode("utf-8", "replace")
+                except OSError:
+                    assert wanted in self.text, f"ended without {wanted!r}: {self.text[-2000:]!r}"
+        self.text = self.text[self.text.index(wanted) + len(wanted) :]
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def status(self) -> int:
+        while self.process.poll() is None:
+            if select.select([self._ours], [], [], 0.1)[0]:
+                try:
+                    self.text += os.read(self._ours, 65536).decode("utf-8", "replace")
+                except OSError:
+                    break
+        return self.process.wait(30)
+
+
+def _own_terminal() -> None:
+    import fcntl
+
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def under_gdb(launcher: Launcher, script: str) -> Terminal:
+    launcher.write(script)
+    command = [str(launcher.tracer), "gdb", "script.py", "--break", "aten::neg [CPU]", "-o", "stops.md"]
+    return Terminal(command, launcher.folder, launcher.environment)
+
+
+def test_pdb_and_input(launcher: Launcher) -> None:
+    terminal = under_gdb(launcher, SCRIPT)
+    terminal.expect("terminal True True True")
+    terminal.expect("(Pdb) ")
+    terminal.type("p x.shape\n")
+    terminal.expect("torch.Size([2])")
+    terminal.expect("(Pdb) ")
+    terminal.type("c\n")
+    terminal.expect("question? ")
+    terminal.type("yes\n")
+    terminal.expect("answer yes")
+    terminal.expect("# tracer gdb script.py")
+    assert terminal.status() == 0
+    text = (launcher.folder / "stops.md").read_text()
+    assert re.search(r"py   .*script.py:6  f\n", text)
+
+
+def test_ctrl_c_is_the_scripts(launcher: Launcher) -> None:
+    terminal = under_gdb(launcher, SCRIPT.replace("breakpoint()", "pass"))
+    terminal.expect("question? ")
+    terminal.type("\x03")
+    terminal.expect("KeyboardInterrupt")
+    terminal.expect("# tracer gdb script.py")
+    # Python ends by the signal, as without gdb
+    assert terminal.status() == 128 + signal.SIGINT

@@ -106,7 +106,7 @@ class Debugger:
         if base is None:
             return None
         address = base + point["offset"]
-        if point["kind"] == "function":
+        if point["kind"] in ("function", "body"):
             behind = _behind_prologue(address)
             if behind is not None:
                 return "*%#x" % behind

@@ -18,6 +18,7 @@ from tracer.trace.symbols import Symbols
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so", "libc10.so")
 _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
 _BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
+_BODIES = ("wrapper_", "torch::autograd::VariableType::", "torch::ADInplaceOrView::", "torch::TraceType::")
 _OPERATOR_CLASSES = b"_ZN2at4_ops"
 _OPERATOR_CLASS = re.compile(r"_ZN2at4_ops\d+(\w+?)4callE")
 _OPERATOR_FUNCTION = re.compile(r"_ZN2at4_ops\d+(\w+?)(?:4|10)(call|redispatch)E[^.]*$")
@@ -27,7 +28,11 @@ _MOST_MATCHES = 40
 
 @dataclass(frozen=True)
 class Point:
-    """One address to stop at. `kind`: call, redispatch, kernel, boxed kernel, function; or line."""
+    """One address to stop at. `kind`: call, redispatch, kernel, boxed kernel, body, function; or line.
+
+    A kernel is the dispatcher's wrapper, which is told the dispatch key; its body is the kernel
+    function itself, a stop of its own where it has debug information.
+    """
 
     spec: str
     kind: str
@@ -139,7 +144,7 @@ class Functions:
             for mangled, offset in symbols.search(*texts):
                 symbol = demangle(mangled)
                 kind = _kind(symbol, name, wrapped)
-                if kind is None:
+                if kind is None or (kind == "body" and not symbols.has_lines):
                     continue
                 short = short_kernel_name(symbol)
                 points.append(Point(spec, kind, short, symbol, library, offset, operator))
@@ -179,12 +184,13 @@ def _kind(symbol: str, name: str, wrapped: Sequence[str]) -> str | None:
         return "call"
     if symbol.startswith(f"at::_ops::{name}::redispatch("):
         return "redispatch"
-    boxed = symbol.startswith(_BOXED)
-    if not (boxed or symbol.startswith(_UNBOXED)) or ">::call(" not in symbol:
-        return None
-    kernel = short_kernel_name(symbol).rpartition("::")[2]
-    # a key has no underscore in its name, so that wrapper_CPU___int_mm is not taken for one of mm
     ends = "|".join(map(re.escape, wrapped))
-    if kernel != name and not re.fullmatch(rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{ends})", kernel) and f"at::_ops::{name}::call" not in symbol:
+    kernel = short_kernel_name(symbol)
+    # a key has no underscore in its name, so that wrapper_CPU___int_mm is not taken for one of mm
+    own = re.fullmatch(rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{ends})", kernel)
+    own = own or kernel.rpartition("::")[2] == name
+    if not symbol.startswith((_UNBOXED, _BOXED)):
+        return "body" if own and kernel.startswith(_BODIES) else None
+    if ">::call(" not in symbol or not (own or f"at::_ops::{name}::call" in symbol):
         return None
-    return "boxed kernel" if boxed else "kernel"
+    return "boxed kernel" if symbol.startswith(_BOXED) else "kernel"

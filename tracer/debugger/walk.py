@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,6 +106,8 @@ class Walk:
 
     def start(self) -> bool:
         """Runs the program up to the end of its `import torch`; False where it ended before."""
+        if sys.stderr.isatty():
+            _say("starting gdb, which reads torch's symbols for some seconds")
         if not self.session.start():
             self._ended = True
             self.notes.append(_without_torch(self.session.exit_status))
@@ -171,7 +174,7 @@ class Walk:
         if not self.surroundings.overlays:
             return ()
         built = overlay.build(
-            self.surroundings.target, self.surroundings.overlays, source=self.surroundings.source, say=print
+            self.surroundings.target, self.surroundings.overlays, source=self.surroundings.source, say=_say
         )
         self.notes.append(
             f"overlay of {', '.join(built.operators)}: {'from the cache' if built.cached else f'built in {built.seconds:.0f} s'}"
@@ -180,6 +183,10 @@ class Walk:
 
 
 _REPLACED = "the process replaced itself by another program (exec), which was not looked at"
+
+
+def _say(line: str) -> None:
+    print(f"tracer: {line}", file=sys.stderr)
 
 
 def _has_gpu() -> bool:

@@ -36,6 +36,7 @@ class Symbols:
                 if elf.elfclass != 64 or not elf.little_endian or table is None:
                     raise ValueError(f"{os.fspath(path)} has no symbol table that can be read")
                 names = elf.get_section(table["sh_link"])
+                self.has_lines = elf.get_section_by_name(".debug_line") is not None
                 self.stripped = table.name != ".symtab"
                 self.build_id = _build_id(elf)
             except ELFError as error:

@@ -151,7 +151,8 @@ def measure_str(memory: Memory) -> dict:
         header = min(len(data) for data in raw) // 4
         states.append([struct.unpack_from(f"<{header}I", data) for data in raw])
         encoded = [text.encode(encoding) for text in samples]
-        found = [{raw[i].find(encoded[i])} for i in range(len(samples))]
+        # The last of them: the header holds a random hash, which can look like a short text.
+        found = [{raw[i].rfind(encoded[i])} for i in range(len(samples))]
         data_offsets.append(only(found, "characters of a str"))
     found = []
     for index in range(head // 4, min(data_offsets) // 4):

@@ -3,13 +3,16 @@
 import re
 import struct
 
-import gdb
 from here import symbol_at
+
+import gdb
 
 _OP_CALL = re.compile(r"at::_ops::(\w+)::call\b")
 _INSTRUCTION = re.compile(r"(?:=>)?\s*(0x[0-9a-f]+) .*?:\t(.*)")
 # A kernel function is called by its address, or by a function that takes one
-_CALLS_KERNEL = re.compile(r"call\w*\s+(\*(?!.*\(%rip\))|.*<.*(SlowPath|[bB]oxed|4callE))")
+_CALLS_KERNEL = re.compile(
+    r"call\w*\s+(\*(?!.*\(%rip\))|.*<.*(SlowPath|BoxedKernel|callBoxed|callUnboxed|4callE))"
+)
 _CXX = b"\0++CCUNG"  # the language of an exception, as a little-endian word
 _TYPE, _OBJECT = -80, 32  # where type and object of an exception stand from its unwind header
 
@@ -47,7 +50,7 @@ class OpCall:
         if not self._inner:
             return [self._frame.pc()]
         found, after_call = [], False
-        for line in gdb.execute("disassemble %#x" % self._frame.pc(), to_string=True).splitlines():
+        for line in gdb.execute(f"disassemble {self._frame.pc():#x}", to_string=True).splitlines():
             match = _INSTRUCTION.match(line)
             if match is None:
                 continue
@@ -61,7 +64,7 @@ class Returned(gdb.Breakpoint):
     """Stops where the kernel function of one op call returns, in no other call of the same operator."""
 
     def __init__(self, address, call):
-        super().__init__("*%#x" % address, internal=True)
+        super().__init__(f"*{address:#x}", internal=True)
         self.silent = True
         self.reached = False
         self._call = call
@@ -101,7 +104,7 @@ def exception_text(memory):
             return name
         address, length = struct.unpack("<2Q", memory.read(header + _OBJECT + 8, 16))  # c10::Error::msg_
         text = memory.read(address, min(length, 500)).decode("utf-8", "replace")
-        return "%s: %s" % (name, text.partition("\n")[0])
+        return "{}: {}".format(name, text.partition("\n")[0])
     except OSError:
         return "of unknown type"
 

@@ -2,8 +2,9 @@
 
 import re
 
-import gdb
 from stops import Look, results_place, types_of
+
+import gdb
 
 _SYMBOL = re.compile(r"(.+?)(?: \+ (\d+))? in section ")
 _HOP = re.compile(r"at::_ops::(\w+)::(call|redispatch)\(")
@@ -31,7 +32,7 @@ class Here:
         if _HOP.match(symbol) and not offset:
             return self._of_symbol(symbol)
         for point in self._debugger.points:
-            if point.is_valid() and point.location == "*%#x" % pc and "types" in point.described:
+            if point.is_valid() and point.location == f"*{pc:#x}" and "types" in point.described:
                 return point.described  # the host knows the operator of a kernel function
         return self._of_symbol(symbol) if symbol and not offset else self._of_line()
 
@@ -41,12 +42,16 @@ class Here:
 
     def _of_line(self):
         frame = self._debugger.place.backtraces.read(1)[0]
-        place = " at %s:%d" % (frame.file, frame.line) if frame.file else ""
+        place = f" at {frame.file}:{frame.line}" if frame.file else ""
         return {"kind": "line", "name": frame.function + place}
 
     def _of_symbol(self, symbol):
         hop = _HOP.match(symbol)
-        kind = hop[2] if hop else next((_KINDS[start] for start in _KINDS if symbol.startswith(start)), "function")
+        kind = (
+            hop[2]
+            if hop
+            else next((_KINDS[start] for start in _KINDS if symbol.startswith(start)), "function")
+        )
         operator = self.operator(hop[1]) if hop else None
         returns = self._debugger.place.schemas.get(operator, {}).get("returns")
         return {
@@ -61,5 +66,5 @@ class Here:
 
 def symbol_at(address):
     """(demangled symbol, offset in it); ("", 0) where there is none."""
-    match = _SYMBOL.match(gdb.execute("info symbol %#x" % address, to_string=True))
+    match = _SYMBOL.match(gdb.execute(f"info symbol {address:#x}", to_string=True))
     return (match[1], int(match[2] or 0)) if match else ("", 0)

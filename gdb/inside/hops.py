@@ -46,7 +46,11 @@ def _symbol_file(addresses):
     """An ELF file whose only contents are probes at absolute addresses."""
     names = b"\0.note.stapsdt\0.stapsdt.base\0.shstrtab\0"
     notes = b"".join(map(_note, addresses))
-    contents = [(b".note.stapsdt", _NOTE, notes), (b".stapsdt.base", _PROGRAM_DATA, b"\0"), (b".shstrtab", _STRINGS, names)]
+    contents = [
+        (b".note.stapsdt", _NOTE, notes),
+        (b".stapsdt.base", _PROGRAM_DATA, b"\0"),
+        (b".shstrtab", _STRINGS, names),
+    ]
     body, sections = b"", bytes(_SECTION)
     for name, kind, data in contents:
         place = names.index(name), kind, 0, 0, _HEADER + len(body), len(data), 0, 0, 4, 0

@@ -27,7 +27,7 @@ def at_key(path, key, key_sets):
     if shared:
         return shared, key
     names = ", ".join(dict.fromkeys(point["name"] for point in kernels)) or "none that has a name"
-    raise gdb.GdbError("no kernel function of this operator is known to run at %s; there are: %s" % (key, names))
+    raise gdb.GdbError(f"no kernel function of this operator is known to run at {key}; there are: {names}")
 
 
 def registered_at(name):

@@ -24,6 +24,8 @@ COMPARED_LINE_TABLE_BYTES = 2048
 WORD = struct.Struct("<Q")
 INT = struct.Struct("<i")
 UNREADABLE_TEXT = "?"
+# The offset of a frame that has executed nothing; CPython 3.10 and before count it as running.
+NOT_STARTED = -2
 
 
 class UnreadableError(Exception):
@@ -207,9 +209,11 @@ class CodeReader:
             raise UnreadableError(f"no code object at {address:#x}")
         evidence = [(address + self.first, window.read(address + self.first, self.size))]
         first_line = INT.unpack(window.read(address + self.code["first_line"], 4))[0]
-        first_offset = -1  # before its first instruction a frame may still be told to be running
+        first_offset = NOT_STARTED
         if "first_traceable" in self.code:
-            first_offset = 2 * INT.unpack(window.read(address + self.code["first_traceable"], 4))[0]
+            place = address + self.code["first_traceable"]
+            evidence.append((place, window.read(place, 4)))
+            first_offset = 2 * INT.unpack(evidence[-1][1])[0]
         pointers = [window.word(address + self.code[name]) for name in ("file", "function")]
         texts = [self.text(window, pointer, evidence) for pointer in pointers]
         code = Code(texts, first_line, first_offset, evidence)
@@ -223,17 +227,20 @@ class CodeReader:
     def text(self, window: Window, address: int, evidence: list) -> str:
         """A str, at most MOST_CHARACTERS of it."""
         length = window.word(address + self.str["length"])
-        state = INT.unpack(window.read(address + self.str["state"], 4))[0] & self.str["mask"]
-        if state not in self.kinds:
+        state = window.read(address + self.str["state"], 4)
+        evidence.append((address + self.str["state"], state))
+        kind = INT.unpack(state)[0] & self.str["mask"]
+        if kind not in self.kinds:
             return UNREADABLE_TEXT
-        width, offset = self.kinds[state]
+        width, offset = self.kinds[kind]
         size = min(length, MOST_CHARACTERS) * width
-        data = window.read(address + offset, size + width)  # with the NUL, which tells a longer one from it
-        evidence.append((address + offset, data))
+        first = address + self.str["length"]
+        evidence.append((first, window.read(first, address + offset + size - first)))
+        data = window.read(address + offset, size)
         if width == 1:
-            return data[:size].decode("latin-1")
+            return data.decode("latin-1")
         try:
-            return "".join(map(chr, array("H" if width == 2 else "I", data[:size])))
+            return "".join(map(chr, array("H" if width == 2 else "I", data)))
         except (ValueError, OverflowError):
             return UNREADABLE_TEXT
 

@@ -13,20 +13,20 @@ def stop(described, look):
     if described.get("op"):
         words.append(described["op"])
     if look.key:
-        words.append("[%s]" % look.key)
+        words.append(f"[{look.key}]")
     if described["kind"] not in ("call", "redispatch"):
         words.append(described["name"])
     lines = [" ".join(words)]
     for argument in look.arguments():
         for name, value in tensors(argument["name"], argument["value"]):
-            lines.append("  %s: %s" % (name, tensor(value, keys=False)))
+            lines.append(f"  {name}: {tensor(value, keys=False)}")
     return "\n".join(lines)
 
 
 def tensors(name, value):
     """[(name, tensor)] of an argument: itself, or the elements of a list; [] where it is no tensor."""
     if isinstance(value, list):
-        numbered = [("%s[%d]" % (name, number), each) for number, each in enumerate(value)]
+        numbered = [(f"{name}[{number}]", each) for number, each in enumerate(value)]
     else:
         numbered = [(name, value)]
     return [(name, each) for name, each in numbered if isinstance(each, dict) and "defined" in each]
@@ -47,7 +47,11 @@ def dispatch_path(frames):
     """[(number, kind, frame)]: hops and the native functions above and between them, of a backtrace."""
     kinds = [kind(frame) for frame in frames]
     hops = [number for number, each in enumerate(kinds) if each not in ("native", "")]
-    return [(number, kinds[number], frames[number]) for number in range(max(hops, default=-1) + 1) if kinds[number]]
+    return [
+        (number, kinds[number], frames[number])
+        for number in range(max(hops, default=-1) + 1)
+        if kinds[number]
+    ]
 
 
 def kind(frame):
@@ -62,5 +66,5 @@ def kind(frame):
 
 def frame(number, described, each):
     """One line of a backtrace."""
-    place = "  %s:%d" % (each.file, each.line) if each.file else ""
-    return "#%-3d %-10s %s%s" % (number, described, each.function or "??", place)
+    place = f"  {each.file}:{each.line}" if each.file else ""
+    return f"#{number:<3d} {described:10s} {each.function or '??'}{place}"

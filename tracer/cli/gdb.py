@@ -99,7 +99,7 @@ def gdb(
         _check_outputs(outputs or [], force)
         surroundings = _surroundings(python, program, overlay, source, backtrace)
         job = _job(command, own_session, breaks or [], trace, hop, surroundings, interactive)
-        with Walk(surroundings, command) as walk:
+        with Walk(surroundings, command, interactive=interactive) as walk:
             for spec in job.specs:
                 walk.stop_at(spec, at=at, when=when, limit=limit or None, halt=interactive)
             interrupted = _run(job, walk, interactive)

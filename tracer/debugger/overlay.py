@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -29,6 +30,9 @@ _LIBRARY = "overlay.so"
 _GENERATED = "generated"
 _BUILDING = ".building-"
 _MISSING = re.compile(r"undefined (?:reference to|symbol:) [`']?([\w.$]+)")
+# The CPU capabilities that native kernels were compiled for: the layout of DispatchStub depends on them.
+_CAPABILITY = re.compile(r"^_ZN2at6native12DispatchStubI.*E\d(AVX2|AVX512)E$")
+_ONEDNN = "third_party/ideep/mkl-dnn/include"
 _POLL = 0.05  # seconds between looks at running compilers
 
 # The dispatcher warns of every kernel that is registered twice, as all of an overlay's are. That one message
@@ -215,15 +219,21 @@ class _Build:
     def run(self, sources: Sequence[Source], final: Path) -> None:
         """Compiles and links `sources`. The folder `final` is made whole, by renaming, or not at all."""
         # The order of the objects is that in which their initialisers run.
-        units = {"first.cpp": [Source(Path("first.cpp"), _FIRST, "first.cpp")]}
-        for source in sources:
+        units: dict[str, list[Source]] = {}
+        first, last = (
+            Source(Path("first.cpp"), _FIRST, "first.cpp"),
+            Source(Path("last.cpp"), _LAST, "last.cpp"),
+        )
+        for source in (first, *sources, last):
             units.setdefault(source.unit, []).append(source)
-        units["last.cpp"] = [Source(Path("last.cpp"), _LAST, "last.cpp")]
         options = self._options()
         objects, commands = [], {}
         for unit, files in units.items():
             objects.append(self.folder / f"{unit}.o")
-            command = [self.compiler, *options, "-c", str(self._write(unit, files)), "-o", str(objects[-1])]
+            # DWARF names no file that is gone when the build is over.
+            debug = ["-g0"] if unit in (first.unit, last.unit) else []
+            path = self._write(unit, files)
+            command = [self.compiler, *options, *debug, "-c", str(path), "-o", str(objects[-1])]
             commands[", ".join(source.path.name for source in files)] = command
         # The autograd files take the longest, and stand last.
         self._run_parallel("compiling", dict(reversed(commands.items())))
@@ -236,25 +246,25 @@ class _Build:
     def _options(self) -> list[str]:
         """Those of the wheel's own code, as far as they change what it does, and -O0 -g."""
         facts = overlay_sources.facts(self.generated)
-        options = [
-            f"-std=c++{facts['standard'] % 100}",
-            "-O0",
-            "-g",
-            "-fPIC",
-            "-fno-omit-frame-pointer",
-            "-w",
-        ]
+        options = ["-O0", "-g", "-fPIC", "-fno-omit-frame-pointer", "-fvisibility-inlines-hidden", "-w"]
+        options += [f"-std=c++{facts['standard'] % 100}", f"-D_GLIBCXX_USE_CXX11_ABI={facts['abi']}"]
         # Without -fno-plt a breakpoint by name stops in the stubs of the overlay too.
-        options += ["-fno-plt", "-fvisibility-inlines-hidden", f"-D_GLIBCXX_USE_CXX11_ABI={facts['abi']}"]
-        options += [*facts["definitions"], "-DAT_PER_OPERATOR_HEADERS", "-DCAFFE2_BUILD_MAIN_LIB"]
+        options += ["-fno-plt", *facts["definitions"]]
+        options += ["-DAT_PER_OPERATOR_HEADERS", "-DCAFFE2_BUILD_MAIN_LIB"]
         if facts["openmp"]:
             options.append("-fopenmp")
+        stubs = map(_CAPABILITY.search, trampolines.exported(self.target.libtorch_cpu))
+        options += sorted({f"-DHAVE_{stub[1]}_CPU_DEFINITION" for stub in stubs if stub})
         headers = self.target.torch / "include"
         folders = [headers, headers / "torch/csrc/api/include", self.generated]
         if self.checkout is not None:
             folders += [self.checkout / "aten/src", self.checkout]
         for folder in folders:
             options += ["-isystem", str(folder)]
+        if self.checkout is not None:
+            third_party = [*self.checkout.glob("third_party/*/include"), *self.checkout.glob(_ONEDNN)]
+            for folder in sorted(third_party):
+                options += ["-idirafter", str(folder)]
         # The full files have the same line numbers, and gdb shows what is around a line.
         return [*options, f"-fdebug-prefix-map={self.folder}={self.generated}"]
 
@@ -280,12 +290,8 @@ class _Build:
         names = "".join(f"{name}; " for name in sorted(interposed))
         script.write_text(f"{{ {f'global: {names}' if names else ''}local: *; }};\n", encoding="utf-8")
         inputs = [*objects, libtorch_cpu, folder / "libc10.so", *folder.glob("libgomp*.so*")]
-        command = [self.compiler, "-shared", "-o", str(library), *map(str, inputs), "-ldl"]
-        command += [
-            f"-Wl,-rpath,{folder}",
-            "-Wl,--no-undefined,--no-demangle",
-            f"-Wl,--version-script={script}",
-        ]
+        linker = f"-Wl,--as-needed,--no-undefined,--no-demangle,-rpath,{folder},--version-script={script}"
+        command = [self.compiler, "-shared", "-o", str(library), linker, *map(str, inputs), "-ldl"]
         first = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         missing = set(_MISSING.findall(first.stderr)) if first.returncode else set()
         if missing:
@@ -306,7 +312,10 @@ class _Build:
                     self.say(f"{verb} {name}")
                     log = self.folder / f"{verb}{len(waiting)}.log"
                     with log.open("wb") as stream:
-                        process = subprocess.Popen(command, cwd=self.folder, stdout=stream, stderr=stream)
+                        # A compiler has children; the group ends them too.
+                        process = subprocess.Popen(
+                            command, cwd=self.folder, stdout=stream, stderr=stream, start_new_session=True
+                        )
                     running[name] = process, log
                 time.sleep(_POLL)
                 for name, (process, log) in list(running.items()):
@@ -316,7 +325,8 @@ class _Build:
                             raise self._failure(name, log)
         finally:
             for process, _ in running.values():
-                process.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
     def _failure(self, name: str, log: Path) -> DebuggerError:

@@ -21,8 +21,7 @@ from pathlib import Path
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.target import Target
 
-FACTS = "build.json"
-
+_FACTS_FILE = "build.json"
 _KEPT = re.compile(
     r"(Operators|RegisterCPU|RegisterCompositeImplicitAutograd|RegisterCompositeExplicitAutograd"
     r"|RegisterCompositeExplicitAutogradNonFunctional|VariableType|ADInplaceOrViewType)_\d+\.cpp"
@@ -72,7 +71,7 @@ def generate(target: Target, folder: Path, say: Callable[[str], None]) -> None:
     packaged = _packaged(target)
     say(f"generating the dispatch code of torch {target.torch_version}")
     yaml = [str(packaged / "ATen/native" / name) for name in ("native_functions.yaml", "tags.yaml")]
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".torchgen-") as scratch:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
         out = Path(scratch, "out")
         out.mkdir()
         environment = _torchgen_environment(target, Path(scratch, "modules"))
@@ -83,7 +82,7 @@ def generate(target: Target, folder: Path, say: Callable[[str], None]) -> None:
             "gen_autograd": ["-m", "torchgen.packaged.autograd.gen_autograd", *autograd],
             "import torch": ["-c", _FACTS],
         }
-        facts = _run_all(target, commands, environment, scratch)["import torch"]
+        written = _run_all(target, commands, environment, scratch)
         headers = folder / "ATen"
         headers.mkdir()
         wheel = [target.torch / "include" / name for name in ("ATen", "torch/csrc/autograd/generated")]
@@ -92,7 +91,7 @@ def generate(target: Target, folder: Path, say: Callable[[str], None]) -> None:
                 path.rename(folder / path.name)
             elif path.suffix == ".h" and not any((known / path.name).exists() for known in wheel):
                 path.rename(headers / path.name)
-    (folder / FACTS).write_text(facts, encoding="utf-8")
+    (folder / _FACTS_FILE).write_text(written["import torch"], encoding="utf-8")
 
 
 def resolve(names: Iterable[str], generated: Path) -> tuple[str, ...]:
@@ -214,7 +213,7 @@ def check_checkout(target: Target, checkout: Path) -> None:
 
 def facts(generated: Path) -> dict:
     """How the wheel was compiled: `abi` (0 or 1), `openmp`, `standard` (a year), `definitions` (-D...)."""
-    return json.loads((generated / FACTS).read_text(encoding="utf-8"))
+    return json.loads((generated / _FACTS_FILE).read_text(encoding="utf-8"))
 
 
 def _packaged(target: Target) -> Path:
@@ -256,7 +255,11 @@ def _run_all(
                 stderr=errors,
                 text=True,
             )
-    texts = {name: process.communicate()[0] for name, process in running.items()}
+    try:
+        texts = {name: process.communicate()[0] for name, process in running.items()}
+    finally:
+        for process in running.values():
+            process.kill()
     for name, process in running.items():
         if process.returncode:
             lines = Path(folder, f"{name}.log").read_text("utf-8", "replace").strip().splitlines()

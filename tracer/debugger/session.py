@@ -17,7 +17,6 @@ import tracer
 from tracer.debugger import terminal
 from tracer.debugger.console import Console
 from tracer.debugger.errors import DebuggerError
-from tracer.debugger.errors import DebuggerError
 from tracer.debugger.functions import Functions, Point
 from tracer.debugger.mi import GdbError, MachineInterface
 from tracer.debugger.program import Gdb
@@ -155,8 +154,7 @@ class Session:
         """Watches a script that the user drives from gdb's own command line, until gdb has ended."""
         try:
             while True:
-                if self._wait() == "exec":
-                    self._answer("exec")
+                self._wait()
         except GdbError:  # gdb has ended
             pass
 

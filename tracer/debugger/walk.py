@@ -12,6 +12,7 @@ from typing import Any
 from tracer.debugger import breakpoints, overlay
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.findings import Findings, level
+from tracer.debugger.functions import Functions
 from tracer.debugger.program import Gdb
 from tracer.debugger.session import Session
 from tracer.debugger.target import Target
@@ -38,7 +39,9 @@ class Walk:
     Breakpoints can be set before the program starts, which `go` does, and at every halt.
     """
 
-    def __init__(self, surroundings: Surroundings, command: Sequence[str] = (), title: str = "") -> None:
+    def __init__(
+        self, surroundings: Surroundings, command: Sequence[str] = (), title: str = "", *, interactive: bool = False
+    ) -> None:
         self.surroundings = surroundings
         self.command = list(command)
         self.title = title or f"tracer gdb {' '.join(command)}"
@@ -48,6 +51,7 @@ class Walk:
         self.records: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self._counts: dict[str, Any] = {}
+        self._interactive = interactive  # the terminal can be handed to gdb
         self._waiting: list[tuple[str, dict[str, Any]]] = []
         self._session: Session | None = None
         self._began = time.monotonic()
@@ -72,6 +76,7 @@ class Walk:
                 backtrace=self.surroundings.backtrace,
                 folder=self.folder,
             )
+            self._session.interactive = self._interactive
         return self._session
 
     @property
@@ -173,6 +178,11 @@ class Walk:
     def _preloaded(self) -> tuple[Path, ...]:
         if not self.surroundings.overlays:
             return ()
+        known = Functions(self.surroundings.target)
+        for name in self.surroundings.overlays:  # torchgen would say so after ten seconds
+            operator = f"aten::{name.removeprefix('aten::')}"
+            if not known.overloads(operator):
+                raise DebuggerError(f"there is no operator {operator}{known.near_names(operator)}")
         built = overlay.build(
             self.surroundings.target, self.surroundings.overlays, source=self.surroundings.source, say=_say
         )

@@ -1,0 +1,254 @@
+"""Commands of gdb's command line that know dispatch: help NAME tells of each."""
+
+import inspect
+import re
+
+import console
+import finish
+import kernels
+import wording
+from here import Here
+from hops import Hops
+from stops import Point
+from tensors import NoTensorError
+
+import gdb
+
+_MOST_FRAMES = 100_000
+_TENSOR_TYPES = ("at::Tensor", "at::TensorBase")
+
+
+class Command(gdb.Command):
+    """A command whose errors are one line."""
+
+    def __init__(self, name, kind, debugger, here, folder):
+        self.__doc__ = inspect.cleandoc(type(self).__doc__)
+        self.debugger = debugger
+        self.here = here
+        self.folder = folder
+        super().__init__(name, kind)
+
+    def invoke(self, text, _from_tty):
+        try:
+            self.run(text.strip())
+        except gdb.GdbError:
+            raise
+        except (gdb.error, OSError) as error:
+            raise gdb.GdbError(" ".join(str(error).split()) or type(error).__name__) from None
+
+
+class TensorCommand(Command):
+    """Show a tensor: tensor EXPR.
+    EXPR is the name or the number of an argument at this stop (tensor self, tensor 0), or what gives the
+    address of an at::Tensor (tensor $rdi), or a variable of that type. Needs no debug information."""
+
+    def run(self, text):
+        if not text:
+            raise gdb.GdbError(
+                "tensor needs the name or number of an argument, or the address of an at::Tensor"
+            )
+        arguments = self._arguments()
+        for number, argument in enumerate(arguments):
+            if text in (argument["name"], str(number)):
+                return self._show_argument(argument)
+        if re.fullmatch(r"\d{1,3}", text):
+            raise gdb.GdbError(f"there is no argument {text} at this stop{_named(arguments)}")
+        return self._show_expression(text, arguments)
+
+    def _arguments(self):
+        if gdb.selected_frame() != gdb.newest_frame():
+            return []
+        return self.here.look().arguments()
+
+    def _show_argument(self, argument):
+        found = wording.tensors(argument["name"], argument["value"])
+        if not found:
+            raise gdb.GdbError("{} is no tensor: {}".format(argument["name"], argument["value"]))
+        for name, value in found:
+            print(f"{name}: {wording.tensor(value)}")
+
+    def _show_expression(self, text, arguments):
+        try:
+            value = gdb.parse_and_eval(text)
+        except gdb.error as error:
+            raise gdb.GdbError(f"{text} is no argument at this stop{_named(arguments)}: {error}") from None
+        address = _address(value)
+        if address is None:
+            raise gdb.GdbError(f"{text} is neither an at::Tensor nor an address: {value.type}")
+        try:
+            shown = self.debugger.place.tensors.tensor(address)
+        except NoTensorError as error:
+            raise gdb.GdbError(f"there is no at::Tensor at {address:#x}: {error}") from None
+        print(f"{text}: {wording.tensor(shown)}")
+
+
+class DispatchBacktrace(Command):
+    """Show the dispatch path on this thread's stack: dispatch-bt, or dispatch-bt all.
+    Calls and redispatches of operators, kernel functions and the native functions between them, numbered
+    as in bt, then the Python stack. With all: every frame, with short names."""
+
+    def run(self, text):
+        if text not in ("", "all"):
+            raise gdb.GdbError("dispatch-bt takes nothing, or all")
+        frames = self.debugger.place.backtraces.read(_MOST_FRAMES)
+        if text:
+            path = [(number, wording.kind(frame), frame) for number, frame in enumerate(frames)]
+        else:
+            path = wording.dispatch_path(frames)
+        for number, kind, frame in path:
+            print(wording.frame(number, kind, frame))
+        if not path:
+            print("no op call on the stack of this thread")
+        for file, function, line in self.here.look().python():
+            print(f"     python     {file}:{line} {function}")
+
+
+class NextHop(Command):
+    """Run on to the next call or redispatch of any operator in this thread, and show it: next-hop.
+    Kernel functions and what they call in turn are run; a breakpoint in them stops as always."""
+
+    _hops = None
+
+    def run(self, text):
+        if text:
+            raise gdb.GdbError("next-hop takes nothing")
+        if self._hops is None:
+            self._hops = self._made()
+        self._hops.wait(run_on)
+
+    def _made(self):
+        base = self.debugger.place.backtraces.base
+        addresses = [
+            base(library) + offset
+            for library, offsets in console.ask("hops").items()
+            if base(library) is not None
+            for offset in offsets
+        ]
+        gdb.write(f"{len(addresses)} functions are watched while next-hop runs\n")
+        gdb.flush()  # the script's own output may follow
+        return Hops(addresses, self.folder)
+
+
+class FinishOp(Command):
+    """Run to the end of the innermost op call on the stack, without leaving it: finish-op.
+    Stops in at::_ops::X::call when the kernel function that it called has returned to it, and shows the
+    result. Stops too where an exception that the op raised is caught."""
+
+    _ended = None  # the last op call that came to its end
+
+    def run(self, text):
+        if text:
+            raise gdb.GdbError("finish-op takes nothing")
+        call = finish.OpCall()
+        operator = self.here.operator(call.name)
+        ends = [] if call.is_over(self._ended) else call.ends()
+        if not ends:
+            raise gdb.GdbError(f"{operator} is at its end; finish leaves it")
+        returned, raised = [finish.Returned(address, call) for address in ends], finish.Raised(call)
+        try:
+            run_on()
+            if any(point.reached for point in returned):
+                self._ended = finish.OpCall().end()
+                print(f"{operator} has returned to at::_ops::{call.name}::call{self._result(operator)}")
+            elif raised.reached:
+                text = finish.exception_text(self.debugger.place.memory)
+                print(f"{operator} raised a C++ exception, caught outside of it: {text}")
+            elif gdb.selected_thread() is not None:
+                print(f"{operator} has not come to its end")
+        finally:
+            for point in [*returned, raised]:
+                point.delete()
+
+    def _result(self, operator):
+        """The tensor that it returned: a function hands on where it put one that it returns by value."""
+        returns = self.debugger.place.schemas.get(operator, {}).get("returns", [])
+        if len(returns) != 1 or returns[0].rstrip("&") != "Tensor":
+            return ""
+        try:
+            shown = self.debugger.place.tensors.tensor(_address(gdb.parse_and_eval("$rax")))
+        except NoTensorError:
+            return ""
+        return "\n  result: " + wording.tensor(shown, keys=False)
+
+
+class BreakOp(Command):
+    """Set a breakpoint at an operator: break-op NAME [KEY].
+    Without KEY it stops where the operator is called (at::_ops::NAME::call), with KEY in its kernel function
+    at that dispatch key: break-op mm CPU, break-op add.Tensor AutogradCPU, break-op matmul
+    CompositeImplicitAutograd. info breakpoints lists it, delete removes it."""
+
+    def run(self, text):
+        words = text.split()
+        if len(words) not in (1, 2):
+            raise gdb.GdbError("break-op needs an operator, and may have a dispatch key: break-op mm CPU")
+        spec = "break-op " + " ".join(words)
+        if any(point.is_valid() and point.group.spec == spec for point in self.debugger.points):
+            raise gdb.GdbError(f"{spec} is set already; info breakpoints lists it")
+        path = console.ask("path", operator=words[0])
+        if len(words) == 1:
+            chosen, key = [point for point in path if point["kind"] == "call"], None
+            if not chosen:
+                raise gdb.GdbError(f"{words[0]} is called by no function of its own; name a key")
+        else:
+            chosen, key = kernels.at_key(path, words[1], self.debugger.place.tensors.key_sets)
+        group = {"spec": spec, "halt": True, "key": key}
+        self.debugger.add(group, [dict(point, spec=spec) for point in chosen], internal=False)
+        functions = dict.fromkeys("{} of {}".format(point["name"], point["op"]) for point in chosen)
+        print("{}{}".format(", ".join(functions), f", where its key is {key}" if key else ""))
+
+
+COMMANDS = {
+    "tensor": (TensorCommand, gdb.COMMAND_DATA),
+    "dispatch-bt": (DispatchBacktrace, gdb.COMMAND_STACK),
+    "next-hop": (NextHop, gdb.COMMAND_RUNNING),
+    "finish-op": (FinishOp, gdb.COMMAND_RUNNING),
+    "break-op": (BreakOp, gdb.COMMAND_BREAKPOINTS),
+}
+
+
+def register(debugger, folder):
+    """Makes the commands, and shows from now on where operators' breakpoints stop."""
+    here = Here(debugger)
+    for name, (command, kind) in COMMANDS.items():
+        command(name, kind, debugger, here, folder)
+    gdb.events.stop.connect(lambda event: _show(event, debugger, here))
+
+
+def greet(debugger):
+    """What the user sees first: the commands, and the stop."""
+    print(
+        "gdb with tracer's commands: tensor EXPR, dispatch-bt [all], next-hop, finish-op, break-op NAME [KEY]"
+    )
+    print("help NAME explains one, continue runs on, quit ends the script.")
+    here = Here(debugger)
+    print(wording.stop(here.described(), here.look()))
+
+
+def run_on():
+    """Continues to the next stop, and prints what gdb says of it."""
+    gdb.write(gdb.execute("continue", to_string=True).replace("Continuing.\n", "", 1))
+
+
+def _show(event, debugger, here):
+    """Tells of a stop at a breakpoint about which gdb itself keeps silent."""
+    points = getattr(event, "breakpoints", [])
+    if points and debugger.leave():
+        print("the process is about to become another program (exec), in which no operator is looked at")
+    elif any(isinstance(point, (Point, Hops)) for point in points):
+        numbers = [f"Breakpoint {point.number}, " for point in points if point.number > 0]
+        print("".join(numbers[:1]) + wording.stop(here.described(), here.look()))
+
+
+def _address(value):
+    """The address of the at::Tensor that an expression means; None where it means neither."""
+    if value.type.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
+        value = value.referenced_value()
+    kind = value.type.strip_typedefs().unqualified()
+    if kind.code in (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_PTR):
+        return int(value) & (2**64 - 1)
+    return int(value.address) if kind.name in _TENSOR_TYPES and value.address is not None else None
+
+
+def _named(arguments):
+    """The arguments' names, for complaints."""
+    return " ({})".format(", ".join(argument["name"] for argument in arguments)) if arguments else ""

@@ -1,0 +1,337 @@
+"""gdb's command line on the user's terminal, with the commands that know dispatch."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.gdb
+
+DRIVER = Path(__file__).parent / "interactive_driver.py"
+PROMPT = "(tracer) "
+LEFT, RIGHT = "shape [16, 64], stride [64, 1], float32, cpu", "shape [64, 32], stride [32, 1], float32, cpu"
+MATMUL = """
+import torch
+
+def product(left, right):
+    return torch.matmul(left, right)
+
+product(torch.randn(16, 64), torch.randn(64, 32, requires_grad=True))
+print("went on", flush=True)
+"""
+RAISES = """
+import torch
+
+try:
+    torch.mm(torch.ones(2, 3), torch.ones(2, 3))
+except RuntimeError:
+    print("caught", flush=True)
+"""
+RECURSES = """
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+class Again(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return torch.mm(*args)
+
+left, right = torch.ones(2, 3), torch.ones(3, 4)
+with Again():
+    torch.mm(left, right)
+"""
+TALKS = """
+import sys
+import time
+
+import torch
+
+torch.mm(torch.ones(2, 3), torch.ones(3, 4))
+print("hello", input("name? "), flush=True)
+for _ in range(1000):
+    time.sleep(0.02)
+    if not sys.stdin.isatty():
+        break
+sys.exit(3)
+"""
+
+
+class Terminal:
+    """A terminal with an interactive session on it, and what is typed and read there."""
+
+    def __init__(self, script: Path, spec: str) -> None:
+        self._ours, self._theirs = pty.openpty()
+        self.settings = self.present_settings()
+        self._text = ""
+        self.process = subprocess.Popen(
+            [sys.executable, str(DRIVER), spec, str(script)],
+            stdin=self._theirs,
+            stdout=self._theirs,
+            stderr=self._theirs,
+            env={**os.environ, "TERM": "dumb"},
+            cwd=script.parent,
+            preexec_fn=_own_the_terminal,
+        )
+
+    def present_settings(self) -> list[Any]:
+        return termios.tcgetattr(self._theirs)
+
+    def until(self, text: str, seconds: float = 60) -> str:
+        """What appears up to and with `text`."""
+        end = time.monotonic() + seconds
+        while text not in self._text:
+            left = end - time.monotonic()
+            assert left > 0, f"{text!r} does not appear in {self._text!r}"
+            if select.select([self._ours], [], [], left)[0]:
+                self._text += os.read(self._ours, 65536).decode().replace("\r", "")
+        seen, _, self._text = self._text.partition(text)
+        return seen + text
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def ask(self, command: str) -> str:
+        """What a command of gdb's answers, without its echo and the next prompt."""
+        self.type(command + "\n")
+        answer = self.until(PROMPT)
+        return answer.removeprefix(f"{command}\n").removesuffix(PROMPT).strip()
+
+    def wait(self) -> str:
+        """Waits for the end; returns what the driver says of it."""
+        said = self.until("exit status:") + self.until("\n")
+        assert self.process.wait(60) == 0
+        return said.splitlines()[-1]
+
+    def processes(self) -> list[tuple[int, str]]:
+        """What runs in the terminal's session: number and name."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                head, fields = path.read_text().rsplit(")", 1)
+            except OSError:
+                continue
+            if int(fields.split()[3]) == self.process.pid and fields.split()[0] != "Z":
+                found.append((int(path.parent.name), head.partition("(")[2]))
+        return found
+
+    def close(self) -> None:
+        os.close(self._ours)  # hangs up
+        os.close(self._theirs)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def _own_the_terminal() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+Opener = Callable[..., Terminal]
+
+
+@pytest.fixture
+def open_terminal(tmp_path: Path) -> Iterator[Opener]:
+    opened = []
+
+    def start(text: str, spec: str) -> Terminal:
+        script = tmp_path / "script.py"
+        script.write_text(text)
+        opened.append(Terminal(script, spec))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def test_shows_tensors_and_the_dispatch_path(open_terminal: Opener) -> None:
+    terminal = open_terminal(MATMUL, "aten::mm")
+    greeting = terminal.until(PROMPT)
+    for name in ("tensor", "dispatch-bt", "next-hop", "finish-op", "break-op"):
+        assert name in greeting
+    assert f"call aten::mm\n  self: {LEFT}\n  mat2: {RIGHT}\n" in greeting
+    # with gradients the result needs one, so CPU and AutogradCPU are among the keys of both
+    assert re.fullmatch(
+        re.escape(f"self: {LEFT}, keys ") + ".*AutogradCPU.* CPU", terminal.ask("tensor self")
+    )
+    assert terminal.ask("tensor 1").startswith(f"mat2: {RIGHT}, keys ")
+    assert terminal.ask("tensor $rsi").startswith(f"$rsi: {LEFT}, keys ")
+    assert terminal.ask("tensor $rdx").startswith(f"$rdx: {RIGHT}, keys ")
+    assert terminal.ask("tensor 2") == "there is no argument 2 at this stop (self, mat2)"
+    assert terminal.ask("tensor left").startswith("left is no argument at this stop (self, mat2): ")
+    assert terminal.ask("tensor 0x10").startswith("there is no at::Tensor at 0x10: ")
+    assert terminal.ask("tensor").startswith("tensor needs ")
+    path = terminal.ask("dispatch-bt")
+    assert [line.split() for line in path.splitlines()[:5]] == [
+        ["#0", "call", "at::_ops::mm::call"],
+        ["#1", "native", "at::native::_matmul_impl"],
+        ["#2", "native", "at::native::matmul"],
+        ["#3", "kernel", "wrapper_CompositeImplicitAutograd__matmul"],
+        ["#4", "call", "at::_ops::matmul::call"],
+    ]
+    assert re.fullmatch(
+        r"python +\S+/script.py:5 product\n +python +\S+/script.py:7 <module>",
+        "\n".join(path.splitlines()[5:]).strip(),
+    )
+    whole = terminal.ask("dispatch-bt all")
+    assert whole.startswith("\n".join(line for line in path.splitlines()[:5]))
+    numbers = re.findall(r"^#(\d+)", terminal.ask("bt"), re.MULTILINE)
+    assert re.findall(r"^#(\d+)", whole, re.MULTILINE) == numbers
+    assert terminal.ask("dispatch-bt some") == "dispatch-bt takes nothing, or all"
+    for name in ("tensor", "dispatch-bt", "next-hop", "finish-op", "break-op"):
+        assert f"{name}" in terminal.ask(f"help {name}")
+
+
+def test_next_hop_stops_at_the_next_operator(open_terminal: Opener) -> None:
+    terminal = open_terminal(MATMUL, "aten::matmul")
+    terminal.until(PROMPT)
+    arguments = f"  self: {LEFT}\n  mat2: {RIGHT}"
+    assert terminal.ask("next-hop").endswith(f"call aten::mm\n{arguments}")
+    began = time.monotonic()
+    assert terminal.ask("next-hop") == f"redispatch aten::mm [CPU]\n{arguments}"
+    assert time.monotonic() - began < 2
+    terminal.type("continue\n")
+    assert "went on" in terminal.until("exit status:")  # hops stop only while next-hop runs
+
+
+def test_finish_op_does_not_leave_the_call(open_terminal: Opener) -> None:
+    terminal = open_terminal(MATMUL + "torch.mm(torch.ones(2, 3), torch.ones(3, 4))\n", "aten::mm")
+    terminal.until(PROMPT)
+    result = "  result: shape [16, 32], stride [32, 1], float32, cpu"
+    assert terminal.ask("finish-op") == f"aten::mm has returned to at::_ops::mm::call\n{result}"
+    assert "in at::_ops::mm::call(" in terminal.ask("bt 1").splitlines()[0]
+    assert terminal.ask("finish-op") == "aten::mm is at its end; finish leaves it"
+    assert "wrapper_CPU_mm" in terminal.ask("break-op mm CPU")
+    reached = terminal.ask("continue")  # to the second call, and not before
+    assert "went on" in reached
+    assert "kernel aten::mm [CPU] wrapper_CPU_mm\n" in reached
+    result = "  result: shape [2, 4], stride [4, 1], float32, cpu"
+    assert terminal.ask("finish-op") == f"aten::mm has returned to at::_ops::mm::call\n{result}"
+    assert "in at::_ops::mm::call(" in terminal.ask("bt 1").splitlines()[0]
+
+
+def test_finish_op_passes_an_inner_call_of_the_same_operator(open_terminal: Opener) -> None:
+    terminal = open_terminal(RECURSES, "aten::mm")
+    terminal.until(PROMPT)
+    assert terminal.ask("finish-op").startswith("aten::mm has returned to at::_ops::mm::call\n")
+    assert terminal.ask("dispatch-bt").count("at::_ops::mm::call") == 1
+
+
+def test_finish_op_ends_the_innermost_of_nested_calls(open_terminal: Opener) -> None:
+    terminal = open_terminal(MATMUL, "aten::matmul")
+    terminal.until(PROMPT)
+    assert "at::_ops::mm::call" in terminal.ask("break-op mm")
+    assert "call aten::mm" in terminal.ask("continue")
+    assert terminal.ask("finish-op").startswith("aten::mm has returned")
+    terminal.ask("finish")  # into matmul, whose own call is now the innermost
+    assert terminal.ask("finish-op").startswith("aten::matmul has returned to at::_ops::matmul::call")
+    assert "in at::_ops::matmul::call(" in terminal.ask("bt 1").splitlines()[0]
+
+
+def test_finish_op_tells_of_an_exception(open_terminal: Opener) -> None:
+    terminal = open_terminal(RAISES, "aten::mm")
+    terminal.until(PROMPT)
+    message = "c10::Error: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"
+    assert terminal.ask("finish-op") == f"aten::mm raised a C++ exception, caught outside of it: {message}"
+    assert terminal.ask("finish-op") == "there is no op call on the stack of this thread"
+    terminal.type("continue\n")
+    assert "caught\n" in terminal.until("exit status:")
+
+
+def test_break_op(open_terminal: Opener) -> None:
+    terminal = open_terminal(MATMUL + "raise SystemExit(3)\n", "aten::matmul")
+    terminal.until(PROMPT)
+    assert terminal.ask("break-op mmm").startswith("there is no operator aten::mmm; near: aten::mm, ")
+    for key in ("Foo", "FuncTorchBatched"):  # no key; a key at which mm has no function of its own
+        answer = terminal.ask(f"break-op mm {key}")
+        assert answer.startswith(f"no kernel function of this operator is known to run at {key}; there are: ")
+        assert "wrapper_CPU_mm" in answer
+        assert "\n" not in answer
+    assert terminal.ask("break-op").startswith("break-op needs an operator")
+    began = time.monotonic()
+    assert terminal.ask("break-op mm CPU").endswith("wrapper_CPU_mm of aten::mm")
+    assert time.monotonic() - began < 2
+    assert terminal.ask("break-op mm CPU") == "break-op mm CPU is set already; info breakpoints lists it"
+    assert "where its key is AutogradCPU" in terminal.ask("break-op mm AutogradCPU")
+    assert "kernel aten::mm [AutogradCPU] torch::autograd::VariableType::mm\n" in terminal.ask("continue")
+    assert f"kernel aten::mm [CPU] wrapper_CPU_mm\n  self: {LEFT}\n  mat2: {RIGHT}" in terminal.ask(
+        "continue"
+    )
+    terminal.type("continue\n")
+    terminal.until("went on\n")
+    assert terminal.wait() == "foreground: True, exit status: 3"
+    assert terminal.processes() == []
+
+
+def test_quit_leaves_nothing(open_terminal: Opener) -> None:
+    terminal = open_terminal(MATMUL, "aten::mm")
+    terminal.until(PROMPT)
+    terminal.type("print 1\x03")  # clears the line and ends nothing
+    terminal.until(f"Quit\n{PROMPT}")
+    assert terminal.ask("print 6 * 7") == "$1 = 42"
+    terminal.type("quit\n")
+    assert terminal.wait() == "foreground: True, exit status: None"
+    assert terminal.processes() == []
+    assert terminal.present_settings() == terminal.settings
+
+
+def test_the_script_has_the_terminal_while_it_runs(open_terminal: Opener) -> None:
+    terminal = open_terminal(TALKS, "aten::mm")
+    terminal.until(PROMPT)
+    terminal.type("continue\n")
+    terminal.until("name? ")
+    terminal.type("Ada\n")
+    terminal.until("hello Ada\n")
+    time.sleep(0.2)
+    terminal.type("\x03")
+    assert "received signal SIGINT" in terminal.until(PROMPT)
+    assert terminal.ask("finish-op") == "there is no op call on the stack of this thread"
+    assert "script.py:" in terminal.ask("dispatch-bt")
+    terminal.type("next-hop\n")
+    time.sleep(1)
+    terminal.type("\x03")  # no operator runs any more
+    assert "received signal SIGINT" in terminal.until(PROMPT)
+    assert "KeyboardInterrupt" in terminal.ask("signal SIGINT")  # of which Python dies by the signal
+    terminal.type("signal SIGINT\n")
+    assert terminal.wait() == "foreground: True, exit status: -2"
+    assert terminal.processes() == []
+    assert terminal.present_settings() == terminal.settings
+
+
+def test_needs_a_terminal(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(MATMUL)
+    done = subprocess.run(
+        [sys.executable, str(DRIVER), "aten::mm", str(script)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr.strip().endswith("DebuggerError: --interactive needs a terminal on standard input")
+
+
+def test_a_killed_gdb_leaves_the_terminal_as_it_was(open_terminal: Opener) -> None:
+    terminal = open_terminal(MATMUL, "aten::mm")
+    terminal.until(PROMPT)
+    assert terminal.present_settings() != terminal.settings  # its prompt has others
+    (gdb,) = (number for number, name in terminal.processes() if name == "gdb")
+    os.kill(gdb, signal.SIGKILL)
+    assert terminal.wait() == "foreground: True, exit status: None"
+    assert terminal.processes() == []
+    assert terminal.present_settings() == terminal.settings

@@ -1,0 +1,100 @@
+"""`tracer gdb --overlay`: the dispatch code of a release wheel with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debugging import Debugged, debug
+from launching import Launcher
+
+pytestmark = pytest.mark.gdb
+
+
+def places(stop: dict[str, Any]) -> list[tuple[str, str]]:
+    """(function, file) of the frames that have a line, the innermost first."""
+    return [(frame["function"], Path(frame["file"]).name) for frame in stop["frames"] if frame["file"] and frame["line"]]
+
+
+def in_order(wanted: list[tuple[str, str]], frames: list[tuple[str, str]]) -> bool:
+    """Whether all of `wanted` are in `frames` in this order; a file's number may differ."""
+    left = iter(frames)
+    return all(any(function == name and file.startswith(stem) for name, file in left) for function, stem in wanted)
+
+
+CHAIN = [
+    ("wrapper_CPU_mm", "RegisterCPU_"),
+    ("c10::Dispatcher::redispatch", "Dispatcher.h"),
+    ("at::_ops::mm::redispatch", "Operators_"),
+    ("torch::autograd::VariableType::mm", "VariableType_"),
+    ("c10::Dispatcher::call", "Dispatcher.h"),
+    ("at::_ops::mm::call", "Operators_"),
+]
+
+
+@pytest.fixture
+def overlaid(launcher: Launcher) -> Debugged:
+    return debug(launcher, "mm", "--overlay", "mm")
+
+
+def test_the_chain_has_lines_from_the_call_to_the_kernel(overlaid: Debugged) -> None:
+    assert overlaid.run.status == 0, overlaid.run.err
+    assert "- level: overlay of mm: file:line in the dispatch code" in overlaid.markdown
+    kernel = overlaid.stops[-1]
+    assert kernel["function"] == "at::native::structured_mm_out_cpu::impl"
+    assert in_order(CHAIN, places(kernel)), places(kernel)
+    bodies = [stop for stop in overlaid.stops if stop["kind"] == "body"]
+    assert [(stop["function"], Path(stop["file"]).name.split("_")[0]) for stop in bodies] == [
+        ("torch::autograd::VariableType::mm", "VariableType"),
+        ("wrapper_CPU_mm", "RegisterCPU"),
+    ]
+    # behind the prologue DWARF tells the arguments, and memory what the tensors are
+    assert [value["name"] for value in bodies[1]["arguments"]] == ["self", "mat2"]
+    assert bodies[1]["arguments"][1]["value"]["shape"] == [64, 32]
+
+
+def test_the_session_for_debug_builds_runs_on_it(launcher: Launcher) -> None:
+    found = debug(launcher, "debug_build/nine_stops", "--overlay", "mm")
+    assert found.run.status == 0, found.run.err
+    assert len(found.stops) == 9
+    (autograd,) = [stop for stop in found.stops if stop["spec"] == "VariableType::mm"]
+    assert Path(autograd["file"]).name.startswith("VariableType_")
+    assert autograd["line"] > 0
+    assert autograd["locals"] != []
+    # the line of the file that the debug information names is that of the function
+    source = Path(autograd["file"]).read_text().splitlines()
+    assert any("at::Tensor mm(" in line for line in source[autograd["line"] - 5 : autograd["line"]])
+
+
+SESSION = '''
+"""Steps through the dispatcher."""
+def walk(gdb):
+    gdb.command = ["script.py"]
+    gdb.stop_at("at::_ops::mm::call", halt=True)
+    gdb.go()
+    for _ in range(400):
+        stop = gdb.step()
+        if stop["function"] == "torch::autograd::VariableType::mm":
+            break
+    gdb.note("arrived" if stop["function"] == "torch::autograd::VariableType::mm" else "lost")
+    gdb.go()
+'''
+
+
+def test_steps_lead_through_the_dispatcher(launcher: Launcher) -> None:
+    launcher.write("import torch\ntorch.mm(torch.ones(2, 3), torch.ones(3, 2))\n")
+    launcher.write(SESSION, "steps.py")
+    found = debug(launcher, "--session", "steps.py", "--overlay", "mm")
+    assert found.run.status == 0, found.run.err
+    assert "tracer: arrived" in found.run.err
+    files = {Path(stop["file"]).name for stop in found.stops if stop["file"]}
+    assert "Dispatcher.h" in files
+    assert "KernelFunction_impl.h" in files
+
+
+def test_operators_that_do_not_exist(launcher: Launcher) -> None:
+    launcher.write("import torch\n")
+    run = launcher.run([str(launcher.tracer), "gdb", "--overlay", "mmx", "script.py"])
+    assert (run.status, run.err.count("\n")) == (1, 1)
+    assert "there is no operator aten::mmx; near: aten::mm" in run.err

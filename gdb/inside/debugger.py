@@ -35,7 +35,7 @@ class Debugger:
             memory,
             tensors,
             Arguments(tensors, memory),
-            Backtraces(_load(names).short_kernel_name),
+            Backtraces(_load(names).short_kernel_name, memory),
             self._python_stack(facts["python_layout"], memory),
             facts["schemas"],
             options,
@@ -44,6 +44,7 @@ class Debugger:
         self._leaving = self._watch_exec()
         self.groups = {}
         self.points = []
+        self._companions = {}  # breakpoint: the points that only count beside it
         self.records = 0
         self._output = open(os.path.join(folder, "stops.jsonl"), "a", buffering=1)  # noqa: SIM115
 
@@ -66,11 +67,16 @@ class Debugger:
                 continue
             self.points.append(Point(location, self.place, made, point, self.emit, internal))
             placed += 1
+        if made.counting:
+            self._companions[made.counting] = self.points[-placed:] if placed else []
         return placed
 
     def emit(self, record):
         self.records += 1
         record["stop"] = self.records
+        companions = self._companions.pop(record["spec"], None)
+        if companions:  # they count for the case that nothing is recorded
+            gdb.post_event(lambda: _delete(companions))
         frames = self.place.backtraces.text(record.pop("frames"))
         self._output.write('%s, "frames": %s}\n' % (json.dumps(record)[:-1], frames))
 
@@ -142,9 +148,7 @@ class Debugger:
 
     def remove(self):
         """Takes all breakpoints away; what they counted stays."""
-        for point in self.points:
-            if point.is_valid():
-                point.delete()
+        _delete(self.points)
 
     def handles_sigtrap(self):
         """Whether the debugged process has a handler of its own for SIGTRAP."""
@@ -153,6 +157,12 @@ class Debugger:
                 if line.startswith("SigCgt:"):
                     return bool(int(line.split()[1], 16) >> (signal.SIGTRAP - 1) & 1)
         return False
+
+
+def _delete(points):
+    for point in points:
+        if point.is_valid():
+            point.delete()
 
 
 def _behind_prologue(address):

@@ -9,14 +9,49 @@ import gdb
 # `function`: as a kernel author calls it. `symbol`: as gdb does. `wrapper`: one of the dispatcher's
 # own function templates, named after the kernel function that it wraps.
 Frame = namedtuple("Frame", "function symbol wrapper library offset file line inline")
+_MOST_STACK = 1 << 18  # bytes of stack that are compared
 _WRAPPERS = ("wrap_kernel_functor_unboxed_<", "make_boxed_from_unboxed_functor<", "WrapFunctionInto")
+
+
+class Walk:
+    """A backtrace that was read, whose outer frames the next one of the thread may share.
+
+    `rows`: [(pc, stack pointer, Frame)], the innermost first. Where a frame has the same pc and stack
+    pointer again, its caller is told by one word of the stack, its return address, and so on outwards:
+    if all these words are what they were, so is the rest of the backtrace.
+    """
+
+    def __init__(self, rows, whole):
+        self._rows = rows
+        self.whole = whole  # up to the thread's first frame
+        self._places = {row[:2]: number for number, row in reversed(list(enumerate(rows))) if number}
+
+    def from_here(self, pc, stack_pointer, wanted, memory):
+        """At most `wanted` rows from this frame outwards, None where the stack is another one."""
+        number = self._places.get((pc, stack_pointer))
+        if number is None or not (self.whole or len(self._rows) - number >= wanted):
+            return None
+        rest = self._rows[number : number + wanted]
+        calls = [(outer[1] - 8, outer[0]) for inner, outer in zip(rest, rest[1:]) if inner[1] != outer[1]]
+        if not calls:
+            return None
+        low, high = calls[0][0], calls[-1][0] + 8
+        if not 0 < high - low <= _MOST_STACK or any(at < low or at & 7 for at, _ in calls):
+            return None
+        try:
+            words = memoryview(memory.read(low, high - low)).cast("Q")
+        except OSError:
+            return None
+        return rest if all(words[(at - low) >> 3] == value for at, value in calls) else None
 
 
 class Backtraces:
     """Reads backtraces of the selected thread. `short_name` shortens a demangled C++ name."""
 
-    def __init__(self, short_name):
+    def __init__(self, short_name, memory):
         self._short_name = short_name
+        self._memory = memory
+        self._last = {}  # thread: Walk
         self._known = {}  # (pc, how many frames of it came before, whether innermost): Frame
         self._texts = {}  # Frame: JSON
         self._bases = {}
@@ -24,21 +59,29 @@ class Backtraces:
 
     def read(self, limit):
         """At most `limit` frames, the innermost first."""
-        found = []
-        frame, last, inlined = gdb.newest_frame(), None, 0
+        frame, rows, walk = gdb.newest_frame(), [], self._last.get(gdb.selected_thread().num)
+        last, inlined, whole = None, 0, None
         try:
-            while frame is not None and len(found) < limit:
+            while frame is not None and len(rows) < limit:
                 pc = frame.pc()
+                stack_pointer = int(frame.read_register("rsp"))
+                if walk is not None and rows and pc != last:
+                    rest = walk.from_here(pc, stack_pointer, limit - len(rows), self._memory)
+                    if rest:
+                        rows += rest
+                        whole = walk.whole
+                        break
                 inlined = inlined + 1 if pc == last else 0
-                key = (pc, inlined, not found)
+                key = (pc, inlined, not rows)
                 known = self._known.get(key)
                 if known is None:
                     known = self._known[key] = self._frame(frame, pc)
-                found.append(known)
+                rows.append((pc, stack_pointer, known))
                 last, frame = pc, frame.older()
         except gdb.error:  # a stack that cannot be unwound any further
             pass
-        return found
+        self._last[gdb.selected_thread().num] = Walk(rows, frame is None if whole is None else whole)
+        return [known for _, _, known in rows]
 
     def text(self, frames):
         """The frames as a JSON list."""
@@ -53,6 +96,7 @@ class Backtraces:
     def _forget(self, _):
         """A library that is loaded may lie where another one was."""
         self._known.clear()
+        self._last.clear()
         self._bases.clear()
 
     def _frame(self, frame, pc):

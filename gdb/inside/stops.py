@@ -42,6 +42,8 @@ class Point(gdb.Breakpoint):
 
     def stop(self):
         self.hits += 1
+        if self.group.counting:
+            return False
         frame = gdb.newest_frame()
         seen = Look(self._place, self.described, frame)
         stack_pointer = int(frame.read_register("rsp")) & (2**64 - 1)

@@ -46,7 +46,9 @@ class Debugger:
         self.points = []
         self._companions = {}  # breakpoint: the points that only count beside it
         self.records = 0
-        self._output = open(os.path.join(folder, "stops.jsonl"), "a", buffering=1)  # noqa: SIM115
+        self._output = open(os.path.join(folder, "stops.jsonl"), "ab", buffering=1 << 20)  # noqa: SIM115
+        for event in (gdb.events.stop, gdb.events.exited):
+            event.connect(lambda _: self.flush())
 
     def _python_stack(self, layout, memory):
         try:
@@ -71,6 +73,10 @@ class Debugger:
             self._companions[made.counting] = self.points[-placed:] if placed else []
         return placed
 
+    def flush(self):
+        """Writes out the records so far."""
+        self._output.flush()
+
     def emit(self, record):
         self.records += 1
         record["stop"] = self.records
@@ -78,7 +84,7 @@ class Debugger:
         if companions:  # they count for the case that nothing is recorded
             gdb.post_event(lambda: _delete(companions))
         frames = self.place.backtraces.text(record.pop("frames"))
-        self._output.write('%s, "frames": %s}\n' % (json.dumps(record)[:-1], frames))
+        self._output.write(('%s, "frames": %s}\n' % (json.dumps(record)[:-1], frames)).encode())
 
     def signal_stop(self, name):
         """Records where a signal reached the process."""
@@ -179,4 +185,6 @@ def call(debugger, folder):
     """Runs the method that call.json names and prints what it returns, as JSON."""
     with open(os.path.join(folder, "call.json")) as file:
         request = json.load(file)
-    print("result:" + json.dumps(getattr(debugger, request["method"])(**request["arguments"])))
+    result = getattr(debugger, request["method"])(**request["arguments"])
+    debugger.flush()
+    print("result:" + json.dumps(result))

@@ -9,6 +9,7 @@ import gdb
 # `function`: as a kernel author calls it. `symbol`: as gdb does. `wrapper`: one of the dispatcher's
 # own function templates, named after the kernel function that it wraps.
 Frame = namedtuple("Frame", "function symbol wrapper library offset file line inline")
+_BEYOND = 64  # frames that are walked beyond those asked for: the next backtrace shares whole ones alone
 _MOST_STACK = 1 << 18  # bytes of stack that are compared
 _WRAPPERS = ("wrap_kernel_functor_unboxed_<", "make_boxed_from_unboxed_functor<", "WrapFunctionInto")
 
@@ -16,33 +17,43 @@ _WRAPPERS = ("wrap_kernel_functor_unboxed_<", "make_boxed_from_unboxed_functor<"
 class Walk:
     """A backtrace that was read, whose outer frames the next one of the thread may share.
 
-    `rows`: [(pc, stack pointer, Frame)], the innermost first. Where a frame has the same pc and stack
-    pointer again, its caller is told by one word of the stack, its return address, and so on outwards:
-    if all these words are what they were, so is the rest of the backtrace.
+    `rows`: [(pc, stack pointer, Frame)], the innermost first; `whole`: up to the thread's first frame.
+    Where a frame has the same pc and stack pointer again, its caller is told by one word of the stack,
+    its return address, and so on outwards: if all these words are what they were, so is the rest.
     """
 
     def __init__(self, rows, whole):
-        self._rows = rows
-        self.whole = whole  # up to the thread's first frame
+        self.rows = rows
+        self.whole = whole
         self._places = {row[:2]: number for number, row in reversed(list(enumerate(rows))) if number}
+        # (where a return address lies, what it is, the row that it leads to), the outermost first
+        self._calls = [
+            (outer[1] - 8, outer[0], number)
+            for number, (inner, outer) in enumerate(zip(rows, rows[1:]), 1)
+            if inner[1] != outer[1]
+        ][::-1]
 
-    def from_here(self, pc, stack_pointer, wanted, memory):
-        """At most `wanted` rows from this frame outwards, None where the stack is another one."""
-        number = self._places.get((pc, stack_pointer))
-        if number is None or not (self.whole or len(self._rows) - number >= wanted):
-            return None
-        rest = self._rows[number : number + wanted]
-        calls = [(outer[1] - 8, outer[0]) for inner, outer in zip(rest, rest[1:]) if inner[1] != outer[1]]
-        if not calls:
-            return None
-        low, high = calls[0][0], calls[-1][0] + 8
-        if not 0 < high - low <= _MOST_STACK or any(at < low or at & 7 for at, _ in calls):
-            return None
+    def intact(self, memory):
+        """The first row from which outwards all return addresses still lie where they lay."""
+        if not self._calls:
+            return len(self.rows)
+        low, high = self._calls[-1][0], self._calls[0][0] + 8
+        if not 0 < high - low <= _MOST_STACK or any(at < low or at & 7 for at, _, _ in self._calls):
+            return len(self.rows)
         try:
             words = memoryview(memory.read(low, high - low)).cast("Q")
         except OSError:
-            return None
-        return rest if all(words[(at - low) >> 3] == value for at, value in calls) else None
+            return len(self.rows)
+        first = len(self.rows)
+        for at, value, number in self._calls:
+            if words[(at - low) >> 3] != value:
+                break
+            first = number - 1
+        return first
+
+    def place(self, pc, stack_pointer):
+        """The row with this pc and stack pointer, -1 where there is none."""
+        return self._places.get((pc, stack_pointer), -1)
 
 
 class Backtraces:
@@ -59,17 +70,25 @@ class Backtraces:
 
     def read(self, limit):
         """At most `limit` frames, the innermost first."""
-        frame, rows, walk = gdb.newest_frame(), [], self._last.get(gdb.selected_thread().num)
-        last, inlined, whole = None, 0, None
+        thread = gdb.selected_thread().num
+        walk = self._last.get(thread)
+        intact = walk.intact(self._memory) if walk is not None else 0
+        most = limit + _BEYOND
+        frame, rows, whole = gdb.newest_frame(), [], True
+        last, inlined = None, 0
         try:
-            while frame is not None and len(rows) < limit:
+            while frame is not None:
+                if len(rows) == most:
+                    whole = False
+                    break
                 pc = frame.pc()
                 stack_pointer = int(frame.read_register("rsp"))
                 if walk is not None and rows and pc != last:
-                    rest = walk.from_here(pc, stack_pointer, limit - len(rows), self._memory)
-                    if rest:
-                        rows += rest
-                        whole = walk.whole
+                    number = walk.place(pc, stack_pointer)
+                    left = most - len(rows)
+                    if number >= intact and (walk.whole or len(walk.rows) - number >= left):
+                        rows += walk.rows[number : number + left]
+                        whole = walk.whole and len(walk.rows) - number <= left
                         break
                 inlined = inlined + 1 if pc == last else 0
                 key = (pc, inlined, not rows)
@@ -80,8 +99,8 @@ class Backtraces:
                 last, frame = pc, frame.older()
         except gdb.error:  # a stack that cannot be unwound any further
             pass
-        self._last[gdb.selected_thread().num] = Walk(rows, frame is None if whole is None else whole)
-        return [known for _, _, known in rows]
+        self._last[thread] = Walk(rows, whole)
+        return [known for _, _, known in rows[:limit]]
 
     def text(self, frames):
         """The frames as a JSON list."""
@@ -89,7 +108,9 @@ class Backtraces:
         for frame in frames:
             text = self._texts.get(frame)
             if text is None:
-                text = self._texts[frame] = json.dumps(frame._asdict())
+                shown = frame._asdict()
+                del shown["symbol"]  # up to thousands of characters; library and offset stand for it
+                text = self._texts[frame] = json.dumps(shown)
             texts.append(text)
         return "[%s]" % ", ".join(texts)
 

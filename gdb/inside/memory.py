@@ -1,5 +1,6 @@
 """Reads of the debugged process's memory and registers; the only place that asks gdb for bytes."""
 
+import os
 import struct
 
 import gdb
@@ -12,13 +13,22 @@ class InferiorMemory:
 
     def __init__(self):
         self._inferior = gdb.selected_inferior()
+        try:  # half the time of a read through gdb
+            self._file = os.open("/proc/%d/mem" % self._inferior.pid, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._file = None
 
     def read(self, address, size):
         """`size` bytes at `address`; raises OSError where they cannot be read."""
         try:
-            return self._inferior.read_memory(address, size).tobytes()
+            if self._file is None:
+                return self._inferior.read_memory(address, size).tobytes()
+            data = os.pread(self._file, size, address)
         except (gdb.MemoryError, OverflowError) as error:
             raise OSError(str(error)) from None
+        if len(data) < size:
+            raise OSError("memory ends at %#x" % (address + len(data)))
+        return data
 
 
 class EntryRegisters:

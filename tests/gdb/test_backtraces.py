@@ -29,6 +29,7 @@ gru(x)[0].sum().backward()
 sorted([x[0], x[1]], key=lambda t: (t * t).sum().item())
 """
 SESSION = """
+from tracer.trace.names import short_kernel_name
 def walk(gdb):
     gdb.command = ["script.py"]
     for op in ("mul.Tensor", "sum", "mm", "cat", "t"):
@@ -41,8 +42,8 @@ def walk(gdb):
         if len(own) != len(read):
             gdb.note(f"stop {stop['stop']}: {len(own)} and {len(read)} frames")
         for frame, name in zip(own, stop["frames"]):
-            if frame.get("func", "") != name["symbol"] and frame.get("func", "") not in name["symbol"]:
-                gdb.note(f"stop {stop['stop']}: {frame.get('func')} and {name['symbol']}")
+            if short_kernel_name(frame.get("func", "")) != name["function"]:
+                gdb.note(f"stop {stop['stop']}: {frame.get('func')} and {name['function']}")
         stops += 1
         stop = gdb.go()
     gdb.note(f"compared {stops} stops")

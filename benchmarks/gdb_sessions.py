@@ -121,7 +121,13 @@ def main() -> None:
     spread = f"  ({RUNS} runs: {seconds[0]:.1f} to {seconds[-1]:.1f} s)"
     goal("first stop in a matmul script", statistics.median(seconds), "s", 10, spread)
     print(f"  of it to `import torch` {statistics.median(run[1] for run in runs):.1f} s")
-    goal(f"a hit: {len(FUNCTIONS)} functions, {FRAMES} frames, tensors, Python", per_hit, "ms", 1, f"  ({number:,} hits)")
+    goal(
+        f"a hit: {len(FUNCTIONS)} functions, {FRAMES} frames, tensors, Python",
+        per_hit,
+        "ms",
+        1,
+        f"  ({number:,} hits)",
+    )
     goal("an MI command", ours, "ms", 1, f"  (pygdbmi's write: {stock:.0f} ms)")
     goal("gdb's memory", max(run[2] for run in runs), "MiB", 1024)
 

@@ -83,7 +83,9 @@ def _key_set(torch, tensor):
 
 def _value(key_set):
     """The C++ value that a pybind11 object owns, while it lives: raw_repr() is not in every version."""
-    return ctypes.c_uint64.from_address(ctypes.c_void_p.from_address(id(key_set) + object.__basicsize__).value)
+    return ctypes.c_uint64.from_address(
+        ctypes.c_void_p.from_address(id(key_set) + object.__basicsize__).value
+    )
 
 
 def _dtypes(torch):

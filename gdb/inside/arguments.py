@@ -108,7 +108,9 @@ class Arguments:
             return self._sym_int(walk.integer())
         if kind.startswith("std::array<bool, "):
             count = int(re.sub(r"\D", "", kind[len("std::array<bool, ") :]))
-            return [bool(byte) for byte in struct.pack("<Q", walk.integer())[:count]] if count <= 8 else _UNKNOWN
+            return (
+                [bool(byte) for byte in struct.pack("<Q", walk.integer())[:count]] if count <= 8 else _UNKNOWN
+            )
         if kind.startswith(_IN_MEMORY):
             return self._optional_in_memory(kind, walk.memory(24))
         if kind.startswith("OPTIONAL<"):
@@ -123,8 +125,7 @@ class Arguments:
         if kind == "at::Tensor":
             return self._tensors.tensor(address)
         if kind == "OPTIONAL<at::Tensor>":
-            tensor = self._tensors.tensor(address) if self._byte(address + _WORD) else None
-            return tensor
+            return self._tensors.tensor(address) if self._byte(address + _WORD) else None
         if kind.startswith("c10::ArrayRef<"):
             begin, count = struct.unpack("<2Q", self._read(address, 16))
             return self._array(kind[len("c10::ArrayRef<") : -1].strip(), begin, count)
@@ -170,10 +171,7 @@ class Arguments:
         if not 0 <= count < 100_000:
             raise NoTensorError("%d values" % count)
         words = struct.unpack("<" + "QQ" * count, self._read(address, 16 * count)) if count else ()
-        return [
-            self._boxed_value(payload, tag & 0xFFFFFFFF)
-            for payload, tag in zip(words[::2], words[1::2])
-        ]
+        return [self._boxed_value(payload, tag & 0xFFFFFFFF) for payload, tag in zip(words[::2], words[1::2])]
 
     def _boxed_value(self, payload, tag):
         if tag == 0:

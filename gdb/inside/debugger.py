@@ -5,7 +5,6 @@ import json
 import os
 import signal
 
-import gdb
 from arguments import Arguments
 from frames import Backtraces
 from memory import InferiorMemory
@@ -13,6 +12,8 @@ from python_stack import PythonStack
 from stops import Leaving, Look, Place, Point, results_place, types_of
 from tensors import Tensors
 from wanted import Group
+
+import gdb
 
 
 def _load(path):
@@ -58,7 +59,7 @@ class Debugger:
             return None
 
     def add(self, group, points, internal=True):
-        """Sets the points of a breakpoint; returns how many could be set. `internal`: gdb's user sees none."""
+        """Sets the points of a breakpoint; returns how many could be set. `internal`: unseen by the user."""
         made = Group(**group)
         self.groups[made.spec] = made
         placed = 0

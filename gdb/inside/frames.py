@@ -7,8 +7,9 @@ from collections import namedtuple
 import gdb
 
 # `function`: as a kernel author calls it. `symbol`: as gdb does. `wrapper`: one of the dispatcher's
-# own function templates, named after the kernel function that it wraps.
-Frame = namedtuple("Frame", "function symbol wrapper library offset file line inline")
+# own function templates, named after the kernel function that it wraps. `tail_call`: a function that
+# ended in a jump to the next one.
+Frame = namedtuple("Frame", "function symbol wrapper library offset file line inline tail_call")
 _BEYOND = 64  # frames that are walked beyond those asked for: the next backtrace shares whole ones alone
 _MOST_STACK = 1 << 18  # bytes of stack that are compared
 _WRAPPERS = ("wrap_kernel_functor_unboxed_<", "make_boxed_from_unboxed_functor<", "WrapFunctionInto")
@@ -26,11 +27,15 @@ class Walk:
         self.rows = rows
         self.whole = whole
         self._places = {row[:2]: number for number, row in reversed(list(enumerate(rows))) if number}
+        # functions that ended in a jump have no return address; gdb tells them from debug information
+        real = [
+            (pc, pointer, number) for number, (pc, pointer, frame) in enumerate(rows) if not frame.tail_call
+        ]
         # (where a return address lies, what it is, the row that it leads to), the outermost first
         self._calls = [
-            (outer[1] - 8, outer[0], number)
-            for number, (inner, outer) in enumerate(zip(rows, rows[1:]), 1)
-            if inner[1] != outer[1]
+            (pointer - 8, pc, number)
+            for (_, inner, _), (pc, pointer, number) in zip(real, real[1:])
+            if inner != pointer
         ][::-1]
 
     def intact(self, memory):
@@ -134,6 +139,7 @@ class Backtraces:
             file,
             line,
             frame.type() == gdb.INLINE_FRAME,
+            frame.type() == gdb.TAILCALL_FRAME,
         )
 
     def base(self, library):

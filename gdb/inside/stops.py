@@ -4,10 +4,11 @@ import os
 import re
 import time
 
-import gdb
 from arguments import parameters, split
 from memory import EntryRegisters
 from tensors import NoTensorError
+
+import gdb
 
 _FUNCTOR = "c10::impl::wrap_kernel_functor_unboxed_<"
 _LONGEST_VALUE = 200  # characters
@@ -155,7 +156,9 @@ class Look:
         described = self._described
         types = list(described["types"])
         registers = EntryRegisters(self._frame, self._place.memory)
-        names = self._place.schemas.get(described.get("op") or "", {}).get("arguments") or described.get("names", [])
+        names = self._place.schemas.get(described.get("op") or "", {}).get("arguments") or described.get(
+            "names", []
+        )
         if described["kind"] == "boxed kernel":
             _, _, self._key_set, stack = registers.integers()[:4]
             try:
@@ -180,7 +183,12 @@ class Look:
         while block is not None:
             for symbol in block:
                 wanted = symbol.is_argument if arguments else symbol.is_variable
-                if wanted and symbol.name and not symbol.name.startswith("__") and symbol.addr_class != gdb.SYMBOL_LOC_STATIC:
+                if (
+                    wanted
+                    and symbol.name
+                    and not symbol.name.startswith("__")
+                    and symbol.addr_class != gdb.SYMBOL_LOC_STATIC
+                ):
                     found.setdefault(symbol.name, symbol)
             if block.function is not None:
                 break

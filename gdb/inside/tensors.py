@@ -116,7 +116,7 @@ class Tensors:
         return self._dtypes.get(number, str(number))
 
     def device(self, kind, index):
-        """"cuda:1" from the two bytes of a c10::Device. Raises NoTensorError."""
+        """ "cuda:1" from the two bytes of a c10::Device. Raises NoTensorError."""
         if kind >= len(self._device_types):
             raise NoTensorError("no device")
         return self._device_types[kind] + (":%d" % index if index < 128 else "")

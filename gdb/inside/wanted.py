@@ -9,8 +9,9 @@ class Group:
     """The points of one breakpoint that the user set.
 
     Of an operator the condition is asked where an op call begins; the stops further down its dispatch
-    path belong to it and are recorded with it. With a key only the kernel functions at that key count. Op calls nest, so each thread has a stack of those that are running,
-    by the stack pointer at which they began.
+    path belong to it and are recorded with it. With a key only the kernel functions at that key count.
+    Op calls nest, so each thread has a stack of those that are running, by the stack pointer at which
+    they began.
     """
 
     def __init__(self, spec, at=None, when=None, limit=None, halt=False, key=None, counting=None):

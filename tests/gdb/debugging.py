@@ -23,7 +23,9 @@ class Debugged:
 
 def debug(launcher: Launcher, *arguments: str, **options: Any) -> Debugged:
     """`tracer gdb ARGUMENTS`, with both outputs."""
-    run = launcher.run([str(launcher.tracer), "gdb", "--force", "-o", "stops.md", "-o", "stops.jsonl", *arguments], **options)
+    run = launcher.run(
+        [str(launcher.tracer), "gdb", "--force", "-o", "stops.md", "-o", "stops.jsonl", *arguments], **options
+    )
     markdown, lines = launcher.folder / "stops.md", launcher.folder / "stops.jsonl"
     return Debugged(
         run,

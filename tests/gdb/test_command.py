@@ -22,16 +22,32 @@ def product(n):
 for n in (1, 200, 3, 400):
     product(n)
 """
-PATH = ["at::_ops::mm::call", "torch::autograd::VariableType::mm", "at::_ops::mm::redispatch", "wrapper_CPU_mm"]
+PATH = [
+    "at::_ops::mm::call",
+    "torch::autograd::VariableType::mm",
+    "at::_ops::mm::redispatch",
+    "wrapper_CPU_mm",
+]
 
 
 def test_a_condition_and_a_number_choose_whole_op_calls(launcher: Launcher) -> None:
     launcher.write(PRODUCTS)
-    chosen = debug(launcher, "script.py", "--break", "aten::mm", "--when", "shape(0)[0] > 128 and dim(1) == 2")
+    chosen = debug(
+        launcher, "script.py", "--break", "aten::mm", "--when", "shape(0)[0] > 128 and dim(1) == 2"
+    )
     assert chosen.functions() == PATH * 2
     assert [stop["arguments"][0]["value"]["shape"] for stop in chosen.stops[::4]] == [[200, 2], [400, 2]]
     assert [stop["key"] for stop in chosen.stops[:4]] == [None, "AutogradCPU", "CPU", "CPU"]
-    third = debug(launcher, "script.py", "--break", "aten::mm", "--at", "3", "-b", "at::native::structured_mm_out_cpu::impl")
+    third = debug(
+        launcher,
+        "script.py",
+        "--break",
+        "aten::mm",
+        "--at",
+        "3",
+        "-b",
+        "at::native::structured_mm_out_cpu::impl",
+    )
     assert third.functions() == [*PATH, "at::native::structured_mm_out_cpu::impl"]
     assert third.stops[0]["arguments"][0]["value"]["shape"] == [3, 2]
     assert third.stops[4]["hit"] == 3
@@ -53,8 +69,8 @@ def test_a_condition_and_a_number_choose_whole_op_calls(launcher: Launcher) -> N
 def test_keys_limits_and_what_was_never_reached(launcher: Launcher) -> None:
     launcher.write(PRODUCTS)
     found = debug(
-        launcher, "script.py", "-b", "aten::mm [CPU]", "--limit", "1", "-b", "at::native::structured_mm_out_cuda::impl",
-        "-b", "aten::bmm", "-b", "wrapper_SparseCPU__mm",
+        launcher, "script.py", "--limit", "1", "-b", "aten::mm [CPU]", "-b", "aten::bmm",
+        "-b", "at::native::structured_mm_out_cuda::impl", "-b", "wrapper_SparseCPU__mm",
     )  # fmt: skip
     assert found.functions() == ["wrapper_CPU_mm"]
     said = found.run.err
@@ -73,7 +89,10 @@ def test_the_report_reads_well(launcher: Launcher) -> None:
     found = debug(launcher, "script.py", "-b", "aten::mm [CPU]", "--at", "2")
     assert found.run.out.endswith(found.markdown)
     assert "- level: symbols: function names and tensor arguments, no file:line" in found.markdown
-    assert "| argument | `self` | `at::Tensor const&` | `200x2 float32 cpu, stride (2, 1), keys AutocastCPU" in found.markdown
+    assert (
+        "| argument | `self` | `at::Tensor const&` | `200x2 float32 cpu, stride (2, 1), keys AutocastCPU"
+        in found.markdown
+    )
     assert "#0   wrapper_CPU_mm [wrapper]  libtorch_cpu.so\n" in found.markdown
     assert f"py   {launcher.folder / 'script.py'}:4  product\n" in found.markdown
     assert "wrap_kernel_functor_unboxed_" not in found.markdown
@@ -89,7 +108,10 @@ WRONG = [
     (("script.py", "-b", "script.py:3"), "script.py:3 is a line of Python"),
     (("script.py", "-b", "at::native::matmul [CPU]"), "only an operator has dispatch keys"),
     (("script.py", "-b", "aten::mm", "--when", "shape(0)[0] >"), "--when: invalid syntax"),
-    (("script.py", "-b", "aten::mm", "--when", "open('x')"), "--when does not know open; it knows shape stride"),
+    (
+        ("script.py", "-b", "aten::mm", "--when", "open('x')"),
+        "--when does not know open; it knows shape stride",
+    ),
     (("script.py", "-b", "aten::mm", "--gdb", "no-such-gdb"), "no-such-gdb missing: apt-get install gdb"),
     (("script.py", "-b", "aten::mm", "--gdb", "cat"), "does not answer like gdb"),
     (("script.py", "-b", "aten::mm", "--python", "no-such-python"), "no-such-python does not exist"),
@@ -103,7 +125,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "said"), WRONG, ids=[" ".join(arguments) or "nothing" for arguments, _ in WRONG])
+@pytest.mark.parametrize(
+    ("arguments", "said"), WRONG, ids=[" ".join(arguments) or "nothing" for arguments, _ in WRONG]
+)
 def test_wrong_input_is_one_line(launcher: Launcher, arguments: tuple[str, ...], said: str) -> None:
     launcher.write(PRODUCTS)
     launcher.write("kept", "there.md")
@@ -121,11 +145,17 @@ def test_gdb_that_is_too_old_or_without_python(launcher: Launcher) -> None:
     launcher.write(PRODUCTS)
     for version, python, said in [
         ("GNU gdb (GDB) 8.2", "python 3 6", "is version 8.2, 12 or newer is needed: apt-get install gdb"),
-        ("GNU gdb (GDB) 13.1", "Scripting in the \"Python\" language is not supported", "was built without Python"),
+        (
+            "GNU gdb (GDB) 13.1",
+            'Scripting in the "Python" language is not supported',
+            "was built without Python",
+        ),
     ]:
         program = launcher.write(f"#!/bin/sh\necho '{version}'\necho '{python}'\n", "own-gdb")
         program.chmod(0o755)
-        run = launcher.run([str(launcher.tracer), "gdb", "script.py", "-b", "aten::mm", "--gdb", str(program)])
+        run = launcher.run(
+            [str(launcher.tracer), "gdb", "script.py", "-b", "aten::mm", "--gdb", str(program)]
+        )
         assert (run.status, run.err.count("\n")) == (1, 1)
         assert said in run.err
 
@@ -156,9 +186,12 @@ def test_ptrace_that_is_not_permitted(launcher: Launcher) -> None:
 def test_ctrl_c_leaves_nothing_behind(launcher: Launcher) -> None:
     launcher.write(
         "import os, time, torch\ntorch.neg(torch.ones(1))\nopen('pid', 'w').write(str(os.getpid()))\n"
-        "while True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        open('seen', 'w').close()\n"
+        "while True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n"
+        "        open('seen', 'w').close()\n"
     )
-    running = launcher.start(str(launcher.tracer), "gdb", "script.py", "-b", "aten::neg [CPU]", "-o", "stops.jsonl")
+    running = launcher.start(
+        str(launcher.tracer), "gdb", "script.py", "-b", "aten::neg [CPU]", "-o", "stops.jsonl"
+    )
     _wait_for(launcher.folder / "pid")
     script = int((launcher.folder / "pid").read_text())
     gdb = _parent(script)
@@ -166,7 +199,7 @@ def test_ctrl_c_leaves_nothing_behind(launcher: Launcher) -> None:
     _wait_for(launcher.folder / "seen")
     assert running.poll() is None
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
     assert "interrupted by Ctrl-C" in err
     assert len((launcher.folder / "stops.jsonl").read_text().splitlines()) == 1

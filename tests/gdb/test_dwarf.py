@@ -24,7 +24,9 @@ static at::Tensor scaled(const at::Tensor& input, double factor, int64_t times) 
   return result;
 }
 
-TORCH_LIBRARY(own, library) { library.def("scaled(Tensor input, float factor, int times) -> Tensor", scaled); }
+TORCH_LIBRARY(own, library) {
+  library.def("scaled(Tensor input, float factor, int times) -> Tensor", scaled);
+}
 """
 SCRIPT = """
 import torch

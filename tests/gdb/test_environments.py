@@ -78,6 +78,9 @@ def test_an_environment_without_torch(launcher: Launcher) -> None:
 
 def _other_python() -> str:
     for name in ("/usr/bin/python3", "/usr/bin/python3.12", "/usr/bin/python3.13"):
-        if shutil.which(name) and subprocess.run([name, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+        if (
+            shutil.which(name)
+            and subprocess.run([name, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+        ):
             return name
     pytest.skip("no other Python with torch (Debian: apt-get install python3-torch)")

@@ -14,13 +14,19 @@ pytestmark = pytest.mark.gdb
 
 def places(stop: dict[str, Any]) -> list[tuple[str, str]]:
     """(function, file) of the frames that have a line, the innermost first."""
-    return [(frame["function"], Path(frame["file"]).name) for frame in stop["frames"] if frame["file"] and frame["line"]]
+    return [
+        (frame["function"], Path(frame["file"]).name)
+        for frame in stop["frames"]
+        if frame["file"] and frame["line"]
+    ]
 
 
 def in_order(wanted: list[tuple[str, str]], frames: list[tuple[str, str]]) -> bool:
     """Whether all of `wanted` are in `frames` in this order; a file's number may differ."""
     left = iter(frames)
-    return all(any(function == name and file.startswith(stem) for name, file in left) for function, stem in wanted)
+    return all(
+        any(function == name and file.startswith(stem) for name, file in left) for function, stem in wanted
+    )
 
 
 CHAIN = [

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from debugging import debug
-from launching import Launcher, Run
+from launching import Launcher
 
 pytestmark = pytest.mark.gdb
 
@@ -15,7 +15,8 @@ import os, sys
 assert sys.argv == ["script.py", "a b", "", "--flag", "x\\ny"], sys.argv
 assert __name__ == "__main__" and sys.path[0] == os.getcwd(), sys.path[0]
 assert not [name for name in os.environ if name.startswith("TRACER")]
-print({name: os.environ.get(name) for name in ("PYTHONPATH", "LD_PRELOAD", "LINES", "COLUMNS", "SHELL", "HOME")})
+names = ("PYTHONPATH", "LD_PRELOAD", "LINES", "COLUMNS", "SHELL", "HOME")
+print({name: os.environ.get(name) for name in names})
 print(sys.sitecustomize_of_the_user)
 import torch
 print(sys.stdin.read(), torch.mm(torch.ones(2, 3), torch.ones(3, 2)).sum().item())
@@ -120,5 +121,3 @@ def test_scripts_that_reach_nothing(launcher: Launcher, text: str, status: int, 
     assert debugged.run.status == status
     assert said in debugged.run.err
     assert debugged.stops == []
-
-

@@ -10,7 +10,12 @@ from launching import Launcher
 
 pytestmark = pytest.mark.gdb
 
-ADDMM = ["at::_ops::addmm::call", "torch::autograd::VariableType::addmm", "at::_ops::addmm::redispatch", "wrapper_CPU_addmm"]
+ADDMM = [
+    "at::_ops::addmm::call",
+    "torch::autograd::VariableType::addmm",
+    "at::_ops::addmm::redispatch",
+    "wrapper_CPU_addmm",
+]
 MM = ["at::_ops::mm::call", "torch::autograd::VariableType::mm", "at::_ops::mm::redispatch", "wrapper_CPU_mm"]
 T = [
     "at::_ops::t::call",
@@ -81,9 +86,15 @@ def test_mm_ends_in_one_backtrace_from_python_to_the_kernel(launcher: Launcher) 
 
 def test_gru(launcher: Launcher) -> None:
     found = debug(launcher, "gru")
-    assert found.functions()[:2] == ["at::_ops::gru_input::call", "wrapper_CompositeImplicitAutograd_input_gru"]
+    assert found.functions()[:2] == [
+        "at::_ops::gru_input::call",
+        "wrapper_CompositeImplicitAutograd_input_gru",
+    ]
     assert found.functions()[2:6] == LINEAR * 2
-    assert found.functions()[-2:] == ["at::_ops::cat::call", "wrapper_CPU_cat"]  # inside stack, below autograd
+    assert found.functions()[-2:] == [
+        "at::_ops::cat::call",
+        "wrapper_CPU_cat",
+    ]  # inside stack, below autograd
     assert "aten::linear: " in found.run.err  # the rest is counted and said
     assert "more stops were not recorded" in found.run.err
 

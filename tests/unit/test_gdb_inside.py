@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import struct
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,7 +63,7 @@ def tensors() -> Any:
 @pytest.mark.parametrize(
     ("demangled", "types"),
     [
-        ("at::_ops::mm::call(at::Tensor const&, at::Tensor const&)", ["at::Tensor const&", "at::Tensor const&"]),
+        ("at::_ops::mm::call(at::Tensor const&, at::Tensor&)", ["at::Tensor const&", "at::Tensor&"]),
         ("f(std::optional<c10::ArrayRef<double> >, std::array<bool, 3ul>)",
          ["std::optional<c10::ArrayRef<double> >", "std::array<bool, 3ul>"]),
         ("a<b(c, d)>::call(c10::OperatorKernel*, long) [clone .isra.0]", ["c10::OperatorKernel*", "long"]),
@@ -85,14 +84,20 @@ def test_arguments_of_every_class(tensors: Any) -> None:
     text = ctypes.create_string_buffer(b"mean")
     types = [
         "at::Tensor const&", "c10::ArrayRef<long>", "double", "bool", "std::optional<c10::ScalarType>",
-        "c10::ArrayRef<at::Tensor>", "std::optional<long>", "std::basic_string_view<char, std::char_traits<char> >",
-        "long", "std::optional<double>", "at::Tensor const&",
+        "c10::ArrayRef<at::Tensor>", "std::optional<long>",
+        "std::basic_string_view<char, std::char_traits<char> >", "long", "std::optional<double>", "at::Tensor const&",
     ]  # fmt: skip
-    # six integer registers: tensor, array (2), bool, optional type; one is left, so the list of tensors goes to
-    # the stack whole, and the register that is left goes to the next argument that fits it
-    stack = struct.pack("<2Q", first, 2) + struct.pack("<2Q", 5, 1) + struct.pack("<2Q", 4, ctypes.addressof(text))
+    # six integer registers: tensor, array (2), bool, optional type; one is left, so the list of tensors
+    # goes to the stack whole, and the register that is left to the next argument that fits it
+    stack = (
+        struct.pack("<2Q", first, 2)
+        + struct.pack("<2Q", 5, 1)
+        + struct.pack("<2Q", 4, ctypes.addressof(text))
+    )
     stack += struct.pack("<dQ", 0.25, 1) + struct.pack("<Q", second)
-    registers = Registers([first, ctypes.addressof(sizes), 3, 1, 0x106, (-3) & (2**64 - 1)], [2.5, 9.0], stack)
+    registers = Registers(
+        [first, ctypes.addressof(sizes), 3, 1, 0x106, (-3) & (2**64 - 1)], [2.5, 9.0], stack
+    )
     values, skipped = arguments.read(types, registers, [0])
     assert skipped == 0
     plain = [value for _, value in values]
@@ -118,15 +123,19 @@ def test_the_place_of_a_result_is_found_by_trying(tensors: Any) -> None:
 
 def test_tensors_in_memory(tensors: Any) -> None:
     for tensor in [
-        torch.zeros(()), torch.zeros(1, 2, 3, 4, 5, 6, 7), torch.zeros(4, 5).t()[1:], torch.zeros(3, device="meta"),
-        torch.zeros(2, dtype=torch.complex128), torch.zeros(2, requires_grad=True),
+        torch.zeros(()), torch.zeros(1, 2, 3, 4, 5, 6, 7), torch.zeros(4, 5).t()[1:],
+        torch.zeros(3, device="meta"), torch.zeros(2, dtype=torch.complex128), torch.zeros(2, requires_grad=True),
     ]:  # fmt: skip
         read = tensors.implementation(tensor._cdata)
         assert (read["shape"], read["stride"]) == (list(tensor.shape), list(tensor.stride()))
         assert (f"torch.{read['dtype']}", read["device"]) == (str(tensor.dtype), str(tensor.device))
         keys = torch._C._dispatch_keys(tensor)
-        assert sorted(read["keys"]) == sorted(str(keys).removeprefix("DispatchKeySet(").rstrip(")").split(", "))
-        assert tensors.key_sets.highest(keys.raw_repr()) == torch._C._dispatch_key_name(keys.highestPriorityTypeId())
+        assert sorted(read["keys"]) == sorted(
+            str(keys).removeprefix("DispatchKeySet(").rstrip(")").split(", ")
+        )
+        assert tensors.key_sets.highest(keys.raw_repr()) == torch._C._dispatch_key_name(
+            keys.highestPriorityTypeId()
+        )
     assert tensors.implementation(tensors._undefined) == {"defined": False}
     with pytest.raises(module("tensors").NoTensorError):
         tensors.implementation(id(object()))
@@ -145,7 +154,9 @@ class Seen:
 def test_a_path_belongs_to_its_op_call() -> None:
     group = module("wanted").Group("aten::mm", at=2)
     seen = Seen([2, 2])
-    assert [group.wants(kind, 1, sp, seen) for kind, sp in [("call", 100), ("kernel", 90), ("redispatch", 80)]] == [False] * 3
+    assert [
+        group.wants(kind, 1, sp, seen) for kind, sp in [("call", 100), ("kernel", 90), ("redispatch", 80)]
+    ] == [False] * 3
     # the second call runs inside the first one, the kernel of another thread belongs to neither
     assert group.wants("call", 1, 70, seen)
     assert group.wants("kernel", 1, 60, seen)

@@ -35,14 +35,20 @@ def gdb(
     breaks: Annotated[
         list[str] | None,
         typer.Option(
-            "--break", "-b", metavar="SPEC", help="aten::mm, 'aten::mm [CPU]', a function, or FILE:LINE. Repeatable."
+            "--break",
+            "-b",
+            metavar="SPEC",
+            help="aten::mm, 'aten::mm [CPU]', a function, or FILE:LINE. Repeatable.",
         ),
     ] = None,
     at: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the N-th hit.")] = None,
     when: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="Only hits like shape(0)[0] > 128 or dtype(1) == 'float16'.")
+        str | None,
+        typer.Option(metavar="EXPR", help="Only hits like shape(0)[0] > 128 or dtype(1) == 'float16'."),
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=0, help="At most N stops a breakpoint; 0: all.")] = 200,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=0, help="At most N stops a breakpoint; 0: all.")
+    ] = 200,
     backtrace: Annotated[int, typer.Option(metavar="N", min=1, help="Native frames of a stop.")] = 64,
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="Hand the terminal to gdb at the first stop.")
@@ -53,11 +59,15 @@ def gdb(
     hop: Annotated[int | None, typer.Option(metavar="ID", help="The hop, by its id in the trace.")] = None,
     overlay: Annotated[
         str | None,
-        typer.Option(metavar="OPS", help="Build the dispatch code of OPS (mm,matmul) with -g and preload it."),
+        typer.Option(
+            metavar="OPS", help="Build the dispatch code of OPS (mm,matmul) with -g and preload it."
+        ),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A PyTorch checkout of this version: overlays the native functions too."),
+        typer.Option(
+            metavar="DIR", help="A PyTorch checkout of this version: overlays the native functions too."
+        ),
     ] = None,
     python: Annotated[
         str, typer.Option(metavar="PATH", help="The Python that runs SCRIPT; tracer need not be there.")
@@ -67,7 +77,12 @@ def gdb(
     ] = None,
     outputs: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Markdown (FILE.md) or JSON lines (FILE.jsonl). Repeatable."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Markdown (FILE.md) or JSON lines (FILE.jsonl). Repeatable.",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the files.")] = False,
 ) -> None:
@@ -179,7 +194,7 @@ def _session(command: list[str]) -> Path | None:
     if name in scripts:
         return scripts[name]
     near = get_close_matches(name, scripts) or sorted(scripts)
-    fail(f"{name} is no script here and no session; sessions: {', '.join(near)}", USAGE)
+    return fail(f"{name} is no script here and no session; sessions: {', '.join(near)}", USAGE)
 
 
 def _check_outputs(outputs: list[Path], force: bool) -> None:
@@ -228,7 +243,7 @@ def _to_the_end(walk: Walk, interactive: bool) -> None:
     if not interactive:
         while walk.go() is not None:
             pass
-    elif (walk.start() if not walk.has_breakpoints else walk.go()):
+    elif walk.start() if not walk.has_breakpoints else walk.go():
         _hand_over(walk)
 
 

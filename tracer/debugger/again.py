@@ -41,13 +41,19 @@ def site(path: Path, identifier: int) -> Site:
         trace = load(path)
     except TraceError as error:
         raise DebuggerError(str(error)) from None
-    hops = trace.hops.with_columns(pl.col("op", "key", "kernel", "source", "called_from", "kind").cast(pl.String))
+    hops = trace.hops.with_columns(
+        pl.col("op", "key", "kernel", "source", "called_from", "kind").cast(pl.String)
+    )
     found = hops.filter(pl.col("id") == identifier)
     if found.is_empty():
-        raise DebuggerError(f"{path} has no hop {identifier}; its hops are 0 to {len(hops) - 1}: tracer tree {path}")
+        raise DebuggerError(
+            f"{path} has no hop {identifier}; its hops are 0 to {len(hops) - 1}: tracer tree {path}"
+        )
     hop = found.row(0, named=True)
     if hop["process"] != 0:
-        raise DebuggerError(f"hop {identifier} ran in a child process; only the first process can be run again")
+        raise DebuggerError(
+            f"hop {identifier} ran in a child process; only the first process can be run again"
+        )
     same = hops.filter(
         pl.col("process") == 0,
         pl.col("op") == hop["op"],

@@ -12,7 +12,10 @@ from tracer.debugger.session import Session
 
 _KEYED = re.compile(r"(.+?)\s*\[(\w+)\]")
 _LINE = re.compile(r"(.+\.(\w+)):(\d+)")
-_CONDITION_NAMES = "shape stride dtype device keys dim tensors key len any all min max sum range".split()
+_CONDITION_NAMES = (
+    *("shape", "stride", "dtype", "device", "keys", "dim", "tensors", "key"),
+    *("len", "any", "all", "min", "max", "sum", "range"),
+)
 # Functions that bear the name of the operator that they implement
 _OF_OPERATOR = re.compile(
     r"(?:.*::)?(?:wrapper_[A-Za-z0-9]+__?(?P<wrapped>\w+)|structured_(?P<structured>\w+?)(?:_out)?(?:_[a-z]+)?::impl"
@@ -52,7 +55,9 @@ def points_of(functions: Functions, spec: str) -> list[Point]:
     line = _LINE.fullmatch(spec)
     if line:
         if line[2] in ("py", "pyx"):
-            raise DebuggerError(f"{spec} is a line of Python; gdb stops in native code (put breakpoint() there)")
+            raise DebuggerError(
+                f"{spec} is a line of Python; gdb stops in native code (put breakpoint() there)"
+            )
         return [Point(spec, "line", location=spec)]
     keyed = _KEYED.fullmatch(spec)
     name = keyed[1] if keyed else spec
@@ -62,7 +67,9 @@ def points_of(functions: Functions, spec: str) -> list[Point]:
             raise DebuggerError(f"{spec}: only an operator has dispatch keys{functions.near_names(name)}")
         found = [replace(point, spec=spec) for point in found if point.kind in ("kernel", "boxed kernel")]
         if not found:
-            raise DebuggerError(f"{spec}: no kernel function of {name} has a name in this torch; break at {name}")
+            raise DebuggerError(
+                f"{spec}: no kernel function of {name} has a name in this torch; break at {name}"
+            )
     # what torch does not have may come with a library that the script loads
     return found or [Point(spec, "function", location=name)]
 

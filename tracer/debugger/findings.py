@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-
 _WORDS = {"call": "called", "redispatch": "redispatched"}
 
 
@@ -62,7 +61,9 @@ def missing(counts: dict[str, Any]) -> list[str]:
     said = []
     for group in counts.get("groups", []):
         if group["left_out"] and not group["counting"]:
-            said.append(f"{group['spec']}: {group['left_out']:,} more stops were not recorded; --limit 0 records all")
+            said.append(
+                f"{group['spec']}: {group['left_out']:,} more stops were not recorded; --limit 0 records all"
+            )
         if group["recorded"] or group["counting"]:
             continue
         points = [point for point in counts["points"] if point["spec"] == group["spec"]]
@@ -92,7 +93,9 @@ def _path(points: list[dict[str, Any]]) -> str:
     totals: dict[str, int] = {}
     for point in sorted(points, key=_order):
         if point["hits"]:
-            name = _WORDS.get(point["kind"], point["name"] + (" (boxed)" if point["kind"] == "boxed kernel" else ""))
+            name = _WORDS.get(
+                point["kind"], point["name"] + (" (boxed)" if point["kind"] == "boxed kernel" else "")
+            )
             totals[name] = totals.get(name, 0) + point["hits"]
     text = ", ".join(f"{name} {hits:,} x" for name, hits in totals.items())
     operator = next((point["op"] for point in points if point["op"]), "")

@@ -59,9 +59,7 @@ class Functions:
     def libraries(self) -> dict[str, Symbols]:
         """The symbols of each library by its path. Raises DebuggerError where there is no libtorch_cpu."""
         if not self._target.libtorch_cpu.exists():
-            raise DebuggerError(
-                f"{self._target.libtorch_cpu} does not exist; is the torch of {self._target.executable} whole?"
-            )
+            raise DebuggerError(f"{self._target.libtorch_cpu} does not exist; install torch again there")
         paths = [*self._preloaded, *(self._target.libraries / name for name in _LIBRARIES)]
         return {str(path.resolve()): Symbols(path) for path in paths if path.exists()}
 
@@ -105,7 +103,7 @@ class Functions:
         found = self._named(spec)
         if len(found) > _MOST_MATCHES:
             raise DebuggerError(
-                f"{spec} is the name of {len(found)} functions; say which: {found[0].name}, {found[1].name}, ..."
+                f"{spec} names {len(found)} functions; say which: {found[0].name}, {found[1].name}, ..."
             )
         if not found and spec.startswith("aten::"):
             raise DebuggerError(f"there is no operator {spec}{self.near_names(spec)}")
@@ -121,7 +119,9 @@ class Functions:
                 operator = by_class.get(match[1]) if match else None
                 if match and operator and fnmatchcase(operator, pattern):
                     name = f"at::_ops::{match[1]}::{match[2]}"
-                    points.append(Point(pattern, match[2], name, demangle(mangled), library, offset, operator))
+                    points.append(
+                        Point(pattern, match[2], name, demangle(mangled), library, offset, operator)
+                    )
         if not points:
             raise DebuggerError(f"no operator matches {pattern}{self.near_names(pattern)}")
         return points

@@ -207,7 +207,7 @@ class Session:
             said = "".join(self.mi.log)
             if "ptrace" in said:
                 raise DebuggerError(
-                    "ptrace is not permitted here, so gdb can run nothing; in a container: --cap-add=SYS_PTRACE"
+                    "ptrace is not permitted here, which gdb needs; in a container: --cap-add=SYS_PTRACE"
                 ) from None
             raise GdbError(f"{self.target.executable} cannot be run under gdb: {error}") from None
 

@@ -40,7 +40,12 @@ class Walk:
     """
 
     def __init__(
-        self, surroundings: Surroundings, command: Sequence[str] = (), title: str = "", *, interactive: bool = False
+        self,
+        surroundings: Surroundings,
+        command: Sequence[str] = (),
+        title: str = "",
+        *,
+        interactive: bool = False,
     ) -> None:
         self.surroundings = surroundings
         self.command = list(command)
@@ -186,9 +191,8 @@ class Walk:
         built = overlay.build(
             self.surroundings.target, self.surroundings.overlays, source=self.surroundings.source, say=_say
         )
-        self.notes.append(
-            f"overlay of {', '.join(built.operators)}: {'from the cache' if built.cached else f'built in {built.seconds:.0f} s'}"
-        )
+        how = "from the cache" if built.cached else f"built in {built.seconds:.0f} s"
+        self.notes.append(f"overlay of {', '.join(built.operators)}: {how}")
         return built.libraries
 
 

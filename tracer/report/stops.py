@@ -32,7 +32,9 @@ def _facts(findings: Findings) -> str:
         f"- level: {prose(findings.level)}",
     ]
     if findings.seconds_to_torch is not None:
-        lines.append(f"- time: {findings.seconds_to_torch:.1f} s to `import torch`, {findings.seconds:.1f} s in all")
+        lines.append(
+            f"- time: {findings.seconds_to_torch:.1f} s to `import torch`, {findings.seconds:.1f} s in all"
+        )
     lines.append(f"- stops: {count(len(findings.records), 'stop')} recorded; {_ended(findings.exit_status)}")
     lines += [f"- {prose(text)}" for text in [*missing(findings.counts), *findings.notes]]
     return "\n".join(lines)
@@ -88,7 +90,9 @@ def _stop(record: dict[str, Any]) -> str:
     values = [("argument", value) for value in record["arguments"]]
     values += [("local", value) for value in record["locals"]]
     if values:
-        rows = [[kind, code(value["name"]), code(value["type"]), _value(value["value"])] for kind, value in values]
+        rows = [
+            [kind, code(value["name"]), code(value["type"]), _value(value["value"])] for kind, value in values
+        ]
         parts.append(table(["", "name", "type", "value"], rows))
     parts.append("\n".join(["```text", *_backtrace(record), "```"]))
     return "\n\n".join(parts)
@@ -121,7 +125,15 @@ def _beside(findings: Findings) -> list[str]:
 
 def _frame(level: int, frame: dict[str, Any]) -> str:
     name = frame["function"] or f"{frame['library']}+{frame['offset']:#x}"
-    marks = [mark for mark, shown in (("wrapper", frame["wrapper"]), ("inlined", frame["inline"])) if shown]
+    marks = [
+        mark
+        for mark, shown in (
+            ("wrapper", frame["wrapper"]),
+            ("inlined", frame["inline"]),
+            ("tail call", frame["tail_call"]),
+        )
+        if shown
+    ]
     place = f"{os.path.basename(frame['file'])}:{frame['line']}" if frame["file"] else frame["library"]
     return f"#{level:<3} {name}{f' [{chr(44).join(marks)}]' if marks else ''}  {place}"
 

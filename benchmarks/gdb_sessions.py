@@ -29,10 +29,14 @@ torch.matmul(a, b)
 MANY = """
 import torch
 a, b, c = torch.ones(8, 8, requires_grad=True), torch.ones(8, 8), torch.ones(8)
-for _ in range(100):
+def work(_):
     torch.matmul(a, b)
     torch.cat([a, b])
     torch.nn.functional.linear(a, b, c)
+def through_c(depth):  # so that every stack is deeper than thirty native frames
+    return work if depth == 0 else lambda _: list(map(through_c(depth - 1), [0]))
+for _ in range(100):
+    through_c(6)(0)
 """
 FUNCTIONS = (
     *(f"at::_ops::{op}::{kind}" for op in ("mm", "cat", "addmm", "t") for kind in ("call", "redispatch")),
@@ -68,7 +72,7 @@ def hits(script: Path) -> tuple[float, int]:
         session.run()
         records = list(session.records())
         assert len(records) >= 100 * (len(FUNCTIONS) - 1), len(records)
-        assert min(len(record["frames"]) for record in records) >= 20
+        assert min(len(record["frames"]) for record in records) == FRAMES
         return (records[-1]["milliseconds"] - records[0]["milliseconds"]) / (len(records) - 1), len(records)
 
 

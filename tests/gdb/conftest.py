@@ -19,7 +19,7 @@ def launcher(tmp_path: Path) -> Launcher:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if shutil.which("gdb") is None:
+    if not (shutil.which("gdb") or shutil.which("cuda-gdb")):
         for item in items:
             if item.get_closest_marker("gdb"):
                 item.add_marker(pytest.mark.skip(reason="gdb is not installed: apt-get install gdb"))

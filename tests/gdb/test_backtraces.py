@@ -42,7 +42,7 @@ def walk(gdb):
         if len(own) != len(read):
             gdb.note(f"stop {stop['stop']}: {len(own)} and {len(read)} frames")
         for frame, name in zip(own, stop["frames"]):
-            if short_kernel_name(frame.get("func", "")) != name["function"]:
+            if short_kernel_name(frame.get("func", "").replace("??", "")) != name["function"]:
                 gdb.note(f"stop {stop['stop']}: {frame.get('func')} and {name['function']}")
         stops += 1
         stop = gdb.go()

@@ -112,13 +112,14 @@ WRONG = [
         ("script.py", "-b", "aten::mm", "--when", "open('x')"),
         "--when does not know open; it knows shape stride",
     ),
-    (("script.py", "-b", "aten::mm", "--gdb", "no-such-gdb"), "no-such-gdb missing: apt-get install gdb"),
+    (("script.py", "-b", "aten::mm", "--gdb", "no-such-gdb"), "no-such-gdb is missing: apt-get install gdb"),
     (("script.py", "-b", "aten::mm", "--gdb", "cat"), "does not answer like gdb"),
     (("script.py", "-b", "aten::mm", "--python", "no-such-python"), "no-such-python does not exist"),
     (("script.py", "-b", "aten::mm", "--python", "cat"), "does not run as Python"),
     (("script.py", "-b", "aten::mm", "-o", "stops.txt"), "ends in .md (markdown) or .jsonl"),
     (("script.py", "-b", "aten::mm", "-o", "there.md"), "there.md exists already"),
     (("no_such.py", "-b", "aten::mm"), "no_such.py is no script here and no session; sessions: "),
+    (("script.py", "-i", "-b", "aten::mm"), "--interactive needs a terminal"),
     (("script.py", "--hop", "3"), "--from TRACE and --hop ID belong together"),
     (("--from", "no.trace", "--hop", "3"), "no.trace does not exist"),
     (("script.py", "-b", "aten::mm", "--source", "."), "--source adds native functions to an overlay"),
@@ -139,6 +140,14 @@ def test_wrong_input_is_one_line(launcher: Launcher, arguments: tuple[str, ...],
     assert run.out == ""
     assert (launcher.folder / "there.md").read_text() == "kept"
     assert sorted(path.name for path in launcher.folder.iterdir()) == ["script.py", "there.md"]
+
+
+def test_gdb_that_is_missing(launcher: Launcher) -> None:
+    launcher.write(PRODUCTS)
+    launcher.environment["PATH"] = str(launcher.tracer.parent)
+    run = launcher.run([str(launcher.tracer), "gdb", "script.py", "-b", "aten::mm"])
+    assert (run.status, run.err.count("\n")) == (1, 1)
+    assert "gdb and cuda-gdb are missing: apt-get install gdb" in run.err
 
 
 def test_gdb_that_is_too_old_or_without_python(launcher: Launcher) -> None:

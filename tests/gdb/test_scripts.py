@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -34,7 +35,10 @@ raise SystemExit(5)
 def test_the_script_cannot_tell(launcher: Launcher) -> None:
     launcher.write(BEHAVIOUR)
     launcher.write("import sys; sys.sitecustomize_of_the_user = 'ran'", "own/sitecustomize.py")
-    launcher.environment["PYTHONPATH"] = str(launcher.folder / "own")
+    before = launcher.environment.get("PYTHONPATH", "")
+    launcher.environment["PYTHONPATH"] = os.pathsep.join(
+        [str(launcher.folder / "own"), *before.split(os.pathsep)]
+    )
     launcher.environment["LINES"] = "33"
     arguments = ["script.py", "a b", "", "--flag", "x\ny"]
     plain = launcher.python(*arguments, stdin="given")

@@ -22,8 +22,9 @@ from torch.nn.functional import layer_norm
 warnings.simplefilter("ignore")
 cube = torch.zeros(3, 4, 5)
 tensors = [torch.zeros(2, 3).to(dtype) for dtype in (
-    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
-    torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool, torch.float8_e4m3fn, torch.uint16)]
+    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.float16,
+    torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool,
+    torch.float8_e4m3fn)]
 tensors += [torch.zeros(()), torch.zeros(0), torch.zeros(2, 0, 3), torch.zeros(1, 2, 1, 2, 1, 2, 1, 2, 3)]
 tensors += [torch.zeros((1,) * d) for d in range(1, 9)]
 tensors += [cube.transpose(0, 2), cube[1:, ::2], cube[..., 1], cube.expand(7, 3, 4, 5)]

@@ -101,6 +101,23 @@ def test_pdb_and_input(launcher: Launcher) -> None:
     assert re.search(r"py   .*script.py:6  f\n", text)
 
 
+def test_the_terminal_is_handed_to_gdb_at_the_stop(launcher: Launcher) -> None:
+    launcher.write("import torch\ntorch.neg(torch.ones(2, 5))\nprint('went on')\nraise SystemExit(3)\n")
+    command = [str(launcher.tracer), "gdb", "--interactive", "-b", "aten::neg [CPU]", "script.py"]
+    terminal = Terminal(command, launcher.folder, launcher.environment)
+    terminal.expect("(tracer) ")
+    terminal.type("tensor self\n")
+    terminal.expect("[2, 5]")
+    terminal.expect("(tracer) ")
+    terminal.type("dispatch-bt\n")
+    terminal.expect("at::_ops::neg::call")
+    terminal.expect("(tracer) ")
+    terminal.type("continue\n")
+    terminal.expect("went on")
+    terminal.expect("# tracer gdb")  # the script's end is the session's
+    assert terminal.status() == 3
+
+
 def test_ctrl_c_is_the_scripts(launcher: Launcher) -> None:
     terminal = under_gdb(launcher, SCRIPT.replace("breakpoint()", "pass"))
     terminal.expect("question? ")

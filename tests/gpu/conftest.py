@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent / "gdb"), str(HERE.parent / "cpu")]  # how tests there run tracer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -85,7 +85,8 @@ def test_arguments_of_every_class(tensors: Any) -> None:
     types = [
         "at::Tensor const&", "c10::ArrayRef<long>", "double", "bool", "std::optional<c10::ScalarType>",
         "c10::ArrayRef<at::Tensor>", "std::optional<long>",
-        "std::basic_string_view<char, std::char_traits<char> >", "long", "std::optional<double>", "at::Tensor const&",
+        "std::basic_string_view<char, std::char_traits<char> >", "long",
+        "std::optional<double>", "at::Tensor const&",
     ]  # fmt: skip
     # six integer registers: tensor, array (2), bool, optional type; one is left, so the list of tensors
     # goes to the stack whole, and the register that is left to the next argument that fits it
@@ -124,7 +125,8 @@ def test_the_place_of_a_result_is_found_by_trying(tensors: Any) -> None:
 def test_tensors_in_memory(tensors: Any) -> None:
     for tensor in [
         torch.zeros(()), torch.zeros(1, 2, 3, 4, 5, 6, 7), torch.zeros(4, 5).t()[1:],
-        torch.zeros(3, device="meta"), torch.zeros(2, dtype=torch.complex128), torch.zeros(2, requires_grad=True),
+        torch.zeros(3, device="meta"), torch.zeros(2, dtype=torch.complex128),
+        torch.zeros(2, requires_grad=True),
     ]:  # fmt: skip
         read = tensors.implementation(tensor._cdata)
         assert (read["shape"], read["stride"]) == (list(tensor.shape), list(tensor.stride()))

@@ -110,6 +110,8 @@ def gdb(
     from tracer.recording.errors import RecordingError
 
     command = _command(script or [], module)
+    if interactive and not sys.stdin.isatty():
+        fail("--interactive needs a terminal; leave it out, or run it in one", USAGE)
     try:
         _check_outputs(outputs or [], force)
         surroundings = _surroundings(python, program, overlay, source, backtrace)

@@ -28,7 +28,8 @@ def find(wanted: str | None = None) -> Gdb:
     names = [wanted] if wanted else ["gdb", "cuda-gdb"]
     path = next((found for name in names if (found := shutil.which(name))), None)
     if path is None:
-        raise DebuggerError(f"{' and '.join(names)} missing: {_INSTALL}")
+        verb = "is" if len(names) == 1 else "are"
+        raise DebuggerError(f"{' and '.join(names)} {verb} missing: {_INSTALL}")
     try:
         done = subprocess.run(
             [path, "--nx", "--batch", "-ex", "show version", "-ex", _ASK],

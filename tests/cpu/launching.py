@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
-TIMEOUT = 120  # seconds; a busy machine imports torch slowly
+TIMEOUT = 240  # seconds; a busy machine imports torch slowly
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from debugging import Debugged, debug
 from launching import Launcher
+
+from tracer.debugger import overlay, target
 
 pytestmark = pytest.mark.gdb
 
@@ -37,6 +40,12 @@ CHAIN = [
     ("c10::Dispatcher::call", "Dispatcher.h"),
     ("at::_ops::mm::call", "Operators_"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    """Built before the sessions, whose time is limited; on a new machine that takes a minute or two."""
+    overlay.build(target.look(sys.executable), ["mm"])
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ class Terminal:
         )  # fmt: skip
         os.close(theirs)
 
-    def expect(self, wanted: str, seconds: float = 60) -> None:
+    def expect(self, wanted: str, seconds: float = 120) -> None:
         """Reads until `wanted` has been printed since the last time."""
         deadline = time.monotonic() + seconds
         while wanted not in self.text:

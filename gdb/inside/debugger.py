@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import signal
 
 from arguments import Arguments
 from frames import Backtraces
@@ -156,14 +155,6 @@ class Debugger:
     def remove(self):
         """Takes all breakpoints away; what they counted stays."""
         _delete(self.points)
-
-    def handles_sigtrap(self):
-        """Whether the debugged process has a handler of its own for SIGTRAP."""
-        with open("/proc/%d/status" % gdb.selected_inferior().pid) as status:
-            for line in status:
-                if line.startswith("SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (signal.SIGTRAP - 1) & 1)
-        return False
 
 
 def _delete(points):

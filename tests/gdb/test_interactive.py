@@ -88,7 +88,7 @@ class Terminal:
     def present_settings(self) -> list[Any]:
         return termios.tcgetattr(self._theirs)
 
-    def until(self, text: str, seconds: float = 60) -> str:
+    def until(self, text: str, seconds: float = 120) -> str:
         """What appears up to and with `text`."""
         end = time.monotonic() + seconds
         while text not in self._text:

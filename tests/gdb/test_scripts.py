@@ -60,7 +60,12 @@ def test_a_traceback_is_pythons_own(launcher: Launcher) -> None:
 
 
 SIGTRAPS = """
-import os, signal, torch
+import os, signal
+os.kill(os.getpid(), signal.SIGTRAP)  # nothing can be seen yet, and nothing is lost
+signal.signal(signal.SIGTRAP, lambda *_: print("handled early", flush=True))
+os.kill(os.getpid(), signal.SIGTRAP)
+signal.signal(signal.SIGTRAP, signal.SIG_DFL)
+import torch
 def here():
     os.kill(os.getpid(), signal.SIGTRAP)
 here()
@@ -74,14 +79,14 @@ torch.neg(torch.ones(1))
 def test_sigtrap_is_a_stop_or_the_scripts_own(launcher: Launcher) -> None:
     launcher.write(SIGTRAPS)
     debugged = debug(launcher, "script.py", "--break", "aten::neg [CPU]")
-    assert debugged.run.out.startswith("went on\nhandled\n"), debugged.run
+    assert debugged.run.out.startswith("handled early\nwent on\nhandled\n"), debugged.run
     assert [(stop["kind"], stop["spec"]) for stop in debugged.stops] == [
         ("signal", "SIGTRAP"),
         ("kernel", "aten::neg [CPU]"),
     ]
     assert debugged.stops[0]["python"] == [
-        [str(launcher.folder / "script.py"), "here", 4],
-        [str(launcher.folder / "script.py"), "<module>", 5],
+        [str(launcher.folder / "script.py"), "here", 9],
+        [str(launcher.folder / "script.py"), "<module>", 10],
     ]
 
 

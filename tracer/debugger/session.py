@@ -121,6 +121,7 @@ class Session:
                 self._begin()
                 return True
             self._answer(reason)
+            self._resume()
         return False
 
     def add(self, spec: str, points: Sequence[Point], **wanted: Any) -> int:
@@ -265,11 +266,17 @@ class Session:
                 raise KeyboardInterrupt  # the second time it is meant for us
             self.interrupted = True
             self._delivered = "SIGINT"
+        elif reason == "SIGTRAP" and self._handles(signal.SIGTRAP):
+            self._delivered = "SIGTRAP"
         elif reason in _SIGNALS_SEEN and self.torch_imported:
-            if reason == "SIGTRAP" and self.call("handles_sigtrap"):
-                self._delivered = "SIGTRAP"
-            else:
-                self.call("signal_stop", name=reason)
+            self.call("signal_stop", name=reason)
+
+    def _handles(self, number: signal.Signals) -> bool:
+        """Whether the script has a handler of its own for a signal."""
+        for line in Path(f"/proc/{self.mi.inferior}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+        return False
 
     def _write_files(self) -> None:
         """What the part in the script's process reads, and the shell script that becomes Python."""

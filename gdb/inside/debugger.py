@@ -15,6 +15,9 @@ from wanted import Group
 import gdb
 
 
+_NO_TENSORS = {"offsets": {}, "dtypes": {}, "device_types": [], "undefined": 0, "keys": {"backends": 0, "names": []}}
+
+
 def _load(path):
     spec = importlib.util.spec_from_file_location("tracer_names", path)
     module = importlib.util.module_from_spec(spec)
@@ -28,16 +31,16 @@ class Debugger:
     def __init__(self, folder, names, options):
         with open(os.path.join(folder, "facts.json")) as file:
             facts = json.load(file)
-        self.without_python = None  # why the Python stack cannot be read
+        self.notes = []  # what cannot be seen, and why
         memory = InferiorMemory()
-        tensors = Tensors(facts["tensor_layout"], memory)
+        tensors = Tensors(self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS), memory)
         self.place = Place(
             memory,
             tensors,
             Arguments(tensors, memory),
             Backtraces(_load(names).short_kernel_name, memory),
             self._python_stack(facts["python_layout"], memory),
-            facts["schemas"],
+            self._measured(facts, "schemas", "names of arguments", {}),
             options,
         )
         self._dotted = None
@@ -54,8 +57,16 @@ class Debugger:
         try:
             return PythonStack(layout, memory)
         except ValueError as error:
-            self.without_python = str(error)
+            self.notes.append("no Python stacks: %s" % error)
             return None
+
+    def _measured(self, facts, name, what, otherwise):
+        """What the process measured of itself, or something empty where it could not."""
+        found = facts[name]
+        if "error" in found:
+            self.notes.append("no %s: %s" % (what, found["error"]))
+            return otherwise
+        return found
 
     def add(self, group, points, internal=True):
         """Sets the points of a breakpoint; returns how many could be set. `internal`: unseen by the user."""
@@ -99,6 +110,7 @@ class Debugger:
     def counts(self):
         """How often each point was reached, for what the user asks when nothing was recorded."""
         return {
+            "notes": self.notes,
             "points": [
                 {"spec": point.group.spec, "kind": point.described["kind"], "op": point.described.get("op"),
                  "name": point.described.get("name"), "hits": point.hits}

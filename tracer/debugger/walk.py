@@ -169,7 +169,7 @@ class Walk:
             records=self.records,
             beside=self.beside,
             counts=self._counts,
-            notes=self.notes + ([_REPLACED] if session.replaced else []),
+            notes=[*self.notes, *self._counts.get("notes", []), *([_REPLACED] if session.replaced else [])],
             exit_status=session.exit_status,
             seconds_to_torch=session.seconds_to_torch,
             seconds=time.monotonic() - self._began,

@@ -21,6 +21,12 @@ _ONE = {
     "c10::ScalarType", "c10::Layout", "c10::MemoryFormat", "c10::DispatchKeySet", "c10::Device",
     "c10::DeviceType", "c10::DispatchKey",
 }  # fmt: skip
+# c10/core/Layout.h and MemoryFormat.h, whose numbers are part of torch's ABI
+_NAMED = {
+    "c10::Layout": "strided sparse_coo sparse_csr mkldnn sparse_csc sparse_bsr sparse_bsc jagged".split(),
+    "c10::MemoryFormat": "contiguous_format preserve_format channels_last channels_last_3d".split(),
+}
+_SCALAR_BYTES = 32  # a tag, and a union that is aligned for a complex number
 _IN_MEMORY = ("c10::OptionalArrayRef<", "OPTIONAL<c10::ArrayRef<", "OPTIONAL<STRING>")
 
 
@@ -135,6 +141,8 @@ class Arguments:
             return self._list(struct.unpack("<Q", self._read(address, 8))[0])
         if kind == "c10::Scalar":
             return self._scalar(address)
+        if kind == "OPTIONAL<c10::Scalar>":
+            return self._scalar(address) if self._byte(address + _SCALAR_BYTES) & 1 else None
         return {"address": address}
 
     def _array(self, kind, address, count):
@@ -178,17 +186,17 @@ class Arguments:
             return None
         if tag == 1:
             return self._tensors.implementation(payload)
-        return {"tag": tag}
+        return _UNKNOWN
 
     def _scalar(self, address):
         """c10::Scalar: a tag, then a union aligned for a complex number."""
-        memory = self._read(address, 32)
+        memory = self._read(address, _SCALAR_BYTES)
         tag = struct.unpack_from("<I", memory)[0]
         if tag == 0:
             return struct.unpack_from("<d", memory, 16)[0]
         if tag == 1:
             return struct.unpack_from("<q", memory, 16)[0]
-        return {"tag": tag}
+        return _UNKNOWN  # the numbers of the other tags differ between versions
 
     def _optional(self, kind, walk):
         """An optional that travels in registers, or, where its type has a destructor, by its address."""
@@ -200,10 +208,10 @@ class Arguments:
             return value if engaged & 1 else None
         if kind in ("bool", "c10::ScalarType", "c10::Layout", "c10::MemoryFormat"):
             word = walk.integer()
-            return self._plain(kind, word) if word >> 8 & 1 else None
+            return self._plain(kind, word & 0xFF) if word >> 8 & 1 else None
         if kind == "c10::Device":
             word = walk.integer()
-            return self._plain(kind, word) if word >> 16 & 1 else None
+            return self._plain(kind, word & 0xFFFF) if word >> 16 & 1 else None
         if kind == "c10::SymInt":
             address = walk.integer()
             return self._sym_int(address) if self._byte(address + _WORD) else None
@@ -229,6 +237,9 @@ class Arguments:
             return self._tensors.dtype(word & 0xFF)
         if kind == "c10::Device":
             return self._tensors.device(word & 0xFF, word >> 8 & 0xFF)
+        if kind in _NAMED:
+            number = word & 0xFF
+            return _NAMED[kind][number] if number < len(_NAMED[kind]) else number
         if kind == "c10::DispatchKeySet":
             return {"keys": self._tensors.key_sets.names(word)}
         return word & 0xFFFFFFFF

@@ -14,8 +14,13 @@ from wanted import Group
 
 import gdb
 
-
-_NO_TENSORS = {"offsets": {}, "dtypes": {}, "device_types": [], "undefined": 0, "keys": {"backends": 0, "names": []}}
+_NO_TENSORS = {
+    "offsets": {},
+    "dtypes": {},
+    "device_types": [],
+    "undefined": 0,
+    "keys": {"backends": 0, "names": []},
+}
 
 
 def _load(path):
@@ -71,6 +76,8 @@ class Debugger:
     def add(self, group, points, internal=True):
         """Sets the points of a breakpoint; returns how many could be set. `internal`: unseen by the user."""
         made = Group(**group)
+        if group.get("key") and not self.place.tensors.key_sets.has_name(group["key"]):
+            self.notes.append("%s: this torch has no dispatch key %s" % (made.spec, group["key"]))
         self.groups[made.spec] = made
         placed = 0
         for point in points:
@@ -81,7 +88,7 @@ class Debugger:
             self.points.append(Point(location, self.place, made, point, self.emit, internal))
             placed += 1
         if made.counting:
-            self._companions[made.counting] = self.points[-placed:] if placed else []
+            self._companions.setdefault(made.counting, []).extend(self.points[-placed:] if placed else [])
         return placed
 
     def flush(self):
@@ -113,7 +120,8 @@ class Debugger:
             "notes": self.notes,
             "points": [
                 {"spec": point.group.spec, "kind": point.described["kind"], "op": point.described.get("op"),
-                 "name": point.described.get("name"), "hits": point.hits}
+                 "name": point.described.get("name"), "hits": point.hits,
+                 "pending": point.is_valid() and point.pending}
                 for point in self.points
             ],
             "groups": [

@@ -20,6 +20,10 @@ class KeySets:
         self._names = measured["names"]
         self._known = {}  # raw: names
 
+    def has_name(self, name):
+        """Whether a key of this torch has that name; True where their names are unknown."""
+        return not self._names or any(name in row for row in self._names)
+
     def highest(self, raw):
         """The key of highest priority, None where it has no name."""
         return self._name((raw >> self._backends).bit_length(), self._backend_bits(raw).bit_length())

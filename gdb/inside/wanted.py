@@ -23,7 +23,7 @@ class Group:
         self.left_out = 0  # hits beyond the limit
         self.errors = []
         self._at = at
-        self._when = compile(when, "--when", "eval") if when else None
+        self._when = compile(when, "--when", "eval") if when is not None else None
         self._limit = 0 if counting else limit
         self._key = key
         self._running = {}  # thread: [(stack pointer, wanted)]
@@ -59,7 +59,7 @@ class Group:
         if self._when is None:
             return True
         try:
-            return bool(eval(self._when, {"__builtins__": {}}, Names(seen)))
+            return bool(eval(self._when, names(seen)))
         except Exception as error:  # whatever the user's expression raises
             text = "%s: %s" % (type(error).__name__, error)
             if text not in self.errors:
@@ -67,27 +67,19 @@ class Group:
             return False
 
 
-class Names(dict):
+def names(seen):
     """What `--when` may use: shape(i), stride(i), dtype(i), device(i), keys(i), dim(i) of the i-th tensor
     among the arguments, tensors (their number) and key."""
 
-    def __init__(self, seen):
-        super().__init__(_FUNCTIONS)
-        self._seen = seen
-
-    def __missing__(self, name):
-        if name in ("shape", "stride", "dtype", "device", "keys"):
-            return lambda index=0: self._tensor(index).get(name)
-        if name == "dim":
-            return lambda index=0: len(self._tensor(index)["shape"])
-        if name == "tensors":
-            return len(self._seen.tensors())
-        if name == "key":
-            return self._seen.key
-        raise NameError(name)
-
-    def _tensor(self, index):
-        found = self._seen.tensors()
+    def tensor(index):
+        found = seen.tensors()
         if not -len(found) <= index < len(found):
             raise IndexError("the arguments hold %d tensors, none is number %d" % (len(found), index))
         return found[index]
+
+    known = {
+        name: lambda index=0, name=name: tensor(index).get(name)
+        for name in ("shape", "stride", "dtype", "device", "keys")
+    }
+    known["dim"] = lambda index=0: len(tensor(index)["shape"])
+    return {**_FUNCTIONS, **known, "tensors": len(seen.tensors()), "key": seen.key, "__builtins__": {}}

@@ -70,6 +70,7 @@ def test_keys_limits_and_what_was_never_reached(launcher: Launcher) -> None:
     launcher.write(PRODUCTS)
     found = debug(
         launcher, "script.py", "--limit", "1", "-b", "aten::mm [CPU]", "-b", "aten::bmm",
+        "-b", "aten::mm.out", "-b", "aten::mm [Foo]",
         "-b", "at::native::structured_mm_out_cuda::impl", "-b", "wrapper_SparseCPU__mm",
     )  # fmt: skip
     assert found.functions() == ["wrapper_CPU_mm"]
@@ -78,10 +79,46 @@ def test_keys_limits_and_what_was_never_reached(launcher: Launcher) -> None:
     assert "aten::bmm was never reached" in said
     path = "aten::mm called 4 x, torch::autograd::VariableType::mm 4 x, wrapper_CPU_mm 4 x"
     assert f"wrapper_SparseCPU__mm was never reached; {path}" in said
-    assert f"structured_mm_out_cuda::impl was never reached; {path}" in said
+    assert f"structured_mm_out_cuda::impl is in no library that was loaded; {path}" in said
+    assert "aten::mm [Foo]: this torch has no dispatch key Foo" in said
     wrong = debug(launcher, "script.py", "-b", "aten::mm", "--when", "shape(7) == 1", "--at", "1")
     assert wrong.stops == []
     assert "the condition failed: IndexError: the arguments hold 2 tensors, none is number 7" in wrong.run.err
+
+
+OVERLOADS = """
+import torch
+x = torch.ones(3, 3)
+torch.mm(x, x, out=torch.empty(3, 3))
+x.sum(0)
+"""
+
+
+def test_out_variants_and_other_overloads(launcher: Launcher) -> None:
+    launcher.write(OVERLOADS)
+    found = debug(launcher, "script.py", "-b", "aten::mm.out", "-b", "aten::sum", "-b", "at::native::no_such")
+    assert [
+        (stop["kind"], stop["key"], stop["function"]) for stop in found.stops if stop["kind"] == "kernel"
+    ] == [
+        ("kernel", "AutogradCPU", "torch::autograd::VariableType::mm_out_out"),
+        ("kernel", "ADInplaceOrView", "torch::ADInplaceOrView::mm_out_out"),
+        ("kernel", "CPU", "wrapper_CPU_mm_out_out"),
+    ]
+    assert "aten::sum was never reached; aten::sum.dim_IntList called 1 x" in found.run.err
+    assert "at::native::no_such is in no library that was loaded" in found.run.err
+
+
+def test_a_report_that_cannot_be_written(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, shutil, torch\ntorch.neg(torch.ones(1))\nshutil.rmtree(os.getcwd())\n", "in/s.py"
+    )
+    command = f"cd in && {launcher.tracer} gdb s.py -b 'aten::neg [CPU]' -o s.md > /dev/full"
+    run = launcher.run(["/bin/sh", "-c", command])
+    assert run.status == 1
+    assert run.err.splitlines() == [
+        f"tracer: {launcher.folder / 'in' / 's.md'} cannot be written: No such file or directory",
+        "tracer: the report cannot be printed: No space left on device",
+    ]
 
 
 def test_the_report_reads_well(launcher: Launcher) -> None:

@@ -16,8 +16,7 @@ import os, sys
 assert sys.argv == ["script.py", "a b", "", "--flag", "x\\ny"], sys.argv
 assert __name__ == "__main__" and sys.path[0] == os.getcwd(), sys.path[0]
 assert not [name for name in os.environ if name.startswith("TRACER")]
-names = ("PYTHONPATH", "LD_PRELOAD", "LINES", "COLUMNS", "SHELL", "HOME")
-print({name: os.environ.get(name) for name in names})
+print(sorted(os.environ.items()))
 print(sys.sitecustomize_of_the_user)
 import torch
 print(sys.stdin.read(), torch.mm(torch.ones(2, 3), torch.ones(3, 2)).sum().item())
@@ -39,7 +38,14 @@ def test_the_script_cannot_tell(launcher: Launcher) -> None:
     launcher.environment["PYTHONPATH"] = os.pathsep.join(
         [str(launcher.folder / "own"), *before.split(os.pathsep)]
     )
-    launcher.environment["LINES"] = "33"
+    # names that no shell would export, and what shells and gdb set themselves
+    launcher.environment |= {
+        "LINES": "33",
+        "a.b": "1",
+        "PYTHON.X": "x y",
+        "PWD": "/elsewhere",
+        "SHELL": "none",
+    }
     arguments = ["script.py", "a b", "", "--flag", "x\ny"]
     plain = launcher.python(*arguments, stdin="given")
     assert plain.status == 5, plain.err

@@ -109,6 +109,22 @@ def test_arguments_of_every_class(tensors: Any) -> None:
     assert plain[10]["dtype"] == "int64"
 
 
+def test_optionals_of_two_bytes_and_scalars(tensors: Any) -> None:
+    arguments = module("arguments").Arguments(tensors, OwnMemory())
+    types = ["std::optional<c10::Layout>", "std::optional<c10::MemoryFormat>", "std::optional<bool>"]
+    types += ["std::optional<c10::Device>", "std::optional<c10::Scalar> const&", "c10::Scalar const&"]
+    half = ctypes.create_string_buffer(struct.pack("<I12xd8xB7x", 0, 0.5, 1))
+    none = ctypes.create_string_buffer(struct.pack("<I12xd8xB7x", 0, 0.5, 0))
+    for words, expected in [
+        ([0x100, 0x102, 0x101, 0x10101], ["strided", "channels_last", True, "cuda:1"]),
+        ([0x002, 0x003, 0x001, 0x00101], [None, None, None, None]),
+    ]:
+        for scalar, value in [(half, 0.5), (none, None)]:
+            registers = Registers([*words, ctypes.addressof(scalar), ctypes.addressof(half)])
+            values, _ = arguments.read(types, registers, [0])
+            assert [value for _, value in values] == [*expected, value, 0.5]
+
+
 def test_the_place_of_a_result_is_found_by_trying(tensors: Any) -> None:
     arguments = module("arguments").Arguments(tensors, OwnMemory())
     made = torch.zeros(2, 3)
@@ -174,6 +190,9 @@ def test_conditions() -> None:
     assert group.wants("call", 1, 9, Seen([129, 2], [4]))
     assert not group.wants("call", 1, 9, Seen())
     assert group.errors == ["IndexError: the arguments hold 0 tensors, none is number 0"]
+    generator = module("wanted").Group("aten::mm", when="any(shape(i)[0] > 1 for i in range(tensors))")
+    assert generator.wants("call", 1, 9, Seen([1], [2]))
+    assert (generator.wants("call", 1, 9, Seen([1], [1])), generator.errors) == (False, [])
     limited = module("wanted").Group("f", limit=1)
     assert [limited.wants("function", 1, 9, Seen()) for _ in range(3)] == [True, False, False]
     assert (limited.recorded, limited.left_out) == (1, 2)

@@ -113,14 +113,15 @@ def gdb(
     if interactive and not sys.stdin.isatty():
         fail("--interactive needs a terminal; leave it out, or run it in one", USAGE)
     try:
-        _check_outputs(outputs or [], force)
+        outputs = [path.absolute() for path in outputs or []]  # scripts change folders
+        _check_outputs(outputs, force)
         surroundings = _surroundings(python, program, overlay, source, backtrace)
         job = _job(command, own_session, breaks or [], trace, hop, surroundings, interactive)
         with Walk(surroundings, command, interactive=interactive) as walk:
             for spec in job.specs:
                 walk.stop_at(spec, at=at, when=when, limit=limit or None, halt=interactive)
             interrupted = _run(job, walk, interactive)
-            status = _report(walk, outputs or [], interrupted)
+            status = _report(walk, outputs, interrupted)
     except (DebuggerError, RecordingError) as error:
         fail(str(error))
     except KeyboardInterrupt:
@@ -190,7 +191,7 @@ def _session(command: list[str]) -> Path | None:
     if not command:
         fail("name a script to run: tracer gdb [options] SCRIPT [ARGS]", USAGE)
     name = command[0]
-    if name == "-m" or os.path.exists(name):
+    if name == "-m" or os.path.isfile(name) or os.path.exists(os.path.join(name, "__main__.py")):
         return None
     scripts = session_scripts()
     if name in scripts:
@@ -258,20 +259,36 @@ def _hand_over(walk: Walk) -> None:
 def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
     """Prints and writes what was found; returns the exit status."""
     from tracer.debugger.findings import missing
-    from tracer.recording import naming
     from tracer.report.stops import render
 
     found = walk.findings()
     text = render(found)
-    with writing():
-        sys.stdout.write(text)
-    for path in outputs:
-        atexit.unregister(naming.remove_if_empty)  # a file without stops is an answer too
-        path.write_text(text if path.suffix == ".md" else found.json_lines())
-        print(f"tracer: wrote {path}", file=sys.stderr)
+    written = [_written(path, text if path.suffix == ".md" else found.json_lines()) for path in outputs]
+    failed = not all(written)
+    try:
+        with writing():
+            sys.stdout.write(text)
+    except OSError as error:
+        print(f"tracer: the report cannot be printed: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        failed = True
     for line in [*missing(found.counts), *found.notes]:
         print(f"tracer: {line}", file=sys.stderr)
     if interrupted:
         return _INTERRUPTED
     status = found.exit_status or 0
-    return 128 - status if status < 0 else status
+    return (128 - status if status < 0 else status) or int(failed)
+
+
+def _written(path: Path, text: str) -> bool:
+    """Writes an output; False, and one line, where that fails."""
+    from tracer.recording import naming
+
+    try:
+        path.write_text(text)
+    except OSError as error:
+        print(f"tracer: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        return False
+    atexit.unregister(naming.remove_if_empty)  # a file without stops is an answer too
+    print(f"tracer: wrote {path}", file=sys.stderr)
+    return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from types import CodeType
 from typing import Any
 
 from tracer.debugger.errors import DebuggerError
@@ -30,8 +32,7 @@ def place(session: Session, spec: str, **wanted: Any) -> int:
         wanted["key"] = keyed[2]
     points = points_of(session.functions, spec)
     placed = session.add(spec, points, **wanted)
-    companion = None if points[0].op else _operator(session.functions, spec)
-    if companion:
+    for companion in _companions(session.functions, spec, points):
         counted = [point for point in session.functions.points(companion) if point.kind != "redispatch"]
         session.add(f"{companion} (beside {spec})", counted, counting=spec)
     return placed
@@ -40,12 +41,20 @@ def place(session: Session, spec: str, **wanted: Any) -> int:
 def check_condition(text: str) -> None:
     """Raises DebuggerError where `--when` cannot be an expression of the names that it knows."""
     try:
-        names = compile(text, "--when", "eval").co_names
+        names = list(_names(compile(text, "--when", "eval")))
     except (SyntaxError, ValueError) as error:
         raise DebuggerError(f"--when: {getattr(error, 'msg', error)}: {text}") from None
     unknown = [name for name in names if name not in _CONDITION_NAMES]
     if unknown:
         raise DebuggerError(f"--when does not know {unknown[0]}; it knows {' '.join(_CONDITION_NAMES)}")
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The names that an expression uses, those of its generators too."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
 
 
 def points_of(functions: Functions, spec: str) -> list[Point]:
@@ -74,9 +83,16 @@ def points_of(functions: Functions, spec: str) -> list[Point]:
     return found or [Point(spec, "function", location=name)]
 
 
-def _operator(functions: Functions, spec: str) -> str | None:
+def _companions(functions: Functions, spec: str, points: list[Point]) -> list[str]:
+    """The operators that are counted beside a breakpoint, to tell what ran where it is never reached.
+
+    Of a function those that it implements; of an operator without an overload its other overloads.
+    """
+    if points[0].op:
+        named = points[0].op.split(".")[0]
+        plain = spec.removeprefix("aten::") == named.removeprefix("aten::")
+        return functions.all_overloads(named, but=spec) if plain else []
     match = _OF_OPERATOR.fullmatch(spec)
     if not match:
-        return None
-    name = next(group for group in match.groups() if group)
-    return next((operator for operator in functions.overloads(f"aten::{name}")), None)
+        return []
+    return functions.all_overloads("aten::" + next(group for group in match.groups() if group))

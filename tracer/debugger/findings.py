@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+_LONGEST_COMMAND = 200  # characters
 _WORDS = {"call": "called", "redispatch": "redispatched"}
 
 
@@ -38,6 +41,12 @@ class Findings:
         return "".join(json.dumps(record) + "\n" for record in self.records)
 
 
+def command_line(command: Sequence[str]) -> str:
+    """As it is typed, on one line and cut where it is very long."""
+    text = shlex.join(command).replace("\n", "\\n")
+    return text if len(text) <= _LONGEST_COMMAND else text[:_LONGEST_COMMAND] + "..."
+
+
 def level(records: list[dict[str, Any]], *, overlay: tuple[str, ...], stripped: bool) -> str:
     """How much could be seen, named for the report."""
     lines = any(frame["file"] for record in records for frame in below_python(record["frames"]))
@@ -64,14 +73,18 @@ def missing(counts: dict[str, Any]) -> list[str]:
             said.append(
                 f"{group['spec']}: {group['left_out']:,} more stops were not recorded; --limit 0 records all"
             )
-        if group["recorded"] or group["counting"]:
+        if group["errors"] and not group["counting"]:
+            said.append(f"{group['spec']}: the condition failed: {group['errors'][0]}")
+        if group["recorded"] or group["counting"] or group["errors"]:
             continue
         points = [point for point in counts["points"] if point["spec"] == group["spec"]]
         reached = _path(points)
-        if group["errors"]:
-            said.append(f"{group['spec']}: the condition failed: {group['errors'][0]}")
-        elif reached:
+        if reached:
             said.append(f"{group['spec']}: no stop was wanted, but it ran: {reached}")
+        elif points and all(point["pending"] for point in points):
+            said.append(
+                f"{group['spec']} is in no library that was loaded{_elsewhere(group['spec'], counts)}"
+            )
         else:
             said.append(f"{group['spec']} was never reached{_elsewhere(group['spec'], counts)}")
     return said
@@ -80,12 +93,14 @@ def missing(counts: dict[str, Any]) -> list[str]:
 def _elsewhere(spec: str, counts: dict[str, Any]) -> str:
     """What ran instead of a function that was never reached: the paths of its operator."""
     companions = [group for group in counts["groups"] if group["counting"] == spec]
-    texts = []
-    for group in companions:
-        points = [point for point in counts["points"] if point["spec"] == group["spec"]]
-        texts.append(_path(points) or f"{points[0]['op']} never ran" if points else "")
-    texts = [text for text in texts if text]
-    return f"; {'; '.join(texts)}" if texts else ""
+    specs = {group["spec"] for group in companions}
+    points = [point for point in counts["points"] if point["spec"] in specs]
+    operators = list(dict.fromkeys(point["op"] for point in points))
+    texts = [_path([point for point in points if point["op"] == operator]) for operator in operators]
+    ran = [text for text in texts if text]
+    if ran or not operators:
+        return "".join(f"; {text}" for text in ran)
+    return f"; {operators[0].split('.')[0]} never ran"
 
 
 def _path(points: list[dict[str, Any]]) -> str:

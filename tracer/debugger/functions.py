@@ -93,6 +93,13 @@ class Functions:
             return [operator]
         return sorted(name for name in self.operators if name.split(".")[0] == operator)
 
+    def all_overloads(self, operator: str, but: str = "") -> list[str]:
+        """Every overload of an operator, the default one too, but those that `but` means."""
+        left_out = set(self.overloads(but if "::" in but else f"aten::{but}")) if but else set()
+        return sorted(
+            name for name in self.operators if name.split(".")[0] == operator and name not in left_out
+        )
+
     def points(self, spec: str) -> list[Point]:
         """What `--break SPEC` stops at. Raises DebuggerError with near names where there is nothing."""
         if "*" in spec:
@@ -137,7 +144,8 @@ class Functions:
         name = operator.removeprefix("aten::").replace(".", "_")
         component = f"{len(name)}{name}".encode()
         wrapped = _wrapped_names(operator)
-        texts = [component + b"E", component + b"4callE", component + b"10redispatchE"]
+        texts = [component + b"4callE", component + b"10redispatchE"]
+        texts += [f"{len(wrapper)}{wrapper}E".encode() for wrapper in (name, *wrapped)]
         texts += [f"_{wrapper}E".encode() for wrapper in wrapped]
         points = []
         for library, symbols in self.libraries.items():
@@ -170,10 +178,10 @@ class Functions:
 
 
 def _wrapped_names(operator: str) -> list[str]:
-    """What follows the key in the names of the backends' wrappers: of structured kernels and of others."""
+    """What follows the key in the names of wrappers: of structured kernels, of others, of out variants."""
     base, _, overload = operator.removeprefix("aten::").partition(".")
     structured = f"{base}_{overload}" if overload else base
-    return [structured, f"{overload}_{base}", f"{overload}_{base}_out"]
+    return [structured, f"{overload}_{base}", f"{overload}_{base}_out", f"{base}_out_{overload}"]
 
 
 def _kind(symbol: str, name: str, wrapped: Sequence[str]) -> str | None:
@@ -188,7 +196,7 @@ def _kind(symbol: str, name: str, wrapped: Sequence[str]) -> str | None:
     kernel = short_kernel_name(symbol)
     # a key has no underscore in its name, so that wrapper_CPU___int_mm is not taken for one of mm
     own = re.fullmatch(rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{ends})", kernel)
-    own = own or kernel.rpartition("::")[2] == name
+    own = own or kernel.rpartition("::")[2] in (name, wrapped[-1])
     if not symbol.startswith((_UNBOXED, _BOXED)):
         return "body" if own and kernel.startswith(_BODIES) else None
     if ">::call(" not in symbol or not (own or f"at::_ops::{name}::call" in symbol):

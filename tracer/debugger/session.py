@@ -113,7 +113,8 @@ class Session:
         )
         for setting in _SETTINGS:
             self._try(setting)
-        self.mi.execute(f"set exec-wrapper /bin/sh {shlex.quote(str(self._folder / 'launch'))}")
+        wrapper = [self.target.executable, "-I", "-S", str(_INFERIOR / "launch.py"), str(self._folder)]
+        self.mi.execute(f"set exec-wrapper {shlex.join(wrapper)}")
         self._launch()
         while (reason := self._wait()) is not None:
             if reason == "SIGTRAP" and (self._folder / "facts.json").exists():
@@ -279,28 +280,30 @@ class Session:
         return False
 
     def _write_files(self) -> None:
-        """What the part in the script's process reads, and the shell script that becomes Python."""
+        """What the parts in the script's process read."""
         (self._folder / "import_hook").write_text(str(_PACKAGE / "recording" / "import_hook.py"))
         if self._terminal:
             (self._folder / "has_terminal").touch()
-        (self._folder / "launch").write_text("\n".join(self._launch_lines()) + "\n")
+        launch = {
+            "streams": self._standard,
+            "folder": self._working_folder,
+            "command": [self.target.executable, *self.command],
+            "environment": self._environment(),
+        }
+        (self._folder / "launch.json").write_text(json.dumps(launch))
 
-    def _launch_lines(self) -> Iterator[str]:
-        """Gives Python its own standard streams and the user's environment, which gdb changes."""
-        yield from (f"unset {name}" for name in ("LINES", "COLUMNS", "SHELL") if name not in os.environ)
-        kept = {name: value for name, value in os.environ.items() if _confuses_gdb(name) or name == "SHELL"}
-        kept |= {f"TRACER_GDB_{name}": os.environ[name] for name in _OURS if name in os.environ}
-        kept["PYTHONPATH"] = os.pathsep.join([str(_INFERIOR), *filter(None, [os.environ.get("PYTHONPATH")])])
-        kept["TRACER_GDB_SESSION"] = str(self._folder)
+    def _environment(self) -> dict[str, str]:
+        """The user's, with what leads Python to our part; that part takes it out again."""
+        environment = dict(os.environ)
+        environment |= {f"TRACER_GDB_{name}": os.environ[name] for name in _OURS if name in os.environ}
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(_INFERIOR), environment.get("PYTHONPATH")])
+        )
+        environment["TRACER_GDB_SESSION"] = str(self._folder)
         if self.preloaded:
-            before = os.environ.get("LD_PRELOAD")
-            kept["LD_PRELOAD"] = ":".join([*map(str, self.preloaded), *filter(None, [before])])
-        yield from (f"export {name}={shlex.quote(value)}" for name, value in kept.items())
-        numbers = self._standard
-        streams = f"<&{numbers[0]} >&{numbers[1]} 2>&{numbers[2]}"
-        closed = " ".join(f"{number}>&-" for number in numbers)
-        yield f"cd {shlex.quote(self._working_folder)} || exit"
-        yield f"exec {shlex.join([self.target.executable, *self.command])} {streams} {closed}"
+            before = environment.get("LD_PRELOAD")
+            environment["LD_PRELOAD"] = ":".join(filter(None, [*map(str, self.preloaded), before]))
+        return environment
 
     def _try(self, setting: str) -> None:
         try:

@@ -73,7 +73,7 @@ def look(python: str) -> Target:
         facts = json.loads(done.stdout)
     except ValueError:
         last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
-        raise DebuggerError(f"{python} does not run as Python: {last}") from None
+        raise DebuggerError(f"{python} does not run as Python: {last[:100]}") from None
     if facts["torch"] is None or facts["torch_version"] is None:
         raise DebuggerError(f"{python} has no torch; install it there, or name another with --python")
     torchgen = facts["torchgen"]

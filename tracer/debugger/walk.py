@@ -11,7 +11,7 @@ from typing import Any
 
 from tracer.debugger import breakpoints, overlay
 from tracer.debugger.errors import DebuggerError
-from tracer.debugger.findings import Findings, level
+from tracer.debugger.findings import Findings, command_line, level
 from tracer.debugger.functions import Functions
 from tracer.debugger.program import Gdb
 from tracer.debugger.session import Session
@@ -49,7 +49,7 @@ class Walk:
     ) -> None:
         self.surroundings = surroundings
         self.command = list(command)
-        self.title = title or f"tracer gdb {' '.join(command)}"
+        self.title = title or f"tracer gdb {command_line(command)}"
         self.introduction = ""
         self.folder: str | None = None  # where the program runs; the current folder otherwise
         self.beside: list[dict[str, Any]] = []  # hops of a trace that the last stop is shown beside
@@ -106,7 +106,7 @@ class Walk:
 
         `at=3`: the third hit alone. `when="shape(0)[0] > 128"`: a condition. `limit=10`: at most ten.
         """
-        if wanted.get("when"):
+        if wanted.get("when") is not None:
             breakpoints.check_condition(wanted["when"])
         breakpoints.points_of(self.session.functions, spec)  # a wrong name is told before anything runs
         if self.session.torch_imported:

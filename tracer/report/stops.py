@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tracer.debugger.findings import Findings, below_python, missing
+from tracer.debugger.findings import Findings, below_python, command_line, missing
 from tracer.report.markdown import code, prose, table
 from tracer.report.text import count
-
-_KINDS = {"boxed kernel": "kernel", "signal": "signal"}
 
 
 def render(findings: Findings) -> str:
@@ -27,7 +25,7 @@ def render(findings: Findings) -> str:
 
 def _facts(findings: Findings) -> str:
     lines = [
-        f"- command: {code(' '.join(findings.command))}",
+        f"- command: {code(command_line(findings.command))}",
         f"- seen with: {prose(findings.gdb)}, Python {findings.python}, torch {findings.torch}",
         f"- level: {prose(findings.level)}",
     ]
@@ -51,22 +49,25 @@ def _ended(status: int | None) -> str:
 def _overview(records: list[dict[str, Any]]) -> list[str]:
     if not records:
         return []
+    several = len({record["spec"] for record in records}) > 1
+    titles = ["stop:", *(["breakpoint"] if several else []), "kind", "op [key]", "function", "Python line"]
     rows = [
         [
             str(record["stop"]),
-            _KINDS.get(record["kind"], record["kind"]),
+            *([code(record["spec"])] if several else []),
+            record["kind"],
             code(_what(record)),
             code(_function(record)),
             code(_python_line(record)),
         ]
         for record in records
     ]
-    return ["## Stops", table(["stop:", "kind", "op [key]", "function", "Python line"], rows)]
+    return ["## Stops", table(titles, rows)]
 
 
 def _what(record: dict[str, Any]) -> str:
     if record["op"] is None:
-        return record["spec"]
+        return ""
     return f"{record['op']} [{record['key']}]" if record["key"] else record["op"]
 
 
@@ -86,7 +87,8 @@ def _stop(record: dict[str, Any]) -> str:
     parts = [f"## Stop {record['stop']}: {code(_function(record))}"]
     place = f", {os.path.basename(record['file'])}:{record['line']}" if record["file"] else ""
     thread = f"thread {record['thread']} {record['thread_name'] or ''}".strip()
-    parts.append(f"{code(_what(record))}, hit {record['hit']} of this function{place}, {prose(thread)}")
+    what = f"{code(_what(record))}, " if record["op"] else ""
+    parts.append(f"{what}hit {record['hit']} of this function{place}, {prose(thread)}")
     values = [("argument", value) for value in record["arguments"]]
     values += [("local", value) for value in record["locals"]]
     if values:
@@ -152,7 +154,7 @@ def _value(value: Any) -> str:
         return code(", ".join(value["keys"]))
     if "address" in value:
         return code(hex(value["address"]))
-    return "not read" if value.get("unknown") else code(value)
+    return f"{value['count']} elements" if "count" in value else "not read"
 
 
 def _tensor(tensor: dict[str, Any]) -> str:

@@ -280,6 +280,12 @@ def test_the_second_build_comes_from_the_cache(here: Target, mm: Overlay) -> Non
     assert said == []
 
 
+def test_the_same_torch_at_another_place_has_an_overlay_of_its_own(here: Target, tmp_path: Path) -> None:
+    """One names the folder of its libraries: two copies of them in one process fail to load."""
+    moved = dataclasses.replace(here, torch=tmp_path)
+    assert overlay._key(here, ["mm"], [], None, "g++") != overlay._key(moved, ["mm"], [], None, "g++")
+
+
 def test_a_native_function_of_a_checkout_is_interposed(
     outer: Overlay, checkout: Path, tmp_path: Path
 ) -> None:

@@ -130,7 +130,7 @@ def build(
         if source is not None:
             functions = overlay_sources.native_functions(sources)
             sources += overlay_sources.native_sources(source, generated, functions)
-        final = base / _key(names, sources, source, program)
+        final = base / _key(target, names, sources, source, program)
         built = False
         if not (final / _LIBRARY).exists():
             with _locked(base, say), _temporary(base) as folder:
@@ -192,10 +192,16 @@ def _generated(target: Target, base: Path, say: Callable[[str], None]) -> Path:
     return final
 
 
-def _key(names: Sequence[str], sources: Sequence[Source], checkout: Path | None, program: str) -> str:
-    """What else an overlay of this torch depends on: operators, compiler, native code, and this recipe."""
+def _key(
+    target: Target, names: Sequence[str], sources: Sequence[Source], checkout: Path | None, program: str
+) -> str:
+    """What else an overlay of this torch depends on: operators, compiler, native code, and this recipe.
+
+    And where the torch is: an overlay names the folder of its libraries, and two copies of the same
+    torch must not both be loaded into one process.
+    """
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    parts = [*names, program, version, str(checkout)]
+    parts = [str(target.libraries.resolve()), *names, program, version, str(checkout)]
     for source in sources:
         content = source.text if source.text is not None else source.path.read_text("utf-8", "replace")
         parts += [str(source.path), content]

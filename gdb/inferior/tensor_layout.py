@@ -27,7 +27,6 @@ def measure():
         offsets = {
             "sizes": _found(contents, _sizes),
             "numel": _found(contents, lambda tensor: struct.pack("<q", tensor.numel())),
-            "storage_offset": _found(contents, lambda tensor: struct.pack("<q", tensor.storage_offset())),
             "key_set": _found(contents, lambda tensor: _key_set(torch, tensor)),
         }
         offsets["dtype"], dtypes = _dtypes(torch)

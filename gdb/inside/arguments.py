@@ -15,7 +15,7 @@ _WORD = 8
 _MOST_LISTED = 64
 _POINTER = re.compile(r"(.*?)( const)?(&&|&|\*)$")
 _UNKNOWN = {"unknown": True}
-# How a type that is passed by value travels: (integer registers, doubles, bytes in memory)
+# Types that travel by value in one integer register
 _ONE = {
     "bool", "char", "signed char", "unsigned char", "short", "int", "unsigned int", "long", "unsigned long",
     "c10::ScalarType", "c10::Layout", "c10::MemoryFormat", "c10::DispatchKeySet", "c10::Device",

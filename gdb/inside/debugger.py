@@ -8,7 +8,7 @@ from arguments import Arguments
 from frames import Backtraces
 from memory import InferiorMemory
 from python_stack import PythonStack
-from stops import Leaving, Look, Place, Point, results_place, types_of
+from stops import Leaving, Look, Place, Point, at_entry
 from tensors import Tensors
 from wanted import Group
 
@@ -48,7 +48,8 @@ class Debugger:
             self._measured(facts, "schemas", "names of arguments", {}),
             options,
         )
-        self._dotted = None
+        # `aten::add.Tensor` by `aten::add_Tensor`, as the classes of at::_ops are named
+        self.operators = {name.replace(".", "_"): name for name in self.place.schemas}
         self._leaving = self._watch_exec()
         self.groups = {}
         self.points = []
@@ -142,23 +143,13 @@ class Debugger:
             behind = _behind_prologue(address)
             if behind is not None:
                 return "*%#x" % behind
-        self._describe(point)
+        point.update(at_entry(point["kind"], point["symbol"], point.get("op"), self.place.schemas))
         return "*%#x" % address
 
     def _name_operator(self, point):
         """Operators that torchgen makes are in no list that the host reads: their dots are known here."""
-        schemas = self.place.schemas
-        if point.get("op") and point["op"] not in schemas:
-            if self._dotted is None:
-                self._dotted = {name.replace(".", "_"): name for name in schemas}
-            point["op"] = self._dotted.get(point["op"].replace(".", "_"), point["op"])
-
-    def _describe(self, point):
-        """How arguments are read at the first instruction of a function."""
-        point["entry"] = True
-        point["types"] = types_of(point["symbol"])
-        returns = self.place.schemas.get(point.get("op") or "", {}).get("returns")
-        point["hidden"] = results_place(point["kind"], point["symbol"], returns)
+        if point.get("op") and point["op"] not in self.place.schemas:
+            point["op"] = self.operators.get(point["op"].replace(".", "_"), point["op"])
 
     def leave(self):
         """Whether the process is about to become another program; then all breakpoints are taken away."""

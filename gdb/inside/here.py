@@ -2,7 +2,7 @@
 
 import re
 
-from stops import Look, results_place, types_of
+from stops import Look, at_entry
 
 import gdb
 
@@ -19,7 +19,6 @@ class Here:
 
     def __init__(self, debugger):
         self._debugger = debugger
-        self._operators = {name.replace(".", "_"): name for name in debugger.place.schemas}
 
     def look(self):
         """A Look at the newest frame."""
@@ -38,7 +37,7 @@ class Here:
 
     def operator(self, name):
         """`aten::add.Tensor` for the class `add_Tensor` of at::_ops."""
-        return self._operators.get("aten::" + name, "aten::" + name)
+        return self._debugger.operators.get("aten::" + name, "aten::" + name)
 
     def _of_line(self):
         frame = self._debugger.place.backtraces.read(1)[0]
@@ -53,14 +52,11 @@ class Here:
             else next((_KINDS[start] for start in _KINDS if symbol.startswith(start)), "function")
         )
         operator = self.operator(hop[1]) if hop else None
-        returns = self._debugger.place.schemas.get(operator, {}).get("returns")
         return {
             "kind": kind,
             "op": operator,
             "name": self._debugger.place.backtraces.read(1)[0].function,
-            "entry": True,
-            "types": types_of(symbol),
-            "hidden": results_place(kind, symbol, returns),
+            **at_entry(kind, symbol, operator, self._debugger.place.schemas),
         }
 
 

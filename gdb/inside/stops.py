@@ -156,9 +156,7 @@ class Look:
         described = self._described
         types = list(described["types"])
         registers = EntryRegisters(self._frame, self._place.memory)
-        names = self._place.schemas.get(described.get("op") or "", {}).get("arguments") or described.get(
-            "names", []
-        )
+        names = self._place.schemas.get(described.get("op") or "", {}).get("arguments", [])
         if described["kind"] == "boxed kernel":
             _, _, self._key_set, stack = registers.integers()[:4]
             try:
@@ -256,6 +254,7 @@ def _last_template_argument(symbol):
     return split(symbol[start:end])[-1]
 
 
-def types_of(symbol):
-    """The parameter types at a symbol's entry."""
-    return parameters(symbol)
+def at_entry(kind, symbol, operator, schemas):
+    """What a description needs so that arguments are read at the first instruction of a function."""
+    returns = schemas.get(operator or "", {}).get("returns")
+    return {"entry": True, "types": parameters(symbol), "hidden": results_place(kind, symbol, returns)}

@@ -5,7 +5,6 @@ import struct
 _SPAN = 384  # bytes that hold every measured offset
 _MOST_DIMENSIONS = 64
 _INLINE_DIMENSIONS = 5
-_STRIDELESS = ("SparseCsr", "Sparse", "Nested")
 
 
 class NoTensorError(ValueError):
@@ -22,7 +21,7 @@ class KeySets:
 
     def has_name(self, name):
         """Whether a key of this torch has that name; True where their names are unknown."""
-        return not self._names or any(name in row for row in self._names)
+        return not self._names or self.has(name)
 
     def highest(self, raw):
         """The key of highest priority, None where it has no name."""
@@ -109,7 +108,7 @@ class Tensors:
         return {
             "defined": True,
             "shape": None if hidden else shape,
-            "stride": None if hidden or any(name.startswith(_STRIDELESS) for name in keys) else stride,
+            "stride": None if hidden or any(name.startswith("Sparse") for name in keys) else stride,
             "dtype": dtype,
             "device": self._device(memory),
             "keys": keys,

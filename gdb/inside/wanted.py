@@ -24,7 +24,7 @@ class Group:
         self.errors = []
         self._at = at
         self._when = compile(when, "--when", "eval") if when is not None else None
-        self._limit = 0 if counting else limit
+        self._limit = limit
         self._key = key
         self._running = {}  # thread: [(stack pointer, wanted)]
 

@@ -69,13 +69,15 @@ def missing(counts: dict[str, Any]) -> list[str]:
     it means ran, and by which path."""
     said = []
     for group in counts.get("groups", []):
-        if group["left_out"] and not group["counting"]:
+        if group["counting"]:
+            continue
+        if group["left_out"]:
             said.append(
                 f"{group['spec']}: {group['left_out']:,} more stops were not recorded; --limit 0 records all"
             )
-        if group["errors"] and not group["counting"]:
+        if group["errors"]:
             said.append(f"{group['spec']}: the condition failed: {group['errors'][0]}")
-        if group["recorded"] or group["counting"] or group["errors"]:
+        if group["recorded"] or group["errors"]:
             continue
         points = [point for point in counts["points"] if point["spec"] == group["spec"]]
         reached = _path(points)

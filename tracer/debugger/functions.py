@@ -19,6 +19,9 @@ _LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so", "libc
 _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
 _BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
 _BODIES = ("wrapper_", "torch::autograd::VariableType::", "torch::ADInplaceOrView::", "torch::TraceType::")
+# Texts in the mangled symbols of all that can be on a dispatch path; the bodies where there is DWARF
+_DISPATCH = (b"_ZN2at4_ops", b"28wrap_kernel_functor_unboxed_", b"31make_boxed_from_unboxed_functor")
+_BODY_TEXTS = (b"wrapper_", b"12VariableType", b"15ADInplaceOrView", b"9TraceType")
 _OPERATOR_CLASSES = b"_ZN2at4_ops"
 _OPERATOR_CLASS = re.compile(r"_ZN2at4_ops\d+(\w+?)4callE")
 _OPERATOR_FUNCTION = re.compile(r"_ZN2at4_ops\d+(\w+?)(?:4|10)(call|redispatch)E[^.]*$")
@@ -120,8 +123,8 @@ class Functions:
         """at::_ops::X::call and ::redispatch of the operators that match `aten::*bag*`."""
         by_class = {name.removeprefix("aten::").replace(".", "_"): name for name in self.operators}
         points = []
-        for library, symbols in self.libraries.items():
-            for mangled, offset in symbols.search(_OPERATOR_CLASSES):
+        for library, found in self._dispatch_symbols.items():
+            for mangled, offset in found:
                 match = _OPERATOR_FUNCTION.match(mangled)
                 operator = by_class.get(match[1]) if match else None
                 if match and operator and fnmatchcase(operator, pattern):
@@ -133,6 +136,13 @@ class Functions:
             raise DebuggerError(f"no operator matches {pattern}{self.near_names(pattern)}")
         return points
 
+    def hops(self) -> dict[str, list[int]]:
+        """For each library the offsets of all at::_ops::X::call and ::redispatch in it."""
+        return {
+            library: [offset for mangled, offset in found if _OPERATOR_FUNCTION.match(mangled)]
+            for library, found in self._dispatch_symbols.items()
+        }
+
     def near_names(self, spec: str) -> str:
         """`; near: aten::mm, aten::bmm`, or nothing."""
         wanted = spec if spec.startswith("aten::") else f"aten::{spec.rpartition('::')[2]}"
@@ -141,22 +151,30 @@ class Functions:
 
     def _path(self, spec: str, operator: str) -> list[Point]:
         """call, redispatch and every kernel function of an operator, in every library."""
-        name = operator.removeprefix("aten::").replace(".", "_")
-        component = f"{len(name)}{name}".encode()
         wrapped = _wrapped_names(operator)
-        texts = [component + b"4callE", component + b"10redispatchE"]
-        texts += [f"{len(wrapper)}{wrapper}E".encode() for wrapper in (name, *wrapped)]
-        texts += [f"_{wrapper}E".encode() for wrapper in wrapped]
+        name = wrapped[0]
+        texts = [f"{len(name)}{name}{function}E" for function in ("4call", "10redispatch")]
+        texts += [f"{len(wrapper)}{wrapper}E" for wrapper in wrapped]
+        texts += [f"_{wrapper}E" for wrapper in wrapped]
         points = []
-        for library, symbols in self.libraries.items():
-            for mangled, offset in symbols.search(*texts):
+        for library, found in self._dispatch_symbols.items():
+            for mangled, offset in found:
+                if not any(text in mangled for text in texts):
+                    continue
                 symbol = demangle(mangled)
                 kind = _kind(symbol, name, wrapped)
-                if kind is None or (kind == "body" and not symbols.has_lines):
-                    continue
-                short = short_kernel_name(symbol)
-                points.append(Point(spec, kind, short, symbol, library, offset, operator))
+                if kind is not None:
+                    short = short_kernel_name(symbol)
+                    points.append(Point(spec, kind, short, symbol, library, offset, operator))
         return points
+
+    @cached_property
+    def _dispatch_symbols(self) -> dict[str, list[tuple[str, int]]]:
+        """Of each library what can be on a dispatch path: one search for all operators."""
+        return {
+            library: symbols.search(*_DISPATCH, *(_BODY_TEXTS if symbols.has_lines else ()))
+            for library, symbols in self.libraries.items()
+        }
 
     def _named(self, spec: str) -> list[Point]:
         """The functions whose name without parameters, templates and anonymous namespaces ends so."""
@@ -180,8 +198,9 @@ class Functions:
 def _wrapped_names(operator: str) -> list[str]:
     """What follows the key in the names of wrappers: of structured kernels, of others, of out variants."""
     base, _, overload = operator.removeprefix("aten::").partition(".")
-    structured = f"{base}_{overload}" if overload else base
-    return [structured, f"{overload}_{base}", f"{overload}_{base}_out", f"{base}_out_{overload}"]
+    if not overload:
+        return [base, f"_{base}"]
+    return [f"{base}_{overload}", f"{overload}_{base}", f"{overload}_{base}_out", f"{base}_out_{overload}"]
 
 
 def _kind(symbol: str, name: str, wrapped: Sequence[str]) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import termios
@@ -16,9 +15,6 @@ from tracer.debugger.console import Console
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.functions import Functions
 from tracer.debugger.session import Session
-
-_OPERATOR_CLASSES = b"_ZN2at4_ops"
-_HOP = re.compile(r"_ZN2at4_ops\d+\w+?(4call|10redispatch)E(?!.*\.cold$)")
 
 
 def hand_over(session: Session) -> None:
@@ -54,7 +50,8 @@ def _serve(functions: Functions, requests: socket.socket) -> None:
 
 def _answer(functions: Functions, question: str, arguments: dict[str, str]) -> dict[str, Any]:
     try:
-        return {"answer": {"path": _path, "hops": _hops}[question](functions, **arguments)}
+        answer = functions.hops() if question == "hops" else _path(functions, **arguments)
+        return {"answer": answer}
     except DebuggerError as error:
         return {"error": str(error)}
 
@@ -65,11 +62,3 @@ def _path(functions: Functions, operator: str) -> list[dict[str, object]]:
     if not functions.overloads(name):
         raise DebuggerError(f"there is no operator {name}{functions.near_names(name)}")
     return [point.described() for point in functions.points(name)]
-
-
-def _hops(functions: Functions) -> dict[str, list[int]]:
-    """For each library the offsets of all at::_ops::X::call and ::redispatch in it."""
-    return {
-        library: [offset for symbol, offset in symbols.search(_OPERATOR_CLASSES) if _HOP.match(symbol)]
-        for library, symbols in functions.libraries.items()
-    }

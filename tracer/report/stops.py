@@ -136,8 +136,9 @@ def _frame(level: int, frame: dict[str, Any]) -> str:
         )
         if shown
     ]
+    marked = f" [{','.join(marks)}]" if marks else ""
     place = f"{os.path.basename(frame['file'])}:{frame['line']}" if frame["file"] else frame["library"]
-    return f"#{level:<3} {name}{f' [{chr(44).join(marks)}]' if marks else ''}  {place}"
+    return f"#{level:<3} {name}{marked}  {place}"
 
 
 def _value(value: Any) -> str:

@@ -1,6 +1,7 @@
 # make demo   record a training run and report on it      make test       the test suite
 # make bench  what recording costs                        make test-full  with everything slow
-# make clean  remove what was built                       Python, torch and its index: variables
+# make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
+# Python, torch and its index are variables.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -16,7 +17,7 @@ SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth \
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: demo install test test-full test-gpu bench clean check
+.PHONY: demo install test test-full test-gpu cuda-check bench clean check
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -39,6 +40,19 @@ test-full: $(VENV)/.installed
 test-gpu:
 	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-build-isolation --force-reinstall .
 	cd tests && $(PYTHON) -m pytest gpu  # from in there, so that the installed tracer is the one that is tested
+
+# The CUDA part, compiled where torch has none; its headers come from NVIDIA's packages.
+CUDA_HEADERS := build/cuda_headers
+cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done
+	$(BIN)/cmake -S . -B build/cuda_check -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	  -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DTRACER_CUDA_CHECK=ON \
+	  -DTRACER_CUDA_HEADERS=$(abspath $(CUDA_HEADERS)/nvidia/cu13/include) >/dev/null
+	$(BIN)/cmake --build build/cuda_check --target cuda_part tracer_injection
+
+$(CUDA_HEADERS)/.done: $(VENV)/.tools
+	$(PIP) install --quiet --no-deps --target $(CUDA_HEADERS) --upgrade \
+	  'nvidia-cuda-cupti==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*'
+	@touch $@
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py

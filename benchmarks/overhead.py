@@ -141,7 +141,7 @@ def file_system_of(folder: Path) -> str:
 
 
 def describe_machine() -> dict[str, object]:
-    noted = environment.snapshot(shapes=True, source=True)
+    noted = environment.snapshot({"shapes": True, "source": True})
     kept = {key: noted[key] for key in ("cpu", "cores", "platform", "python", "torch", "tracer")}
     return kept | {"date": datetime.now(timezone.utc).isoformat(timespec="seconds")}
 

@@ -10,11 +10,13 @@
 
 #include <system_error>
 
+#include "cuda/recorder.h"
 #include "dispatch/arming.h"
 #include "dispatch/hop.h"
 #include "dispatch/ranges.h"
 #include "native/elf.h"
 #include "python/source_line.h"
+#include "symbols.h"
 #include "trace/totals.h"
 
 namespace py = pybind11;
@@ -177,7 +179,7 @@ py::dict end() {
   trace::Totals totals;
   {
     py::gil_scoped_release release;
-    dispatch::define_kernel_symbols();
+    define_symbols();
     trace::close_recording();
     totals = trace::count_totals(path);
   }
@@ -189,7 +191,38 @@ py::dict end() {
   out["threads"] = totals.threads;
   out["processes"] = totals.processes;
   out["open_hops"] = totals.open_hops;
+  out["api_calls"] = totals.api_calls;
+  out["activities"] = totals.activities;
   out["error"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();
+  return out;
+}
+
+void begin_cuda(bool wanted, const std::string& driver, const std::string& injection) {
+  running();
+  cuda::begin({wanted, driver, injection});
+}
+
+py::dict cuda_statement() {
+  cuda::Statement statement = cuda::statement();
+  py::dict out;
+  out["state"] = statement.state;
+  out["why"] = statement.why;
+  if (!statement.profiler.empty()) out["torch_profiler"] = statement.profiler;
+  out["cupti"] = statement.cupti;
+  out["driver_version"] = statement.driver_version;
+  out["driver_calls"] = statement.driver_calls;
+  out["api_calls"] = statement.api_calls;
+  out["launches"] = statement.launches;
+  out["graph_launches"] = statement.graph_launches;
+  out["kernels"] = statement.kernels;
+  out["memcpys"] = statement.memcpys;
+  out["memsets"] = statement.memsets;
+  out["graph_kernels"] = statement.graph_kernels;
+  out["dropped_activities"] = statement.dropped_activities;
+  out["stacks_not_taken"] = statement.stacks_not_taken;
+  out["buffers"] = statement.buffers;
+  out["buffer_bytes"] = statement.buffer_bytes;
+  out["library_hooks"] = statement.library_hooks;
   return out;
 }
 
@@ -217,4 +250,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("calibrate", &dispatch::calibrate_hop, py::call_guard<py::gil_scoped_release>());
   m.def("close", &end);
   m.def("recording", &recording);
+  m.def("cuda_is_built", &cuda::is_built);
+  m.def("begin_cuda", &begin_cuda, py::arg("wanted"), py::arg("driver"), py::arg("injection"));
+  m.def("end_cuda", &cuda::end, py::call_guard<py::gil_scoped_release>());
+  m.def("cuda_statement", &cuda_statement);
+  m.def("step", &trace::write_step, py::arg("steps"));
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracer.recording.errors import RecordingError
-    from tracer.recording.recording import Recording, record, start, stop
+    from tracer.recording.recording import Recording, record, start, step, stop
     from tracer.recording.summary import Summary
     from tracer.trace import Trace, TraceError, load
 
@@ -22,6 +22,7 @@ _HOMES = {
     "record": "tracer.recording.recording",
     "start": "tracer.recording.recording",
     "stop": "tracer.recording.recording",
+    "step": "tracer.recording.recording",
     "Recording": "tracer.recording.recording",
     "RecordingError": "tracer.recording.errors",
     "Summary": "tracer.recording.summary",
@@ -39,6 +40,7 @@ __all__ = [
     "load",
     "record",
     "start",
+    "step",
     "stop",
 ]
 

@@ -323,39 +323,14 @@ void name_python_kernels() {
   PyGILState_Release(gil);
 }
 
-void define_kernel_symbols() {
-  struct Wanted {
-    uint64_t address;
-    std::string symbol;
-    uint64_t offset = 0;
-  };
-  std::vector<Wanted> wanted;
-  {
-    std::lock_guard lock(dispatcher_mutex());
-    for (const Hop* hop : all_hops) {
-      if (hop->described_epoch.load() != trace::epoch_of_recording()) continue;
-      for (void* function : {hop->kernel, hop->boxed}) wanted.push_back({reinterpret_cast<uint64_t>(function), {}});
-    }
+std::vector<uint64_t> recorded_kernels() {
+  std::vector<uint64_t> addresses;
+  std::lock_guard lock(dispatcher_mutex());
+  for (const Hop* hop : all_hops) {
+    if (hop->described_epoch.load() != trace::epoch_of_recording()) continue;
+    for (void* function : {hop->kernel, hop->boxed}) addresses.push_back(reinterpret_cast<uint64_t>(function));
   }
-  auto by_address = [](const Wanted& a, const Wanted& b) { return a.address < b.address; };
-  std::sort(wanted.begin(), wanted.end(), by_address);
-  wanted.erase(std::unique(wanted.begin(), wanted.end(), [](auto& a, auto& b) { return a.address == b.address; }), wanted.end());
-  for (const auto& library : native::loaded_libraries()) {
-    auto first = std::lower_bound(wanted.begin(), wanted.end(), Wanted{library.begin, {}}, by_address);
-    auto last = std::lower_bound(wanted.begin(), wanted.end(), Wanted{library.end, {}}, by_address);
-    if (first == last) continue;
-    native::for_each_function(library.path, [&](const char* name, uint64_t address, uint64_t size) {
-      uint64_t begin = library.load_bias + address;
-      for (auto at = std::lower_bound(first, last, Wanted{begin, {}}, by_address); at != last && at->address < begin + std::max<uint64_t>(size, 1); ++at)
-        at->symbol = name, at->offset = at->address - begin;
-    });
-    for (auto at = first; at != last; ++at)
-      trace::define_for_process(trace::DefinitionBuilder(trace::kSymbol)
-                                    .put(at->address)
-                                    .put(at->symbol.empty() ? at->address - library.load_bias : at->offset)
-                                    .put_string(at->symbol)
-                                    .put_string(library.path));
-  }
+  return addresses;
 }
 
 ArmingState compare() {

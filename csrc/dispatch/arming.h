@@ -1,6 +1,7 @@
 // Puts hops into the dispatch table and takes them out again.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,8 @@ ArmingResult arm();
 void name_python_kernels();
 // Puts every entry back as it was found. Hops stay valid: threads may be inside.
 void restore();
-// One kSymbol definition for each kernel function and boxed function of the hops that were
-// described in the running recording.
-void define_kernel_symbols();
+// The addresses of the kernel functions and boxed functions of the hops that the running recording describes.
+std::vector<uint64_t> recorded_kernels();
 // Compares all entries with what arming left there.
 ArmingState compare();
 

@@ -58,7 +58,10 @@ inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void*
                      sequence | uint64_t(inputs) << 32,
                      depth | uint64_t(site) << 13 | (uint64_t(return_address) & ((1ull << 48) - 1)) << 15);
   lane->depth += 1;
-  return {lane, lane->epoch, hop->id};
+  OpenHop open{lane, lane->epoch, hop->id, lane->path};
+  lane->path = trace::mix(open.path, hop->id);
+  lane->calls_of_hop = 0;
+  return open;
 }
 
 const void* vtable_of_a_hop() {
@@ -74,7 +77,7 @@ const void* const hop_vtable = vtable_of_a_hop();
 
 OpenHop enter_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept {
   Lane* lane = trace::current_lane();
-  if (!lane) return {nullptr, 0, 0};
+  if (!lane) return {};
   uint32_t inputs = arguments && lane->shapes ? signature_of(lane, *arguments) : 0;
   return write_enter(lane, hop, keys, frame[-1], call_site(frame), inputs);
 }
@@ -82,7 +85,7 @@ OpenHop enter_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const 
 OpenHop enter_boxed_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
                         const torch::jit::Stack& stack) noexcept {
   Lane* lane = trace::current_lane();
-  if (!lane) return {nullptr, 0, 0};
+  if (!lane) return {};
   uint32_t inputs = lane->shapes && entry.hasSchema() ? signature_of(lane, stack, entry.schema().arguments().size()) : 0;
   return write_enter(lane, hop, keys, frame[-1], call_site(frame), inputs);
 }
@@ -90,6 +93,7 @@ OpenHop enter_boxed_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, 
 void leave_hop(OpenHop open, bool raised) noexcept {
   Lane* lane = open.lane;
   if (lane->epoch != open.epoch) return;
+  lane->path = open.path;
   if (trace::recording_epoch.load(std::memory_order_relaxed) != open.epoch) {
     lane->depth -= 1;  // left during a pause: later hops of this recording are not inside
     return;
@@ -130,6 +134,7 @@ double calibrate_hop() {
       OpenHop open = write_enter(lane, hop, c10::DispatchKeySet(c10::DispatchKey::CPU), __builtin_return_address(0),
                                  call_site(static_cast<void* const*>(__builtin_dwarf_cfa())), 0);
       lane->depth -= 1;
+      lane->path = open.path;
       trace::write_event(lane, trace::kExit, lane->now(), uint64_t(open.hop));
     }
     best = std::min(best, double(trace::nanoseconds(CLOCK_MONOTONIC) - begin) / kHops);

@@ -52,6 +52,7 @@ struct OpenHop {
   trace::Lane* lane;  // nullptr: not recorded
   uint32_t epoch;
   uint32_t hop;
+  uint64_t path;      // the lane's before the hop
 };
 
 // `frame` is the wrapper's __builtin_dwarf_cfa().

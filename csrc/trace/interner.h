@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 namespace tracer::trace {
@@ -26,6 +27,8 @@ class Interner {
     insert(hash, ++count_);
     return count_;
   }
+
+  uint32_t size() const { return count_; }
 
   void clear() {
     free(slots_);
@@ -74,9 +77,15 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
 }
 
 inline uint64_t hash_bytes(const char* data, size_t size) {
-  uint64_t hash = 0x243F6A8885A308D3ull;
-  for (size_t i = 0; i < size; ++i) hash = (hash ^ uint8_t(data[i])) * 0x100000001B3ull;
-  return mix(hash, size);
+  uint64_t hash = 0x243F6A8885A308D3ull, word;
+  size_t at = 0;
+  for (; at + sizeof word <= size; at += sizeof word) {
+    memcpy(&word, data + at, sizeof word);
+    hash = mix(hash, word);
+  }
+  word = 0;
+  memcpy(&word, data + at, size - at);
+  return mix(mix(hash, word), size);
 }
 
 }  // namespace tracer::trace

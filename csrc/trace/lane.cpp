@@ -29,7 +29,8 @@ uint32_t last_epoch = 0;      // of this process and its parents; changes under 
 std::mutex& control_lock = *new std::mutex;
 std::mutex& process_definitions_lock = *new std::mutex;
 DefinitionStream& process_definitions = *new DefinitionStream;
-constexpr uint32_t kProcessLane = 0xffffffffu;
+std::mutex& activities_lock = *new std::mutex;
+ActivityStream& activities = *new ActivityStream;
 bool process_registered = false;  // false in a forked child until it writes
 enum How : uint32_t { kRoot = 0, kForked = 1, kJoined = 2 };
 
@@ -193,7 +194,9 @@ void after_fork_in_child() {
   new (&control_lock) std::mutex;
   new (&helper_lock) std::mutex;
   new (&process_definitions_lock) std::mutex;
+  new (&activities_lock) std::mutex;
   process_definitions.abandon();
+  activities.abandon();
   process_registered = false;
   helper_running = false;
   last_epoch += 1;
@@ -246,6 +249,33 @@ void DefinitionStream::finish(TraceFile& file) {
   chunk_ = {};
 }
 
+bool ActivityStream::write(TraceFile& file, uint32_t epoch, const uint64_t* record) {
+  constexpr uint32_t bytes = kActivityWords * 8;
+  if (!mapping_ || used_ + bytes > chunk_.capacity) {
+    finish(file);
+    Chunk chunk = file.claim(kActivityChunkBytes);
+    void* mapping = chunk.offset ? file.map(chunk, nullptr) : nullptr;
+    if (!mapping) return false;
+    mapping_ = static_cast<char*>(mapping);
+    chunk_ = chunk;
+    file.begin(mapping_, chunk, kActivities, kProcessLane, sequence_++, epoch, 0);
+    used_ = sizeof(ChunkHeader);
+  }
+  auto* at = reinterpret_cast<uint64_t*>(mapping_ + used_);
+  memcpy(at + 1, record + 1, bytes - 8);
+  std::atomic_ref<uint64_t>(at[0]).store(record[0] | kEventBit, std::memory_order_release);
+  used_ += bytes;
+  return true;
+}
+
+void ActivityStream::finish(TraceFile& file) {
+  if (!mapping_) return;
+  munmap(mapping_, chunk_.capacity);
+  file.finish(chunk_, used_);
+  mapping_ = nullptr;
+  chunk_ = {};
+}
+
 void Lane::define(const DefinitionBuilder& definition) {
   std::lock_guard guard(lock);
   TraceFile* file = current_file.load();
@@ -282,7 +312,10 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
       lane->signatures.clear();
       lane->sources.clear();
       lane->strings.clear();
+      lane->stacks.clear();
       lane->sequence = 0;
+      lane->api_calls = lane->launches = lane->graph_launches = 0;
+      lane->counted_epoch = epoch;
       lane->epoch = epoch;
       lane->depth = 0;
       lane->next_state.store(Lane::kNone);
@@ -296,6 +329,9 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
     lane->shapes = file->flags() & kShapes;
     lane->source = file->flags() & kSource;
     lane->depth = 0;
+    lane->path = 0;
+    lane->calls = lane->runtime_calls = 0;
+    lane->calls_of_hop = 0;
     lane->node = nullptr;
   }
   if (lane->limit - lane->next < kRoomWords && !lane_advance(lane)) return nullptr;
@@ -339,6 +375,7 @@ void open_recording(TraceFile* file) {
   install_once();
   std::lock_guard control(control_lock);
   process_definitions.abandon();
+  activities.abandon();
   current_file.store(file);
   process_registered = true;
   ++last_epoch;
@@ -386,7 +423,12 @@ void close_recording() {
     process_definitions.finish(*file);
     process_definitions.abandon();
   }
-  current_file.store(nullptr);
+  {
+    std::lock_guard guard(activities_lock);
+    activities.finish(*file);
+    activities.abandon();
+    current_file.store(nullptr);
+  }
   if (process_registered) file->close();
   delete file;
 }
@@ -397,6 +439,29 @@ void define_for_process(const DefinitionBuilder& definition) {
   std::lock_guard guard(process_definitions_lock);
   TraceFile* file = current_file.load();
   if (file) process_definitions.write(*file, kProcessLane, last_epoch, definition);
+}
+
+bool write_activities(const uint64_t* words, size_t count) {
+  std::lock_guard guard(activities_lock);
+  TraceFile* file = current_file.load();
+  for (size_t i = 0; i < count; ++i)
+    if (!file || !activities.write(*file, last_epoch, words + i * kActivityWords)) return false;
+  return true;
+}
+
+CallCounts count_calls() {
+  CallCounts counts;
+  for (const Lane* lane = all_lanes.load(); lane; lane = lane->sibling.load()) {
+    if (lane->counted_epoch != last_epoch) continue;
+    counts.calls += lane->api_calls;
+    counts.launches += lane->launches;
+    counts.graph_launches += lane->graph_launches;
+  }
+  return counts;
+}
+
+void write_step(uint32_t steps) {
+  if (Lane* lane = current_lane()) write_event(lane, kStep, lane->now(), uint64_t(steps));
 }
 
 uint32_t epoch_of_recording() { return last_epoch; }

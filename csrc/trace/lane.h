@@ -34,9 +34,25 @@ class DefinitionStream {
   uint32_t sequence_ = 0;
 };
 
+// The stream of activities of a process. Written by one thread at a time, away from the hot path.
+class ActivityStream {
+ public:
+  bool write(TraceFile& file, uint32_t epoch, const uint64_t* record);
+  void finish(TraceFile& file);
+  void abandon() { mapping_ = nullptr, chunk_ = {}; sequence_ = 0; }
+
+ private:
+  char* mapping_ = nullptr;
+  Chunk chunk_;
+  uint32_t used_ = 0;
+  uint32_t sequence_ = 0;
+};
+
 constexpr uint32_t kWindows = 2;
 // Room that current_lane() guarantees: a thread event, a node event and a kEnter.
 constexpr ptrdiff_t kRoomWords = 12;
+// Room for a kApiEnter with all the arguments that one can have.
+constexpr ptrdiff_t kCallRoomWords = 4 + kMaxCallWords;
 
 struct alignas(64) Lane {
   // ---- hot: one cache line ----
@@ -45,9 +61,19 @@ struct alignas(64) Lane {
   uint32_t epoch = ~0u;
   uint32_t depth = 0;
   uint64_t start_ticks = 0;
+  uint64_t path = 0;            // hash of the open hops, outermost first
+  uint16_t calls = 0;           // open API and library calls
+  uint16_t runtime_calls = 0;   // of these, of the CUDA runtime
+  uint32_t calls_of_hop = 0;    // API calls since the last hop was entered
   bool shapes = false, source = false;
   const void* node = nullptr;   // autograd node named last
+  // ---- the next line ----
   uint64_t node_sequence = 0;
+  uint32_t correlation = 0;     // of the API call that began last
+  bool captured = false;        // it made a node of a CUDA graph
+  // API calls that ended; of these the launches, and the launches of CUDA graphs, that ran now and succeeded
+  uint64_t api_calls = 0, launches = 0, graph_launches = 0;
+  uint32_t counted_epoch = 0;   // the recording that they are of
   // ---- cold; `lock` is held by the slow path and by whoever ends the recording ----
   std::mutex lock;
   uint32_t number = 0;
@@ -59,7 +85,7 @@ struct alignas(64) Lane {
   std::atomic<uint32_t> next_state{kNone};
   Chunk next_chunk;             // mapped at the other window where next_state is kReady
   DefinitionStream definitions;
-  Interner signatures, sources, strings;
+  Interner signatures, sources, strings, stacks;
   void* source_cache = nullptr; // of python/source_line, kept with the lane
   std::atomic<Lane*> sibling{nullptr};  // registry
   std::atomic<bool> in_use{true};       // false: its thread has ended, another may take the lane
@@ -91,13 +117,34 @@ inline Lane* current_lane() {
   return lane_slow(epoch);
 }
 
+// The same with room for a call and its arguments.
+inline Lane* current_lane_for_call() {
+  Lane* lane = current_lane();
+  if (__builtin_expect(lane && lane->limit - lane->next < kCallRoomWords, 0)) return lane_advance(lane) ? lane : nullptr;
+  return lane;
+}
+
+// Stores an event whose `count` argument words stand in the lane already, from `arguments` on: takes their
+// bits 63 out and says in the call which had one.
+inline void write_call(Lane* lane, HopEvent kind, uint64_t when, uint64_t call, uint64_t* arguments, uint32_t count) {
+  uint64_t high = 0;
+  for (uint32_t n = 0; n < count; ++n) {
+    high |= (arguments[n] >> 63) << n;
+    arguments[n] &= ~kEventBit;
+  }
+  uint64_t* at = lane->next;
+  at[1] = call | uint64_t(count) << 17 | high << 22;
+  std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << kEventKindShift | (when & kTicksMask), std::memory_order_release);
+  lane->next = arguments + count;
+}
+
 // Stores an event: body words first, then its first word, so that a torn event does not exist.
 template <class... Words>
 inline void write_event(Lane* lane, HopEvent kind, uint64_t when, Words... words) {
   uint64_t* at = lane->next;
   size_t i = 0;
   ((at[++i] = words), ...);
-  std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << 60 | (when & kTicksMask), std::memory_order_release);
+  std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << kEventKindShift | (when & kTicksMask), std::memory_order_release);
   lane->next = at + 1 + sizeof...(words);
 }
 
@@ -112,6 +159,15 @@ void close_recording();
 TraceFile* recording_file();
 // Writes a definition of the process (not of a thread).
 void define_for_process(const DefinitionBuilder& definition);
+// The calls that all lanes of the process have counted in the running recording, or in the last one.
+struct CallCounts {
+  uint64_t calls = 0, launches = 0, graph_launches = 0;
+};
+CallCounts count_calls();
+// Writes records of the stream of activities, `count` times kActivityWords words. False: nothing is recorded.
+bool write_activities(const uint64_t* words, size_t count);
+// Says that a step of the program has ended, the `steps`-th.
+void write_step(uint32_t steps);
 // The value of recording_epoch while this process's last recording ran.
 uint32_t epoch_of_recording();
 // A lane that writes into memory of its own, for measuring; never part of a trace.

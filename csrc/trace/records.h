@@ -4,8 +4,9 @@
 // with one atomic add on `next_chunk`, by any thread of any process of the recording; a chunk
 // belongs to one lane (the writer of one thread) of one process and to one stream of it:
 //
-//   hops         fixed-size 8-byte words, the hot path: which hop was entered and left, when
+//   hops         8-byte words, the hot path: which hop or call was entered and left, when
 //   definitions  length-prefixed records, the cold path: what the ids in the hop stream mean
+//   activities   fixed-size records of what the GPU did, written as CUPTI delivers them
 //
 // A definition is written before the first hop that names its id, by the same thread (hop ids:
 // by any thread of the process), so that a killed process leaves no id without its meaning.
@@ -18,10 +19,11 @@
 namespace tracer::trace {
 
 constexpr char kMagic[8] = {'t', 'r', 'a', 'c', 'e', 'r', '\n', '\x1a'};
-constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kFormatVersion = 2;
 constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kHopChunkBytes = 1 << 20;
 constexpr uint32_t kDefinitionChunkBytes = 1 << 18;
+constexpr uint32_t kActivityChunkBytes = 1 << 18;
 
 enum FileState : uint32_t {
   kRecording = 0,  // being written, or the process died
@@ -57,7 +59,7 @@ static_assert(sizeof(FileHeader) == 112);
 enum HeaderFlags : uint32_t { kShapes = 1, kSource = 2 };
 
 constexpr uint32_t kChunkMagic = 0x4b4e4843;  // "CHNK"
-enum Stream : uint16_t { kHops = 1, kDefinitions = 2 };
+enum Stream : uint16_t { kHops = 1, kDefinitions = 2, kActivities = 3 };
 
 struct ChunkHeader {
   uint32_t magic;        //  0
@@ -82,7 +84,7 @@ static_assert(sizeof(ChunkHeader) == 64);
 // ---- stream of hops: 8-byte words -------------------------------------------------------------
 // The first word of an event, and no other, has bit 63 set:
 //
-//    63   62..60   59..0
+//    63   62..59   58..0
 //   [ 1 | kind   | ticks since start_ticks ]
 //
 // so a reader finds all events at once with one comparison, and after damage resynchronises at the
@@ -94,6 +96,11 @@ enum HopEvent : uint64_t {
   kRangeEnter = 4,  // 2 words
   kRangeExit = 5,   // 1 word
   kThread = 6,      // 2 words
+  kApiEnter = 7,    // 4 words and its arguments
+  kApiExit = 8,     // 3 words and its results
+  kLibraryEnter = 9,   // as kApiEnter
+  kLibraryExit = 10,   // as kApiExit
+  kStep = 11,       // 2 words
 };
 // kEnter, a hop was entered (bit 63 of words 1..4 is 0):
 //   1: the DispatchKeySet handed to the kernel function (raw_repr; its highest key is the hop's key)
@@ -109,8 +116,27 @@ enum HopEvent : uint64_t {
 // kRangeExit, the innermost range of this thread ended
 // kThread, the lane is used by this thread from here on:
 //   1: bits 0..31 OS thread id, bits 32..62 torch's number of the thread (RecordFunction::currentThreadId)
+// kApiEnter, a CUDA runtime or driver function was called; kLibraryEnter, a function of cuBLAS, cuDNN... was:
+//   1: the call (below)
+//   2: bits 0..31 CUPTI's correlation id (0 of a library call), bits 32..62 native stack (stack id, 0: none)
+//   3: bits 0..31 device kernel that is launched (string id, 0: none), bits 32..62 source id (0: none; known
+//      only where no hop is open)
+//   4...: as many argument words as the call says, without their bit 63
+// kApiExit, kLibraryExit, it returned:
+//   1: the call, as at its kEnter, but with its own argument words: what was read when it returned
+//   2: bits 0..31 what it returned (cudaError_t, CUresult, cublasStatus_t...), bit 32 it made a node of a graph
+//      that is being captured and ran nothing
+//   3...: as many words as the call says
+// The call: bits 0..15 function (callback id of CUPTI, or number of the library function), bit 16 driver domain,
+//   bits 17..21 number of argument words, bits 22..45 bit 63 of each argument word, bits 46..58 depth (open hops of
+//   the thread), bits 59..62 calls of the thread that were open before this one (at most kMaxCallDepth)
+// kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included
 constexpr uint64_t kEventBit = 1ull << 63;
-constexpr uint64_t kTicksMask = (1ull << 60) - 1;
+constexpr int kEventKindShift = 59;
+constexpr uint64_t kTicksMask = (1ull << kEventKindShift) - 1;
+constexpr uint32_t kMaxCallWords = 24;
+constexpr uint32_t kMaxCallDepth = 15;
+constexpr uint64_t kCapturedBit = 1ull << 32;
 constexpr uint32_t kNoSequence = 0xffffffffu;
 constexpr uint32_t kMaxDepth = (1u << 13) - 1;
 
@@ -143,7 +169,15 @@ enum Definition : uint16_t {
   kSignature = 6,  // u32 id, u32 n, n tensors (below)
   kJson = 7,       // string kind, string zlib-compressed JSON ("environment", "libraries", "enums", "certificate", ...)
   kSymbol = 8,     // u64 address, u64 offset from the symbol, string symbol (mangled, "" unknown), string library
+  kFunction = 9,   // u32 domain (FunctionDomain), u32 function, string name, string layout (below); once a process
+  kEnumeration = 10, // string type, string values ("name=number\n" for each); before the first kFunction that uses it
+  kStack = 11,     // u32 id, u32 n, n x u64 program counter (inside the calling instruction), innermost first
+  kGraphNode = 12, // u64 node, u64 node that it is a copy of (0: captured), u32 correlation id of the capturing call
+  kGpu = 13,       // u32 device, string name, string facts ("name=number\n" for each)
 };
+enum FunctionDomain : uint32_t { kRuntime = 0, kDriver = 1, kLibrary = 2 };
+// The layout of a function's words, a line a field, fields apart by tabs:
+//   when ("enter" or "exit"), name, C type, offset in bytes from the first argument word, size in bytes
 enum HopFlags : uint32_t {
   kTypedHop = 1,    // the unboxed entry is wrapped by its signature
   kStatefulHop = 2, // the kernel function has state of its own
@@ -156,5 +190,23 @@ enum HopFlags : uint32_t {
 enum TensorFlags : uint8_t { kRequiresGrad = 1, kHasStrides = 2, kUndefined = 4 };
 constexpr uint8_t kUnknownDimensions = 255;
 constexpr uint8_t kUnknownLayout = 255;
+
+// ---- stream of activities ------------------------------------------------------------------------
+// Records of 16 words; the first word is stored last, and is 0 where nothing was written.
+constexpr uint32_t kActivityWords = 16;
+enum ActivityKind : uint64_t { kGpuKernel = 1, kGpuMemcpy = 2, kGpuMemset = 3 };
+//  0: bit 63, bits 56..58 ActivityKind, bits 32..47 device, bits 0..31 correlation id
+//  1: start, 2: end, in ticks since start_ticks (0: CUPTI knows no time)
+//  3: bits 0..31 stream, bits 32..63 context
+//  4: bits 0..31 name (string id of the lane kProcessLane; 0: none), bits 32..63 graph (0: none)
+//  5: graph node (0: none)
+//  6: bytes (memcpy, memset)
+//  kernel   7: grid x, y   8: grid z, block x   9: block y, z   10: registers a thread, static shared bytes
+//          11: dynamic shared bytes, local bytes a thread   12: cluster x, y   13: cluster z, shared bytes executed
+//  memcpy   7: copy kind, bits 32..39 kind of the source's memory, bits 40..47 of the destination's, bit 48 asynchronous
+//           8: device of the source, of the destination (peer copies; else the device)
+//  memset   7: value, kind of memory
+// "a, b" in one word: a in bits 0..31, b in bits 32..63. Kinds of memory and of copies are CUPTI's numbers.
+constexpr uint32_t kProcessLane = 0xffffffffu;  // the lane number of what belongs to a process and not to a thread
 
 }  // namespace tracer::trace

@@ -83,6 +83,7 @@ Totals count_totals(const std::string& path) {
   for (auto& chunk : chunks) {
     processes.insert(chunk.header->process);
     if (chunk.header->stream == kDefinitions) read_definitions(chunk, ops);
+    if (chunk.header->stream == kActivities) totals.activities += chunk.size / kActivityWords;
     if (chunk.header->stream == kHops) lanes[{chunk.header->process, chunk.header->epoch, chunk.header->lane}].push_back(chunk);
   }
   for (auto& [lane, parts] : lanes) {
@@ -93,7 +94,7 @@ Totals count_totals(const std::string& path) {
       for (size_t at = 0; at < part.size;) {
         uint64_t word = part.words[at];
         if (!(word & kEventBit)) break;
-        uint64_t kind = word >> 60 & 7;
+        uint64_t kind = word >> kEventKindShift & 15;
         if (kind == kEnter && at + 5 <= part.size) {
           auto found = ops.find(uint64_t(process) << 32 | uint32_t(part.words[at + 2]));
           uint64_t op = found == ops.end() ? 0 : found->second;
@@ -110,8 +111,12 @@ Totals count_totals(const std::string& path) {
           open.clear();
           threads.insert({process, part.words[at + 1] & 0xffffffff});
           at += 2;
+        } else if (kind >= kApiEnter && kind <= kLibraryExit && at + 2 <= part.size) {
+          bool enter = kind == kApiEnter || kind == kLibraryEnter;
+          totals.api_calls += kind == kApiEnter;
+          at += (enter ? 4 : 3) + (part.words[at + 1] >> 17 & 31);
         } else {
-          at += kind == kNode ? 3 : kind == kRangeEnter ? 2 : 1;
+          at += kind == kNode ? 3 : kind == kRangeEnter || kind == kStep ? 2 : 1;
         }
       }
     }

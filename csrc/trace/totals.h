@@ -8,6 +8,7 @@ namespace tracer::trace {
 
 struct Totals {
   uint64_t bytes = 0, hops = 0, op_calls = 0, open_hops = 0;
+  uint64_t api_calls = 0, activities = 0;  // of CUDA
   uint32_t threads = 0, processes = 0;
 };
 

@@ -264,7 +264,7 @@ bool TraceFile::replace_with(const uint8_t* file, const std::vector<Part>& parts
     reinterpret_cast<FileHeader*>(copy)->next_chunk = size;
     uint8_t* at = copy + kHeaderBytes;
     // Definitions first: a file that is cut short later keeps the names of the hops that it keeps.
-    for (Stream stream : {kDefinitions, kHops}) {
+    for (Stream stream : {kDefinitions, kHops, kActivities}) {
       for (auto& part : parts) {
         if (reinterpret_cast<const ChunkHeader*>(file + part.offset)->stream != stream) continue;
         memcpy(at, file + part.offset, part.used);

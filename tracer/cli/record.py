@@ -14,6 +14,7 @@ import typer
 import tracer
 from tracer.recording import extension, naming
 from tracer.recording.errors import RecordingError
+from tracer.recording.options import Options
 from tracer.recording.recording import draw_session
 
 # Parsing stops at the script, so that everything after it is the script's own.
@@ -42,8 +43,24 @@ def record(
         bool, typer.Option("--shapes/--no-shapes", help="Record shapes and types of tensors.")
     ] = True,
     source: Annotated[bool, typer.Option("--source/--no-source", help="Record Python source lines.")] = True,
+    cuda: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|on|off",
+            help="CUDA calls and GPU activities: auto where it can be done; on: or fail; off.",
+        ),
+    ] = "auto",
+    driver: Annotated[
+        str,
+        typer.Option(
+            metavar="launches|all|none",
+            help="CUDA driver calls outside runtime calls that do work; all, also inside; none.",
+        ),
+    ] = "launches",
 ) -> None:
     """Run SCRIPT as python would and record every dispatcher hop.
+
+    Where torch has CUDA: also every CUDA runtime call and what the GPU ran.
 
     Options of tracer stand before SCRIPT; everything after it goes to the script.
 
@@ -53,15 +70,18 @@ def record(
 
       tracer record -o run.trace --force train.py
 
+      tracer record --cuda off train.py
+
       tracer record -m torch.distributed.run --nproc-per-node 2 train.py
     """
     try:
         command = _command(script or [], module)
+        options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver)
         _check_installation()
         request = _request(command[0] if not module else command[1], output, force)
     except RecordingError as error:
         _refuse(error)
-    request |= {"session": draw_session(), "shapes": shapes, "source": source}
+    request |= {"session": draw_session(), **options.document()}
     _become([*subprocess._args_from_interpreter_flags(), *command], request)
 
 

@@ -9,7 +9,8 @@ import zlib
 from types import ModuleType
 from typing import Protocol
 
-from tracer.recording import extension
+from tracer.recording import cuda, extension
+from tracer.recording.options import Options
 
 
 class Stoppable(Protocol):
@@ -38,6 +39,7 @@ class JoinedRecording:
         native.arm()
         write_document(native, "libraries", native.libraries())
         write_document(native, "enums", native.enums())
+        cuda.begin(native, Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"}))
         joined = cls(native)
         close_with_multiprocessing(joined)
         native.start()
@@ -54,6 +56,7 @@ class JoinedRecording:
 
 def close_part(native: ModuleType) -> None:
     """Close a child's part of the recording. Its table entries stay hooked: the process is ending."""
+    native.end_cuda()
     native.stop()
     _write_certificate(native)
     native.close()
@@ -80,6 +83,6 @@ def write_document(native: ModuleType, kind: str, document: object) -> None:
 
 def _write_certificate(native: ModuleType) -> None:
     try:
-        write_document(native, "certificate", native.certificate())
+        write_document(native, "certificate", cuda.certificate(native))
     except OSError:
         pass  # no space left: the header of the file says so

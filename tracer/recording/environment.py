@@ -7,8 +7,8 @@ import sys
 from datetime import datetime, timezone
 
 
-def snapshot(shapes: bool, source: bool) -> dict[str, object]:
-    """The "environment" of a trace, ready for JSON. torch is imported already."""
+def snapshot(options: dict[str, object]) -> dict[str, object]:
+    """The "environment" of a trace recorded so, ready for JSON. torch is imported already."""
     import torch
 
     from tracer import __version__
@@ -25,7 +25,7 @@ def snapshot(shapes: bool, source: bool) -> dict[str, object]:
         "command": [str(part) for part in sys.orig_argv[1:]],
         "cwd": _working_folder(),
         "started_at": datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
-        "options": {"shapes": shapes, "source": source},
+        "options": options,
     }
 
 

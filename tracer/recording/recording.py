@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType, TracebackType
 
+from tracer.recording import cuda as cuda_part
 from tracer.recording import environment, extension, naming
 from tracer.recording.children import close_part, close_with_multiprocessing, write_document
 from tracer.recording.errors import RecordingError
+from tracer.recording.options import Options
 from tracer.recording.startup import say
 from tracer.recording.summary import Summary, summary_of
 
@@ -27,8 +29,7 @@ class Recording:
     """One recording, from `start` to `stop`, usable with `with`.
 
     path        where the trace goes; None: named after the script and numbered, in this folder
-    shapes      record shapes, strides, dtypes and devices of tensor arguments
-    source      record the Python source line of op calls
+    options     what is recorded; None: the defaults
     overwrite   replace an existing file, at the moment the recording begins
     reserved    the caller made `path`, empty, for this recording
     session     the random number that processes of one recording share; None: drawn
@@ -39,16 +40,14 @@ class Recording:
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        shapes: bool = True,
-        source: bool = True,
+        options: Options | None = None,
         overwrite: bool = False,
         reserved: bool = False,
         session: int | None = None,
         shown: str | None = None,
     ) -> None:
         self._given = None if path is None else os.fspath(path)
-        self._shapes = shapes
-        self._source = source
+        self._options = options or Options()
         self._overwrite = overwrite
         self._reserved = reserved
         self._session = draw_session() if session is None else session
@@ -56,6 +55,7 @@ class Recording:
         self._native: ModuleType | None = None
         self._pid = 0
         self._running = False
+        self._steps = 0
         self.path: str | None = None
         self.summary: Summary | None = None
 
@@ -72,11 +72,12 @@ class Recording:
             self._reserve()
             replaced = self._set_aside()
             try:
-                native.create(self.path, self._session, self._shapes, self._source)
+                native.create(self.path, self._session, self._options.shapes, self._options.source)
                 native.arm()
-                write_document(native, "environment", environment.snapshot(self._shapes, self._source))
+                write_document(native, "environment", environment.snapshot(self._options.document()))
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
+                cuda_part.begin(native, self._options)
             except BaseException as error:
                 self._undo(native, replaced)
                 if isinstance(error, (OSError, RuntimeError)):
@@ -118,9 +119,18 @@ class Recording:
                 self._close(native)
         return self.summary
 
+    def step(self) -> None:
+        """Say that a step of the program (a training step, a batch) has ended."""
+        if self._running:
+            self._steps += 1
+            self._native.step(self._steps)
+
     def _close(self, native: ModuleType) -> None:
+        native.end_cuda()
         native.stop()
-        certificate = native.certificate()  # compares the entries, so before they are restored
+        certificate = cuda_part.certificate(native)  # compares the entries, so before they are restored
+        if certificate["cuda"]["state"] == "recorded":
+            write_document(native, "libraries", native.libraries())  # CUDA loads some when they are used
         native.restore()
         ns_per_hop = native.calibrate()
         certificate["ns_per_hop"] = ns_per_hop
@@ -175,6 +185,7 @@ class Recording:
 
     def _undo(self, native: ModuleType, replaced: str | None) -> None:
         if native.recording() is not None:
+            native.end_cuda()
             native.restore()
             native.close()
         try:
@@ -189,8 +200,7 @@ class Recording:
             {
                 "path": self.path,
                 "session": self._session,
-                "shapes": self._shapes,
-                "source": self._source,
+                **self._options.document(),
             }
         )
 
@@ -200,6 +210,8 @@ def record(
     *,
     shapes: bool = True,
     source: bool = True,
+    cuda: str = "auto",
+    driver: str = "launches",
     overwrite: bool = False,
 ) -> Recording:
     """A recording for `with`: it begins on entering the block and ends on leaving it.
@@ -209,8 +221,12 @@ def record(
         with tracer.record("run.trace") as recording:
             model(batch)
         print(recording.summary.text())
+
+    The options are those of `tracer.recording.options.Options`; with `overwrite` an existing file is
+    replaced. Raises RecordingError.
     """
-    return Recording(path, shapes=shapes, source=source, overwrite=overwrite)
+    options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver)
+    return Recording(path, options=options, overwrite=overwrite)
 
 
 def start(
@@ -218,10 +234,12 @@ def start(
     *,
     shapes: bool = True,
     source: bool = True,
+    cuda: str = "auto",
+    driver: str = "launches",
     overwrite: bool = False,
 ) -> Recording:
     """Begin a recording that lasts until `stop()` or the end of the process."""
-    return record(path, shapes=shapes, source=source, overwrite=overwrite).start()
+    return record(path, shapes=shapes, source=source, cuda=cuda, driver=driver, overwrite=overwrite).start()
 
 
 def stop() -> Summary | None:
@@ -229,6 +247,15 @@ def stop() -> Summary | None:
     if _current is None:
         raise RecordingError("no recording is running; begin one with tracer.start()")
     return _current.stop()
+
+
+def step() -> None:
+    """Say that a step of the program (a training step, a batch) has ended; nothing happens unrecorded.
+
+    Where it is never called, the steps of the optimizer are the steps.
+    """
+    if _current is not None:
+        _current.step()
 
 
 @contextmanager

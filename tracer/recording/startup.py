@@ -3,7 +3,7 @@
 TRACER_RECORD (of `tracer record`) makes this process the root of a recording. TRACER_JOIN, which
 the root leaves to its children, makes them join it. Both are JSON objects:
 
-    {"path": absolute path, "session": int, "shapes": bool, "source": bool}
+    {"path": absolute path, "session": int, and the fields of tracer.recording.options.Options}
 
 and TRACER_RECORD has also "shown" (the path as the user gave it), "overwrite" and "reserved"
 (the launcher made the empty file). Until torch is imported only modules that the interpreter has
@@ -76,13 +76,13 @@ class _Root:
             self._child.torch_imported()
             return
         try:
+            from tracer.recording.options import Options
             from tracer.recording.recording import Recording
 
             request = _parse(self._request)
             self._recording = Recording(
                 request["path"],
-                shapes=request["shapes"],
-                source=request["source"],
+                options=Options.of(request),
                 overwrite=request["overwrite"],
                 reserved=request["reserved"],
                 session=request["session"],

@@ -12,8 +12,9 @@ _WIDTH = 80
 class Summary:
     """The closed recording in figures.
 
-    `size` is in bytes, `ns_per_hop` the calibrated cost of one recorded hop in nanoseconds (None
-    where it was not measured), `dropped` one phrase for each kind of thing that is not in the trace.
+    `api_calls` are of CUDA, `activities` the kernels, copies and fills of GPUs, `size` is in bytes,
+    `ns_per_hop` the calibrated cost of one recorded hop in nanoseconds (None where it was not
+    measured), `dropped` one phrase for each kind of thing that is not in the trace.
     """
 
     path: str
@@ -24,6 +25,8 @@ class Summary:
     processes: int
     open_hops: int
     size: int
+    api_calls: int
+    activities: int
     ns_per_hop: float | None
     dropped: tuple[str, ...]
 
@@ -42,6 +45,11 @@ class Summary:
             f"{_count(self.processes, 'process', 'processes')}, {_bytes(self.size)}"
         )
         lines = [f"tracer: {bold}{self.shown}{plain}", *_folded(counts)]
+        if self.api_calls or self.activities:
+            lines += _folded(
+                f"{_count(self.api_calls, 'CUDA call')}, "
+                f"{_count(self.activities, 'GPU activity', 'GPU activities')}"
+            )
         if self.ns_per_hop is not None:
             lines.append(f"  cost: about {self.ns_per_hop:.0f} ns a hop")
         if self.open_hops:
@@ -64,6 +72,8 @@ def summary_of(shown: str, closed: dict, certificate: dict, ns_per_hop: float | 
         processes=closed["processes"],
         open_hops=closed["open_hops"],
         size=closed["bytes"],
+        api_calls=closed["api_calls"],
+        activities=closed["activities"],
         ns_per_hop=ns_per_hop,
         dropped=tuple(_dropped(closed, certificate)),
     )
@@ -80,6 +90,18 @@ def _dropped(closed: dict, certificate: dict) -> Iterator[str]:
     if certificate.get("not_hooked"):
         count = len(certificate["not_hooked"])
         yield f"{_count(count, 'dispatch table entry', 'dispatch table entries')} not hooked"
+
+    yield from _dropped_of_cuda(certificate.get("cuda") or {})
+
+
+def _dropped_of_cuda(cuda: dict) -> Iterator[str]:
+    if cuda.get("state") in ("held", "failed"):
+        yield f"no CUDA: {cuda['why']}"
+    if cuda.get("dropped_activities"):
+        yield f"{_count(cuda['dropped_activities'], 'GPU activity', 'GPU activities')} dropped"
+    missing = cuda.get("launches", 0) - (cuda.get("kernels", 0) - cuda.get("graph_kernels", 0))
+    if missing > 0:
+        yield f"{_count(missing, 'kernel')} launched and not seen to end"
 
 
 def _count(number: int, noun: str, plural: str | None = None) -> str:

@@ -1,0 +1,290 @@
+#include "api_calls.h"
+
+#include <cuda.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "../native/stack.h"
+#include "../native/symbols.h"
+#include "../python/source_line.h"
+#include "../trace/lane.h"
+#include "api_function.h"
+#include "cupti.h"
+
+namespace tracer::cuda {
+
+std::atomic<uint64_t> stacks_not_taken{0};
+
+namespace {
+
+using trace::Lane;
+
+CUpti_SubscriberHandle subscriber = nullptr;
+DriverCalls driver_calls = DriverCalls::kNone;
+// Frames that stand between a call and its caller, and where the interpreter begins; set before subscribing.
+std::vector<native::CodeRange>& hidden_code = *new std::vector<native::CodeRange>;
+std::vector<native::CodeRange>& python_code = *new std::vector<native::CodeRange>;
+
+ApiFunctions& runtime_functions() {
+  static ApiFunctions& table = *[] {
+    auto* made = new ApiFunctions;
+    add_runtime_functions(*made);
+    return made;
+  }();
+  return table;
+}
+
+ApiFunctions& driver_functions() {
+  static ApiFunctions& table = *[] {
+    auto* made = new ApiFunctions;
+    add_driver_functions(*made);
+    return made;
+  }();
+  return table;
+}
+
+__attribute__((noinline, cold)) void describe_function(Lane* lane, bool driver, uint32_t id, ApiFunction& function) {
+  std::string name = function.name ? function.name : "";
+  if (name.empty()) {
+    const char* found = nullptr;
+    cupti().cuptiGetCallbackName(driver ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API, id, &found);
+    name = found ? found : "function " + std::to_string(id);
+  }
+  describe(driver ? trace::kDriver : trace::kRuntime, id, name.c_str(), function.layout());
+  function.described_epoch.store(lane->epoch, std::memory_order_release);
+}
+
+// ---- native stacks --------------------------------------------------------------------------------
+// Return addresses of callers that unwinding has found, so that a word on the stack can be taken for one.
+constexpr size_t kCallerSlots = 1 << 14;
+constexpr size_t kProbes = 4;
+std::atomic<uint64_t> known_callers[kCallerSlots + kProbes];
+
+std::atomic<uint64_t>* caller_slots(uint64_t address) { return &known_callers[(address * 0x9E3779B97F4A7C15ull) >> 50]; }
+
+bool is_known_caller(uint64_t address) {
+  if (!address) return false;
+  auto* slots = caller_slots(address);
+  for (size_t i = 0; i < kProbes; ++i)
+    if (slots[i].load(std::memory_order_relaxed) == address) return true;
+  return false;
+}
+
+// A thread's stack ends with what libc keeps there, which is larger than this.
+constexpr uint64_t kFarthest = 2048;
+
+uint64_t find_caller(const ApiFunction& function, const void* frame) {
+  for (const auto& known : function.distances) {
+    uint32_t distance = known.load(std::memory_order_relaxed);
+    if (!distance) break;
+    uint64_t address;
+    memcpy(&address, static_cast<const char*>(frame) + distance, sizeof address);
+    if (is_known_caller(address)) return address;
+  }
+  return 0;
+}
+
+// Whether find_caller() will find this caller the next time.
+bool learn_caller(ApiFunction& function, const native::Stack& stack) {
+  if (!stack.caller || stack.distance > kFarthest) return false;
+  bool found = is_known_caller(stack.caller);
+  auto* slots = caller_slots(stack.caller);
+  for (size_t i = 0; i < kProbes && !found; ++i) {
+    uint64_t none = 0;
+    found = slots[i].compare_exchange_strong(none, stack.caller) || none == stack.caller;
+  }
+  if (!found) return false;
+  for (auto& known : function.distances) {
+    uint32_t none = 0;
+    if (known.compare_exchange_strong(none, uint32_t(stack.distance)) || none == stack.distance) return true;
+  }
+  return false;
+}
+
+// Which calls share a stack: those of one function and device kernel, in one dispatch path, from one caller, at
+// one place in the order of calls since the innermost hop began. Each is unwound once.
+constexpr uint32_t kMostPlaces = 63;
+constexpr uint32_t kMostStacks = 1 << 15;
+constexpr uint64_t kUnknownCaller = 1;
+
+__attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, ApiFunction& function, uint64_t key, const void* frame) {
+  if (lane->stacks.size() >= kMostStacks) {
+    stacks_not_taken.fetch_add(1, std::memory_order_relaxed);
+    return 0;
+  }
+  native::Stack stack = native::walk_stack(frame, hidden_code, python_code);
+  key = trace::mix(key, learn_caller(function, stack) ? stack.caller : kUnknownCaller);
+  if (uint32_t id = lane->stacks.find(key)) return id;
+  uint32_t id = lane->stacks.add(key);
+  if (!id) return 0;
+  trace::DefinitionBuilder definition(trace::kStack);
+  definition.put(id).put(stack.frames);
+  for (uint32_t i = 0; i < stack.frames; ++i) definition.put(stack.counters[i]);
+  lane->define(definition);
+  native::note_addresses(stack.counters, stack.frames);
+  return id;
+}
+
+inline uint32_t stack_id(Lane* lane, ApiFunction& function, uint64_t function_key, uint32_t kernel, const void* frame) {
+  uint64_t place = lane->calls_of_hop < kMostPlaces ? lane->calls_of_hop : kMostPlaces;
+  uint64_t key = trace::mix(trace::mix(lane->path, function_key | uint64_t(kernel) << 20), place);
+  uint64_t caller = find_caller(function, frame);
+  if (uint32_t id = lane->stacks.find(trace::mix(key, caller ? caller : kUnknownCaller))) return id;
+  return take_stack(lane, function, key, frame);
+}
+
+// ---- calls ------------------------------------------------------------------------------------------
+// CUPTI keeps a word for each call from its begin to its end: the recording that holds its begin, or 0.
+uint64_t mark_of(const Lane* lane) { return uint64_t(lane->epoch) << 1 | 1; }
+
+uint64_t call_word(uint32_t id, bool driver, const Lane* lane, uint32_t calls) {
+  uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
+  uint64_t nested = calls < trace::kMaxCallDepth ? calls : trace::kMaxCallDepth;
+  return uint64_t(id & 0xffff) | uint64_t(driver) << 16 | depth << 46 | nested << 59;
+}
+
+void begin_call(const CUpti_CallbackData* data, uint32_t id, bool driver, const void* frame) {
+  *data->correlationData = 0;
+  Lane* lane = trace::current_lane_for_call();
+  if (!lane) return;
+  if (driver && lane->runtime_calls && driver_calls != DriverCalls::kAll) return;
+  ApiFunction* function = (driver ? driver_functions() : runtime_functions()).find(id);
+  if (!function) return;
+  if (__builtin_expect(function->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0))
+    describe_function(lane, driver, id, *function);
+  uint32_t kernel = 0;
+  if (data->symbolName) {
+    const char* name = data->symbolName;
+    size_t length = strlen(name);
+    kernel = lane->intern_string(trace::hash_bytes(name, length), [&] { return std::string(name, length); });
+  }
+  uint32_t stack = stack_id(lane, *function, uint64_t(id) | uint64_t(driver) << 16, kernel, frame);
+  uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
+  uint64_t* at = lane->next;
+  at[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
+  at[3] = uint64_t(kernel) | source << 32;
+  uint32_t count = function->read_call(data->functionParams, at + 4);
+  trace::write_call(lane, trace::kApiEnter, lane->now(), call_word(id, driver, lane, lane->calls), at + 4, count);
+  lane->calls += 1;
+  lane->calls_of_hop += 1;
+  lane->runtime_calls += !driver;
+  lane->correlation = data->correlationId;
+  lane->captured = false;
+  *data->correlationData = mark_of(lane);
+}
+
+void end_call(const CUpti_CallbackData* data, uint32_t id, bool driver) {
+  Lane* lane = trace::thread_lane;
+  if (*data->correlationData != mark_of(lane)) return;
+  *data->correlationData = 0;
+  lane->calls -= 1;
+  lane->runtime_calls -= !driver;
+  uint64_t when = lane->now();
+  if (trace::current_lane_for_call() != lane) return;  // the recording has been stopped meanwhile
+  ApiFunction* function = (driver ? driver_functions() : runtime_functions()).find(id);
+  uint64_t result = 0;
+  if (data->functionReturnValue) result = *static_cast<const uint32_t*>(data->functionReturnValue);
+  bool captured = lane->captured && !function->builds;
+  uint64_t* at = lane->next;
+  at[2] = result | (captured ? trace::kCapturedBit : 0);
+  uint32_t count = result == 0 ? function->read_return(data->functionParams, at + 3) : 0;
+  trace::write_call(lane, trace::kApiExit, when, call_word(id, driver, lane, lane->calls), at + 3, count);
+  lane->api_calls += 1;
+  if (result != 0 || captured || (driver && lane->runtime_calls)) return;  // enclosed: its caller counts
+  lane->launches += function->launches;
+  lane->graph_launches += function->replays;
+}
+
+// A node of a CUDA graph was made: captured from a call, or copied when the graph was instantiated.
+void graph_node(CUpti_CallbackId id, const CUpti_ResourceData* data) {
+  auto* graph = static_cast<const CUpti_GraphData*>(data->resourceDescriptor);
+  Lane* lane = trace::current_lane();
+  if (!graph || !lane) return;
+  uint64_t node = 0, original = 0;
+  if (cupti().cuptiGetGraphNodeId(graph->node, &node) != CUPTI_SUCCESS) return;
+  if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED) cupti().cuptiGetGraphNodeId(graph->originalNode, &original);
+  uint32_t correlation = lane->calls ? lane->correlation : 0;
+  lane->captured = true;
+  trace::define_for_process(trace::DefinitionBuilder(trace::kGraphNode).put(node).put(original).put(correlation));
+}
+
+void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) return graph_node(id, static_cast<const CUpti_ResourceData*>(data));
+  auto* call = static_cast<const CUpti_CallbackData*>(data);
+  bool driver = domain == CUPTI_CB_DOMAIN_DRIVER_API;
+  if (call->callbackSite == CUPTI_API_ENTER)
+    begin_call(call, id, driver, __builtin_dwarf_cfa());
+  else
+    end_call(call, id, driver);
+}
+
+// Driver calls that do something on the GPU or bring code to it; queries and bookkeeping are left out.
+bool is_work(std::string_view name) {
+  for (const char* start : {"cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuModuleLoad", "cuLibraryLoad", "cuStreamSynchronize",
+                            "cuCtxSynchronize", "cuEventSynchronize", "cuMemAlloc", "cuMemFree", "cuMemCreate", "cuMemMap", "cuMemUnmap",
+                            "cuMemRelease", "cuMemPrefetch", "cuFuncSet", "cuKernelSet"})
+    if (name.starts_with(start)) return true;
+  return false;
+}
+
+CUptiResult enable() {
+  const Cupti& api = cupti();
+  CUptiResult result = api.cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API);
+  if (result != CUPTI_SUCCESS) return result;
+  if (driver_calls == DriverCalls::kAll) result = api.cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API);
+  if (driver_calls == DriverCalls::kLaunches) {
+    const auto& functions = driver_functions().all();
+    for (uint32_t id = 0; id < functions.size(); ++id)
+      if (functions[id].name && is_work(functions[id].name)) api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
+  }
+  for (uint32_t id : {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
+    api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);
+  return result;
+}
+
+}  // namespace
+
+std::string subscribe(DriverCalls driver, std::string& holder) {
+  const Cupti& api = cupti();
+  runtime_functions();
+  driver_functions();
+  driver_calls = driver;
+  hidden_code = native::code_of({"libcupti.so", "libcuda.so", "libcudart.so"});
+  hidden_code.push_back(native::code_of_this_extension());
+  python_code = native::code_of_python();
+  CUptiResult result;
+  auto callback = reinterpret_cast<CUpti_CallbackFunc>(on_callback);
+#ifdef CUpti_SubscriberParams_STRUCT_SIZE
+  if (api.cuptiSubscribe_v2) {
+    char name[256] = "";
+    CUpti_SubscriberParams parameters{};
+    parameters.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
+    parameters.subscriberName = "tracer";
+    parameters.oldSubscriberName = name;
+    parameters.oldSubscriberSize = sizeof name;
+    result = api.cuptiSubscribe_v2(&subscriber, callback, nullptr, &parameters);
+    holder = name;
+  } else
+#endif
+    result = api.cuptiSubscribe(&subscriber, callback, nullptr);
+  if (result != CUPTI_SUCCESS) {
+    subscriber = nullptr;
+    return api.text(result);
+  }
+  result = enable();
+  if (result != CUPTI_SUCCESS) {
+    unsubscribe();
+    return api.text(result);
+  }
+  return {};
+}
+
+void unsubscribe() {
+  if (subscriber) cupti().cuptiUnsubscribe(subscriber);
+  subscriber = nullptr;
+}
+
+void forget_subscription() { subscriber = nullptr; }
+
+}  // namespace tracer::cuda

@@ -1,0 +1,112 @@
+#include "api_function.h"
+
+#include <mutex>
+#include <set>
+#include <string_view>
+
+#include "../trace/lane.h"
+
+namespace tracer::cuda {
+namespace {
+
+constexpr size_t kMostBytes = trace::kMaxCallWords * 8;
+
+void append_line(std::string& layout, const char* when, const char* name, const char* type, size_t offset, size_t size) {
+  layout += when;
+  for (const std::string& part : {std::string(name), std::string(type), std::to_string(offset), std::to_string(size)}) layout += '\t' + part;
+  layout += '\n';
+}
+
+uint32_t read(const std::vector<Read>& reads, const void* parameters, uint64_t* words, uint32_t filled) {
+  for (const Read& read : reads) {
+    if (filled == trace::kMaxCallWords) break;
+    const char* pointer;
+    memcpy(&pointer, static_cast<const char*>(parameters) + read.pointer, sizeof pointer);
+    uint64_t word = 0;
+    if (pointer) memcpy(&word, pointer + read.member, read.size);
+    words[filled++] = word;
+  }
+  return filled;
+}
+
+}  // namespace
+
+void ApiFunctions::add(uint32_t id, const char* name, size_t bytes, std::vector<Field> fields) {
+  if (id >= functions_.size()) return;
+  ApiFunction& function = functions_[id];
+  function.name = name;
+  function.bytes = uint16_t(std::min(bytes, kMostBytes));
+  std::string_view text = name;
+  function.launches = text.starts_with("cudaLaunch") || text.starts_with("__cudaLaunch") || text.starts_with("cuLaunch");
+  if (text.find("HostFunc") != std::string_view::npos) function.launches = false;
+  function.builds = text.find("Graph") != std::string_view::npos;
+  function.replays = text == "cudaGraphLaunch" || text == "cuGraphLaunch";
+  for (const Field& field : fields) {
+    if (!field.size || field.size > 8) {
+      if (field.when != Field::kParameter) continue;
+    }
+    Read read{uint16_t(field.offset), uint16_t(field.member), uint16_t(field.size)};
+    if (field.when == Field::kAtCall) function.at_call.push_back(read);
+    if (field.when == Field::kAtReturn) function.at_return.push_back(read);
+    function.fields.push_back(field);
+  }
+  function.reads_at_call = !function.at_call.empty();
+  function.reads_at_return = !function.at_return.empty();
+}
+
+uint32_t ApiFunction::read_call(const void* parameters, uint64_t* words) const {
+  if (!parameters) return 0;
+  auto* from = static_cast<const uint64_t*>(parameters);
+  uint32_t filled = bytes / 8;
+  for (uint32_t i = 0; i < filled; ++i) words[i] = from[i];
+  if (bytes % 8) {
+    words[filled] = 0;
+    memcpy(words + filled, from + filled, bytes % 8);
+    ++filled;
+  }
+  return reads_at_call ? read(at_call, parameters, words, filled) : filled;
+}
+
+uint32_t ApiFunction::read_return(const void* parameters, uint64_t* words) const {
+  return parameters && reads_at_return ? read(at_return, parameters, words, 0) : 0;
+}
+
+std::string ApiFunction::layout() const {
+  std::string text;
+  size_t called = (bytes + 7) / 8, returned = 0;
+  for (const Field& field : fields) {
+    if (field.when == Field::kParameter) {
+      if (field.offset + field.size <= bytes) append_line(text, "enter", field.name, field.type, field.offset, field.size);
+    } else {
+      size_t& word = field.when == Field::kAtCall ? called : returned;
+      if (word < trace::kMaxCallWords)
+        append_line(text, field.when == Field::kAtCall ? "enter" : "exit", field.name, field.type, word * 8, field.size);
+      ++word;
+    }
+  }
+  return text;
+}
+
+void describe(trace::FunctionDomain domain, uint32_t id, const char* name, const std::string& layout) {
+  static std::mutex& lock = *new std::mutex;
+  static auto& written = *new std::set<std::string_view>;
+  static uint32_t written_epoch = 0;
+  std::lock_guard guard(lock);
+  if (written_epoch != trace::epoch_of_recording()) {
+    written_epoch = trace::epoch_of_recording();
+    written.clear();
+  }
+  bool of_library = domain == trace::kLibrary;
+  for (const Enumeration& enumeration : of_library ? library_enumerations() : enumerations()) {
+    std::string_view type = enumeration.name;
+    bool result = type == "cudaError_t" || type == "CUresult" || type == "cublasStatus_t" || type == "cudnnStatus_t";
+    bool used = result || layout.find('\t' + std::string(type) + '\t') != std::string::npos;
+    if (!used || !written.insert(type).second) continue;
+    std::string values;
+    for (auto& [value, number] : enumeration.values) values += std::string(value) + "=" + std::to_string(number) + "\n";
+    trace::define_for_process(trace::DefinitionBuilder(trace::kEnumeration).put_string(type).put_string(values));
+  }
+  trace::define_for_process(trace::DefinitionBuilder(trace::kFunction).put(uint32_t(domain)).put(id).put_string(name).put_string(layout));
+}
+
+}  // namespace tracer::cuda

@@ -1,0 +1,32 @@
+// The functions of libcupti that are used, found in the library when it is first wanted: the extension links
+// against none of CUDA's libraries.
+#pragma once
+
+#include <cupti.h>
+
+#include <string>
+
+namespace tracer::cuda {
+
+#define TRACER_CUPTI_FUNCTIONS(_)                                                                            \
+  _(cuptiGetVersion) _(cuptiGetResultString) _(cuptiSubscribe) _(cuptiUnsubscribe) _(cuptiEnableCallback)    \
+  _(cuptiEnableDomain) _(cuptiGetCallbackName) _(cuptiActivityRegisterCallbacks) _(cuptiActivityEnable)      \
+  _(cuptiActivityDisable) _(cuptiActivityFlushAll) _(cuptiActivityGetNextRecord)                             \
+  _(cuptiActivityGetNumDroppedRecords) _(cuptiActivitySetAttribute) _(cuptiActivityRegisterTimestampCallback) _(cuptiGetGraphNodeId)
+
+struct Cupti {
+#define TRACER_MEMBER(name) decltype(&::name) name = nullptr;
+  TRACER_CUPTI_FUNCTIONS(TRACER_MEMBER)
+#undef TRACER_MEMBER
+#ifdef CUpti_SubscriberParams_STRUCT_SIZE
+  decltype(&::cuptiSubscribe_v2) cuptiSubscribe_v2 = nullptr;  // says who holds CUPTI; not in every CUPTI 12
+#endif
+  uint32_t version = 0;
+  std::string missing;  // why there is none of it; empty: all of it is there
+
+  std::string text(CUptiResult result) const;
+};
+
+const Cupti& cupti();
+
+}  // namespace tracer::cuda

@@ -1,0 +1,35 @@
+"""The CUDA part of a recording."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+import tracer
+from tracer.recording.errors import RecordingError
+from tracer.recording.options import Options
+
+_FAILED = ("not built", "failed", "held", "no driver")
+
+
+def begin(native: ModuleType, options: Options) -> None:
+    """Begin it, now or when the process first uses CUDA.
+
+    Raises RecordingError where CUDA must be recorded (`cuda="on"`) and it is known that it cannot.
+    """
+    folder = os.path.dirname(tracer.__file__)
+    injection = os.path.join(folder, "libtracer_injection.so")
+    native.begin_cuda(options.cuda != "off", options.driver, injection)
+    if options.cuda == "on":
+        statement = native.cuda_statement()
+        if statement["state"] in _FAILED:
+            raise RecordingError(
+                f"CUDA cannot be recorded: {statement['why']}; record without it: --cuda off"
+            )
+
+
+def certificate(native: ModuleType) -> dict:
+    """The certificate of a process, with what it says of CUDA."""
+    document = native.certificate()
+    document["cuda"] = native.cuda_statement()
+    return document

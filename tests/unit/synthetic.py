@@ -54,6 +54,8 @@ class Lane:
     """(thread that wrote it, words)"""
     definitions: list[bytes] = field(default_factory=list)
     open_hops: list[int] = field(default_factory=list)
+    open_calls: list[tuple[int, int]] = field(default_factory=list)
+    """(kind of the exit, function and domain)"""
 
     def enter(
         self,
@@ -91,11 +93,56 @@ class Lane:
     def adopt(self, thread: int, torch_thread: int) -> int:
         self.thread = thread
         self.open_hops = []
+        self.open_calls = []
         return self._event(6, thread | torch_thread << 32)
+
+    def api_enter(
+        self,
+        function: int,
+        *arguments: int,
+        correlation: int = 0,
+        stack: int = 0,
+        kernel: int = 0,
+        source: int = 0,
+        driver: bool = False,
+    ) -> int:
+        """`arguments`: words; the last one may have bit 63."""
+        ids = correlation | stack << 32, kernel | source << 32
+        return self._call_enter(7, function | driver << 16, ids, arguments)
+
+    def library_enter(self, function: int, *arguments: int, source: int = 0) -> int:
+        return self._call_enter(9, function, (0, source << 32), arguments)
+
+    def call_exit(self, *results: int, result: int = 0, captured: bool = False) -> int:
+        """Leaves the innermost open call."""
+        kind, function = self.open_calls.pop()
+        return self._call(kind, function, (result & 0xFFFFFFFF | captured << 32,), results)
+
+    def api(
+        self, function: int, *arguments: int, result: int = 0, captured: bool = False, **options: int
+    ) -> int:
+        """A call and its return; returns the tick of the call."""
+        tick = self.api_enter(function, *arguments, **options)  # type: ignore[arg-type]
+        self.call_exit(result=result, captured=captured)
+        return tick
+
+    def step(self, ended: int) -> int:
+        return self._event(11, ended)
+
+    def _call_enter(self, kind: int, function: int, ids: tuple[int, ...], arguments: tuple[int, ...]) -> int:
+        tick = self._call(kind, function, ids, arguments)
+        self.open_calls.append((kind + 1, function))
+        return tick
+
+    def _call(self, kind: int, function: int, ids: tuple[int, ...], arguments: tuple[int, ...]) -> int:
+        high = sum((word >> 63) << bit for bit, word in enumerate(arguments))
+        call = function | len(arguments) << 17 | high << 22
+        call |= len(self.open_hops) << 46 | len(self.open_calls) << 59
+        return self._event(kind, call, *ids, *(word & ~(1 << 63) for word in arguments))
 
     def _event(self, kind: int, *words: int) -> int:
         self.file.ticks += 1
-        self.events.append((self.thread, [1 << 63 | kind << 60 | self.file.ticks, *words]))
+        self.events.append((self.thread, [1 << 63 | kind << 59 | self.file.ticks, *words]))
         return self.file.ticks
 
     def define(self, kind: int, body: bytes) -> None:
@@ -106,6 +153,9 @@ class Lane:
 
     def define_source(self, number: int, file: str, line: int) -> None:
         self.define(5, struct.pack("<2I", number, line) + text(file) + text("function"))
+
+    def define_stack(self, number: int, *counters: int) -> None:
+        self.define(11, struct.pack(f"<2I{len(counters)}Q", number, len(counters), *counters))
 
     def define_signature(self, number: int, *tensors: bytes) -> None:
         self.define(6, struct.pack("<2I", number, len(tensors)) + b"".join(tensors))
@@ -145,6 +195,8 @@ class TraceWriter:
     ticks: int = 0
     lanes: list[Lane] = field(default_factory=list)
     process_definitions: dict[int, list[bytes]] = field(default_factory=dict)
+    activities: dict[int, list[list[int]]] = field(default_factory=dict)
+    """process -> words of its GPU activities"""
     pids: dict[int, int] = field(default_factory=dict)
     header: dict[str, int] = field(default_factory=dict)
     """Fields of the file's header that differ from those of an orderly stop."""
@@ -191,6 +243,70 @@ class TraceWriter:
         body = struct.pack("<2Q", address, offset) + text(name) + text(library)
         self.process_definitions[process].append(definition(8, body))
 
+    def function(
+        self,
+        number: int,
+        name: str,
+        *fields: tuple[str, str, str, int, int],
+        domain: int = 0,
+        process: int = 0,
+    ) -> None:
+        """`fields`: when, name, type, offset, size."""
+        layout = "".join("\t".join(map(str, line)) + "\n" for line in fields)
+        body = struct.pack("<2I", domain, number) + text(name) + text(layout)
+        self.process_definitions[process].append(definition(9, body))
+
+    def enumeration(self, name: str, process: int = 0, **values: int) -> None:
+        lines = "".join(f"{value}={number}\n" for value, number in values.items())
+        self.process_definitions[process].append(definition(10, text(name) + text(lines)))
+
+    def graph_node(self, node: int, original: int = 0, correlation: int = 0, process: int = 0) -> None:
+        body = struct.pack("<2QI", node, original, correlation)
+        self.process_definitions[process].append(definition(12, body))
+
+    def gpu(self, device: int, name: str, process: int = 0, **facts: int) -> None:
+        lines = "".join(f"{fact}={number}\n" for fact, number in facts.items())
+        body = struct.pack("<I", device) + text(name) + text(lines)
+        self.process_definitions[process].append(definition(13, body))
+
+    def string(self, number: int, value: str, process: int = 0) -> None:
+        """A string of the process's own lane."""
+        self.process_definitions[process].append(definition(3, struct.pack("<I", number) + text(value)))
+
+    def activity(
+        self,
+        kind: int,
+        correlation: int,
+        start: int = 0,
+        end: int = 0,
+        name: int = 0,
+        size: int = 0,
+        graph: int = 0,
+        node: int = 0,
+        details: tuple[tuple[int, int], ...] = (),
+        process: int = 0,
+        device: int = 0,
+        stream: int = 7,
+        context: int = 1,
+    ) -> None:
+        """`details`: the words from the eighth on as pairs of (low, high) 32 bits."""
+        words = [
+            1 << 63 | kind << 56 | device << 32 | correlation,
+            start,
+            end,
+            stream | context << 32,
+            name | graph << 32,
+            node,
+            size,
+            *(low | high << 32 for low, high in details),
+        ]
+        self.activities.setdefault(process, []).append(words + [0] * (16 - len(words)))
+
+    def kernel(self, correlation: int, start: int = 0, end: int = 0, **options: int) -> None:
+        grid_block = ((4, 1), (1, 32), (1, 1))
+        memory = ((20, 512), (1024, 16), (0, 0), (0, 2048))
+        self.activity(1, correlation, start, end, details=(*grid_block, *memory), **options)  # type: ignore[arg-type]
+
     def lane(self, process: int = 0, number: int = 0, thread: int = 1000, torch_thread: int = 1) -> Lane:
         lane = Lane(self, process, number, thread, self.hop_chunk_bytes)
         self.lanes.append(lane)
@@ -209,6 +325,13 @@ class TraceWriter:
                 streams.append([self._chunk(2, lane.process, lane.number, 0, lane.thread, body)])
         for lane in self.lanes:
             streams.append(self._hop_chunks(lane))
+        for process, records in self.activities.items():
+            half = -(-len(records) // 2)
+            halves = [part for part in (records[:half], records[half:]) if part]
+            payloads = [b"".join(struct.pack("<16Q", *record) for record in part) for part in halves]
+            streams.append(
+                [self._chunk(3, process, PROCESS_LANE, i, 0, payload) for i, payload in enumerate(payloads)]
+            )
         longest = max(map(len, streams), default=0)
         return [stream[i] for i in range(longest) for stream in streams if i < len(stream)]
 
@@ -216,7 +339,7 @@ class TraceWriter:
         chunks = self.chunks()
         end = 4096 + sum(map(len, chunks))
         fields = {
-            "version": 1,
+            "version": 2,
             "header_bytes": 4096,
             "state": 1,
             "error_number": 0,

@@ -20,11 +20,19 @@ COLUMNS = {
     "hops": "id parent process thread kind op key kernel registered_at rule start_ns end_ns self_ns inputs "
     "source called_from module range sequence_nr backward_node forward_hop raised override step phase open",
     "signatures": "id position shape stride dtype device requires_grad layout",
-    "api_calls": "id hop process thread domain name role start_ns end_ns correlation arguments result stack "
-    "library library_call",
-    "gpu_activities": "id api_call hop kind name device stream start_ns end_ns grid block registers "
-    "shared_bytes bytes graph_node",
+    "api_calls": "id hop parent library_call_id process thread domain name role start_ns end_ns correlation "
+    "arguments result stack library library_call kernel captured source step phase open",
+    "library_calls": "id hop parent process thread library name start_ns end_ns arguments result source step "
+    "phase open",
+    "gpu_activities": "id api_call hop captured_by process kind name device context stream start_ns end_ns "
+    "grid block cluster registers static_shared_bytes dynamic_shared_bytes shared_bytes local_bytes bytes "
+    "graph graph_node step phase correlation",
     "stacks": "id frames",
+    "devices": "process device name computeCapabilityMajor computeCapabilityMinor globalMemoryBandwidth "
+    "globalMemorySize constantMemorySize l2CacheSize numThreadsPerWarp coreClockRate numMemcpyEngines "
+    "numMultiprocessors maxIPC maxWarpsPerMultiprocessor maxBlocksPerMultiprocessor "
+    "maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor maxRegistersPerBlock "
+    "maxSharedMemoryPerBlock maxThreadsPerBlock",
     "processes": "process pid how command",
     "threads": "process thread name",
 }
@@ -74,7 +82,8 @@ def test_types_do_not_depend_on_what_was_recorded(trace: Trace) -> None:
     assert schema["raised"] == schema["open"] == pl.Boolean
     assert trace.signatures.schema["shape"] == trace.signatures.schema["stride"] == pl.List(pl.Int64)
     assert trace.signatures.schema["id"] == schema["inputs"]
-    assert trace.api_calls.schema["hop"] == schema["id"]
+    assert trace.api_calls.schema["hop"] == trace.gpu_activities.schema["api_call"] == schema["id"]
+    assert trace.api_calls.schema["arguments"] == trace.devices.schema["name"] == pl.String
 
 
 def test_what_is_not_captured_yet_is_null(tmp_path: Path) -> None:

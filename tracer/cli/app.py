@@ -8,6 +8,7 @@ import typer
 
 from tracer import __version__
 from tracer.cli import gdb
+from tracer.cli.pack import pack
 from tracer.cli.record import CONTEXT, record
 from tracer.cli.report import report
 from tracer.cli.tree import tree
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command(context_settings=CONTEXT)(record)
 app.command()(tree)
 app.command()(report)
+app.command()(pack)
 app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.trace import format as fmt
+from tracer.trace.cuda_certificate import CudaFindings
 from tracer.trace.reader import Recording
 
 NOT_VISIBLE = (
@@ -31,22 +32,29 @@ class Findings:
     unresolved_kernels: int = 0
     unresolved_why: tuple[str, ...] = ()
     clock_known: bool = True
+    cuda: CudaFindings | None = None
+
+
+def stated_certificates(recording: Recording) -> dict[int, dict[str, Any]]:
+    """What each process that stopped in order certified."""
+    documents = recording.definitions.documents
+    return {
+        process: document
+        for process in sorted(recording.pids.keys() | recording.definitions.processes.keys())
+        if isinstance(document := documents.get(process, {}).get("certificate"), dict)
+    }
 
 
 def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any]:
     """Merges what the processes certified at their stop, the header and what the reader found.
 
     `closed_in_order` maps each process number to whether it stopped in order; `why` has a
-    sentence for each thing that is not complete; `verdict` is one line.
+    sentence for each thing that is not complete; `verdict` is one line. `cuda` is absent where
+    no process looked at CUDA.
     """
     header, losses = recording.header, recording.losses
-    documents = recording.definitions.documents
     processes = sorted(recording.pids.keys() | recording.definitions.processes.keys())
-    stated = {
-        process: document
-        for process in processes
-        if isinstance(document := documents.get(process, {}).get("certificate"), dict)
-    }
+    stated = stated_certificates(recording)
     root = stated.get(0, next(iter(stated.values()), {}))
     guards = [document["guards"] for document in stated.values() if _is(document, "guards", dict)]
     certificate: dict[str, Any] = {
@@ -83,7 +91,12 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
         "not_visible": list(NOT_VISIBLE),
     }
     dropped = _dropped(certificate)
-    certificate["why"] = dropped + _remarks(certificate, findings)
+    remarks = _remarks(certificate, findings)
+    if findings.cuda:
+        certificate["cuda"] = findings.cuda.counts
+        dropped += findings.cuda.dropped
+        remarks += findings.cuda.remarks
+    certificate["why"] = dropped + remarks
     certificate["verdict"] = _verdict(certificate, dropped)
     return certificate
 

@@ -1,4 +1,7 @@
-"""Names the kernel functions of a recording whose process was killed before it could."""
+"""Names the functions of a recording whose process was killed before it could.
+
+Those are the kernel functions of hops, and what the program counters of native stacks are in.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ import os
 import signal
 import struct
 from collections import defaultdict
-from typing import Any
 
 from tracer.trace import format as fmt
 from tracer.trace.definitions import Definitions, SymbolDefinition
+from tracer.trace.libraries import LoadedLibraries
 from tracer.trace.reader import Recording
 from tracer.trace.symbols import Symbols, build_id
 
@@ -19,15 +22,16 @@ Found = dict[int, dict[int, SymbolDefinition]]
 
 
 def complete_symbols(recording: Recording) -> list[str]:
-    """Resolves kernel addresses without a symbol through libraries with the recorded build-ids.
+    """Resolves addresses without a symbol through libraries with the recorded build-ids.
 
     What is found is added to `recording.definitions.symbols` and, once nothing has the file open
-    for writing any more, to the file. Returns why addresses remain unresolved, a line each.
+    for writing any more, to the file, unless that is packed. Returns why kernel functions remain
+    unresolved, a line each.
     """
     found, why = _resolve(recording)
     for process, symbols in found.items():
         recording.definitions.symbols[process].update(symbols)
-    if found and not recording.losses.missing_bytes:
+    if found and not recording.packed and not recording.losses.missing_bytes:
         _append(recording, found)
     return why
 
@@ -36,65 +40,50 @@ def _resolve(recording: Recording) -> tuple[Found, list[str]]:
     definitions = recording.definitions
     found: Found = {}
     why: dict[str, None] = {}
-    libraries = _LibraryCache()
-    for process, hops in definitions.hops.items():
-        wanted = {hop.kernel_address for hop in hops.values() if not hop.python_kernel} - {0}
-        for owner in definitions.lineage(process):
-            wanted -= definitions.symbols.get(owner, {}).keys()
-        by_library: defaultdict[int, list[int]] = defaultdict(list)
-        loaded = _loaded_libraries(definitions, process)
-        for address in sorted(wanted):
-            for number, library in enumerate(loaded):
-                if library["base"] <= address < library["end"]:
-                    by_library[number].append(address)
-                    break
-            else:
+    cache = _LibraryCache()
+    counters = _program_counters(definitions)
+    for process in definitions.hops.keys() | counters.keys():
+        hops = definitions.hops.get(process, {})
+        kernels = {hop.kernel_address for hop in hops.values() if not hop.python_kernel} - {0}
+        known = set[int]().union(
+            *(definitions.symbols.get(owner, {}).keys() for owner in definitions.lineage(process))
+        )
+        loaded = LoadedLibraries(definitions, process)
+        by_library: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        for address in sorted((kernels | counters.get(process, set())) - known):
+            if library := loaded.find(address):
+                place = address - library["base"], address
+                by_library[library["path"], library["build_id"]].append(place)
+            elif address in kernels:
                 why[f"process {process} has kernel functions outside its recorded libraries"] = None
-        for number, addresses in by_library.items():
-            library = loaded[number]
-            symbols = libraries.symbols(library, why)
+        for (path, build), places in by_library.items():
+            symbols = cache.symbols(path, build, why)
             if symbols is None:
                 continue
-            base = library["base"]
-            names = symbols.lookup(address - base for address in addresses)
+            names = symbols.lookup(offset for offset, _ in places)
             found.setdefault(process, {}).update(
-                (address, SymbolDefinition(offset, name, library["path"]))
-                for address, (name, offset) in zip(addresses, names, strict=True)
+                (address, SymbolDefinition(offset, name, path))
+                for (_, address), (name, offset) in zip(places, names, strict=True)
             )
     return found, list(why)
 
 
-def _loaded_libraries(definitions: Definitions, process: int) -> list[dict[str, Any]]:
-    types = {"path": str, "base": int, "end": int, "build_id": str}
-    for owner in definitions.lineage(process):
-        libraries = definitions.documents.get(owner, {}).get("libraries")
-        if isinstance(libraries, list):
-            return [
-                library
-                for library in libraries
-                if isinstance(library, dict)
-                and all(isinstance(library.get(name), kind) for name, kind in types.items())
-            ]
-    return []
-
-
-def library_offset(definitions: Definitions, process: int, address: int) -> str:
-    """`libname+0xoffset`, or the bare address where no library was loaded."""
-    for library in _loaded_libraries(definitions, process):
-        if library["base"] <= address < library["end"]:
-            return f"{os.path.basename(library['path'])}+{address - library['base']:#x}"
-    return f"{address:#x}"
+def _program_counters(definitions: Definitions) -> dict[int, set[int]]:
+    """Those of the stacks of each process."""
+    counters: dict[int, set[int]] = {}
+    for (process, _), stacks in definitions.stacks.items():
+        counters.setdefault(process, set()).update(*stacks.values())
+    return counters
 
 
 class _LibraryCache:
     def __init__(self) -> None:
         self._symbols: dict[tuple[str, str], Symbols | None] = {}
 
-    def symbols(self, library: dict[str, Any], why: dict[str, None]) -> Symbols | None:
-        key = library["path"], library["build_id"]
-        if key not in self._symbols:
-            self._symbols[key] = self._open(*key, why)
-        return self._symbols[key]
+    def symbols(self, path: str, build: str, why: dict[str, None]) -> Symbols | None:
+        if (path, build) not in self._symbols:
+            self._symbols[path, build] = self._open(path, build, why)
+        return self._symbols[path, build]
 
     def _open(self, path: str, wanted: str, why: dict[str, None]) -> Symbols | None:
         name = os.path.basename(path)

@@ -55,7 +55,25 @@ class TensorDefinition(NamedTuple):
     stride: tuple[int, ...] | None
 
 
+class FunctionDefinition(NamedTuple):
+    name: str
+    layout: str
+
+
+class GraphNode(NamedTuple):
+    original: int
+    """The node that it is a copy of; 0: it was captured."""
+    correlation: int
+
+
+class GpuDefinition(NamedTuple):
+    name: str
+    facts: dict[str, int]
+
+
 Signature = tuple[TensorDefinition, ...]
+ProgramCounters = tuple[int, ...]
+"""Innermost first"""
 Scope = tuple[int, int]
 """(process, lane)"""
 
@@ -112,6 +130,19 @@ class Definitions:
     sources: defaultdict[Scope, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     """(process, lane) -> id -> `file:line`"""
     signatures: defaultdict[Scope, dict[int, Signature]] = field(default_factory=lambda: defaultdict(dict))
+    functions: defaultdict[int, dict[tuple[int, int], FunctionDefinition]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """process -> (domain, function) -> what is called"""
+    enumerations: defaultdict[int, dict[str, dict[int, str]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """process -> C type -> number -> name"""
+    stacks: defaultdict[Scope, dict[int, ProgramCounters]] = field(default_factory=lambda: defaultdict(dict))
+    graph_nodes: defaultdict[int, dict[int, GraphNode]] = field(default_factory=lambda: defaultdict(dict))
+    """process -> id of the node -> where it comes from"""
+    gpus: defaultdict[int, dict[int, GpuDefinition]] = field(default_factory=lambda: defaultdict(dict))
+    """process -> device -> what it is"""
     _decoded: dict[bytes, Signature] = field(default_factory=dict, repr=False)
 
     def lineage(self, process: int) -> list[int]:
@@ -124,6 +155,13 @@ class Definitions:
                 break
             line.append(parent)
         return line
+
+    def symbol(self, process: int, address: int) -> SymbolDefinition | None:
+        """What a process, or one that it was forked from, wrote of an address."""
+        for owner in self.lineage(process):
+            if found := self.symbols.get(owner, {}).get(address):
+                return found
+        return None
 
     def parse(self, header: fmt.ChunkHeader, payload: bytes) -> tuple[int, bool]:
         """Adds the records of a chunk.
@@ -201,7 +239,44 @@ class Definitions:
                 signature = self._decoded[content] = _signature(body)
             self.signatures[scope][number] = signature
         else:
+            self._add_cuda(kind, body, scope)
+
+    def _add_cuda(self, kind: int, body: _Body, scope: Scope) -> None:
+        process = scope[0]
+        if kind == fmt.FUNCTION:
+            domain, function = body.fields("2I")
+            name, layout = body.text(), body.text()
+            body.check_end()
+            self.functions[process][domain, function] = FunctionDefinition(name, layout)
+        elif kind == fmt.ENUMERATION:
+            name, values = body.text(), _numbers_by_name(body.text())
+            body.check_end()
+            # Of several names for one number the first stands.
+            self.enumerations[process][name] = {
+                number: value for value, number in reversed(list(values.items()))
+            }
+        elif kind == fmt.STACK:
+            number, count = body.fields("2I")
+            counters = body.fields(f"{count}Q")
+            body.check_end()
+            self.stacks[scope][number] = counters
+        elif kind == fmt.GRAPH_NODE:
+            node, original, correlation = body.fields("2QI")
+            body.check_end()
+            self.graph_nodes[process][node] = GraphNode(original, correlation)
+        elif kind == fmt.GPU:
+            (device,) = body.fields("I")
+            name, facts = body.text(), _numbers_by_name(body.text())
+            body.check_end()
+            self.gpus[process][device] = GpuDefinition(name, facts)
+        else:
             raise ValueError("no such kind of definition")
+
+
+def _numbers_by_name(text: str) -> dict[str, int]:
+    """From a line `name=number` for each; raises ValueError where one is not of that form."""
+    pairs = (line.rpartition("=") for line in text.splitlines())
+    return {name: int(number) for name, _, number in pairs}
 
 
 def _signature(body: _Body) -> Signature:

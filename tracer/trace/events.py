@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from tracer.trace import format as fmt
 
 _WORDS = np.array(fmt.EVENT_WORDS, np.int64)
+_IS_CALL = np.isin(np.arange(len(_WORDS)), (fmt.API_ENTER, fmt.API_EXIT, fmt.LIBRARY_ENTER, fmt.LIBRARY_EXIT))
+_LONGEST = max(fmt.EVENT_WORDS) + fmt.CALL_WORDS_MASK
 _CALL_SITES = 3
 
 
@@ -21,7 +23,9 @@ class EventBlock:
     `ticks`, `depth`, `hop` and `enter` have one row for each enter and each exit; `key_set` to
     `call_site` one for each enter; `raised` one for each exit; `kind` to `second` one for each
     other event, where `before` is the number of enters and exits before it and `first` and
-    `second` are its words.
+    `second` are its words. Of those, the enters and exits of API and library calls have a row in
+    `call` (their row among the others) and `third`, and in `words_before` (words before its own in
+    `arguments`, which has the argument words of all calls).
     """
 
     ticks: NDArray[np.int64]
@@ -39,6 +43,10 @@ class EventBlock:
     other_ticks: NDArray[np.int64]
     first: NDArray[np.uint64]
     second: NDArray[np.uint64]
+    call: NDArray[np.int64]
+    third: NDArray[np.uint64]
+    words_before: NDArray[np.int64]
+    arguments: NDArray[np.uint64]
     torn: int = 0
     """Events that are not whole."""
     damaged: bool = False
@@ -48,6 +56,7 @@ class EventBlock:
 _PER_EVENT = ("ticks", "depth", "hop", "enter")
 _PER_ENTER = ("key_set", "source", "sequence", "signature", "call_site")
 _PER_OTHER = ("kind", "other_ticks", "first", "second")
+_OF_CALLS = ("third", "arguments")
 
 
 def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBlock:
@@ -57,8 +66,8 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
     key sets seen and is added to.
     """
     heads = np.flatnonzero(words.view(np.int64) < 0)
-    kinds = (words[heads] >> np.uint64(fmt.KIND_SHIFT)).astype(np.int64) & 7
-    ends = heads + _WORDS[kinds]
+    kinds = (words[heads] >> np.uint64(fmt.EVENT_KIND_SHIFT)).astype(np.int64) & fmt.EVENT_KIND_MASK
+    ends = heads + _sizes(words, heads, kinds)
     limits = np.append(heads[1:], len(words))
     whole = (ends > heads) & (ends <= limits)
     whole &= _plausible(words, heads, kinds, whole)
@@ -90,8 +99,8 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
     depth[~enter] = (left >> np.uint64(32)) & np.uint64(fmt.MAX_DEPTH)
 
     others = heads[~hop_events]
-    last_word = max(len(words) - 1, 0)
-    empty = len(words) == 0
+    calls = np.flatnonzero(_IS_CALL[kinds[~hop_events]])
+    words_before, arguments = _arguments(words, others[calls], kinds[~hop_events][calls])
     return EventBlock(
         ticks=_ticks(words, at),
         depth=depth,
@@ -106,8 +115,12 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
         kind=kinds[~hop_events].astype(np.uint8),
         before=np.cumsum(hop_events)[~hop_events],
         other_ticks=_ticks(words, others),
-        first=words[:0] if empty else words[np.minimum(others + 1, last_word)],
-        second=words[:0] if empty else words[np.minimum(others + 2, last_word)],
+        first=_words_at(words, others + 1),
+        second=_words_at(words, others + 2),
+        call=calls,
+        third=_words_at(words, others[calls] + 3),
+        words_before=words_before,
+        arguments=arguments,
         torn=torn,
         damaged=damaged,
     )
@@ -119,11 +132,46 @@ def join_blocks(blocks: list[EventBlock]) -> EventBlock:
         return blocks[0]
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(block, name) for block in blocks])
-        for name in (*_PER_EVENT, *_PER_ENTER, "raised", *_PER_OTHER)
+        for name in (*_PER_EVENT, *_PER_ENTER, "raised", *_PER_OTHER, *_OF_CALLS)
     }
-    offsets = np.cumsum([0] + [len(block.ticks) for block in blocks[:-1]])
-    before = [block.before + offset for block, offset in zip(blocks, offsets, strict=True)]
-    return EventBlock(**columns, before=np.concatenate(before))
+    for name, counted in (("before", "ticks"), ("call", "kind"), ("words_before", "arguments")):
+        offsets = np.cumsum([0] + [len(getattr(block, counted)) for block in blocks[:-1]])
+        parts = [getattr(block, name) + offset for block, offset in zip(blocks, offsets, strict=True)]
+        columns[name] = np.concatenate(parts)
+    return EventBlock(**columns)
+
+
+def argument_words(call: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """How many argument words the call words announce."""
+    return (call >> np.uint64(fmt.CALL_WORDS_SHIFT)).astype(np.int64) & fmt.CALL_WORDS_MASK
+
+
+def _sizes(
+    words: NDArray[np.uint64], heads: NDArray[np.int64], kinds: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Words of each event."""
+    sizes = _WORDS[kinds]
+    calls = np.flatnonzero(_IS_CALL[kinds])
+    sizes[calls] += argument_words(_words_at(words, heads[calls] + 1))
+    return sizes
+
+
+def _arguments(
+    words: NDArray[np.uint64], heads: NDArray[np.int64], kinds: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """The argument words of calls one after the other, and how many stand before each call's."""
+    call = _words_at(words, heads + 1)
+    counts = argument_words(call)
+    before = np.cumsum(counts) - counts
+    nth = np.arange(int(counts.sum())) - np.repeat(before, counts)
+    low = words[np.repeat(heads + _WORDS[kinds], counts) + nth]
+    high = np.repeat(call >> np.uint64(fmt.CALL_HIGH_BITS_SHIFT), counts) >> nth.astype(np.uint64)
+    return before, low | (high & np.uint64(1)) << np.uint64(63)
+
+
+def _words_at(words: NDArray[np.uint64], at: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """words[at]; some other word where `at` is past the end."""
+    return words[np.minimum(at, len(words) - 1)] if len(words) else words[:0]
 
 
 def _ticks(words: NDArray[np.uint64], at: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -145,6 +193,26 @@ def _plausible(
     sites = (placed >> np.uint64(fmt.CALL_SITE_SHIFT)) & np.uint64(3)
     # An exit that damage made an enter, with the zeros behind it for a body, has no return address.
     good[enters] = (sites < _CALL_SITES) & (placed >> np.uint64(fmt.RETURN_ADDRESS_SHIFT) != 0)
+    steps = np.flatnonzero(whole & (kinds == fmt.STEP))
+    good[steps] = words[heads[steps] + 1] >> np.uint64(32) == 0
+    calls = np.flatnonzero(whole & _IS_CALL[kinds])
+    good[calls] = _plausible_calls(words, heads[calls], kinds[calls])
+    return good
+
+
+def _plausible_calls(
+    words: NDArray[np.uint64], heads: NDArray[np.int64], kinds: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    call, second = words[heads + 1], words[heads + 2]
+    counts = argument_words(call)
+    good = counts <= fmt.MAX_CALL_WORDS
+    high_bits = call >> np.uint64(fmt.CALL_HIGH_BITS_SHIFT) & np.uint64((1 << fmt.MAX_CALL_WORDS) - 1)
+    good &= high_bits >> counts.astype(np.uint64) == 0
+    left = (kinds == fmt.API_EXIT) | (kinds == fmt.LIBRARY_EXIT)
+    good &= ~left | (second >> np.uint64(fmt.CALL_CAPTURED_BIT + 1) == 0)
+    of_library = (kinds == fmt.LIBRARY_ENTER) | (kinds == fmt.LIBRARY_EXIT)
+    good &= ~of_library | (call >> np.uint64(fmt.CALL_DRIVER_BIT) & np.uint64(1) == 0)
+    good &= (kinds != fmt.LIBRARY_ENTER) | (second & np.uint64(fmt.LOW_32) == 0)
     return good
 
 
@@ -155,7 +223,7 @@ def _inside_broken(
 
     Such a head is a damaged word of that event: what it announces never happened.
     """
-    boundary = np.zeros(size + max(fmt.EVENT_WORDS) + 1, np.bool_)
+    boundary = np.zeros(size + _LONGEST + 1, np.bool_)
     boundary[heads] = True
     boundary[size] = True
     cut = broken & boundary[ends] & (ends > heads)

@@ -7,7 +7,7 @@ import zlib
 from typing import NamedTuple
 
 MAGIC = b"tracer\n\x1a"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HEADER_BYTES = 4096
 
 # FileState
@@ -52,11 +52,12 @@ CLOSED_OFFSET = 1 << 62  # `next_chunk` while the root trims the file
 
 CHUNK_MAGIC = 0x4B4E4843
 CHUNK_ALIGNMENT = 64
-PROCESS_LANE = 0xFFFFFFFF  # of definitions of a process and not of a thread
+PROCESS_LANE = 0xFFFFFFFF  # of what belongs to a process and not to a thread
 
 # Stream
 HOPS = 1
 DEFINITIONS = 2
+ACTIVITIES = 3
 
 
 class ChunkHeader(NamedTuple):
@@ -86,8 +87,9 @@ CHUNK_HEADER = struct.Struct("<3I2H8IQ2I")
 
 # The stream of hops: words of 8 bytes, the first word of an event has bit 63 set.
 EVENT_BIT = 1 << 63
-KIND_SHIFT = 60
-TICKS_MASK = (1 << 60) - 1
+EVENT_KIND_SHIFT = 59
+EVENT_KIND_MASK = 15
+TICKS_MASK = (1 << EVENT_KIND_SHIFT) - 1
 
 # HopEvent
 ENTER = 1
@@ -96,8 +98,13 @@ NODE = 3
 RANGE_ENTER = 4
 RANGE_EXIT = 5
 THREAD = 6
-# Words of each kind of event; 0: there is no such kind.
-EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 0)
+API_ENTER = 7
+API_EXIT = 8
+LIBRARY_ENTER = 9
+LIBRARY_EXIT = 10
+STEP = 11
+# Words of each kind of event, of calls without those of their arguments; 0: there is no such kind.
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 0, 0, 0, 0)
 
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
@@ -107,6 +114,18 @@ CALL_SITE_SHIFT = 13
 RETURN_ADDRESS_SHIFT = 15
 EXIT_RAISED_BIT = 45
 ACCUMULATE_GRAD = (1 << 63) - 1  # the sequence number of nodes that no forward hop made
+
+# The call word of the events of API and library calls.
+CALL_FUNCTION_MASK = 0xFFFF
+CALL_DRIVER_BIT = 16
+CALL_WORDS_SHIFT = 17
+CALL_WORDS_MASK = 31
+CALL_HIGH_BITS_SHIFT = 22
+CALL_DEPTH_SHIFT = 46
+CALL_CALLS_SHIFT = 59
+MAX_CALL_WORDS = 24
+MAX_CALL_DEPTH = 15
+CALL_CAPTURED_BIT = 32  # of the second word of an exit; the bits above it are 0
 
 # CallSite
 BY_PARENT = 0
@@ -126,6 +145,16 @@ SOURCE_LINE = 5
 SIGNATURE = 6
 JSON = 7
 SYMBOL = 8
+FUNCTION = 9
+ENUMERATION = 10
+STACK = 11
+GRAPH_NODE = 12
+GPU = 13
+
+# FunctionDomain
+RUNTIME = 0
+DRIVER = 1
+LIBRARY = 2
 
 # HopFlags
 TYPED_HOP = 1
@@ -139,6 +168,15 @@ HAS_STRIDES = 2
 UNDEFINED = 4
 UNKNOWN_DIMENSIONS = 255
 UNKNOWN_LAYOUT = 255
+
+# The stream of activities: records of 16 words.
+ACTIVITY_WORDS = 16
+ACTIVITY_KIND_SHIFT = 56
+
+# ActivityKind
+GPU_KERNEL = 1
+GPU_MEMCPY = 2
+GPU_MEMSET = 3
 
 PROCESS_ORIGINS = ("root", "forked", "joined")  # `how` of a Process definition
 

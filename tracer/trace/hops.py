@@ -4,45 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracer.trace import format as fmt
-from tracer.trace.definitions import Definitions, Signature
+from tracer.trace.arrays import Codes, Numbering, concatenate, lookup, low, take
+from tracer.trace.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
+from tracer.trace.definitions import Definitions, ProgramCounters, Signature
 from tracer.trace.events import EventBlock
 from tracer.trace.nesting import innermost_open, nest
 from tracer.trace.reader import Recording
 from tracer.trace.threads import Span, split_lane
 
-T = TypeVar("T")
-Codes = NDArray[np.int32]
-"""Indices into a list; -1: none"""
-
+_OPTIMIZER_RANGE = "Optimizer.step#"
+"""What torch's ranges around a step of an optimizer begin with"""
 _LARGEST_ORDER = 16
 """Backwards of backwards that are followed to the first forward line."""
 
 
 @dataclass
-class Numbering(Generic[T]):
-    """Numbers values from 0 in the order in which they appear."""
-
-    numbers: dict[T, int] = field(default_factory=dict)
-
-    def __call__(self, value: T) -> int:
-        return self.numbers.setdefault(value, len(self.numbers))
-
-
-@dataclass
 class Vocabulary:
-    """What the codes in HopColumns index."""
+    """What the codes in HopColumns and CallColumns index."""
 
     definitions: Numbering[tuple[int, int]] = field(default_factory=Numbering)
     """(process, hop id)"""
     sources: Numbering[str] = field(default_factory=Numbering)
     signatures: Numbering[Signature] = field(default_factory=Numbering)
     names: Numbering[str] = field(default_factory=Numbering)
+    functions: Functions = field(default_factory=Functions)
+    stacks: Numbering[tuple[int, ProgramCounters]] = field(default_factory=Numbering)
+    """(process, program counters)"""
 
 
 @dataclass
@@ -71,11 +63,16 @@ class HopColumns:
 @dataclass
 class Gathered:
     hops: HopColumns
+    calls: CallColumns
+    steps: dict[int, NDArray[np.int64]]
+    """process -> the ticks at which its steps ended, in order: as it said itself, else its optimizer's"""
     vocabulary: Vocabulary
     threads: set[tuple[int, int]]
     """(process, OS thread id)"""
     lost_exits: int
     unmatched_exits: int
+    lost_call_exits: int
+    unmatched_call_exits: int
 
 
 @dataclass
@@ -86,6 +83,20 @@ class _LaneIds:
     sources: dict[int, int]
     signatures: dict[int, int]
     names: dict[int, int]
+    optimizers: dict[int, int]
+    """Of the names, those of the ranges in which torch runs `Optimizer.step`"""
+    calls: CallIds
+
+
+@dataclass
+class _Part:
+    """The hops and calls of one stretch of a lane."""
+
+    span: Span
+    first: int
+    """Its first tick"""
+    columns: dict[str, np.ndarray]
+    calls: SpanCalls | None
 
 
 @dataclass
@@ -104,9 +115,11 @@ def gather_hops(recording: Recording) -> Gathered:
     """Empties `recording.lanes`: its memory is needed for the columns."""
     vocabulary = Vocabulary()
     nodes = _Nodes()
-    parts: list[tuple[Span, dict[str, np.ndarray]]] = []
+    parts: list[_Part] = []
+    steps: dict[int, list[np.ndarray]] = {}
+    optimizer_steps: dict[int, list[tuple[Codes, np.ndarray]]] = {}
     threads: set[tuple[int, int]] = set()
-    unmatched = 0
+    unmatched = unmatched_calls = 0
     while recording.lanes:
         (process, lane), chunks = recording.lanes.popitem()
         block, spans = split_lane(process, lane, chunks)
@@ -114,40 +127,51 @@ def gather_hops(recording: Recording) -> Gathered:
         ids = _lane_ids(recording.definitions, process, lane, vocabulary)
         for span in spans:
             threads.add((process, span.thread))
-            columns, exits = _span_columns(block, span, ids, nodes)
-            parts.append((span, columns))
+            first, last = _first_and_last(block, span)
+            columns, exits = _span_columns(block, span, ids, nodes, last)
+            calls = span_calls(block, span, ids.calls, last)
+            parts.append(_Part(span, first, columns, calls))
             unmatched += exits
+            unmatched_calls += calls.unmatched_exits if calls else 0
+            optimizer_steps.setdefault(process, []).append(_ended_ranges(block, span, ids.optimizers))
+        ended = block.kind == fmt.STEP
+        if ended.any():
+            steps.setdefault(process, []).append(block.other_ticks[ended])
         del block
-    parts.sort(key=lambda part: (part[0].process, part[0].thread, _first_start(part[1])))
-    spans = [span for span, _ in parts]
-    sizes = np.array([len(columns["start"]) for _, columns in parts], np.int64)
+    for process, ended_ranges in optimizer_steps.items():
+        if process not in steps and len(ticks := _of_first(ended_ranges)):
+            steps[process] = [ticks]
+    parts.sort(key=lambda part: (part.span.process, part.span.thread, part.first))
+    spans = [part.span for part in parts]
+    sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
     offsets = np.cumsum(sizes) - sizes
-    joined = _join([columns for _, columns in parts], offsets)
+    joined_calls = _join_calls(parts, offsets)
+    joined = _join([part.columns for part in parts], offsets)
     processes = np.repeat(np.array([span.process for span in spans], np.uint32), sizes)
     python_nodes = [code for name, code in vocabulary.names.numbers.items() if "PyNode" in name]
     forward_of_node = _forward_hops(nodes, python_nodes, spans, offsets, joined)
     node = joined.pop("node")
-    forward = _take(forward_of_node, node)
+    forward = take(forward_of_node, node)
     lost = joined.pop("lost")
     hops = HopColumns(
         process=processes,
         thread=np.repeat(np.array([span.thread for span in spans], np.uint32), sizes),
-        node=_take(_concatenate(nodes.name, np.int32), node),
+        node=take(concatenate(nodes.name, np.int32), node),
         forward=forward,
         source=_forward_sources(joined["called_from"], forward),
         **joined,
     )
-    return Gathered(hops, vocabulary, threads, int(lost.sum()), unmatched)
-
-
-def lookup(table: Mapping[int, int], ids: NDArray[np.uint32]) -> Codes:
-    """table[id] for each id; -1 where it has none."""
-    if not table or not len(ids):
-        return np.full(len(ids), -1, np.int32)
-    keys = np.array(sorted(table), np.int64)
-    codes = np.array([table[key] for key in keys.tolist()], np.int32)
-    at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
-    return np.where(keys[at] == ids, codes[at], np.int32(-1))
+    return Gathered(
+        hops=hops,
+        calls=joined_calls,
+        steps={process: np.sort(concatenate(ticks, np.int64)) for process, ticks in steps.items()},
+        vocabulary=vocabulary,
+        threads=threads,
+        lost_exits=int(lost.sum()),
+        unmatched_exits=unmatched,
+        lost_call_exits=int((~joined_calls.returned & ~joined_calls.open).sum()),
+        unmatched_call_exits=unmatched_calls,
+    )
 
 
 def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Vocabulary) -> _LaneIds:
@@ -155,23 +179,39 @@ def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Voc
     sources = definitions.sources.get(scope, {})
     signatures = definitions.signatures.get(scope, {})
     names = definitions.strings.get(scope, {})
+    stacks = definitions.stacks.get(scope, {})
+    source_codes = {number: vocabulary.sources(source) for number, source in sources.items()}
+    name_codes = {number: vocabulary.names(name) for number, name in names.items()}
     return _LaneIds(
         hops={hop: vocabulary.definitions((process, hop)) for hop in definitions.hops[process]},
-        sources={number: vocabulary.sources(source) for number, source in sources.items()},
+        sources=source_codes,
         signatures={number: vocabulary.signatures(value) for number, value in signatures.items()},
-        names={number: vocabulary.names(name) for number, name in names.items()},
+        names=name_codes,
+        optimizers={
+            number: name_codes[number] for number, name in names.items() if name.startswith(_OPTIMIZER_RANGE)
+        },
+        calls=CallIds(
+            functions=vocabulary.functions.of_process(definitions, process),
+            stacks={number: vocabulary.stacks((process, stack)) for number, stack in stacks.items()},
+            sources=source_codes,
+            names=name_codes,
+        ),
     )
 
 
+def _first_and_last(block: EventBlock, span: Span) -> tuple[int, int]:
+    """The ticks of a span's first and last event."""
+    ticks = [values for values in (block.ticks[span.events], block.other_ticks[span.others]) if len(values)]
+    return min(int(values.min()) for values in ticks), max(int(values.max()) for values in ticks)
+
+
 def _span_columns(
-    block: EventBlock, span: Span, ids: _LaneIds, nodes: _Nodes
+    block: EventBlock, span: Span, ids: _LaneIds, nodes: _Nodes, last: int
 ) -> tuple[dict[str, np.ndarray], int]:
     ticks, enter = block.ticks[span.events], block.enter[span.events]
     hop = block.hop[span.events]
     nesting = nest(block.depth[span.events], enter, hop)
     start = ticks[enter]
-    other_ticks = block.other_ticks[span.others]
-    last = max(int(ticks.max(initial=0)), int(other_ticks.max(initial=0)))
     ended = nesting.end >= 0
     end = np.where(ended, ticks[nesting.end], last)
     exits = np.cumsum(~enter) - 1
@@ -206,9 +246,30 @@ def _ranges(block: EventBlock, span: Span, position: NDArray[np.int64], names: M
     kind = block.kind[span.others]
     events = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
     innermost = innermost_open(np.where(kind[events] == fmt.RANGE_ENTER, 1, -1))
-    name = lookup(names, _low(block.first[span.others][events]))
+    name = lookup(names, low(block.first[span.others][events]))
     last = np.searchsorted(block.before[span.others][events], position, "right") - 1
-    return _take(name, _take(innermost, last))
+    return take(name, take(innermost, last))
+
+
+def _ended_ranges(block: EventBlock, span: Span, names: Mapping[int, int]) -> tuple[Codes, NDArray[np.int64]]:
+    """The names and ends of the ranges with these names that ended."""
+    if not names:
+        return np.empty(0, np.int32), np.empty(0, np.int64)
+    kind = block.kind[span.others]
+    events = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
+    innermost = innermost_open(np.where(kind[events] == fmt.RANGE_ENTER, 1, -1))
+    exits = np.flatnonzero(kind[events] == fmt.RANGE_EXIT)
+    begun = np.where(exits > 0, innermost[exits - 1], -1)
+    name = take(lookup(names, low(block.first[span.others][events])), begun)
+    named = name >= 0
+    return name[named], block.other_ticks[span.others][events][exits[named]]
+
+
+def _of_first(ranges: list[tuple[Codes, NDArray[np.int64]]]) -> NDArray[np.int64]:
+    """The ends of the ranges that have the name of the one that ended first."""
+    names = concatenate([name for name, _ in ranges], np.int32)
+    ends = concatenate([end for _, end in ranges], np.int64)
+    return ends[names == names[np.argmin(ends)]] if len(ends) else ends
 
 
 def _node_rows(
@@ -221,7 +282,7 @@ def _node_rows(
     """The row in `nodes` of the node that is evaluated at each hop; adds the span's nodes."""
     events = np.flatnonzero(block.kind[span.others] == fmt.NODE)
     second = block.second[span.others][events]
-    name_id = _low(second)
+    name_id = low(second)
     name = lookup(names, name_id)
     nodes.name.append(name)
     nodes.process.append(np.full(len(events), span.process, np.int64))
@@ -231,7 +292,7 @@ def _node_rows(
     rows = np.where(name_id != 0, np.arange(len(events)) + nodes.count, -1).astype(np.int32)
     nodes.count += len(events)
     last = np.searchsorted(block.before[span.others][events], position, "right") - 1
-    return _take(rows, last)
+    return take(rows, last)
 
 
 def _forward_hops(
@@ -243,12 +304,12 @@ def _forward_hops(
 ) -> NDArray[np.int64]:
     """For each node the hop that made it; -1: none."""
     forward = np.full(nodes.count, -1, np.int64)
-    process = _concatenate(nodes.process, np.int64)
-    maker = _concatenate(nodes.maker, np.int64)
-    sequence = _concatenate(nodes.sequence, np.int64)
-    ticks = _concatenate(nodes.ticks, np.int64)
+    process = concatenate(nodes.process, np.int64)
+    maker = concatenate(nodes.maker, np.int64)
+    sequence = concatenate(nodes.sequence, np.int64)
+    ticks = concatenate(nodes.ticks, np.int64)
     made = sequence != fmt.ACCUMULATE_GRAD
-    made &= ~np.isin(_concatenate(nodes.name, np.int32), python_nodes)
+    made &= ~np.isin(concatenate(nodes.name, np.int32), python_nodes)
     groups: dict[tuple[int, int], list[np.ndarray]] = {}
     for span, offset in zip(spans, offsets.tolist(), strict=True):
         size = span.enters.stop - span.enters.start
@@ -262,7 +323,7 @@ def _forward_hops(
         # The last hop with at most a node's number: where the least of all later ones is as small.
         least = np.minimum.accumulate(columns["sequence"][hops][::-1])[::-1]
         last = np.searchsorted(least, sequence[wanted], "right") - 1
-        found = _take(hops, last)
+        found = take(hops, last)
         before = columns["start"][np.maximum(found, 0)] <= ticks[wanted]
         forward[wanted] = np.where(before, found, -1)
     return forward
@@ -283,13 +344,23 @@ def _forward_sources(called_from: Codes, forward: NDArray[np.int64]) -> Codes:
     return source
 
 
+def _join_calls(parts: list[_Part], offsets: NDArray[np.int64]) -> CallColumns:
+    having = [
+        (part, part.calls, offset)
+        for part, offset in zip(parts, offsets.tolist(), strict=True)
+        if part.calls is not None
+    ]
+    first_hops = {number: offset for number, (_, _, offset) in enumerate(having)}
+    return join_calls([(part.span, calls) for part, calls, _ in having], first_hops)
+
+
 def _join(parts: list[dict[str, np.ndarray]], offsets: NDArray[np.int64]) -> dict[str, np.ndarray]:
     """Concatenates columns and makes the rows of parents global; empties `parts`."""
     for columns, offset in zip(parts, offsets.tolist(), strict=True):
         if offset:
             columns["parent"][columns["parent"] >= 0] += offset
     return {
-        name: _concatenate([columns.pop(name) for columns in parts], dtype)
+        name: concatenate([columns.pop(name) for columns in parts], dtype)
         for name, dtype in _COLUMN_TYPES.items()
     }
 
@@ -310,25 +381,3 @@ _COLUMN_TYPES = {
     "open": np.bool_,
     "lost": np.bool_,
 }
-
-
-def _concatenate(parts: list[np.ndarray], dtype: type) -> np.ndarray:
-    if len(parts) == 1:
-        return parts[0].astype(dtype, copy=False)
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
-
-
-def _take(values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """values[at]; -1 where `at` is -1."""
-    if not len(values):
-        return np.full(len(at), -1, values.dtype)
-    taken: np.ndarray = np.where(at >= 0, values[at], values.dtype.type(-1))
-    return taken
-
-
-def _low(words: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    return (words & np.uint64(fmt.LOW_32)).astype(np.uint32)
-
-
-def _first_start(columns: dict[str, np.ndarray]) -> int:
-    return int(columns["start"][0]) if len(columns["start"]) else 0

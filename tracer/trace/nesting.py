@@ -90,6 +90,31 @@ def _first_after(here: Index, above: Index, lone: Index, parent_end: Index, pare
     return np.where(shown == never, -1, shown)
 
 
+def innermost_at(
+    depth: NDArray[np.uint16], enter: NDArray[np.bool_], before: Index, open_hops: NDArray[np.int64]
+) -> Index:
+    """For moments after `before` events, when `open_hops` were open: the row of the innermost; -1: none.
+
+    `depth` and `enter` as in `nest`.
+    """
+    found = np.full(len(before), -1, np.int64)
+    if not len(before) or not len(depth):
+        return found
+    rows = np.cumsum(enter) - 1
+    order = np.argsort(depth, kind="stable")
+    bounds = np.append(0, np.cumsum(np.bincount(depth)))
+    for level in np.unique(open_hops[open_hops > 0]).tolist():
+        if level >= len(bounds):
+            break
+        here = order[bounds[level - 1] : bounds[level]]
+        at = np.flatnonzero(open_hops == level)
+        # The last event of the hops at this level: the enter of the one wanted, unless records were lost.
+        rank = np.searchsorted(here, before[at])
+        last = np.where(rank > 0, here[rank - 1], -1) if len(here) else np.full(len(at), -1)
+        found[at] = np.where((last >= 0) & enter[last], rows[last], -1)
+    return found
+
+
 def innermost_open(levels_change: NDArray[np.int64]) -> Index:
     """For a row of begins (+1) and ends (-1): the begin that is innermost after each; -1: none.
 

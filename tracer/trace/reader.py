@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracer.trace import format as fmt
+from tracer.trace.activities import parse_activities
 from tracer.trace.definitions import Definitions
 from tracer.trace.events import EventBlock, parse_events
+from tracer.trace.packed import is_packed, unpack
 
 
 class TraceError(Exception):
@@ -37,11 +40,15 @@ class Recording:
 
     path: str
     header: fmt.FileHeader
+    packed: bool
+    """Whether the file is a packed trace"""
     end: int
     """The file offset after the last chunk."""
     chunks: int = 0
     lanes: dict[tuple[int, int], dict[int, tuple[fmt.ChunkHeader, EventBlock]]] = field(default_factory=dict)
     """(process, lane) -> sequence -> chunk of hops"""
+    activities: dict[tuple[int, int], dict[int, NDArray[np.uint64]]] = field(default_factory=dict)
+    """(process, lane) -> sequence -> records of GPU activities, a row each"""
     definitions: Definitions = field(default_factory=Definitions)
     key_sets: dict[int, int] = field(default_factory=dict)
     """key set -> its number in EventBlock.key_set"""
@@ -56,7 +63,7 @@ _TRIMMED_ZEROS = bytes(2048)
 
 
 class ChunkFile:
-    """The bytes of a trace file and the chunks in them."""
+    """The bytes of a trace file, packed or not, and the chunks in them."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -66,6 +73,20 @@ class ChunkFile:
             raise TraceError(f"no such file: {path}") from None
         except OSError as error:
             raise TraceError(f"cannot read {path}: {error.strerror}") from None
+        self.packed = self._unpack()
+
+    def _unpack(self) -> bool:
+        """Reads on from the unpacked file; returns whether it was packed."""
+        packed = self.descriptor
+        try:
+            if os.path.isdir(self.path) or not is_packed(packed):
+                return False
+            self.descriptor = unpack(packed)
+        except OSError as error:
+            os.close(packed)
+            raise TraceError(f"cannot read {self.path}: {error.strerror or error}") from None
+        os.close(packed)
+        return True
 
     def __enter__(self) -> ChunkFile:
         return self
@@ -92,6 +113,8 @@ class ChunkFile:
         except OSError as error:
             reason = "it is a folder" if os.path.isdir(self.path) else error.strerror
             raise TraceError(f"cannot read {self.path}: {reason}") from None
+        if not data and self.packed:
+            raise TraceError(f"{self.path} is a packed file that is damaged: nothing in it can be read")
         if not data:
             raise TraceError(f"{self.path} is empty: nothing was recorded into it")
         if not data.startswith(fmt.MAGIC[: len(data)]):
@@ -102,6 +125,11 @@ class ChunkFile:
                 f"({len(data)} of {fmt.HEADER_BYTES} bytes): nothing in it can be read"
             )
         header = fmt.FileHeader(*fmt.FILE_HEADER.unpack_from(data))
+        if header.version < fmt.FORMAT_VERSION:
+            raise TraceError(
+                f"{self.path} has trace format {header.version} and this tracer reads "
+                f"{fmt.FORMAT_VERSION}: record it again, or read it with the tracer that wrote it"
+            )
         if header.version > fmt.FORMAT_VERSION:
             raise TraceError(
                 f"{self.path} has trace format {header.version} and this tracer reads up to "
@@ -171,7 +199,7 @@ class ChunkFile:
 def read_recording(path: str | os.PathLike[str]) -> Recording:
     """Reads a trace file.
 
-    Raises TraceError if it is no trace, is empty, is cut within its header or is of a newer
+    Raises TraceError if it is no trace, is empty, is cut within its header or is of another
     format. Anything else that is wrong with it is counted in `Recording.losses`.
     """
     with ChunkFile(os.fspath(path)) as file:
@@ -183,7 +211,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
 
 
 def _read(file: ChunkFile) -> Recording:
-    recording = Recording(file.path, file.header(), fmt.HEADER_BYTES)
+    recording = Recording(file.path, file.header(), file.packed, fmt.HEADER_BYTES)
     losses = recording.losses
     for header, payload in file.chunks(losses):
         recording.chunks += 1
@@ -202,11 +230,20 @@ def _read(file: ChunkFile) -> Recording:
             torn, damaged = recording.definitions.parse(header, payload)
             losses.torn_events += torn
             losses.damaged_chunks += damaged
+        elif header.stream == fmt.ACTIVITIES:
+            records, torn, damaged = parse_activities(words)
+            activities = recording.activities.setdefault((header.process, header.lane), {})
+            if header.sequence in activities:
+                losses.damaged_chunks += 1
+                continue
+            activities[header.sequence] = records
+            losses.torn_events += torn
+            losses.damaged_chunks += damaged
         else:
             losses.damaged_chunks += 1
     recording.end = max(file.end, fmt.HEADER_BYTES)
     if recording.header.state == fmt.CLOSED and recording.header.next_chunk < fmt.CLOSED_OFFSET:
         losses.missing_bytes = max(0, recording.header.next_chunk - file.size)
-    for sequences in recording.lanes.values():
-        losses.missing_chunks += max(sequences) + 1 - len(sequences)
+    for numbers in map(set, (*recording.lanes.values(), *recording.activities.values())):
+        losses.missing_chunks += max(numbers) + 1 - len(numbers)
     return recording

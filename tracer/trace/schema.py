@@ -50,6 +50,8 @@ SIGNATURES: Schema = {
 API_CALLS: Schema = {
     "id": ID,
     "hop": ID,
+    "parent": ID,
+    "library_call_id": ID,
     "process": pl.UInt32,
     "thread": pl.UInt32,
     "domain": STRING,
@@ -57,42 +59,100 @@ API_CALLS: Schema = {
     "role": STRING,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
-    "correlation": pl.UInt64,
-    "arguments": pl.Struct({}),
+    "correlation": pl.UInt32,
+    "arguments": pl.String,
     "result": pl.Int64,
     "stack": ID,
     "library": STRING,
     "library_call": STRING,
+    "kernel": STRING,
+    "captured": pl.Boolean,
+    "source": STRING,
+    "step": pl.Int64,
+    "phase": STRING,
+    "open": pl.Boolean,
+}
+LIBRARY_CALLS: Schema = {
+    "id": ID,
+    "hop": ID,
+    "parent": ID,
+    "process": pl.UInt32,
+    "thread": pl.UInt32,
+    "library": STRING,
+    "name": STRING,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "arguments": pl.String,
+    "result": pl.Int64,
+    "source": STRING,
+    "step": pl.Int64,
+    "phase": STRING,
+    "open": pl.Boolean,
 }
 GPU_ACTIVITIES: Schema = {
     "id": ID,
     "api_call": ID,
     "hop": ID,
+    "captured_by": ID,
+    "process": pl.UInt32,
     "kind": STRING,
     "name": STRING,
     "device": pl.UInt32,
+    "context": pl.UInt32,
     "stream": pl.UInt32,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "grid": pl.List(pl.Int64),
     "block": pl.List(pl.Int64),
+    "cluster": pl.List(pl.Int64),
     "registers": pl.Int64,
+    "static_shared_bytes": pl.Int64,
+    "dynamic_shared_bytes": pl.Int64,
     "shared_bytes": pl.Int64,
+    "local_bytes": pl.Int64,
     "bytes": pl.Int64,
+    "graph": pl.UInt32,
     "graph_node": pl.UInt64,
+    "step": pl.Int64,
+    "phase": STRING,
+    "correlation": pl.UInt32,
 }
-STACKS: Schema = {
-    "id": ID,
-    "frames": pl.List(
-        pl.Struct(
-            {
-                "function": pl.String,
-                "module": pl.String,
-                "offset": pl.UInt64,
-                "file": pl.String,
-                "line": pl.UInt32,
-            }
-        )
+FRAME = pl.Struct(
+    {
+        "function": pl.String,
+        "module": pl.String,
+        "offset": pl.UInt64,
+        "file": pl.String,
+        "line": pl.UInt32,
+    }
+)
+STACKS: Schema = {"id": ID, "frames": pl.List(FRAME)}
+DEVICES: Schema = {
+    "process": pl.UInt32,
+    "device": pl.UInt32,
+    "name": pl.String,
+    **dict.fromkeys(
+        (
+            "computeCapabilityMajor",
+            "computeCapabilityMinor",
+            "globalMemoryBandwidth",
+            "globalMemorySize",
+            "constantMemorySize",
+            "l2CacheSize",
+            "numThreadsPerWarp",
+            "coreClockRate",
+            "numMemcpyEngines",
+            "numMultiprocessors",
+            "maxIPC",
+            "maxWarpsPerMultiprocessor",
+            "maxBlocksPerMultiprocessor",
+            "maxSharedMemoryPerMultiprocessor",
+            "maxRegistersPerMultiprocessor",
+            "maxRegistersPerBlock",
+            "maxSharedMemoryPerBlock",
+            "maxThreadsPerBlock",
+        ),
+        pl.Int64,
     ),
 }
 PROCESSES: Schema = {"process": pl.UInt32, "pid": pl.UInt32, "how": STRING, "command": pl.String}

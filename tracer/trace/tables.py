@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from tracer.trace import format as fmt
-from tracer.trace.certificate import Findings, build_certificate
-from tracer.trace.completion import complete_symbols, library_offset
-from tracer.trace.definitions import Definitions, HopDefinition, Signature
-from tracer.trace.hops import Codes, Gathered, HopColumns, gather_hops
-from tracer.trace.keys import KeyNames, find_key_names
-from tracer.trace.names import kernel_name, node_name
+from tracer.trace.activities import gather_activities
+from tracer.trace.certificate import Findings, build_certificate, stated_certificates
+from tracer.trace.completion import complete_symbols
+from tracer.trace.cuda_certificate import CudaFindings, CudaTables, count_cuda
+from tracer.trace.cuda_tables import CallTables, activity_table, call_tables, device_table
+from tracer.trace.functions import CallArguments
+from tracer.trace.hop_table import KernelNames, hops_table, signatures_table
+from tracer.trace.hops import Gathered, gather_hops
+from tracer.trace.keys import find_key_names
 from tracer.trace.reader import Recording, read_recording
-from tracer.trace.schema import (
-    API_CALLS,
-    GPU_ACTIVITIES,
-    HOPS,
-    ID,
-    PROCESSES,
-    SIGNATURES,
-    STACKS,
-    STRING,
-    THREADS,
-)
+from tracer.trace.roles import allocates, loads_code
+from tracer.trace.schema import DEVICES, LIBRARY_CALLS, PROCESSES, THREADS
+from tracer.trace.series import nanoseconds
+from tracer.trace.stacks import Stacks
+from tracer.trace.steps import Steps, find_steps
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
     """What a trace file holds; times are nanoseconds since the recording began.
 
-    `hops` is ordered by process, thread and start, and `id` is the row. Ids of other tables that
-    do not apply are null. `signatures` has a row for each tensor, `threads` for each OS thread.
+    `hops`, `api_calls` and `library_calls` are ordered by process, thread and start,
+    `gpu_activities` by process and start; `id` is the row. Ids of other tables that do not apply
+    are null. `signatures` has a row for each tensor, `threads` for each OS thread, `devices` for
+    each GPU of each process.
     """
 
     path: str
@@ -49,29 +48,50 @@ class Trace:
     threads: pl.DataFrame
     environment: dict[str, Any]
     certificate: dict[str, Any]
+    library_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LIBRARY_CALLS))
+    devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICES))
+    _arguments: tuple[CallArguments, CallTables] | None = None
 
     def __repr__(self) -> str:
         return f"<Trace {self.path}: {self.certificate['verdict']}>"
 
+    def arguments(self, function: str) -> pl.DataFrame:
+        """The arguments of all calls of an API or library function, a typed column each.
+
+        `id` is that of the call in `api_calls` or `library_calls`. Pointers and handles are
+        integers, enumerations the names of their values. What was not recorded of a call is null.
+
+        Raises KeyError where no call of the function was recorded.
+        """
+        if self._arguments is None:
+            raise KeyError(f"no call of {function} was recorded")
+        arguments, calls = self._arguments
+        return arguments.table(function, calls.ids)
+
 
 def load(path: str | os.PathLike[str]) -> Trace:
-    """Reads a trace file, also one that is being written, was cut or is damaged.
+    """Reads a trace file, also one that is being written, was cut, is damaged or was packed.
 
-    What cannot be read is counted in `certificate`. Names of kernel functions that a killed
-    process could not write are completed in the file, where its libraries are on this machine.
+    What cannot be read is counted in `certificate`. Names of functions that a killed process could
+    not write are completed in the file, where its libraries are on this machine.
 
     Raises TraceError if there is no such file, or it is no trace, is empty, is cut within its
-    header, or is of a newer format.
+    header, or is of another format.
     """
     recording = read_recording(path)
     why = complete_symbols(recording)
     gathered = gather_hops(recording)
     columns, vocabulary = gathered.hops, gathered.vocabulary
     definitions = recording.definitions
-    keys = find_key_names(definitions)
-    kernels = _Kernels(definitions)
     to_ns, clock_known = _clock(recording.header)
-    hops = _hops_table(gathered, definitions, keys, kernels, list(recording.key_sets), to_ns)
+    arguments = CallArguments(gathered.calls, vocabulary.functions, definitions)
+    stacks = Stacks(list(vocabulary.stacks.numbers), definitions)
+    steps = _steps(gathered, arguments.names(), to_ns)
+    calls = call_tables(gathered, arguments, stacks, steps, to_ns)
+    activities = activity_table(gather_activities(recording), calls.api_calls, definitions, steps, to_ns)
+    keys = find_key_names(definitions)
+    kernels = KernelNames(definitions)
+    hops = hops_table(gathered, definitions, keys, kernels, list(recording.key_sets), steps, to_ns)
     thread_names = definitions.thread_names
     threads = sorted(gathered.threads | thread_names.keys())
     findings = Findings(
@@ -85,175 +105,87 @@ def load(path: str | os.PathLike[str]) -> Trace:
         unresolved_kernels=len(kernels.unresolved),
         unresolved_why=tuple(why),
         clock_known=clock_known,
-    )
-    documents = definitions.documents
-    environment = next(
-        (
-            document
-            for process in sorted(documents)
-            if isinstance(document := documents[process].get("environment"), dict)
-        ),
-        {},
+        cuda=_cuda_findings(recording, gathered, calls, activities, stacks),
     )
     return Trace(
         path=recording.path,
         hops=hops,
-        signatures=_signatures_table(list(vocabulary.signatures.numbers), keys),
-        api_calls=pl.DataFrame(schema=API_CALLS),
-        gpu_activities=pl.DataFrame(schema=GPU_ACTIVITIES),
-        stacks=pl.DataFrame(schema=STACKS),
+        signatures=signatures_table(list(vocabulary.signatures.numbers), keys),
+        api_calls=calls.api_calls,
+        gpu_activities=activities,
+        stacks=stacks.table(),
         processes=_processes_table(recording),
         threads=pl.DataFrame(
             [(*thread, thread_names.get(thread)) for thread in threads], THREADS, orient="row"
         ),
-        environment=environment,
+        environment=_environment(definitions.documents),
         certificate=build_certificate(recording, findings),
+        library_calls=calls.library_calls,
+        devices=device_table(definitions),
+        _arguments=(arguments, calls),
     )
 
 
-class _Kernels:
-    """Names of kernel functions, and the addresses for which there is none."""
-
-    def __init__(self, definitions: Definitions) -> None:
-        self._definitions = definitions
-        self.unresolved: set[tuple[int, int]] = set()
-
-    def name(self, process: int, hop: HopDefinition) -> str | None:
-        address = hop.kernel_address
-        if hop.python_kernel:
-            return hop.python_kernel
-        if not address:
-            return None
-        symbols = self._definitions.symbols
-        lineage = self._definitions.lineage(process)
-        known = next(
-            (symbols[owner][address] for owner in lineage if address in symbols.get(owner, {})), None
-        )
-        if known and known.symbol:
-            return kernel_name(known.symbol, hop.rule)
-        self.unresolved.add((process, address))
-        if known and known.library:
-            return f"{os.path.basename(known.library)}+{known.offset:#x}"
-        return library_offset(self._definitions, process, address)
-
-
-def _hops_table(
-    gathered: Gathered,
-    definitions: Definitions,
-    keys: dict[int, KeyNames],
-    kernels: _Kernels,
-    key_sets: list[int],
-    to_ns: float,
-) -> pl.DataFrame:
-    columns, vocabulary = gathered.hops, gathered.vocabulary
-    count = len(columns.start)
-    start, end = _nanoseconds(columns.start, to_ns), _nanoseconds(columns.end, to_ns)
-    columns.start = columns.end = start[:0]
-    defined = list(vocabulary.definitions.numbers)
-    rows = [definitions.hops[process][hop] for process, hop in defined]
-    hop_row = _indices(columns.definition)
-
-    def of_definition(values: list[str | None]) -> pl.Series:
-        return _categories([value or None for value in values]).gather(hop_row)
-
-    op = of_definition([row.op for row in rows])
-    table = pl.DataFrame(
+def _steps(gathered: Gathered, functions: list[str], to_ns: float) -> dict[int, Steps]:
+    if not gathered.steps:
+        return {}
+    calls, hops = gathered.calls, gathered.hops
+    warm = [allocates(name) or loads_code(name) for name in functions]
+    warming = np.append(np.array(warm, np.bool_), False)[calls.function] & (calls.result == 0)
+    begins: dict[int, int] = {}
+    for process in gathered.steps:
+        first = [columns.start[columns.process == process] for columns in (hops, calls)]
+        begins[process] = int(nanoseconds(np.concatenate(first), to_ns).min(initial=np.iinfo(np.int64).max))
+    return find_steps(
+        {process: nanoseconds(ticks, to_ns) for process, ticks in gathered.steps.items()},
+        begins,
         {
-            "id": pl.Series(np.arange(count, dtype=np.uint32)),
-            "parent": _indices(columns.parent),
-            "process": columns.process,
-            "thread": columns.thread,
-            "kind": _kinds(columns, op),
-            "op": op,
-            "key": _keys(columns, rows, keys, key_sets),
-            "kernel": of_definition(
-                [kernels.name(process, row) for (process, _), row in zip(defined, rows, strict=True)]
-            ),
-            "registered_at": of_definition([row.registered_at for row in rows]),
-            "rule": of_definition([row.rule for row in rows]),
-            "start_ns": start,
-            "end_ns": end,
-            "self_ns": _self_times(start, end, columns.parent),
-            "inputs": _indices(columns.signature),
-            "source": _named(list(vocabulary.sources.numbers), columns.source),
-            "called_from": _named(list(vocabulary.sources.numbers), columns.called_from),
-            "range": _named(list(vocabulary.names.numbers), columns.range),
-            "sequence_nr": _nullable(columns.sequence),
-            "backward_node": _named([node_name(name) for name in vocabulary.names.numbers], columns.node),
-            "forward_hop": _indices(columns.forward),
-            "raised": columns.raised,
-            "open": columns.open,
-        }
+            process: nanoseconds(calls.start[warming & (calls.process == process)], to_ns)
+            for process in gathered.steps
+        },
     )
-    missing = [
-        pl.Series(name, [None], dtype).new_from_index(0, count)
-        for name, dtype in HOPS.items()
-        if name not in table.columns
-    ]
-    return table.with_columns(missing).select(list(HOPS))
 
 
-def _kinds(columns: HopColumns, op: pl.Series) -> pl.Series:
-    codes = op.to_physical()
-    enclosing = codes.gather(_indices(columns.parent))
-    same = (codes == enclosing).fill_null(False).to_numpy()
-    is_redispatch = (columns.call_site == fmt.REDISPATCH) | ((columns.call_site == fmt.BY_PARENT) & same)
-    return _named(["call", "redispatch"], is_redispatch.astype(np.int32))
-
-
-def _keys(
-    columns: HopColumns,
-    rows: list[HopDefinition],
-    keys: dict[int, KeyNames],
-    key_sets: list[int],
-) -> pl.Series:
-    """The highest key of each key set; the key of the table entry where its name is unknown."""
-    entry = _categories([row.key or None for row in rows]).gather(_indices(columns.definition))
-    found = pl.Series([None], dtype=STRING).new_from_index(0, 0)
-    for process in np.unique(columns.process).tolist():
-        first, last = np.searchsorted(columns.process, [process, process + 1])
-        names = keys.get(process)
-        values = [names.highest(key_set) if names else None for key_set in key_sets]
-        part = _categories(values or [None]).gather(columns.key_set[first:last])
-        found = found.append(part)
-    return pl.select(pl.coalesce(found, entry)).to_series() if len(found) else entry
-
-
-def _self_times(
-    start: NDArray[np.int64], end: NDArray[np.int64], parent: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    duration = end - start
-    inner = np.flatnonzero(parent >= 0)
-    nested = np.bincount(parent[inner], weights=duration[inner], minlength=len(start))
-    self_times: NDArray[np.int64] = np.maximum(duration - nested.astype(np.int64), 0)
-    return self_times
-
-
-def _signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> pl.DataFrame:
-    names = next(iter(keys.values()), KeyNames.nothing())
-    rows = []
-    for number, signature in enumerate(signatures):
-        for tensor in signature:
-            defined = not tensor.flags & fmt.UNDEFINED
-            rows.append(
-                (
-                    number,
-                    tensor.position,
-                    tensor.shape if defined else None,
-                    tensor.stride if defined else None,
-                    names.dtype(tensor.dtype),
-                    names.device(tensor.device_type, tensor.device_index) if defined else None,
-                    bool(tensor.flags & fmt.REQUIRES_GRAD),
-                    names.layout(tensor.layout),
-                )
-            )
-    transposed = zip(*rows, strict=True) if rows else [()] * len(SIGNATURES)
-    return pl.DataFrame(
-        [
-            pl.Series(name, list(values), dtype)
-            for (name, dtype), values in zip(SIGNATURES.items(), transposed, strict=True)
-        ]
+def _cuda_findings(
+    recording: Recording, gathered: Gathered, calls: CallTables, activities: pl.DataFrame, stacks: Stacks
+) -> CudaFindings | None:
+    stated = {
+        process: document["cuda"] if isinstance(document.get("cuda"), dict) else {}
+        for process, document in stated_certificates(recording).items()
+    }
+    tables = CudaTables(
+        calls.api_calls,
+        calls.library_calls,
+        activities,
+        stacks.callers(),
+        gathered.lost_call_exits,
+        gathered.unmatched_call_exits,
     )
+    return count_cuda(stated, tables)
+
+
+def _environment(documents: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """That of the first process that wrote one, with the versions of CUDA where a process used it."""
+    environments = (documents[process].get("environment") for process in sorted(documents))
+    environment = next((document for document in environments if isinstance(document, dict)), {})
+    for process in sorted(documents):
+        certificate = documents[process].get("certificate")
+        cuda = certificate.get("cuda") if isinstance(certificate, dict) else None
+        if isinstance(cuda, dict) and cuda.get("driver_version"):
+            versions = {
+                "runtime": environment.get("torch_cuda"),
+                "driver": _version(cuda["driver_version"], 1000),
+                "cupti": _version(cuda.get("cupti"), 10000),
+            }
+            return {**environment, "cuda": versions}
+    return environment
+
+
+def _version(number: object, major: int) -> str | None:
+    """13000 or 130001, as CUDA and CUPTI number versions: 13.0"""
+    if not isinstance(number, int):
+        return None
+    return f"{number // major}.{number % major // (major // 100)}"
 
 
 def _processes_table(recording: Recording) -> pl.DataFrame:
@@ -277,27 +209,3 @@ def _clock(header: fmt.FileHeader) -> tuple[float, bool]:
     if ticks <= 0 or elapsed <= 0 or not 1e-3 < elapsed / ticks < 1e3:
         return 1.0, False
     return elapsed / ticks, True
-
-
-def _nanoseconds(ticks: NDArray[np.int64], to_ns: float) -> NDArray[np.int64]:
-    if to_ns == 1.0:
-        return ticks
-    nanoseconds: NDArray[np.int64] = np.minimum(ticks * to_ns, float(1 << 62)).astype(np.int64)
-    return nanoseconds
-
-
-def _categories(values: list[str | None]) -> pl.Series:
-    return pl.Series(values, dtype=STRING)
-
-
-def _named(values: list[str], codes: Codes) -> pl.Series:
-    return _categories(list(values)).gather(_indices(codes))
-
-
-def _indices(rows: NDArray[Any]) -> pl.Series:
-    return _nullable(rows).cast(ID)
-
-
-def _nullable(values: NDArray[Any]) -> pl.Series:
-    series = pl.Series(values)
-    return series.set(series < 0, None) if len(values) and values.min() < 0 else series

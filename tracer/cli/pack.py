@@ -1,0 +1,94 @@
+"""`tracer pack`: a trace made small, to keep or to send."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracer.cli.common import USAGE, chosen_trace, fail, progress
+
+
+def pack(
+    file: Annotated[
+        Path | None, typer.Argument(help="A trace; otherwise the newest *.trace here.", metavar="FILE")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT.xz", help="Write to this file, not to FILE.xz."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.xz.")] = False,
+) -> None:
+    """Write a trace compressed (xz), with nothing left out.
+
+    tracer tree, tracer report and tracer.load() read packed traces as they are,
+    and xz -d unpacks them. The trace itself stays.
+
+    \b
+    Examples:
+      tracer pack
+      tracer pack run.trace
+      tracer pack run.trace -o /mnt/traces/monday.trace.xz
+      tracer report run.trace.xz
+    """
+    from tracer.trace import packed
+
+    file = chosen_trace(file)
+    output = output or file.with_name(file.name + packed.SUFFIX)
+    _check(file, output, force)
+    with progress(f"packing {file}"):
+        _complete(file)
+        try:
+            packed.pack(file, output)
+        except OSError as error:
+            fail(f"cannot write {output}: {error.strerror or error}")
+    before, after = file.stat().st_size, output.stat().st_size
+    print(f"tracer: {file} ({_size(before)}) -> {output} ({_size(after)})", file=sys.stderr)
+
+
+def _check(file: Path, output: Path, force: bool) -> None:
+    if output.is_dir():
+        fail(f"{output} is a folder; name a file in it", USAGE)
+    if output.exists() and output.samefile(file):
+        fail(f"{output} is the trace itself; name another file", USAGE)
+    if output.exists() and not force:
+        fail(f"{output} exists; overwrite it with --force, or name another file with -o", USAGE)
+    if not output.parent.is_dir():
+        fail(f"there is no folder {output.parent}; make it first", USAGE)
+    if not os.access(output.parent, os.W_OK):
+        fail(f"{output} cannot be written: permission denied", USAGE)
+
+
+def _complete(file: Path) -> None:
+    """Checks that it is a trace, and names functions that a killed process could not name.
+
+    That needs the libraries that were recorded, which may be gone where it is unpacked.
+    """
+    from tracer.trace import TraceError
+    from tracer.trace.completion import complete_symbols
+    from tracer.trace.format import CLOSED
+    from tracer.trace.reader import ChunkFile, read_recording
+
+    try:
+        with ChunkFile(os.fspath(file)) as trace:
+            if trace.packed:
+                fail(f"{file} is packed already", USAGE)
+            closed = trace.header().state == CLOSED
+        if not closed:
+            complete_symbols(read_recording(file))
+    except TraceError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror or error}")
+
+
+def _size(count: int) -> str:
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

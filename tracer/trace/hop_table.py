@@ -1,0 +1,160 @@
+"""The tables of hops and of the signatures of their inputs."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracer.trace import format as fmt
+from tracer.trace.definitions import Definitions, HopDefinition, Signature
+from tracer.trace.hops import Gathered, HopColumns
+from tracer.trace.keys import KeyNames
+from tracer.trace.libraries import library_offset
+from tracer.trace.names import kernel_name, node_name
+from tracer.trace.schema import HOPS, SIGNATURES, STRING
+from tracer.trace.series import categories, in_order, indices, named, nanoseconds, nullable
+from tracer.trace.steps import PHASES, Steps, steps_of_rows
+
+
+class KernelNames:
+    """Names of kernel functions, and the addresses for which there is none."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self.unresolved: set[tuple[int, int]] = set()
+
+    def name(self, process: int, hop: HopDefinition) -> str | None:
+        address = hop.kernel_address
+        if hop.python_kernel:
+            return hop.python_kernel
+        if not address:
+            return None
+        known = self._definitions.symbol(process, address)
+        if known and known.symbol:
+            return kernel_name(known.symbol, hop.rule)
+        self.unresolved.add((process, address))
+        if known and known.library:
+            return f"{os.path.basename(known.library)}+{known.offset:#x}"
+        return library_offset(self._definitions, process, address)
+
+
+def hops_table(
+    gathered: Gathered,
+    definitions: Definitions,
+    keys: dict[int, KeyNames],
+    kernels: KernelNames,
+    key_sets: list[int],
+    steps: dict[int, Steps],
+    to_ns: float,
+) -> pl.DataFrame:
+    """Empties `start` and `end` of the columns of hops."""
+    columns, vocabulary = gathered.hops, gathered.vocabulary
+    count = len(columns.start)
+    start, end = nanoseconds(columns.start, to_ns), nanoseconds(columns.end, to_ns)
+    columns.start = columns.end = start[:0]
+    step, phase = steps_of_rows(steps, columns.process, start)
+    defined = list(vocabulary.definitions.numbers)
+    rows = [definitions.hops[process][hop] for process, hop in defined]
+    hop_row = indices(columns.definition)
+
+    def of_definition(values: list[str | None]) -> pl.Series:
+        return categories([value or None for value in values]).gather(hop_row)
+
+    op = of_definition([row.op for row in rows])
+    table = pl.DataFrame(
+        {
+            "id": pl.Series(np.arange(count, dtype=np.uint32)),
+            "parent": indices(columns.parent),
+            "process": columns.process,
+            "thread": columns.thread,
+            "kind": _kinds(columns, op),
+            "op": op,
+            "key": _keys(columns, rows, keys, key_sets),
+            "kernel": of_definition(
+                [kernels.name(process, row) for (process, _), row in zip(defined, rows, strict=True)]
+            ),
+            "registered_at": of_definition([row.registered_at for row in rows]),
+            "rule": of_definition([row.rule for row in rows]),
+            "start_ns": start,
+            "end_ns": end,
+            "self_ns": _self_times(start, end, columns.parent),
+            "inputs": indices(columns.signature),
+            "source": named(list(vocabulary.sources.numbers), columns.source),
+            "called_from": named(list(vocabulary.sources.numbers), columns.called_from),
+            "range": named(list(vocabulary.names.numbers), columns.range),
+            "sequence_nr": nullable(columns.sequence),
+            "backward_node": named([node_name(name) for name in vocabulary.names.numbers], columns.node),
+            "forward_hop": indices(columns.forward),
+            "raised": columns.raised,
+            "step": nullable(step),
+            "phase": named(PHASES, phase),
+            "open": columns.open,
+        }
+    )
+    return in_order(table, HOPS)
+
+
+def _kinds(columns: HopColumns, op: pl.Series) -> pl.Series:
+    codes = op.to_physical()
+    enclosing = codes.gather(indices(columns.parent))
+    same = (codes == enclosing).fill_null(False).to_numpy()
+    is_redispatch = (columns.call_site == fmt.REDISPATCH) | ((columns.call_site == fmt.BY_PARENT) & same)
+    return named(["call", "redispatch"], is_redispatch.astype(np.int32))
+
+
+def _keys(
+    columns: HopColumns,
+    rows: list[HopDefinition],
+    keys: dict[int, KeyNames],
+    key_sets: list[int],
+) -> pl.Series:
+    """The highest key of each key set; the key of the table entry where its name is unknown."""
+    entry = categories([row.key or None for row in rows]).gather(indices(columns.definition))
+    found = pl.Series([None], dtype=STRING).new_from_index(0, 0)
+    for process in np.unique(columns.process).tolist():
+        first, last = np.searchsorted(columns.process, [process, process + 1])
+        names = keys.get(process)
+        values = [names.highest(key_set) if names else None for key_set in key_sets]
+        part = categories(values or [None]).gather(columns.key_set[first:last])
+        found = found.append(part)
+    return pl.select(pl.coalesce(found, entry)).to_series() if len(found) else entry
+
+
+def _self_times(
+    start: NDArray[np.int64], end: NDArray[np.int64], parent: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    duration = end - start
+    inner = np.flatnonzero(parent >= 0)
+    nested = np.bincount(parent[inner], weights=duration[inner], minlength=len(start))
+    self_times: NDArray[np.int64] = np.maximum(duration - nested.astype(np.int64), 0)
+    return self_times
+
+
+def signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> pl.DataFrame:
+    names = next(iter(keys.values()), KeyNames.nothing())
+    rows = []
+    for number, signature in enumerate(signatures):
+        for tensor in signature:
+            defined = not tensor.flags & fmt.UNDEFINED
+            rows.append(
+                (
+                    number,
+                    tensor.position,
+                    tensor.shape if defined else None,
+                    tensor.stride if defined else None,
+                    names.dtype(tensor.dtype),
+                    names.device(tensor.device_type, tensor.device_index) if defined else None,
+                    bool(tensor.flags & fmt.REQUIRES_GRAD),
+                    names.layout(tensor.layout),
+                )
+            )
+    transposed = zip(*rows, strict=True) if rows else [()] * len(SIGNATURES)
+    return pl.DataFrame(
+        [
+            pl.Series(name, list(values), dtype)
+            for (name, dtype), values in zip(SIGNATURES.items(), transposed, strict=True)
+        ]
+    )

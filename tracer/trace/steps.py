@@ -1,0 +1,76 @@
+"""Steps of a program (training steps): which one a moment belongs to, and when they have settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+PHASES = ["warmup", "steady"]
+_FEWEST_STEPS = 3
+_SLOW = 1.5
+"""A warm-up step takes longer than this many medians of the later steps."""
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of one process. Step 0 is what ran before the first one was said to have ended."""
+
+    ends: Index
+    first_steady: int
+    """The first step after the last warm-up step; -1: too few steps to tell"""
+
+    def at(self, times: Index) -> tuple[Index, Index]:
+        """The step of each moment, and its index in PHASES; -1: none."""
+        step = np.searchsorted(self.ends, times, "right").astype(np.int64)
+        step[step == len(self.ends)] = -1
+        if self.first_steady < 0:
+            return step, np.full(len(step), -1, np.int64)
+        return step, np.where(step < 0, -1, step >= self.first_steady)
+
+
+def find_steps(
+    ends: Mapping[int, Index], begins: Mapping[int, int], warming: Mapping[int, Index]
+) -> dict[int, Steps]:
+    """The steps of each process that said when they ended.
+
+    `begins`: when each process did the first thing that was recorded. `warming`: when it allocated
+    device memory or loaded code.
+    """
+    nothing = np.empty(0, np.int64)
+    return {
+        process: Steps(times, _first_steady(times, begins.get(process, 0), warming.get(process, nothing)))
+        for process, times in ends.items()
+        if len(times)
+    }
+
+
+def steps_of_rows(
+    steps: Mapping[int, Steps], process: NDArray[np.uint32], times: Index
+) -> tuple[Index, Index]:
+    """Step and phase of rows that are ordered by process; -1: none."""
+    step, phase = np.full(len(times), -1, np.int64), np.full(len(times), -1, np.int64)
+    for number, of_process in steps.items():
+        first, last = np.searchsorted(process, [number, number + 1])
+        step[first:last], phase[first:last] = of_process.at(times[first:last])
+    return step, phase
+
+
+def _first_steady(ends: Index, begin: int, warming: Index) -> int:
+    """The last warm-up step is looked for in the first half of the steps.
+
+    It is longer than usual in the second half, or memory was allocated or code loaded in it.
+    """
+    count = len(ends)
+    if count < _FEWEST_STEPS:
+        return -1
+    durations = np.diff(ends, prepend=begin)
+    half = count // 2
+    slow = durations[:half] > _SLOW * np.median(durations[half:])
+    in_step = np.searchsorted(ends, warming, "right")
+    slow[in_step[in_step < half]] = True
+    return int(np.flatnonzero(slow)[-1]) + 1 if slow.any() else 0

@@ -60,6 +60,91 @@ SIGNATURE_SCHEMA = {
     "requires_grad": pl.Boolean,
     "layout": pl.Categorical,
 }
+API_CALL_SCHEMA = {
+    "id": pl.Int64,
+    "hop": pl.Int64,
+    "parent": pl.Int64,
+    "library_call_id": pl.Int64,
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "domain": pl.Categorical,
+    "name": pl.Categorical,
+    "role": pl.Categorical,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "correlation": pl.Int64,
+    "arguments": pl.String,
+    "result": pl.Int64,
+    "stack": pl.Int64,
+    "library": pl.Categorical,
+    "library_call": pl.Categorical,
+    "kernel": pl.Categorical,
+    "captured": pl.Boolean,
+    "source": pl.Categorical,
+    "step": pl.Int64,
+    "phase": pl.Categorical,
+    "open": pl.Boolean,
+}
+LIBRARY_CALL_SCHEMA = {
+    "id": pl.Int64,
+    "hop": pl.Int64,
+    "parent": pl.Int64,
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "library": pl.Categorical,
+    "name": pl.Categorical,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "arguments": pl.String,
+    "result": pl.Int64,
+    "source": pl.Categorical,
+    "step": pl.Int64,
+    "phase": pl.Categorical,
+    "open": pl.Boolean,
+}
+ACTIVITY_SCHEMA = {
+    "id": pl.Int64,
+    "api_call": pl.Int64,
+    "hop": pl.Int64,
+    "captured_by": pl.Int64,
+    "process": pl.Int64,
+    "kind": pl.Categorical,
+    "name": pl.Categorical,
+    "device": pl.Int64,
+    "context": pl.Int64,
+    "stream": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "grid": pl.List(pl.Int64),
+    "block": pl.List(pl.Int64),
+    "cluster": pl.List(pl.Int64),
+    "registers": pl.Int64,
+    "static_shared_bytes": pl.Int64,
+    "dynamic_shared_bytes": pl.Int64,
+    "shared_bytes": pl.Int64,
+    "local_bytes": pl.Int64,
+    "bytes": pl.Int64,
+    "graph": pl.Int64,
+    "graph_node": pl.Int64,
+    "step": pl.Int64,
+    "phase": pl.Categorical,
+    "correlation": pl.Int64,
+}
+STACK_SCHEMA = {
+    "id": pl.Int64,
+    "frames": pl.List(
+        pl.Struct(
+            {
+                "function": pl.String,
+                "module": pl.String,
+                "offset": pl.UInt64,
+                "file": pl.String,
+                "line": pl.UInt32,
+            }
+        )
+    ),
+}
+DEVICE_SCHEMA = {"process": pl.Int64, "device": pl.Int64, "name": pl.String}
 
 
 @dataclass
@@ -87,6 +172,11 @@ class FakeTrace:
     certificate: dict[str, Any]
     processes: pl.DataFrame
     threads: pl.DataFrame
+    api_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=API_CALL_SCHEMA))
+    library_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LIBRARY_CALL_SCHEMA))
+    gpu_activities: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=ACTIVITY_SCHEMA))
+    stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STACK_SCHEMA))
+    devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICE_SCHEMA))
 
 
 class TraceBuilder:

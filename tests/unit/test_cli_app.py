@@ -29,7 +29,7 @@ def test_version() -> None:
 def test_help_names_the_verbs() -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert all(verb in done.stdout for verb in ("record", "report", "tree"))
+    assert all(verb in done.stdout for verb in ("record", "report", "tree", "pack"))
 
 
 def test_no_verb_shows_the_help_and_an_unknown_one_is_an_error() -> None:

@@ -16,6 +16,8 @@ import pytest
 from frames import TraceBuilder, hop
 from typer.testing import CliRunner, Result
 
+import tracer as tracer_package
+
 SOURCE = "/home/user/project/train.py"
 
 
@@ -46,6 +48,7 @@ def load(path: Path):
 
 def put_fake_reader(modules: dict[str, ModuleType]) -> None:
     fake = ModuleType("tracer.trace")
+    fake.__path__ = [str(Path(tracer_package.__file__).parent / "trace")]
     fake.TraceError = type("TraceError", (Exception,), {})
     fake.load = load
     modules["tracer.trace"] = fake
@@ -299,3 +302,43 @@ def test_progress_shows_only_on_a_terminal_and_only_when_it_takes_long(
     assert "reading run.trace" in shown(Terminal(), 0.01)
     assert shown(Terminal(), 60) == ""
     assert shown(io.StringIO(), 0.01) == ""
+
+
+@pytest.fixture
+def cuda_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    from test_cuda_report import training
+
+    monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: training())
+    return folder
+
+
+def test_tree_shows_calls_and_what_the_gpu_did(cuda_folder: Path) -> None:
+    shown = tracer("tree", "run.trace", "--op", "cublas*").stdout
+    assert "cublasSgemm_v2(N, N, m=64, n=64, k=64) 7.0 us (self 2.0), GPU 3.3 us" in shown
+    assert "cudaGetDevice" not in shown
+    assert ", 3 queries" in shown
+    every = tracer("tree", "run.trace", "--api").stdout
+    assert "cudaGetDevice 3 x 0.05 us (self 0.05)" in every
+    assert "queries" not in every
+    source = tracer("tree", "run.trace", "--source", "train.py:44").stdout
+    assert source.startswith("train.py:44  4 calls outside ops, 12.0 us, GPU 8.0 us\n  cuLaunchKernelEx(")
+
+
+@pytest.mark.parametrize(("part", "title"), [("cuda", "CUDA runtime survey"), ("kernels", "Kernel survey")])
+def test_report_of_one_part(cuda_folder: Path, part: str, title: str) -> None:
+    shown = tracer("report", "run.trace", "--only", part).stdout
+    assert shown.startswith(f"# {title} of `run.trace`\n")
+    assert "## Hottest paths" not in shown
+
+
+def test_report_with_measured_peaks(cuda_folder: Path) -> None:
+    options = ["--only", "kernels", "--peak-bandwidth", "4300", "--peak-flops", "700"]
+    shown = tracer("report", "run.trace", *options).stdout
+    assert "4.3 TB/s" in shown
+    assert "16-bit tensor 700 TFLOP/s" in shown
+
+
+def test_a_part_that_there_is_not(folder: Path) -> None:
+    result = tracer("report", "run.trace", "--only", "gpu")
+    assert result.exit_code == 2
+    assert result.stderr == "tracer: --only gpu is no part of the report; there is cuda, kernels\n"

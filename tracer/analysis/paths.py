@@ -8,13 +8,15 @@ import polars as pl
 
 from tracer.analysis.trees import Forest, fold
 
+_HOP_KINDS = ("call", "redispatch")
+
 
 @dataclass(frozen=True)
 class PathTables:
     """The hottest dispatch paths, joined by the column `path` (0 is the hottest).
 
     paths: path, hops (in one call), calls, total_ns, median_ns, and of the first call the op, key
-    and hop (id).
+    and hop (id); with GPU activities gpu_ns.
     nodes: path and the columns of `trees.fold`, folded over all calls of the path.
     sources: path, source, called_from, backward_node (null: forward), calls; most calls first.
     inputs: path, signature (id or null), calls; most calls first.
@@ -30,13 +32,16 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
     """Every distinct path of outermost op calls, the one with the largest total time first.
 
     Columns: structure (UInt64, see Forest.structure), path, hops, calls, total_ns, median_ns,
-    op, key, hop.
+    op, key, hop, and gpu_ns where the forest has GPU activities. What is no hop (links.combine) tells
+    paths apart, counts in no column but gpu_ns, and makes no path of its own.
     """
-    sizes = pl.DataFrame({"root": forest.root}).group_by("root").len("hops")
-    outermost = forest.parent < 0
+    is_hop = forest.hops["kind"].is_in(_HOP_KINDS).to_numpy()
+    sizes = pl.DataFrame({"root": forest.root[is_hop]}).group_by("root").len("hops")
+    outermost = (forest.parent < 0) & is_hop
+    measured = [name for name in ("gpu_ns",) if name in forest.hops.columns]
     roots = (
         forest.hops.filter(outermost)
-        .select("op", "key", hop="id", duration=pl.col("end_ns") - pl.col("start_ns"))
+        .select("op", "key", *measured, hop="id", duration=pl.col("end_ns") - pl.col("start_ns"))
         .with_columns(structure=forest.structure[outermost], root=forest.root[outermost])
     )
     return (
@@ -46,11 +51,12 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
             calls=pl.len(),
             total_ns=pl.col("duration").sum(),
             median_ns=pl.col("duration").median().round().cast(pl.Int64),
+            **{name: pl.col(name).sum() for name in measured},
         )
         .join(sizes, on="root")
         .sort("total_ns", "hop", descending=[True, False])
         .with_row_index("path")
-        .select("structure", "path", "hops", "calls", "total_ns", "median_ns", "op", "key", "hop")
+        .select("structure", "path", "hops", "calls", "total_ns", "median_ns", "op", "key", "hop", *measured)
     )
 
 

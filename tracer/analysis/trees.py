@@ -16,6 +16,8 @@ import polars as pl
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LABEL = ("op", "key", "kernel", "kind", "raised", "open")
 _SHOWN = ("op", "key", "kernel", "kind", "registered_at", "rule", "source", "raised", "open")
+_MEASURED = ("gpu_ns", "queries", "others")
+_HOP_KINDS = ("call", "redispatch")
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,7 @@ class Forest:
         A hop whose parent is not among the rows stands as an outermost one.
         """
         parent = _parent_rows(hops)
-        depth = (parent >= 0).astype(np.int64)
-        jump = np.where(parent >= 0, parent, np.arange(len(parent)))
-        while True:  # pointer doubling: as many rounds as the depth has bits
-            further = jump[jump]
-            if np.array_equal(further, jump):
-                return cls(hops, parent, depth, jump)
-            depth += depth[jump]
-            jump = further
+        return cls(hops, parent, *_depth_and_root(parent))
 
     def levels(self) -> Iterator[np.ndarray]:
         """The rows of each depth, outermost first."""
@@ -78,6 +73,11 @@ class Forest:
         return above | below
 
 
+def depths(parent: np.ndarray) -> np.ndarray:
+    """The number of rows that enclose each row, from the row of its parent (-1: none)."""
+    return _depth_and_root(parent)[0]
+
+
 def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Folds identical subtrees that stand among siblings; returns (groups, nodes).
 
@@ -85,6 +85,8 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
     nothing is folded, and outermost hops form a group only while they follow each other.
 
     groups: group, the columns of `by`, calls (outermost hops), total_ns; in order of appearance.
+    Where `hops` has rows of other kinds too (links.combine): bare (outermost rows that are no
+    hops) and gpu_ns, and in nodes the medians of gpu_ns, queries and others, and gpu_total_ns.
     nodes, as a reader of the tree meets them: group, level (0 outermost), members (hops folded
     into this line), count (of them under each hop of the line above), median_ns, median_self_ns,
     total_ns, inputs (distinct signatures), parent_node (row in nodes, null at level 0), and as
@@ -102,6 +104,7 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
             above = place[forest.parent[rows]] if level else group[rows].astype(np.uint64)
             place[rows] = _mix(_mix(above) + structure[rows])
     first_of = pl.col("row", "parent_place", "level", "group").first()
+    measured = [name for name in _MEASURED if name in hops.columns]
     nodes = (
         pl.DataFrame(
             {
@@ -113,6 +116,7 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
                 "inputs": hops["inputs"],
                 "duration": hops["end_ns"] - hops["start_ns"],
                 "self": hops["self_ns"],
+                **{name: hops[name] for name in measured},
             }
         )
         .group_by("place")
@@ -123,19 +127,24 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
             median_self_ns=pl.col("self").median().round().cast(pl.Int64),
             total_ns=pl.col("duration").sum(),
             inputs=pl.col("inputs").n_unique(),
+            **{name: pl.col(name).median().round().cast(pl.Int64) for name in measured},
+            **({"gpu_total_ns": pl.col("gpu_ns").sum()} if measured else {}),
         )
         .sort("group", "row")
     )
     outermost_hops = hops.filter(outermost).with_columns(group=group[outermost])
+    is_hop = pl.col("kind").cast(pl.String).is_in(_HOP_KINDS)
     groups = outermost_hops.group_by("group").agg(
         pl.col(by).first(),
-        calls=pl.len(),
+        calls=is_hop.sum() if measured else pl.len(),
         total_ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        **({"bare": (~is_hop).sum(), "gpu_ns": pl.col("gpu_ns").sum()} if measured else {}),
     )
-    return groups.sort("group"), _nodes(hops, nodes)
+    measured += ["gpu_total_ns"] * bool(measured)
+    return groups.sort("group"), _nodes(hops, nodes, measured)
 
 
-def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame, measured: list[str]) -> pl.DataFrame:
     above = nodes.select(
         parent_place="place", parent_node=pl.row_index().cast(pl.Int64), parent_members="members"
     )
@@ -155,11 +164,23 @@ def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
                 "total_ns",
                 "inputs",
                 "parent_node",
+                *measured,
             ),
             shown,
         ],
         how="horizontal",
     )
+
+
+def _depth_and_root(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    depth = (parent >= 0).astype(np.int64)
+    jump = np.where(parent >= 0, parent, np.arange(len(parent)))
+    while True:  # pointer doubling: as many rounds as the depth has bits
+        further = jump[jump]
+        if np.array_equal(further, jump):
+            return depth, jump
+        depth += depth[jump]
+        jump = further
 
 
 def _parent_rows(hops: pl.DataFrame) -> np.ndarray:

@@ -22,27 +22,46 @@ def report(
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
     paths: Annotated[int, typer.Option(metavar="N", min=0, help="Show the N hottest dispatch paths.")] = 10,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="Rows a table, at most.")] = 40,
+    only: Annotated[
+        str | None, typer.Option(metavar="PART", help="One part: cuda (the runtime) or kernels.")
+    ] = None,
+    peak_bandwidth: Annotated[
+        float | None, typer.Option(metavar="GB/s", min=0, help="What the GPU's memory reached.")
+    ] = None,
+    peak_flops: Annotated[
+        float | None, typer.Option(metavar="TFLOP/s", min=0, help="What the GPU computed at best.")
+    ] = None,
 ) -> None:
     """Write the report of a trace in markdown, with Mermaid diagrams.
 
     It has the environment, the certificate (what was captured, what was dropped
     and why), the hottest dispatch paths, and tables of ops, dispatch keys, source
-    lines, backward nodes, threads, open hops and exceptions.
+    lines, backward nodes, threads, open hops and exceptions. Where CUDA was
+    recorded: the API functions and who called them, waits, idle time, and the
+    device kernels by what is to gain. Kernels are held against the figures of
+    the device, or against yours (--peak-bandwidth, --peak-flops).
 
     \b
     Examples:
       tracer report
       tracer report run.trace -o report.md
       tracer report run.trace --paths 3 | less
+      tracer report run.trace --only kernels --peak-bandwidth 4300
     """
+    if only not in (None, "cuda", "kernels"):
+        fail(f"--only {only} is no part of the report; there is cuda, kernels", USAGE)
     if output is not None:
         _check(output, force)
     file = chosen_trace(file)
     with analysing(file) as trace:
         from tracer.report.markdown import render
-        from tracer.report.model import build_report
+        from tracer.report.model import Peaks, build_report
 
-        text = render(build_report(trace, file.name, paths=paths, rows=rows))
+        peaks = Peaks(
+            bandwidth=peak_bandwidth * 1e9 if peak_bandwidth else None,
+            flops=peak_flops * 1e12 if peak_flops else None,
+        )
+        text = render(build_report(trace, file.name, paths=paths, rows=rows, only=only, peaks=peaks))
     if output is None:
         with writing():
             print(text, end="")

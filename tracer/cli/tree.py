@@ -34,6 +34,8 @@ _STYLES = {
     "inputs": "bright_black",
     "time": "yellow",
     "mark": "bold red",
+    "link": "bold magenta",
+    "device": "bold green",
 }
 
 
@@ -58,6 +60,7 @@ def tree(
     fold: Annotated[
         bool, typer.Option("--fold/--no-fold", help="Fold identical subtrees with a count.")
     ] = True,
+    api: Annotated[bool, typer.Option("--api", help="Show every CUDA API call, queries too.")] = False,
 ) -> None:
     """Show the dispatch tree of a trace, one line a hop.
 
@@ -65,7 +68,9 @@ def tree(
     shapes of the inputs, the time with all below it, and its own time (self).
     "->" is a redispatch to the next key; "3 x" three identical subtrees among
     siblings, with their median time. Filters keep hops that match, what
-    encloses them and what they call.
+    encloses them and what they call. Where CUDA was recorded, library calls,
+    API calls and what the GPU did stand below the hop that caused them; API
+    calls that only ask are counted.
 
     \b
     Examples:
@@ -73,19 +78,22 @@ def tree(
       tracer tree run.trace --op mm
       tracer tree run.trace --source train.py:41 --depth 3
       tracer tree run.trace --key 'Autograd*' --limit 0 > tree.txt
+      tracer tree run.trace --op 'cublas*'
     """
     file = chosen_trace(file)
     with analysing(file) as trace:
-        from tracer.analysis import trees
+        from tracer.analysis import links, trees
         from tracer.report.text import count
 
-        forest = trees.Forest.of(trace.hops)
-        matching = _matching(trace, op=op, key=key, source=source, thread=thread)
+        combined = links.combine(trace, every_call=api)
+        hops = combined.rows
+        forest = trees.Forest.of(hops)
+        matching = _matching(trace, hops, op=op, key=key, source=source, thread=thread)
         kept = matching if matching.all() else forest.around(matching)
         shallow = kept if depth is None else kept & (forest.depth < depth)
-        groups, nodes = trees.fold(trees.Forest.of(trace.hops.filter(shallow)), _GROUP, identical=fold)
+        groups, nodes = trees.fold(trees.Forest.of(hops.filter(shallow)), _GROUP, identical=fold)
     with writing():
-        _show(trace, groups, nodes, limit)
+        _show(trace, groups, nodes, limit, combined.details)
         if depth and (deeper := int(kept.sum() - shallow.sum())):
             print(f"{count(deeper, 'deeper hop')} left out; --depth {depth + 1} shows more")
         if limit and len(nodes) > limit:
@@ -99,12 +107,17 @@ def tree(
 
 
 def _matching(
-    trace: Trace, *, op: str | None, key: str | None, source: str | None, thread: str | None
+    trace: Trace,
+    hops: pl.DataFrame,
+    *,
+    op: str | None,
+    key: str | None,
+    source: str | None,
+    thread: str | None,
 ) -> np.ndarray:
     """True for the hops that meet every condition; ends the command where one meets none."""
     import polars as pl
 
-    hops = trace.hops
     chosen = pl.col("id").is_not_null()
     if op is not None:
         chosen &= _among(hops, "op", op, _matches_op)
@@ -119,7 +132,7 @@ def _matching(
             _nothing("source", source, _values(hops, "source"))
         chosen &= pl.col("source").is_in(lines[0]) | pl.col("called_from").is_in(lines[1])
     if thread is not None:
-        chosen &= _in_thread(trace, thread)
+        chosen &= _in_thread(trace, hops, thread)
     mask = hops.select(chosen.fill_null(False)).to_series().to_numpy()
     if len(hops) and not mask.any():
         _end("no hop meets all of these conditions at once; leave one out")
@@ -135,13 +148,13 @@ def _among(hops: pl.DataFrame, column: str, pattern: str, matches: Callable[[str
     return pl.col(column).is_in(found)
 
 
-def _in_thread(trace: Trace, thread: str) -> pl.Expr:
+def _in_thread(trace: Trace, hops: pl.DataFrame, thread: str) -> pl.Expr:
     import polars as pl
 
     numbers = trace.threads.filter(pl.col("name").cast(pl.String) == thread)["thread"].to_list()
     if thread.isdecimal():
         numbers.append(int(thread))
-    known = set(trace.hops["thread"].unique().to_list())
+    known = set(hops["thread"].unique().to_list())
     if not known & set(numbers):
         _nothing("thread", thread, map(str, sorted(known)))
     return pl.col("thread").is_in(numbers)
@@ -183,7 +196,9 @@ def _matches_source(source: str, wanted: str) -> bool:
     return any(name == wanted or name.endswith(f"/{wanted}") for name in (source, file))
 
 
-def _show(trace: Trace, groups: pl.DataFrame, nodes: pl.DataFrame, limit: int) -> None:
+def _show(
+    trace: Trace, groups: pl.DataFrame, nodes: pl.DataFrame, limit: int, details: dict[int, str]
+) -> None:
     from rich.console import Console
 
     from tracer.report.tree import fit, group_line, tree_lines
@@ -194,9 +209,8 @@ def _show(trace: Trace, groups: pl.DataFrame, nodes: pl.DataFrame, limit: int) -
     heads = {row["group"]: row for row in groups.iter_rows(named=True)}
     several = groups.select("process", "thread").n_unique() > 1
     group, place = None, None
-    for number, line in zip(
-        shown["group"], tree_lines(shown, trace.signatures, width=width, base=1), strict=True
-    ):
+    lines = tree_lines(shown, trace.signatures, width=width, base=1, details=details)
+    for number, line in zip(shown["group"], lines, strict=True):
         if number != group:
             group, head = number, heads[number]
             if several and place != (place := (head["process"], head["thread"])):

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from tracer.analysis.links import GPU_KINDS, HOP_KINDS
+from tracer.report.cells import code, prose, table
+from tracer.report.kernels_markdown import KernelsPage
 from tracer.report.mermaid import flowchart
 from tracer.report.model import Path, Report, SourceCalls, Survey
-from tracer.report.text import count, duration, signature_texts, source_line
+from tracer.report.runtime_markdown import RuntimePage
+from tracer.report.text import count, duration, shorten_kernel, signature_texts, source_line
 from tracer.report.tree import plain, tree_lines
 
-_PADDED = 44
+__all__ = ["code", "prose", "render", "table"]
+
 _MS_FROM_NS = 10_000_000
 _HOP_LINES = 60
 _SOURCES = 6
 _INPUTS = 4
 _CHAIN = 6
+_NAME = 40
 
 
 def render(report: Report) -> str:
@@ -32,40 +38,13 @@ def render(report: Report) -> str:
         autoescape=False,
     )
     environment.globals.update(_Page(report).helpers())
-    text = environment.get_template("report.md.j2").render(report=report)
+    if report.runtime:
+        environment.globals["runtime"] = RuntimePage(report.runtime, report)
+    if report.kernels:
+        environment.globals["kernels"] = KernelsPage(report.kernels, report)
+    template = "part.md.j2" if report.only else "report.md.j2"
+    text = environment.get_template(template).render(report=report)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
-
-
-def code(text: object) -> str:
-    """A code span that shows `text` as it is, also in a cell and with backticks in it."""
-    words = " ".join(str(text).split())
-    ticks = "`" * (max((len(run) for run in re.findall("`+", words)), default=0) + 1)
-    pad = " " if words.startswith("`") or words.endswith("`") else ""
-    return f"{ticks}{pad}{words}{pad}{ticks}" if words else ""
-
-
-def prose(text: object) -> str:
-    """`text` on one line, with nothing in it that markdown or HTML would read as its own."""
-    words = " ".join(str(text).split())
-    return re.sub(r"[\\`*\[\]<>~]|(?<!\w)_|_(?!\w)", lambda match: "\\" + match[0], words)
-
-
-def table(titles: list[str], rows: Iterable[list[str]]) -> str:
-    """A table; titles that end in a colon stand over right-aligned columns.
-
-    Cells are padded where a column is narrow, so that the source reads as a table too.
-    """
-    right = [title.endswith(":") for title in titles]
-    cells = [[title.rstrip(":") for title in titles]]
-    cells += [[cell.replace("|", r"\|") for cell in row] for row in rows]
-    widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(titles))]
-    widths = [width if width <= _PADDED else 3 for width in widths]
-    rule = ["-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, right, strict=True)]
-    lines = [
-        " | ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
-        for row in [cells[0], rule, *cells[1:]]
-    ]
-    return "\n".join(f"| {line} |" for line in lines)
 
 
 class _Page:
@@ -84,7 +63,9 @@ class _Page:
             "count": count,
             "facts": self.facts,
             "certificate": self.certificate,
+            "cuda_certificate": self.cuda_certificate,
             "reasons": self.reasons,
+            "why": self.why,
             "overview": self.overview,
             "origin": self.origin,
             "inputs": self.inputs,
@@ -111,24 +92,30 @@ class _Page:
         return table(["", ""], [[name, value] for name, value in shown.items() if value])
 
     def certificate(self) -> str:
-        rows = []
-        for name, value in self._report.certificate.items():
-            shown = _counted(value)
-            if name not in ("verdict", "why") and shown is not None:
-                rows.append([name.replace("_", " "), shown])
-        return table(["captured or dropped", "count:"], rows)
+        return _counts({k: v for k, v in self._report.certificate.items() if k not in ("verdict", "why")})
+
+    def cuda_certificate(self) -> str:
+        """What the recording says of CUDA: a sentence, the counts, and what lies behind them."""
+        facts = self._report.certificate.get("cuda")
+        if not isinstance(facts, dict):
+            return ""
+        texts = {k.replace("_", " "): v for k, v in facts.items() if isinstance(v, str) and v}
+        versions = {k: v for k, v in facts.items() if k in _VERSIONS and v}
+        said = [f"{prose(name)}: {prose(text)}" for name, text in texts.items()]
+        said += [f"{name.replace('_', ' ')} {number}" for name, number in versions.items()]
+        counted = {k: v for k, v in facts.items() if k not in versions and not isinstance(v, str)}
+        has_any = any(value for value in counted.values() if value is not True)
+        return "\n\n".join(
+            filter(None, ("; ".join(said) + ".", _counts(counted) if has_any else "", _items(facts)))
+        )
 
     def reasons(self) -> str:
         """A list of what lies behind the counts: one item a reason, at most ten a count."""
-        lines = [f"- {prose(sentence)}" for sentence in self._report.certificate.get("why", [])]
-        for name, value in self._report.certificate.items():
-            items = value if isinstance(value, list) and name != "why" else []
-            for item in items[:10]:
-                text = prose(item) if not isinstance(item, dict) else _reason(item)
-                lines.append(f"- {name.replace('_', ' ')}: {text}")
-            if len(items) > 10:
-                lines.append(f"- {name.replace('_', ' ')}: {len(items) - 10:,} more")
-        return "\n".join(lines)
+        return "\n".join([self.why(), _items(self._report.certificate)]).strip()
+
+    def why(self) -> str:
+        """The sentences of the certificate on what is not complete or not certain."""
+        return "\n".join(f"- {prose(sentence)}" for sentence in self._report.certificate.get("why", []))
 
     def overview(self) -> str:
         """A table of the hottest paths, each with the chain of hops that the time goes to."""
@@ -138,18 +125,18 @@ class _Page:
         rows = [
             [
                 str(number),
-                _chain(path),
+                _chain(path, self._report.details),
                 f"{path.calls:,}",
                 f"{path.hops:,}",
                 _time(path.total_ns, unit),
                 self._share(path.total_ns),
                 _time(path.median_ns, median_unit),
+                *([_time(path.gpu_ns, unit)] if self._report.runtime else []),
             ]
             for number, path in enumerate(paths, 1)
         ]
-        return table(
-            ["path:", "where the time goes", "calls:", "hops a call:", "total:", "share:", "median:"], rows
-        )
+        titles = ["path:", "where the time goes", "calls:", "hops a call:", "total:", "share:", "median:"]
+        return table([*titles, "on GPU:"] if self._report.runtime else titles, rows)
 
     def origin(self, path: Path) -> str:
         """The source lines that made the path's calls: a list, the most frequent first."""
@@ -171,7 +158,9 @@ class _Page:
 
     def hops(self, path: Path) -> str:
         nodes = path.nodes.head(_HOP_LINES)
-        lines = [plain(line) for line in tree_lines(nodes, self._report.signatures)]
+        lines = [
+            plain(line) for line in tree_lines(nodes, self._report.signatures, details=self._report.details)
+        ]
         if more := len(path.nodes) - len(nodes):
             lines.append(f"{more:,} more lines: tracer tree {self._report.name} --limit 0")
         return "\n".join(lines)
@@ -209,6 +198,7 @@ class _Page:
         return f"{100 * ns / whole:.1f} %" if whole else ""
 
 
+_VERSIONS = ("cupti", "driver_version", "runtime_version")
 _COLUMNS = {
     "ops": [
         ("op", "op", "code"),
@@ -276,21 +266,35 @@ _COLUMNS = {
 }
 
 
-def _chain(path: Path) -> str:
-    """Where the time goes: redispatches, and calls that take longer than the hop's own work."""
+def _chain(path: Path, details: dict[int, str]) -> str:
+    """Where the time goes: redispatches, and calls that take longer than the hop's own work.
+
+    Where the GPU worked it goes on to the device kernel with the most time.
+    """
     nodes, level = path.nodes.to_dicts(), 0
     chain: list[dict[str, Any]] = []
     while below := _children(nodes, level):
-        place, node = max(below, key=lambda child: child[1]["total_ns"])
-        if chain and node["kind"] == "call" and node["total_ns"] <= _own_ns(chain[-1]):
+        place, node = max(below, key=lambda child: (child[1].get("gpu_total_ns") or 0, child[1]["total_ns"]))
+        on_gpu = bool(node.get("gpu_total_ns"))
+        is_own = node["kind"] == "call" and node["total_ns"] <= (_own_ns(chain[-1]) if chain else -1)
+        if not on_gpu and (is_own or node["kind"] not in HOP_KINDS):
             break
         chain.append(node)
         nodes, level = nodes[place + 1 :], level + 1
-    words = [code(f"{node['op']} [{node['key']}]") for node in chain]
+    hops = [node for node in chain if node["kind"] in HOP_KINDS]
+    words = [code(f"{node['op']} [{node['key']}]") for node in hops]
     if len(words) > _CHAIN:
         words[2:-2] = [f"... {len(words) - 4:,} more ..."]
-    kernel = chain[-1]["kernel"]
-    return " -> ".join(words) + (f" {code(kernel)}" if kernel else "")
+    kernel = hops[-1]["kernel"]
+    links = [code(_link(node, details)) for node in chain[len(hops) :]]
+    time = f" {duration(chain[-1]['median_ns'])}" if chain[-1]["kind"] in GPU_KINDS else ""
+    return " -> ".join([*words[:-1], words[-1] + (f" {code(kernel)}" if kernel else ""), *links]) + time
+
+
+def _link(node: dict[str, Any], details: dict[int, str]) -> str:
+    """`cublasSgemm_v2(N, N, m=64, n=64, k=64)` of a call, the name of what the GPU did."""
+    detail = details.get(node["signature"], "") if node["kind"] not in GPU_KINDS else ""
+    return shorten_kernel(node["op"], _NAME) + (f"({detail})" if detail else "")
 
 
 def _own_ns(node: dict[str, Any]) -> int:
@@ -321,7 +325,31 @@ def _counted(value: Any) -> str | None:
     return f"{len(value):,}" if isinstance(value, list) else None
 
 
+def _counts(facts: dict[str, Any]) -> str:
+    rows = [
+        [name.replace("_", " "), shown]
+        for name, value in facts.items()
+        if (shown := _counted(value)) is not None
+    ]
+    return table(["captured or dropped", "count:"], rows)
+
+
+def _items(facts: dict[str, Any]) -> str:
+    """An item a line for what is listed under a name, at most ten of each."""
+    lines = []
+    for name, value in facts.items():
+        items = value if isinstance(value, list) and name != "why" else []
+        for item in items[:10]:
+            text = prose(item) if not isinstance(item, dict) else _reason(item)
+            lines.append(f"- {name.replace('_', ' ')}: {text}")
+        if len(items) > 10:
+            lines.append(f"- {name.replace('_', ' ')}: {len(items) - 10:,} more")
+    return "\n".join(lines)
+
+
 def _reason(item: dict[str, Any]) -> str:
+    if item.keys() == {"what", "count"}:
+        return f"{code(item['what'])} ({item['count']:,})"
     op, key = item.get("op"), item.get("key")
     head = f"{code(f'{op} [{key}]' if key else op)} " if op else ""
     return head + prose(", ".join(str(v) for k, v in item.items() if k not in ("op", "key")))

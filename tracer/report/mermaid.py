@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracer.report.text import duration, registration, shorten
+from tracer.report.text import duration, registration, shorten, shorten_kernel
 
 _WIDTH = 56
+_HOPS = ("call", "redispatch")
+_GPU = ("kernel", "memcpy", "memset")
 _ESCAPES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;"}
 
 
 def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
     """The hops of one path (rows of trees.fold), left to right: `op [Key]`, kernel, registration.
 
-    Thick arrows are redispatches, thin ones calls. Of more than `limit` hops those with the most time
-    are drawn, and a last box counts the rest.
+    Thick arrows are redispatches, thin ones calls, dotted ones lead to the GPU. Of more than `limit`
+    hops those with the most time, on the host or the GPU, are drawn, and a last box counts the rest.
     """
     lines = ["flowchart LR"]
     above: list[int] = []
     for number, node in enumerate(_hottest(nodes, limit).iter_rows(named=True)):
-        words = [f"{node['op']} [{node['key']}]"]
+        is_hop, on_gpu = node["kind"] in _HOPS, node["kind"] in _GPU
+        words = [f"{node['op']} [{node['key']}]" if is_hop else shorten_kernel(node["op"], _WIDTH)]
         words += [node["kernel"]] if node["kernel"] else []
         words += [registration(node["registered_at"])] if node["registered_at"] else []
-        words.append(duration(node["median_ns"]))
+        words.append(f"GPU {duration(node['median_ns'])}" if on_gpu else duration(node["median_ns"]))
         words += [mark for mark in ("raised", "open") if node[mark]]
         lines.append(f'  h{number}["{"<br/>".join(_label(word) for word in words)}"]')
         del above[node["level"] :]
         if above:
-            arrow = "==>" if node["kind"] == "redispatch" else "-->"
+            arrow = "==>" if node["kind"] == "redispatch" else "-.->" if on_gpu else "-->"
             times = f'|"{node["count"]:,} x"|' if node["count"] > 1 else ""
             lines.append(f"  h{above[-1]} {arrow}{times} h{number}")
         above.append(number)
@@ -38,8 +41,11 @@ def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
 
 
 def _hottest(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
-    # A hop has at least the time of each hop in it, so whatever encloses a drawn hop is drawn too.
-    order = nodes.with_row_index("place").sort("total_ns", "level", "place", descending=[True, False, False])
+    # A hop has at least the time of each hop in it, so whatever encloses a drawn hop is drawn too; what
+    # runs on the GPU may take longer than the call that started it, so there the larger time counts.
+    weight = pl.max_horizontal("total_ns", *(name for name in ("gpu_total_ns",) if name in nodes.columns))
+    order = nodes.with_row_index("place").with_columns(weight=weight)
+    order = order.sort("weight", "level", "place", descending=[True, False, False]).drop("weight")
     return order.head(limit).sort("place")
 
 

@@ -8,17 +8,20 @@ from typing import Any, Protocol
 import polars as pl
 
 from tracer.analysis import surveys
+from tracer.analysis.cuda_tables import CudaTables, has_cuda
+from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
+from tracer.analysis.links import combine
 from tracer.analysis.paths import PathTables, hottest_paths, survey_paths
 from tracer.analysis.trees import Forest
+from tracer.report.runtime import RuntimeReport, build_runtime
+
+PARTS = ("cuda", "kernels")
+"""Parts that can be a report of their own."""
 
 
-class TraceTables(Protocol):
+class TraceTables(CudaTables, Protocol):
     """What a report reads of a trace; tracer.trace.Trace is one."""
 
-    @property
-    def hops(self) -> pl.DataFrame: ...
-    @property
-    def signatures(self) -> pl.DataFrame: ...
     @property
     def environment(self) -> dict[str, Any]: ...
     @property
@@ -72,6 +75,7 @@ class Path:
     sources: list[SourceCalls]
     inputs: list[InputCalls]
     nodes: pl.DataFrame
+    gpu_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,49 @@ class Report:
     open_hops: Survey
     exceptions: Survey
     signatures: pl.DataFrame
+    details: dict[int, str]
+    """Texts about calls and GPU activities, by the ids that nodes of paths name"""
+    only: str | None = None
+    runtime: RuntimeReport | None = None
+    kernels: KernelSurvey | None = None
 
 
-def build_report(trace: TraceTables, name: str, *, paths: int = 10, rows: int = 40) -> Report:
-    """Builds the report of a trace called `name` with so many hottest paths and rows a table."""
+@dataclass(frozen=True)
+class Peaks:
+    """What the user measured of the device, to hold kernels against: bytes/s and FLOP/s."""
+
+    bandwidth: float | None = None
+    flops: float | None = None
+
+
+def build_report(
+    trace: TraceTables,
+    name: str,
+    *,
+    paths: int = 10,
+    rows: int = 40,
+    only: str | None = None,
+    peaks: Peaks | None = None,
+) -> Report:
+    """Builds the report of a trace called `name` with so many hottest paths and rows a table.
+
+    With `only` (one of PARTS) the tables of ops and hops stay empty. Without CUDA in the trace
+    `runtime` and `kernels` are None.
+    """
+    peaks = peaks or Peaks()
+    cuda = has_cuda(trace)
+    runtime = build_runtime(trace, rows) if cuda and only != "kernels" else None
+    kernels = (
+        survey_kernels(trace, bandwidth=peaks.bandwidth, flops=peaks.flops)
+        if cuda and only != "cuda"
+        else None
+    )
+    if only:
+        return _part(trace, name, only, runtime, kernels)
     forest = Forest.of(trace.hops)
-    survey = survey_paths(forest)
+    links = combine(trace)
+    chains = Forest.of(links.rows) if links.has_gpu else forest
+    survey = survey_paths(chains)
     totals = _totals(forest, survey)
     threads = surveys.per_thread(forest).join(
         trace.threads.unique(["process", "thread"], keep="last"),
@@ -117,7 +158,7 @@ def build_report(trace: TraceTables, name: str, *, paths: int = 10, rows: int = 
         certificate=trace.certificate,
         processes=trace.processes.to_dicts(),
         totals=totals,
-        paths=_paths(hottest_paths(forest, survey, paths), totals.in_ops_ns),
+        paths=_paths(hottest_paths(chains, survey, paths), totals.in_ops_ns),
         ops=_first(surveys.per_op(trace.hops), rows),
         keys=_first(surveys.per_key(trace.hops), rows),
         sources=_first(surveys.per_source(forest), rows),
@@ -126,6 +167,35 @@ def build_report(trace: TraceTables, name: str, *, paths: int = 10, rows: int = 
         open_hops=_first(surveys.open_hops(forest), rows),
         exceptions=_first(surveys.exceptions(forest), rows),
         signatures=trace.signatures,
+        details=links.details,
+        runtime=runtime,
+        kernels=kernels,
+    )
+
+
+def _part(
+    trace: TraceTables, name: str, only: str, runtime: RuntimeReport | None, kernels: KernelSurvey | None
+) -> Report:
+    nothing = Survey([], 0)
+    return Report(
+        name=name,
+        environment=trace.environment,
+        certificate=trace.certificate,
+        processes=trace.processes.to_dicts(),
+        totals=_totals(Forest.of(trace.hops.clear()), pl.DataFrame()),
+        paths=[],
+        ops=nothing,
+        keys=nothing,
+        sources=nothing,
+        backward=nothing,
+        threads=nothing,
+        open_hops=nothing,
+        exceptions=nothing,
+        signatures=trace.signatures,
+        details={},
+        only=only,
+        runtime=runtime,
+        kernels=kernels,
     )
 
 
@@ -159,6 +229,7 @@ def _paths(tables: PathTables, in_ops_ns: int) -> list[Path]:
             sources=[SourceCalls(**row) for row in _of_path(tables.sources, path["path"]).to_dicts()],
             inputs=[InputCalls(**row) for row in _of_path(tables.inputs, path["path"]).to_dicts()],
             nodes=_of_path(tables.nodes, path["path"]),
+            gpu_ns=path.get("gpu_ns", 0),
         )
         for path in tables.paths.iter_rows(named=True)
     ]

@@ -60,6 +60,27 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else "..." + text[len(text) - width + 3 :] if width > 3 else ""
 
 
+def shorten_kernel(name: str, width: int) -> str:
+    """The beginning of a device kernel's name, which says more than its end, in `width` characters."""
+    return name if len(name) <= width else f"{name[: width - 3]}..."
+
+
+def size(number: float) -> str:
+    """Bytes in the unit that fits: 512 B, 48.0 KiB, 1.5 GiB."""
+    for limit, unit in ((1 << 10, "B"), (1 << 20, "KiB"), (1 << 30, "MiB"), (1 << 40, "GiB")):
+        if number < limit:
+            return f"{number * 1024 / limit:.1f} {unit}" if unit != "B" else f"{number:.0f} B"
+    return f"{number / (1 << 40):,.1f} TiB"
+
+
+def amount(number: float, unit: str) -> str:
+    """A number with the SI prefix that fits: 0.52 MFLOP, 4.80 TB/s."""
+    for limit, prefix in ((1e3, ""), (1e6, "k"), (1e9, "M"), (1e12, "G"), (1e15, "T")):
+        if number < limit:
+            return f"{number * 1e3 / limit:.3g} {prefix}{unit}"
+    return f"{number / 1e15:.3g} P{unit}"
+
+
 def _scaled(ns: int) -> tuple[str, str]:
     if abs(ns) < 995:
         return f"{ns / 1e3:.2f}", "us"

@@ -7,25 +7,42 @@ from typing import Any
 
 import polars as pl
 
-from tracer.report.text import count, duration, duration_and_self, shorten, signature_texts, source_line
+from tracer.report.text import (
+    count,
+    duration,
+    duration_and_self,
+    shorten,
+    shorten_kernel,
+    signature_texts,
+    source_line,
+)
 
 Line = list[tuple[str, str]]
 """Pieces of a line: (role, text). Roles: thread, group, cost of a group; of a hop
-indent, arrow, op, key, kernel, inputs, time, mark."""
+indent, arrow, op, key, kernel, inputs, time, mark; of a library or API call and of a GPU activity
+indent, link or device, inputs, time, mark."""
 
-_SHRINKING = (("kernel", 16), ("inputs", 12), ("kernel", 0), ("inputs", 0), ("group", 12))
+_SHRINKING = (("kernel", 16), ("device", 24), ("inputs", 12), ("kernel", 0), ("inputs", 0), ("group", 12))
+_HOPS = ("call", "redispatch")
+_HOST = (*_HOPS, "library", "api")
 
 
 def tree_lines(
-    nodes: pl.DataFrame, signatures: pl.DataFrame, *, width: int | None = None, base: int = 0
+    nodes: pl.DataFrame,
+    signatures: pl.DataFrame,
+    *,
+    width: int | None = None,
+    base: int = 0,
+    details: dict[int, str] | None = None,
 ) -> Iterator[Line]:
     """One line for each row of `nodes` (from trees.fold), `base` levels further to the right.
 
-    With a width the kernel name is shortened first, then the inputs, then the end is cut off.
+    `details` are the texts of rows that are no hops (links.combine). With a width the kernel name is
+    shortened first, then the inputs, then the end is cut off.
     """
-    texts = signature_texts(signatures, nodes["signature"].unique().to_list())
+    texts = signature_texts(signatures, nodes["signature"].unique().to_list()) | (details or {})
     for node in nodes.iter_rows(named=True):
-        yield fit(_hop(node, texts, base), width)
+        yield fit((_hop if node["kind"] in _HOPS else _link)(node, texts, base), width)
 
 
 def group_line(group: dict[str, Any], folder: str | None) -> Line:
@@ -36,7 +53,9 @@ def group_line(group: dict[str, Any], folder: str | None) -> Line:
         words.append(f"backward: {node}")
     if called_from and called_from != source:
         words.append(f"(run from {source_line(called_from, folder)})")
-    cost = f"{count(group['calls'], 'op call')}, {duration(group['total_ns'])}"
+    calls = [count(group["calls"], "op call")] if group["calls"] or not group.get("bare") else []
+    calls += [count(group["bare"], "call") + " outside ops"] if group.get("bare") else []
+    cost = f"{', '.join(calls)}, {duration(group['total_ns'])}{_gpu(group)}"
     return [("group", " ".join(words) or "no Python line"), ("cost", f"  {cost}")]
 
 
@@ -67,8 +86,36 @@ def _hop(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
         ("inputs", _inputs(node, texts)),
         ("time", f" {_times(node)}"),
     ]
+    return line + _marks(node)
+
+
+def _link(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
+    """A library call, an API call, or what the GPU did."""
+    on_host = node["kind"] in _HOST
+    detail = texts.get(node["signature"], "")
+    others = node["inputs"] - 1
+    several = f" and {others:,} more" if others and detail else ""
+    line = [
+        ("indent", "  " * (node["level"] + base)),
+        ("link" if on_host else "device", node["op"] or "a kernel without a name"),
+        ("inputs", f"({detail}{several})" if on_host and detail else f" {detail}" if detail else ""),
+        ("time", f" {_times(node)}"),
+    ]
+    return line + _marks(node)
+
+
+def _marks(node: dict[str, Any]) -> Line:
+    left_out = [("queries", "query", "queries"), ("others", "other API call", "other API calls")]
+    counts = [
+        f"{node[name]:,} {one if node[name] == 1 else many}" for name, one, many in left_out if node.get(name)
+    ]
+    line = [("inputs", f", {', '.join(counts)}")] if counts else []
     marks = [name for name in ("raised", "open") if node[name]]
     return line + [("mark", " " + " ".join(marks))] * bool(marks)
+
+
+def _gpu(row: dict[str, Any]) -> str:
+    return f", GPU {duration(row['gpu_ns'])}" if row.get("gpu_ns") else ""
 
 
 def _inputs(node: dict[str, Any], texts: dict[int, str]) -> str:
@@ -79,7 +126,10 @@ def _inputs(node: dict[str, Any], texts: dict[int, str]) -> str:
 
 
 def _times(node: dict[str, Any]) -> str:
-    time = duration_and_self(node["median_ns"], node["median_self_ns"])
+    if node["kind"] in _HOST:
+        time = duration_and_self(node["median_ns"], node["median_self_ns"]) + _gpu(node)
+    else:
+        time = f"GPU {duration(node['median_ns'])}"
     return time if node["count"] == 1 else f"{node['count']:,} x {time}"
 
 
@@ -88,6 +138,8 @@ def _cut(role: str, text: str, width: int) -> str:
         return text
     if role == "inputs":
         return f"{text[: width - 4]}...)" if width > 4 else ""
+    if role == "device":
+        return shorten_kernel(text, width)
     space = " " * text.startswith(" ")
     cut = shorten(text.lstrip(), width - len(space))
     return space + cut if cut else ""

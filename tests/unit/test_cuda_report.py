@@ -1,0 +1,272 @@
+"""Reports and trees of a trace with CUDA.
+
+TRACER_UPDATE_GOLDEN=1 writes the golden files anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from cuda_frames import CudaBuilder
+from frames import FakeTrace, TraceBuilder, hop
+from markdown_it import MarkdownIt
+
+from tracer.analysis.links import combine
+from tracer.analysis.trees import Forest, fold
+from tracer.report.markdown import render
+from tracer.report.mermaid import flowchart
+from tracer.report.model import Peaks, build_report
+from tracer.report.text import amount, size
+from tracer.report.tree import group_line, plain, tree_lines
+
+GOLDEN = Path(__file__).parent / "golden"
+TRAIN = "/home/user/project/train.py"
+F32 = "torch.float32"
+US = 1000
+ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+    "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)"
+)
+GEMM = (
+    "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4"
+    "_execute_kernel__5x_cublas"
+)
+OPERATOR = (
+    ("cudaLaunchKernel", "/x/nvidia/lib/libcudart.so.13"),
+    ("at::native::gpu_kernel_impl_nocast", "/x/torch/lib/libtorch_cuda.so"),
+    ("at::native::add_kernel", "/x/torch/lib/libtorch_cuda.so"),
+    ("at::_ops::add_Tensor::redispatch", "/x/torch/lib/libtorch_cpu.so"),
+)
+ALLOCATOR = (
+    ("cudaMalloc", "/x/nvidia/lib/libcudart.so.13"),
+    (
+        "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::alloc_block",
+        "/x/torch/lib/libc10_cuda.so",
+    ),
+    ("at::detail::empty_cuda", "/x/torch/lib/libtorch_cuda.so"),
+)
+GUARD = (("c10::cuda::impl::CUDAGuardImpl::getDevice", "/x/torch/lib/libc10_cuda.so"),)
+
+
+def at(line: int) -> dict[str, str]:
+    return {"source": f"{TRAIN}:{line}", "called_from": f"{TRAIN}:{line}"}
+
+
+def training() -> FakeTrace:
+    """Four steps (two warm-up): a matmul through cuBLAS, an add, an item() that waits, an own kernel."""
+    builder = CudaBuilder()
+    operator, allocator, guard = builder.stack(*OPERATOR), builder.stack(*ALLOCATOR), builder.stack(*GUARD)
+    square = builder.signature(([64, 64], F32), ([64, 64], F32), device="cuda:0")
+    long = builder.signature(([1 << 24], F32), ([1 << 24], F32), device="cuda:0")
+    scalar = builder.signature(([], F32), device="cuda:0")
+    for step in range(4):
+        when = {"step": step, "phase": "warmup" if step < 2 else "steady"}
+        first = len(builder.rows)
+        mm = hop("aten::mm", "CUDA", self_ns=20 * US, inputs=square, **when)
+        outer = hop("aten::mm", "AutogradCUDA", mm, self_ns=US, inputs=square, **when)
+        builder.calls(hop("aten::matmul", "AutogradCUDA", outer, self_ns=US, inputs=square, **at(41), **when))
+        builder.calls(hop("aten::add.Tensor", "CUDA", self_ns=12 * US, inputs=long, **at(42), **when))
+        builder.calls(
+            hop("aten::_local_scalar_dense", "CUDA", self_ns=60 * US, inputs=scalar, **at(43), **when)
+        )
+        add, item = first + 3, first + 4
+
+        start = builder.rows[first + 2]["start_ns"]
+        for i in range(3):
+            builder.api(
+                "cudaGetDevice", "query", start + 100 * i, start + 100 * i + 50, hop=first + 2, stack=guard
+            )
+        if step == 0:
+            builder.api(
+                "cudaMalloc", "memory allocation", start + 500, start + 8000, hop=first + 2, stack=allocator,
+                arguments="*devPtr=0x7f0000, size=2097152",
+            )  # fmt: skip
+        arguments = "transa=N, transb=N, m=64, n=64, k=64, lda=64, ldb=64, ldc=64"
+        sgemm = builder.library(
+            "cublasSgemm_v2", start + 9000, start + 16_000, hop=first + 2, arguments=arguments
+        )
+        launch = builder.api(
+            "cudaLaunchKernelExC", "launch", start + 10_000, start + 15_000, hop=first + 2,
+            library_call_id=sgemm, library="libcublas", library_call="cublasSgemm_v2",
+        )  # fmt: skip
+        builder.kernel(
+            GEMM, start + 15_500, start + 18_800, launch,
+            grid=(2, 1, 1), block=(64, 1, 1), registers=74, static_shared_bytes=12_288,
+        )  # fmt: skip
+
+        start = builder.rows[add]["start_ns"]
+        launch = builder.api(
+            "cudaLaunchKernel", "launch", start + 2000, start + 6000, hop=add, stack=operator
+        )
+        builder.kernel(ADD, start + 7000, start + 57_000, launch, grid=(32_768, 1, 1), registers=32)
+
+        start = builder.rows[item]["start_ns"]
+        copy = builder.api(
+            "cudaMemcpyAsync", "copy", start + 1000, start + 4000, hop=item,
+            arguments="dst=0x7ffc, src=0x7f00, count=4, kind=cudaMemcpyDeviceToHost, stream=0x0",
+        )  # fmt: skip
+        builder.activity(
+            "memcpy", "memcpy DtoH (device -> pageable)", start + 50_000, start + 51_500, copy, bytes=4
+        )
+        builder.api("cudaStreamSynchronize", "synchronisation", start + 5000, start + 55_000, hop=item)
+        own = builder.clock[0, 100]
+        launch = builder.api("cuLaunchKernelEx", "launch", own, own + 3000, source=f"{TRAIN}:44", **when)
+        builder.kernel("my_scale", own + 3500, own + 5500, launch, grid=(16, 2, 1), registers=20)
+        builder.clock[0, 100] += 200 * US
+    trace = builder.cuda_trace(
+        cuda={
+            "state": "recorded",
+            "why": "",
+            "cupti": 28,
+            "driver_calls": "launches",
+            "api_calls": len(builder.api_rows),
+            "launches": 12,
+            "kernels": 12,
+            "memcpys": 4,
+            "memsets": 0,
+            "dropped_activities": 0,
+            "in_a_hop": 8,
+            "outside_ops": 4,
+            "outside_ops_by": [{"what": "my_scale (scale.so)", "count": 4}],
+            "reconciles": True,
+            "library_hooks": {"cublasSgemm_v2": True, "cudnnRNNForward": False},
+            "lost": [],
+        }
+    )
+    trace.environment["torch"] = "2.11.0+cu130"
+    trace.environment["torch_cuda"] = "13.0"
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("name", "only"), [("cuda_report", "cuda"), ("kernels_report", "kernels"), ("full_cuda_report", None)]
+)
+def test_golden_reports(name: str, only: str | None) -> None:
+    text = render(build_report(training(), "train.trace", only=only))
+    golden = GOLDEN / f"{name}.md"
+    if os.environ.get("TRACER_UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+@pytest.mark.parametrize("only", ["cuda", "kernels", None])
+def test_every_table_is_well_formed(only: str | None) -> None:
+    text = render(build_report(training(), "t", only=only))
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    tables = sum(token.type == "table_open" for token in tokens)
+    rules = [line for line in text.splitlines() if re.fullmatch(r"(\| -+:? )+\|", line)]
+    assert tables == len(rules) >= 3
+    for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1, block
+
+
+def test_the_tree_shows_the_chain_down_to_the_gpu() -> None:
+    trace = training()
+    links = combine(trace)
+    groups, nodes = fold(Forest.of(links.rows), ["source", "called_from", "backward_node"])
+    lines = [plain(line) for line in tree_lines(nodes, trace.signatures, details=links.details)]
+    cell = lines.index(next(line for line in lines if "3 x" in line))
+    assert lines[cell : cell + 6] == [
+        "aten::matmul [AutogradCUDA] matmul_AutogradCUDA (64x64 f32, 64x64 f32) "
+        "3 x 22.0 us (self 1.0), GPU 3.3 us",
+        "  aten::mm [AutogradCUDA] mm_AutogradCUDA (64x64 f32, 64x64 f32) 21.0 us (self 1.0), GPU 3.3 us",
+        "    -> aten::mm [CUDA] mm_CUDA 20.0 us (self 13.0), GPU 3.3 us, 3 queries",
+        "      cublasSgemm_v2(N, N, m=64, n=64, k=64) 7.0 us (self 2.0), GPU 3.3 us",
+        "        cudaLaunchKernelExC(grid 2, block 64) 5.0 us (self 5.0), GPU 3.3 us",
+        f"          {GEMM} GPU 3.3 us",
+    ]
+    heads = [plain(group_line(group, "/home/user/project")) for group in groups.to_dicts()]
+    assert heads[0] == "train.py:41  4 op calls, 88.0 us, GPU 13.2 us"
+    assert heads[-1] == "train.py:44  4 calls outside ops, 12.0 us, GPU 8.0 us"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_tree_lines_fit(width: int) -> None:
+    trace = training()
+    links = combine(trace)
+    _, nodes = fold(Forest.of(links.rows), ["source"])
+    for line in tree_lines(nodes, trace.signatures, width=width, details=links.details):
+        assert len(plain(line)) <= width
+
+
+def test_a_device_kernel_gives_way_before_its_time() -> None:
+    trace = training()
+    links = combine(trace)
+    _, nodes = fold(Forest.of(links.rows), ["source"])
+    lines = [plain(line) for line in tree_lines(nodes, trace.signatures, width=60, details=links.details)]
+    assert any(line.endswith("... GPU 3.3 us") and "sm80_xmma_gemm" in line for line in lines)
+
+
+def test_the_hottest_paths_lead_to_the_device_kernel() -> None:
+    report = build_report(training(), "t")
+    text = render(report)
+    chain = (
+        "`aten::matmul [AutogradCUDA]` -> `aten::mm [AutogradCUDA]` -> `aten::mm [CUDA]` `mm_CUDA` -> "
+        "`cublasSgemm_v2(N, N, m=64, n=64, k=64)` -> `cudaLaunchKernelExC(grid 2, block 64)` -> "
+        "`sm80_xmma_gemm_f32f32_f32f32_f32_nn_n...` 3.3 us |"
+    )
+    assert chain in text
+    assert report.totals.hops == 20
+    assert sum(path.share for path in report.paths) == pytest.approx(1)
+    matmul = next(path for path in report.paths if path.op == "aten::matmul")
+    assert matmul.hops == 3
+    chart = flowchart(matmul.nodes)
+    assert "  h3 --> h4\n" in chart
+    assert "GPU 3.3 us" in chart
+    assert "  h4 -.-> h5" in chart
+
+
+def test_a_long_kernel_is_drawn_with_all_that_encloses_it() -> None:
+    report = build_report(training(), "t")
+    add = next(path for path in report.paths if path.op == "aten::add.Tensor")
+    assert re.findall(r"(h\d)\[", flowchart(add.nodes, limit=2)) == ["h0", "h1"]
+    assert "aten::add.Tensor" in flowchart(add.nodes, limit=1)
+
+
+def test_measured_peaks_are_said() -> None:
+    text = render(build_report(training(), "t", only="kernels", peaks=Peaks(bandwidth=4.3e12)))
+    assert "4.3 TB/s" in text
+    assert "(as measured by the user)" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("only", ["cuda", "kernels"])
+def test_parts_of_a_trace_without_cuda_say_so(only: str) -> None:
+    trace = (
+        TraceBuilder()
+        .calls(hop("aten::mm", "CPU"))
+        .trace(
+            cuda={"state": "no driver", "why": "libcuda.so.1 is not there", "kernels": 0, "reconciles": True}
+        )
+    )
+    text = render(build_report(trace, "t", only=only))
+    assert "This trace has no CUDA call and no GPU activity." in text
+    assert "state: no driver; why: libcuda.so.1 is not there." in text
+    assert "captured or dropped" not in text
+
+
+def test_a_full_report_without_cuda_has_no_cuda_sections() -> None:
+    text = render(build_report(TraceBuilder().calls(hop("aten::mm", "CPU")).trace(), "t"))
+    assert "## CUDA runtime" not in text
+    assert "## Device kernels" not in text
+    assert "on GPU" not in text
+
+
+def test_sizes_and_amounts() -> None:
+    assert [size(n) for n in (0, 1023, 1024, 49_152, 3 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "48.0 KiB",
+        "3.0 GiB",
+    ]
+    assert [amount(n, "B/s") for n in (0, 999, 1e3, 524_288, 4.8e12, 2e15)] == [
+        "0 B/s",
+        "999 B/s",
+        "1 kB/s",
+        "524 kB/s",
+        "4.8 TB/s",
+        "2 PB/s",
+    ]

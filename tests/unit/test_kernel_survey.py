@@ -1,0 +1,253 @@
+"""Device kernels against the limits of the device, with numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from cuda_frames import CudaBuilder
+from frames import FakeTrace, hop
+
+from tracer.analysis.families import FAMILIES, family_of
+from tracer.analysis.kernel_survey import KernelRow, remarks, survey_kernels
+
+F32 = "torch.float32"
+ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+    "std::array<char*, 3ul> >(int)"
+)
+GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x128x8_ffma_cublas"
+
+
+def launched(builder: CudaBuilder, number: int, name: str, time: int, **more: object) -> int:
+    start = builder.rows[number]["start_ns"] + 100
+    call = builder.api("cudaLaunchKernel", "launch", start, start + 500, hop=number, **more.pop("call", {}))
+    return builder.kernel(name, start + 1000, start + 1000 + time, call, **more)
+
+
+def only(trace: FakeTrace, **more: float) -> KernelRow:
+    (row,) = survey_kernels(trace, **more).rows
+    return row
+
+
+def an_add(times: tuple[int, ...] = (5000,), size: int = 1 << 20) -> CudaBuilder:
+    builder = CudaBuilder()
+    both = builder.signature(([size], F32), ([size], F32))
+    for time in times:
+        builder.calls(hop("aten::add.Tensor", "CUDA", inputs=both, source="train.py:3", self_ns=9000))
+        launched(builder, len(builder.rows) - 1, ADD, time, grid=(2048, 1, 1))
+    return builder
+
+
+def test_a_pointwise_kernel_is_held_against_the_bandwidth() -> None:
+    row = only(an_add((5000, 6000, 7000)).cuda_trace())
+    # 3 x 4 MiB at 4.8 TB/s
+    assert row.limit
+    assert row.limit.ns == pytest.approx(12_582_912 / 4.8e12 * 1e9)
+    assert row.limit.by == "bytes"
+    assert row.limit.in_cache
+    assert row.headroom == pytest.approx(1 - 2621.44 / 6000)
+    assert row.score_ns == pytest.approx(18_000 - 3 * 2621.44)
+    assert (row.calls, row.total_ns, row.median_ns, row.least_ns) == (3, 18_000, 6000, 5000)
+    assert (row.kernel, row.op) == (
+        "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
+        "aten::add.Tensor",
+    )
+    assert row.sources == ["train.py:3"]
+    assert row.elements_per_thread == 4
+    assert row.family
+    assert row.family.name.startswith("pointwise")
+
+
+def gemm(kernel: str, dtype: str, time: int) -> KernelRow:
+    builder = CudaBuilder()
+    both = builder.signature(([4096, 4096], dtype), ([4096, 4096], dtype))
+    builder.calls(hop("aten::mm", "CUDA", inputs=both, self_ns=9000))
+    launched(builder, 0, kernel, time, grid=(32, 32, 1), block=(256, 1, 1))
+    return only(builder.cuda_trace())
+
+
+def test_a_product_is_held_against_the_unit_that_it_runs_on() -> None:
+    work = 2 * 4096**3
+    plain = gemm(GEMM, F32, 3_000_000)
+    assert plain.limit
+    assert plain.limit.by == "fp32 cores"
+    assert plain.limit.ns == pytest.approx(work / (132 * 1.98e9 * 256) * 1e9)
+    assert plain.tile == (128, 128)
+    tensor = gemm("nvjet_tst_128x256_64x4_coopB_NNT", "torch.bfloat16", 200_000)
+    assert tensor.limit
+    assert (tensor.limit.by, tensor.tile) == ("16-bit tensor", (128, 256))
+    assert tensor.limit.ns == pytest.approx(work / (132 * 1.98e9 * 4096) * 1e9)
+
+
+def test_a_product_faster_than_cuda_cores_ran_on_tensor_cores() -> None:
+    row = gemm("a_kernel_that_does_not_say", F32, 400_000)
+    assert row.limit
+    assert row.limit.by == "TF32 tensor"
+    assert row.headroom is not None
+    assert 0 < row.headroom < 1
+
+
+def test_kernels_of_one_op_share_its_limit() -> None:
+    builder = CudaBuilder()
+    both = builder.signature(([1 << 20], F32), ([1 << 20], F32))
+    builder.calls(hop("aten::add.Tensor", "CUDA", inputs=both, self_ns=9000))
+    launched(builder, 0, ADD, 4000)
+    launched(builder, 0, "second_kernel", 6000)
+    rows = survey_kernels(builder.cuda_trace()).rows
+    headroom = 1 - 2621.44 / 10_000
+    assert [row.headroom for row in rows] == pytest.approx([headroom, headroom])
+    assert rows[0].kernel == "second_kernel"
+    assert sum(row.score_ns or 0 for row in rows) == pytest.approx(10_000 - 2621.44)
+    assert any("one of 2 kernels" in line for line in remarks(rows[0], None))
+
+
+def test_without_a_model_of_the_op_the_library_call_says_the_work() -> None:
+    builder = CudaBuilder().calls(hop("my::op", "CUDA", self_ns=9000), times=2)
+    for number in (0, 1):
+        start = builder.rows[number]["start_ns"]
+        arguments = f"handle=0x{number}f, transa=N, m=64, n=64, k=64"
+        sgemm = builder.library("cublasSgemm_v2", start, start + 900, hop=number, arguments=arguments)
+        launched(builder, number, GEMM, 3300, call={"library_call_id": sgemm})
+    row = only(builder.cuda_trace())
+    assert row.work
+    assert (row.of, row.work.flops, row.calls) == ("library call", 2 * 64**3, 2)
+    assert row.of_ns == 3300
+    assert row.library_call == "cublasSgemm_v2(N, m=64, n=64, k=64)"
+
+
+def test_unknown_work_has_no_headroom_and_stands_last() -> None:
+    builder = an_add()
+    builder.calls(hop("my::op", "CUDA", self_ns=9000))
+    launched(builder, 1, "mystery", 9_000_000)
+    builder.kernel("outside", 1, 2)
+    rows = survey_kernels(builder.cuda_trace()).rows
+    assert [(row.kernel, row.headroom is None) for row in rows[1:]] == [("mystery", True), ("outside", True)]
+    assert rows[2].op is None
+
+
+def test_shapes_and_launches_are_told_apart() -> None:
+    builder = an_add()
+    other = builder.signature(([64], F32), ([64], F32))
+    builder.calls(hop("aten::add.Tensor", "CUDA", inputs=other, self_ns=9000))
+    launched(builder, 1, ADD, 1500, grid=(1, 1, 1))
+    assert len(survey_kernels(builder.cuda_trace()).rows) == 2
+
+
+def test_a_redispatched_hop_without_a_signature_has_that_of_its_call() -> None:
+    builder = CudaBuilder()
+    both = builder.signature(([64, 64], F32), ([64, 64], F32))
+    builder.calls(hop("aten::mm", "AutogradCUDA", hop("aten::mm", "CUDA", self_ns=5000), inputs=both))
+    launched(builder, 1, GEMM, 3300)
+    assert only(builder.cuda_trace()).signature == both
+
+
+def test_warm_up_is_left_out_and_counted() -> None:
+    builder = an_add((5000, 6000))
+    builder.activity_rows[0]["phase"] = "warmup"
+    builder.activity_rows[1]["phase"] = "steady"
+    survey = survey_kernels(builder.cuda_trace())
+    assert (survey.launches, survey.left_out, survey.total_ns) == (1, 1, 6000)
+
+
+def test_replays_of_a_graph_are_calls_of_the_captured_op() -> None:
+    builder = CudaBuilder()
+    both = builder.signature(([1 << 20], F32), ([1 << 20], F32))
+    builder.calls(hop("aten::add.Tensor", "CUDA", inputs=both, self_ns=9000))
+    captured = builder.api("cudaLaunchKernel", "launch", 100, 200, hop=0, captured=True)
+    for start in (20_000, 40_000, 60_000):
+        replay = builder.api("cudaGraphLaunch", "graph", start, start + 100)
+        builder.kernel(ADD, start + 200, start + 6200, replay, hop=0, captured_by=captured)
+    row = only(builder.cuda_trace())
+    assert (row.calls, row.of_ns, row.of_kernels) == (3, 6000, 1)
+
+
+def test_measured_limits_replace_those_of_the_device() -> None:
+    row = only(an_add().cuda_trace(), bandwidth=4.0e12)
+    assert row.limit
+    assert row.limit.ns == pytest.approx(12_582_912 / 4.0e12 * 1e9)
+
+
+def test_a_device_of_which_nothing_is_known_has_no_limit() -> None:
+    builder = an_add()
+    builder.device_facts = {}
+    row = only(builder.cuda_trace())
+    assert (row.limit, row.headroom, row.occupancy) == (None, None, None)
+
+
+def test_remarks() -> None:
+    builder = an_add((2000,), size=64)
+    builder.activity_rows[0]["grid"] = [1, 1, 1]
+    survey = survey_kernels(builder.cuda_trace())
+    said = remarks(survey.rows[0], survey.limits[0])
+    assert any(line.startswith("short: launching it") for line in said)
+    assert "1 of 132 multiprocessors have a block: too little parallel work" in said
+    tail = an_add((2_000_000,), size=1 << 28)
+    tail.activity_rows[0] |= {"grid": [1584, 1, 1], "block": [256, 1, 1]}  # 8 x 132 = 1,056 places
+    survey = survey_kernels(tail.cuda_trace())
+    assert "the last of 1.5 waves leaves 50 % of the places empty" in remarks(
+        survey.rows[0], survey.limits[0]
+    )
+
+
+def test_kernels_without_times_are_left_out_and_counted() -> None:
+    builder = an_add((5000, 6000))
+    builder.activity_rows[0] |= {"start_ns": None, "end_ns": None}
+    survey = survey_kernels(builder.cuda_trace())
+    assert (survey.launches, survey.untimed) == (1, 1)
+
+
+def test_no_kernels() -> None:
+    survey = survey_kernels(CudaBuilder().cuda_trace())
+    assert (survey.rows, survey.total_ns, survey.launches) == ([], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "family"),
+    [
+        ("vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>", "pointwise, contiguous (vectorised)"),
+        ("vectorized_elementwise_kernel<4, FillFunctor<float>>", "fill"),
+        ("unrolled_elementwise_kernel<CUDAFunctor_add<float>, 4>", "pointwise, with conversion or unaligned"),
+        ("elementwise_kernel<128, 2, MulFunctor<float>>", "pointwise, strided or broadcast"),
+        ("elementwise_kernel<128, 2, direct_copy_kernel_cuda>", "copy and layout"),
+        ("reduce_kernel<512, 1, sum_functor<float>>", "reduction"),
+        ("CatArrayBatchedCopy_aligned16_contig<OpaqueType<4>, 2, 128, 1>", "concatenation"),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8", "matrix product (GEMM)"),
+        ("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", "matrix product (GEMM)"),
+        ("nvjet_hsh_64x8_64x16_4x1_v_bz_TNT", "matrix product (GEMM)"),
+        ("gemvx::kernel<float, false>", "matrix x vector"),
+        ("splitKreduce_kernel<32, 16, float>", "before and after a matrix product"),
+        ("sgemm_largek_lds64<true, false, 5>", "matrix product (GEMM)"),
+        ("compute_dot_do_o_specialized<false, 64>", "attention"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64", "attention"),
+        ("wgrad2d_grouped_direct_kernel<false, true, float>", "convolution"),
+        ("persistRNN_addBias<float>", "recurrent network"),
+        ("vectorized_elementwise_kernel<8, float16_copy_kernel_cuda>", "copy and layout"),
+        ("softmax_warp_forward<float, 5>", "softmax"),
+        ("cunn_SoftMaxForward<4, float>", "softmax"),
+        ("vectorized_layer_norm_kernel<float>", "layer normalisation"),
+        ("bn_fw_tr_1C11_singleread_specialized<float, 512>", "batch normalisation"),
+        ("batch_norm_collect_statistics_kernel<float>", "batch normalisation"),
+        ("vectorized_gather_kernel<16, long>", "embedding and gather"),
+        ("index_elementwise_kernel<128, 4, index_kernel_impl>", "indexing and scatter"),
+        ("RNN_blockPersist_fp_GRU<half, float>", "recurrent network"),
+        ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw", "convolution"),
+        ("multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>", "optimiser step (multi-tensor)"),
+        ("nchwToNhwcKernel<float>", "copy and layout"),
+        ("triton_poi_fused_add_0", "fused by Triton"),
+        ("vectorized_elementwise_kernel<4, masked_fill_kernel_impl>", "pointwise, contiguous (vectorised)"),
+        ("multi_tensor_apply_kernel<CopyFunctor<float>>", "copy and layout"),
+        ("flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128>>", "attention"),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", "attention"),
+        ("distribution_elementwise_grid_stride_kernel<float, 4>", "random numbers"),
+        ("my_kernel", None),
+    ],
+)
+def test_families(kernel: str, family: str | None) -> None:
+    found = family_of(kernel)
+    assert (found.name if found else None) == family
+
+
+def test_families_are_told_in_full() -> None:
+    for family in FAMILIES:
+        for text in (family.parallel, family.spread, family.logic, family.options):
+            assert text.endswith(".")
+            assert len(text) > 10

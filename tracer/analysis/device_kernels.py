@@ -1,0 +1,151 @@
+"""Short names of device kernels: what they compute and which instance ran, without the noise."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from tracer.trace.names import demangle
+
+_ANONYMOUS = "(anonymous namespace)"
+_LAMBDA = re.compile(r"\{lambda|\{unnamed|'lambda")
+_LITERAL = re.compile(r"(?:\([\w: ]+\))?(-?\d+|true|false)(?:u?l?l?|ul)?")
+_FLOATS = {
+    "float": "float",
+    "double": "double",
+    "__half": "half",
+    "half": "half",
+    "c10::Half": "half",
+    "__nv_bfloat16": "bf16",
+    "c10::BFloat16": "bf16",
+    "c10::complex<float>": "complex<float>",
+    "c10::complex<double>": "complex<double>",
+    "c10::Float8_e4m3fn": "e4m3",
+    "c10::Float8_e5m2": "e5m2",
+}
+_INTEGERS = {"bool", "char", "signed char", "unsigned char", "short", "int", "unsigned int", "long"}
+_FUNCTOR = re.compile(
+    r"^(?:plus|minus|multiplies|divides|maximum|minimum|Abs|Exp|Log\w*|Neg|Reciprocal|Sigmoid|Sign|Sqrt|Tanh)$"
+    r"|[Ff]unctor|Ops?$|_op$|OpaqueType|[Pp]olicy|[Tt]raits|gemm|conv|fprop|dgrad|wgrad|[Ff]lash|[Ff]mha"
+)
+_TRANSPARENT = {
+    *("ReduceOp", "func_wrapper_t", "Kernel", "Kernel2", "device_kernel", "enable_sm90_or_later"),
+    *("gpu_kernel_impl", "gpu_kernel_impl_nocast", "gpu_index_kernel", "BinaryFunctor", "opmath_symmetric"),
+    *("distribution_nullary_kernel", "distribution_unary_kernel", "distribution_binary_kernel"),
+}
+"""Templates whose own name says less than the function or functor in their arguments."""
+_BARE = {"kernel", "Kernel", "run", "launch"}
+_ABI_TAG = re.compile(r"\[abi:[^\]]*\]")
+
+
+@cache
+def short_device_kernel(name: str) -> str:
+    """`vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>` of a device kernel's symbol.
+
+    Namespaces, parameters, index types and iterators are taken away. Of template arguments stay
+    numbers, functors (a lambda shows as the function that it stands in) and floating-point types,
+    each once; a name that is not C++ stays as it is.
+    """
+    if name.startswith(("memcpy ", "memset")):
+        return name
+    text = demangle(name).replace(f"{_ANONYMOUS}::", "").replace("<unnamed>::", "")
+    text = _ABI_TAG.sub("", text).strip()
+    return _short(_without_return_type(_until_parameters(text)), outermost=True) or name
+
+
+def _short(text: str, *, outermost: bool = False) -> str:
+    """The last part of a qualified name with those of its template arguments that matter."""
+    start = text.find("<")
+    head = _last(text if start < 0 else text[:start])
+    if start < 0:
+        return head
+    arguments = _arguments(text, start)
+    kept: list[str] = []
+    for shown in filter(None, map(_argument, arguments)):
+        if shown not in kept or _LITERAL.fullmatch(shown):
+            kept.append(shown)
+    if head in _TRANSPARENT:
+        inner = [word for word in kept if not _plain_word(word)] or [
+            _short(word) for word in arguments if "::" in word and word not in _FLOATS
+        ]
+        return inner[0] if inner else head
+    if not outermost:
+        kept = [word for word in kept if word not in ("true", "false")][:2]
+    return f"{head}<{', '.join(kept)}>" if kept else head
+
+
+def _argument(text: str) -> str:
+    """How a template argument reads; "" where it does not matter."""
+    if literal := _LITERAL.fullmatch(text):
+        return literal[1]
+    if text in _FLOATS:
+        return _FLOATS[text]
+    if text in _INTEGERS or text.endswith(("*", "&")):
+        return ""
+    if _LAMBDA.search(text):
+        # f(...)::{lambda} and g<f(...)::{lambda}>(...)::{lambda}: the function that it stands in
+        return _short(_class_of_operator(_until_parameters(text)))
+    head = _last(text.partition("<")[0])
+    return _short(text) if head in _TRANSPARENT or _FUNCTOR.search(head) else ""
+
+
+def _class_of_operator(text: str) -> str:
+    return text.removesuffix("::operator")
+
+
+def _plain_word(word: str) -> bool:
+    return bool(_LITERAL.fullmatch(word)) or word in _FLOATS.values()
+
+
+def _last(qualified: str) -> str:
+    """The name without its namespaces; with the last of them where the name alone says nothing."""
+    space, _, name = qualified.strip().rpartition("::")
+    return f"{space.rpartition('::')[2]}::{name}" if space and name in _BARE - _TRANSPARENT else name
+
+
+def _until_parameters(text: str) -> str:
+    """Cuts the list of parameters off: the bracket that closes at the end of the name."""
+    position = 0
+    while position < len(text):
+        if text[position] == "<":
+            position = _closing(text, position)
+        elif text[position] == "(":
+            return text[:position]
+        position += 1
+    return text
+
+
+def _without_return_type(text: str) -> str:
+    depth = 0
+    for position in range(len(text) - 1, -1, -1):
+        depth += (text[position] in ">)}") - (text[position] in "<({")
+        if text[position] == " " and depth == 0:
+            return text[position + 1 :]
+    return text
+
+
+def _arguments(text: str, start: int) -> list[str]:
+    end = _closing(text, start)
+    arguments, begin, position = [], start + 1, start + 1
+    while position < end:
+        if text[position] in "<({":
+            position = _closing(text, position)
+        elif text[position] == ",":
+            arguments.append(text[begin:position].strip())
+            begin = position + 1
+        position += 1
+    arguments.append(text[begin:end].strip())
+    return arguments
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the bracket that opens at `start` is closed; the end of the text if nowhere."""
+    depth = 0
+    for position in range(start, len(text)):
+        if text[position] in "<({":
+            depth += 1
+        elif text[position] in ">)}" and text[position - 1] != "-":
+            depth -= 1
+            if depth == 0:
+                return position
+    return len(text)

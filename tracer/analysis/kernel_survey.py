@@ -1,0 +1,328 @@
+"""Survey of the device kernels: what each had to do, how it was spread, how far it is from its limit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import polars as pl
+
+from tracer.analysis.cuda_tables import CudaTables
+from tracer.analysis.families import Family, family_of
+from tracer.analysis.limits import Limits, unit_of, uses_tf32
+from tracer.analysis.links import UNKNOWN_KERNEL, library_texts, short_names
+from tracer.analysis.occupancy import Launch, Occupancy, occupancy
+from tracer.analysis.work import Work, convolution_outputs, gemm_work, rnn_work, work_of
+
+SHORT_NS = 5_000
+"""Below this a kernel takes about as long as launching it."""
+FLOOR_NS = 2_000
+"""No kernel is expected to end sooner, or than the shortest of the trace where that is shorter."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The least time for the work of one call: by bytes, by operations on a unit, or that of any kernel.
+
+    `in_cache`: all bytes fit into the L2 cache, so that the memory's bandwidth is no lower bound.
+    """
+
+    ns: float
+    by: str
+    in_cache: bool
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One device kernel launched by one op with one signature, grid and block.
+
+    `work` and `limit` are those of one call of the op (or of the library function, where `of` says
+    so), `of_ns` the mean GPU time of all kernels of such a call: head-room compares those two, so
+    that an op's kernels share one. All of them are None where the work is unknown.
+    """
+
+    kernel: str
+    symbol: str
+    op: str | None
+    signature: int | None
+    library_call: str
+    sources: list[str]
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    cluster: tuple[int, ...] | None
+    registers: int
+    shared_bytes: int
+    device: int
+    calls: int
+    total_ns: int
+    median_ns: int
+    least_ns: int
+    occupancy: Occupancy | None
+    work: Work | None
+    limit: Limit | None
+    of: str
+    of_ns: float | None
+    of_kernels: float | None
+    family: Family | None
+
+    @property
+    def threads(self) -> int:
+        return prod(self.grid) * prod(self.block)
+
+    @property
+    def headroom(self) -> float | None:
+        """The share of the time that the limit would save."""
+        if self.limit is None or not self.of_ns:
+            return None
+        return max(0.0, 1 - self.limit.ns / self.of_ns)
+
+    @property
+    def score_ns(self) -> float | None:
+        return None if self.headroom is None else self.headroom * self.total_ns
+
+    @property
+    def elements_per_thread(self) -> float | None:
+        output = self.work.output if self.work else None
+        return prod(output) / self.threads if output and self.threads else None
+
+    @property
+    def tile(self) -> tuple[int, int] | None:
+        """The tile of the output that a GEMM kernel's name says, where its op is that product."""
+        is_product = self.work is not None and self.work.family == "GEMM"
+        found = _TILE.search(self.kernel) if is_product else None
+        return (int(found[1]), int(found[2])) if found else None
+
+
+@dataclass(frozen=True)
+class KernelSurvey:
+    """`rows`: those with a known limit by time x head-room, then the others by time."""
+
+    rows: list[KernelRow]
+    total_ns: int
+    launches: int
+    left_out: int
+    """Launches in warm-up steps, which are not in `rows`"""
+    untimed: int
+    """Launches of which CUPTI knew no times, which are not in `rows`"""
+    limits: dict[int, Limits]
+    """By device"""
+    floor_ns: int
+
+
+_TILE = re.compile(r"(?:tilesize|tile|_)(\d{2,3})x(\d{2,3})(?=[x_])")
+_SAME = (
+    *("symbol", "op", "signature", "library_name", "short_arguments"),
+    *("grid", "block", "registers", "shared", "device"),
+)
+"""Columns in which the kernels of a row are equal"""
+
+
+def survey_kernels(
+    trace: CudaTables, *, bandwidth: float | None = None, flops: float | None = None
+) -> KernelSurvey:
+    """Every kernel that ran outside warm-up steps.
+
+    `bandwidth` (bytes/s) and `flops` (FLOP/s) replace what is known of the device.
+    """
+    kernels = trace.gpu_activities.filter(pl.col("kind").cast(pl.String) == "kernel")
+    launches = len(kernels)
+    kernels = kernels.filter((pl.col("start_ns") > 0) & (pl.col("end_ns") >= pl.col("start_ns")))
+    untimed = launches - len(kernels)
+    warm = (kernels["phase"].cast(pl.String) == "warmup").fill_null(False)
+    left_out = int(warm.sum())
+    kernels = _with_context(trace, kernels.filter(~warm))
+    signatures = {
+        int(key[0]): table.to_dicts()
+        for key, table in trace.signatures.partition_by("id", as_dict=True, maintain_order=True).items()
+    }
+    devices = {int(row["device"]): row for row in trace.devices.iter_rows(named=True)}
+    limits = {number: Limits.of(row, bandwidth, flops) for number, row in devices.items()}
+    works = _Works(trace, signatures)
+    per_op = _mean_times(kernels, ["op", "signature", "device"], "run")
+    per_library = _mean_times(kernels, ["library_name", "arguments", "device"], "library_run")
+    least = int((kernels["end_ns"] - kernels["start_ns"]).min() or 0)  # type: ignore[arg-type]
+    floor = min(least, FLOOR_NS)
+    rows = [
+        _row(group, works, per_op, per_library, devices, limits, floor)
+        for group in _groups(kernels).iter_rows(named=True)
+    ]
+    rows.sort(key=lambda row: (row.score_ns is None, -(row.score_ns or 0), -row.total_ns))
+    total = int((kernels["end_ns"] - kernels["start_ns"]).sum()) if len(kernels) else 0
+    return KernelSurvey(rows, total, len(kernels), left_out, untimed, limits, floor)
+
+
+class _Works:
+    """The work of ops and library calls, each worked out once."""
+
+    def __init__(self, trace: CudaTables, signatures: dict[int, list[dict[str, Any]]]) -> None:
+        self._signatures = signatures
+        self._outputs = convolution_outputs(trace.hops, signatures)
+        self._known: dict[Any, Work | None] = {}
+
+    def of_op(self, op: str | None, signature: int | None) -> Work | None:
+        if op is None or signature not in self._signatures:
+            return None
+        if (op, signature) not in self._known:
+            self._known[op, signature] = work_of(op, self._signatures[signature], self._outputs)
+        return self._known[op, signature]
+
+    def of_library(self, name: str | None, arguments: str | None) -> Work | None:
+        if not name or not arguments:
+            return None
+        fields = dict(field.partition("=")[::2] for field in arguments.split(", "))
+        return rnn_work(fields, name) if "RNN" in name else gemm_work(fields, name)
+
+
+def _with_context(trace: CudaTables, kernels: pl.DataFrame) -> pl.DataFrame:
+    """The kernels with op, signature, source, library call and what tells one call from the next."""
+    hops, calls, libraries = trace.hops, trace.api_calls, trace.library_calls
+    hop = kernels["hop"].cast(pl.Int64)
+    call = kernels["api_call"].cast(pl.Int64)
+    made_by = pl.select(pl.coalesce(kernels["captured_by"].cast(pl.Int64), call)).to_series()
+    library = calls["library_call_id"].cast(pl.Int64).gather(made_by)
+    own = hops["inputs"].cast(pl.Int64)
+    above = own.gather(hops["parent"].cast(pl.Int64))
+    same_op = hops["op"].cast(pl.String) == hops["op"].cast(pl.String).gather(hops["parent"].cast(pl.Int64))
+    signature = pl.select(pl.coalesce(own, pl.when(same_op.fill_null(False)).then(above))).to_series()
+    replayed = kernels["captured_by"].is_not_null()
+    arguments = libraries["arguments"].cast(pl.String).gather(library)
+    return kernels.with_columns(
+        op=hops["op"].cast(pl.String).gather(hop),
+        source=hops["source"].cast(pl.String).gather(hop),
+        signature=signature.gather(hop),
+        run=pl.struct(hop=hop, replay=pl.when(replayed).then(call)),
+        library_run=pl.struct(library=library, replay=pl.when(replayed).then(call)),
+        library_name=pl.coalesce(
+            libraries["name"].cast(pl.String).gather(library),
+            calls["library_call"].cast(pl.String).gather(made_by),
+        ),
+        arguments=arguments,
+        short_arguments=library_texts(arguments),
+        symbol=pl.col("name").cast(pl.String),
+        kernel=short_names(kernels["name"]),
+        shared=pl.col("static_shared_bytes").fill_null(0) + pl.col("dynamic_shared_bytes").fill_null(0),
+        duration=pl.col("end_ns") - pl.col("start_ns"),
+    )
+
+
+def _groups(kernels: pl.DataFrame) -> pl.DataFrame:
+    # Pointers among a library call's arguments differ from call to call, the short text does not.
+    return kernels.group_by(*_SAME, maintain_order=True).agg(
+        pl.col("kernel", "arguments", "cluster").first(),
+        calls=pl.len(),
+        total_ns=pl.col("duration").sum(),
+        median_ns=pl.col("duration").median().round().cast(pl.Int64),
+        least_ns=pl.col("duration").min(),
+        sources=pl.col("source").drop_nulls().unique(maintain_order=True),
+    )
+
+
+def _mean_times(
+    kernels: pl.DataFrame, keys: list[str], run: str
+) -> dict[tuple[Any, ...], tuple[float, float]]:
+    """By the keys: GPU time and number of kernels in one call."""
+    if "arguments" in keys:
+        kernels = kernels.with_columns(arguments="short_arguments")
+    table = kernels.group_by(keys).agg(
+        ns=pl.col("duration").sum() / pl.col(run).n_unique(), kernels=pl.len() / pl.col(run).n_unique()
+    )
+    return {tuple(row[: len(keys)]): (row[-2], row[-1]) for row in table.iter_rows()}
+
+
+def _row(
+    group: dict[str, Any],
+    works: _Works,
+    per_op: dict[tuple[Any, ...], tuple[float, float]],
+    per_library: dict[tuple[Any, ...], tuple[float, float]],
+    devices: dict[int, dict[str, Any]],
+    limits: dict[int, Limits],
+    floor: int,
+) -> KernelRow:
+    device, kernel = int(group["device"] or 0), group["kernel"] or UNKNOWN_KERNEL
+    grid, block = tuple(group["grid"] or (1,)), tuple(group["block"] or (1,))
+    work, of = works.of_op(group["op"], group["signature"]), "op"
+    time, count = per_op.get((group["op"], group["signature"], group["device"]), (None, None))
+    if work is None and (work := works.of_library(group["library_name"], group["arguments"])):
+        of = "library call"
+        time, count = per_library[group["library_name"], group["short_arguments"], group["device"]]
+    limit = _limit(work, kernel, time, limits.get(device), floor) if work and time else None
+    arguments = group["short_arguments"]
+    return KernelRow(
+        kernel=kernel,
+        symbol=group["symbol"],
+        op=group["op"],
+        signature=group["signature"],
+        library_call=f"{group['library_name']}({arguments or ''})" if group["library_name"] else "",
+        sources=group["sources"],
+        grid=grid,
+        block=block,
+        cluster=tuple(group["cluster"]) if group["cluster"] else None,
+        registers=int(group["registers"] or 0),
+        shared_bytes=int(group["shared"] or 0),
+        device=device,
+        calls=group["calls"],
+        total_ns=group["total_ns"],
+        median_ns=group["median_ns"],
+        least_ns=group["least_ns"],
+        occupancy=occupancy(
+            Launch(prod(grid), prod(block), int(group["registers"] or 0), int(group["shared"] or 0)),
+            devices.get(device, {}),
+        ),
+        work=work,
+        limit=limit,
+        of=of,
+        of_ns=time,
+        of_kernels=count,
+        family=family_of(kernel),
+    )
+
+
+def _limit(work: Work, kernel: str, time: float, limits: Limits | None, floor: int) -> Limit | None:
+    if limits is None or not limits.bytes_per_s:
+        return None
+    unit = unit_of(work.dtype, kernel, matrix=work.matrix)
+    peak = limits.flops_per_s.get(unit)
+    if work.flops and not peak and work.matrix:
+        return None
+    computing = work.flops / peak * 1e9 if peak else 0.0
+    if unit == "fp32 cores" and work.matrix and computing > time and not uses_tf32(kernel):
+        # Faster than CUDA cores can be: it ran on tensor cores, whatever its name says.
+        unit = "TF32 tensor"
+        tensor = limits.flops_per_s.get(unit)
+        computing = work.flops / tensor * 1e9 if tensor else computing
+    moving = (work.bytes or 0) / limits.bytes_per_s * 1e9
+    in_cache = bool(work.bytes and work.bytes <= limits.l2_bytes)
+    if floor > max(moving, computing):
+        return Limit(floor, "the shortest kernel", in_cache)
+    return Limit(max(moving, computing), "bytes" if moving >= computing else unit, in_cache)
+
+
+def remarks(row: KernelRow, limits: Limits | None) -> list[str]:
+    """What stands out about a kernel: why it may be slow, and what follows."""
+    said = []
+    if row.median_ns < SHORT_NS and (row.limit is None or row.limit.by == "the shortest kernel"):
+        said.append(
+            "short: launching it takes about as long; fuse it, batch it, or replay it in a CUDA graph"
+        )
+    full = row.occupancy
+    if full and limits and limits.multiprocessors:
+        blocks = prod(row.grid)
+        if blocks < limits.multiprocessors:
+            whole = f"{limits.multiprocessors:,} multiprocessors"
+            said.append(f"{blocks:,} of {whole} have a block: too little parallel work")
+        elif full.waves > 1 and full.tail_share > 0.25 and full.waves < 5:
+            said.append(
+                f"the last of {full.waves:.1f} waves leaves {100 * full.tail_share:.0f} % of the places empty"
+            )
+        if full.share < 0.25 and full.limited_by in ("registers", "shared memory"):
+            said.append(f"{full.limited_by} hold occupancy at {100 * full.share:.0f} %")
+    if row.of_kernels and row.of_kernels > 1.5:
+        said.append(f"one of {row.of_kernels:.3g} kernels of the {row.of}: the limit is that of all of them")
+    if row.limit and row.limit.in_cache and row.limit.by == "bytes":
+        said.append(
+            "its bytes fit into the L2 cache: what the op before has just written comes from there, "
+            "faster than the limit"
+        )
+    return said

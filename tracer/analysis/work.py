@@ -1,0 +1,551 @@
+"""Bytes that an op must move and operations it must do, from the shapes of its inputs.
+
+Each input is read once and each output written once; a tensor that is expanded (stride 0) counts
+what it holds. Shapes of outputs are not recorded: they are derived, and where that is not possible
+the op's work is unknown (None), or a bound that says what it leaves out (`note`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Tensor:
+    shape: tuple[int, ...]
+    dtype: str
+    elements: int
+    """That are stored: dimensions of stride 0 count once"""
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Tensor | None:
+        """From a row of `signatures`; None of an undefined tensor."""
+        shape, stride = row["shape"], row["stride"]
+        if shape is None or row["dtype"] is None:
+            return None
+        stored = prod(n for n, s in zip(shape, stride or [1] * len(shape), strict=False) if s or n == 0)
+        return cls(tuple(shape), str(row["dtype"]).removeprefix("torch."), stored)
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def item(self) -> int:
+        return item_bytes(self.dtype)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.item
+
+
+@dataclass(frozen=True)
+class Work:
+    """`output`: the shape of the first output, None if unknown. `matrix`: it may use tensor cores."""
+
+    family: str
+    bytes: int | None
+    flops: int
+    dtype: str
+    output: tuple[int, ...] | None = None
+    matrix: bool = False
+    note: str = ""
+
+
+Inputs = list[Tensor | None]
+Model = Callable[[Inputs], Work | None]
+
+
+def work_of(
+    op: str, inputs: Iterable[dict[str, Any]], outputs: dict[Any, tuple[int, ...]] | None = None
+) -> Work | None:
+    """The work of one call of `op` with these rows of `signatures`; None where it is unknown.
+
+    `outputs` are the outputs of convolutions (see convolution_outputs).
+    """
+    tensors = [Tensor.of(row) for row in inputs]
+    if len(tensors) >= _MOST_TENSORS:
+        return None
+    name = re.sub(r"^.*::", "", op)
+    base, _, overload = name.partition(".")
+    if overload.endswith(("out", "grad_input")) and len(tensors) > 1:
+        tensors.pop()  # where the result goes is an argument too
+    if "convolution" in base or base in ("conv1d", "conv2d", "conv3d", "mkldnn_convolution"):
+        return _convolution(base, tensors, outputs or {})
+    if base.startswith(("_foreach_", "_fused_")):
+        return _lists(base, overload, tensors)
+    model = _MODELS.get(base) or _MODELS.get(base.rstrip("_"))
+    try:
+        return model(tensors) if model else None
+    except (IndexError, ValueError, AttributeError, ZeroDivisionError):
+        return None  # fewer inputs, or of other ranks, than the op takes: not the op that it seems
+
+
+def convolution_outputs(
+    hops: pl.DataFrame, signatures: dict[int, list[dict[str, Any]]]
+) -> dict[Any, tuple[int, ...]]:
+    """The output's shape of convolutions by the shapes of input and weight, from their backward calls.
+
+    Left out where calls of equal input and weight had different outputs (stride or padding differ).
+    """
+    calls = hops.filter(pl.col("op").cast(pl.String).str.contains("convolution_backward"))
+    found: dict[Any, set[tuple[int, ...]]] = {}
+    for number in calls["inputs"].drop_nulls().unique():
+        shapes = [tuple(row["shape"]) for row in signatures.get(number, []) if row["shape"] is not None]
+        if len(shapes) >= 3:
+            found.setdefault((shapes[1], shapes[2]), set()).add(shapes[0])
+    return {key: next(iter(shapes)) for key, shapes in found.items() if len(shapes) == 1}
+
+
+def gemm_work(arguments: dict[str, str], name: str) -> Work | None:
+    """From the arguments of a GEMM call of cuBLAS (m, n, k, batchCount, Atype); None of other calls."""
+    try:
+        m, n, k = (int(arguments[letter]) for letter in "mnk")
+    except (KeyError, ValueError):
+        return None
+    count = max(int(arguments.get("batchCount", 1)), 1)
+    letter = re.match(r"cublas([SDHCZ])", name)
+    dtype = _CUDA_TYPES.get(arguments.get("Atype", "").rpartition("R_")[2]) or _LETTERS.get(
+        letter[1] if letter else "", ""
+    )
+    if not dtype:
+        return None
+    size = item_bytes(dtype)
+    return Work(
+        "GEMM",
+        count * (m * k + k * n + m * n) * size,
+        count * 2 * m * n * k,
+        dtype,
+        (count, m, n),
+        matrix=True,
+    )
+
+
+def rnn_work(arguments: dict[str, str], name: str) -> Work | None:
+    """From the arguments of a cuDNN RNN call; each backward call does the work of the forward call."""
+    try:
+        layers, size, hidden, length, batch = (
+            int(arguments[word]) for word in ("layers", "input", "hidden", "sequence", "batch")
+        )
+    except (KeyError, ValueError):
+        return None
+    gates = {"LSTM": 4, "GRU": 3}.get(arguments.get("mode", ""), 1)
+    directions = 2 if arguments.get("direction") == "BIDIRECTIONAL" else 1
+    dtype = {"HALF": "float16", "BFLOAT16": "bfloat16", "DOUBLE": "float64"}.get(
+        arguments.get("type", ""), "float32"
+    )
+    weights = 0
+    for layer in range(layers):
+        weights += directions * gates * hidden * ((hidden * directions if layer else size) + hidden)
+    state = length * batch * (size + hidden * directions)
+    note = "" if name == "cudnnRNNForward" else "one of the two backward passes"
+    return Work(
+        "RNN",
+        (weights + state) * item_bytes(dtype),
+        2 * length * batch * weights,
+        dtype,
+        (length, batch, hidden * directions),
+        matrix=True,
+        note=note,
+    )
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of an element; 4 where the dtype is unknown."""
+    if dtype == "bool":
+        return 1
+    if dtype.startswith("complex"):
+        return int(dtype.removeprefix("complex")) // 8
+    bits = re.search(r"(?:float|int)(\d+)", dtype)
+    return max(int(bits[1]) // 8, 1) if bits else 4
+
+
+_MOST_TENSORS = 64
+"""A signature names no more: of longer lists the rest is unknown."""
+_LETTERS = {"S": "float32", "D": "float64", "H": "float16", "C": "complex64", "Z": "complex128"}
+_CUDA_TYPES = {
+    "32F": "float32",
+    "64F": "float64",
+    "16F": "float16",
+    "16BF": "bfloat16",
+    "8F_E4M3": "float8_e4m3fn",
+    "8F_E5M2": "float8_e5m2",
+    "8I": "int8",
+}
+_MATH = {"bool": 0, "uint8": 1, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "bfloat16": 5, "float16": 5}
+
+
+def _defined(inputs: Inputs) -> list[Tensor]:
+    return [tensor for tensor in inputs if tensor is not None]
+
+
+def _read(inputs: Inputs) -> int:
+    return sum(tensor.bytes for tensor in _defined(inputs))
+
+
+def _broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """Raises ValueError where they do not go together."""
+    result: list[int] = []
+    for shape in shapes:
+        result[:0] = [1] * (len(shape) - len(result))
+        for i, extent in enumerate(reversed(shape), 1):
+            if extent != 1:
+                if result[-i] not in (1, extent):
+                    raise ValueError("shapes do not go together")
+                result[-i] = extent
+    return tuple(result)
+
+
+def _product(first: int) -> Model:
+    """mm, bmm and mv at inputs `first` and `first + 1`, after an addend where `first` is 1."""
+
+    def model(inputs: Inputs) -> Work | None:
+        a, b = inputs[first], inputs[first + 1]
+        if a is None or b is None:
+            return None
+        k = a.shape[-1]
+        if b.shape[-2 if len(b.shape) > 1 else 0] != k:
+            return None
+        output = a.shape[:-1] + (b.shape[-1:] if len(b.shape) > 1 else ())
+        elements = prod(output)
+        return Work(
+            "GEMM" if len(b.shape) > 1 else "matrix x vector",
+            _read(inputs[: first + 2]) + elements * a.item,
+            2 * elements * k,
+            a.dtype,
+            output,
+            matrix=True,
+        )
+
+    return model
+
+
+def _linear(inputs: Inputs) -> Work | None:
+    x, weight = inputs[0], inputs[1]
+    if x is None or weight is None or len(weight.shape) != 2:
+        return None
+    output = (*x.shape[:-1], weight.shape[0])
+    return Work(
+        "GEMM",
+        _read(inputs[:3]) + prod(output) * x.item,
+        2 * prod(output) * x.shape[-1],
+        x.dtype,
+        output,
+        matrix=True,
+    )
+
+
+def _convolution(base: str, inputs: Inputs, outputs: dict[Any, tuple[int, ...]]) -> Work | None:
+    backward = "backward" in base
+    tensors = _defined(inputs)
+    if len(tensors) < 2 + backward or "transpose" in base:
+        return None
+    x, weight = (tensors[1], tensors[2]) if backward else (tensors[0], tensors[1])
+    output = tensors[0].shape if backward else outputs.get((x.shape, weight.shape))
+    if output is None or len(output) < 3 or output[1] != weight.shape[0]:
+        return None
+    flops = 2 * prod(output) * prod(weight.shape[1:])
+    if backward:
+        return Work(
+            "convolution",
+            tensors[0].bytes + 2 * (x.bytes + weight.bytes),
+            2 * flops,
+            x.dtype,
+            x.shape,
+            matrix=True,
+            note="gradients of input and weight, if both were asked for",
+        )
+    return Work(
+        "convolution",
+        _read(inputs) + prod(output) * x.item,
+        flops,
+        x.dtype,
+        output,
+        matrix=True,
+        note="output's shape from the backward call",
+    )
+
+
+def _rnn(inputs: Inputs) -> Work | None:
+    """_cudnn_rnn(input, weights..., weight_buf, hx, cx): 2-D tensors after the input are weights."""
+    tensors = _defined(inputs)
+    x, rest = tensors[0], tensors[1:]
+    weights = [tensor for tensor in rest if len(tensor.shape) == 2]
+    states = [tensor for tensor in rest if len(tensor.shape) == 3]
+    if not weights or not states or len(x.shape) not in (2, 3):
+        return None
+    positions = prod(x.shape[:-1])
+    hidden = weights[-1].shape[1]
+    count = states[0].shape[0]
+    directions = 2 if count % 2 == 0 and any(w.shape[1] == 2 * hidden for w in weights[2:]) else 1
+    if (
+        count == 2
+        and directions == 1
+        and len(weights) >= 4
+        and weights[0].shape[1] == weights[2].shape[1] != hidden
+    ):
+        directions = 2
+    output = (*x.shape[:-1], hidden * directions)
+    unique = sum(w.bytes for w in weights) + sum(t.bytes for t in states)
+    return Work(
+        "RNN",
+        x.bytes + unique + prod(output) * x.item,
+        2 * positions * sum(prod(w.shape) for w in weights),
+        x.dtype,
+        output,
+        matrix=True,
+        note="matrix products alone; steps that wait for each other have a limit of their own",
+    )
+
+
+def _rnn_backward(inputs: Inputs) -> Work | None:
+    """Reads what the forward call read and its output and gradients, writes a gradient of each."""
+    forward, tensors = _rnn(inputs), _defined(inputs)
+    if forward is None:
+        return None
+    x, weights = tensors[0], sum(tensor.bytes for tensor in tensors[1:] if len(tensor.shape) == 2)
+    states = [tensor.bytes for tensor in tensors[1:] if len(tensor.shape) == 3]
+    moved = 2 * (x.bytes + weights) + sum(states) + states[0]
+    return Work("RNN", moved, 2 * forward.flops, x.dtype, x.shape, matrix=True, note=forward.note)
+
+
+def _attention(start: int, heads: int, products: int) -> Model:
+    """q, k, v at `start`; `heads` is the dimension of the heads, `products` the matrix products."""
+
+    def model(inputs: Inputs) -> Work | None:
+        q, k, v = inputs[start], inputs[start + 1], inputs[start + 2]
+        if q is None or k is None or v is None or len(q.shape) != 4:
+            return None
+        along = 3 - heads  # dimensions 1 and 2 are heads and positions, in either order
+        pairs = q.shape[0] * q.shape[heads] * q.shape[along] * k.shape[along]
+        each = 2 * pairs * (q.shape[3] + v.shape[3])
+        output = (*q.shape[:3], v.shape[3])
+        moved = q.bytes + k.bytes + v.bytes + prod(output) * q.item
+        if start:  # backward: reads those, the output and its gradient, writes three gradients
+            moved += q.bytes + k.bytes + v.bytes + prod(output) * q.item
+        note = "every position attends to every one; a causal mask halves it"
+        return Work("attention", moved, each * products // 2, q.dtype, output, matrix=True, note=note)
+
+    return model
+
+
+def _cat(inputs: Inputs) -> Work | None:
+    tensors = _defined(inputs)
+    if not tensors:
+        return None
+    read = _read(inputs)
+    written = sum(tensor.numel * tensor.item for tensor in tensors)
+    return Work("cat", read + written, 0, tensors[0].dtype, (sum(tensor.numel for tensor in tensors),))
+
+
+def _pointwise(inputs: Inputs) -> Work | None:
+    tensors = _defined(inputs)
+    if not tensors:
+        return None
+    output = _broadcast(tensor.shape for tensor in tensors)
+    widest = max(tensors, key=lambda tensor: (len(tensor.shape) > 0, _MATH.get(tensor.dtype, 6), tensor.item))
+    return Work("pointwise", _read(inputs) + prod(output) * widest.item, prod(output), widest.dtype, output)
+
+
+def _compare(inputs: Inputs) -> Work | None:
+    same = _pointwise(inputs)
+    if same is None or same.bytes is None or same.output is None:
+        return None
+    wide = prod(same.output) * (item_bytes(same.dtype) - 1)
+    return Work("pointwise", same.bytes - wide, same.flops, same.dtype, same.output)
+
+
+def _like(reads: int, writes: int, family: str, *, of: int = 0) -> Model:
+    """Reads the first `reads` inputs, writes `writes` tensors like input `of`."""
+
+    def model(inputs: Inputs) -> Work | None:
+        pattern = inputs[of]
+        if pattern is None:
+            return None
+        written = writes * pattern.numel * pattern.item
+        return Work(family, _read(inputs[:reads]) + written, pattern.numel, pattern.dtype, pattern.shape)
+
+    return model
+
+
+def _reduction(inputs: Inputs) -> Work | None:
+    x = inputs[0]
+    return x and Work("reduction", x.bytes, x.numel, x.dtype, note="what it writes is not counted")
+
+
+def _copy(inputs: Inputs) -> Work | None:
+    """copy_(self, src): writes self."""
+    target, source = inputs[0], inputs[1]
+    if target is None or source is None:
+        return None
+    return Work("copy", source.bytes + target.numel * target.item, 0, target.dtype, target.shape)
+
+
+def _fill(inputs: Inputs) -> Work | None:
+    x = inputs[0]
+    return x and Work("fill", x.numel * x.item, 0, x.dtype, x.shape)
+
+
+def _embedding(inputs: Inputs) -> Work | None:
+    weight, indices = inputs[0], inputs[1]
+    if weight is None or indices is None or len(weight.shape) != 2:
+        return None
+    rows = indices.numel * weight.shape[1] * weight.item
+    output = (*indices.shape, weight.shape[1])
+    return Work("index", indices.bytes + 2 * rows, 0, weight.dtype, output, note="every row read anew")
+
+
+def _embedding_backward(inputs: Inputs) -> Work | None:
+    gradient = inputs[0]
+    return gradient and Work(
+        "index", _read(inputs[:2]), gradient.numel, gradient.dtype, note="what it writes is not counted"
+    )
+
+
+def _gather(inputs: Inputs) -> Work | None:
+    x, index = inputs[0], inputs[1]
+    if x is None or index is None:
+        return None
+    return Work("index", index.bytes + 2 * index.numel * x.item, 0, x.dtype, index.shape)
+
+
+def _index(inputs: Inputs) -> Work | None:
+    """index.Tensor(self, indices): which dimension an index is for is known only where all have one."""
+    x, given = inputs[0], _defined(inputs[1:])
+    if x is None or len(given) != len(x.shape) or any(t.dtype in ("bool", "uint8") for t in given):
+        return None
+    output = _broadcast(t.shape for t in given)
+    return Work("index", _read(list(given)) + 2 * prod(output) * x.item, 0, x.dtype, output)
+
+
+def _loss(inputs: Inputs) -> Work | None:
+    x, target = inputs[0], inputs[1]
+    if x is None or target is None:
+        return None
+    return Work(
+        "reduction", target.bytes + target.numel * x.item, target.numel, x.dtype, note="one element a row"
+    )
+
+
+def _dropout(inputs: Inputs) -> Work | None:
+    x = inputs[0]
+    return x and Work("pointwise", x.bytes + x.numel * (x.item + 1), x.numel, x.dtype, x.shape)
+
+
+# _foreach_ ops: how many of the lists are written, of how many
+_LISTS = {"List": 2, "Scalar": 1, "ScalarList": 1, "Tensor": 1, "": 1}
+_LISTS_BY_NAME = {"addcdiv": 3, "addcmul": 3, "lerp": 2, "copy": 2}
+
+
+def _lists(base: str, overload: str, inputs: Inputs) -> Work | None:
+    large = [tensor for tensor in _defined(inputs) if tensor.shape]
+    if not large:
+        return None
+    read = sum(tensor.bytes for tensor in large)
+    operation = base.removeprefix("_foreach_").rstrip("_")
+    if base.startswith("_fused_"):
+        if "adam" not in base:
+            return None
+        # parameter, gradient and two averages are read, all but the gradient are written
+        return Work("optimiser", read + read * 3 // 4, sum(t.numel for t in large) * 4, large[0].dtype)
+    if operation in ("norm", "max"):
+        return Work(
+            "reduction",
+            read,
+            sum(t.numel for t in large),
+            large[0].dtype,
+            note="what it writes is not counted",
+        )
+    lists = _LISTS_BY_NAME.get(operation) or _LISTS.get(overload.removesuffix("_out"))
+    if lists is None:
+        return None
+    written = read // lists
+    if operation == "copy":
+        read -= written
+    elif operation == "zero":
+        read = 0
+    return Work("optimiser", read + written, sum(t.numel for t in large), large[0].dtype)
+
+
+def _names(text: str) -> list[str]:
+    return text.split()
+
+
+_POINTWISE = _names(
+    """
+abs acos add addcdiv addcmul angle asin atan atan2 bitwise_and bitwise_or bitwise_xor bitwise_not ceil
+celu clamp clamp_max clamp_min copysign cos cosh digamma div elu erf erfc erfinv exp exp2 expm1 floor
+floor_divide fmod frac gelu glu_jvp hardsigmoid hardswish hardtanh heaviside hypot leaky_relu lerp
+lgamma log log10 log1p log2 log_sigmoid_forward logaddexp logit masked_fill maximum minimum mish mul
+nan_to_num neg pow reciprocal relu relu6 remainder round rsqrt rsub sgn sigmoid sign silu sin sinc
+sinh softplus softshrink sqrt square sub tan tanh threshold trunc where xlogy
+elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward
+leaky_relu_backward mish_backward mse_loss_backward sigmoid_backward silu_backward smooth_l1_loss_backward
+softplus_backward tanh_backward threshold_backward native_dropout_backward masked_scale
+"""
+)
+_COMPARISONS = _names("eq ne lt le gt ge isnan isinf isfinite logical_and logical_or logical_not logical_xor")
+_REDUCTIONS = _names(
+    """
+sum mean amax amin argmax argmin max min norm linalg_vector_norm var std var_mean std_mean logsumexp all
+any prod nansum aminmax count_nonzero
+"""
+)
+_FILLS = _names("fill zero normal uniform random bernoulli exponential log_normal cauchy geometric")
+_MODELS: dict[str, Model] = {
+    **dict.fromkeys(_POINTWISE, _pointwise),
+    **dict.fromkeys(_COMPARISONS, _compare),
+    **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(_FILLS, _fill),
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot"), _product(0)),
+    **dict.fromkeys(("addmm", "_addmm_activation", "baddbmm", "addmv"), _product(1)),
+    "linear": _linear,
+    "_cudnn_rnn": _rnn,
+    "_cudnn_rnn_backward": _rnn_backward,
+    "_scaled_dot_product_flash_attention": _attention(0, 1, 2),
+    "_scaled_dot_product_efficient_attention": _attention(0, 1, 2),
+    "_scaled_dot_product_cudnn_attention": _attention(0, 1, 2),
+    "_flash_attention_forward": _attention(0, 2, 2),
+    "_efficient_attention_forward": _attention(0, 2, 2),
+    "_cudnn_attention_forward": _attention(0, 1, 2),
+    "_scaled_dot_product_flash_attention_backward": _attention(1, 1, 5),
+    "_scaled_dot_product_efficient_attention_backward": _attention(1, 1, 5),
+    "_scaled_dot_product_cudnn_attention_backward": _attention(1, 1, 5),
+    "_flash_attention_backward": _attention(1, 2, 5),
+    "_cudnn_attention_backward": _attention(1, 1, 5),
+    "_efficient_attention_backward": _attention(1, 2, 5),
+    **dict.fromkeys(("cat", "stack", "_cat"), _cat),
+    **dict.fromkeys(("copy", "_foreach_copy"), _copy),
+    **dict.fromkeys(("clone", "contiguous", "flip", "roll", "tril", "triu"), _like(1, 1, "copy")),
+    **dict.fromkeys(("_softmax", "_log_softmax", "cumsum"), _like(1, 1, "softmax and scans")),
+    **dict.fromkeys(
+        ("_softmax_backward_data", "_log_softmax_backward_data"), _like(2, 1, "softmax and scans")
+    ),
+    "native_layer_norm": _like(3, 1, "normalisation"),
+    "_fused_rms_norm": _like(2, 1, "normalisation"),
+    "native_group_norm": _like(3, 1, "normalisation"),
+    "native_layer_norm_backward": _like(6, 1, "normalisation", of=1),
+    "native_group_norm_backward": _like(5, 1, "normalisation", of=1),
+    "native_batch_norm": _like(5, 1, "normalisation"),
+    "cudnn_batch_norm": _like(5, 1, "normalisation"),
+    "_batch_norm_with_update": _like(5, 1, "normalisation"),
+    "native_batch_norm_backward": _like(7, 1, "normalisation", of=1),
+    "batch_norm_backward": _like(7, 1, "normalisation", of=1),
+    "cudnn_batch_norm_backward": _like(7, 1, "normalisation"),
+    "embedding": _embedding,
+    "embedding_dense_backward": _embedding_backward,
+    **dict.fromkeys(("gather", "take"), _gather),
+    "index": _index,
+    "nll_loss_forward": _loss,
+    "nll_loss_backward": _like(3, 1, "pointwise", of=1),
+    "native_dropout": _dropout,
+    "max_pool2d_with_indices_backward": _like(3, 1, "pointwise", of=1),
+    "_adaptive_avg_pool2d_backward": _like(1, 1, "pointwise", of=1),
+    "avg_pool2d_backward": _like(1, 1, "pointwise", of=1),
+}

@@ -1,0 +1,55 @@
+"""Cells and tables of GitHub markdown."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable
+
+_PADDED = 44
+
+
+def code(text: object) -> str:
+    """A code span that shows `text` as it is, also in a cell and with backticks in it."""
+    words = " ".join(str(text).split())
+    ticks = "`" * (max((len(run) for run in re.findall("`+", words)), default=0) + 1)
+    pad = " " if words.startswith("`") or words.endswith("`") else ""
+    return f"{ticks}{pad}{words}{pad}{ticks}" if words else ""
+
+
+def prose(text: object) -> str:
+    """`text` on one line, with nothing in it that markdown or HTML would read as its own."""
+    words = " ".join(str(text).split())
+    return re.sub(r"[\\`*\[\]<>~]|(?<!\w)_|_(?!\w)", lambda match: "\\" + match[0], words)
+
+
+def table(titles: list[str], rows: Iterable[list[str]], *, ragged: bool = False) -> str:
+    """A table; titles that end in a colon stand over right-aligned columns.
+
+    Cells are padded where a column is narrow, so that the source reads as a table too. With
+    `ragged` the cells of a wide column are padded too, but for those that are wide themselves.
+    """
+    right = [title.endswith(":") for title in titles]
+    cells = [[title.rstrip(":") for title in titles]]
+    cells += [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(titles))]
+    for i, width in enumerate(widths):
+        if width > _PADDED:
+            fitting = (len(row[i]) for row in cells if ragged and len(row[i]) <= _PADDED)
+            widths[i] = max(3, *fitting, 3)
+    rule = ["-" * (w - 1) + ":" if r else "-" * w for w, r in zip(widths, right, strict=True)]
+    lines = [
+        " | ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
+        for row in [cells[0], rule, *cells[1:]]
+    ]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """`text` in lines of at most 100 columns, those after the first indented (a list item's by two)."""
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def item(text: str) -> str:
+    """A list item."""
+    return wrapped(f"- {text}", "  ")

@@ -1,0 +1,236 @@
+"""Renders what a report says of the device kernels."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import TYPE_CHECKING
+
+from tracer.analysis.families import FAMILIES, Family
+from tracer.analysis.kernel_survey import KernelRow, KernelSurvey, remarks
+from tracer.report.cells import code, item, prose, table
+from tracer.report.text import amount, count, duration, shorten_kernel, signature_texts, size, source_line
+
+if TYPE_CHECKING:
+    from tracer.report.model import Report
+
+_NAME = 40
+_LINES = 3
+_IN_FULL = {False: 5, True: 15}
+_TABLE = 20
+_ALL = 200
+
+
+class KernelsPage:
+    """What the template calls, for one report."""
+
+    def __init__(self, survey: KernelSurvey, report: Report) -> None:
+        self._survey = survey
+        self._folder = report.environment.get("cwd")
+        self._only = report.only == "kernels"
+        self._shapes = signature_texts(report.signatures, {row.signature for row in survey.rows})
+        self._ranked = [row for row in survey.rows if row.score_ns is not None]
+        self._unknown = [row for row in survey.rows if row.score_ns is None]
+
+    def summary(self) -> str:
+        survey = self._survey
+        lines = [
+            f"{count(survey.launches, 'kernel')} of {self._kinds()}, {duration(survey.total_ns)} on the GPU"
+        ]
+        if survey.left_out:
+            lines.append(f"{count(survey.left_out, 'kernel')} of warm-up steps are left out")
+        if survey.untimed:
+            lines.append(f"{count(survey.untimed, 'kernel')} without times are left out: CUPTI knew none")
+        for limits in {limits.name: limits for limits in survey.limits.values()}.values():
+            peaks = [f"{unit} {amount(peak, 'FLOP/s')}" for unit, peak in limits.flops_per_s.items()]
+            if limits.bytes_per_s or peaks:
+                measured = " (as measured by the user)" if limits.measured else ""
+                bandwidth = amount(limits.bytes_per_s, "B/s")
+                lines.append(
+                    f"{prose(limits.name)}: {bandwidth}; {', '.join(peaks) or 'peaks unknown'}{measured}"
+                )
+        known = sum(row.total_ns for row in self._ranked)
+        if survey.total_ns:
+            lines.append(f"of {100 * known / survey.total_ns:.0f} % of that time the limit is known")
+        return "\n".join(map(item, lines))
+
+    def ranking(self) -> str:
+        if not self._ranked:
+            return ""
+        rows = [
+            [
+                str(number),
+                code(shorten_kernel(row.kernel, _NAME)),
+                code(row.op or "no op"),
+                f"{row.calls:,}",
+                duration(row.total_ns),
+                self._share(row),
+                f"{100 * (row.headroom or 0):.0f} %",
+                duration(round(row.score_ns or 0)),
+            ]
+            for number, row in enumerate(self._ranked[:_TABLE], 1)
+        ]
+        titles = ["#:", "kernel", "op", "calls:", "GPU time:", "share:", "head-room:", "to gain:"]
+        return table(titles, rows) + self._more(self._ranked)
+
+    def unknown(self) -> str:
+        if not self._unknown:
+            return ""
+        rows = [
+            [
+                code(shorten_kernel(row.kernel, _NAME)),
+                code(row.op or "no op"),
+                f"{row.calls:,}",
+                duration(row.total_ns),
+                self._share(row),
+                duration(row.median_ns),
+                self._occupancy(row),
+            ]
+            for row in self._unknown[:_TABLE]
+        ]
+        titles = ["kernel", "op", "calls:", "GPU time:", "share:", "median:", "occupancy:"]
+        return table(titles, rows) + self._more(self._unknown)
+
+    def sections(self) -> str:
+        """The kernels with the most to gain, each with its launch, resources, work and limit."""
+        return "\n\n".join(
+            self._section(number, row) for number, row in enumerate(self._ranked[: _IN_FULL[self._only]], 1)
+        )
+
+    def all(self) -> str:
+        """Every kernel with its launch, resources and work."""
+        rows = [
+            [
+                code(shorten_kernel(row.kernel, _NAME)),
+                prose(shorten_kernel(self._shapes.get(row.signature, ""), _NAME))
+                if row.signature is not None
+                else "",
+                _extent(row.grid),
+                _extent(row.block),
+                str(row.registers),
+                size(row.shared_bytes),
+                self._occupancy(row),
+                f"{row.occupancy.waves:.3g}" if row.occupancy else "",
+                size(row.work.bytes) if row.work and row.work.bytes is not None else "unknown",
+                amount(row.work.flops, "FLOP") if row.work else "unknown",
+                duration(round(row.limit.ns)) if row.limit else "unknown",
+                duration(row.median_ns),
+            ]
+            for row in self._survey.rows[:_ALL]
+        ]
+        titles = ["kernel", "inputs", "grid:", "block:", "regs:", "shared:", "occupancy:", "waves:"]
+        titles += ["bytes:", "FLOP:", "limit:", "median:"]
+        more = len(self._survey.rows) - _ALL
+        return table(titles, rows) + (f"\n\n{more:,} more rows left out." if more > 0 else "")
+
+    def families(self) -> str:
+        """A paragraph for each family of kernels that ran, the one with the most time first."""
+        times: dict[str, int] = {}
+        for row in self._survey.rows:
+            if row.family:
+                times[row.family.name] = times.get(row.family.name, 0) + row.total_ns
+        known = {family.name: family for family in FAMILIES}
+        ordered = sorted(times, key=lambda name: -times[name])
+        return "\n\n".join(self._family(known[name], times[name]) for name in ordered)
+
+    def _family(self, family: Family, ns: int) -> str:
+        share = 100 * ns / self._survey.total_ns if self._survey.total_ns else 0
+        lines = [
+            f"why it is parallel: {prose(family.parallel)}",
+            f"grid and block: {prose(family.spread)}",
+            f"logic: {prose(family.logic)}",
+            f"what to try: {prose(family.options)}",
+        ]
+        head = f"#### {prose(family.name)}: {share:.1f} % of the GPU time"
+        return "\n".join([head, "", *map(item, lines)])
+
+    def _section(self, number: int, row: KernelRow) -> str:
+        lines = [
+            f"op: {self._caller(row)}",
+            f"launch: {self._launch(row)}",
+            f"resources: {self._resources(row)}",
+            f"work: {self._work(row)}",
+            f"time: median {duration(row.median_ns)}, least {duration(row.least_ns)}; "
+            f"head-room {100 * (row.headroom or 0):.0f} %",
+            *remarks(row, self._survey.limits.get(row.device)),
+            *([f"family: {prose(row.family.name)} (below)"] if row.family else []),
+        ]
+        return "\n".join([f"#### {number}. {code(shorten_kernel(row.kernel, 72))}", "", *map(item, lines)])
+
+    def _caller(self, row: KernelRow) -> str:
+        shapes = self._shapes.get(row.signature) if row.signature is not None else None
+        words = [code(row.op or "no op") + (f" ({prose(shapes)})" if shapes else "")]
+        if row.library_call:
+            words.append(f"by {code(row.library_call.removesuffix('()'))}")
+        if row.sources:
+            lines = [code(source_line(source, self._folder)) for source in row.sources[:_LINES]]
+            more = f" and {len(row.sources) - _LINES} more lines" if len(row.sources) > _LINES else ""
+            words.append(f"from {', '.join(lines)}{more}")
+        return ", ".join(words)
+
+    def _launch(self, row: KernelRow) -> str:
+        text = f"grid {_extent(row.grid)}, block {_extent(row.block)}"
+        if row.cluster and prod(row.cluster) > 1:
+            text += f", clusters of {_extent(row.cluster)}"
+        text += f": {count(row.threads, 'thread')}"
+        output = row.work.output if row.work else None
+        if not output:
+            return text
+        each = row.elements_per_thread or 0
+        text += f" for an output of {_extent(output)}, {each:.3g} elements a thread"
+        if row.tile and len(output) >= 2:
+            text += self._tiles(row, output)
+        return text
+
+    @staticmethod
+    def _tiles(row: KernelRow, output: tuple[int, ...]) -> str:
+        """How the tile in a GEMM kernel's name fits the output and the grid; cuBLAS may swap its sides."""
+        rows, columns = row.tile or (1, 1)
+        batch = prod(output[:-2])
+        tiles = {
+            batch * ceil(output[-2] / a) * ceil(output[-1] / b) for a, b in ((rows, columns), (columns, rows))
+        }
+        blocks = prod(row.grid)
+        split = "; the sum over k is split, or tiles are padded" if blocks > max(tiles) else ""
+        *others, most = sorted(tiles)
+        fit = "".join(f"{n:,} or " for n in others) + count(most, "tile")
+        return f"; its name says tiles of {rows}x{columns}: {fit} for {count(blocks, 'block')}{split}"
+
+    def _resources(self, row: KernelRow) -> str:
+        words = [f"{row.registers} registers a thread", f"{size(row.shared_bytes)} shared memory a block"]
+        if full := row.occupancy:
+            words.append(
+                f"{count(full.blocks_per_multiprocessor, 'block')} a multiprocessor, theoretical occupancy "
+                f"{100 * full.share:.0f} % (limited by {full.limited_by})"
+            )
+            words.append(f"{full.waves:.3g} waves")
+        return ", ".join(words)
+
+    def _work(self, row: KernelRow) -> str:
+        if row.work is None or row.limit is None:
+            return "unknown"
+        words = [size(row.work.bytes or 0)] + [amount(row.work.flops, "FLOP")] * bool(row.work.flops)
+        text = f"{', '.join(words)} {'an op call' if row.of == 'op' else 'a library call'}"
+        if row.of_ns and row.of_kernels and row.of_kernels > 1.5:
+            text += f" of {duration(round(row.of_ns))} in {row.of_kernels:.3g} kernels"
+        text += f"; limit {duration(round(row.limit.ns))} by {row.limit.by}"
+        return text + (f" ({row.work.note})" if row.work.note else "")
+
+    def _occupancy(self, row: KernelRow) -> str:
+        return f"{100 * row.occupancy.share:.0f} %" if row.occupancy else ""
+
+    def _kinds(self) -> str:
+        return count(len({row.kernel for row in self._survey.rows}), "kind")
+
+    def _share(self, row: KernelRow) -> str:
+        return f"{100 * row.total_ns / self._survey.total_ns:.1f} %" if self._survey.total_ns else ""
+
+    @staticmethod
+    def _more(rows: list[KernelRow]) -> str:
+        return f"\n\n{len(rows) - _TABLE:,} more rows left out." if len(rows) > _TABLE else ""
+
+
+def _extent(extents: tuple[int, ...]) -> str:
+    shown = list(extents)
+    while len(shown) > 1 and shown[-1] == 1 and len(extents) == 3:
+        shown.pop()
+    return "x".join(map(str, shown)) or "scalar"

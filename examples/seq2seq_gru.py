@@ -2,6 +2,7 @@
 
     python examples/seq2seq_gru.py
     tracer record examples/seq2seq_gru.py --epochs 2
+    tracer record examples/seq2seq_gru.py --device cuda --hidden 256 --batch 64
 
 The data is generated, so nothing is downloaded; the defaults take a few seconds on two cores.
 """
@@ -79,16 +80,21 @@ class Seq2Seq(nn.Module):
         return torch.stack(logits, dim=1)
 
 
-def batch_of(size: int, length: int, vocabulary: int) -> tuple[Tensor, Tensor]:
-    numbers = torch.randint(1, vocabulary, (size, length))
+def batch_of(size: int, length: int, vocabulary: int, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    numbers = torch.randint(1, vocabulary, (size, length), device=device)
     return numbers, numbers.flip(1)
+
+
+def device_of(model: nn.Module) -> str:
+    return str(next(model.parameters()).device)
 
 
 def train_epoch(model: Seq2Seq, optimiser: torch.optim.Optimizer, options: argparse.Namespace) -> float:
     model.train()
+    device = device_of(model)
     total = 0.0
     for _ in range(options.steps):
-        numbers, targets = batch_of(options.batch, options.length, options.vocabulary)
+        numbers, targets = batch_of(options.batch, options.length, options.vocabulary, device)
         logits = model(numbers, targets, teacher_forcing=True)
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         optimiser.zero_grad()
@@ -103,7 +109,7 @@ def train_epoch(model: Seq2Seq, optimiser: torch.optim.Optimizer, options: argpa
 def accuracy(model: Seq2Seq, options: argparse.Namespace) -> float:
     """The share of numbers that the model gets right when it feeds on its own output."""
     model.eval()
-    numbers, targets = batch_of(256, options.length, options.vocabulary)
+    numbers, targets = batch_of(256, options.length, options.vocabulary, device_of(model))
     logits = model(numbers, targets, teacher_forcing=False)
     return (logits.argmax(dim=-1) == targets).float().mean().item()
 
@@ -117,12 +123,13 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=12)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where it trains: cpu, cuda, cuda:1...")
     parser.add_argument("--threads", type=int, default=1, help="tensors this small gain nothing from more")
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    model = Seq2Seq(options.vocabulary, options.hidden)
+    model = Seq2Seq(options.vocabulary, options.hidden).to(options.device)
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     for epoch in range(1, options.epochs + 1):
         began = time.perf_counter()

@@ -11,6 +11,11 @@ import torch
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "gdb"), str(HERE.parent / "cpu")]  # how tests there run tracer
 
+import launching  # noqa: E402
+
+if torch.cuda.is_available():
+    launching.TIMEOUT = 120  # seconds: a script that hangs must not take all the time there is on a GPU
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:

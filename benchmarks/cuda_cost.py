@@ -1,0 +1,334 @@
+"""What recording CUDA costs on the host, beside torch.profiler with CPU and CUDA activities.
+
+    python benchmarks/cuda_cost.py                 # about a minute and a half on a machine with a GPU
+    python benchmarks/cuda_cost.py --quick         # under a minute, rougher
+
+Each variant runs each workload in a process of its own: part of what CUPTI costs stays after a tool has
+let go of it. Processes are visited in turns, one at a time. README.md in this folder has the details.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+from cuda_process import VARIANTS, WORKLOADS
+from report import Goal, Table, short
+
+import tracer
+
+GOAL = 0.6
+START_SECONDS = 180
+VISIT_SECONDS = 60
+
+
+class Visited:
+    """A process of cuda_process.py."""
+
+    def __init__(self, variant: str, workload: str, options: argparse.Namespace, folder: Path) -> None:
+        self.variant, self.workload = variant, workload
+        self.visits: list[dict[str, float]] = []
+        self.figures: dict[str, object] = {}
+        self.error: str | None = None
+        self._errors = (folder / f"{variant} {workload}.log").open("w+")
+        fewer = "4" if options.quick else "1"
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, str(Path(__file__).with_name("cuda_process.py"))),
+                *(variant, workload, options.device, str(folder), fewer),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def started(self) -> None:
+        self._answer(START_SECONDS)
+
+    def visit(self) -> None:
+        if self.error is None and (visit := self._ask("visit", VISIT_SECONDS)):
+            self.visits.append(visit)
+
+    def end(self) -> None:
+        if self.error is None:
+            self.figures = self._ask("end", START_SECONDS) or {}
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def _ask(self, what: str, seconds: float) -> dict | None:
+        try:
+            self._process.stdin.write(f"{what}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._fail("it ended by itself")
+            return None
+        return self._answer(seconds)
+
+    def _answer(self, seconds: float) -> dict | None:
+        timer = threading.Timer(seconds, self._process.kill)
+        timer.start()
+        line = self._process.stdout.readline()
+        timer.cancel()
+        if not line:
+            self._fail(f"it ended, or gave no answer in {seconds:.0f} s")
+            return None
+        return json.loads(line)
+
+    def _fail(self, why: str) -> None:
+        self._process.wait()
+        self._errors.seek(0)
+        self.error = f"{why} (status {self._process.returncode}): {self._errors.read()[-2000:]}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload. `added`: variant -> median over the rounds of what it adds to bare, in nanoseconds."""
+
+    workload: str
+    bare: float
+    added: dict[str, float]
+    spread: dict[str, float]
+    behind: float
+    memory: dict[str, float]
+    figures: dict[str, dict]
+
+    @property
+    def ratio(self) -> float | None:
+        full, prof = self.added.get("full"), self.added.get("prof")
+        return full / prof if full and prof and full > 0 and prof > 0 else None
+
+
+def main() -> None:
+    options = parse()
+    if options.device != "cpu" and not torch.cuda.is_available():
+        sys.exit("torch finds no CUDA GPU here; --device cpu tries the benchmark itself")
+    folder = options.folder or Path("build")
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="cuda-cost-", dir=folder.absolute()) as scratch:
+        processes: list[Visited] = []
+        for workload in options.workloads:
+            of_workload = start(options, workload, Path(scratch))
+            for number in range(options.rounds):
+                for place in range(len(of_workload)):
+                    of_workload[(number + place) % len(of_workload)].visit()
+            for process in of_workload:
+                process.end()
+            processes += of_workload
+    seconds = time.perf_counter() - began
+    rows = [row for workload in options.workloads if (row := row_of(workload, processes))]
+    mean = geometric_mean(rows)
+    goal = Goal("full / profiler, geometric mean", mean, GOAL)
+    machine = describe_machine(options.device)
+    print_result(options, machine, seconds, rows, goal)
+    failed = [process for process in processes if process.error]
+    for process in failed:
+        print(f"FAILED: {process.variant}, {process.workload}: {process.error}")
+    if options.json:
+        options.json.write_text(json.dumps(as_json(machine, seconds, rows, goal, processes), indent=1) + "\n")
+    if failed:
+        sys.exit(1)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, help="visits of each process (9; quick 3)")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, a quarter of the steps")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["bare", "hops", "full", "prof"])
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="save everything that was measured")
+    parser.add_argument("--markdown", action="store_true", help="print markdown")
+    parser.add_argument("--folder", type=Path, help="where traces go while measuring (build/)")
+    options = parser.parse_args()
+    options.rounds = options.rounds or (3 if options.quick else 9)
+    if "bare" not in options.variants:
+        parser.error("what a variant adds is counted from bare: name it too")
+    return options
+
+
+def start(options: argparse.Namespace, workload: str, folder: Path) -> list[Visited]:
+    """The processes of a workload, started together, each ready and warm."""
+    processes = [Visited(variant, workload, options, folder) for variant in options.variants]
+    for process in processes:
+        process.started()
+    return processes
+
+
+def row_of(workload: str, processes: list[Visited]) -> Row | None:
+    """None where bare did not run."""
+    of = {
+        process.variant: process for process in processes if process.workload == workload and process.visits
+    }
+    if "bare" not in of:
+        return None
+    bare = of["bare"].visits
+
+    def added(process: Visited) -> list[float]:
+        # the same round, so that what disturbs the machine for seconds meets both
+        return [visit["ns"] - alone["ns"] for visit, alone in zip(process.visits, bare, strict=False)]
+
+    others = {variant: process for variant, process in of.items() if variant != "bare"}
+    return Row(
+        workload=workload,
+        bare=statistics.median(visit["ns"] for visit in bare),
+        added={variant: statistics.median(added(process)) for variant, process in others.items()},
+        spread={
+            variant: spread([visit["ns"] for visit in process.visits]) for variant, process in of.items()
+        },
+        behind=statistics.median(visit["behind_ns"] for visit in bare),
+        memory={
+            variant: max(visit["mib"] for visit in process.visits) - max(visit["mib"] for visit in bare)
+            for variant, process in others.items()
+        },
+        figures={variant: process.figures for variant, process in others.items() if process.figures},
+    )
+
+
+def spread(numbers: list[float]) -> float:
+    """The distance of the quartiles."""
+    if len(numbers) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(numbers, n=4, method="inclusive")
+    return high - low
+
+
+def geometric_mean(rows: list[Row]) -> float | None:
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None
+
+
+def tables_of(rows: list[Row], variants: list[str]) -> list[Table]:
+    others = [variant for variant in variants if variant != "bare"]
+
+    def shown(number: float | None, form: str = ".2f") -> str:
+        return "-" if number is None else f"{number:{form}}"
+
+    def figure(row: Row, variant: str, name: str) -> str:
+        value = row.figures.get(variant, {}).get(name)
+        return "-" if value is None else short(value)
+
+    recorded = [variant for variant in others if variant != "prof"]
+    return [
+        Table(
+            "host time of a step in ns: bare, and what each variant adds (median of rounds)",
+            ["", "bare", *others, "full/prof", "GPU behind"],
+            [
+                [
+                    row.workload,
+                    short(row.bare),
+                    *(short(row.added[v], sign=True) if v in row.added else "-" for v in others),
+                    shown(row.ratio),
+                    short(row.behind),
+                ]
+                for row in rows
+            ]
+            + [["geometric mean", "", *[""] * len(others), shown(geometric_mean(rows)), ""]],
+        ),
+        Table(
+            "spread: distance of the quartiles of ns a step",
+            ["", *variants],
+            [
+                [row.workload, *(short(row.spread[v]) if v in row.spread else "-" for v in variants)]
+                for row in rows
+            ],
+        ),
+        Table(
+            "memory added in MiB, at most; bytes of file and hops a step",
+            [
+                "",
+                *(f"{v} MiB" for v in others),
+                *(f"{v} B" for v in recorded),
+                *(f"{v} hops" for v in recorded[:1]),
+            ],
+            [
+                [
+                    row.workload,
+                    *(shown(row.memory.get(v), "+.1f") for v in others),
+                    *(figure(row, v, "bytes_per_step") for v in recorded),
+                    *(figure(row, v, "hops_per_step") for v in recorded[:1]),
+                ]
+                for row in rows
+            ],
+        ),
+    ]
+
+
+def print_result(
+    options: argparse.Namespace, machine: dict, seconds: float, rows: list[Row], goal: Goal
+) -> None:
+    print(f"tracer {machine['tracer']}, torch {machine['torch']}, {machine['gpu']}")
+    print(f"{machine['cores']} cores, {machine['platform']}, {machine['date']}")
+    print(f"{options.rounds} rounds in {seconds:.0f} s, a process for each variant and workload")
+    for table in [
+        *tables_of(rows, options.variants),
+        Table("goal", ["", "measured", "goal", "aim", "verdict"], [goal.cells()]),
+    ]:
+        print()
+        print(table.markdown() if options.markdown else table.text(), end="")
+    print()
+    for variant in options.variants:
+        print(
+            f"- `{variant}`: {VARIANTS[variant]}" if options.markdown else f"{variant:9}{VARIANTS[variant]}"
+        )
+    for row in rows:
+        for variant, figures in row.figures.items():
+            if not str(figures.get("verdict", "")).startswith("complete"):
+                print(f"{variant}, {row.workload}: {figures.get('verdict')}")
+
+
+def describe_machine(device: str) -> dict[str, object]:
+    return {
+        "tracer": tracer.__version__,
+        "torch": torch.__version__,
+        "gpu": "no GPU" if device == "cpu" else torch.cuda.get_device_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "platform": platform.platform(),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def as_json(machine: dict, seconds: float, rows: list[Row], goal: Goal, processes: list[Visited]) -> dict:
+    return {
+        "machine": machine,
+        "seconds": round(seconds, 1),
+        "goal": {"name": goal.name, "value": goal.value, "goal": goal.goal, "verdict": goal.verdict},
+        "workloads": [
+            {
+                "workload": row.workload,
+                "bare_ns": row.bare,
+                "added_ns": row.added,
+                "spread_ns": row.spread,
+                "gpu_behind_ns": row.behind,
+                "memory_added_mib": row.memory,
+                "ratio": row.ratio,
+                "figures": row.figures,
+            }
+            for row in rows
+        ],
+        "visits": [
+            {"variant": p.variant, "workload": p.workload, "visits": p.visits, "error": p.error}
+            for p in processes
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

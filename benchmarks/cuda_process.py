@@ -1,0 +1,225 @@
+"""One variant and one workload in a process of its own; cuda_cost.py starts it and asks for visits.
+
+    python benchmarks/cuda_process.py VARIANT WORKLOAD DEVICE FOLDER STEPS_DIVIDED_BY
+
+Reads "visit" or "end" from stdin, a line each, and answers with a line of JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import importlib.util
+import json
+import os
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces each start and stop
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+import tracer
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+VARIANTS = {
+    "bare": "no tool",
+    "hops": "tracer, --cuda off",
+    "full": "tracer, defaults: hops, API calls, GPU activities",
+    "driver": "the same with --driver all",
+    "prof": "torch.profiler, CPU and CUDA activities",
+}
+PARTS = 10
+OPTIONS = {"hops": {"cuda": "off"}, "full": {"cuda": "on"}, "driver": {"cuda": "on", "driver": "all"}}
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`prepare` makes the function that runs one step; a visit runs `steps` of them."""
+
+    prepare: Callable[[str], Run]
+    steps: int
+
+
+def mm(device: str) -> Run:
+    a, b = torch.randn(64, 64, device=device), torch.randn(64, 64, device=device)
+    return lambda: torch.mm(a, b)
+
+
+def add(device: str) -> Run:
+    a, b = torch.randn(64, 64, device=device), torch.randn(64, 64, device=device)
+    return lambda: torch.add(a, b)
+
+
+def cat(device: str) -> Run:
+    a, b = torch.randn(64, 64, device=device), torch.randn(64, 64, device=device)
+    return lambda: torch.cat([a, b])
+
+
+def linear_step(device: str) -> Run:
+    layer, x = nn.Linear(256, 256, device=device), torch.randn(64, 256, device=device)
+    optimiser = torch.optim.AdamW(layer.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        layer(x).square().mean().backward()
+        optimiser.step()
+
+    return step
+
+
+def seq2seq_step(device: str) -> Run:
+    example = _example("seq2seq_gru")
+    options = argparse.Namespace(steps=1, batch=32, length=8, vocabulary=12, hidden=64)
+    model = example.Seq2Seq(options.vocabulary, options.hidden).to(device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    return lambda: example.train_epoch(model, optimiser, options)
+
+
+def resnet34_step(device: str) -> Run:
+    example = _example("resnet34")
+    work = example.Work(example.parse(["--device", device, "--batch", "8"]))
+    return work.train_step
+
+
+WORKLOADS = {
+    "mm 64x64": Workload(mm, 2000),
+    "add 64x64": Workload(add, 2000),
+    "cat 2 of 64x64": Workload(cat, 2000),
+    "linear step": Workload(linear_step, 200),
+    "seq2seq step": Workload(seq2seq_step, 16),
+    "resnet34 step": Workload(resnet34_step, 10),
+}
+
+
+class Process:
+    """The workload of this process under its variant."""
+
+    def __init__(self, variant: str, workload: str, device: str, folder: Path, fewer: int) -> None:
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        self.variant, self.device = variant, device
+        self.trace = folder / f"{variant} {workload}.trace"
+        self.steps = max(1, WORKLOADS[workload].steps // fewer)
+        self.run = WORKLOADS[workload].prepare(device)
+        self.ran = 0
+        self.summary: tracer.Summary | None = None
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """One recording for the life of the process: what goes on once (names, stacks) is over by a visit."""
+        if self.variant not in OPTIONS:
+            yield
+            return
+        options = OPTIONS[self.variant] if self.device != "cpu" else {}
+        recording = tracer.record(self.trace, overwrite=True, **options)
+        with recording:
+            yield
+        self.summary = recording.summary
+
+    def visit(self) -> dict[str, float]:
+        """Nanoseconds of a step on the host (the median of parts of the visit, as others use the machine
+        too); what the GPU was behind at the end; MiB of memory then.
+        """
+        with self.profiled():
+            for _ in range(max(1, self.steps // 4)):
+                self.step()
+            self.settle()
+            gc.collect()
+            gc.disable()
+            parts = []
+            began = time.perf_counter_ns()
+            for part in range(PARTS):
+                steps = self.steps * (part + 1) // PARTS - self.steps * part // PARTS
+                if not steps:
+                    continue
+                part_began = time.perf_counter_ns()
+                for _ in range(steps):
+                    self.step()
+                parts.append((time.perf_counter_ns() - part_began) / steps)
+            ended = time.perf_counter_ns()
+            gc.enable()
+            self.settle()
+            waited = time.perf_counter_ns() - ended
+            memory = anonymous_mib()
+        return {"ns": statistics.median(parts), "behind_ns": waited / self.steps, "mib": memory}
+
+    def profiled(self):  # type: ignore[no-untyped-def]
+        """A session a visit: the profiler keeps all events in memory until it ends."""
+        if self.variant != "prof":
+            return nullcontext()
+        gpu = [] if self.device == "cpu" else [ProfilerActivity.CUDA]
+        return profile(activities=[ProfilerActivity.CPU, *gpu])
+
+    def step(self) -> None:
+        self.ran += 1
+        self.run()
+
+    def settle(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
+    def figures(self) -> dict[str, object]:
+        """What the recording says of all steps of this process."""
+        if self.summary is None:
+            return {}
+        size = self.trace.stat().st_size
+        self.trace.unlink()
+        return {
+            "steps": self.ran,
+            "bytes_per_step": size / self.ran,
+            "hops_per_step": self.summary.hops / self.ran,
+            "summary": dataclasses.asdict(self.summary),
+            "verdict": self.summary.verdict,
+        }
+
+
+def anonymous_mib() -> float:
+    """Resident memory that is no file's: the pages of a trace belong to its file."""
+    with open("/proc/self/status") as file:
+        return int(re.search(r"RssAnon:\s+(\d+)", file.read())[1]) / 1024
+
+
+def _example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> None:
+    variant, workload, device, folder, fewer = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def answer(what: dict[str, object]) -> None:
+        print(json.dumps(what), file=answers, flush=True)
+
+    process = Process(variant, workload, device, Path(folder), int(fewer))
+    with process.recorded():
+        for _ in range(max(5, process.steps // 4)):
+            process.step()
+        process.settle()
+        answer({"ready": True})
+        for line in sys.stdin:
+            if line.strip() != "visit":
+                break
+            answer(process.visit())
+    answer(process.figures())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# All that needs a GPU, in one call and without network: builds and installs, tests, measures, makes the
+# sample reports and the small trace that the tests read. A phase that fails does not stop the next one.
+#
+#   benchmarks/gpu_session.sh                              all phases
+#   PHASES="build reports" benchmarks/gpu_session.sh       some of: build tests times cost reports sample
+#
+#   OUT      folder for the one archive of what was made (build/gpu)
+#   WHEELS   folder of wheels to install first, such as polars where it is missing (none)
+#   PYTHON   the interpreter that has torch (python3)
+#   LIMIT    seconds for everything (530)
+set -u
+cd "$(dirname "$0")/.."
+
+PYTHON=$(command -v "${PYTHON:-python3}") || { echo "there is no ${PYTHON:-python3}" >&2; exit 2; }
+[ "${PYTHON#/}" != "$PYTHON" ] || PYTHON=$PWD/$PYTHON
+export PYTHON WHEELS=${WHEELS:-} DEVICE=${DEVICE:-cuda} PYTHONUNBUFFERED=1 COLUMNS=160
+export TRACER=${TRACER:-$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')/tracer}
+export MADE=build/gpu
+PHASES=${PHASES:-build tests times cost reports sample}
+OUT=${OUT:-$MADE}
+LIMIT=${LIMIT:-530}
+mkdir -p "$MADE/reports" "$MADE/logs" "$OUT"
+took=()
+
+# phase NAME SECONDS LINES: runs the function do_NAME for at most so long, and shows the end of what it said.
+phase() {
+  local name=$1 limit=$2 lines=$3 began=$SECONDS left=$((LIMIT - SECONDS)) status
+  case " $PHASES " in *" $name "*) ;; *) return ;; esac
+  if [ "$left" -lt 10 ]; then
+    took+=("$name: left out, no time")
+    return
+  fi
+  [ "$limit" -le "$left" ] || limit=$left
+  timeout -k 5 "$limit" bash -c "set -u; do_$name" >"$MADE/logs/$name.log" 2>&1 </dev/null
+  status=$?
+  echo "======== $name: $([ $status = 0 ] && echo ok || echo "FAILED ($status)"), $((SECONDS - began)) s"
+  tail -n "$lines" "$MADE/logs/$name.log"
+  took+=("$name: $((SECONDS - began)) s$([ $status = 0 ] || echo ", FAILED ($status)")")
+}
+
+do_build() {
+  nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+  if [ -n "$WHEELS" ]; then
+    "$PYTHON" -m pip install --quiet --no-index --no-deps "$WHEELS"/*.whl || exit
+  fi
+  CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) "$PYTHON" -m pip install --quiet --no-index --no-deps \
+    --no-build-isolation --force-reinstall . || exit
+  "$TRACER" --version
+}
+
+# From the folder of the tests, so that the installed tracer is the one that is tested. The whole output,
+# with the chains that failing tests saw, is in pytest.log; here are the lines that say what failed.
+do_tests() {
+  local log=$PWD/$MADE/logs/pytest.log status
+  cd tests
+  "$PYTHON" -m pytest gpu -n 5 --dist loadfile -q --tb=short --durations=8 \
+    --ignore=gpu/test_cuda_kernel_times.py --ignore=gpu/test_gdb_sessions.py >"$log" 2>&1
+  status=$?
+  grep -E '^_{3,} |^E   (assert |[A-Za-z.]*(Error|Exception|Expired))' "$log" | cut -c1-300
+  tail -n 12 "$log" | cut -c1-200
+  return $status
+}
+
+# Alone on the GPU.
+do_times() {
+  cd tests && "$PYTHON" -m pytest gpu/test_cuda_kernel_times.py -q --tb=short -s
+}
+
+do_cost() {
+  "$PYTHON" benchmarks/cuda_cost.py --json "$MADE/cuda_cost.json" | tee "$MADE/cuda_cost.txt"
+  return "${PIPESTATUS[0]}"
+}
+
+# record NAME SCRIPT ARGS...: its trace is build/gpu/NAME.trace
+record() {
+  local name=$1
+  shift
+  local command=(record --force -o "$MADE/$name.trace" --cuda on "$@")
+  echo "tracer ${command[*]}" >"$MADE/$name.command"
+  "$TRACER" "${command[@]}" || echo "FAILED: tracer ${command[*]}"
+}
+
+# report FILE NAME [OPTIONS]: adds the report of NAME's trace to FILE, under the commands that made it
+report() {
+  local file=$MADE/reports/$1 name=$2
+  shift 2
+  local command=(report "$MADE/$name.trace" "$@")
+  {
+    [ ! -s "$file" ] || printf '\n---\n\n'
+    printf 'Made by\n\n    %s\n    tracer %s\n\n' "$(cat "$MADE/$name.command")" "${command[*]}"
+  } >>"$file"
+  if ! "$TRACER" "${command[@]}" >>"$file"; then
+    echo "FAILED: tracer ${command[*]}"
+    return 1
+  fi
+}
+
+do_reports() {
+  local failed=0 name
+  rm -f "$MADE"/reports/*.md
+  record resnet34 examples/resnet34.py --device "$DEVICE" --images imagenet --batch 16 --steps 8
+  record seq2seq examples/seq2seq_gru.py --device "$DEVICE" --epochs 1 --steps 8 --batch 64 --length 16 \
+    --hidden 256 --vocabulary 1000
+  record mm examples/mm.py --device "$DEVICE"
+  record gru examples/gru.py --device "$DEVICE" --time 32 --batch 64 --input 256 --hidden 512 --steps 6
+  record cat examples/cat.py --device "$DEVICE" --size 2048
+  for name in resnet34 seq2seq; do
+    report cuda_runtime_survey.md $name --only cuda || failed=1
+    report kernel_survey.md $name --only kernels || failed=1
+  done
+  report resnet34.md resnet34 || failed=1
+  for name in mm gru cat; do
+    report $name.md $name --paths 20 || failed=1
+  done
+  wc -c "$MADE"/reports/*.md
+  head -c 3000 "$MADE/reports/mm.md"
+  return $failed
+}
+
+do_sample() {
+  record gpu tests/gpu/sample.py --device "$DEVICE" && "$TRACER" pack --force "$MADE/gpu.trace" || exit
+  "$TRACER" tree "$MADE/gpu.trace.xz" --op mm --limit 12 || exit
+  local size
+  size=$(stat -c %s "$MADE/gpu.trace.xz")
+  echo "$MADE/gpu.trace.xz has $size bytes"
+  mkdir -p tests/data && cp "$MADE/gpu.trace.xz" tests/data/
+  [ "$size" -le $((1 << 20)) ]
+}
+
+# One archive below 15 MiB: reports, logs and figures always, further traces while there is room.
+do_archive() {
+  local name files=() room=$((14 << 20)) size
+  for name in resnet34 seq2seq mm gru cat; do
+    [ ! -s "$MADE/$name.trace" ] || timeout 60 "$TRACER" pack --force "$MADE/$name.trace" &
+  done
+  wait
+  for name in gpu mm gru cat seq2seq resnet34; do
+    [ -s "$MADE/$name.trace.xz" ] || continue
+    size=$(stat -c %s "$MADE/$name.trace.xz")
+    if [ "$size" -le "$room" ]; then
+      files+=("$name.trace.xz")
+      room=$((room - size))
+    else
+      echo "$name.trace.xz is left out: $size bytes"
+    fi
+  done
+  for name in reports logs cuda_cost.json cuda_cost.txt; do
+    [ ! -e "$MADE/$name" ] || files+=("$name")
+  done
+  tar -C "$MADE" -czf "$1/gpu_session.tar.gz" "${files[@]}" && ls -l "$1/gpu_session.tar.gz"
+}
+
+export -f do_build do_tests do_times do_cost do_reports do_sample record report
+
+phase build 200 5
+phase tests 220 100
+phase times 60 30
+phase cost 150 40
+phase reports 100 60
+phase sample 30 20
+do_archive "$OUT"
+printf '%s\n' "======== $SECONDS s in all" "${took[@]}"

@@ -134,8 +134,7 @@ def main() -> None:
             processes += of_workload
     seconds = time.perf_counter() - began
     rows = [row for workload in options.workloads if (row := row_of(workload, processes))]
-    mean = geometric_mean(rows)
-    goal = Goal("full / profiler, geometric mean", mean, GOAL)
+    goal = Goal("full / profiler, training steps", geometric_mean(steps_of(rows)), GOAL)
     machine = describe_machine(options.device)
     print_result(options, machine, seconds, rows, goal)
     failed = [process for process in processes if process.error]
@@ -210,6 +209,11 @@ def spread(numbers: list[float]) -> float:
     return high - low
 
 
+def steps_of(rows: list[Row], are_steps: bool = True) -> list[Row]:
+    """The rows of training steps, or of single ops."""
+    return [row for row in rows if WORKLOADS[row.workload].is_step == are_steps]
+
+
 def geometric_mean(rows: list[Row]) -> float | None:
     ratios = [row.ratio for row in rows if row.ratio is not None]
     return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None
@@ -240,7 +244,10 @@ def tables_of(rows: list[Row], variants: list[str]) -> list[Table]:
                 ]
                 for row in rows
             ]
-            + [["geometric mean", "", *[""] * len(others), shown(geometric_mean(rows)), ""]],
+            + [
+                [f"geometric mean, {what}", "", *[""] * len(others), shown(geometric_mean(of)), ""]
+                for what, of in (("single ops", steps_of(rows, False)), ("steps", steps_of(rows)))
+            ],
         ),
         Table(
             "spread: distance of the quartiles of ns a step",

@@ -51,6 +51,8 @@ class Workload:
 
     prepare: Callable[[str], Run]
     steps: int
+    is_step: bool = True
+    """A training step, and not a single op"""
 
 
 def mm(device: str) -> Run:
@@ -95,9 +97,9 @@ def resnet34_step(device: str) -> Run:
 
 
 WORKLOADS = {
-    "mm 64x64": Workload(mm, 2000),
-    "add 64x64": Workload(add, 2000),
-    "cat 2 of 64x64": Workload(cat, 2000),
+    "mm 64x64": Workload(mm, 10_000, is_step=False),
+    "add 64x64": Workload(add, 10_000, is_step=False),
+    "cat 2 of 64x64": Workload(cat, 10_000, is_step=False),
     "linear step": Workload(linear_step, 200),
     "seq2seq step": Workload(seq2seq_step, 16),
     "resnet34 step": Workload(resnet34_step, 10),
@@ -140,7 +142,6 @@ class Process:
             gc.collect()
             gc.disable()
             parts = []
-            began = time.perf_counter_ns()
             for part in range(PARTS):
                 steps = self.steps * (part + 1) // PARTS - self.steps * part // PARTS
                 if not steps:

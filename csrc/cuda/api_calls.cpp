@@ -106,7 +106,6 @@ bool learn_caller(ApiFunction& function, const native::Stack& stack) {
 // one place in the order of calls since the innermost hop began. Each is unwound once.
 constexpr uint32_t kMostPlaces = 63;
 constexpr uint32_t kMostStacks = 1 << 15;
-constexpr uint64_t kUnknownCaller = 1;
 
 __attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, ApiFunction& function, uint64_t key, const void* frame) {
   if (lane->stacks.size() >= kMostStacks) {
@@ -114,9 +113,9 @@ __attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, ApiFunction& fun
     return 0;
   }
   native::Stack stack = native::walk_stack(frame, hidden_code, python_code);
-  key = trace::mix(key, learn_caller(function, stack) ? stack.caller : kUnknownCaller);
-  if (uint32_t id = lane->stacks.find(key)) return id;
-  uint32_t id = lane->stacks.add(key);
+  if (!learn_caller(function, stack)) stack.caller = stack.distance = 0;
+  if (uint32_t id = lane->stacks.find(key, stack.caller)) return id;
+  uint32_t id = lane->stacks.add(key, stack.caller, uint32_t(stack.distance));
   if (!id) return 0;
   trace::DefinitionBuilder definition(trace::kStack);
   definition.put(id).put(stack.frames);
@@ -129,8 +128,8 @@ __attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, ApiFunction& fun
 inline uint32_t stack_id(Lane* lane, ApiFunction& function, uint64_t function_key, uint32_t kernel, const void* frame) {
   uint64_t place = lane->calls_of_hop < kMostPlaces ? lane->calls_of_hop : kMostPlaces;
   uint64_t key = trace::mix(trace::mix(lane->path, function_key | uint64_t(kernel) << 20), place);
-  uint64_t caller = find_caller(function, frame);
-  if (uint32_t id = lane->stacks.find(trace::mix(key, caller ? caller : kUnknownCaller))) return id;
+  if (uint32_t id = lane->stacks.predict(key, frame)) return id;
+  if (uint32_t id = lane->stacks.find(key, find_caller(function, frame))) return id;
   return take_stack(lane, function, key, frame);
 }
 

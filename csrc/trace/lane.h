@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "definition.h"
 #include "interner.h"
+#include "stack_table.h"
 #include "trace_file.h"
 
 namespace tracer::trace {
@@ -85,7 +86,8 @@ struct alignas(64) Lane {
   std::atomic<uint32_t> next_state{kNone};
   Chunk next_chunk;             // mapped at the other window where next_state is kReady
   DefinitionStream definitions;
-  Interner signatures, sources, strings, stacks;
+  Interner signatures, sources, strings;
+  StackTable stacks;
   void* source_cache = nullptr; // of python/source_line, kept with the lane
   std::atomic<Lane*> sibling{nullptr};  // registry
   std::atomic<bool> in_use{true};       // false: its thread has ended, another may take the lane

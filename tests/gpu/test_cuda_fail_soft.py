@@ -182,7 +182,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
         return str(stand_ins.build_other(folder, cupti, **options))
 
     def without_functions() -> Recorded:
-        missing = ("cuptiSubscribe_v2", "cuptiGetGraphNodeId", "cuptiActivityRegisterTimestampCallback")
+        missing = ("cuptiSubscribe_v2", "cuptiGetGraphNodeId")  # that torch does without
         library = other(version=100000, without=missing)
         return record("version", WORK, LD_PRELOAD=library)
 

@@ -72,54 +72,14 @@ do_cost() {
   return "${PIPESTATUS[0]}"
 }
 
-# record NAME SCRIPT ARGS...: its trace is build/gpu/NAME.trace
-record() {
-  local name=$1
-  shift
-  local command=(record --force -o "$MADE/$name.trace" --cuda on "$@")
-  echo "tracer ${command[*]}" >"$MADE/$name.command"
-  "$TRACER" "${command[@]}" || echo "FAILED: tracer ${command[*]}"
-}
-
-# report FILE NAME [OPTIONS]: adds the report of NAME's trace to FILE, under the commands that made it
-report() {
-  local file=$MADE/reports/$1 name=$2
-  shift 2
-  local command=(report "$MADE/$name.trace" "$@")
-  {
-    [ ! -s "$file" ] || printf '\n---\n\n'
-    printf 'Made by\n\n    %s\n    tracer %s\n\n' "$(cat "$MADE/$name.command")" "${command[*]}"
-  } >>"$file"
-  if ! "$TRACER" "${command[@]}" >>"$file"; then
-    echo "FAILED: tracer ${command[*]}"
-    return 1
-  fi
-}
-
 do_reports() {
-  local failed=0 name
-  rm -f "$MADE"/reports/*.md
-  record resnet34 examples/resnet34.py --device "$DEVICE" --images imagenet --batch 16 --steps 8
-  record seq2seq examples/seq2seq_gru.py --device "$DEVICE" --epochs 1 --steps 8 --batch 64 --length 16 \
-    --hidden 256 --vocabulary 1000
-  record mm examples/mm.py --device "$DEVICE"
-  record gru examples/gru.py --device "$DEVICE" --time 32 --batch 64 --input 256 --hidden 512 --steps 6
-  record cat examples/cat.py --device "$DEVICE" --size 2048
-  for name in resnet34 seq2seq; do
-    report cuda_runtime_survey.md $name --only cuda || failed=1
-    report kernel_survey.md $name --only kernels || failed=1
-  done
-  report resnet34.md resnet34 || failed=1
-  for name in mm gru cat; do
-    report $name.md $name --paths 20 || failed=1
-  done
-  wc -c "$MADE"/reports/*.md
+  RECORD=1 benchmarks/make_reports.sh "$MADE" "$MADE/reports" || return
   head -c 3000 "$MADE/reports/mm.md"
-  return $failed
 }
 
 do_sample() {
-  record gpu tests/gpu/sample.py --device "$DEVICE" && "$TRACER" pack --force "$MADE/gpu.trace" || exit
+  "$TRACER" record --force -o "$MADE/gpu.trace" --cuda on tests/gpu/sample.py --device "$DEVICE" &&
+    "$TRACER" pack --force "$MADE/gpu.trace" || exit
   "$TRACER" tree "$MADE/gpu.trace.xz" --op mm --limit 12 || exit
   local size
   size=$(stat -c %s "$MADE/gpu.trace.xz")
@@ -151,7 +111,7 @@ do_archive() {
   tar -C "$MADE" -czf "$1/gpu_session.tar.gz" "${files[@]}" && ls -l "$1/gpu_session.tar.gz"
 }
 
-export -f do_build do_tests do_times do_cost do_reports do_sample record report
+export -f do_build do_tests do_times do_cost do_reports do_sample
 
 phase build 200 5
 phase tests 220 100

@@ -54,11 +54,11 @@ bool join(const std::string& path, uint64_t session) {
   return file != nullptr;
 }
 
-py::dict arm() {
+py::dict arm(const std::vector<std::string>& operators) {
   dispatch::ArmingResult result;
   {
     py::gil_scoped_release release;
-    result = dispatch::arm();
+    result = dispatch::arm(operators);
   }
   py::dict out;
   out["entries"] = result.entries;
@@ -237,7 +237,7 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "Capture of dispatcher hops into a trace file.";
   m.def("create", &create, py::arg("path"), py::arg("session"), py::arg("shapes"), py::arg("source"));
   m.def("join", &join, py::arg("path"), py::arg("session"));
-  m.def("arm", &arm);
+  m.def("arm", &arm, py::arg("operators") = std::vector<std::string>());
   m.def("start", &start);
   m.def("pause", &trace::pause_recording);
   m.def("stop", &stop);

@@ -1,5 +1,7 @@
 #include "arming.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -40,6 +42,16 @@ std::atomic<size_t> rearmed{0};
 size_t entries_seen = 0, entries_hooked = 0;
 std::vector<NamedEntry>& unhookable = *new std::vector<NamedEntry>;
 bool call_sites_known = false;
+std::vector<std::string>& wanted_operators = *new std::vector<std::string>;  // patterns; none: all operators
+
+// `aten::mm*` is asked of an operator's name with its overload and without.
+bool is_wanted(const std::string& name) {
+  if (wanted_operators.empty()) return true;
+  std::string base = name.substr(0, name.find('.'));
+  for (const std::string& pattern : wanted_operators)
+    if (!fnmatch(pattern.c_str(), name.c_str(), 0) || !fnmatch(pattern.c_str(), base.c_str(), 0)) return true;
+  return false;
+}
 
 // ---- functors -------------------------------------------------------------------------------
 // A functor without state ignores its `this`, so a Hop can take its place at once for old and new code.
@@ -174,6 +186,7 @@ OperatorRecord& record_of(const c10::OperatorHandle& op, OperatorEntry& entry) {
   if (!record || record->name != name) {
     auto typed = typed_functions().find(name);
     record = new OperatorRecord(op, name, typed == typed_functions().end() ? TypedFunction{} : typed->second);
+    record->wanted = is_wanted(name);
     records.set(&entry, record);
   }
   return *record;
@@ -187,6 +200,7 @@ void for_each_operator(Do act) {
 }
 
 void wrap_operator(OperatorRecord& op, OperatorEntry& entry) {
+  if (!op.wanted) return;
   for (uint32_t index = 0; index < kTableEntries; ++index) wrap_entry(op, entry, index);
 }
 
@@ -223,6 +237,7 @@ void update_entry_and_wrap(OperatorEntry* entry, const c10::Dispatcher& dispatch
     record = &record_of(*op, *entry);
     wrap_operator(*record, *entry);
   }
+  if (!record->wanted) return;
   rearmed.fetch_add(1, std::memory_order_relaxed);
   wrap_entry(*record, *entry, uint32_t(index));
 }
@@ -266,7 +281,7 @@ Hop* hop_of_boxed(c10::OperatorKernel* functor, OperatorEntry& entry, c10::Dispa
   return hop_of_functor(functor);
 }
 
-ArmingResult arm() {
+ArmingResult arm(const std::vector<std::string>& operators) {
   auto begin = std::chrono::steady_clock::now();
   call_sites_known = prepare_call_sites();
   static auto* listener = new c10::RegistrationHandleRAII(
@@ -278,9 +293,12 @@ ArmingResult arm() {
     take_slots();
     rearmed = 0;
     unhookable.clear();
+    wanted_operators = operators;
     armed.store(true);
     for_each_operator([&](const c10::OperatorHandle& op, OperatorEntry& entry) {
       OperatorRecord& record = record_of(op, entry);
+      record.wanted = is_wanted(record.name);
+      if (!record.wanted) return;
       wrap_operator(record, entry);
       ++result.operators;
       for (uint32_t index = 0; index < kTableEntries; ++index) {
@@ -345,6 +363,7 @@ ArmingState compare() {
   state.not_hooked = unhookable;
   if (!armed) return state;
   for_each_operator([&](const c10::OperatorHandle& op, OperatorEntry& entry) {
+    if (!is_wanted(c10::toString(op.operator_name()))) return;
     for (uint32_t index = 0; index < kTableEntries; ++index)
       if (table_entry(entry, index).runs_a_kernel() && !is_wrapped(table_entry(entry, index)))
         state.lost.push_back({c10::toString(op.operator_name()), key_name(index), "registered without being seen"});

@@ -28,8 +28,9 @@ struct ArmingState {
   bool guards_update = false, guards_check = false;  // updateDispatchTableEntry_ and checkInvariants come to us
 };
 
-// Wraps every entry that runs a kernel. Without the GIL: waits for the dispatcher's lock.
-ArmingResult arm();
+// Wraps every entry that runs a kernel, of the operators whose name matches one of the patterns (none: of all).
+// Without the GIL: waits for the dispatcher's lock.
+ArmingResult arm(const std::vector<std::string>& operators);
 // Names the Python kernels that were wrapped by threads without the GIL. Takes the GIL.
 void name_python_kernels();
 // Puts every entry back as it was found. Hops stay valid: threads may be inside.

@@ -24,6 +24,7 @@ struct OperatorRecord {
   c10::OperatorHandle handle;
   std::string name;
   TypedFunction typed;
+  bool wanted = true;  // its entries are wrapped
   std::array<Hop*, kTableEntries> hops{};  // the newest hop of each entry; its `original` is what stood there
 };
 

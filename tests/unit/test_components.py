@@ -47,14 +47,14 @@ STACKS = {
     "torch.cuda module": [CUDART, ("THCPModule_cudaSynchronize", PYTHON), ("", "/usr/bin/python3.12")],
     "Triton": [
         ("cuLaunchKernelEx", "libcuda.so.1"),
-        ("launch", "/root/.triton/cache/X/__triton_launcher.so"),
+        ("launch", "/home/user/.triton/cache/X/__triton_launcher.so"),
     ],
     "cuda-python": [("cuLaunchKernel", "libcuda.so.1"), ("f", "/x/cuda/bindings/_internal/driver.so")],
     "Python ctypes": [("cuLaunchKernel", "libcuda.so.1"), ("ffi_call", "/x/libffi.so.8")],
     "script or extension": [
         CUDART,
-        ("scale_launch", "/root/.cache/torch_extensions/scale/scale.so"),
-        ("pybind11::cpp_function", "/root/.cache/torch_extensions/scale/scale.so"),
+        ("scale_launch", "/home/user/.cache/torch_extensions/scale/scale.so"),
+        ("pybind11::cpp_function", "/home/user/.cache/torch_extensions/scale/scale.so"),
     ],
     "PyTorch, other": [CUDART, ("torch::autograd::Node::apply", "/x/torch/lib/libtorch_cpu.so")],
 }

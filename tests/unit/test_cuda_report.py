@@ -18,7 +18,8 @@ from tracer.analysis.links import combine
 from tracer.analysis.trees import Forest, fold
 from tracer.report.markdown import render
 from tracer.report.mermaid import flowchart
-from tracer.report.model import Peaks, build_report
+from tracer.report.model import Chosen, Peaks, build_report
+from tracer.report.runtime_markdown import _stack
 from tracer.report.text import amount, size
 from tracer.report.tree import group_line, plain, tree_lines
 
@@ -206,7 +207,7 @@ def test_the_hottest_paths_lead_to_the_device_kernel() -> None:
     chain = (
         "`aten::matmul [AutogradCUDA]` -> `aten::mm [AutogradCUDA]` -> `aten::mm [CUDA]` `mm_CUDA` -> "
         "`cublasSgemm_v2(N, N, m=64, n=64, k=64)` -> `cudaLaunchKernelExC(grid 2, block 64)` -> "
-        "`sm80_xmma_gemm_f32f32_f32f32_f32_nn_n...` 3.3 us |"
+        "`sm80_xmma_gemm f32 nn n 32x32x8 ffma` 3.3 us |"
     )
     assert chain in text
     assert report.totals.hops == 20
@@ -270,3 +271,73 @@ def test_sizes_and_amounts() -> None:
         "4.8 TB/s",
         "2 PB/s",
     ]
+
+
+def test_paths_are_chosen_by_ops_and_by_calls() -> None:
+    trace = training()
+    of_library = build_report(trace, "t", patterns=["cublas*"])
+    assert {path.op for path in of_library.paths} == {"aten::matmul"}
+    assert of_library.chosen == Chosen(("cublas*",), False, 2, 4)
+    assert [path.op for path in build_report(trace, "t", patterns=["add", "mm"]).paths] == [
+        path.op for path in build_report(trace, "t").paths if path.op != "aten::_local_scalar_dense"
+    ]
+    text = render(build_report(trace, "t", patterns=["cublas*", "bmm"], paths=1))
+    assert "the 1 hottest of 2 that have `cublas*` or `bmm` in them, of 4 in all, with" in " ".join(
+        text.split()
+    )
+    nothing = render(build_report(trace, "t", patterns=["nothing"]))
+    assert "No dispatch path with `nothing` in it was recorded." in nothing
+
+
+def test_paths_of_steady_steps() -> None:
+    trace = training()
+    report = build_report(trace, "t", steady=True)
+    assert report.chosen == Chosen((), True, 3, 3)
+    assert [path.calls for path in report.paths] == [2, 2, 2]
+    assert sum(path.share for path in report.paths) == pytest.approx(1)
+    assert report.totals.paths == 4
+    text = " ".join(render(report).split())
+    assert "the 3 hottest of 3 in the steady steps, with 100.0 % of the time in ops there." in text
+    without = TraceBuilder().calls(hop("aten::mm", "CPU")).trace()
+    assert "No dispatch path was recorded in the steady steps." in render(
+        build_report(without, "t", steady=True)
+    )
+
+
+def test_headings_of_paths_lead_to_the_device_kernel() -> None:
+    text = render(build_report(training(), "t"))
+    assert (
+        "`aten::matmul [AutogradCUDA]` -> `cublasSgemm_v2` -> `sm80_xmma_gemm f32 nn n 32x32x8 ffma`: "
+        in text
+    )
+
+
+def test_a_call_that_stands_out_is_named() -> None:
+    builder = TraceBuilder()
+    for ns in (2_000_000, 9_000, 10_000):
+        builder.calls(hop("aten::mm", "CPU", self_ns=ns))
+    text = render(build_report(builder.trace(), "t"))
+    assert "3 calls, 2.0 ms in total, median 10.0 us, longest 2.0 ms; 1 hop a call." in text
+
+
+def test_reports_begin_with_what_they_show() -> None:
+    for only, begin in (
+        ("cuda", "Which functions of the CUDA API"),
+        ("kernels", "Every kind of kernel"),
+        (None, "What the"),
+    ):
+        assert render(build_report(training(), "t", only=only)).splitlines()[4].startswith(begin)
+
+
+def test_frames_without_names_are_one_line() -> None:
+    frames = [
+        {"function": name, "module": f"/x/{module}", "offset": 16}
+        for name, module in ((None, "a.so"), (None, "a.so"), (None, "b.so"), ("f", "b.so"), ("f", "b.so"))
+    ]
+    assert _stack(frames) == [
+        "2 frames without a name  (a.so)",
+        "1 frame without a name  (b.so)",
+        "f  (b.so)",
+    ]
+    many = [{"function": f"f{i}", "module": "a.so", "offset": 0} for i in range(15)]
+    assert _stack(many)[11:] == ["f11  (a.so)", "... 3 more"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracer.analysis.device_kernels import short_device_kernel
+from tracer.analysis.device_kernels import short_device_kernel, table_name
 
 _LAMBDA = "{lambda()#3}::operator()() const::{lambda()#7}::operator()() const::{lambda(float)#1}"
 _COPY = f"at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{_LAMBDA}"
@@ -78,3 +78,48 @@ _ARRAY = "std::array<char*, 3ul>"
 )
 def test_short_names(name: str, short: str) -> None:
     assert short_device_kernel(name) == short
+
+
+def test_a_name_that_no_demangler_reads() -> None:
+    """libstdc++'s gives up on mangled names of more than 1,024 characters, as CUTLASS has them."""
+    shape = "NS_4gemm9GemmShapeILi64ELi128ELi16EEE"
+    inner = f"NS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblock22ImplicitGemmMultistageI{shape}"
+    words = "NS4_52Conv2dWgradOutputGradientTileAccessIteratorOptimizedENS_10tfloat32_tE"
+    name = f"_ZN17cutlass__5x_cudnn6KernelI{inner}{words}{'NS_9transformES3_' * 80}EEEvNT_6ParamsE"
+    assert len(name) > 1024
+    assert short_device_kernel(name) == "ImplicitGemmConvolution<wgrad, 64x128x16, tf32>"
+    long = "_ZN3own6kernels5scaleI" + "f" * 1100 + "EEvPfi"
+    assert short_device_kernel(long) == "scale"
+
+
+@pytest.mark.parametrize(
+    ("short", "shown"),
+    [
+        (
+            "sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x32"
+            "_warpgroupsize1x1x1_g1_execute_segment_k_on_kernel__5x_cudnn",
+            "sm90_xmma_wgrad_indexed tf32 nhwc 128x64x32 segment-k on",
+        ),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4"
+            "_execute_split_k_kernel__5x_cublas",
+            "sm80_xmma_gemm f32 tn n 64x64x8 ffma split-k",
+        ),
+        (
+            "sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize64x64x64_execute_kernel__5x_cublas",
+            "sm90_xmma_gemm f16 nn n 64x64x64",
+        ),
+        (
+            "multi_tensor_apply_kernel<PointwiseOpScalarListFunctor<float, 3>, divides<float>>",
+            "multi_tensor_apply_kernel<PointwiseOpScalarListFunctor<float, 3>, divides>",
+        ),
+        (
+            "multi_tensor_apply_kernel<BinaryOpListAlphaFunctor<float, 2>, plus<float>, float>",
+            "multi_tensor_apply_kernel<BinaryOpListAlphaFunctor<float, 2>, plus>",
+        ),
+        ("nvjet_sm90_hsh_64x48_64x15_2x4_h_bz_NNT", "nvjet_sm90_hsh_64x48_64x15_2x4_h_bz_NNT"),
+        ("reduce_kernel<512, 1, sum_functor<float>>", "reduce_kernel<512, 1, sum_functor<float>>"),
+    ],
+)
+def test_names_in_tables(short: str, shown: str) -> None:
+    assert table_name(short) == shown

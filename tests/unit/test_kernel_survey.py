@@ -100,6 +100,46 @@ def test_kernels_of_one_op_share_its_limit() -> None:
     assert any("one of 2 kernels" in line for line in remarks(rows[0], None))
 
 
+TENSOR_GEMM = "cutlass_80_tensorop_s1688gemm_64x64_32x6_nn_align4"
+
+
+def test_one_kernel_in_tf32_tells_for_its_whole_op_call() -> None:
+    builder = CudaBuilder()
+    both = builder.signature(([4096, 4096], F32), ([4096, 4096], F32))
+    for names in ((TENSOR_GEMM, "nchwToNhwcKernel"), (GEMM, "nchwToNhwcKernel")):
+        builder.calls(hop("aten::mm", "CUDA", inputs=both, self_ns=9000))
+        for name in names:
+            launched(builder, len(builder.rows) - 1, name, 2_500_000)
+    rows = {
+        (row.kernel, row.limit.by if row.limit else ""): row
+        for row in survey_kernels(builder.cuda_trace()).rows
+    }
+    assert set(rows) == {
+        (TENSOR_GEMM, "TF32 tensor"),
+        ("nchwToNhwcKernel", "TF32 tensor"),
+        (GEMM, "fp32 cores"),
+        ("nchwToNhwcKernel", "fp32 cores"),
+    }
+    assert {row.of_ns for row in rows.values()} == {5_000_000}
+
+
+def test_outside_ops_a_kernel_speaks_for_itself() -> None:
+    builder = CudaBuilder().calls(hop("aten::neg", "CPU"))
+    arguments = "transa=N, transb=N, m=4096, n=4096, k=4096"
+    for start, name in ((10_000, TENSOR_GEMM), (9_000_000, GEMM)):
+        library = builder.library("cublasSgemm_v2", start, start + 900, arguments=arguments)
+        call = builder.api("cudaLaunchKernel", "launch", start + 100, start + 500, library_call_id=library)
+        builder.kernel(name, start + 1000, start + 3_000_000, call)
+    found = {row.kernel: row.limit.by for row in survey_kernels(builder.cuda_trace()).rows if row.limit}
+    assert found == {TENSOR_GEMM: "TF32 tensor", GEMM: "fp32 cores"}
+
+
+def test_a_row_without_a_limit_says_why() -> None:
+    builder = CudaBuilder().calls(hop("my::op", "CUDA", self_ns=9000))
+    launched(builder, 0, "my_kernel", 4000)
+    assert only(builder.cuda_trace()).unknown == "no shapes recorded"
+
+
 def test_without_a_model_of_the_op_the_library_call_says_the_work() -> None:
     builder = CudaBuilder().calls(hop("my::op", "CUDA", self_ns=9000), times=2)
     for number in (0, 1):
@@ -232,6 +272,9 @@ def test_no_kernels() -> None:
         ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw", "convolution"),
         ("multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>", "optimiser step (multi-tensor)"),
         ("nchwToNhwcKernel<float>", "copy and layout"),
+        ("ImplicitGemmConvolution<wgrad, 64x128x16, tf32>", "convolution"),
+        ("ReduceSplitK<4>", "before and after a matrix product"),
+        ("init_device_workspace_kernel", "before and after a matrix product"),
         ("triton_poi_fused_add_0", "fused by Triton"),
         ("vectorized_elementwise_kernel<4, masked_fill_kernel_impl>", "pointwise, contiguous (vectorised)"),
         ("multi_tensor_apply_kernel<CopyFunctor<float>>", "copy and layout"),

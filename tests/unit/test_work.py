@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from frames import TraceBuilder, hop
 
-from tracer.analysis.work import Work, convolution_outputs, gemm_work, rnn_work, work_of
+from tracer.analysis.work import Work, gemm_work, outputs_of_backward, rnn_work, why_unknown, work_of
 
 F32, BF16, I64, BOOL = "torch.float32", "torch.bfloat16", "torch.int64", "torch.bool"
 
@@ -170,6 +170,68 @@ def test_a_convolution_needs_the_shape_of_its_output() -> None:
     assert "backward" in work.note
 
 
+def test_pooling_needs_the_shape_of_its_output() -> None:
+    x = ([2, 3, 8, 8], F32)
+    outputs = {
+        ("max_pool2d_with_indices", (2, 3, 8, 8)): (2, 3, 4, 4),
+        ("adaptive_avg_pool2d", (2, 3, 8, 8)): (2, 3, 1, 1),
+    }
+    work = work_of("aten::max_pool2d_with_indices", rows(x), outputs)
+    assert work
+    assert (work.bytes, work.output) == (384 * 4 + 96 * (4 + 8), (2, 3, 4, 4))
+    average = work_of("aten::_adaptive_avg_pool2d", rows(x), outputs)
+    assert average
+    assert average.bytes == (384 + 6) * 4
+    assert work_of("aten::avg_pool2d", rows(x), outputs) is None
+
+
+def test_backward_of_pooling_reads_no_input() -> None:
+    small, x, places = ([2, 3, 4, 4], F32), ([2, 3, 8, 8], F32), ([2, 3, 4, 4], I64)
+    work = of("aten::max_pool2d_with_indices_backward", small, x, places)
+    assert work.bytes == 96 * (4 + 8) + 384 * 4
+    assert of("aten::_adaptive_avg_pool2d_backward", ([2, 3, 1, 1], F32), x).bytes == (6 + 384) * 4
+
+
+def test_outputs_of_pooling_come_from_backward_calls() -> None:
+    builder = TraceBuilder()
+    signature = builder.signature(([2, 3, 4, 4], F32), ([2, 3, 8, 8], F32), ([2, 3, 4, 4], I64))
+    builder.calls(hop("aten::max_pool2d_with_indices_backward", "CUDA", inputs=signature))
+    signature = builder.signature(([2, 3, 1, 1], F32), ([2, 3, 8, 8], F32))
+    builder.calls(hop("aten::_adaptive_avg_pool2d_backward", "CUDA", inputs=signature))
+    trace = builder.trace()
+    signatures = {
+        key[0]: table.to_dicts() for key, table in trace.signatures.partition_by("id", as_dict=True).items()
+    }
+    assert outputs_of_backward(trace.hops, signatures) == {
+        ("max_pool2d_with_indices", (2, 3, 8, 8)): (2, 3, 4, 4),
+        ("adaptive_avg_pool2d", (2, 3, 8, 8)): (2, 3, 1, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("op", "tensors", "why"),
+    [
+        (None, [], "outside ops"),
+        ("aten::add.Tensor", [], "no shapes recorded"),
+        (
+            "aten::_foreach_add_.List",
+            [([4], F32)] * 64,
+            "64 tensors or more, of which the first are recorded",
+        ),
+        ("aten::cudnn_convolution", CONVOLUTION, "its output's shape is known from a backward call alone"),
+        (
+            "aten::max_pool2d_with_indices",
+            [([4], F32)],
+            "its output's shape is known from a backward call alone",
+        ),
+        ("aten::mm", [([4, 5], F32)], "its shapes do not tell"),
+        ("my::op", [([4], F32)], "no rule for the op"),
+    ],
+)
+def test_why_work_is_unknown(op: str | None, tensors: list[Any], why: str) -> None:
+    assert why_unknown(op, rows(*tensors)) == why
+
+
 def test_backward_convolution() -> None:
     work = of("aten::convolution_backward", ([2, 16, 8, 8], F32), *CONVOLUTION)
     assert work.flops == 2 * 2 * (2 * 16 * 64) * 27
@@ -191,7 +253,7 @@ def test_outputs_of_convolutions_come_from_backward_calls_that_agree() -> None:
     signatures = {
         key[0]: table.to_dicts() for key, table in trace.signatures.partition_by("id", as_dict=True).items()
     }
-    assert convolution_outputs(trace.hops, signatures) == {((2, 3, 8, 8), (16, 3, 3, 3)): (2, 16, 8, 8)}
+    assert outputs_of_backward(trace.hops, signatures) == {((2, 3, 8, 8), (16, 3, 3, 3)): (2, 16, 8, 8)}
 
 
 @pytest.mark.parametrize(

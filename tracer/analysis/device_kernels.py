@@ -36,6 +36,15 @@ _TRANSPARENT = {
 """Templates whose own name says less than the function or functor in their arguments."""
 _BARE = {"kernel", "Kernel", "run", "launch"}
 _ABI_TAG = re.compile(r"\[abi:[^\]]*\]")
+_MANGLED = re.compile(r"S[0-9A-Z]*_|T\d*_|L[a-z]n?(?P<literal>\d+)E|(?P<length>[1-9]\d*)|(?P<open>I)|.", re.S)
+_PASSES = ("fprop", "dgrad", "wgrad")
+_LIBRARY_TYPES = {"tfloat32_t": "tf32", "half_t": "half", "bfloat16_t": "bf16", "float_e4m3_t": "e4m3"}
+_TYPES = "tf32|f32|f16|bf16|f64|i8|i32|s8|s32|e4m3|e5m2"
+_TYPE_RUN = re.compile(rf"^({_TYPES})(?:{_TYPES})*$")
+_NOISE = re.compile(
+    r"^(?:stage\d+|warpsize[\dx]+|warpgroupsize[\dx]+|g1|align[a-c]?\d+|execute|kernel|5x|cudnn|cublas|gemm"
+    r"|implicit|tensor\d+x\d+x\d+|n[cdhw]+k[cdrs]+|)$"
+)
 
 
 @cache
@@ -50,7 +59,89 @@ def short_device_kernel(name: str) -> str:
         return name
     text = demangle(name).replace(f"{_ANONYMOUS}::", "").replace("<unnamed>::", "")
     text = _ABI_TAG.sub("", text).strip()
+    if text.startswith("_Z"):
+        return _short_mangled(text)
     return _short(_without_return_type(_until_parameters(text)), outermost=True) or name
+
+
+def table_name(short: str) -> str:
+    """A short name for a table: what tells kernels of cuBLAS, cuDNN and CUTLASS apart comes first.
+
+    `sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x32_warp...`
+    reads `sm90_xmma_wgrad_indexed tf32 nhwc 128x64x32 segment-k on`: its pass, the type that it multiplies
+    in, layout, tile and how the sum is split. Kernels over lists of tensors name each type once. Names
+    of other kinds stay.
+    """
+    if short.startswith("multi_tensor_apply_kernel<"):
+        return re.sub(r"(?<=\w)<(?:float|double|half|bf16)>|, (?:float|double)(?=>$)", "", short)
+    if "<" in short or "_xmma_" not in short:
+        return short
+    words = short.replace("segment_k", "segment-k").replace("split_k", "split-k").split("_")
+    head: list[str] = []
+    types: list[str] = []
+    rest: list[str] = []
+    for number, word in enumerate(words):
+        if run := _TYPE_RUN.match(word):
+            types.append(run[1])
+        elif word.startswith("tilesize"):
+            rest.append(word.removeprefix("tilesize"))
+        elif word in ("off", "on") and rest and rest[-1].startswith("segment-k"):
+            rest[-1] += f" {word}"
+        elif types or rest:
+            rest += [word] * (not _NOISE.match(word))
+        elif number < 2 or not _NOISE.match(word):
+            head.append(word)
+    gemm = "_gemm" if "gemm" in words and "implicit" not in words else ""
+    computed = types[1:2] or types  # inputs, what is multiplied, output
+    return " ".join(filter(None, ["_".join(head) + gemm, *computed[:1], *rest]))
+
+
+def _short_mangled(symbol: str) -> str:
+    """Of a name that no demangler reads (libstdc++'s gives up beyond 1,024 characters).
+
+    The function, or the class in a template that says nothing by itself; of a convolution also its
+    pass, of a matrix product the tile and the type: `ImplicitGemmConvolution<wgrad, 64x128x16, tf32>`.
+    """
+    words, numbers = _pieces(symbol)
+    names = [word for word in words if word != "<"]
+    opened = words.index("<") if "<" in words else len(words)
+    head = words[opened - 1] if opened else symbol
+    if head in _TRANSPARENT:
+        inner = words[opened + 1 :]
+        head = inner[inner.index("<") - 1] if "<" in inner[1:] else head
+    kept = [word for word in _PASSES if any(word in name.lower() for name in names)][:1]
+    if shape := numbers.get("GemmShape"):
+        kept.append("x".join(shape))
+    kept += [short for name, short in _LIBRARY_TYPES.items() if name in names][:1]
+    return f"{head}<{', '.join(kept)}>" if kept else head
+
+
+def _pieces(symbol: str) -> tuple[list[str], dict[str, list[str]]]:
+    """The names in a mangled symbol in order ("<" where template arguments begin).
+
+    And of each name the literals in its template arguments, where it stands first.
+    """
+    words: list[str] = []
+    numbers: dict[str, list[str]] = {}
+    position, filling = symbol.find("N") + 1 if symbol.startswith("_ZN") else 2, ""
+    while position < len(symbol):
+        piece = _MANGLED.match(symbol, position)
+        assert piece is not None
+        position = piece.end()
+        if piece["length"]:
+            length = int(piece["length"])
+            words.append(symbol[position : position + length])
+            position += length
+            filling = ""
+        elif piece["open"] and words:
+            filling = "" if words[-1] in numbers else words[-1]
+            words.append("<")
+        elif piece["literal"]:
+            if filling:
+                numbers.setdefault(filling, []).append(piece["literal"])
+        else:
+            filling = ""
+    return words, numbers
 
 
 def _short(text: str, *, outermost: bool = False) -> str:

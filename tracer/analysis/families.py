@@ -56,7 +56,7 @@ FAMILIES = (
     Family(
         "convolution",
         (
-            r"fprop|dgrad|wgrad|implicit_gemm|convolve|conv2d|conv_depthwise|winograd|"
+            r"fprop|dgrad|wgrad|implicit_gemm|ImplicitGemm|convolve|conv2d|conv_depthwise|winograd|"
             r"cudnn_infer_ampere_scudnn|scudnn|xmma_.*conv"
         ),
         "Each output pixel and channel is a sum of its own over input channels and filter positions.",
@@ -86,12 +86,14 @@ FAMILIES = (
     ),
     Family(
         "before and after a matrix product",
-        r"splitKreduce|splitK_reduce|split_k_reduce|^scal_kernel|^globalKernel",
+        r"splitKreduce|splitK_reduce|split_k_reduce|ReduceSplitK|^scal_kernel|^globalKernel"
+        r"|init_device_workspace|scalePackedTensor",
         "Each output element adds its own partial sums, or is scaled by itself.",
         "Threads of a linear grid take output elements; the number of partial sums is the loop.",
         "Where a matrix product had too few output tiles to fill the device its sum was split over "
-        "blocks: the output is cleared or scaled before (scal_kernel), partial results are added up after "
-        "(splitKreduce), and the bias is added (globalKernel).",
+        "blocks: before, the output is cleared or scaled (scal_kernel, cuDNN's scalePackedTensor) and the "
+        "blocks' counters are cleared (init_device_workspace); after, partial results are added up "
+        "(splitKreduce, ReduceSplitK) and the bias is added (globalKernel).",
         "Its cost belongs to the product beside it; a larger batch makes the split unnecessary.",
     ),
     Family(

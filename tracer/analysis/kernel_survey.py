@@ -14,7 +14,7 @@ from tracer.analysis.families import Family, family_of
 from tracer.analysis.limits import Limits, unit_of, uses_tf32
 from tracer.analysis.links import UNKNOWN_KERNEL, library_texts, short_names
 from tracer.analysis.occupancy import Launch, Occupancy, occupancy
-from tracer.analysis.work import Work, convolution_outputs, gemm_work, rnn_work, work_of
+from tracer.analysis.work import Work, gemm_work, outputs_of_backward, rnn_work, why_unknown, work_of
 
 SHORT_NS = 5_000
 """Below this a kernel takes about as long as launching it."""
@@ -40,7 +40,7 @@ class KernelRow:
 
     `work` and `limit` are those of one call of the op (or of the library function, where `of` says
     so), `of_ns` the mean GPU time of all kernels of such a call: head-room compares those two, so
-    that an op's kernels share one. All of them are None where the work is unknown.
+    that an op's kernels share one. All of them are None where the work is unknown: `unknown` says why.
     """
 
     kernel: str
@@ -66,6 +66,7 @@ class KernelRow:
     of_ns: float | None
     of_kernels: float | None
     family: Family | None
+    unknown: str = ""
 
     @property
     def threads(self) -> int:
@@ -114,7 +115,7 @@ class KernelSurvey:
 _TILE = re.compile(r"(?:tilesize|tile|_)(\d{2,3})x(\d{2,3})(?=[x_])")
 _SAME = (
     *("symbol", "op", "signature", "library_name", "short_arguments"),
-    *("grid", "block", "registers", "shared", "device"),
+    *("grid", "block", "registers", "shared", "device", "tf32"),
 )
 """Columns in which the kernels of a row are equal"""
 
@@ -140,8 +141,8 @@ def survey_kernels(
     devices = {int(row["device"]): row for row in trace.devices.iter_rows(named=True)}
     limits = {number: Limits.of(row, bandwidth, flops) for number, row in devices.items()}
     works = _Works(trace, signatures)
-    per_op = _mean_times(kernels, ["op", "signature", "device"], "run")
-    per_library = _mean_times(kernels, ["library_name", "arguments", "device"], "library_run")
+    per_op = _mean_times(kernels, ["op", "signature", "device", "tf32"], "run")
+    per_library = _mean_times(kernels, ["library_name", "arguments", "device", "tf32"], "library_run")
     least = int((kernels["end_ns"] - kernels["start_ns"]).min() or 0)  # type: ignore[arg-type]
     floor = min(least, FLOOR_NS)
     rows = [
@@ -158,7 +159,7 @@ class _Works:
 
     def __init__(self, trace: CudaTables, signatures: dict[int, list[dict[str, Any]]]) -> None:
         self._signatures = signatures
-        self._outputs = convolution_outputs(trace.hops, signatures)
+        self._outputs = outputs_of_backward(trace.hops, signatures)
         self._known: dict[Any, Work | None] = {}
 
     def of_op(self, op: str | None, signature: int | None) -> Work | None:
@@ -167,6 +168,11 @@ class _Works:
         if (op, signature) not in self._known:
             self._known[op, signature] = work_of(op, self._signatures[signature], self._outputs)
         return self._known[op, signature]
+
+    def why_unknown(self, op: str | None, signature: int | None, work: Work | None) -> str:
+        if work is not None:
+            return "nothing is known of the device"
+        return why_unknown(op, self._signatures.get(signature) if signature is not None else None)
 
     def of_library(self, name: str | None, arguments: str | None) -> Work | None:
         if not name or not arguments:
@@ -188,7 +194,7 @@ def _with_context(trace: CudaTables, kernels: pl.DataFrame) -> pl.DataFrame:
     signature = pl.select(pl.coalesce(own, pl.when(same_op.fill_null(False)).then(above))).to_series()
     replayed = kernels["captured_by"].is_not_null()
     arguments = libraries["arguments"].cast(pl.String).gather(library)
-    return kernels.with_columns(
+    kernels = kernels.with_columns(
         op=hops["op"].cast(pl.String).gather(hop),
         source=hops["source"].cast(pl.String).gather(hop),
         signature=signature.gather(hop),
@@ -205,6 +211,20 @@ def _with_context(trace: CudaTables, kernels: pl.DataFrame) -> pl.DataFrame:
         shared=pl.col("static_shared_bytes").fill_null(0) + pl.col("dynamic_shared_bytes").fill_null(0),
         duration=pl.col("end_ns") - pl.col("start_ns"),
     )
+    return kernels.with_columns(tf32=_computed_in_tf32(kernels))
+
+
+def _computed_in_tf32(kernels: pl.DataFrame) -> pl.Series:
+    """Whether one of the kernels of the same op call multiplies in TF32.
+
+    Kernels beside it, such as those that change a convolution's layout, do not say so in their names.
+    """
+    names = kernels["symbol"].unique().drop_nulls()
+    own = pl.col("symbol").is_in([name for name in names if uses_tf32(name)])
+    no_hop = pl.col("hop").is_null()
+    # Outside ops a kernel speaks for itself.
+    call = pl.struct("run", alone=pl.when(no_hop).then(pl.int_range(pl.len())))
+    return kernels.select(own.fill_null(False).any().over(call)).to_series()
 
 
 def _groups(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -243,11 +263,14 @@ def _row(
     device, kernel = int(group["device"] or 0), group["kernel"] or UNKNOWN_KERNEL
     grid, block = tuple(group["grid"] or (1,)), tuple(group["block"] or (1,))
     work, of = works.of_op(group["op"], group["signature"]), "op"
-    time, count = per_op.get((group["op"], group["signature"], group["device"]), (None, None))
+    way = group["device"], group["tf32"]
+    time, count = per_op.get((group["op"], group["signature"], *way), (None, None))
     if work is None and (work := works.of_library(group["library_name"], group["arguments"])):
         of = "library call"
-        time, count = per_library[group["library_name"], group["short_arguments"], group["device"]]
-    limit = _limit(work, kernel, time, limits.get(device), floor) if work and time else None
+        time, count = per_library[(group["library_name"], group["short_arguments"], *way)]
+    limit = (
+        _limit(work, kernel, time, limits.get(device), floor, tf32=group["tf32"]) if work and time else None
+    )
     arguments = group["short_arguments"]
     return KernelRow(
         kernel=kernel,
@@ -276,18 +299,21 @@ def _row(
         of_ns=time,
         of_kernels=count,
         family=family_of(kernel),
+        unknown="" if limit else works.why_unknown(group["op"], group["signature"], work),
     )
 
 
-def _limit(work: Work, kernel: str, time: float, limits: Limits | None, floor: int) -> Limit | None:
+def _limit(
+    work: Work, kernel: str, time: float, limits: Limits | None, floor: int, *, tf32: bool
+) -> Limit | None:
     if limits is None or not limits.bytes_per_s:
         return None
-    unit = unit_of(work.dtype, kernel, matrix=work.matrix)
+    unit = unit_of(work.dtype, kernel, matrix=work.matrix, tf32=tf32)
     peak = limits.flops_per_s.get(unit)
     if work.flops and not peak and work.matrix:
         return None
     computing = work.flops / peak * 1e9 if peak else 0.0
-    if unit == "fp32 cores" and work.matrix and computing > time and not uses_tf32(kernel):
+    if unit == "fp32 cores" and work.matrix and computing > time:
         # Faster than CUDA cores can be: it ran on tensor cores, whatever its name says.
         unit = "TF32 tensor"
         tensor = limits.flops_per_s.get(unit)
@@ -317,7 +343,8 @@ def remarks(row: KernelRow, limits: Limits | None) -> list[str]:
                 f"the last of {full.waves:.1f} waves leaves {100 * full.tail_share:.0f} % of the places empty"
             )
         if full.share < 0.25 and full.limited_by in ("registers", "shared memory"):
-            said.append(f"{full.limited_by} hold occupancy at {100 * full.share:.0f} %")
+            hold = "hold" if full.limited_by == "registers" else "holds"
+            said.append(f"{full.limited_by} {hold} occupancy at {100 * full.share:.0f} %")
     if row.of_kernels and row.of_kernels > 1.5:
         said.append(f"one of {row.of_kernels:.3g} kernels of the {row.of}: the limit is that of all of them")
     if row.limit and row.limit.in_cache and row.limit.by == "bytes":

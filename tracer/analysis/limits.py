@@ -74,17 +74,18 @@ class Limits:
         )
 
 
-def unit_of(dtype: str, kernel: str, *, matrix: bool) -> str:
+def unit_of(dtype: str, kernel: str, *, matrix: bool, tf32: bool = False) -> str:
     """The unit that a kernel computes on, from the inputs' dtype and the kernel's name.
 
     `matrix`: it multiplies matrices (GEMM, convolution, RNN, attention) and may use tensor cores.
-    Of float32 inputs only the name tells: "tf32", "s1688", "tensorop" and nvjet kernels do.
+    Of float32 inputs only names tell: "tf32", "s1688", "tensorop" and nvjet kernels do, its own or that
+    of another kernel of the op call (`tf32`).
     """
     dtype = dtype.removeprefix("torch.")
     if matrix and dtype in _TENSOR:
         plain = "simt" in kernel or "ffma" in kernel or "dgemm" in kernel
         return "fp64 cores" if dtype == "float64" and plain else _TENSOR[dtype]
-    if matrix and dtype in ("float32", "complex64") and uses_tf32(kernel):
+    if matrix and dtype in ("float32", "complex64") and (tf32 or uses_tf32(kernel)):
         return "TF32 tensor"
     return "fp64 cores" if dtype in ("float64", "complex128") else "fp32 cores"
 

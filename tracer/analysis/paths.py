@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tracer.analysis.patterns import fits_op
 from tracer.analysis.trees import Forest, fold
 
 _HOP_KINDS = ("call", "redispatch")
@@ -15,7 +16,7 @@ _HOP_KINDS = ("call", "redispatch")
 class PathTables:
     """The hottest dispatch paths, joined by the column `path` (0 is the hottest).
 
-    paths: path, hops (in one call), calls, total_ns, median_ns, and of the first call the op, key
+    paths: path, hops (in one call), calls, total_ns, median_ns, longest_ns, and of the first call the op, key
     and hop (id); with GPU activities gpu_ns.
     nodes: path and the columns of `trees.fold`, folded over all calls of the path.
     sources: path, source, called_from, backward_node (null: forward), calls; most calls first.
@@ -32,8 +33,8 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
     """Every distinct path of outermost op calls, the one with the largest total time first.
 
     Columns: structure (UInt64, see Forest.structure), path, hops, calls, total_ns, median_ns,
-    op, key, hop, and gpu_ns where the forest has GPU activities. What is no hop (links.combine) tells
-    paths apart, counts in no column but gpu_ns, and makes no path of its own.
+    longest_ns, op, key, hop, and gpu_ns where the forest has GPU activities. What is no hop
+    (links.combine) tells paths apart, counts in no column but gpu_ns, and makes no path of its own.
     """
     is_hop = forest.hops["kind"].is_in(_HOP_KINDS).to_numpy()
     sizes = pl.DataFrame({"root": forest.root[is_hop]}).group_by("root").len("hops")
@@ -51,13 +52,31 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
             calls=pl.len(),
             total_ns=pl.col("duration").sum(),
             median_ns=pl.col("duration").median().round().cast(pl.Int64),
+            longest_ns=pl.col("duration").max(),
             **{name: pl.col(name).sum() for name in measured},
         )
         .join(sizes, on="root")
         .sort("total_ns", "hop", descending=[True, False])
         .with_row_index("path")
-        .select("structure", "path", "hops", "calls", "total_ns", "median_ns", "op", "key", "hop", *measured)
+        .select(
+            *("structure", "path", "hops", "calls", "total_ns", "median_ns", "longest_ns"),
+            *("op", "key", "hop", *measured),
+        )
     )
+
+
+def steady_part(forest: Forest) -> Forest:
+    """The outermost calls that began in steady steps, and all in them."""
+    steady = (forest.hops["phase"].cast(pl.String) == "steady").fill_null(False).to_numpy()
+    return Forest.of(forest.hops.filter(steady[forest.root]))
+
+
+def paths_with(forest: Forest, survey: pl.DataFrame, patterns: list[str]) -> pl.DataFrame:
+    """The rows of `survey` (from survey_paths) in which an op or a function fits one of the patterns."""
+    ops = forest.hops["op"].cast(pl.String)
+    fitting = [op for op in ops.unique().drop_nulls() if any(fits_op(op, pattern) for pattern in patterns)]
+    roots = forest.root[ops.is_in(fitting).fill_null(False).to_numpy()]
+    return survey.filter(pl.col("structure").is_in(pl.Series(forest.structure[roots]).unique().implode()))
 
 
 def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTables:

@@ -59,15 +59,15 @@ class Work:
 
 
 Inputs = list[Tensor | None]
+Outputs = dict[Any, tuple[int, ...]]
+"""Shapes of outputs by what determines them (see outputs_of_backward)"""
 Model = Callable[[Inputs], Work | None]
 
 
-def work_of(
-    op: str, inputs: Iterable[dict[str, Any]], outputs: dict[Any, tuple[int, ...]] | None = None
-) -> Work | None:
+def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None = None) -> Work | None:
     """The work of one call of `op` with these rows of `signatures`; None where it is unknown.
 
-    `outputs` are the outputs of convolutions (see convolution_outputs).
+    `outputs` are the outputs of convolutions and of pooling (see outputs_of_backward).
     """
     tensors = [Tensor.of(row) for row in inputs]
     if len(tensors) >= _MOST_TENSORS:
@@ -80,6 +80,8 @@ def work_of(
         return _convolution(base, tensors, outputs or {})
     if base.startswith(("_foreach_", "_fused_")):
         return _lists(base, overload, tensors)
+    if base in _POOLS:
+        return _pool(base, tensors, outputs or {})
     model = _MODELS.get(base) or _MODELS.get(base.rstrip("_"))
     try:
         return model(tensors) if model else None
@@ -87,20 +89,44 @@ def work_of(
         return None  # fewer inputs, or of other ranks, than the op takes: not the op that it seems
 
 
-def convolution_outputs(
-    hops: pl.DataFrame, signatures: dict[int, list[dict[str, Any]]]
-) -> dict[Any, tuple[int, ...]]:
-    """The output's shape of convolutions by the shapes of input and weight, from their backward calls.
+def why_unknown(op: str | None, inputs: Iterable[dict[str, Any]] | None) -> str:
+    """Why there is no work of a call that work_of knows none of: a few words."""
+    if op is None:
+        return "outside ops"
+    tensors = list(inputs or [])
+    if not tensors:
+        return "no shapes recorded"
+    if len(tensors) >= _MOST_TENSORS:
+        return f"{_MOST_TENSORS} tensors or more, of which the first are recorded"
+    base = re.sub(r"^.*::", "", op).partition(".")[0]
+    if "convolution" in base or base in _POOLS:
+        return "its output's shape is known from a backward call alone"
+    if base in _MODELS or base.rstrip("_") in _MODELS:
+        return "its shapes do not tell"
+    return "no rule for the op"
 
-    Left out where calls of equal input and weight had different outputs (stride or padding differ).
+
+def outputs_of_backward(hops: pl.DataFrame, signatures: dict[int, list[dict[str, Any]]]) -> Outputs:
+    """The output's shape of convolutions and of pooling, by their input's (and weight's) shape.
+
+    From their backward calls, which begin with the output's gradient. Left out where calls of equal
+    input had different outputs (stride, padding or window differ).
     """
-    calls = hops.filter(pl.col("op").cast(pl.String).str.contains("convolution_backward"))
+    calls = hops.select(op=pl.col("op").cast(pl.String), number="inputs").drop_nulls().unique()
+    calls = calls.filter(pl.col("op").str.contains("convolution_backward|pool[23]d\\w*_backward"))
     found: dict[Any, set[tuple[int, ...]]] = {}
-    for number in calls["inputs"].drop_nulls().unique():
+    for op, number in calls.iter_rows():
         shapes = [tuple(row["shape"]) for row in signatures.get(number, []) if row["shape"] is not None]
-        if len(shapes) >= 3:
+        if "convolution" in op and len(shapes) >= 3:
             found.setdefault((shapes[1], shapes[2]), set()).add(shapes[0])
+        elif "pool" in op and len(shapes) >= 2:
+            found.setdefault((_pool_of(op), shapes[1]), set()).add(shapes[0])
     return {key: next(iter(shapes)) for key, shapes in found.items() if len(shapes) == 1}
+
+
+def _pool_of(op: str) -> str:
+    """`max_pool2d_with_indices` of `aten::max_pool2d_with_indices_backward.grad_input`."""
+    return re.sub(r"^.*::_?", "", op).partition(".")[0].removesuffix("_backward")
 
 
 def gemm_work(arguments: dict[str, str], name: str) -> Work | None:
@@ -241,7 +267,7 @@ def _linear(inputs: Inputs) -> Work | None:
     )
 
 
-def _convolution(base: str, inputs: Inputs, outputs: dict[Any, tuple[int, ...]]) -> Work | None:
+def _convolution(base: str, inputs: Inputs, outputs: Outputs) -> Work | None:
     backward = "backward" in base
     tensors = _defined(inputs)
     if len(tensors) < 2 + backward or "transpose" in base:
@@ -270,6 +296,41 @@ def _convolution(base: str, inputs: Inputs, outputs: dict[Any, tuple[int, ...]])
         matrix=True,
         note="output's shape from the backward call",
     )
+
+
+def _pool(base: str, inputs: Inputs, outputs: Outputs) -> Work | None:
+    """Reads the input and writes the output, with indices the place of each maximum too."""
+    x = inputs[0]
+    output = outputs.get((base.lstrip("_"), x.shape)) if x else None
+    if x is None or output is None:
+        return None
+    each = x.item + (8 if "indices" in base else 0)
+    return Work(
+        "pooling",
+        x.bytes + prod(output) * each,
+        x.numel,
+        x.dtype,
+        output,
+        note="output's shape from the backward call",
+    )
+
+
+def _max_pool_backward(inputs: Inputs) -> Work | None:
+    """(gradient, input, indices): of the input only the shape is used."""
+    gradient, x, indices = inputs[0], inputs[1], inputs[2]
+    if gradient is None or x is None or indices is None:
+        return None
+    return Work(
+        "pooling", gradient.bytes + indices.bytes + x.numel * x.item, gradient.numel, x.dtype, x.shape
+    )
+
+
+def _average_pool_backward(inputs: Inputs) -> Work | None:
+    """(gradient, input): of the input only the shape is used."""
+    gradient, x = inputs[0], inputs[1]
+    if gradient is None or x is None:
+        return None
+    return Work("pooling", gradient.bytes + x.numel * x.item, x.numel, x.dtype, x.shape)
 
 
 def _rnn(inputs: Inputs) -> Work | None:
@@ -473,6 +534,12 @@ def _lists(base: str, overload: str, inputs: Inputs) -> Work | None:
     return Work("optimiser", read + written, sum(t.numel for t in large), large[0].dtype)
 
 
+_POOLS = (
+    *("max_pool2d_with_indices", "max_pool3d_with_indices"),
+    *("avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
+)
+
+
 def _names(text: str) -> list[str]:
     return text.split()
 
@@ -545,7 +612,9 @@ _MODELS: dict[str, Model] = {
     "nll_loss_forward": _loss,
     "nll_loss_backward": _like(3, 1, "pointwise", of=1),
     "native_dropout": _dropout,
-    "max_pool2d_with_indices_backward": _like(3, 1, "pointwise", of=1),
-    "_adaptive_avg_pool2d_backward": _like(1, 1, "pointwise", of=1),
-    "avg_pool2d_backward": _like(1, 1, "pointwise", of=1),
+    "max_pool2d_with_indices_backward": _max_pool_backward,
+    "max_pool3d_with_indices_backward": _max_pool_backward,
+    "_adaptive_avg_pool2d_backward": _average_pool_backward,
+    "avg_pool2d_backward": _average_pool_backward,
+    "avg_pool3d_backward": _average_pool_backward,
 }

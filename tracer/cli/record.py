@@ -43,11 +43,18 @@ def record(
         bool, typer.Option("--shapes/--no-shapes", help="Record shapes and types of tensors.")
     ] = True,
     source: Annotated[bool, typer.Option("--source/--no-source", help="Record Python source lines.")] = True,
+    ops: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Only operators like aten::*mm*; give it more than once for more patterns.",
+        ),
+    ] = None,
     cuda: Annotated[
         str,
         typer.Option(
             metavar="auto|on|off",
-            help="CUDA calls and GPU activities: auto where it can be done; on: or fail; off.",
+            help="CUDA calls and GPU activities: where it can be done; on: else nothing is recorded.",
         ),
     ] = "auto",
     driver: Annotated[
@@ -72,11 +79,13 @@ def record(
 
       tracer record --cuda off train.py
 
+      tracer record --ops 'aten::*mm*' --ops 'aten::linear*' train.py
+
       tracer record -m torch.distributed.run --nproc-per-node 2 train.py
     """
     try:
         command = _command(script or [], module)
-        options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver)
+        options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver, ops=ops or ())
         _check_installation()
         request = _request(command[0] if not module else command[1], output, force)
     except RecordingError as error:

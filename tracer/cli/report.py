@@ -25,6 +25,13 @@ def report(
     only: Annotated[
         str | None, typer.Option(metavar="PART", help="One part: cuda (the runtime) or kernels.")
     ] = None,
+    op: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Paths with an op like mm, or a call like 'cublas*'."),
+    ] = None,
+    steady: Annotated[
+        bool, typer.Option("--steady", help="Paths of op calls after warm-up, where steps are known.")
+    ] = False,
     peak_bandwidth: Annotated[
         float | None, typer.Option(metavar="GB/s", min=0, help="What the GPU's memory reached.")
     ] = None,
@@ -46,10 +53,14 @@ def report(
       tracer report
       tracer report run.trace -o report.md
       tracer report run.trace --paths 3 | less
+      tracer report run.trace --op 'cublas*' --op bmm
+      tracer report run.trace --steady
       tracer report run.trace --only kernels --peak-bandwidth 4300
     """
     if only not in (None, "cuda", "kernels"):
         fail(f"--only {only} is no part of the report; there is cuda, kernels", USAGE)
+    if only and (op or steady):
+        fail(f"{'--op' if op else '--steady'} chooses dispatch paths, and --only {only} shows none", USAGE)
     if output is not None:
         _check(output, force)
     file = chosen_trace(file)
@@ -61,7 +72,17 @@ def report(
             bandwidth=peak_bandwidth * 1e9 if peak_bandwidth else None,
             flops=peak_flops * 1e12 if peak_flops else None,
         )
-        text = render(build_report(trace, file.name, paths=paths, rows=rows, only=only, peaks=peaks))
+        report = build_report(
+            trace,
+            file.name,
+            paths=paths,
+            rows=rows,
+            only=only,
+            patterns=op or (),
+            steady=steady,
+            peaks=peaks,
+        )
+        text = render(report)
     if output is None:
         with writing():
             print(text, end="")

@@ -36,10 +36,11 @@ class JoinedRecording:
         if not native.join(request["path"], request["session"]):
             os.environ.pop("TRACER_JOIN", None)
             return None
-        native.arm()
+        options = Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"})
+        native.arm(options.ops)
         write_document(native, "libraries", native.libraries())
         write_document(native, "enums", native.enums())
-        cuda.begin(native, Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"}))
+        cuda.begin(native, options)
         joined = cls(native)
         close_with_multiprocessing(joined)
         native.start()

@@ -9,7 +9,7 @@ DRIVER = ("launches", "all", "none")
 
 TYPE_CHECKING = False  # `dataclasses` would be imported before the script is
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Options:
@@ -21,12 +21,19 @@ class Options:
             "off"
     driver  CUDA driver calls that no runtime call encloses: "launches" (those that run, copy, fill,
             allocate, load or wait), "all" (and the enclosed ones too), "none"
+    ops     patterns of operators, as `aten::*mm*`; only those are hooked. Empty: all
 
     Raises RecordingError for any other value.
     """
 
     def __init__(
-        self, *, shapes: bool = True, source: bool = True, cuda: str = "auto", driver: str = "launches"
+        self,
+        *,
+        shapes: bool = True,
+        source: bool = True,
+        cuda: str = "auto",
+        driver: str = "launches",
+        ops: Iterable[str] = (),
     ) -> None:
         for name, value, known in (("cuda", cuda, CUDA), ("driver", driver, DRIVER)):
             if value not in known:
@@ -35,6 +42,10 @@ class Options:
         self.source = source
         self.cuda = cuda
         self.driver = driver
+        self.ops = [ops] if isinstance(ops, str) else list(ops)
+        for pattern in self.ops:
+            if not isinstance(pattern, str) or not pattern:
+                raise RecordingError(f"{pattern!r} is no pattern of operators; give one such as 'aten::*mm*'")
 
     def document(self) -> dict[str, object]:
         """As they stand in a request and in the environment of a trace."""

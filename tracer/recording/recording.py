@@ -9,7 +9,7 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, TracebackType
 
@@ -73,7 +73,8 @@ class Recording:
             replaced = self._set_aside()
             try:
                 native.create(self.path, self._session, self._options.shapes, self._options.source)
-                native.arm()
+                if not native.arm(self._options.ops)["operators"]:
+                    say(f"no operator is called like {', '.join(self._options.ops)}, so far")
                 write_document(native, "environment", environment.snapshot(self._options.document()))
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
@@ -212,6 +213,7 @@ def record(
     source: bool = True,
     cuda: str = "auto",
     driver: str = "launches",
+    ops: Iterable[str] = (),
     overwrite: bool = False,
 ) -> Recording:
     """A recording for `with`: it begins on entering the block and ends on leaving it.
@@ -225,7 +227,7 @@ def record(
     The options are those of `tracer.recording.options.Options`; with `overwrite` an existing file is
     replaced. Raises RecordingError.
     """
-    options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver)
+    options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver, ops=ops)
     return Recording(path, options=options, overwrite=overwrite)
 
 
@@ -236,6 +238,7 @@ def start(
     source: bool = True,
     cuda: str = "auto",
     driver: str = "launches",
+    ops: Iterable[str] = (),
     overwrite: bool = False,
 ) -> Recording:
     """Begin a recording that lasts until `stop()` or the end of the process."""

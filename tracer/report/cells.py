@@ -20,7 +20,7 @@ def code(text: object) -> str:
 def prose(text: object) -> str:
     """`text` on one line, with nothing in it that markdown or HTML would read as its own."""
     words = " ".join(str(text).split())
-    return re.sub(r"[\\`*\[\]<>~]|(?<!\w)_|_(?!\w)", lambda match: "\\" + match[0], words)
+    return re.sub(r"[\\`*\[\]<~]|(?<!\w)_|_(?!\w)|(?<!\S)>", lambda match: "\\" + match[0], words)
 
 
 def table(titles: list[str], rows: Iterable[list[str]], *, ragged: bool = False) -> str:

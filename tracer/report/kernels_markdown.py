@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
+from tracer.analysis.device_kernels import table_name
 from tracer.analysis.families import FAMILIES, Family
 from tracer.analysis.kernel_survey import KernelRow, KernelSurvey, remarks
 from tracer.report.cells import code, item, prose, table
@@ -13,11 +14,12 @@ from tracer.report.text import amount, count, duration, shorten_kernel, signatur
 if TYPE_CHECKING:
     from tracer.report.model import Report
 
-_NAME = 40
+_NAME = 76
+_INPUTS = 64
 _LINES = 3
-_IN_FULL = {False: 5, True: 15}
+_IN_FULL = {False: 5, True: 10}
 _TABLE = 20
-_ALL = 200
+_ALL = {False: 30, True: 60}
 
 
 class KernelsPage:
@@ -59,36 +61,37 @@ class KernelsPage:
         rows = [
             [
                 str(number),
-                code(shorten_kernel(row.kernel, _NAME)),
-                code(row.op or "no op"),
-                f"{row.calls:,}",
+                duration(round(row.score_ns or 0)),
+                f"{100 * (row.headroom or 0):.0f} %",
                 duration(row.total_ns),
                 self._share(row),
-                f"{100 * (row.headroom or 0):.0f} %",
-                duration(round(row.score_ns or 0)),
+                f"{row.calls:,}",
+                code(row.op or "no op"),
+                _name(row),
+                self._inputs(row),
             ]
             for number, row in enumerate(self._ranked[:_TABLE], 1)
         ]
-        titles = ["#:", "kernel", "op", "calls:", "GPU time:", "share:", "head-room:", "to gain:"]
-        return table(titles, rows) + self._more(self._ranked)
+        titles = ["#:", "to gain:", "head-room:", "GPU time:", "share:", "calls:", "op", "kernel", "inputs"]
+        return table(titles, rows, ragged=True) + self._more(self._ranked)
 
     def unknown(self) -> str:
         if not self._unknown:
             return ""
         rows = [
             [
-                code(shorten_kernel(row.kernel, _NAME)),
-                code(row.op or "no op"),
-                f"{row.calls:,}",
                 duration(row.total_ns),
                 self._share(row),
+                f"{row.calls:,}",
                 duration(row.median_ns),
-                self._occupancy(row),
+                code(row.op or "no op"),
+                _name(row),
+                row.unknown,
             ]
             for row in self._unknown[:_TABLE]
         ]
-        titles = ["kernel", "op", "calls:", "GPU time:", "share:", "median:", "occupancy:"]
-        return table(titles, rows) + self._more(self._unknown)
+        titles = ["GPU time:", "share:", "calls:", "median:", "op", "kernel", "why"]
+        return table(titles, rows, ragged=True) + self._more(self._unknown)
 
     def sections(self) -> str:
         """The kernels with the most to gain, each with its launch, resources, work and limit."""
@@ -100,10 +103,6 @@ class KernelsPage:
         """Every kernel with its launch, resources and work."""
         rows = [
             [
-                code(shorten_kernel(row.kernel, _NAME)),
-                prose(shorten_kernel(self._shapes.get(row.signature, ""), _NAME))
-                if row.signature is not None
-                else "",
                 _extent(row.grid),
                 _extent(row.block),
                 str(row.registers),
@@ -114,13 +113,23 @@ class KernelsPage:
                 amount(row.work.flops, "FLOP") if row.work else "unknown",
                 duration(round(row.limit.ns)) if row.limit else "unknown",
                 duration(row.median_ns),
+                _name(row),
+                self._inputs(row),
             ]
-            for row in self._survey.rows[:_ALL]
+            for row in self._survey.rows[: _ALL[self._only]]
         ]
-        titles = ["kernel", "inputs", "grid:", "block:", "regs:", "shared:", "occupancy:", "waves:"]
-        titles += ["bytes:", "FLOP:", "limit:", "median:"]
-        more = len(self._survey.rows) - _ALL
-        return table(titles, rows) + (f"\n\n{more:,} more rows left out." if more > 0 else "")
+        titles = ["grid:", "block:", "regs:", "shared:", "occupancy:", "waves:"]
+        titles += ["bytes:", "FLOP:", "limit:", "median:", "kernel", "inputs"]
+        more = len(self._survey.rows) - _ALL[self._only]
+        left_out = f"\n\n{more:,} more rows left out." if more > 0 else ""
+        return table(titles, rows, ragged=True) + left_out
+
+    def names(self) -> str:
+        """The whole of each name that tables shorten, as a list; "" where they shorten none."""
+        kernels = dict.fromkeys(row.kernel for row in self._survey.rows)
+        return "\n".join(
+            f"- {code(kernel)}" for kernel in kernels if shorten_kernel(table_name(kernel), _NAME) != kernel
+        )
 
     def families(self) -> str:
         """A paragraph for each family of kernels that ran, the one with the most time first."""
@@ -154,7 +163,13 @@ class KernelsPage:
             *remarks(row, self._survey.limits.get(row.device)),
             *([f"family: {prose(row.family.name)} (below)"] if row.family else []),
         ]
-        return "\n".join([f"#### {number}. {code(shorten_kernel(row.kernel, 72))}", "", *map(item, lines)])
+        if table_name(row.kernel) != row.kernel:
+            lines.insert(0, f"kernel: {code(row.kernel)}")
+        return "\n".join([f"#### {number}. {_name(row)}", "", *map(item, lines)])
+
+    def _inputs(self, row: KernelRow) -> str:
+        shapes = self._shapes.get(row.signature, "") if row.signature is not None else ""
+        return prose(shorten_kernel(shapes, _INPUTS))
 
     def _caller(self, row: KernelRow) -> str:
         shapes = self._shapes.get(row.signature) if row.signature is not None else None
@@ -227,6 +242,10 @@ class KernelsPage:
     @staticmethod
     def _more(rows: list[KernelRow]) -> str:
         return f"\n\n{len(rows) - _TABLE:,} more rows left out." if len(rows) > _TABLE else ""
+
+
+def _name(row: KernelRow) -> str:
+    return code(shorten_kernel(table_name(row.kernel), _NAME))
 
 
 def _extent(extents: tuple[int, ...]) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from tracer.analysis.device_kernels import table_name
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS
-from tracer.report.cells import code, prose, table
+from tracer.report.cells import code, prose, table, wrapped
 from tracer.report.kernels_markdown import KernelsPage
 from tracer.report.mermaid import flowchart
 from tracer.report.model import Path, Report, SourceCalls, Survey
@@ -24,7 +25,8 @@ _HOP_LINES = 60
 _SOURCES = 6
 _INPUTS = 4
 _CHAIN = 6
-_NAME = 40
+_STANDS_OUT = 10
+_NAME = 64
 
 
 def render(report: Report) -> str:
@@ -59,6 +61,8 @@ class _Page:
             "code": code,
             "prose": prose,
             "duration": duration,
+            "about": self.about,
+            "below": self.below,
             "chain": flowchart,
             "count": count,
             "facts": self.facts,
@@ -68,10 +72,52 @@ class _Page:
             "why": self.why,
             "overview": self.overview,
             "origin": self.origin,
+            "title": _title,
+            "cost": _cost,
             "inputs": self.inputs,
             "hops": self.hops,
             "survey": self.survey,
         }
+
+    def about(self) -> str:
+        """What the report shows, in a sentence or two."""
+        report = self._report
+        script = code(" ".join(map(str, report.environment.get("argv") or []))) or "the recorded script"
+        if report.only == "cuda":
+            text = (
+                f"Which functions of the CUDA API PyTorch and the libraries below it called while {script} "
+                "ran: how often, from where, for which ops, and what that cost the host."
+            )
+        elif report.only == "kernels":
+            text = (
+                f"Every kind of kernel that the GPU ran for {script}: which op launched it, how its work was "
+                "spread over the GPU, and how far its time is from the least that the GPU allows."
+            )
+        else:
+            down = (
+                ", the library and CUDA calls below them, and the kernels on the GPU"
+                if report.runtime
+                else ""
+            )
+            text = f"What the ops of {script} became: each hop of PyTorch's dispatcher{down}, with times."
+        return wrapped(text)
+
+    def below(self) -> str:
+        """Which paths follow."""
+        report, chosen = self._report, self._report.chosen
+        if chosen is None or not (report.paths or chosen.patterns or chosen.steady):
+            return "No op call was recorded."
+        steady = " in the steady steps" if chosen.steady else ""
+        words = " or ".join(map(code, chosen.patterns))
+        if not report.paths:
+            return wrapped(f"No dispatch path{f' with {words} in it' if words else ''} was recorded{steady}.")
+        text = (
+            "Outermost op calls that ran the same hops make one dispatch path. Below: the "
+            f"{len(report.paths)} hottest of {chosen.fitting:,}"
+        )
+        text += f" that have {words} in them, of {chosen.among:,} in all" if words else ""
+        share = 100 * sum(path.share for path in report.paths)
+        return wrapped(f"{text}{steady}, with {share:.1f} % of the time in ops{' there' if steady else ''}.")
 
     def facts(self) -> str:
         facts = self._report.environment
@@ -81,6 +127,7 @@ class _Page:
             "command": code(" ".join(map(str, facts.get("argv") or []))),
             "started": prose(facts.get("started_at") or ""),
             "torch": prose(facts.get("torch") or ""),
+            "GPU": prose(", ".join(self._report.devices)),
             "CUDA of torch": prose(facts.get("torch_cuda") or "none") if facts.get("torch") else "",
             "python": prose(facts.get("python") or ""),
             "tracer": prose(facts.get("tracer") or ""),
@@ -129,7 +176,7 @@ class _Page:
                 f"{path.calls:,}",
                 f"{path.hops:,}",
                 _time(path.total_ns, unit),
-                self._share(path.total_ns),
+                f"{100 * path.share:.1f} %",
                 _time(path.median_ns, median_unit),
                 *([_time(path.gpu_ns, unit)] if self._report.runtime else []),
             ]
@@ -266,7 +313,38 @@ _COLUMNS = {
 }
 
 
+def _title(path: Path) -> str:
+    """The op, and where the chain leads: the library function and the device kernel."""
+    chain = _chain_nodes(path)
+    words = [f"{path.op} [{path.key}]"]
+    words += [node["op"] for node in chain if node["kind"] == "library"][:1]
+    words += [table_name(node["op"]) for node in chain if node["kind"] in GPU_KINDS]
+    return " -> ".join(code(shorten_kernel(word, _NAME)) for word in words)
+
+
+def _cost(path: Path) -> str:
+    """Calls and times; the longest call too where it stands out, as a first one that loads code does."""
+    words = [count(path.calls, "call"), f"{duration(path.total_ns)} in total"]
+    words.append(f"median {duration(path.median_ns)}")
+    if path.longest_ns > _STANDS_OUT * path.median_ns:
+        words.append(f"longest {duration(path.longest_ns)}")
+    return ", ".join(words)
+
+
 def _chain(path: Path, details: dict[int, str]) -> str:
+    """The chain as text: hops with their keys, then calls with their arguments and the device kernel."""
+    chain = _chain_nodes(path)
+    hops = [node for node in chain if node["kind"] in HOP_KINDS]
+    words = [code(f"{node['op']} [{node['key']}]") for node in hops]
+    if len(words) > _CHAIN:
+        words[2:-2] = [f"... {len(words) - 4:,} more ..."]
+    kernel = hops[-1]["kernel"]
+    links = [code(_link(node, details)) for node in chain[len(hops) :]]
+    time = f" {duration(chain[-1]['median_ns'])}" if chain[-1]["kind"] in GPU_KINDS else ""
+    return " -> ".join([*words[:-1], words[-1] + (f" {code(kernel)}" if kernel else ""), *links]) + time
+
+
+def _chain_nodes(path: Path) -> list[dict[str, Any]]:
     """Where the time goes: redispatches, and calls that take longer than the hop's own work.
 
     Where the GPU worked it goes on to the device kernel with the most time.
@@ -281,20 +359,13 @@ def _chain(path: Path, details: dict[int, str]) -> str:
             break
         chain.append(node)
         nodes, level = nodes[place + 1 :], level + 1
-    hops = [node for node in chain if node["kind"] in HOP_KINDS]
-    words = [code(f"{node['op']} [{node['key']}]") for node in hops]
-    if len(words) > _CHAIN:
-        words[2:-2] = [f"... {len(words) - 4:,} more ..."]
-    kernel = hops[-1]["kernel"]
-    links = [code(_link(node, details)) for node in chain[len(hops) :]]
-    time = f" {duration(chain[-1]['median_ns'])}" if chain[-1]["kind"] in GPU_KINDS else ""
-    return " -> ".join([*words[:-1], words[-1] + (f" {code(kernel)}" if kernel else ""), *links]) + time
+    return chain
 
 
 def _link(node: dict[str, Any], details: dict[int, str]) -> str:
     """`cublasSgemm_v2(N, N, m=64, n=64, k=64)` of a call, the name of what the GPU did."""
     detail = details.get(node["signature"], "") if node["kind"] not in GPU_KINDS else ""
-    return shorten_kernel(node["op"], _NAME) + (f"({detail})" if detail else "")
+    return shorten_kernel(table_name(node["op"]), _NAME) + (f"({detail})" if detail else "")
 
 
 def _own_ns(node: dict[str, Any]) -> int:

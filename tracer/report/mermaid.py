@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracer.analysis.device_kernels import table_name
 from tracer.report.text import duration, registration, shorten, shorten_kernel
 
 _WIDTH = 56
@@ -22,7 +23,9 @@ def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
     above: list[int] = []
     for number, node in enumerate(_hottest(nodes, limit).iter_rows(named=True)):
         is_hop, on_gpu = node["kind"] in _HOPS, node["kind"] in _GPU
-        words = [f"{node['op']} [{node['key']}]" if is_hop else shorten_kernel(node["op"], _WIDTH)]
+        words = [
+            f"{node['op']} [{node['key']}]" if is_hop else shorten_kernel(table_name(node["op"]), _WIDTH)
+        ]
         words += [node["kernel"]] if node["kernel"] else []
         words += [registration(node["registered_at"])] if node["registered_at"] else []
         words.append(f"GPU {duration(node['median_ns'])}" if on_gpu else duration(node["median_ns"]))

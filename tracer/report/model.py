@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from tracer.analysis import surveys
 from tracer.analysis.cuda_tables import CudaTables, has_cuda
 from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
 from tracer.analysis.links import combine
-from tracer.analysis.paths import PathTables, hottest_paths, survey_paths
+from tracer.analysis.paths import PathTables, hottest_paths, paths_with, steady_part, survey_paths
 from tracer.analysis.trees import Forest
 from tracer.report.runtime import RuntimeReport, build_runtime
 
@@ -71,6 +72,7 @@ class Path:
     calls: int
     total_ns: int
     median_ns: int
+    longest_ns: int
     share: float
     sources: list[SourceCalls]
     inputs: list[InputCalls]
@@ -84,6 +86,20 @@ class Survey:
 
     rows: list[dict[str, Any]]
     left_out: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which dispatch paths a report shows, the hottest of.
+
+    Those with an op or a function that fits one of `patterns` (empty: all), of all op calls or with
+    `steady` of those in steady steps. `fitting`: how many that are, of `among` without the patterns.
+    """
+
+    patterns: tuple[str, ...]
+    steady: bool
+    fitting: int
+    among: int
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,9 @@ class Report:
     only: str | None = None
     runtime: RuntimeReport | None = None
     kernels: KernelSurvey | None = None
+    devices: tuple[str, ...] = ()
+    """Names of the GPUs"""
+    chosen: Chosen | None = None
 
 
 @dataclass(frozen=True)
@@ -124,9 +143,14 @@ def build_report(
     paths: int = 10,
     rows: int = 40,
     only: str | None = None,
+    patterns: Sequence[str] = (),
+    steady: bool = False,
     peaks: Peaks | None = None,
 ) -> Report:
     """Builds the report of a trace called `name` with so many hottest paths and rows a table.
+
+    `patterns` choose the paths: those with an op, a library function or an API call that fits one;
+    `steady` those of op calls in steady steps, of which the shares are then taken.
 
     With `only` (one of PARTS) the tables of ops and hops stay empty. Without CUDA in the trace
     `runtime` and `kernels` are None.
@@ -146,6 +170,10 @@ def build_report(
     chains = Forest.of(links.rows) if links.has_gpu else forest
     survey = survey_paths(chains)
     totals = _totals(forest, survey)
+    if steady:
+        chains = steady_part(chains)
+        survey = survey_paths(chains)
+    chosen = paths_with(chains, survey, list(patterns)) if patterns else survey
     threads = surveys.per_thread(forest).join(
         trace.threads.unique(["process", "thread"], keep="last"),
         on=["process", "thread"],
@@ -158,7 +186,7 @@ def build_report(
         certificate=trace.certificate,
         processes=trace.processes.to_dicts(),
         totals=totals,
-        paths=_paths(hottest_paths(chains, survey, paths), totals.in_ops_ns),
+        paths=_paths(hottest_paths(chains, chosen, paths), int(survey["total_ns"].sum())),
         ops=_first(surveys.per_op(trace.hops), rows),
         keys=_first(surveys.per_key(trace.hops), rows),
         sources=_first(surveys.per_source(forest), rows),
@@ -170,7 +198,13 @@ def build_report(
         details=links.details,
         runtime=runtime,
         kernels=kernels,
+        devices=_devices(trace),
+        chosen=Chosen(tuple(patterns), steady, len(chosen), len(survey)),
     )
+
+
+def _devices(trace: TraceTables) -> tuple[str, ...]:
+    return tuple(trace.devices["name"].drop_nulls().unique(maintain_order=True)) if has_cuda(trace) else ()
 
 
 def _part(
@@ -196,6 +230,7 @@ def _part(
         only=only,
         runtime=runtime,
         kernels=kernels,
+        devices=_devices(trace),
     )
 
 
@@ -225,6 +260,7 @@ def _paths(tables: PathTables, in_ops_ns: int) -> list[Path]:
             calls=path["calls"],
             total_ns=path["total_ns"],
             median_ns=path["median_ns"],
+            longest_ns=path["longest_ns"],
             share=path["total_ns"] / in_ops_ns if in_ops_ns else 0.0,
             sources=[SourceCalls(**row) for row in _of_path(tables.sources, path["path"]).to_dicts()],
             inputs=[InputCalls(**row) for row in _of_path(tables.inputs, path["path"]).to_dicts()],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from tracer.analysis.device_kernels import short_device_kernel, table_name
 from tracer.analysis.idle import Gap, Idleness
 from tracer.report.cells import code, item, prose, table, wrapped
 from tracer.report.runtime import Rows, RuntimeReport
@@ -15,9 +17,9 @@ if TYPE_CHECKING:
     from tracer.report.model import Report
 
 _FRAMES = 12
-_NAME = 30
+_NAME = 40
 _LEAST_SHARE = 0.05
-_FUNCTIONS_IN_FULL = 16
+_FUNCTIONS_IN_FULL = {False: 6, True: 16}
 
 
 class RuntimePage:
@@ -26,6 +28,7 @@ class RuntimePage:
     def __init__(self, runtime: RuntimeReport, report: Report) -> None:
         self._runtime = runtime
         self._folder = report.environment.get("cwd")
+        self._only = report.only == "cuda"
 
     def summary(self) -> str:
         runtime = self._runtime
@@ -91,7 +94,7 @@ class RuntimePage:
     def function_sections(self) -> str:
         """For each function what it does, who calls it, for which ops, and a stack."""
         rows = self._runtime.functions.rows
-        return "\n\n".join(self._function(row) for row in rows[:_FUNCTIONS_IN_FULL])
+        return "\n\n".join(self._function(row) for row in rows[: _FUNCTIONS_IN_FULL[self._only]])
 
     def components(self) -> str:
         rows = [
@@ -193,8 +196,9 @@ class RuntimePage:
         text = (
             f"{where}{'nothing' if several else 'Nothing'} ran in {100 * one.idle_share:.1f} % of {over} "
             f"({duration(one.window_ns)}): {_gaps(one.long_gaps, 'long')} ({duration(one.long_gaps_ns)}) and "
-            f"{_gaps(one.short_gaps, 'shorter')} ({duration(one.short_gaps_ns)})."
+            f"{_gaps(one.short_gaps, 'shorter')} ({duration(one.short_gaps_ns)}"
         )
+        text += f", {duration(one.short_gaps_ns // one.short_gaps)} each)." if one.short_gaps else ")."
         text = wrapped(text)
         if not one.gaps:
             return text
@@ -280,11 +284,9 @@ def _gaps(number: int, kind: str) -> str:
 
 
 def _kernel(name: str) -> str:
-    from tracer.analysis.device_kernels import short_device_kernel
-
     if name.startswith("the window"):
         return name.replace("the window's ", "the ")
-    return code(shorten_kernel(short_device_kernel(name), _NAME))
+    return code(shorten_kernel(table_name(short_device_kernel(name)), _NAME))
 
 
 def _most(counted: Iterable[dict[str, Any]], limit: int) -> str:
@@ -300,9 +302,16 @@ def _counted(rows: list[dict[str, Any]], *, nothing: str = "unknown", code_spans
 
 
 def _stack(frames: list[dict[str, Any]]) -> list[str]:
+    """A line a frame, innermost first; frames without a name that follow each other in a library are one."""
     lines = []
-    for frame in frames[:_FRAMES]:
-        module = os.path.basename(frame["module"] or "") or "unknown code"
-        name = frame["function"] or f"+{frame['offset'] or 0:#x}"
-        lines.append(f"{shorten_kernel(name, 72)}  ({module})")
-    return [*lines, f"... {len(frames) - _FRAMES} more"] if len(frames) > _FRAMES else lines
+    for (name, module), run in groupby(frames, key=_frame):
+        several = len(list(run))
+        if name:
+            lines.append(f"{shorten_kernel(name, 72)}  ({module})")
+        else:
+            lines.append(f"{count(several, 'frame')} without a name  ({module})")
+    return [*lines[:_FRAMES], f"... {len(lines) - _FRAMES} more"] if len(lines) > _FRAMES else lines
+
+
+def _frame(frame: dict[str, Any]) -> tuple[str, str]:
+    return frame["function"] or "", os.path.basename(frame["module"] or "") or "unknown code"

@@ -62,20 +62,27 @@ bool is_hidden(PyCodeObject* code) {
   return false;
 }
 
-// Which code objects are visible, per lane: a small cache, overwritten where two meet.
+// Which code objects are visible, per lane: a cache of sets. Finding out takes as long as many hops, so two code
+// objects whose addresses meet must not take turns in one place.
 struct Visibility {
   Fingerprint code;
   bool visible;
 };
-constexpr size_t kVisibilitySlots = 512;
+constexpr size_t kVisibilitySets = 256;
+constexpr size_t kVisibilityWays = 8;
 
 bool is_visible(trace::Lane* lane, const Fingerprint& code) {
-  if (!lane->source_cache) lane->source_cache = calloc(kVisibilitySlots, sizeof(Visibility));
+  if (!lane->source_cache) lane->source_cache = calloc(kVisibilitySets * kVisibilityWays, sizeof(Visibility));
   auto* cache = static_cast<Visibility*>(lane->source_cache);
   if (!cache) return false;
-  Visibility& slot = cache[((uint64_t(code.code) >> 4) * 0x9E3779B97F4A7C15ull) >> 55];
-  if (!(slot.code == code)) slot = {code, !is_hidden(code.code)};
-  return slot.visible;
+  uint64_t hash = (uint64_t(code.code) >> 4) * 0x9E3779B97F4A7C15ull;
+  Visibility* set = cache + (hash >> 56) * kVisibilityWays;
+  for (size_t way = 0; way < kVisibilityWays && set[way].code.code; ++way)
+    if (set[way].code == code) return set[way].visible;
+  // The newest stands first; the oldest goes.
+  for (size_t way = kVisibilityWays - 1; way > 0; --way) set[way] = set[way - 1];
+  set[0] = {code, !is_hidden(code.code)};
+  return set[0].visible;
 }
 
 }  // namespace

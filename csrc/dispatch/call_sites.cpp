@@ -11,7 +11,7 @@
 
 namespace tracer::dispatch {
 
-std::atomic<uint64_t> call_site_cache[kCallSiteSlots];
+alignas(64) std::atomic<uint64_t> call_site_cache[kCallSiteSlots];
 
 namespace {
 
@@ -112,7 +112,13 @@ trace::CallSite look_up_call_site(uint64_t address) noexcept {
   trace::CallSite site = trace::kByParent;
   // A return address may stand right behind a call that ends the function.
   if (after != ranges.begin() && address <= std::prev(after)->end) site = std::prev(after)->site;
-  call_site_cache[(address * 0x9E3779B97F4A7C15ull) >> 50].store(address << 2 | site, std::memory_order_relaxed);
+  size_t slot = call_site_slot(address), free = slot;
+  for (size_t i = 0; i < kCallSiteLine; ++i) {
+    if (call_site_cache[slot ^ i].load(std::memory_order_relaxed)) continue;
+    free = slot ^ i;
+    break;
+  }
+  call_site_cache[free].store(address << 2 | site, std::memory_order_relaxed);
   return site;
 }
 

@@ -8,6 +8,9 @@ import typer
 
 from tracer import __version__
 from tracer.cli import gdb
+from tracer.cli.doctor import doctor
+from tracer.cli.explain import explain
+from tracer.cli.export import export
 from tracer.cli.pack import pack
 from tracer.cli.record import CONTEXT, record
 from tracer.cli.report import report
@@ -27,6 +30,9 @@ app.command(context_settings=CONTEXT)(record)
 app.command()(tree)
 app.command()(report)
 app.command()(pack)
+app.command()(explain)
+app.command()(doctor)
+app.command()(export)
 app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
 
 

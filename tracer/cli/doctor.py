@@ -1,0 +1,87 @@
+"""`tracer doctor`: whether this machine can record, a line a check."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracer.cli.common import progress, writing
+
+if TYPE_CHECKING:
+    from tracer.doctor.finding import Finding
+
+_WIDTH = 80
+_INDENT = " " * 21
+_COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
+
+
+def doctor(
+    cuda: Annotated[
+        bool, typer.Option("--cuda", help="Record on the GPU too, which initialises CUDA.")
+    ] = False,
+) -> None:
+    """Check whether this Python can record here, and say what to do where not.
+
+    One line a check: ok, note (something else than recording is missing) or
+    problem (nothing can be recorded). It makes a real recording of one matmul in
+    a temporary folder, which takes some seconds; nothing stays behind. Exit
+    status 1 if there is a problem.
+
+    \b
+    Examples:
+      tracer doctor
+      tracer doctor --cuda
+      tracer doctor | grep -v '^ok'
+    """
+    from tracer.doctor.examination import examine
+
+    findings = []
+    with writing():
+        checks = examine(with_gpu=cuda)
+        while (finding := _next(checks)) is not None:
+            findings.append(finding)
+            _show(finding)
+        states = [finding.state for finding in findings]
+        print(f"\n{_verdict(states.count('problem'), states.count('note'))}")
+    if any(finding.state == "problem" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _next(checks: Iterator[Finding]) -> Finding | None:
+    with progress("checking"):
+        return next(checks, None)
+
+
+def _show(finding: Finding) -> None:
+    state = typer.style(f"{finding.state:<8}", fg=_COLOURS[finding.state], bold=finding.state != "ok")
+    text = textwrap.fill(
+        finding.text,
+        _WIDTH,
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    typer.echo(f"{state} {finding.name:<11} {text.lstrip()}")
+    if finding.advice:
+        advice = textwrap.fill(
+            finding.advice,
+            _WIDTH,
+            initial_indent=f"{_INDENT}-> ",
+            subsequent_indent=f"{_INDENT}   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        typer.echo(advice)
+    sys.stdout.flush()
+
+
+def _verdict(problems: int, notes: int) -> str:
+    noted = f"; {notes} {'note' if notes == 1 else 'notes'}" if notes else ""
+    if problems:
+        return f"{problems} {'problem stops' if problems == 1 else 'problems stop'} recording{noted}."
+    return f"Recording works here{noted}."

@@ -1,0 +1,188 @@
+"""`tracer explain`: what an operator is, from its dispatch table to its derivative."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracer.cli.common import USAGE, analysing, fail, progress, writing
+
+if TYPE_CHECKING:
+    from tracer.dispatch.operators import Operators
+    from tracer.report.explain import Explanation, Traced
+    from tracer.trace import Trace
+
+
+def explain(
+    operator: Annotated[
+        str, typer.Argument(metavar="OPERATOR", help="aten::add.Tensor, or add for all its overloads.")
+    ],
+    file: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="A trace: what ran, and what it called.")
+    ] = None,
+    every_key: Annotated[bool, typer.Option("--keys", help="Name every key, fold none.")] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import it first: it registers operators."),
+    ] = None,
+) -> None:
+    """Show what an operator is in the torch that is installed here.
+
+    Its schema and tags; its dispatch table, key by key: the kernel function,
+    where it was registered and which rule made it win, keys with one
+    registration in one line; its entry in native_functions.yaml and the formula
+    of its derivative. With --from: how often each key really ran in a trace, the
+    names of the kernel functions, and which ops a call called.
+
+    Without an overload all of them are shown; ".default" is the one without a
+    name. "aten::" may be left out.
+
+    \b
+    Examples:
+      tracer explain aten::mm.default
+      tracer explain add.Tensor
+      tracer explain linear --from run.trace
+      tracer explain torchvision::nms --import torchvision
+    """
+    from tracer.report.explain import explain_lines
+
+    if file is None:
+        explanations = _here(operator, modules or [])
+    else:
+        if file.is_dir() or not file.exists():
+            fail(f"{file} is no trace; make one with: tracer record SCRIPT", USAGE)
+        with analysing(file) as trace:
+            explanations = _with_trace(operator, modules or [], trace)
+    with writing():
+        if len(explanations) > 1:
+            names = ", ".join(explanation.op for explanation in explanations)
+            print(f"{len(explanations)} overloads: {names}\n")
+        for number, explanation in enumerate(explanations):
+            if number:
+                print(f"\n{'-' * 80}\n")
+            for role, text in explain_lines(explanation, every_key=every_key):
+                typer.secho(text, bold=role != "text")
+
+
+def _here(operator: str, modules: list[str]) -> list[Explanation]:
+    with progress("importing torch"):
+        operators = _operators(modules)
+        if operators is None:
+            fail(f"torch is not installed in {sys.executable}; install it, or read a trace: --from FILE")
+        return _explanations(_chosen(operator, operators))
+
+
+def _with_trace(operator: str, modules: list[str], trace: Trace) -> list[Explanation]:
+    """Those of the torch here; without torch, or for an operator unknown to it, what the trace has."""
+    import polars as pl
+
+    from tracer.dispatch.operators import Operators
+    from tracer.report.explain import Explanation
+
+    there = Operators(trace.hops["op"].unique().drop_nulls().cast(pl.String))
+    here = _operators(modules)
+    if here and (known := here.named(operator)):
+        explanations = _explanations(known)
+    elif known := there.named(operator):
+        why = "It is not registered in the torch that is installed here; --import MODULE may register it."
+        missing = why if here else "torch is not installed here, so there is no dispatch table to show."
+        explanations = [Explanation(op, missing=missing) for op in known]
+    else:
+        fail(_unknown(operator, Operators(there.names | (here.names if here else set()))), USAGE)
+    return [_joined(explanation, trace) for explanation in explanations]
+
+
+def _joined(explanation: Explanation, trace: Trace) -> Explanation:
+    from dataclasses import replace
+
+    from tracer.analysis.decomposition import decompose
+    from tracer.report.explain import Traced
+
+    recorded = str(trace.environment.get("torch", "unknown"))
+    traced: Traced = Traced(
+        Path(trace.path).name, recorded, recorded == explanation.torch, decompose(trace.hops, explanation.op)
+    )
+    return replace(explanation, traced=traced)
+
+
+def _operators(modules: list[str]) -> Operators | None:
+    """Those of the installed torch, after `modules` were imported; None without torch."""
+    from tracer.recording.extension import installed_torch
+
+    if installed_torch() is None:
+        return None
+    from tracer.dispatch.operators import registered_operators
+
+    with _quiet_import("torch"):
+        importlib.import_module("torch")
+    if modules:
+        sys.path.insert(0, "")
+    for module in modules:
+        with _quiet_import(module):
+            importlib.import_module(module)
+    return registered_operators()
+
+
+@contextmanager
+def _quiet_import(module: str) -> Iterator[None]:
+    """What goes wrong becomes one line; what the module prints does not get among the lines of ours."""
+    from contextlib import redirect_stdout
+
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except Exception as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        fail(f"{module} cannot be imported: {first}")
+
+
+def _chosen(operator: str, operators: Operators) -> list[str]:
+    return operators.named(operator) or fail(_unknown(operator, operators), USAGE)
+
+
+def _unknown(operator: str, operators: Operators) -> str:
+    name = operator if "::" in operator else f"aten::{operator}"
+    overloads = operators.named(name.split(".")[0]) if "." in name else []
+    near = overloads[:8] or operators.near(operator)
+    hint = f"near: {', '.join(near)}" if near else "if a module registers it, name that: --import MODULE"
+    return f"there is no operator {operator}; {hint}"
+
+
+def _explanations(ops: list[str]) -> list[Explanation]:
+    """What this process and torchgen say of operators of the torch here."""
+    import torch
+
+    from tracer.dispatch.declarations import installed_declarations
+    from tracer.dispatch.kernels import GeneratedKernels
+    from tracer.dispatch.table import folded, read_table
+    from tracer.report.explain import Explanation
+
+    generated = GeneratedKernels(Path(torch.__file__).parent / "lib")
+    declarations = installed_declarations()
+    explanations = []
+    for op in ops:
+        table = read_table(op)
+        function = declarations.function(op) if declarations else None
+        names = {
+            group[0].registered_at: generated.name(op, group[0].registered_at, group[0].key)
+            for group in folded(table.entries)
+        }
+        explanations.append(
+            Explanation(
+                op=op,
+                torch=str(torch.__version__),
+                table=table,
+                kernels={place: name for place, name in names.items() if name},
+                declared=declarations is not None,
+                function=function,
+                delegate=declarations.delegate(function) if declarations and function else None,
+                derivative=declarations.derivative(op) if declarations else None,
+            )
+        )
+    return explanations

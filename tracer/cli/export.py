@@ -1,0 +1,122 @@
+"""`tracer export`: a trace in the format of another tool."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, progress
+
+if TYPE_CHECKING:
+    from tracer.export.formats import Format
+    from tracer.trace import Trace
+
+
+def export(
+    file: Annotated[
+        Path | None, typer.Argument(help="A trace; otherwise the newest *.trace here.", metavar="FILE")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FORMAT", help="perfetto, chrome, parquet or speedscope.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT", help="Write there, not beside FILE."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
+) -> None:
+    """Write a trace in the format of another tool.
+
+    \b
+    perfetto    a timeline for https://ui.perfetto.dev: threads and GPU streams,
+                hops nested, arrows from calls to kernels and from forward to
+                backward; FILE.pftrace, of any size
+    chrome      the same in Chrome's JSON, up to 2 million events;
+                FILE.chrome.json
+    parquet     the tables, one file each, in the folder FILE.parquet
+    speedscope  a flame graph of hops by self time for each thread, for
+                https://www.speedscope.app; FILE.speedscope.json
+
+    OUT is compressed where its name ends in .gz. Times count from the beginning
+    of the recording.
+
+    \b
+    Examples:
+      tracer export --to perfetto
+      tracer export run.trace --to chrome -o run.json.gz
+      tracer export run.trace --to parquet --force
+      tracer export run.trace.xz --to speedscope
+    """
+    from tracer.export.errors import ExportError
+    from tracer.export.formats import FORMATS
+
+    if to not in FORMATS:
+        said = "no format is named" if to is None else f"--to {to} is no format"
+        fail(f"{said}; there is {', '.join(FORMATS)}: tracer export --to perfetto", USAGE)
+    chosen = FORMATS[to]
+    file = chosen_trace(file)
+    output = output or chosen.default_path(file)
+    try:
+        chosen.check()
+        _check(file, output, chosen, force)
+        with analysing(file) as trace:
+            pass
+        with progress(f"writing {output}"):
+            remarks = chosen.write(trace, output)
+    except ExportError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"cannot write {output}: {error.strerror or error}")
+    _tell(trace, file, output, chosen, remarks)
+
+
+def _check(file: Path, output: Path, chosen: Format, force: bool) -> None:
+    if output.exists() and output.samefile(file):
+        fail(f"{output} is the trace itself; name another file", USAGE)
+    if output.is_dir() and not chosen.folder:
+        fail(f"{output} is a folder; name a file in it", USAGE)
+    if output.exists() and not force:
+        fail(f"{output} exists; overwrite it with --force, or name another one with -o", USAGE)
+    if chosen.folder and output.exists():
+        _check_folder(output)
+    if not output.parent.is_dir():
+        fail(f"there is no folder {output.parent}; make it first", USAGE)
+    if not os.access(output.parent, os.W_OK):
+        fail(f"{output} cannot be written: permission denied", USAGE)
+
+
+def _check_folder(output: Path) -> None:
+    """A folder is replaced as a whole, so there must be nothing else in it."""
+    from tracer.export.output import holds_only
+    from tracer.export.parquet import NAMES
+
+    if not output.is_dir():
+        fail(f"{output} is a file, and tables go into a folder; name another one with -o", USAGE)
+    if not holds_only(output, NAMES):
+        fail(f"{output} has other files in it, and would be replaced; name a new folder with -o", USAGE)
+
+
+def _tell(trace: Trace, file: Path, output: Path, chosen: Format, remarks: list[str]) -> None:
+    from tracer.export.about import time_origin
+
+    counts = {
+        "hops": len(trace.hops),
+        "library calls": len(trace.library_calls),
+        "API calls": len(trace.api_calls),
+        "GPU activities": len(trace.gpu_activities),
+    }
+    listed = ", ".join(f"{number:,} {noun}" for noun, number in counts.items() if number or noun == "hops")
+    if chosen.hops_only:
+        listed = f"{len(trace.hops):,} hops by self time"
+    else:
+        listed += f"; {time_origin(trace)}"
+    print(f"tracer: {file} -> {output}: {listed}", file=sys.stderr)
+    verdict = str(trace.certificate.get("verdict", ""))
+    if verdict and not verdict.startswith("complete"):
+        remarks = [*remarks, verdict]
+    for remark in remarks:
+        print(f"tracer: {remark}", file=sys.stderr)

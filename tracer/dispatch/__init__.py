@@ -1,0 +1,1 @@
+"""The dispatch tables of the installed torch and the declarations of its operators, as data."""

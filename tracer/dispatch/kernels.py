@@ -1,0 +1,75 @@
+"""Names of kernel functions that torchgen made, for registrations in the files that it writes.
+
+The table says where a kernel was registered and not which function it is. torchgen names its functions by
+rule, so the name follows from operator and file; it is given only where libtorch has a dispatcher's
+wrapper for just that function in its symbol table. Kernels written by hand have no such rule: a trace
+names them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from tracer.trace.symbols import Symbols
+
+_LIBRARIES = ("libtorch_cpu.so", "libtorch_cuda.so")
+_WRAPPERS = b"28wrap_kernel_functor_unboxed_"
+_BACKEND_FILE = re.compile(r"Register(?P<key>\w+?)(_\d+)?\.cpp:\d+$")
+_NAMESPACE_FILE = re.compile(
+    r"(?P<kind>VariableType|ADInplaceOrViewType|TraceType|RegisterFunctionalization)(_\d+)?\.cpp:\d+$"
+)
+_ANONYMOUS = "12_GLOBAL__N_1"
+_NAMESPACES = {
+    "VariableType": ("torch::autograd::VariableType::", f"12VariableType{_ANONYMOUS}"),
+    "ADInplaceOrViewType": ("torch::ADInplaceOrView::", f"15ADInplaceOrView{_ANONYMOUS}"),
+    "TraceType": ("torch::TraceType::", f"9TraceType{_ANONYMOUS}"),
+    "RegisterFunctionalization": ("at::functionalization::", "17functionalization"),
+}
+
+
+class GeneratedKernels:
+    """The functions of the libraries in a folder, torch's `lib`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def name(self, op: str, registered_at: str, key: str = "") -> str | None:
+        """`wrapper_CPU_mm` for `aten::mm` and `.../RegisterCPU_0.cpp:3234`; None where it is not known."""
+        file = registered_at.rpartition("/")[2]
+        for name, mangled in _candidates(op, file, key):
+            if mangled in self._symbols:
+                return name
+        return None
+
+    @cached_property
+    def _symbols(self) -> str:
+        """The dispatcher's wrappers, a mangled symbol a line; a template argument names the function."""
+        found = []
+        for library in _LIBRARIES:
+            try:
+                symbols = Symbols(self._folder / library)
+            except (OSError, ValueError):
+                continue  # a build without CUDA, or libtorch in one static piece
+            found += [symbol for symbol, _ in symbols.search(_WRAPPERS)]
+        return "\n".join(found)
+
+
+def _candidates(op: str, file: str, key: str) -> Iterator[tuple[str, str]]:
+    """(name as reports show it, text in the mangled symbol); torchgen has one rule for each kind of file."""
+    base, _, overload = op.rpartition("::")[2].partition(".")
+    bases = (base, f"{base}_out", f"{base}_symint", f"{base}_out_symint")
+    if namespace_file := _NAMESPACE_FILE.match(file):
+        shown, mangled = _NAMESPACES[namespace_file["kind"]]
+        for name in bases:
+            whole = f"{name}_{overload}" if overload else name
+            for variant in (f"{whole}_{key}", whole) if key else (whole,):
+                yield shown + variant, f"{mangled}{len(variant)}{variant}E"
+    elif backend_file := _BACKEND_FILE.match(file):
+        wrapper = f"wrapper_{backend_file['key']}_"
+        for name in bases:
+            structured = f"{name}_{overload}" if overload else name
+            for function in (f"{wrapper}{overload}_{name}", wrapper + structured):
+                yield function, f"{_ANONYMOUS}{len(function)}{function}E"

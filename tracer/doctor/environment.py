@@ -1,0 +1,60 @@
+"""Environment variables and interpreter flags that decide what a recording can do."""
+
+from __future__ import annotations
+
+import site
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import tracer
+from tracer.doctor.finding import Finding
+
+_NAME = "environment"
+
+
+def check_environment(variables: Mapping[str, str], *, no_site: bool | None = None) -> Iterator[Finding]:
+    """A line for each that matters, one line where none is set. `no_site`: as if under `python -S`."""
+    findings = [*_of_tracer(variables), *_of_python(variables, no_site), *_of_libraries(variables)]
+    if not findings:
+        findings = [Finding("ok", _NAME, "no variable is set that changes a recording")]
+    yield from findings
+
+
+def _of_tracer(variables: Mapping[str, str]) -> Iterator[Finding]:
+    for name in sorted(variables):
+        if name in ("TRACER_JOIN", "TRACER_RECORD"):
+            text = f"{name} is set: a recording runs around this shell, and another cannot begin"
+            yield Finding("problem", _NAME, text, f"leave the recorded program, or: unset {name}")
+        elif name.startswith("TRACER_"):
+            yield Finding("note", _NAME, f"{name}={variables[name]}", "tracer does not read it")
+
+
+def _of_python(variables: Mapping[str, str], no_site: bool | None) -> Iterator[Finding]:
+    if sys.flags.no_site if no_site is None else no_site:
+        advice = "record without -S and -I: a line in site-packages starts the recording"
+        yield Finding("problem", _NAME, "this Python reads no site-packages (-S)", advice)
+    if variables.get("PYTHONNOUSERSITE"):
+        user = Path(site.getusersitepackages())
+        if user in Path(tracer.__file__).parents:
+            advice = "unset it, or install tracer where all users' packages are"
+            yield Finding("problem", _NAME, f"PYTHONNOUSERSITE is set, and tracer is in {user}", advice)
+        else:
+            yield Finding("ok", _NAME, "PYTHONNOUSERSITE is set; tracer is not in the user's packages")
+    if home := variables.get("PYTHONHOME"):
+        advice = "scripts find tracer only if it is installed there"
+        yield Finding("note", _NAME, f"PYTHONHOME={home}", advice)
+
+
+def _of_libraries(variables: Mapping[str, str]) -> Iterator[Finding]:
+    if preloaded := variables.get("LD_PRELOAD"):
+        missing = [
+            path for path in preloaded.replace(":", " ").split() if "/" in path and not Path(path).exists()
+        ]
+        advice = "these libraries stand before torch's in every recorded process"
+        if missing:
+            advice = f"{missing[0]} does not exist: unset LD_PRELOAD"
+        yield Finding("note", _NAME, f"LD_PRELOAD={preloaded}", advice)
+    if injected := variables.get("CUDA_INJECTION64_PATH"):
+        advice = "another tool takes CUPTI, so CUDA is not recorded: unset it"
+        yield Finding("note", _NAME, f"CUDA_INJECTION64_PATH={injected}", advice)

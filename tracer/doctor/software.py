@@ -1,0 +1,106 @@
+"""Python, torch, tracer's extension, and whether they fit each other. torch is not imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import tracer
+from tracer.doctor.finding import Finding
+from tracer.recording import extension
+from tracer.recording.errors import RecordingError
+from tracer.trace.symbols import Symbols
+
+_OLDEST_PYTHON, _NEWEST_PYTHON = (3, 10), (3, 13)
+_FACT = re.compile(r"(?P<name>\w+)(?:: [^=]+)? = (?P<value>.+)")
+_LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so")
+
+
+def check_python() -> Finding:
+    version, text = sys.version_info[:2], f"{sys.version.split()[0]}, {sys.executable}"
+    if version < _OLDEST_PYTHON:
+        return Finding("problem", "Python", text, "tracer records CPython 3.10 and newer: use another Python")
+    if sys.implementation.name != "cpython":
+        return Finding("problem", "Python", f"{text} ({sys.implementation.name})", "record with CPython")
+    if version > _NEWEST_PYTHON:
+        return Finding(
+            "note",
+            "Python",
+            text,
+            "source lines are known to be recorded up to 3.13; without them: tracer record --no-source",
+        )
+    return Finding("ok", "Python", text)
+
+
+def torch_folder() -> Path | None:
+    """Where `import torch` would find it."""
+    spec = find_spec("torch")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    return Path(folders[0]) if folders and (Path(folders[0]) / "version.py").exists() else None
+
+
+def torch_facts(folder: Path) -> dict[str, object]:
+    """What torch/version.py says: __version__, debug, cuda, hip, git_version."""
+    facts: dict[str, object] = {}
+    for line in (folder / "version.py").read_text(encoding="utf-8").splitlines():
+        if found := _FACT.fullmatch(line.strip()):
+            try:
+                facts[found["name"]] = ast.literal_eval(found["value"])
+            except (ValueError, SyntaxError):
+                continue
+    return facts
+
+
+def check_torch(folder: Path | None) -> Finding:
+    if folder is None:
+        return Finding(
+            "problem", "torch", f"not installed in {sys.executable}", "install it: pip install torch"
+        )
+    facts = torch_facts(folder)
+    build = f"CUDA {facts['cuda']}" if facts.get("cuda") else "no CUDA"
+    build = f"ROCm {facts['hip']}" if facts.get("hip") else build
+    kind = "debug build" if facts.get("debug") else "release build"
+    return Finding("ok", "torch", f"{facts.get('__version__')}, {kind}, {build}, {folder}")
+
+
+def check_extension(folder: Path | None) -> Iterator[Finding]:
+    """Whether tracer was built, with this torch, and knows its table (the layout)."""
+    if folder is None:
+        return
+    try:
+        from tracer import _build_info
+    except ImportError:
+        built = f"{tracer.__version__}, {Path(tracer.__file__).parent}"
+    else:
+        made_with = f"torch {_build_info.TORCH_VERSION}, {_build_info.COMPILER}"
+        built = f"{tracer.__version__}, built with {made_with}"
+    version = extension.installed_torch()
+    try:
+        extension.check(version)
+    except RecordingError as error:
+        what, _, advice = str(error).rpartition("; ")
+        yield Finding("problem", "tracer", what or str(error), advice)
+        return
+    yield Finding("ok", "tracer", built)
+
+
+def check_symbols(folder: Path | None) -> Iterator[Finding]:
+    """Kernel functions are named from `.symtab`; a stripped library has the exported names alone."""
+    for name in _LIBRARIES if folder else ():
+        path = folder / "lib" / name  # type: ignore[operator]
+        if not path.exists():
+            continue
+        try:
+            stripped = Symbols(path).stripped
+        except (OSError, ValueError) as error:
+            yield Finding("note", "symbols", f"{error}", "kernel functions in it stay without a name")
+            continue
+        if stripped:
+            advice = "its kernel functions stay without a name; PyTorch's own wheels have .symtab"
+            yield Finding("note", "symbols", f"{name} is stripped", advice)
+        else:
+            yield Finding("ok", "symbols", f"{name} has .symtab")

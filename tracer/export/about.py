@@ -1,0 +1,22 @@
+"""What an export says about the trace that it is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracer import __version__
+from tracer.trace import Trace
+
+
+def about(trace: Trace) -> dict[str, Any]:
+    return {
+        "written_by": f"tracer {__version__}",
+        "command": trace.environment.get("command"),
+        "time_origin": time_origin(trace),
+        "certificate": trace.certificate.get("verdict"),
+    }
+
+
+def time_origin(trace: Trace) -> str:
+    started = trace.environment.get("started_at")
+    return f"time 0 is the beginning of the recording{f', {started}' if started else ''}"

@@ -1,0 +1,51 @@
+"""The formats that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from tracer.trace import Trace
+
+
+@dataclass(frozen=True)
+class Format:
+    """`module` has write(trace, path), and check() where something must be installed."""
+
+    module: str
+    suffix: str
+    folder: bool = False
+    hops_only: bool = False
+    """Hops and their self times, no points in time"""
+
+    def check(self) -> None:
+        """Raises ExportError where this format cannot be written here."""
+        check: Callable[[], None] | None = getattr(self._load(), "check", None)
+        if check:
+            check()
+
+    def write(self, trace: Trace, path: Path) -> list[str]:
+        """Returns remarks. Raises ExportError or OSError, and then has written nothing."""
+        remarks: list[str] = self._load().write(trace, path)
+        return remarks
+
+    def default_path(self, trace: Path) -> Path:
+        """Beside the trace: run.pftrace of run.trace and of run.trace.xz."""
+        name = trace.name
+        for suffix in (".xz", ".trace"):
+            name = name.removesuffix(suffix) or name
+        return trace.with_name(name + self.suffix)
+
+    def _load(self) -> ModuleType:
+        return import_module(f"tracer.export.{self.module}")
+
+
+FORMATS = {
+    "perfetto": Format("perfetto", ".pftrace"),
+    "chrome": Format("chrome", ".chrome.json"),
+    "parquet": Format("parquet", ".parquet", folder=True),
+    "speedscope": Format("speedscope", ".speedscope.json", hops_only=True),
+}

@@ -1,0 +1,44 @@
+"""The order in which nested rows of several tables are entered."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def levels(parent: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The rows of each depth, outermost first, from the row that encloses each row (-1: none)."""
+    depth = (parent >= 0).astype(np.int64)
+    jump = parent.copy()
+    while len(active := np.flatnonzero(jump >= 0)):
+        further = jump[active]
+        depth[active] += depth[further]
+        jump[active] = jump[further]
+    order = np.argsort(depth, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(depth))[:-1]) if len(order) else []
+
+
+def entry_order(
+    parent: NDArray[np.int64],
+    track: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The rows by track, each after the one that encloses it and before what starts after it.
+
+    Siblings do not overlap, so one that takes no time comes before one that starts at that time.
+    """
+    count = len(parent)
+    by_depth = levels(parent)
+    size = np.ones(count, np.int64)
+    for rows in reversed(by_depth[1:]):
+        np.add.at(size, parent[rows], size[rows])
+    siblings = np.lexsort((np.arange(count), end, start, track, parent))
+    before = np.cumsum(size[siblings]) - size[siblings]
+    first = np.flatnonzero(np.diff(parent[siblings], prepend=-2))
+    before -= np.repeat(before[first], np.diff(first, append=count))
+    position = np.empty(count, np.int64)
+    position[siblings] = before
+    for rows in by_depth[1:]:
+        position[rows] += position[parent[rows]] + 1
+    return np.argsort(position, kind="stable")

@@ -1,0 +1,63 @@
+"""Output that appears whole or not at all: written beside its place, then renamed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+_BLOCK_BYTES = 1 << 20
+_GZIP_LEVEL = 6
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` at the end; gzip where the name ends in .gz.
+
+    Where the block fails nothing is left, and what was at `path` stays.
+    """
+    partial = _beside(path)
+    try:
+        with open(partial, "wb", _BLOCK_BYTES) as file:
+            if path.suffix == ".gz":
+                packed = gzip.GzipFile(path.stem, "wb", _GZIP_LEVEL, file, mtime=0)
+                with io.BufferedWriter(packed, _BLOCK_BYTES) as blocks:
+                    yield blocks
+            else:
+                yield file
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill that takes the place of `path` at the end, of a folder that is there too."""
+    partial, old = _beside(path), _beside(path).with_suffix(".old")
+    try:
+        partial.mkdir()
+        yield partial
+        if path.exists():
+            path.rename(old)
+        partial.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise
+
+
+def holds_only(folder: Path, names: Collection[str]) -> bool:
+    """Whether a folder has nothing but files of these names, so that it may be replaced."""
+    return all(path.name in names and not path.is_dir() for path in folder.iterdir())
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}")

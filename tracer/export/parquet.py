@@ -1,0 +1,41 @@
+"""The tables of a trace as Parquet files, one file a table, in a folder."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+from tracer.export.about import about
+from tracer.export.output import new_folder
+from tracer.trace import Trace
+
+TABLES = (
+    "hops",
+    "signatures",
+    "api_calls",
+    "library_calls",
+    "gpu_activities",
+    "stacks",
+    "devices",
+    "processes",
+    "threads",
+)
+ABOUT = "about.json"
+NAMES = frozenset({ABOUT, *(f"{name}.parquet" for name in TABLES)})
+
+
+def write(trace: Trace, path: Path) -> list[str]:
+    """Fills the folder `path`: the tables, and about.json with environment and certificate.
+
+    Column types are those of the tables. A folder that is there is replaced. Raises OSError.
+    """
+    with new_folder(path) as folder:
+        for name in TABLES:
+            # Polars says "transport error" where it meets a full disk itself.
+            table = io.BytesIO()
+            getattr(trace, name).write_parquet(table)
+            (folder / f"{name}.parquet").write_bytes(table.getbuffer())
+        facts = about(trace) | {"environment": trace.environment, "certificate": trace.certificate}
+        (folder / ABOUT).write_text(json.dumps(facts, indent=2, default=str) + "\n", encoding="utf-8")
+    return []

@@ -1,0 +1,118 @@
+"""speedscope's format: a flame graph of hops for each thread, by self time.
+
+https://www.speedscope.app/file-format-schema.json: sampled profiles, one sample a distinct path of
+hops with the self time of all hops at its end as its weight.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracer import __version__
+from tracer.export.nesting import levels
+from tracer.export.output import new_file
+from tracer.export.tracks import Tracks
+from tracer.trace import Trace
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def write(trace: Trace, path: Path) -> list[str]:
+    """Writes the trace as `path`; raises OSError."""
+    frames, frame_of = _frames(trace.hops)
+    paths = _Paths(trace.hops, frame_of, len(frames))
+    profiles = [_profile(paths, name, rows) for name, rows in _threads(trace)]
+    busiest = max(range(len(profiles)), key=lambda place: profiles[place]["endValue"], default=None)
+    document = {
+        "$schema": SCHEMA,
+        "exporter": f"tracer {__version__}",
+        "name": Path(trace.path).name,
+        **({} if busiest is None else {"activeProfileIndex": busiest}),
+        "shared": {"frames": frames},
+        "profiles": profiles,
+    }
+    with new_file(path) as file:
+        for piece in json.JSONEncoder().iterencode(document):
+            file.write(piece.encode())
+    return []
+
+
+def _frames(hops: pl.DataFrame) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
+    """(the frames, the frame of each hop); a frame is an op at a key with its kernel function.
+
+    Its file and line are where the kernel was registered.
+    """
+    columns = ["op", "key", "kernel", "registered_at"]
+    found = hops.select(columns).with_row_index("row").group_by(columns, maintain_order=True).agg("row")
+    frame_of = np.empty(len(hops), np.int64)
+    frame_of[found["row"].explode().to_numpy()] = np.repeat(
+        np.arange(len(found)), found["row"].list.len().to_numpy()
+    )
+    return [_frame(*values) for values in found.select(pl.col(columns).cast(pl.String)).rows()], frame_of
+
+
+def _frame(op: str | None, key: str | None, kernel: str | None, registered_at: str | None) -> dict[str, Any]:
+    name = " ".join([op or "an unknown op", *([f"[{key}]"] if key else []), *([kernel] if kernel else [])])
+    file, _, line = (registered_at or "").rpartition(":")
+    if file and line.isdecimal():
+        return {"name": name, "file": file, "line": int(line)}
+    return {"name": name, **({"file": registered_at} if registered_at else {})}
+
+
+class _Paths:
+    """The distinct paths of frames from an outermost hop; a path is its last frame below another path."""
+
+    def __init__(self, hops: pl.DataFrame, frame_of: NDArray[np.int64], frames: int) -> None:
+        parent = hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+        self.of_hop = np.full(len(hops), -1)
+        self.self_ns = hops["self_ns"].to_numpy()
+        self._above: list[int] = []
+        self._frame: list[int] = []
+        for rows in levels(parent):
+            above = np.where(parent[rows] >= 0, self.of_hop[parent[rows]], -1)
+            key = (above + 1) * frames + frame_of[rows]
+            distinct, of_row = np.unique(key, return_inverse=True)
+            self.of_hop[rows] = of_row + len(self._above)
+            self._above += (distinct // frames - 1).tolist()
+            self._frame += (distinct % frames).tolist()
+
+    def frames(self, path: int) -> list[int]:
+        """Outermost first."""
+        frames = []
+        while path >= 0:
+            frames.append(self._frame[path])
+            path = self._above[path]
+        return frames[::-1]
+
+
+def _threads(trace: Trace) -> list[tuple[str, NDArray[np.int64]]]:
+    """(name, rows of hops) of each thread that has hops."""
+    tracks = Tracks(trace)
+    track_of = tracks.of_threads(trace.hops)
+    several = len(tracks.processes) > 1
+    names = [
+        f"{track.name} ({track.thread})" + (f" of process {track.process.process}" if several else "")
+        for track in tracks.tracks
+    ]
+    return [(names[track], np.flatnonzero(track_of == track)) for track in np.unique(track_of).tolist()]
+
+
+def _profile(paths: _Paths, name: str, rows: NDArray[np.int64]) -> dict[str, Any]:
+    found, of_row = np.unique(paths.of_hop[rows], return_inverse=True)
+    weights = np.zeros(len(found), np.int64)
+    np.add.at(weights, of_row, paths.self_ns[rows])
+    return {
+        "type": "sampled",
+        "name": name,
+        "unit": "nanoseconds",
+        "startValue": 0,
+        "endValue": int(weights.sum()),
+        "samples": [paths.frames(path) for path in found.tolist()],
+        "weights": weights.tolist(),
+    }

@@ -1,6 +1,7 @@
 # make demo   record a training run and report on it      make test       the test suite
 # make bench  what recording costs                        make test-full  with everything slow
 # make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
+# make lint   ruff, mypy and clang-format, changing nothing  make format  ruff and clang-format, in place
 # Python, torch and its index are variables.
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth \
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: demo install test test-full test-gpu cuda-check bench clean check
+.PHONY: demo install test test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -35,6 +36,27 @@ test: $(VENV)/.installed
 
 test-full: $(VENV)/.installed
 	$(PYTEST) tests -m "not gpu"
+
+# Half a minute the first time; tracer need not be built.
+CXX_FILES = $(shell find csrc tests examples -name '*.h' -o -name '*.cpp')
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy tracer
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+
+format: $(VENV)/.lint
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+# The tools, and the packages that tracer needs, for their types.
+NEEDED := import sys; toml = __import__('tomllib' if sys.version_info >= (3, 11) else 'tomli'); \
+  project = toml.load(open('pyproject.toml', 'rb'))['project']; \
+  print(*project['dependencies'], *project['optional-dependencies']['lint'], sep='\n')
+$(VENV)/.lint: pyproject.toml | $(VENV)/.tools
+	@$(BIN)/python -c "$(NEEDED)" > $@.txt
+	@$(PIP) install --quiet -r $@.txt
+	@touch $@
 
 # On a machine with a GPU, with the torch that $(PYTHON) has there, and without network.
 test-gpu:
@@ -76,8 +98,12 @@ $(TORCH_STAMP): | $(VENV)/bin/python
 	$(PIP) install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	@rm -f $(VENV)/.torch-* && touch $@
 
+# With a torch that has CUDA also the one package of headers that it does not bring itself.
+CRT := import torch; v = torch.version.cuda; print(v and \
+  (f'nvidia-cuda-crt=={v}.*' if int(v.split('.')[0]) > 12 else f'nvidia-cuda-nvcc-cu12=={v}.*') or '')
 $(VENV)/.tools: $(TORCH_STAMP)
 	$(PIP) install --quiet scikit-build-core cmake ninja
+	@crt="$$($(BIN)/python -c "$(CRT)")" && { [ -z "$$crt" ] || $(PIP) install --quiet "$$crt"; }
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)

@@ -39,7 +39,8 @@ trace::TraceFile& running() {
 uint32_t flags_of(bool shapes, bool source) { return (shapes ? trace::kShapes : 0u) | (source ? trace::kSource : 0u); }
 
 void create(const std::string& path, uint64_t session, bool shapes, bool source) {
-  if (auto* file = trace::recording_file()) throw std::runtime_error("a recording to " + file->path() + " is running already; stop it first");
+  if (auto* file = trace::recording_file())
+    throw std::runtime_error("a recording to " + file->path() + " is running already; stop it first");
   try {
     trace::open_recording(trace::TraceFile::create(path, session, flags_of(shapes, source)));
   } catch (const std::system_error& error) {
@@ -128,7 +129,8 @@ std::string dtype_name(c10::ScalarType type) {
 
 py::dict enums() {
   py::dict dtypes, devices, layouts, out;
-  for (int type = 0; type < int(c10::ScalarType::NumOptions); ++type) dtypes[py::str(std::to_string(type))] = dtype_name(c10::ScalarType(type));
+  for (int type = 0; type < int(c10::ScalarType::NumOptions); ++type)
+    dtypes[py::str(std::to_string(type))] = dtype_name(c10::ScalarType(type));
   for (int type = 0; type < int(c10::DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES); ++type)
     devices[py::str(std::to_string(type))] = c10::DeviceTypeName(c10::DeviceType(type), true);
   for (int layout = 0; layout < int(c10::Layout::NumOptions); ++layout) {

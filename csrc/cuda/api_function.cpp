@@ -13,7 +13,8 @@ constexpr size_t kMostBytes = trace::kMaxCallWords * 8;
 
 void append_line(std::string& layout, const char* when, const char* name, const char* type, size_t offset, size_t size) {
   layout += when;
-  for (const std::string& part : {std::string(name), std::string(type), std::to_string(offset), std::to_string(size)}) layout += '\t' + part;
+  for (const std::string& part : {std::string(name), std::string(type), std::to_string(offset), std::to_string(size)})
+    layout += '\t' + part;
   layout += '\n';
 }
 

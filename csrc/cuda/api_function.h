@@ -73,9 +73,7 @@ class ApiFunctions {
 
 struct NoParameters {};
 
-inline Field in(const char* name, const char* type, size_t offset, size_t size) {
-  return {name, type, Field::kParameter, offset, 0, size};
-}
+inline Field in(const char* name, const char* type, size_t offset, size_t size) { return {name, type, Field::kParameter, offset, 0, size}; }
 inline Field at_call(const char* name, const char* type, size_t offset, size_t member, size_t size) {
   return {name, type, Field::kAtCall, offset, member, size};
 }

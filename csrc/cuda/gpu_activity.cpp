@@ -172,7 +172,8 @@ void describe_gpu(const CUpti_ActivityDevice5& gpu) {
   TRACER_FACT(maxSharedMemoryPerBlock);
   TRACER_FACT(maxThreadsPerBlock);
 #undef TRACER_FACT
-  trace::define_for_process(trace::DefinitionBuilder(trace::kGpu).put(uint32_t(gpu.id)).put_string(gpu.name ? gpu.name : "").put_string(facts));
+  trace::define_for_process(
+      trace::DefinitionBuilder(trace::kGpu).put(uint32_t(gpu.id)).put_string(gpu.name ? gpu.name : "").put_string(facts));
 }
 
 void write(const Record& record, std::atomic<uint64_t>& count) {

@@ -86,7 +86,8 @@ void attach() {
   if (!error.empty()) {
     if (error.find("MULTIPLE_SUBSCRIBERS") == std::string::npos) return give_up("failed", "CUPTI says " + error);
     bool named = !holder.empty() && holder.find("not provided") == std::string::npos;
-    return give_up("held", "CUPTI is held by " + (named ? holder : std::string("another profiler in this process, such as torch.profiler")) +
+    return give_up("held", "CUPTI is held by " +
+                               (named ? holder : std::string("another profiler in this process, such as torch.profiler")) +
                                ", and it takes one user at a time");
   }
   error = enable_activities();

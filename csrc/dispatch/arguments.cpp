@@ -74,7 +74,9 @@ struct Writer {
   uint32_t tensors = 0;
 
   template <class T>
-  void put(T value) { tensors_bytes.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void put(T value) {
+    tensors_bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
 
   void tensor(uint16_t position, const at::Tensor& value) {
     if (tensors >= kMostTensors) return;

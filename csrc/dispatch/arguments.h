@@ -27,10 +27,9 @@ template <class T>
 using Plain = std::remove_cv_t<std::remove_reference_t<T>>;
 
 template <class T>
-inline constexpr bool is_tensor_argument =
-    std::is_same_v<Plain<T>, at::Tensor> || std::is_same_v<Plain<T>, std::optional<at::Tensor>> ||
-    std::is_same_v<Plain<T>, at::TensorList> || std::is_same_v<Plain<T>, at::ITensorListRef> ||
-    std::is_same_v<Plain<T>, c10::List<std::optional<at::Tensor>>>;
+inline constexpr bool is_tensor_argument = std::is_same_v<Plain<T>, at::Tensor> || std::is_same_v<Plain<T>, std::optional<at::Tensor>> ||
+                                           std::is_same_v<Plain<T>, at::TensorList> || std::is_same_v<Plain<T>, at::ITensorListRef> ||
+                                           std::is_same_v<Plain<T>, c10::List<std::optional<at::Tensor>>>;
 
 template <class T>
 constexpr ArgumentKind kind_of_argument() {

@@ -258,7 +258,8 @@ void take_slot(const char* symbol, Function ours, Function& original) {
 }
 
 void take_slots() {
-  take_slot("_ZN3c104impl13OperatorEntry25updateDispatchTableEntry_ERKNS_10DispatcherENS_11DispatchKeyE", &update_entry_and_wrap, update_entry);
+  take_slot("_ZN3c104impl13OperatorEntry25updateDispatchTableEntry_ERKNS_10DispatcherENS_11DispatchKeyE", &update_entry_and_wrap,
+            update_entry);
   take_slot("_ZNK3c104impl13OperatorEntry15checkInvariantsEv", &check_invariants_unless_armed, check_invariants);
 }
 
@@ -284,8 +285,8 @@ Hop* hop_of_boxed(c10::OperatorKernel* functor, OperatorEntry& entry, c10::Dispa
 ArmingResult arm(const std::vector<std::string>& operators) {
   auto begin = std::chrono::steady_clock::now();
   call_sites_known = prepare_call_sites();
-  static auto* listener = new c10::RegistrationHandleRAII(
-      c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<FollowOperators>()));
+  static auto* listener =
+      new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<FollowOperators>()));
   (void)listener;
   ArmingResult result;
   {

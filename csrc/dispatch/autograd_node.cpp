@@ -55,8 +55,7 @@ void follow_autograd_node(trace::Lane* lane) {
   const torch::autograd::Node& made = *node;
   uint64_t hash = trace::mix(trace::mix(1, uint64_t(&typeid(made))), uint64_t(python_class(made)));
   uint64_t string = lane->intern_string(hash, [&] { return node_name(made); });
-  trace::write_event(lane, trace::kNode, lane->now(), sequence & ~trace::kEventBit,
-                     string | (node->thread_id() & 0x7fffffff) << 32);
+  trace::write_event(lane, trace::kNode, lane->now(), sequence & ~trace::kEventBit, string | (node->thread_id() & 0x7fffffff) << 32);
 }
 
 }  // namespace tracer::dispatch

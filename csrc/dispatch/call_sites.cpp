@@ -34,8 +34,8 @@ trace::CallSite class_of(std::string_view name) {
     if (name.starts_with("10redispatchE")) return trace::kRedispatch;
     return trace::kByParent;
   }
-  if (name.starts_with("_ZN3c1010Dispatcher27callWithDispatchKeySlowPath") ||
-      name.starts_with("_ZNK3c1010Dispatcher9callBoxedE") || name.starts_with("_ZNK3c1014OperatorHandle9callBoxedE"))
+  if (name.starts_with("_ZN3c1010Dispatcher27callWithDispatchKeySlowPath") || name.starts_with("_ZNK3c1010Dispatcher9callBoxedE") ||
+      name.starts_with("_ZNK3c1014OperatorHandle9callBoxedE"))
     return trace::kCall;
   if (name.starts_with("_ZNK3c1010Dispatcher15redispatchBoxedE") || name.starts_with("_ZNK3c1014OperatorHandle15redispatchBoxedE"))
     return trace::kRedispatch;
@@ -107,8 +107,8 @@ bool prepare_call_sites() {
 }
 
 trace::CallSite look_up_call_site(uint64_t address) noexcept {
-  auto after = std::upper_bound(ranges.begin(), ranges.end(), address,
-                                [](uint64_t wanted, const CodeRange& range) { return wanted < range.begin; });
+  auto after =
+      std::upper_bound(ranges.begin(), ranges.end(), address, [](uint64_t wanted, const CodeRange& range) { return wanted < range.begin; });
   trace::CallSite site = trace::kByParent;
   // A return address may stand right behind a call that ends the function.
   if (after != ranges.begin() && address <= std::prev(after)->end) site = std::prev(after)->site;

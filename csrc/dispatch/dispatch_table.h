@@ -85,17 +85,13 @@ class TableEntry {
   c10::KernelFunction* kernel_;
 };
 
-inline c10::impl::OperatorEntry& entry_of(const c10::OperatorHandle& op) {
-  return (op.*member(layout::OperatorDefinition{}))->op;
-}
+inline c10::impl::OperatorEntry& entry_of(const c10::OperatorHandle& op) { return (op.*member(layout::OperatorDefinition{}))->op; }
 
 inline TableEntry table_entry(c10::impl::OperatorEntry& entry, size_t index) {
   return TableEntry((entry.*member(layout::DispatchTable{}))[index]);
 }
 
 // The lock under which the dispatcher registers; never hold the GIL while waiting for it.
-inline std::mutex& dispatcher_mutex() {
-  return (c10::Dispatcher::singleton().*member(layout::DispatcherGuard{}))->mutex;
-}
+inline std::mutex& dispatcher_mutex() { return (c10::Dispatcher::singleton().*member(layout::DispatcherGuard{}))->mutex; }
 
 }  // namespace tracer::dispatch

@@ -16,9 +16,9 @@ using trace::Lane;
 
 // A hop at one of these has the sequence number that the next autograd node of its thread will get.
 const uint64_t autograd_bits =
-    c10::DispatchKeySet({c10::DispatchKey::AutogradFunctionality, c10::DispatchKey::AutogradOther,
-                         c10::DispatchKey::AutogradNestedTensor})
-        .raw_repr() & ~((1ull << c10::num_backends) - 1);
+    c10::DispatchKeySet({c10::DispatchKey::AutogradFunctionality, c10::DispatchKey::AutogradOther, c10::DispatchKey::AutogradNestedTensor})
+        .raw_repr() &
+    ~((1ull << c10::num_backends) - 1);
 
 bool at_autograd_key(uint64_t keys) { return keys && (autograd_bits & (1ull << (63 - __builtin_clzll(keys)))); }
 
@@ -42,8 +42,7 @@ __attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::Dispatc
   hop->described_epoch.store(lane->epoch, std::memory_order_release);
 }
 
-inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* return_address, trace::CallSite site,
-                           uint32_t inputs) {
+inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* return_address, trace::CallSite site, uint32_t inputs) {
   if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) describe(lane, hop, keys);
   uint64_t source = 0;
   if (lane->depth == 0) {

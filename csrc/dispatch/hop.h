@@ -32,9 +32,7 @@ struct alignas(64) Hop final : c10::OperatorKernel {
 };
 
 extern const void* const hop_vtable;
-inline bool is_hop(const c10::OperatorKernel* functor) {
-  return functor && *reinterpret_cast<const void* const*>(functor) == hop_vtable;
-}
+inline bool is_hop(const c10::OperatorKernel* functor) { return functor && *reinterpret_cast<const void* const*>(functor) == hop_vtable; }
 
 // For wrapped entries whose functor is not a Hop.
 Hop* hop_of_functor(c10::OperatorKernel* functor) noexcept;

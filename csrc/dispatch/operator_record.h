@@ -18,8 +18,7 @@ struct TypedFunction {
 
 // Lives for ever, as its hops do. Changes only under the dispatcher's lock.
 struct OperatorRecord {
-  OperatorRecord(const c10::OperatorHandle& op, std::string name, TypedFunction typed)
-      : handle(op), name(std::move(name)), typed(typed) {}
+  OperatorRecord(const c10::OperatorHandle& op, std::string name, TypedFunction typed) : handle(op), name(std::move(name)), typed(typed) {}
 
   c10::OperatorHandle handle;
   std::string name;

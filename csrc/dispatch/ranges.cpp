@@ -38,10 +38,8 @@ at::CallbackHandle observer = at::INVALID_CALLBACK_HANDLE;
 
 void observe_ranges() {
   if (observer != at::INVALID_CALLBACK_HANDLE) return;
-  observer = at::addGlobalCallback(at::RecordFunctionCallback(enter_range, leave_range)
-                                       .needsInputs(false)
-                                       .needsOutputs(false)
-                                       .scopes({at::RecordScope::USER_SCOPE}));
+  observer = at::addGlobalCallback(
+      at::RecordFunctionCallback(enter_range, leave_range).needsInputs(false).needsOutputs(false).scopes({at::RecordScope::USER_SCOPE}));
 }
 
 void stop_observing_ranges() {

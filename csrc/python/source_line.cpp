@@ -48,7 +48,8 @@ std::string text_of(PyObject* text) {
     } else if (c < 0x10000) {
       result += char(0xe0 | c >> 12), result += char(0x80 | (c >> 6 & 63)), result += char(0x80 | (c & 63));
     } else {
-      result += char(0xf0 | c >> 18), result += char(0x80 | (c >> 12 & 63)), result += char(0x80 | (c >> 6 & 63)), result += char(0x80 | (c & 63));
+      result += char(0xf0 | c >> 18), result += char(0x80 | (c >> 12 & 63)), result += char(0x80 | (c >> 6 & 63)),
+          result += char(0x80 | (c & 63));
     }
   }
   return result;

@@ -61,7 +61,8 @@ void prepare_next(Lane* lane) {
 void* helper_main(void*) {
   pthread_setname_np(pthread_self(), "tracer");
   for (;;) {
-    while (sem_wait(&helper_work) != 0) {}
+    while (sem_wait(&helper_work) != 0) {
+    }
     if (helper_stop.load()) return nullptr;
     for (Lane* lane = all_lanes.load(); lane; lane = lane->sibling.load()) {
       uint32_t wanted = Lane::kWanted;
@@ -103,8 +104,8 @@ void release_lane(void* lane) {
 Lane* make_lane() {
   auto* lane = new (std::nothrow) Lane;
   if (!lane) return nullptr;
-  void* windows = mmap(nullptr, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* windows =
+      mmap(nullptr, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (windows == MAP_FAILED) {
     delete lane;
     return nullptr;
@@ -129,8 +130,8 @@ void say_out_of_space(TraceFile& file) {
   static std::atomic<bool> said{false};
   if (said.exchange(true)) return;
   char text[512];
-  int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script goes on untraced\n",
-                      strerror(file.out_of_space()), file.path().c_str());
+  int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script goes on untraced\n", strerror(file.out_of_space()),
+                      file.path().c_str());
   if (write(2, text, size_t(size)) < 0) {
     // stderr is closed: the certificate says it
   }
@@ -400,8 +401,8 @@ void finish_lanes() {
     }
     uint64_t used = uint64_t(lane->next - lane->window_start(lane->window)) * 8;
     // A thread in the middle of a hop writes on into memory of no file: no crash after the file was cut.
-    mmap(lane->windows, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    mmap(lane->windows, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+         -1, 0);
     file->finish(lane->chunk, uint32_t(used));
     uint32_t ready = Lane::kReady;
     if (lane->next_state.compare_exchange_strong(ready, Lane::kNone)) file->release(lane->next_chunk);
@@ -468,8 +469,8 @@ uint32_t epoch_of_recording() { return last_epoch; }
 
 Lane* make_scratch_lane() {
   auto* lane = new Lane;
-  lane->windows = static_cast<char*>(mmap(nullptr, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+  lane->windows = static_cast<char*>(
+      mmap(nullptr, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
   lane->next = lane->window_start(0);
   lane->limit = lane->window_start(kWindows);
   return lane;

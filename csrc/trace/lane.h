@@ -26,7 +26,10 @@ class DefinitionStream {
   bool write(TraceFile& file, uint32_t lane, uint32_t epoch, const DefinitionBuilder& definition);
   // Closes the chunk; later writes of late threads go nowhere.
   void finish(TraceFile& file);
-  void abandon() { mapping_ = nullptr, chunk_ = {}; sequence_ = 0; }
+  void abandon() {
+    mapping_ = nullptr, chunk_ = {};
+    sequence_ = 0;
+  }
 
  private:
   char* mapping_ = nullptr;
@@ -40,7 +43,10 @@ class ActivityStream {
  public:
   bool write(TraceFile& file, uint32_t epoch, const uint64_t* record);
   void finish(TraceFile& file);
-  void abandon() { mapping_ = nullptr, chunk_ = {}; sequence_ = 0; }
+  void abandon() {
+    mapping_ = nullptr, chunk_ = {};
+    sequence_ = 0;
+  }
 
  private:
   char* mapping_ = nullptr;

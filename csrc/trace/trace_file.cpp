@@ -31,7 +31,9 @@ uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / u
 [[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
 template <class T>
-std::atomic_ref<T> shared(T& field) { return std::atomic_ref<T>(field); }
+std::atomic_ref<T> shared(T& field) {
+  return std::atomic_ref<T>(field);
+}
 
 HeaderPage* map_header(int fd) {
   void* page = mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -123,21 +125,18 @@ Chunk TraceFile::claim(uint32_t capacity) {
 }
 
 void* TraceFile::map(Chunk chunk, void* where) const {
-  void* mapping = mmap(where, chunk.capacity, PROT_READ | PROT_WRITE, MAP_SHARED | (where ? MAP_FIXED : 0), fd_,
-                       off_t(chunk.offset));
+  void* mapping = mmap(where, chunk.capacity, PROT_READ | PROT_WRITE, MAP_SHARED | (where ? MAP_FIXED : 0), fd_, off_t(chunk.offset));
   return mapping == MAP_FAILED ? nullptr : mapping;
 }
 
 void TraceFile::fill(Chunk chunk) const {
-  static const void* zeros =
-      mmap(nullptr, kHopChunkBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  static const void* zeros = mmap(nullptr, kHopChunkBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (zeros == MAP_FAILED || pwrite(fd_, zeros, chunk.capacity, off_t(chunk.offset)) < 0) {
     // Then the pages come one by one, when they are populated.
   }
 }
 
-void TraceFile::begin(void* mapping, Chunk chunk, Stream stream, uint32_t lane, uint32_t sequence, uint32_t epoch,
-                      uint32_t depth) {
+void TraceFile::begin(void* mapping, Chunk chunk, Stream stream, uint32_t lane, uint32_t sequence, uint32_t epoch, uint32_t depth) {
   ChunkHeader header{};
   header.stream = stream;
   header.process = process_;
@@ -163,9 +162,7 @@ void TraceFile::finish(Chunk chunk, uint32_t used) {
   }
 }
 
-void TraceFile::release(Chunk chunk) {
-  fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(chunk.offset), chunk.capacity);
-}
+void TraceFile::release(Chunk chunk) { fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(chunk.offset), chunk.capacity); }
 
 void TraceFile::refresh_clock() {
   ClockPair now = read_clocks();
@@ -233,7 +230,8 @@ void TraceFile::compact(uint64_t end) {
       auto* header = reinterpret_cast<ChunkHeader*>(file + part.offset);
       uint64_t hole = round_up(part.offset + part.used, kPage), stop = part.offset + header->capacity;
       header->used = part.used;
-      if (part.offset == parts.back().offset) header->capacity = uint32_t(last - part.offset);
+      if (part.offset == parts.back().offset)
+        header->capacity = uint32_t(last - part.offset);
       else if (hole < stop)
         fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(hole), off_t(stop - hole));
     }

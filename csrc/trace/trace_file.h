@@ -62,7 +62,10 @@ class TraceFile {
  private:
   TraceFile(std::string path, int fd, HeaderPage* page) : path_(std::move(path)), fd_(fd), page_(page) {}
   bool others_alive() const;
-  struct Part { uint64_t offset; uint32_t used; };
+  struct Part {
+    uint64_t offset;
+    uint32_t used;
+  };
   void compact(uint64_t end);
   bool replace_with(const uint8_t* file, const std::vector<Part>& parts, uint64_t size) const;
 

@@ -71,7 +71,7 @@ def _of_device(
 ) -> Idleness:
     window = _steady_window(trace, process)
     steady = window is not None
-    begin, end = window or (activities["start_ns"].min(), activities["end_ns"].max())
+    begin, end = window or activities.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     work = (
         activities.filter((pl.col("end_ns") > begin) & (pl.col("start_ns") < end))
         .sort("start_ns", "end_ns")

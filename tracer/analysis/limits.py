@@ -62,7 +62,7 @@ class Limits:
         count = number.get("numMultiprocessors", 0)
         clock = number.get("coreClockRate", 0) * 1e3
         capability = (number.get("computeCapabilityMajor", 0), number.get("computeCapabilityMinor", 0))
-        rates = _RATES.get(capability) or _RATES.get((capability[0], 0), (0,) * len(_UNITS))
+        rates = _RATES.get(capability) or _RATES.get((capability[0], 0)) or (0,) * len(_UNITS)
         peaks = {unit: flops or rate * count * clock for unit, rate in zip(_UNITS, rates, strict=True)}
         return cls(
             name=str(device.get("name") or "a device"),

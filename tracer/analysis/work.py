@@ -437,7 +437,9 @@ def _like(reads: int, writes: int, family: str, *, of: int = 0) -> Model:
 
 def _reduction(inputs: Inputs) -> Work | None:
     x = inputs[0]
-    return x and Work("reduction", x.bytes, x.numel, x.dtype, note="what it writes is not counted")
+    if x is None:
+        return None
+    return Work("reduction", x.bytes, x.numel, x.dtype, note="what it writes is not counted")
 
 
 def _copy(inputs: Inputs) -> Work | None:
@@ -450,7 +452,7 @@ def _copy(inputs: Inputs) -> Work | None:
 
 def _fill(inputs: Inputs) -> Work | None:
     x = inputs[0]
-    return x and Work("fill", x.numel * x.item, 0, x.dtype, x.shape)
+    return None if x is None else Work("fill", x.numel * x.item, 0, x.dtype, x.shape)
 
 
 def _embedding(inputs: Inputs) -> Work | None:
@@ -464,7 +466,9 @@ def _embedding(inputs: Inputs) -> Work | None:
 
 def _embedding_backward(inputs: Inputs) -> Work | None:
     gradient = inputs[0]
-    return gradient and Work(
+    if gradient is None:
+        return None
+    return Work(
         "index", _read(inputs[:2]), gradient.numel, gradient.dtype, note="what it writes is not counted"
     )
 
@@ -496,7 +500,9 @@ def _loss(inputs: Inputs) -> Work | None:
 
 def _dropout(inputs: Inputs) -> Work | None:
     x = inputs[0]
-    return x and Work("pointwise", x.bytes + x.numel * (x.item + 1), x.numel, x.dtype, x.shape)
+    if x is None:
+        return None
+    return Work("pointwise", x.bytes + x.numel * (x.item + 1), x.numel, x.dtype, x.shape)
 
 
 # _foreach_ ops: how many of the lists are written, of how many

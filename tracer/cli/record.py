@@ -91,7 +91,8 @@ def record(
     except RecordingError as error:
         _refuse(error)
     request |= {"session": draw_session(), **options.document()}
-    _become([*subprocess._args_from_interpreter_flags(), *command], request)
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    _become([*flags, *command], request)
 
 
 def _command(script: list[str], module: bool) -> list[str]:

@@ -214,7 +214,7 @@ def _kind(symbol: str, name: str, wrapped: Sequence[str]) -> str | None:
     ends = "|".join(map(re.escape, wrapped))
     kernel = short_kernel_name(symbol)
     # a key has no underscore in its name, so that wrapper_CPU___int_mm is not taken for one of mm
-    own = re.fullmatch(rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{ends})", kernel)
+    own = bool(re.fullmatch(rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{ends})", kernel))
     own = own or kernel.rpartition("::")[2] in (name, wrapped[-1])
     if not symbol.startswith((_UNBOXED, _BOXED)):
         return "body" if own and kernel.startswith(_BODIES) else None

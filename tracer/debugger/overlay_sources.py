@@ -119,7 +119,7 @@ def select(target: Target, generated: Path, operators: Sequence[str]) -> list[So
     """The generated files that hold `operators`, with everything of other operators blanked."""
     wanted = set(operators)
     stems = _header_stems(target, {operator.replace(".", "_") for operator in wanted})
-    sources = []
+    sources: list[Source] = []
     composite_wanted = set(wanted)
     for path in _in_order(generated, "Operators_*.cpp"):
         _add(sources, path, _blank_operators(_lines(path), wanted, stems))

@@ -111,9 +111,9 @@ class _Table:
             try:
                 elf = ELFFile(stream)
                 table = elf.get_section_by_name(section)
-                if table is None or elf.elfclass != 64 or not elf.little_endian:
-                    raise ValueError(f"{path} has no {section} that can be read")
                 strings = elf.get_section_by_name(".dynstr" if section == ".dynsym" else ".strtab")
+                if table is None or strings is None or elf.elfclass != 64 or not elf.little_endian:
+                    raise ValueError(f"{path} has no {section} that can be read")
             except ELFError as error:
                 raise ValueError(f"{path} is no ELF file: {error}") from None
             self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

@@ -27,7 +27,7 @@ def load() -> ModuleType:
             f"({_first_line(error)}); rebuild it in tracer's folder: {REBUILD}"
         ) from None
     if _C.recording() is None:  # running threads read the list
-        _C.hide_sources([os.path.join(os.path.dirname(home.__file__), "") for home in (torch, tracer)])
+        _C.hide_sources([os.path.join(os.path.dirname(str(home.__file__)), "") for home in (torch, tracer)])
     return _C
 
 

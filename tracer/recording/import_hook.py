@@ -8,7 +8,8 @@ TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
-    from types import FunctionType, ModuleType
+    from types import ModuleType
+    from typing import Any
 
 
 class TorchImportHook:
@@ -46,7 +47,7 @@ class TorchImportHook:
             self._searching = False
         return None
 
-    def _wrap(self, loader: object) -> None:
+    def _wrap(self, loader: Any) -> None:
         original = getattr(loader, "exec_module", None)
         if original is None:
             return  # a folder named torch: no package, nothing to run
@@ -60,7 +61,7 @@ class TorchImportHook:
         loader.exec_module = _as_importlib(exec_module)
 
 
-def _as_importlib(function: FunctionType) -> FunctionType:
+def _as_importlib(function: Any) -> Any:
     # When an import fails, Python drops importlib's own frames from the traceback, and knows them
     # by this file name: ours goes with them, so that the script shows the traceback it always had.
     function.__code__ = function.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")

@@ -10,6 +10,7 @@ DRIVER = ("launches", "all", "none")
 TYPE_CHECKING = False  # `dataclasses` would be imported before the script is
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
 
 class Options:
@@ -52,6 +53,6 @@ class Options:
         return dict(vars(self))
 
     @classmethod
-    def of(cls, document: Mapping[str, object]) -> Options:
+    def of(cls, document: Mapping[str, Any]) -> Options:
         """The options in a request to record or to join."""
         return cls(**{name: document[name] for name in vars(cls()) if name in document})

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, TracebackType
+from typing import Any
 
 from tracer.recording import cuda as cuda_part
 from tracer.recording import environment, extension, naming
@@ -51,8 +52,8 @@ class Recording:
         self._overwrite = overwrite
         self._reserved = reserved
         self._session = draw_session() if session is None else session
-        self._shown = shown
-        self._native: ModuleType | None = None
+        self._shown = shown or ""
+        self._native: Any = None  # the extension, once the recording has begun
         self._pid = 0
         self._running = False
         self._steps = 0
@@ -177,9 +178,10 @@ class Recording:
     def _set_aside(self) -> str | None:
         if self._reserved:
             return None
-        kept = f"{self.path}.{os.getpid()}.replaced"
+        path = str(self.path)
+        kept = f"{path}.{os.getpid()}.replaced"
         try:
-            os.rename(self.path, kept)
+            os.rename(path, kept)
         except OSError as error:
             raise RecordingError(f"{self._shown} cannot be overwritten: {error.strerror}") from None
         return kept
@@ -189,12 +191,13 @@ class Recording:
             native.end_cuda()
             native.restore()
             native.close()
+        path = str(self.path)
         try:
-            os.unlink(self.path)
+            os.unlink(path)
         except OSError:
             pass
         if replaced is not None:
-            os.rename(replaced, self.path)
+            os.rename(replaced, path)
 
     def _invitation(self) -> str:
         return json.dumps(

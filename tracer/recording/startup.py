@@ -19,6 +19,13 @@ import sys
 from tracer.recording.import_hook import TorchImportHook
 from tracer.recording.naming import remove_if_empty
 
+TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tracer.recording.children import JoinedRecording
+    from tracer.recording.recording import Recording
+
 _installed = False
 
 
@@ -31,7 +38,7 @@ def install() -> None:
     request = os.environ.pop("TRACER_RECORD", None)
     if request is not None:
         os.environ["TRACER_JOIN"] = request
-        process = _Root(request)
+        process: _Root | _Child = _Root(request)
     else:
         process = _Child(os.environ["TRACER_JOIN"])
     atexit.register(process.at_exit)  # registered first, so it runs last
@@ -43,7 +50,7 @@ class _Child:
 
     def __init__(self, request: str) -> None:
         self._request = request
-        self._joined = None
+        self._joined: JoinedRecording | None = None
 
     def torch_imported(self) -> None:
         try:
@@ -67,7 +74,7 @@ class _Root:
     def __init__(self, request: str) -> None:
         self._request = request
         self._pid = os.getpid()
-        self._recording = None
+        self._recording: Recording | None = None
         self._failed = False
         self._child = _Child(request)
 
@@ -121,7 +128,7 @@ def say(line: str) -> None:
     _write(f"tracer: {line}\n")
 
 
-def _parse(request: str) -> dict:
+def _parse(request: str) -> dict[str, Any]:
     # The standard library first: `json` may be the name of a file beside the script.
     sys.path.insert(0, os.path.dirname(os.__file__))
     try:
@@ -133,8 +140,8 @@ def _parse(request: str) -> dict:
 
 def _write(text: str) -> None:
     try:
-        sys.__stderr__.write(text)
-        sys.__stderr__.flush()
+        sys.__stderr__.write(text)  # type: ignore[union-attr]
+        sys.__stderr__.flush()  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):
         pass  # stderr was closed: there is nobody to tell
 

@@ -93,9 +93,9 @@ def gather_activities(recording: Recording) -> Activities:
     """Empties `recording.activities`."""
     processes, parts = [], []
     while recording.activities:
-        (process, _), chunks = recording.activities.popitem()
+        (number, _), chunks = recording.activities.popitem()
         records = np.concatenate([chunks[sequence] for sequence in sorted(chunks)])
-        processes.append(np.full(len(records), process, np.uint32))
+        processes.append(np.full(len(records), number, np.uint32))
         parts.append(records)
     records = np.concatenate(parts) if parts else np.empty((0, fmt.ACTIVITY_WORDS), np.uint64)
     process = np.concatenate(processes) if processes else np.empty(0, np.uint32)
@@ -119,7 +119,7 @@ def copy_names() -> list[str]:
 
 
 def _columns(records: Words, process: NDArray[np.uint32]) -> Activities:
-    kind = (records[:, 0] >> np.uint64(fmt.ACTIVITY_KIND_SHIFT)).astype(np.uint8) & 7
+    kind = (records[:, 0] >> np.uint64(fmt.ACTIVITY_KIND_SHIFT)).astype(np.uint8) & np.uint8(7)
     is_kernel, is_copy = kind == fmt.GPU_KERNEL, kind == fmt.GPU_MEMCPY
 
     def half(word: int, high: bool) -> NDArray[np.uint32]:

@@ -151,7 +151,8 @@ def span_calls(block: EventBlock, span: Span, ids: CallIds, last: int) -> SpanCa
     enter = (kind == fmt.API_ENTER) | (kind == fmt.LIBRARY_ENTER)
     of_library = (kind == fmt.LIBRARY_ENTER) | (kind == fmt.LIBRARY_EXIT)
     domain = np.where(of_library, fmt.LIBRARY, call >> np.uint64(fmt.CALL_DRIVER_BIT) & np.uint64(1))
-    number = (call & np.uint64(fmt.CALL_FUNCTION_MASK)).astype(np.uint32) | domain.astype(np.uint32) << 16
+    number = (call & np.uint64(fmt.CALL_FUNCTION_MASK)).astype(np.uint32)
+    number |= domain.astype(np.uint32) << np.uint32(16)
     nesting = nest((call >> np.uint64(fmt.CALL_CALLS_SHIFT)).astype(np.uint16), enter, number)
     hop = innermost_at(
         block.depth[span.events],

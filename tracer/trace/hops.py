@@ -22,6 +22,9 @@ _OPTIMIZER_RANGE = "Optimizer.step#"
 _LARGEST_ORDER = 16
 """Backwards of backwards that are followed to the first forward line."""
 
+# Parts of the names of nodes that Python, or the interpreter of TorchScript, makes outside of op calls.
+_MADE_BY_NO_HOP = ("PyNode", "DifferentiableGraphBackward")
+
 
 @dataclass
 class Vocabulary:
@@ -148,8 +151,10 @@ def gather_hops(recording: Recording) -> Gathered:
     joined_calls = _join_calls(parts, offsets)
     joined = _join([part.columns for part in parts], offsets)
     processes = np.repeat(np.array([span.process for span in spans], np.uint32), sizes)
-    python_nodes = [code for name, code in vocabulary.names.numbers.items() if "PyNode" in name]
-    forward_of_node = _forward_hops(nodes, python_nodes, spans, offsets, joined)
+    names = vocabulary.names.numbers.items()
+    without = [code for name, code in names if any(kind in name for kind in _MADE_BY_NO_HOP)]
+    perhaps = [code for name, code in names if "CppNode" in name]
+    forward_of_node = _forward_hops(nodes, without, perhaps, spans, offsets, joined)
     node = joined.pop("node")
     forward = take(forward_of_node, node)
     lost = joined.pop("lost")
@@ -297,7 +302,8 @@ def _node_rows(
 
 def _forward_hops(
     nodes: _Nodes,
-    python_nodes: list[int],
+    made_by_no_hop: list[int],
+    perhaps_by_a_hop: list[int],
     spans: list[Span],
     offsets: NDArray[np.int64],
     columns: dict[str, np.ndarray],
@@ -309,7 +315,9 @@ def _forward_hops(
     sequence = concatenate(nodes.sequence, np.int64)
     ticks = concatenate(nodes.ticks, np.int64)
     made = sequence != fmt.ACCUMULATE_GRAD
-    made &= ~np.isin(concatenate(nodes.name, np.int32), python_nodes)
+    name = concatenate(nodes.name, np.int32)
+    made &= ~np.isin(name, made_by_no_hop)
+    exact = np.isin(name, perhaps_by_a_hop)  # an operator's kernel made it first of all, or no hop did
     groups: dict[tuple[int, int], list[np.ndarray]] = {}
     for span, offset in zip(spans, offsets.tolist(), strict=True):
         size = span.enters.stop - span.enters.start
@@ -325,6 +333,7 @@ def _forward_hops(
         last = np.searchsorted(least, sequence[wanted], "right") - 1
         found = take(hops, last)
         before = columns["start"][np.maximum(found, 0)] <= ticks[wanted]
+        before &= ~exact[wanted] | (take(columns["sequence"], found) == sequence[wanted])
         forward[wanted] = np.where(before, found, -1)
     return forward
 

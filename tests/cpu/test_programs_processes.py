@@ -1,0 +1,67 @@
+"""Programs of several processes: a fork server with torch in it, loaders whose workers are spawned."""
+
+from __future__ import annotations
+
+import polars as pl
+from launching import Launcher
+from programs import at, values, whole
+
+import tracer
+
+
+def load(launcher: Launcher) -> tracer.Trace:
+    return whole(tracer.load(launcher.folder / "both.trace"))
+
+
+def test_fork_server_with_torch(launcher: Launcher) -> None:
+    """The server imports torch once and joins; its children are forked from it, hooked already."""
+    launcher.write(
+        "import multiprocessing, torch\n"
+        "def work(n, out):\n"
+        "    x = torch.linspace(0, 1, 4)\n"
+        "    for _ in range(n): x = torch.neg(x).exp()\n"
+        "    out.put(x.numpy().tobytes())\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('forkserver')\n"
+        "    context.set_forkserver_preload(['torch'])\n"
+        "    out = context.Queue()\n"
+        "    for n in (3, 5):\n"
+        "        child = context.Process(target=work, args=(n, out))\n"
+        "        child.start(); print(out.get()); child.join(); print(child.exitcode)\n"
+    )
+    launcher.same("script.py")
+    trace = load(launcher)
+    assert trace.processes["how"].cast(pl.String).to_list() == ["root", "joined", "forked", "forked"]
+    counts = at(trace.hops, "aten::exp", "CPU").group_by("process").len().sort("process").rows()
+    assert counts == [(2, 3), (3, 5)], "the server itself runs nothing"
+    assert all(source.endswith("script.py:4") for source in values(at(trace.hops, "aten::exp"), "source"))
+
+
+def test_persistent_workers(launcher: Launcher) -> None:
+    """Spawned workers that live through both epochs: each is one process, with its own random numbers."""
+    launcher.write(
+        "import torch\n"
+        "from torch.utils.data import DataLoader, IterableDataset, get_worker_info\n"
+        "class Stream(IterableDataset):\n"
+        "    def __iter__(self):\n"
+        "        worker = get_worker_info()\n"
+        "        for i in range(worker.id, 8, worker.num_workers):\n"
+        "            yield torch.linspace(0, 1, 4).mul(i), torch.rand(2)\n"
+        "if __name__ == '__main__':\n"
+        "    torch.manual_seed(0)\n"
+        "    loader = DataLoader(Stream(), batch_size=2, num_workers=2, persistent_workers=True,\n"
+        "                        multiprocessing_context='spawn')\n"
+        "    for epoch in range(2):\n"
+        "        for row, random in loader: print(row.numpy().tobytes(), random.numpy().tobytes())\n"
+        "    del loader  # else it is left to the end of the interpreter, which kills the workers\n"
+    )
+    launcher.same("script.py")
+    trace = load(launcher)
+    assert trace.processes["how"].cast(pl.String).to_list() == ["root", "joined", "joined"]
+    assert at(trace.hops, "aten::mul.Tensor", "CPU").group_by("process").len().sort("process").rows() == [
+        (1, 8),
+        (2, 8),
+    ]
+    stacked = at(trace.hops, "aten::stack.out", "CPU")  # a batch is put together in shared memory
+    assert sorted(values(stacked, "process")) == [1, 2], "by the workers"
+    assert sorted(values(at(trace.hops, "aten::rand"), "process")) == [1, 2]

@@ -1,0 +1,106 @@
+"""Capture of dispatcher hops into a trace file."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+class Entry(TypedDict):
+    op: str
+    key: str
+    why: str
+
+class Arming(TypedDict):
+    entries: int
+    hooked: int
+    operators: int
+    seconds: float
+
+class Certificate(TypedDict):
+    entries: int
+    hooked: int
+    not_hooked: list[Entry]
+    rearmed: int
+    lost_entries: list[Entry]
+    lost_hops: int
+    call_sites: bool
+    source_lines: bool
+    guards: dict[str, bool]
+    out_of_space: str | None
+
+class Enums(TypedDict):
+    num_backends: int
+    keys: list[str | list[str]]
+    dtypes: dict[str, str]
+    device_types: dict[str, str]
+    layouts: dict[str, str]
+
+class Library(TypedDict):
+    path: str
+    base: int
+    end: int
+    build_id: str
+
+class Closed(TypedDict):
+    path: str
+    bytes: int
+    hops: int
+    op_calls: int
+    threads: int
+    processes: int
+    open_hops: int
+    api_calls: int
+    activities: int
+    error: str | None
+
+def create(path: str, session: int, shapes: bool, source: bool) -> None:
+    """Make the file of a recording. Raises OSError, and RuntimeError where one is running."""
+
+def join(path: str, session: int) -> bool:
+    """Open the file of another process's recording; False where that has ended."""
+
+def arm(operators: Sequence[str] = ...) -> Arming:
+    """Hook every table entry of the operators that one of the patterns matches; no pattern: of all."""
+
+def start() -> None:
+    """Begin to write. Raises RuntimeError where no recording is open, as all that write do."""
+
+def pause() -> None: ...
+def stop() -> None:
+    """Write no more; close the chunks of all threads."""
+
+def restore() -> None:
+    """Put every table entry back as it was found."""
+
+def certificate() -> Certificate:
+    """Compare all entries with what `arm` left there."""
+
+def enums() -> Enums:
+    """Numbers of this torch: dispatch keys by bit, dtypes, device types, layouts."""
+
+def libraries() -> list[Library]:
+    """The shared libraries that are loaded, with their addresses."""
+
+def write_json(kind: str, compressed: bytes) -> None:
+    """Put a document into the trace, JSON compressed with zlib."""
+
+def hide_sources(folders: Sequence[str]) -> None:
+    """Code in these folders is never named as the source line."""
+
+def calibrate() -> float:
+    """Nanoseconds that recording adds to a hop, measured now."""
+
+def close() -> Closed:
+    """Close the file; in the process that made it also trim it."""
+
+def recording() -> str | None:
+    """The path of the recording that is open."""
+
+def cuda_is_built() -> bool: ...
+def begin_cuda(wanted: bool, driver: str, injection: str) -> None:
+    """Record CUDA from its initialisation on, or now; `injection` is the library that CUDA loads then."""
+
+def end_cuda() -> None: ...
+def cuda_statement() -> dict[str, object]:
+    """What was captured of CUDA, or why nothing: the key `cuda` of the certificate."""
+
+def step(steps: int) -> None:
+    """Say that step number `steps` has ended."""

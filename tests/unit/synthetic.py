@@ -367,20 +367,27 @@ class TraceWriter:
 
     def _hop_chunks(self, lane: Lane) -> list[bytes]:
         room = (lane.hop_chunk_bytes - 64) // 8
-        groups: list[tuple[int, list[int]]] = []
+        groups: list[tuple[int, int, list[int]]] = []
+        depth = 0
         for thread, words in lane.events:
-            if not groups or len(groups[-1][1]) + len(words) > room:
-                groups.append((thread, []))
-            groups[-1][1].extend(words)
+            if not groups or len(groups[-1][2]) + len(words) > room:
+                groups.append((thread, depth, []))
+            groups[-1][2].extend(words)
+            kind = words[0] >> 59 & 15
+            depth = 0 if kind == 6 else depth + (kind == 1) - (kind == 2)
         return [
-            self._chunk(1, lane.process, lane.number, i, thread, struct.pack(f"<{len(words)}Q", *words))
-            for i, (thread, words) in enumerate(groups)
+            self._chunk(
+                *(1, lane.process, lane.number, i, thread, struct.pack(f"<{len(words)}Q", *words)),
+                depth=depth,
+                ticks=words[0] & (1 << 59) - 1,
+            )
+            for i, (thread, depth, words) in enumerate(groups)
         ]
 
     def _chunk(
-        self, stream: int, process: int, lane: int, sequence: int, thread: int, payload: bytes
+        self, stream: int, process: int, lane: int, sequence: int, thread: int, payload: bytes, **fields: int
     ) -> bytes:
-        return chunk(stream, process, self.pids.get(process, 0), lane, sequence, thread, payload)
+        return chunk(stream, process, self.pids.get(process, 0), lane, sequence, thread, payload, **fields)  # type: ignore[arg-type]
 
 
 def chunk(
@@ -393,13 +400,16 @@ def chunk(
     payload: bytes,
     closed: bool = True,
     capacity: int | None = None,
+    depth: int = 0,
+    ticks: int = 0,
 ) -> bytes:
+    """`depth`: open hops of the thread, `ticks`: the time, both when the chunk was opened."""
     used = 64 + len(payload)
     capacity = capacity or (used + 63) // 64 * 64
 
     def head(capacity: int, used: int) -> bytes:
-        numbers = (process, pid, lane, sequence, thread, 1, 0, 0)
-        return struct.pack("<3I2H8IQ", 0x4B4E4843, capacity, used, stream, 0, *numbers, 0)
+        numbers = (process, pid, lane, sequence, thread, 1, depth, 0)
+        return struct.pack("<3I2H8IQ", 0x4B4E4843, capacity, used, stream, 0, *numbers, ticks)
 
     check = struct.pack("<2I", zlib.crc32(head(0, 0)), 0)
     return (head(capacity, used if closed else 0) + check + payload).ljust(capacity, b"\0")

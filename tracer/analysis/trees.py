@@ -39,12 +39,15 @@ class Forest:
 
         A hop whose parent is not among the rows stands as an outermost one.
         """
-        parent = _parent_rows(hops)
+        parent = parent_rows(hops)
         return cls(hops, parent, *_depth_and_root(parent))
 
     def levels(self) -> Iterator[np.ndarray]:
         """The rows of each depth, outermost first."""
-        order = np.argsort(self.depth, kind="stable")
+        depth = self.depth
+        if len(depth) and depth.max() < 1 << 16:
+            depth = depth.astype(np.uint16)  # numpy sorts short integers by radix
+        order = np.argsort(depth, kind="stable")
         start = 0
         for end in np.cumsum(np.bincount(self.depth)).tolist():
             yield order[start:end]
@@ -183,11 +186,14 @@ def _depth_and_root(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         jump = further
 
 
-def _parent_rows(hops: pl.DataFrame) -> np.ndarray:
+def parent_rows(hops: pl.DataFrame) -> np.ndarray:
+    """The row of the parent of each hop; -1 where it is not among the rows, which are ordered by id."""
     ids = hops["id"].cast(pl.Int64).to_numpy()
     parents = hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
     if not len(ids):
         return np.empty(0, np.int64)
+    if ids[0] == 0 and ids[-1] == len(ids) - 1:
+        return parents  # all hops of a trace: ids are rows
     rows = np.searchsorted(ids, parents)
     rows[rows == len(ids)] = 0
     return np.where((parents >= 0) & (ids[rows] == parents), rows, -1)

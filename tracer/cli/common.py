@@ -41,13 +41,16 @@ def chosen_trace(file: Path | None) -> Path:
 
 
 @contextmanager
-def analysing(file: Path) -> Iterator[Trace]:
-    """Loads the trace and shows progress while the block works; errors become one line, exit 1."""
+def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
+    """Loads the trace, or one step of it, and shows progress while the block works.
+
+    Errors become one line, exit 1.
+    """
     from tracer.trace import TraceError, load
 
     with progress(f"reading {file}"):
         try:
-            yield load(file)
+            yield load(file) if step is None else load(file, step=step)
         except TraceError as error:
             fail(str(error))
         except OSError as error:

@@ -9,6 +9,8 @@ from typing import Any
 import polars as pl
 
 _LONG_RUN = 4
+_MOST_TENSORS = 64
+"""A signature names no more: the call may have had others."""
 _DTYPES = {"complex": "c", "float": "f", "uint": "u", "int": "i"}
 
 
@@ -43,7 +45,7 @@ def registration(registered_at: str) -> str:
 
 
 def signature_texts(signatures: pl.DataFrame, ids: Iterable[int | None]) -> dict[int, str]:
-    """The tensors of each signature in `ids`, as `64x64 f32, 64 f32`, by id."""
+    """The tensors of each signature in `ids`, as `64x64 f32, 64 f32`, by id; `...` stands for what is cut."""
     wanted = {number for number in ids if number is not None}
     rows = signatures.filter(pl.col("id").cast(pl.Int64).is_in(list(wanted))).sort("id", "position")
     texts = {}
@@ -52,6 +54,7 @@ def signature_texts(signatures: pl.DataFrame, ids: Iterable[int | None]) -> dict
         devices = {tensor["device"] for tensor in tensors if tensor["device"]}
         runs = groupby(_tensor(tensor, len(devices) > 1) for tensor in tensors)
         texts[number] = ", ".join(_run(text, len(list(run))) for text, run in runs)
+        texts[number] += ", ..." if len(tensors) >= _MOST_TENSORS else ""
     return texts
 
 

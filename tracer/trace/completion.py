@@ -28,7 +28,7 @@ def complete_symbols(recording: Recording) -> list[str]:
     for writing any more, to the file, unless that is packed. Returns why kernel functions remain
     unresolved, a line each.
     """
-    found, why = _resolve(recording)
+    found, why = resolve_symbols(recording.definitions)
     for process, symbols in found.items():
         recording.definitions.symbols[process].update(symbols)
     if found and not recording.packed and not recording.losses.missing_bytes:
@@ -36,8 +36,8 @@ def complete_symbols(recording: Recording) -> list[str]:
     return why
 
 
-def _resolve(recording: Recording) -> tuple[Found, list[str]]:
-    definitions = recording.definitions
+def resolve_symbols(definitions: Definitions) -> tuple[Found, list[str]]:
+    """What the libraries on this machine say of addresses without a symbol, and why some remain."""
     found: Found = {}
     why: dict[str, None] = {}
     cache = _LibraryCache()

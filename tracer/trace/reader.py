@@ -7,8 +7,9 @@ file, and a mapping would then kill the reader (SIGBUS).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +58,16 @@ class Recording:
     losses: Losses = field(default_factory=Losses)
 
 
+class Place(NamedTuple):
+    """Where the payload of a chunk stands in a file: its offset, and how many bytes may be read."""
+
+    offset: int
+    size: int
+
+
 # The root trims the chunks of killed processes at their last word that is not zero, and a record
 # may end with zeros.
-_TRIMMED_ZEROS = bytes(2048)
+TRIMMED_ZEROS = bytes(2048)
 
 
 class ChunkFile:
@@ -92,6 +100,9 @@ class ChunkFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         os.close(self.descriptor)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -162,8 +173,12 @@ class ChunkFile:
             self.read(offset, min(step, end - offset)).strip(b"\0") for offset in range(start, end, step)
         )
 
-    def chunks(self, losses: Losses) -> Iterator[tuple[fmt.ChunkHeader, bytes]]:
-        """Each chunk with a whole header, and what there is of its payload."""
+    def payload(self, header: fmt.ChunkHeader, place: Place) -> bytes:
+        payload = self.read(*place)
+        return payload + TRIMMED_ZEROS if header.used else payload
+
+    def chunks(self, losses: Losses) -> Iterator[tuple[fmt.ChunkHeader, Place]]:
+        """Each chunk with a whole header, and where its payload is."""
         offset = fmt.HEADER_BYTES
         while offset < self.size:
             header = self.chunk_header(offset)
@@ -188,10 +203,7 @@ class ChunkFile:
             stop = offset + header.used if header.used and used_fits else end
             if not used_fits:
                 header = header._replace(used=0)
-            payload = self.read(body, stop - body)
-            if header.used:
-                payload += _TRIMMED_ZEROS
-            yield header, payload
+            yield header, Place(body, stop - body)
             offset = end
         self.end = offset
 
@@ -203,22 +215,31 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     format. Anything else that is wrong with it is counted in `Recording.losses`.
     """
     with ChunkFile(os.fspath(path)) as file:
-        recording = _read(file)
-        # A recording that ended meanwhile has moved its chunks.
-        while file.header().state != recording.header.state:
-            recording = _read(file)
-        return recording
+        return read_chunks(file, lambda words, key_sets, _header, _place: parse_events(words, key_sets))
 
 
-def _read(file: ChunkFile) -> Recording:
+ParseHops = Callable[[NDArray[np.uint64], dict[int, int], fmt.ChunkHeader, Place], EventBlock]
+"""Makes the events of a chunk of hops from its words; adds to the key sets seen."""
+
+
+def read_chunks(file: ChunkFile, parse_hops: ParseHops) -> Recording:
+    recording = _read(file, parse_hops)
+    # A recording that ended meanwhile has moved its chunks.
+    while file.header().state != recording.header.state:
+        recording = _read(file, parse_hops)
+    return recording
+
+
+def _read(file: ChunkFile, parse_hops: ParseHops) -> Recording:
     recording = Recording(file.path, file.header(), file.packed, fmt.HEADER_BYTES)
     losses = recording.losses
-    for header, payload in file.chunks(losses):
+    for header, place in file.chunks(losses):
         recording.chunks += 1
         recording.pids.setdefault(header.process, header.pid)
+        payload = file.payload(header, place)
         words = np.frombuffer(payload, "<u8", len(payload) // 8)
         if header.stream == fmt.HOPS:
-            block = parse_events(words, recording.key_sets)
+            block = parse_hops(words, recording.key_sets, header, place)
             sequences = recording.lanes.setdefault((header.process, header.lane), {})
             if header.sequence in sequences:
                 losses.damaged_chunks += 1
@@ -244,6 +265,7 @@ def _read(file: ChunkFile) -> Recording:
     recording.end = max(file.end, fmt.HEADER_BYTES)
     if recording.header.state == fmt.CLOSED and recording.header.next_chunk < fmt.CLOSED_OFFSET:
         losses.missing_bytes = max(0, recording.header.next_chunk - file.size)
-    for numbers in map(set, (*recording.lanes.values(), *recording.activities.values())):
+    chunks: list[Collection[int]] = [*recording.lanes.values(), *recording.activities.values()]
+    for numbers in chunks:
         losses.missing_chunks += max(numbers) + 1 - len(numbers)
     return recording

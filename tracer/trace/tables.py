@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from tracer.trace import format as fmt
 from tracer.trace.activities import gather_activities
 from tracer.trace.certificate import Findings, build_certificate, stated_certificates
+from tracer.trace.clock import ns_per_tick
 from tracer.trace.completion import complete_symbols
 from tracer.trace.cuda_certificate import CudaFindings, CudaTables, count_cuda
 from tracer.trace.cuda_tables import CallTables, activity_table, call_tables, device_table
@@ -25,6 +25,7 @@ from tracer.trace.roles import allocates, loads_code
 from tracer.trace.schema import DEVICES, LIBRARY_CALLS, PROCESSES, THREADS
 from tracer.trace.series import nanoseconds
 from tracer.trace.stacks import Stacks
+from tracer.trace.step_reader import read_step
 from tracer.trace.steps import Steps, find_steps
 
 
@@ -69,24 +70,30 @@ class Trace:
         return arguments.table(function, calls.ids)
 
 
-def load(path: str | os.PathLike[str]) -> Trace:
+def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     """Reads a trace file, also one that is being written, was cut, is damaged or was packed.
 
     What cannot be read is counted in `certificate`. Names of functions that a killed process could
     not write are completed in the file, where its libraries are on this machine.
 
+    With `step` only what holds that step of the program is read: every row that has it in its
+    column `step`, and some around it. Ids count what was read, `phase` is null, and `certificate`
+    holds for what was read and has nothing on CUDA.
+
     Raises TraceError if there is no such file, or it is no trace, is empty, is cut within its
-    header, or is of another format.
+    header, or is of another format, or has no such step.
     """
-    recording = read_recording(path)
+    recording = read_recording(path) if step is None else read_step(path, step)
     why = complete_symbols(recording)
     gathered = gather_hops(recording)
     columns, vocabulary = gathered.hops, gathered.vocabulary
     definitions = recording.definitions
-    to_ns, clock_known = _clock(recording.header)
+    to_ns, clock_known = ns_per_tick(recording.header)
     arguments = CallArguments(gathered.calls, vocabulary.functions, definitions)
     stacks = Stacks(list(vocabulary.stacks.numbers), definitions)
     steps = _steps(gathered, arguments.names(), to_ns)
+    if step is not None:  # how long the others took, and what was allocated in them, is not known
+        steps = {process: replace(known, first_steady=-1) for process, known in steps.items()}
     calls = call_tables(gathered, arguments, stacks, steps, to_ns)
     activities = activity_table(gather_activities(recording), calls.api_calls, definitions, steps, to_ns)
     keys = find_key_names(definitions)
@@ -105,7 +112,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
         unresolved_kernels=len(kernels.unresolved),
         unresolved_why=tuple(why),
         clock_known=clock_known,
-        cuda=_cuda_findings(recording, gathered, calls, activities, stacks),
+        cuda=_cuda_findings(recording, gathered, calls, activities, stacks) if step is None else None,
     )
     return Trace(
         path=recording.path,
@@ -198,14 +205,3 @@ def _processes_table(recording: Recording) -> pl.DataFrame:
         else:
             rows.append((process, recording.pids[process], None, None))
     return pl.DataFrame(rows, PROCESSES, orient="row")
-
-
-def _clock(header: fmt.FileHeader) -> tuple[float, bool]:
-    """Nanoseconds of a tick, and whether they are known."""
-    if header.clock == fmt.MONOTONIC:
-        return 1.0, True
-    ticks = header.last_ticks - header.start_ticks
-    elapsed = header.last_ns - header.start_ns
-    if ticks <= 0 or elapsed <= 0 or not 1e-3 < elapsed / ticks < 1e3:
-        return 1.0, False
-    return elapsed / ticks, True

@@ -1,0 +1,263 @@
+"""Following a recording: every hop comes once, when it has ended, as `load` reads it afterwards."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from growing import Growing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic import AUTOGRAD_CPU, CPU, TraceWriter, tensor
+from test_reader import Move, moves, new_recording, run
+
+from tracer.trace import TraceError, load
+from tracer.trace.follow import Follower
+
+COLUMNS = ("process", "thread", "kind", "op", "key", "start_ns", "end_ns", "self_ns", "called_from", "raised")
+KEYS = ("process", "thread", "start_ns")
+
+
+def plain(hops: pl.DataFrame) -> list[tuple[object, ...]]:
+    """Rows in the order of the table of hops."""
+    texts = pl.col(pl.Categorical).cast(pl.String)
+    return hops.select(COLUMNS).with_columns(texts).sort(KEYS).rows()
+
+
+def look(follower: Follower) -> list[pl.DataFrame]:
+    """All batches that are to be had now."""
+    assert follower.wait()
+    batches = [follower.look()]
+    while follower.more:
+        batches.append(follower.look())
+    return batches
+
+
+def ended(batches: list[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat(batch.filter(~pl.col("open")) for batch in batches)
+
+
+def recording(threads: list[list[Move]]) -> TraceWriter:
+    writer = new_recording()
+    for number, thread_moves in enumerate(threads):
+        lane = writer.lane(0, number, 1001 + number, torch_thread=1 + number)
+        for line in range(1, 4):
+            lane.define_source(line, "train.py", line)
+        run(lane, thread_moves, [])
+        while lane.open_hops:
+            lane.exit()
+    return writer
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    threads=st.lists(st.lists(moves, max_size=12), min_size=1, max_size=2),
+    room=st.sampled_from([64, 200, 4000]),
+    seed=st.integers(0, 1 << 16),
+    stopped=st.booleans(),
+)
+def test_looks_at_any_moment_add_up_to_the_trace(
+    threads: list[list[Move]],
+    room: int,
+    seed: int,
+    stopped: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = tmp_path_factory.mktemp("follow") / "x.trace"
+    writer = recording(threads)
+    draw = random.Random(seed)
+    growing = Growing(writer, path, room=room)
+    growing.define()
+    follower = Follower(path)
+    batches = look(follower)
+    lanes = list(range(len(threads)))
+    while any(growing.left(number) for number in lanes):
+        growing.write(draw.choice(lanes), draw.randint(1, 12), torn=draw.random() < 0.5)
+        batches += look(follower)
+        assert not follower.ended
+    growing.stop() if stopped else growing.die()
+    batches += look(follower)
+    assert follower.ended
+    assert follower.killed is not stopped
+    hops = load(path).hops
+    assert plain(ended(batches)) == plain(hops)
+    # what a hop stands in comes with it
+    for batch in batches:
+        parents = batch["parent"].drop_nulls()
+        assert parents.is_in(batch["id"].implode()).all()
+        depth = batch["depth"].cast(pl.Int64)
+        above = depth.gather(batch["parent"])
+        assert ((depth == above + 1) | above.is_null()).all()
+    follower.close()
+
+
+def test_size_counts_the_hops_of_an_op_call_over_many_looks(tmp_path: Path) -> None:
+    writer = new_recording()
+    lane = writer.lane()
+    lane.enter(0)
+    for _ in range(10):
+        lane.enter(1)
+        lane.enter(2)
+        lane.exit()
+        lane.exit()
+    lane.exit()
+    growing = Growing(writer, tmp_path / "x.trace", room=100)
+    growing.define()
+    follower = Follower(growing.path)
+    batches = []
+    while growing.left(0):
+        growing.write(0, 3)
+        batches += look(follower)
+    outermost = ended(batches).filter(pl.col("depth") == 0)
+    assert outermost["size"].to_list() == [21]
+    assert outermost["self_ns"].sum() == load(growing.path).hops["self_ns"][0]
+    growing.die()
+
+
+def test_nodes_inputs_and_threads_are_known_across_looks(tmp_path: Path) -> None:
+    writer = new_recording()
+    lane = writer.lane(thread=1001)
+    lane.define_string(1, "MmBackward0")
+    lane.define_signature(1, tensor((4, 4)))
+    lane.name_thread(1, "worker")
+    lane.node(1, 7, 1)
+    for _ in range(3):
+        lane.enter(0, AUTOGRAD_CPU, sequence=5, signature=1)
+        lane.enter(0, CPU, call_site=2)
+        lane.exit()
+        lane.exit(raised=True)
+    lane.node(0)
+    lane.enter(1)
+    lane.exit()
+    growing = Growing(writer, tmp_path / "x.trace")
+    growing.define()
+    follower = Follower(growing.path)
+    batches = []
+    while growing.left(0):
+        growing.write(0, 2)
+        batches += look(follower)
+    hops = ended(batches).sort("start_ns")
+    assert hops["backward_node"].cast(pl.String).to_list() == ["MmBackward0"] * 6 + [None]
+    assert hops["thread"].unique().to_list() == [1001]
+    assert hops["kind"].cast(pl.String).to_list() == ["call", "redispatch"] * 3 + ["call"]
+    assert hops["raised"].to_list() == [True, False] * 3 + [False]
+    assert follower.threads.rows() == [(0, 1001, "worker")]
+    (number,) = hops["inputs"].drop_nulls().unique().to_list()
+    shapes = follower.signatures_table([number])
+    assert shapes.select("id", "shape").rows() == [(number, [4, 4])]
+    growing.die()
+
+
+def test_memory_holds_one_look_whatever_the_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tracer.trace import follow
+
+    monkeypatch.setattr(follow, "_BUDGET", 1000)
+    writer = new_recording()
+    lane = writer.lane()
+    for _ in range(500):
+        lane.enter(0)
+        lane.exit()
+    path = writer.write(tmp_path / "x.trace")
+    follower = Follower(path)
+    batches = look(follower)
+    assert follower.ended
+    assert len(batches) > 10
+    assert max(map(len, batches)) < 60
+    assert plain(ended(batches)) == plain(load(path).hops)
+
+
+def test_a_file_that_is_reserved_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.trace"
+    path.touch()
+    follower = Follower(path)
+    assert not follower.wait()
+    os.truncate(path, 4096)
+    assert not follower.wait()
+    lane = (writer := new_recording()).lane()
+    lane.enter(0)
+    lane.exit()
+    writer.write(path)
+    assert follower.wait()
+    assert len(ended(look(follower))) == 1
+
+
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.trace"
+    with pytest.raises(TraceError, match="no such file"):
+        Follower(path).wait()
+    path.write_text("something else")
+    with pytest.raises(TraceError, match="no tracer trace"):
+        Follower(path).wait()
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tracer.cli.app", "tree", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def test_lines_of_a_trace_that_is_over(tmp_path: Path) -> None:
+    writer = recording(
+        [[Move(0, 1, True, False, 0), Move(1, 0, False, False, 2), Move(2, 2, False, False, 1)]]
+    )
+    path = writer.write(tmp_path / "x.trace")
+    out, err = command(str(path), "--follow").communicate(timeout=60)
+    lines = out.splitlines()
+    assert [line.split(" s ", 1)[1] for line in lines] == [
+        "aten::op0 [AutogradCPU] 0.03 us (self 0.02), 2 hops  train.py:1",
+        "aten::op2 [CPU] 0.01 us (self 0.01), 1 hop  train.py:2",
+    ]
+    assert err == "tracer: the recording is over, its process stopped it; 3 hops in it\n"
+    out, _ = command(str(path), "--follow", "--op", "op1").communicate(timeout=60)
+    assert [line.split(" s ", 1)[1] for line in out.splitlines()] == [
+        "  aten::op1 [CPU] 0.01 us (self 0.01)  train.py:1"
+    ]
+    out, _ = command(str(path), "--follow", "--flat", "--by", "op").communicate(timeout=60)
+    assert [line.split()[-1] for line in out.splitlines()[1:]] == ["aten::op0", "aten::op1", "aten::op2"]
+
+
+def test_interrupt_ends_it_and_is_no_error(tmp_path: Path) -> None:
+    writer = recording([[Move(0, 1, False, False, 1)] * 5])
+    growing = Growing(writer, tmp_path / "x.trace")
+    growing.define()
+    growing.write(0, 5)
+    for flat in ([], ["--flat"]):
+        following = command(str(growing.path), "--follow", *flat)
+        assert following.stdout is not None
+        out = ""
+        if flat:  # the table comes at the end
+            time.sleep(4)
+        else:
+            out = following.stdout.readline()
+        following.send_signal(signal.SIGINT)
+        rest, err = following.communicate(timeout=60)
+        assert following.returncode == 0, err
+        assert err == ""
+        assert "aten::op0" in out + rest
+    growing.die()
+
+
+def test_the_reader_of_a_pipe_may_go(tmp_path: Path) -> None:
+    writer = recording([[Move(0, 1, False, False, 1)] * 5000])
+    path = writer.write(tmp_path / "x.trace")
+    following = command(str(path), "--follow")
+    assert following.stdout is not None
+    following.stdout.readline()
+    following.stdout.close()
+    assert following.wait(timeout=60) == 0
+    assert following.stderr is not None
+    assert "Error" not in following.stderr.read()

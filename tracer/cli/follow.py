@@ -1,0 +1,196 @@
+"""`tracer tree --follow`: what is being recorded, as it runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.cli.common import fail, writing
+from tracer.cli.lines import print_line, print_table, styled
+from tracer.cli.selection import Selection
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+    from tracer.analysis.flat import RunningFlat
+    from tracer.trace.follow import Follower
+
+_PAUSE_SECONDS = 0.2
+_TERMINAL_LINES = 100
+"""A terminal gets no more lines at once: it cannot keep up, nor can a reader."""
+_TABLE_ROWS = 40
+
+
+def follow_trace(
+    file: Path,
+    selection: Selection,
+    depth: int | None,
+    *,
+    flat: bool,
+    by: str,
+    sort: str,
+    limit: int | None,
+) -> None:
+    """Prints hops as they end, or with `flat` a table of them, until the recording ends or Ctrl-C."""
+    from tracer.trace import TraceError
+    from tracer.trace.follow import Follower
+
+    follower = Follower(file)
+    try:
+        with writing():
+            show: _Table | _Lines = (
+                _Table(follower, by, sort, _TABLE_ROWS if limit is None else limit)
+                if flat
+                else _Lines(follower, _TERMINAL_LINES if limit is None else limit)
+            )
+            try:
+                _follow(follower, selection, depth, show)
+            finally:
+                show.close()
+            if follower.ended:
+                _say_end(follower, show.hops)
+    except TraceError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        pass  # how following ends
+    finally:
+        follower.close()
+
+
+def _follow(follower: Follower, selection: Selection, depth: int | None, show: _Table | _Lines) -> None:
+    waited = False
+    try:
+        while not follower.wait():
+            if not waited:
+                print(f"tracer: {follower.path} is empty so far; waiting for the recording", file=sys.stderr)
+            waited = True
+            time.sleep(_PAUSE_SECONDS)
+        levels = depth or (None if show.every_level or selection.op or selection.key else 1)
+        while not follower.ended:
+            hops = follower.look(kernels=show.with_kernels)
+            chosen = selection.fitting(hops, follower.threads)
+            if levels is not None:
+                chosen &= (hops["depth"] < levels).to_numpy()
+            show.add(hops, chosen)
+            if not follower.more and not follower.ended:
+                time.sleep(_PAUSE_SECONDS)
+    except KeyboardInterrupt:
+        pass
+
+
+def _say_end(follower: Follower, hops: int) -> None:
+    from tracer.report.text import count
+
+    how = "ended without stopping it" if follower.killed else "stopped it"
+    print(f"tracer: the recording is over, its process {how}; {count(hops, 'hop')} in it", file=sys.stderr)
+
+
+class _Lines:
+    """A line a hop, in the order in which they ended."""
+
+    every_level = False
+    with_kernels = False
+
+    def __init__(self, follower: Follower, limit: int) -> None:
+        from rich.console import Console
+
+        self.hops = 0
+        self._follower, self._limit = follower, limit
+        self._console = Console(highlight=False)
+        self._texts: dict[int, str] = {}
+
+    def add(self, hops: pl.DataFrame, chosen: np.ndarray) -> None:
+        import polars as pl
+
+        from tracer.report.follow import live_line
+        from tracer.report.text import count
+        from tracer.report.tree import plain
+
+        ended = ~hops["open"].to_numpy()
+        self.hops += int(ended.sum())
+        rows = hops.filter(pl.Series(chosen & ended)).sort("end_ns", maintain_order=True)
+        on_terminal = self._console.is_terminal
+        if on_terminal and self._limit and (more := len(rows) - self._limit) > 0:
+            print(f"({count(more, 'more line')}; --flat counts them, a pipe gets them all)")
+            rows = rows.tail(self._limit)
+        self._know(rows["inputs"].unique().drop_nulls().to_list())
+        width = self._console.width if on_terminal else None
+        folder = self._follower.folder
+        lines = [
+            live_line(row, self._texts, width=width, folder=folder) for row in rows.iter_rows(named=True)
+        ]
+        if on_terminal:
+            for line in lines:
+                print_line(self._console, line)
+        elif lines:
+            sys.stdout.write("".join(plain(line) + "\n" for line in lines))
+            sys.stdout.flush()
+
+    def _know(self, signatures: list[int]) -> None:
+        from tracer.report.text import signature_texts
+
+        new = [number for number in signatures if number not in self._texts]
+        if new:
+            self._texts |= signature_texts(self._follower.signatures_table(new), new)
+
+    def close(self) -> None:
+        """There is nothing left to print."""
+
+
+class _Table:
+    """A flat table: on a terminal refreshed while it runs, in a pipe printed at the end."""
+
+    every_level = True
+
+    def __init__(self, follower: Follower, by: str, sort: str, limit: int) -> None:
+        from rich.console import Console
+
+        from tracer.analysis.flat import RunningFlat
+
+        self.hops = 0
+        self.with_kernels = by in ("hop", "kernel")
+        self._follower, self._by, self._sort, self._limit = follower, by, sort, limit
+        self._counts: RunningFlat = RunningFlat(by)
+        self._console: Console = Console(highlight=False)
+        self._stack = ExitStack()
+        self._live: Live | None = None
+        if self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = self._stack.enter_context(
+                Live(console=self._console, auto_refresh=False, transient=True)
+            )
+
+    def add(self, hops: pl.DataFrame, chosen: np.ndarray) -> None:
+        self.hops += int((~hops["open"]).sum())
+        if len(hops):
+            self._counts.add(hops, chosen)
+        if self._live:
+            self._live.update(self._screen(), refresh=True)
+
+    def close(self) -> None:
+        from tracer.analysis.flat import ranked
+
+        self._stack.close()
+        print_table(ranked(self._counts.table(), self._sort), self._by, self._limit, self._follower.folder)
+
+    def _screen(self) -> RenderableType:
+        from rich.text import Text
+
+        from tracer.analysis.flat import ranked
+        from tracer.report.flat import flat_lines
+
+        table = ranked(self._counts.table(), self._sort)
+        room = max(self._console.height - 2, 1)
+        limit = min(self._limit or room, room)
+        folder, width = self._follower.folder, self._console.width
+        lines = flat_lines(table, self._by, limit=limit, width=width, folder=folder)
+        return Text("\n").join(styled(line) for line in lines)

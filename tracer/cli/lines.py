@@ -1,0 +1,56 @@
+"""Lines of trees and tables on the terminal, in colour, or in a pipe, plain and whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+    from rich.text import Text
+
+    from tracer.report.tree import Line
+
+_STYLES = {
+    "thread": "bold magenta",
+    "group": "bold blue",
+    "cost": "bright_black",
+    "indent": "bright_black",
+    "arrow": "bright_black",
+    "op": "bold",
+    "key": "cyan",
+    "kernel": "green",
+    "inputs": "bright_black",
+    "time": "yellow",
+    "mark": "bold red",
+    "link": "bold magenta",
+    "device": "bold green",
+}
+
+
+def print_line(console: Console, line: Line) -> None:
+    if not console.is_terminal:
+        print("".join(text for _, text in line))
+        return
+    console.print(styled(line), no_wrap=True)
+
+
+def print_table(table: pl.DataFrame, by: str, limit: int, folder: str | None) -> None:
+    """A table of analysis.flat, cut to the width of a terminal."""
+    from rich.console import Console
+
+    from tracer.report.flat import flat_lines
+    from tracer.report.text import count
+
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else None
+    for line in flat_lines(table, by, limit=limit, width=width, folder=folder):
+        print_line(console, line)
+    if limit and len(table) > limit:
+        print(f"{count(len(table) - limit, 'more row')} left out; --limit 0 shows all")
+
+
+def styled(line: Line) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(*((part, _STYLES[role]) for role, part in line))

@@ -1,0 +1,143 @@
+"""Which hops the user asked for, by op, key, source line, thread and step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from tracer.analysis.patterns import fits_op
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+
+    from tracer.trace import Trace
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What --op, --key, --source, --thread and --step say; None: any."""
+
+    op: str | None = None
+    key: str | None = None
+    source: str | None = None
+    thread: str | None = None
+    step: int | None = None
+
+    def matching(self, trace: Trace, hops: pl.DataFrame) -> np.ndarray:
+        """True for the hops that meet every condition; ends the command where one meets none."""
+        import polars as pl
+
+        chosen = pl.col("id").is_not_null()
+        if self.step is not None:
+            chosen &= _in_step(trace, hops, self.step)
+        if self.op is not None:
+            chosen &= _among(hops, "op", self.op, fits_op)
+        if self.key is not None:
+            chosen &= _among(hops, "key", self.key, fnmatchcase)
+        if self.source is not None:
+            chosen &= _at_source(hops, self.source)
+        if self.thread is not None:
+            chosen &= _in_thread(trace, hops, self.thread)
+        mask = hops.select(chosen.fill_null(False)).to_series().to_numpy()
+        if len(hops) and not mask.any():
+            _end("no hop meets all of these conditions at once; leave one out")
+        return mask
+
+    def fitting(self, hops: pl.DataFrame, threads: pl.DataFrame) -> np.ndarray:
+        """True for the hops that meet every condition, of hops as they come: there may be none yet."""
+        import polars as pl
+
+        chosen = pl.col("id").is_not_null()
+        if self.op is not None:
+            chosen &= pl.col("op").is_in(_found(hops, "op", lambda op: fits_op(op, self.op or "")))
+        if self.key is not None:
+            chosen &= pl.col("key").is_in(_found(hops, "key", lambda key: fnmatchcase(key, self.key or "")))
+        if self.source is not None:
+            lines = _found(hops, "source", lambda line: fits_source(line, self.source or ""))
+            chosen &= pl.col("source").is_in(lines)
+        if self.thread is not None:
+            chosen &= pl.col("thread").is_in(_numbers(threads, self.thread))
+        return hops.select(chosen.fill_null(False)).to_series().to_numpy().copy()
+
+
+def fits_source(source: str, wanted: str) -> bool:
+    """`train.py`, `src/train.py` and `train.py:41` fit `/home/me/src/train.py:41`."""
+    file = source.rpartition(":")[0]
+    return any(name == wanted or name.endswith(f"/{wanted}") for name in (source, file))
+
+
+def _in_step(trace: Trace, rows: pl.DataFrame, step: int) -> pl.Expr:
+    """Hops have their step; calls outside hops (analysis.links) have it in their own tables."""
+    import polars as pl
+
+    steps = [pl.col("step")]
+    for column, table in (("api_call", trace.api_calls), ("library_call", trace.library_calls)):
+        if column in rows.columns:
+            steps.append(pl.lit(table["step"].gather(rows[column])))
+    return pl.coalesce(steps) == step
+
+
+def _at_source(hops: pl.DataFrame, source: str) -> pl.Expr:
+    import polars as pl
+
+    lines = [_found(hops, name, lambda line: fits_source(line, source)) for name in ("source", "called_from")]
+    if not any(lines):
+        _nothing("source", source, _values(hops, "source"))
+    return pl.col("source").is_in(lines[0]) | pl.col("called_from").is_in(lines[1])
+
+
+def _among(hops: pl.DataFrame, column: str, pattern: str, matches: Callable[[str, str], bool]) -> pl.Expr:
+    import polars as pl
+
+    found = _found(hops, column, lambda value: matches(value, pattern))
+    if not found:
+        _nothing(column, pattern, _values(hops, column))
+    return pl.col(column).is_in(found)
+
+
+def _in_thread(trace: Trace, hops: pl.DataFrame, thread: str) -> pl.Expr:
+    import polars as pl
+
+    numbers = _numbers(trace.threads, thread)
+    known = set(hops["thread"].unique().to_list())
+    if not known & set(numbers):
+        _nothing("thread", thread, map(str, sorted(known)))
+    return pl.col("thread").is_in(numbers)
+
+
+def _numbers(threads: pl.DataFrame, thread: str) -> list[int]:
+    """The OS thread ids that a number or a name means."""
+    import polars as pl
+
+    numbers: list[int] = threads.filter(pl.col("name").cast(pl.String) == thread)["thread"].to_list()
+    return [*numbers, int(thread)] if thread.isdecimal() else numbers
+
+
+def _values(hops: pl.DataFrame, column: str) -> list[str]:
+    import polars as pl
+
+    return hops[column].unique().drop_nulls().cast(pl.String).sort().to_list()
+
+
+def _found(hops: pl.DataFrame, column: str, matches: Callable[[str], bool]) -> list[str]:
+    return [value for value in _values(hops, column) if matches(value)]
+
+
+def _nothing(option: str, wanted: str, values: Iterable[str]) -> NoReturn:
+    values = list(values)
+    near = get_close_matches(wanted, values, cutoff=0.5) or values[:5]
+    hint = f"; there is {', '.join(near)}" if near else ""
+    _end(f"no hop has --{option} {wanted}{hint}")
+
+
+def _end(message: str) -> NoReturn:
+    """An empty answer is an answer: said on stderr, and no error."""
+    print(f"tracer: {message}", file=sys.stderr)
+    raise typer.Exit(0)

@@ -1,0 +1,65 @@
+"""Lines of a flat table of hops: figures first, what they are of last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from tracer.report.text import duration, source_line
+from tracer.report.tree import Line, fit
+
+_TITLES = {
+    "hop": "op [key] kernel function",
+    "op": "op",
+    "key": "dispatch key",
+    "source": "Python line",
+    "kernel": "kernel function",
+}
+_UNKNOWN = {"op": "an unknown op", "source": "no Python line", "kernel": "no name"}
+
+
+def flat_lines(
+    table: pl.DataFrame, by: str, *, limit: int = 0, width: int | None = None, folder: str | None = None
+) -> Iterator[Line]:
+    """The titles and a line for each of the first `limit` rows (0: all) of a table of analysis.flat.
+
+    `share` is the part of the self time of all rows, those that are left out too. With a width the
+    kernel name is shortened first, then the end is cut off. `folder` is where the script ran.
+    """
+    whole = int(table["self_ns"].sum())
+    has_gpu = "gpu_ns" in table.columns
+    titles = ["calls", "hops", "total", "self", "share", "median", *(["GPU"] if has_gpu else [])]
+    shown = table.head(limit) if limit else table
+    rows = [_figures(row, whole, has_gpu) for row in shown.iter_rows(named=True)]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    yield fit([("cost", _aligned(titles, widths)), ("cost", _TITLES[by])], width)
+    for row, figures in zip(shown.iter_rows(named=True), rows, strict=True):
+        yield fit([("time", _aligned(figures, widths)), *_name(row, by, folder)], width)
+
+
+def _figures(row: dict[str, Any], whole: int, has_gpu: bool) -> list[str]:
+    return [
+        f"{row['calls']:,}",
+        f"{row['hops']:,}",
+        duration(row["total_ns"]),
+        duration(row["self_ns"]),
+        f"{100 * row['self_ns'] / whole:.1f} %" if whole else "",
+        "" if row["median_ns"] is None else duration(row["median_ns"]),
+        *([duration(row["gpu_ns"]) if row["gpu_ns"] else ""] if has_gpu else []),
+    ]
+
+
+def _aligned(cells: list[str], widths: list[int]) -> str:
+    return "".join(f"{cell:>{width}}  " for cell, width in zip(cells, widths, strict=True))
+
+
+def _name(row: dict[str, Any], by: str, folder: str | None) -> Line:
+    if by == "hop":
+        kernel = f" {row['kernel']}" if row["kernel"] else ""
+        return [("op", row["op"] or _UNKNOWN["op"]), ("key", f" [{row['key'] or '?'}]"), ("kernel", kernel)]
+    value = row[by] or _UNKNOWN.get(by, "?")
+    if by == "source" and row[by]:
+        value = source_line(value, folder)
+    return [({"source": "group"}.get(by, by), value)]

@@ -245,7 +245,8 @@ def start(
     overwrite: bool = False,
 ) -> Recording:
     """Begin a recording that lasts until `stop()` or the end of the process."""
-    return record(path, shapes=shapes, source=source, cuda=cuda, driver=driver, overwrite=overwrite).start()
+    options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver, ops=ops)
+    return Recording(path, options=options, overwrite=overwrite).start()
 
 
 def stop() -> Summary | None:

@@ -4,13 +4,14 @@
 #   benchmarks/make_reports.sh FOLDER            into reports/
 #   benchmarks/make_reports.sh FOLDER OUT        into OUT
 #   RECORD=1 benchmarks/make_reports.sh FOLDER   records the traces into FOLDER first
+#   DEMO=1 benchmarks/make_reports.sh FOLDER     records the demo, which needs no GPU, and writes its report alone
 #
 #   TRACER   the command (tracer)
 #   PYTHON   an interpreter that can import tracer (python3)
 #   DEVICE   where RECORD=1 runs the examples (cuda)
 #   DRIVER   the driver's version to name in the reports (what nvidia-smi says, if it is there)
 set -u
-[ $# -ge 1 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" "${2:-$root/reports}" || exit
 traces=$(cd "$1" && pwd)
@@ -98,6 +99,15 @@ begin() {
 between() {
   printf '\n---\n\n' >>"$out/$1"
 }
+
+if [ -n "${DEMO:-}" ]; then
+  $TRACER record --force -o "$traces/seq2seq_gru.trace" examples/seq2seq_gru.py || exit
+  begin demo.md "A training run on the CPU" \
+    "The report that \`make demo\` writes: a translator (GRU encoder and decoder with attention) learns to reverse
+sequences of numbers. Dispatch alone, without a GPU: what each line of the program became, forward and backward."
+  report demo.md seq2seq_gru
+  exit $failed
+fi
 
 begin cuda_runtime_survey.md "What PyTorch asks of the CUDA runtime" \
   "Training steps of a ResNet-34 and of a translator (GRU encoder and decoder): every CUDA function that was

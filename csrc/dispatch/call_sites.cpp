@@ -45,11 +45,11 @@ trace::CallSite class_of(std::string_view name) {
   return trace::kByParent;
 }
 
-// How far above the end of a wrapper's frame that of its caller ends, in words: the same at each call
-// from one address, because the caller's frame has a fixed size. Unwound once an address.
+// How far above a wrapper's TRACER_FRAME() the return address of its caller stands, in words: the same at each
+// call from one address, because the caller's frame has a fixed size. Unwound once an address.
 struct Unwinding {
   void* const* frame;
-  bool found = false;
+  void* const* callers_frame = nullptr;
   int64_t words = 0;
 };
 
@@ -57,11 +57,12 @@ _Unwind_Reason_Code find_caller(_Unwind_Context* context, void* argument) {
   auto* unwinding = static_cast<Unwinding*>(argument);
   // libgcc's CFA of a frame is its stack pointer: where the frame that it called ends.
   auto* end = reinterpret_cast<void* const*>(_Unwind_GetCFA(context));
-  if (unwinding->found) {
-    unwinding->words = end - unwinding->frame;
+  if (unwinding->callers_frame) {
+    void* const* slot = native::return_slot(unwinding->callers_frame, end, _Unwind_GetIP(context));
+    if (slot) unwinding->words = slot - unwinding->frame;
     return _URC_END_OF_STACK;
   }
-  unwinding->found = end == unwinding->frame;
+  if (native::is_frame_of(unwinding->frame, end)) unwinding->callers_frame = end;
   return _URC_NO_REASON;
 }
 
@@ -69,7 +70,7 @@ constexpr size_t kHelperSlots = 1 << 10;
 std::atomic<uint64_t> helper_frames[kHelperSlots];  // return address << 16 | words
 
 int64_t words_of_caller(void* const* frame) {
-  auto address = reinterpret_cast<uint64_t>(frame[-1]);
+  uint64_t address = native::return_address(frame);
   std::atomic<uint64_t>& slot = helper_frames[(address * 0x9E3779B97F4A7C15ull) >> 54];
   uint64_t cached = slot.load(std::memory_order_relaxed);
   if (__builtin_expect(cached >> 16 == address, 1)) return int64_t(cached & 0xffff);
@@ -85,7 +86,7 @@ int64_t words_of_caller(void* const* frame) {
 trace::CallSite call_site_behind(void* const* frame) noexcept {
   int64_t words = words_of_caller(frame);
   if (!words) return trace::kByParent;
-  trace::CallSite site = call_site_at(reinterpret_cast<uint64_t>(frame[words - 1]));
+  trace::CallSite site = call_site_at(native::plain_address(frame[words]));
   return site == kBehindHelper ? trace::kByParent : site;
 }
 

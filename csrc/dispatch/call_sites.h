@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "../native/caller.h"
 #include "../trace/records.h"
 
 namespace tracer::dispatch {
@@ -34,9 +35,9 @@ inline trace::CallSite call_site_at(uint64_t address) {
   return look_up_call_site(address);
 }
 
-// `frame` is the wrapper's __builtin_dwarf_cfa(): its return address stands right below.
+// `frame` is the wrapper's TRACER_FRAME().
 inline trace::CallSite call_site(void* const* frame) {
-  trace::CallSite site = call_site_at(reinterpret_cast<uint64_t>(frame[-1]));
+  trace::CallSite site = call_site_at(native::return_address(frame));
   if (__builtin_expect(site != kBehindHelper, 1)) return site;
   return call_site_behind(frame);
 }

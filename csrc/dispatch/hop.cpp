@@ -42,7 +42,7 @@ __attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::Dispatc
   hop->described_epoch.store(lane->epoch, std::memory_order_release);
 }
 
-inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* return_address, trace::CallSite site, uint32_t inputs) {
+inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint64_t return_address, trace::CallSite site, uint32_t inputs) {
   if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) describe(lane, hop, keys);
   uint64_t source = 0;
   if (lane->depth == 0) {
@@ -54,8 +54,7 @@ inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void*
   uint64_t sequence = at_autograd_key(raw) ? at::sequence_number::peek() & 0xffffffff : trace::kNoSequence;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   trace::write_event(lane, trace::kEnter, lane->now(), raw & ~trace::kEventBit, uint64_t(hop->id) | source << 32,
-                     sequence | uint64_t(inputs) << 32,
-                     depth | uint64_t(site) << 13 | (uint64_t(return_address) & ((1ull << 48) - 1)) << 15);
+                     sequence | uint64_t(inputs) << 32, depth | uint64_t(site) << 13 | (return_address & ((1ull << 48) - 1)) << 15);
   lane->depth += 1;
   OpenHop open{lane, lane->epoch, hop->id, lane->path};
   lane->path = trace::mix(open.path, hop->id);
@@ -78,7 +77,7 @@ OpenHop enter_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const 
   Lane* lane = trace::current_lane();
   if (!lane) return {};
   uint32_t inputs = arguments && lane->shapes ? signature_of(lane, *arguments) : 0;
-  return write_enter(lane, hop, keys, frame[-1], call_site(frame), inputs);
+  return write_enter(lane, hop, keys, native::return_address(frame), call_site(frame), inputs);
 }
 
 OpenHop enter_boxed_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
@@ -86,7 +85,7 @@ OpenHop enter_boxed_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, 
   Lane* lane = trace::current_lane();
   if (!lane) return {};
   uint32_t inputs = lane->shapes && entry.hasSchema() ? signature_of(lane, stack, entry.schema().arguments().size()) : 0;
-  return write_enter(lane, hop, keys, frame[-1], call_site(frame), inputs);
+  return write_enter(lane, hop, keys, native::return_address(frame), call_site(frame), inputs);
 }
 
 void leave_hop(OpenHop open, bool raised) noexcept {
@@ -107,7 +106,7 @@ void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10:
   c10::impl::OperatorEntry& entry = entry_of(op);
   Hop* hop = is_hop(functor) ? static_cast<Hop*>(functor) : hop_of_boxed(functor, entry, keys);
   if (!recording()) return hop->original.callBoxed(op, keys, stack);
-  HopScope scope(enter_boxed_hop(hop, keys, static_cast<void* const*>(__builtin_dwarf_cfa()), entry, *stack));
+  HopScope scope(enter_boxed_hop(hop, keys, TRACER_FRAME(), entry, *stack));
   hop->original.callBoxed(op, keys, stack);
   scope.returned();
 }
@@ -130,8 +129,8 @@ double calibrate_hop() {
     lane->next = lane->window_start(0);
     uint64_t begin = trace::nanoseconds(CLOCK_MONOTONIC);
     for (int i = 0; i < kHops; ++i) {
-      OpenHop open = write_enter(lane, hop, c10::DispatchKeySet(c10::DispatchKey::CPU), __builtin_return_address(0),
-                                 call_site(static_cast<void* const*>(__builtin_dwarf_cfa())), 0);
+      OpenHop open = write_enter(lane, hop, c10::DispatchKeySet(c10::DispatchKey::CPU), native::return_address(TRACER_FRAME()),
+                                 call_site(TRACER_FRAME()), 0);
       lane->depth -= 1;
       lane->path = open.path;
       trace::write_event(lane, trace::kExit, lane->now(), uint64_t(open.hop));

@@ -53,7 +53,7 @@ struct OpenHop {
   uint64_t path;      // the lane's before the hop
 };
 
-// `frame` is the wrapper's __builtin_dwarf_cfa().
+// `frame` is the wrapper's TRACER_FRAME().
 OpenHop enter_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept;
 OpenHop enter_boxed_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
                         const torch::jit::Stack& stack) noexcept;

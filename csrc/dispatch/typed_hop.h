@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "../native/caller.h"
 #include "hop.h"
 #include "operator_record.h"
 
@@ -32,9 +33,9 @@ struct TypedHop<Return(Args...)> {
       uint16_t position = 0;
       (add_tensor_argument<Args>(list, filled, position++, args), ...);
       TensorArguments arguments{list, tensors};
-      open = enter_hop(hop, keys, static_cast<void* const*>(__builtin_dwarf_cfa()), &arguments);
+      open = enter_hop(hop, keys, TRACER_FRAME(), &arguments);
     } else {
-      open = enter_hop(hop, keys, static_cast<void* const*>(__builtin_dwarf_cfa()), nullptr);
+      open = enter_hop(hop, keys, TRACER_FRAME(), nullptr);
     }
     HopScope scope(open);
     if constexpr (std::is_void_v<Return>) {

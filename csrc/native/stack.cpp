@@ -4,7 +4,9 @@
 #include <unwind.h>
 
 #include <string_view>
+#include <utility>
 
+#include "caller.h"
 #include "elf.h"
 
 namespace tracer::native {
@@ -15,6 +17,7 @@ struct Walk {
   const void* from;
   const std::vector<CodeRange>& hidden;
   const std::vector<CodeRange>& last;
+  void* const* callees_frame = nullptr;  // where the frame begins that the next one called
 };
 
 bool within(const std::vector<CodeRange>& ranges, uint64_t address) {
@@ -28,15 +31,16 @@ _Unwind_Reason_Code see_frame(_Unwind_Context* context, void* argument) {
   int before_instruction = 0;
   uint64_t address = _Unwind_GetIPInfo(context, &before_instruction);
   if (!address || within(walk.last, address)) return _URC_END_OF_STACK;
+  // libgcc's CFA of a frame is its stack pointer: where the frame of its callee ends.
+  auto* end = reinterpret_cast<void* const*>(_Unwind_GetCFA(context));
+  void* const* begin = std::exchange(walk.callees_frame, end);
   if (within(walk.hidden, address)) return _URC_NO_REASON;
   Stack& stack = *walk.stack;
   if (!stack.frames) {
-    // libgcc's CFA of a frame is its stack pointer: below it lies the address that its callee returns to.
-    uint64_t slot = _Unwind_GetCFA(context) - sizeof(void*);
-    auto from = reinterpret_cast<uint64_t>(walk.from);
-    if (slot > from && *reinterpret_cast<uint64_t*>(slot) == address) {
+    void* const* slot = begin ? return_slot(begin, end, address) : nullptr;
+    if (slot > walk.from && plain_address(*slot) == address) {
       stack.caller = address;
-      stack.distance = slot - from;
+      stack.distance = uint64_t(slot) - uint64_t(walk.from);
     }
   }
   stack.counters[stack.frames++] = before_instruction ? address : address - 1;

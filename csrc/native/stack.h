@@ -19,7 +19,7 @@ struct Stack {
 };
 
 // The stack of the calling thread without the frames in `hidden`: those below the first other one, and those
-// among the others. It ends where code of `last` begins. `from` is the caller's __builtin_dwarf_cfa().
+// among the others. It ends where code of `last` begins. `from` is a place in the caller's frame, or its end.
 Stack walk_stack(const void* from, const std::vector<CodeRange>& hidden, const std::vector<CodeRange>& last) noexcept;
 
 // The code of the loaded libraries whose file name starts so, and of this extension or of Python itself.

@@ -76,6 +76,11 @@ def look(python: str) -> Target:
         raise DebuggerError(f"{python} does not run as Python: {last[:100]}") from None
     if facts["torch"] is None or facts["torch_version"] is None:
         raise DebuggerError(f"{python} has no torch; install it there, or name another with --python")
+    if facts["machine"] != "x86_64":
+        raise DebuggerError(
+            f"tracer gdb knows the registers of x86-64 only, and {python} runs on {facts['machine']}; "
+            "tracer record and tracer tree work there"
+        )
     torchgen = facts["torchgen"]
     return Target(
         executable=facts["executable"],

@@ -53,12 +53,12 @@ class BasicBlock(nn.Module):
         return self.relu(y + self.shortcut(x))
 
 
-class ResNet34(nn.Module):
-    """Images (batch, 3, side, side) -> logits (batch, classes)."""
+class ResNet(nn.Module):
+    """Images (batch, 3, side, side) -> logits (batch, classes); 34 layers unless `stages` say otherwise."""
 
-    def __init__(self, images: Images) -> None:
+    def __init__(self, images: Images, stages: tuple[tuple[int, int], ...] = STAGES) -> None:
         super().__init__()
-        width = STAGES[0][0]
+        width = stages[0][0]
         small = images.side < 64
         self.stem = nn.Sequential(
             nn.Conv2d(
@@ -69,7 +69,7 @@ class ResNet34(nn.Module):
             nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1),
         )
         blocks = []
-        for stage, (channels, count) in enumerate(STAGES):
+        for stage, (channels, count) in enumerate(stages):
             for block in range(count):
                 blocks.append(BasicBlock(width, channels, stride=2 if stage and not block else 1))
                 width = channels
@@ -92,7 +92,7 @@ class Work:
         self.device = torch.device(options.device)
         self.images = SIZES[options.images]
         layout = torch.channels_last if options.channels_last else torch.contiguous_format
-        self.model = ResNet34(self.images).to(self.device, memory_format=layout)
+        self.model = ResNet(self.images).to(self.device, memory_format=layout)
         self.optimiser = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
         self.bf16 = options.bf16
         pixels = torch.randn(options.batch, 3, self.images.side, self.images.side)

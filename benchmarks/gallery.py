@@ -1,0 +1,374 @@
+"""Records the gallery, examples/gallery, and writes a report of each entry into reports/gallery.
+
+    python benchmarks/gallery.py                   every entry that this machine can run
+    python benchmarks/gallery.py --only rotary     one of them; may be given more than once
+    python benchmarks/gallery.py --gpu             those that use a GPU, on a machine that has one
+    python benchmarks/gallery.py --index           no recording: the table in examples/README.md
+
+Traces go to build/gallery. A report made on a CPU is NAME.md; one of an entry that needs a GPU is NAME.md
+too, and of one that can do without NAME.gpu.md, so that neither machine overwrites what the other made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib  # type: ignore[no-redef]
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "examples" / "gallery"
+REPORTS = ROOT / "reports" / "gallery"
+TRACES = ROOT / "build" / "gallery"
+INDEX = ROOT / "examples" / "README.md"
+TABLE = ("<!-- written by benchmarks/gallery.py --index -->\n", "<!-- until here -->\n")
+LARGEST = 40 * 1024  # bytes of a report
+TIMEOUT = 300  # seconds for each command
+OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
+LACKS = 3  # exit status of a script that needs what this machine has not
+
+
+class GalleryError(Exception):
+    """An entry was not recorded or reported; the text says why, in one line."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table of entries.toml; `name` is its key. The file says what the fields mean."""
+
+    name: str
+    title: str
+    teaches: str
+    seed_topic: str
+    needs: list[str] = field(default_factory=list)
+    gpu: bool = False
+    record: list[str] = field(default_factory=list)
+    report: list[str] = field(default_factory=list)
+    trees: list[dict] = field(default_factory=list)
+
+    @property
+    def script(self) -> Path:
+        return SCRIPTS / f"{self.name}.py"
+
+    @property
+    def uses_gpu(self) -> bool:
+        return self.gpu or "gpu" in self.needs
+
+
+def read_entries(path: Path = SCRIPTS / "entries.toml") -> list[Entry]:
+    """The entries in their order."""
+    return [Entry(name, **table) for name, table in tomllib.loads(path.read_text()).items()]
+
+
+class LackingError(GalleryError):
+    """The script said what this machine lacks."""
+
+
+# ---- what a machine has --------------------------------------------------------------------------
+
+
+def missing(needs: list[str], has_gpu: bool) -> list[str]:
+    """Those needs that this machine does not meet, in words."""
+    return [words for need in needs if (words := _missing(need, needs, has_gpu))]
+
+
+def _missing(need: str, needs: list[str], has_gpu: bool) -> str:
+    if need == "gpu":
+        return "" if has_gpu else "a GPU"
+    if need == "gdb":
+        return "" if shutil.which("gdb") or shutil.which("cuda-gdb") else "gdb (apt-get install gdb)"
+    if need == "compiler":
+        if not shutil.which(os.environ.get("CXX", "c++")):
+            return "a C++ compiler (apt-get install g++)"
+        if not shutil.which("ninja", path=_path()):
+            return "ninja (pip install ninja)"
+        return "nvcc (a CUDA toolkit)" if "gpu" in needs and has_gpu and not _nvcc() else ""
+    if need == "gdb":
+        return "" if shutil.which("gdb") else "gdb (apt-get install gdb)"
+    return "" if importlib.util.find_spec(need) else f"{need} (pip install 'tracer[gallery]')"
+
+
+def _path() -> str:
+    """PATH with the tools beside this Python in front, ninja among them."""
+    return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+
+
+def _nvcc() -> bool:
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    return CUDA_HOME is not None
+
+
+def gpu_is_there() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+# ---- one entry -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What recording an entry gave: its output, and whether a GPU worked for it."""
+
+    out: str
+    hops: int
+    on_gpu: bool
+    made_on: str
+
+
+def tracer(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`tracer ARGUMENTS` of this Python."""
+    return subprocess.run(
+        [f"{sysconfig.get_path('scripts')}/tracer", *arguments],
+        cwd=folder,
+        env={**os.environ, "PATH": _path()},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+def record(entry: Entry) -> Recorded:
+    """Runs the script under `tracer record`. GalleryError: it failed, or parts are missing."""
+    import tracer as package
+
+    trace = TRACES / f"{entry.name}.trace"
+    script = entry.script.relative_to(ROOT)
+    run = tracer("record", "--force", "-o", str(trace), *entry.record, str(script), folder=ROOT)
+    if run.returncode == LACKS:
+        raise LackingError(_last_line(run.stderr) or "ended with status 3 and does not say what it lacks")
+    if run.returncode:
+        raise GalleryError(f"ended with status {run.returncode}: {_last_line(run.stderr)}")
+    made = package.load(trace)
+    if not made.certificate["verdict"].startswith("complete"):
+        raise GalleryError(f"the recording is not whole: {made.certificate['verdict']}")
+    devices = made.devices["name"].to_list()
+    on_gpu = len(made.gpu_activities) > 0
+    if "gpu" in entry.needs and not on_gpu:
+        raise GalleryError("it needs a GPU, and nothing ran on one")
+    facts = made.environment
+    machine = f"{len(devices)} x {devices[0]}" if on_gpu and devices else facts.get("cpu", "a CPU")
+    made_on = f"{machine}, torch {facts['torch']}, on {facts['started_at'][:10]}"
+    return Recorded(run.stdout, len(made.hops), on_gpu, made_on)
+
+
+def report(entry: Entry, recorded: Recorded) -> str:
+    """What is shown of an entry, in markdown: what to look at, its output, parts of the tree, the report."""
+    trace = f"{entry.name}.trace"
+    parts = [
+        f"# {entry.title}",
+        entry.teaches,
+        explanation(entry.script),
+        "Made by",
+        "\n".join(f"    {line}" for line in commands(entry)),
+        f"on {recorded.made_on}. The script printed",
+        _block(recorded.out),
+    ]
+    for tree in entry.trees:
+        shown = _told("tree", trace, *tree_options(entry, tree))
+        parts += [f"## {tree['title']}", _block(shown)]
+    parts.append(_told("report", trace, *entry.report))
+    text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return text.replace(f"{ROOT}/", "")  # kernels in Python say where their file lies
+
+
+def commands(entry: Entry) -> list[str]:
+    """The commands that record an entry and make its report."""
+    trace, script = f"{entry.name}.trace", str(entry.script.relative_to(ROOT))
+    return [
+        shlex.join(["tracer", "record", "-o", trace, *entry.record, script]),
+        *(shlex.join(["tracer", "tree", trace, *tree_options(entry, tree)]) for tree in entry.trees),
+        shlex.join(["tracer", "report", trace, *entry.report]),
+    ]
+
+
+def explanation(script: Path) -> str:
+    """The docstring of a script without its first line, which the title repeats, and its commands."""
+    text = ast.get_docstring(ast.parse(script.read_text())) or ""
+    paragraphs = text.split("\n\n")[1:]
+    return "\n\n".join(lines for lines in paragraphs if not lines.startswith("    "))
+
+
+def tree_options(entry: Entry, tree: dict) -> list[str]:
+    """The options of a tree, with the number of the line that holds the text for each `{text}`."""
+    lines = entry.script.read_text().splitlines()
+
+    def number(match: re.Match[str]) -> str:
+        found = [at for at, line in enumerate(lines, 1) if match[1] in line]
+        if len(found) != 1:
+            raise GalleryError(f"{len(found)} lines of {entry.script.name} hold {match[1]!r}; make it one")
+        return str(found[0])
+
+    return [re.sub(r"\{(.+)\}", number, option) for option in tree["options"]]
+
+
+def write(entry: Entry, recorded: Recorded, folder: Path) -> Path:
+    """Writes the report into the folder. GalleryError: it is too long to be read."""
+    also = recorded.on_gpu and "gpu" not in entry.needs
+    path = folder / f"{entry.name}{'.gpu' if also else ''}.md"
+    text = report(entry, recorded)
+    if (size := len(text.encode())) > LARGEST:
+        raise GalleryError(f"the report has {size:,} bytes, more than {LARGEST:,}: narrow it in entries.toml")
+    path.write_text(text)
+    return path
+
+
+def _told(*arguments: str) -> str:
+    run = tracer(*arguments, folder=TRACES)
+    if run.returncode or not run.stdout.strip():
+        raise GalleryError(f"tracer {shlex.join(arguments)}: {_last_line(run.stderr) or 'shows nothing'}")
+    return run.stdout
+
+
+def _block(text: str) -> str:
+    return "```text\n" + text.strip("\n") + "\n```"
+
+
+def _last_line(text: str) -> str:
+    """The last line that the script wrote, or if it wrote none that tracer did."""
+    for lines in (OUR_LINES.sub("", text).split("\n"), text.split("\n")):
+        if said := [line.strip() for line in lines if line.strip()]:
+            return said[-1]
+    return ""
+
+
+# ---- all of them ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Tally:
+    """How the entries fared; names, and the reason of those that were left out."""
+
+    ran: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    needs_gpu: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        """A line for each that was left out, and one that counts."""
+        lines = [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
+        counts = [f"ran {len(self.ran)}"]
+        counts += [f"failed: {_named(self.failed)}"] * bool(self.failed)
+        counts += [f"left out: {len(self.left_out)}"] * bool(self.left_out)
+        return "\n".join([*lines, ", ".join([*counts, f"needs a GPU: {_named(self.needs_gpu)}"])])
+
+
+def run_all(entries: list[Entry], folder: Path, has_gpu: bool) -> Tally:
+    """Records and reports those that can be, and prints a line for each."""
+    TRACES.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    width = max((len(entry.name) for entry in entries), default=0)
+    tally = Tally()
+    for entry in entries:
+        lacking = missing(entry.needs, has_gpu)
+        if "a GPU" in lacking:
+            tally.needs_gpu.append(entry.name)
+        elif lacking:
+            tally.left_out[entry.name] = "it needs " + " and ".join(lacking)
+        else:
+            print(f"{entry.name:{width}}", end="  ", flush=True)
+            print(run_one(entry, folder, tally), flush=True)
+    return tally
+
+
+def run_one(entry: Entry, folder: Path, tally: Tally) -> str:
+    """Records and reports an entry, counts it, and returns what became of it."""
+    began = time.monotonic()
+    try:
+        recorded = record(entry)
+        path = write(entry, recorded, folder)
+    except LackingError as error:
+        tally.left_out[entry.name] = str(error)
+        return "left out"
+    except (GalleryError, subprocess.TimeoutExpired) as error:
+        tally.failed.append(entry.name)
+        return f"FAILED: {error}"
+    tally.ran.append(entry.name)
+    seconds, size = time.monotonic() - began, path.stat().st_size / 1024
+    return f"{seconds:5.1f} s  {recorded.hops:9,} hops  {path.name} {size:.0f} KiB"
+
+
+def _named(names: list[str]) -> str:
+    return f"{len(names)} ({', '.join(names)})" if names else "0"
+
+
+# ---- the index -----------------------------------------------------------------------------------
+
+
+def index_table(entries: list[Entry]) -> str:
+    """The table of examples/README.md. A report that was never made has no link."""
+    rows = ["| | script | what it teaches | needs | report |", "|---|---|---|---|---|"]
+    for number, entry in enumerate(entries, 1):
+        needs = ["a GPU" if need == "gpu" else need for need in entry.needs]
+        made = [(label, path.name) for label, path in reports_of(entry).items() if path.exists()]
+        cells = [
+            str(number),
+            f"[{entry.name}.py](gallery/{entry.name}.py)",
+            entry.teaches,
+            ", ".join(needs + ["uses a GPU if there is one"] * entry.gpu),
+            ", ".join(f"[{label}](../reports/gallery/{name})" for label, name in made),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def reports_of(entry: Entry) -> dict[str, Path]:
+    """Where the reports of an entry lie, by the device that they were made on."""
+    if "gpu" in entry.needs:
+        return {"GPU": REPORTS / f"{entry.name}.md"}
+    reports = {"CPU": REPORTS / f"{entry.name}.md"}
+    return reports | ({"GPU": REPORTS / f"{entry.name}.gpu.md"} if entry.gpu else {})
+
+
+def write_index(entries: list[Entry]) -> None:
+    before, rest = INDEX.read_text().split(TABLE[0])
+    after = rest.split(TABLE[1])[1]
+    INDEX.write_text(before + TABLE[0] + index_table(entries) + TABLE[1] + after)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Record the gallery and write its reports.")
+    parser.add_argument("--only", action="append", metavar="NAME", help="this entry; may be given again")
+    parser.add_argument("--gpu", action="store_true", help="only what uses a GPU")
+    parser.add_argument("--out", type=Path, default=REPORTS, help="folder of the reports (reports/gallery)")
+    parser.add_argument("--index", action="store_true", help="write the table in examples/README.md and end")
+    options = parser.parse_args()
+
+    entries = read_entries()
+    if options.index:
+        write_index(entries)
+        return 0
+    if unknown := set(options.only or ()) - {entry.name for entry in entries}:
+        parser.error(f"no entry {', '.join(sorted(unknown))}; there are {', '.join(e.name for e in entries)}")
+    if options.only:
+        entries = [entry for entry in entries if entry.name in options.only]
+    has_gpu = gpu_is_there()
+    if options.gpu:
+        entries = [entry for entry in entries if entry.uses_gpu]
+        if not has_gpu:
+            parser.error("--gpu: torch finds no CUDA GPU here; without --gpu the CPU entries run")
+    tally = run_all(entries, options.out, has_gpu)
+    print(tally.text())
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

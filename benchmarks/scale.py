@@ -113,7 +113,7 @@ def multiply(base: Path, output: Path, hops: int, lanes: int = 1) -> int:
     With several lanes the copies run side by side, as threads do.
     """
     data = base.read_bytes()
-    file = fmt.FileHeader(*fmt.FILE_HEADER.unpack_from(data))
+    file = fmt.unpack_file_header(data)
     chunks = list(chunks_of(data))
     of_hops = [chunk for chunk in chunks if chunk.header.stream == fmt.HOPS]
     others = [chunk for chunk in chunks if chunk.header.stream == fmt.DEFINITIONS]

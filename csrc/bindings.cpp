@@ -38,11 +38,11 @@ trace::TraceFile& running() {
 
 uint32_t flags_of(bool shapes, bool source) { return (shapes ? trace::kShapes : 0u) | (source ? trace::kSource : 0u); }
 
-void create(const std::string& path, uint64_t session, bool shapes, bool source) {
+void create(const std::string& path, uint64_t session, bool shapes, bool source, uint64_t max_bytes, bool ring) {
   if (auto* file = trace::recording_file())
     throw std::runtime_error("a recording to " + file->path() + " is running already; stop it first");
   try {
-    trace::open_recording(trace::TraceFile::create(path, session, flags_of(shapes, source)));
+    trace::open_recording(trace::TraceFile::create(path, session, flags_of(shapes, source), {max_bytes, ring}));
   } catch (const std::system_error& error) {
     raise_os_error(error, path);
   }
@@ -115,6 +115,7 @@ py::dict certificate() {
   out["guards"] = guards;
   int error = int(file.header().error_number);
   out["out_of_space"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();
+  out["full"] = file.is_full();
   return out;
 }
 
@@ -178,6 +179,8 @@ py::dict end() {
   trace::TraceFile& file = running();
   std::string path = file.path();
   int error = file.out_of_space();
+  bool full = file.is_full();
+  uint64_t overwritten = file.header().overwritten_hops;
   trace::Totals totals;
   {
     py::gil_scoped_release release;
@@ -195,6 +198,8 @@ py::dict end() {
   out["open_hops"] = totals.open_hops;
   out["api_calls"] = totals.api_calls;
   out["activities"] = totals.activities;
+  out["full"] = full;
+  out["overwritten_hops"] = overwritten;
   out["error"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();
   return out;
 }
@@ -237,11 +242,13 @@ py::object recording() {
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Capture of dispatcher hops into a trace file.";
-  m.def("create", &create, py::arg("path"), py::arg("session"), py::arg("shapes"), py::arg("source"));
+  m.def("create", &create, py::arg("path"), py::arg("session"), py::arg("shapes"), py::arg("source"), py::arg("max_bytes") = 0,
+        py::arg("ring") = false);
   m.def("join", &join, py::arg("path"), py::arg("session"));
   m.def("arm", &arm, py::arg("operators") = std::vector<std::string>());
   m.def("start", &start);
   m.def("pause", &trace::pause_recording);
+  m.def("resume", &trace::start_recording);
   m.def("stop", &stop);
   m.def("restore", &dispatch::restore, py::call_guard<py::gil_scoped_release>());
   m.def("certificate", &certificate);

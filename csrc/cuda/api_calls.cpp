@@ -11,10 +11,12 @@
 #include "../trace/lane.h"
 #include "api_function.h"
 #include "cupti.h"
+#include "skipped_calls.h"
 
 namespace tracer::cuda {
 
 std::atomic<uint64_t> stacks_not_taken{0};
+SkippedCalls& skipped_calls = *new SkippedCalls;
 
 namespace {
 
@@ -108,7 +110,7 @@ constexpr uint32_t kMostPlaces = 63;
 constexpr uint32_t kMostStacks = 1 << 15;
 
 __attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, ApiFunction& function, uint64_t key, const void* frame) {
-  if (lane->stacks.size() >= kMostStacks) {
+  if (lane->stacks.size() >= kMostStacks || trace::leave_out_definition()) {
     stacks_not_taken.fetch_add(1, std::memory_order_relaxed);
     return 0;
   }
@@ -146,7 +148,7 @@ uint64_t call_word(uint32_t id, bool driver, const Lane* lane, uint32_t calls) {
 void begin_call(const CUpti_CallbackData* data, uint32_t id, bool driver, const void* frame) {
   *data->correlationData = 0;
   Lane* lane = trace::current_lane_for_call();
-  if (!lane) return;
+  if (__builtin_expect(!lane, 0)) return skipped_calls.add(data->correlationId, trace::pauses());
   if (driver && lane->runtime_calls && driver_calls != DriverCalls::kAll) return;
   ApiFunction* function = (driver ? driver_functions() : runtime_functions()).find(id);
   if (!function) return;

@@ -15,6 +15,7 @@
 #include "../trace/lane.h"
 #include "api_calls.h"
 #include "cupti.h"
+#include "skipped_calls.h"
 
 namespace tracer::cuda {
 
@@ -80,9 +81,13 @@ uint32_t name_id(const char* name) {
     names.clear();
     names_epoch = trace::epoch_of_recording();
   }
-  auto [found, fresh] = names.try_emplace(trace::hash_bytes(text.data(), text.size()), uint32_t(names.size() + 1));
-  if (fresh) trace::define_for_process(trace::DefinitionBuilder(trace::kString).put(found->second).put_string(text));
-  return found->second;
+  uint64_t hash = trace::hash_bytes(text.data(), text.size());
+  if (auto found = names.find(hash); found != names.end()) return found->second;
+  if (trace::leave_out_definition()) return trace::kOther;
+  auto id = uint32_t(names.size() + 1);
+  names.emplace(hash, id);
+  trace::define_for_process(trace::DefinitionBuilder(trace::kString).put(id).put_string(text));
+  return id;
 }
 
 uint64_t pair(uint64_t low, uint64_t high) { return (low & 0xffffffff) | high << 32; }
@@ -177,6 +182,7 @@ void describe_gpu(const CUpti_ActivityDevice5& gpu) {
 }
 
 void write(const Record& record, std::atomic<uint64_t>& count) {
+  if (skipped_calls.has(uint32_t(record.words[0]))) return;
   if (!trace::write_activities(record.words, 1)) {
     activity_counts.dropped.fetch_add(1);
     return;
@@ -289,6 +295,7 @@ void stop_flushing() {
 
 void forget_activities() {
   flushing = false;
+  skipped_calls.forget();
   for (auto* count : {&activity_counts.kernels, &activity_counts.memcpys, &activity_counts.memsets, &activity_counts.graph_kernels,
                       &activity_counts.dropped, &activity_counts.buffers})
     count->store(0);

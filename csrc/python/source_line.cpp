@@ -105,6 +105,7 @@ uint32_t source_id(trace::Lane* lane) {
     int instruction = frame.instruction();
     uint64_t hash = mix(hash_of(fingerprint), uint64_t(instruction));
     if (uint32_t id = lane->sources.find(hash)) return id;
+    if (trace::leave_out_definition()) return trace::kOther;
     uint32_t id = lane->sources.add(hash);
     // Pure reading of the line table; it takes no reference and needs no GIL.
     int line = PyCode_Addr2Line(code, instruction);

@@ -25,6 +25,7 @@ Lane& nobody = *new Lane;  // epoch ~0: every check against it fails
 std::atomic<Lane*> all_lanes{nullptr};
 std::atomic<uint32_t> lanes_made{0};
 std::atomic<TraceFile*> current_file{nullptr};
+std::atomic<uint32_t> times_paused{0};
 uint32_t last_epoch = 0;      // of this process and its parents; changes under control_lock
 std::mutex& control_lock = *new std::mutex;
 std::mutex& process_definitions_lock = *new std::mutex;
@@ -45,7 +46,7 @@ std::mutex& helper_lock = *new std::mutex;
 
 void prepare_next(Lane* lane) {
   TraceFile* file = current_file.load();
-  Chunk chunk = file ? file->claim(kHopChunkBytes) : Chunk{};
+  Chunk chunk = file ? file->claim(kHopChunkBytes, kHops) : Chunk{};
   void* where = lane->window_start(lane->window ^ 1);
   if (chunk.offset) file->fill(chunk);
   if (chunk.offset && file->map(chunk, where)) {
@@ -126,12 +127,12 @@ Lane* acquire_lane() {
   return make_lane();
 }
 
-void say_out_of_space(TraceFile& file) {
+void say_stopped(TraceFile& file) {
   static std::atomic<bool> said{false};
   if (said.exchange(true)) return;
+  const char* why = file.out_of_space() ? strerror(file.out_of_space()) : "the largest size is reached";
   char text[512];
-  int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script goes on untraced\n", strerror(file.out_of_space()),
-                      file.path().c_str());
+  int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script goes on untraced\n", why, file.path().c_str());
   if (write(2, text, size_t(size)) < 0) {
     // stderr is closed: the certificate says it
   }
@@ -144,8 +145,8 @@ void lose_hop() {
 
 // No chunk: the recording is over for this process.
 void give_up(TraceFile& file) {
-  recording_epoch.store(0);
-  if (file.out_of_space()) say_out_of_space(file);
+  pause_recording();
+  if (file.out_of_space() || file.is_full()) say_stopped(file);
 }
 
 // Begins to write into `chunk`, mapped at the lane's current window.
@@ -158,7 +159,8 @@ void enter_chunk(Lane* lane, TraceFile& file, Chunk chunk) {
 }
 
 bool first_chunk(Lane* lane, TraceFile& file) {
-  Chunk chunk = file.claim(kHopChunkBytes);
+  Chunk chunk = file.claim(kHopChunkBytes, kHops);
+  if (!chunk.offset && file.is_ring()) chunk = file.claim_beyond_ring(kHopChunkBytes);
   void* where = lane->window_start(lane->window);
   if (!chunk.offset) return false;
   file.fill(chunk);
@@ -179,11 +181,15 @@ void define_process(TraceFile& file, How how) {
   define_for_process(process);
 }
 
+void write_thread(Lane* lane, uint64_t torch_thread) {
+  write_event(lane, kThread, lane->now(), uint64_t(thread_id()) | (torch_thread & 0x7fffffff) << 32);
+}
+
 void describe_thread(Lane* lane) {
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof name);
   uint64_t torch_thread = at::RecordFunction::currentThreadId();
-  write_event(lane, kThread, lane->now(), uint64_t(thread_id()) | (torch_thread & 0x7fffffff) << 32);
+  write_thread(lane, torch_thread);
   lane->define(DefinitionBuilder(kThreadName).put(thread_id()).put(torch_thread).put_string(name));
 }
 
@@ -224,7 +230,7 @@ bool DefinitionStream::write(TraceFile& file, uint32_t lane, uint32_t epoch, con
   if (!mapping_ || used_ + bytes > chunk_.capacity) {
     finish(file);
     uint32_t need = uint32_t(sizeof(ChunkHeader)) + bytes;
-    Chunk chunk = file.claim(need > kDefinitionChunkBytes ? (need + 4095) / 4096 * 4096 : kDefinitionChunkBytes);
+    Chunk chunk = file.claim(need > kDefinitionChunkBytes ? (need + 4095) / 4096 * 4096 : kDefinitionChunkBytes, kDefinitions);
     void* mapping = chunk.offset ? file.map(chunk, nullptr) : nullptr;
     if (!mapping) return false;
     mapping_ = static_cast<char*>(mapping);
@@ -254,7 +260,8 @@ bool ActivityStream::write(TraceFile& file, uint32_t epoch, const uint64_t* reco
   constexpr uint32_t bytes = kActivityWords * 8;
   if (!mapping_ || used_ + bytes > chunk_.capacity) {
     finish(file);
-    Chunk chunk = file.claim(kActivityChunkBytes);
+    Chunk chunk = file.claim(kActivityChunkBytes, kActivities);
+    if (chunk.offset && file.is_ring()) file.fill(chunk);
     void* mapping = chunk.offset ? file.map(chunk, nullptr) : nullptr;
     if (!mapping) return false;
     mapping_ = static_cast<char*>(mapping);
@@ -358,14 +365,26 @@ bool lane_advance(Lane* lane) noexcept try {
   uint32_t wanted = Lane::kWanted;
   if (lane->next_state.compare_exchange_strong(wanted, Lane::kWorking)) prepare_next(lane);  // the helper was late
   while (lane->next_state.load(std::memory_order_acquire) == Lane::kWorking) sched_yield();
-  if (lane->next_state.load() != Lane::kReady) {
+  if (lane->next_state.load() == Lane::kReady) {
+    file->finish(lane->chunk, uint32_t((lane->next - lane->window_start(lane->window)) * 8));
+    lane->window ^= 1;
+    lane->next_state.store(Lane::kNone);
+    enter_chunk(lane, *file, lane->next_chunk);
+  } else if (file->is_ring() && !file->out_of_space()) {
+    // Other threads write all other slots: this one goes round in its own.
+    lane->next_state.store(Lane::kNone);
+    file->count_overwritten(lane->chunk);
+    memset(lane->window_start(lane->window), 0, kHopChunkBytes);
+    enter_chunk(lane, *file, lane->chunk);
+  } else {
     give_up(*file);
     return false;
   }
-  file->finish(lane->chunk, uint32_t((lane->next - lane->window_start(lane->window)) * 8));
-  lane->window ^= 1;
-  lane->next_state.store(Lane::kNone);
-  enter_chunk(lane, *file, lane->next_chunk);
+  if (file->is_ring()) {
+    // What was said of the thread is overwritten sooner or later.
+    write_thread(lane, at::RecordFunction::currentThreadId());
+    lane->node = nullptr;
+  }
   return true;
 } catch (...) {
   lose_hop();
@@ -385,7 +404,12 @@ void open_recording(TraceFile* file) {
 
 void start_recording() { recording_epoch.store(last_epoch); }
 
-void pause_recording() { recording_epoch.store(0); }
+void pause_recording() {
+  recording_epoch.store(0);
+  ++times_paused;
+}
+
+uint32_t pauses() { return times_paused; }
 
 void finish_lanes() {
   recording_epoch.store(0);
@@ -466,6 +490,11 @@ void write_step(uint32_t steps) {
 }
 
 uint32_t epoch_of_recording() { return last_epoch; }
+
+bool leave_out_definition() {
+  TraceFile* file = current_file.load();
+  return file && file->leave_out_definition();
+}
 
 Lane* make_scratch_lane() {
   auto* lane = new Lane;

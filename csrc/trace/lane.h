@@ -20,6 +20,9 @@ namespace tracer::trace {
 
 extern std::atomic<uint32_t> recording_epoch;
 
+// Whether a ring has no space for another string, source line, signature or stack; counts what is left out.
+bool leave_out_definition();
+
 // The cold stream of a lane.
 class DefinitionStream {
  public:
@@ -104,6 +107,7 @@ struct alignas(64) Lane {
   template <class Make>
   uint32_t intern_string(uint64_t hash, Make make) {
     if (uint32_t id = strings.find(hash)) return id;
+    if (leave_out_definition()) return kOther;
     uint32_t id = strings.add(hash);
     if (id) define(DefinitionBuilder(kString).put(id).put_string(make()));
     return id;
@@ -161,6 +165,7 @@ inline void write_event(Lane* lane, HopEvent kind, uint64_t when, Words... words
 void open_recording(TraceFile* file);           // definitions can be written; hops not yet
 void start_recording();                         // hops are written
 void pause_recording();                         // hops are not written; what is written is kept
+uint32_t pauses();                              // how often the recording of this process was paused
 void finish_lanes();                            // pauses, and no thread writes into the file any more
 // Ends the recording of this process; the file is closed and deleted.
 void close_recording();

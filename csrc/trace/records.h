@@ -10,7 +10,10 @@
 //
 // A definition is written before the first hop that names its id, by the same thread (hop ids:
 // by any thread of the process), so that a killed process leaves no id without its meaning.
-// All words that follow the last one written are zero (the file is reserved, never reused).
+// All words that follow the last one written are zero (a chunk is never reused, but for a slot of a ring).
+//
+// A ring has room for so many chunks of hops and activities: slots of kHopChunkBytes, which stand first and are
+// taken in turn, the oldest first. Chunks of definitions stand behind them and stay.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +22,7 @@
 namespace tracer::trace {
 
 constexpr char kMagic[8] = {'t', 'r', 'a', 'c', 'e', 'r', '\n', '\x1a'};
-constexpr uint32_t kFormatVersion = 2;
+constexpr uint32_t kFormatVersion = 3;
 constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kHopChunkBytes = 1 << 20;
 constexpr uint32_t kDefinitionChunkBytes = 1 << 18;
@@ -50,13 +53,29 @@ struct FileHeader {
   uint32_t attached;          //  84  atomic: processes that joined and have not closed
   uint32_t next_process;      //  88  atomic: next process number (0 is the root)
   uint32_t root_pid;          //  92
-  uint32_t flags;             //  96  bit 0 shapes, bit 1 source lines
+  uint32_t flags;             //  96  HeaderFlags
   uint32_t reserved;          // 100
   uint64_t lost_hops;         // 104  atomic: hops that were not written, for want of memory
+  // Since version 3:
+  uint64_t max_bytes;         // 112  the largest size that was asked for, 0: none
+  uint32_t ring_slots;        // 120  slots of a ring, 0: no ring
+  uint32_t next_slot;         // 124  atomic: counts the slots that were looked at
+  uint64_t definition_bytes;  // 128  atomic: claimed for definitions
+  uint64_t other_definitions; // 136  atomic: times that kOther stands for something new, for want of space in a ring
+  uint64_t overwritten_hops;  // 144  atomic: hops entered in slots that were taken again
+  uint64_t overwritten_calls; // 152  atomic: API calls, likewise
+  uint64_t overwritten_activities;  // 160  atomic: of GPUs, likewise
 };
-static_assert(sizeof(FileHeader) == 112);
+static_assert(sizeof(FileHeader) == 168);
 // The rest of the header page: u32 OS process ids by process number, 0 once that process has closed.
-enum HeaderFlags : uint32_t { kShapes = 1, kSource = 2 };
+// In a ring u32 SlotOwner by slot follow, up to the first chunk.
+enum HeaderFlags : uint32_t {
+  kShapes = 1,  // of tensors are recorded
+  kSource = 2,  // lines are recorded
+  kFull = 4,    // max_bytes was reached, and the recording stopped there
+};
+// A slot's owner: 0 where it was never written, else one of these and the process number (bits 0..29).
+enum SlotOwner : uint32_t { kSlotWritten = 1u << 30, kSlotInUse = 2u << 30 };
 
 constexpr uint32_t kChunkMagic = 0x4b4e4843;  // "CHNK"
 enum Stream : uint16_t { kHops = 1, kDefinitions = 2, kActivities = 3 };
@@ -139,6 +158,7 @@ constexpr uint32_t kMaxCallDepth = 15;
 constexpr uint64_t kCapturedBit = 1ull << 32;
 constexpr uint32_t kNoSequence = 0xffffffffu;
 constexpr uint32_t kMaxDepth = (1u << 13) - 1;
+constexpr uint32_t kOther = 0x7fffffff;  // an id of a string, source, signature: what it means was not written down
 
 // How the hop was reached, by the code at the return address.
 enum CallSite : uint64_t {

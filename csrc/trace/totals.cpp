@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "event_words.h"
 #include "interner.h"
 #include "records.h"
 
@@ -32,14 +33,13 @@ using OpOfHop = std::unordered_map<uint64_t, uint64_t>;
 
 std::vector<View> chunks_of(const uint8_t* file, uint64_t end) {
   std::vector<View> chunks;
-  for (uint64_t at = kHeaderBytes; at + sizeof(ChunkHeader) <= end;) {
+  for (uint64_t at = reinterpret_cast<const FileHeader*>(file)->header_bytes; at + sizeof(ChunkHeader) <= end;) {
     auto* header = reinterpret_cast<const ChunkHeader*>(file + at);
     if (header->magic != kChunkMagic || header->capacity < sizeof(ChunkHeader) || at + header->capacity > end) {
       at += 64;
       continue;
     }
-    uint64_t used = header->used ? std::min<uint64_t>(header->used, header->capacity) : header->capacity;
-    chunks.push_back({header, reinterpret_cast<const uint64_t*>(header + 1), size_t(used - sizeof(ChunkHeader)) / 8});
+    chunks.push_back({header, reinterpret_cast<const uint64_t*>(header + 1), words_in(*header)});
     at += header->capacity;
   }
   return chunks;
@@ -90,33 +90,41 @@ Totals count_totals(const std::string& path) {
     uint32_t process = std::get<0>(lane);
     std::sort(parts.begin(), parts.end(), [](const View& a, const View& b) { return a.header->sequence < b.header->sequence; });
     std::vector<uint64_t> open;  // op of each open hop
+    uint64_t of_thread = 0;
+    uint32_t next = 0;
     for (auto& part : parts) {
-      for (size_t at = 0; at < part.size;) {
-        uint64_t word = part.words[at];
-        if (!(word & kEventBit)) break;
-        uint64_t kind = word >> kEventKindShift & 15;
-        if (kind == kEnter && at + 5 <= part.size) {
-          auto found = ops.find(uint64_t(process) << 32 | uint32_t(part.words[at + 2]));
-          uint64_t op = found == ops.end() ? 0 : found->second;
-          uint64_t site = part.words[at + 4] >> 13 & 3;
-          ++totals.hops;
-          totals.op_calls += site == kCall || (site == kByParent && (open.empty() || open.back() != op));
-          open.push_back(op);
-          at += 5;
-        } else if (kind == kExit) {
-          if (!open.empty()) open.pop_back();
-          at += 2;
-        } else if (kind == kThread && at + 2 <= part.size) {
-          totals.open_hops += open.size();
-          open.clear();
-          threads.insert({process, part.words[at + 1] & 0xffffffff});
-          at += 2;
-        } else if (kind >= kApiEnter && kind <= kLibraryExit && at + 2 <= part.size) {
-          bool enter = kind == kApiEnter || kind == kLibraryEnter;
-          totals.api_calls += kind == kApiEnter;
-          at += (enter ? 4 : 3) + (part.words[at + 1] >> 17 & 31);
-        } else {
-          at += kind == kNode ? 3 : kind == kRangeEnter || kind == kStep ? 2 : 1;
+      // Chunks before it are missing, or a ring has overwritten them.
+      if (part.header->sequence != next) open.resize(std::min<size_t>(open.size(), part.header->depth));
+      next = part.header->sequence + 1;
+      for (size_t at = 0, count; (count = words_of_event(part.words + at, part.size - at)); at += count) {
+        const uint64_t* event = part.words + at;
+        switch (kind_of_event(event[0])) {
+          case kEnter: {
+            auto found = ops.find(uint64_t(process) << 32 | uint32_t(event[2]));
+            uint64_t op = found == ops.end() ? 0 : found->second;
+            uint64_t site = event[4] >> 13 & 3;
+            ++totals.hops;
+            totals.op_calls += site == kCall || (site == kByParent && (open.empty() || open.back() != op));
+            open.push_back(op);
+            break;
+          }
+          case kExit:
+            if (!open.empty()) open.pop_back();
+            break;
+          case kThread: {
+            uint64_t thread = event[1] & 0xffffffff;
+            threads.insert({process, thread});
+            if (thread == of_thread) break;
+            of_thread = thread;
+            totals.open_hops += open.size();
+            open.clear();
+            break;
+          }
+          case kApiEnter:
+            ++totals.api_calls;
+            break;
+          default:
+            break;
         }
       }
     }

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <system_error>
 
 #include "clock.h"
@@ -51,13 +52,32 @@ void populate(void* mapping, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kPage) *(static_cast<volatile char*>(mapping) + at) = 0;
 }
 
-TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t flags) {
+TraceFile::TraceFile(std::string path, int fd, HeaderPage* page) : path_(std::move(path)), fd_(fd), page_(page) {
+  if (page->header.ring_slots) ring_ = std::make_unique<Ring>(fd, *page);
+}
+
+// Chunks are mapped where they stand in the file, which needs a kernel with pages as small as their unit.
+void check_page_size() {
+  long page = sysconf(_SC_PAGESIZE);
+  if (page > long(kPage))
+    throw std::runtime_error("this kernel has pages of " + std::to_string(page) + " bytes, and tracer records with pages of 4096; " +
+                             "boot a kernel with pages of 4096 bytes");
+}
+
+TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t flags, Limit limit) {
+  check_page_size();
   int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) fail("cannot create the trace");
-  int error = posix_fallocate(fd, 0, kHeaderBytes);
+  uint32_t slots = limit.ring ? Ring::slots_of(limit.bytes) : 0;
+  uint64_t first = slots ? Ring::header_bytes(slots) : kHeaderBytes;
+  uint64_t reserved = first + uint64_t(slots) * kHopChunkBytes;
+  int error = posix_fallocate(fd, 0, off_t(reserved));
   HeaderPage* page = error ? nullptr : map_header(fd);
   if (!page) {
     error = error ? error : errno;
+    if (ftruncate(fd, 0) != 0) {
+      // What was reserved of it stays; the caller removes the file.
+    }
     ::close(fd);
     errno = error;
     fail("cannot reserve space for the trace");
@@ -65,15 +85,17 @@ TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t
   FileHeader& header = page->header;
   ClockPair now = read_clocks();
   header.version = kFormatVersion;
-  header.header_bytes = kHeaderBytes;
+  header.header_bytes = uint32_t(first);
   header.session = session;
-  header.next_chunk = kHeaderBytes;
+  header.next_chunk = reserved;
   header.start_ticks = header.last_ticks = now.ticks;
   header.start_ns = header.last_ns = now.ns;
   header.wall_ns = nanoseconds(CLOCK_REALTIME);
   header.clock = clock_kind();
   header.root_pid = uint32_t(getpid());
   header.flags = flags;
+  header.max_bytes = limit.bytes;
+  header.ring_slots = slots;
   memcpy(header.magic, kMagic, sizeof kMagic);
   auto* file = new TraceFile(path, fd, page);
   file->register_process();
@@ -86,7 +108,7 @@ TraceFile* TraceFile::join(const std::string& path, uint64_t session) {
   struct stat status;
   HeaderPage* page = fstat(fd, &status) == 0 && status.st_size >= kHeaderBytes ? map_header(fd) : nullptr;
   if (!page || memcmp(page->header.magic, kMagic, sizeof kMagic) != 0 || page->header.session != session ||
-      shared(page->header.state).load() != kRecording) {
+      page->header.version != kFormatVersion || shared(page->header.state).load() != kRecording) {
     if (page) munmap(page, kHeaderBytes);
     ::close(fd);
     return nullptr;
@@ -107,7 +129,33 @@ void TraceFile::register_process() {
   shared(page_->header.attached).fetch_add(1);
 }
 
-Chunk TraceFile::claim(uint32_t capacity) {
+Chunk TraceFile::claim(uint32_t capacity, Stream stream) {
+  if (stream == kDefinitions) {
+    shared(page_->header.definition_bytes).fetch_add(capacity, std::memory_order_relaxed);
+    return claim_at_end(capacity);
+  }
+  if (ring_) {
+    if (out_of_space_.load(std::memory_order_relaxed) || shared(page_->header.state).load() != kRecording) return {};
+    return {ring_->take(process_), kHopChunkBytes};
+  }
+  uint64_t max = page_->header.max_bytes;
+  if (max && shared(page_->header.next_chunk).load() + capacity > max) {
+    shared(page_->header.flags).fetch_or(kFull);
+    return {};
+  }
+  return claim_at_end(capacity);
+}
+
+bool TraceFile::leave_out_definition() {
+  if (!ring_) return false;
+  FileHeader& header = page_->header;
+  uint64_t most = header.max_bytes - uint64_t(header.ring_slots) * kHopChunkBytes;
+  if (shared(header.definition_bytes).load(std::memory_order_relaxed) < most) return false;
+  shared(header.other_definitions).fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+Chunk TraceFile::claim_at_end(uint32_t capacity) {
   if (out_of_space_.load(std::memory_order_relaxed)) return {};
   uint64_t offset = shared(page_->header.next_chunk).fetch_add(capacity);
   if (offset >= kClosedOffset || shared(page_->header.state).load() != kRecording) return {};
@@ -160,9 +208,13 @@ void TraceFile::finish(Chunk chunk, uint32_t used) {
   if (pwrite(fd_, &used, sizeof used, off_t(chunk.offset + offsetof(ChunkHeader, used))) < 0) {
     // The reader then reads up to the first zero word; nothing is lost.
   }
+  if (ring_ && ring_->has(chunk.offset)) ring_->finish(chunk.offset, process_);
 }
 
-void TraceFile::release(Chunk chunk) { fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(chunk.offset), chunk.capacity); }
+void TraceFile::release(Chunk chunk) {
+  fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(chunk.offset), chunk.capacity);
+  if (ring_ && ring_->has(chunk.offset)) ring_->give_back(chunk.offset);
+}
 
 void TraceFile::refresh_clock() {
   ClockPair now = read_clocks();
@@ -207,7 +259,7 @@ void TraceFile::compact(uint64_t end) {
   }
   std::vector<Part> parts;
   uint64_t target = kHeaderBytes;
-  for (uint64_t at = kHeaderBytes; at + sizeof(ChunkHeader) <= end;) {
+  for (uint64_t at = page_->header.header_bytes; at + sizeof(ChunkHeader) <= end;) {
     auto* header = reinterpret_cast<ChunkHeader*>(file + at);
     if (header->magic != kChunkMagic || header->capacity < sizeof(ChunkHeader) || at + header->capacity > end) {
       at += kPage;  // claimed and never begun
@@ -225,7 +277,7 @@ void TraceFile::compact(uint64_t end) {
     at += header->capacity;
   }
   if (target > kMostCopied || !replace_with(file, parts, target)) {
-    uint64_t last = parts.empty() ? kHeaderBytes : parts.back().offset + round_up(parts.back().used, 64);
+    uint64_t last = parts.empty() ? page_->header.header_bytes : parts.back().offset + round_up(parts.back().used, 64);
     for (auto& part : parts) {
       auto* header = reinterpret_cast<ChunkHeader*>(file + part.offset);
       uint64_t hole = round_up(part.offset + part.used, kPage), stop = part.offset + header->capacity;
@@ -259,7 +311,9 @@ bool TraceFile::replace_with(const uint8_t* file, const std::vector<Part>& parts
   whole = whole && copy != MAP_FAILED;
   if (whole) {
     memcpy(copy, page_, kHeaderBytes);
-    reinterpret_cast<FileHeader*>(copy)->next_chunk = size;
+    auto* header = reinterpret_cast<FileHeader*>(copy);
+    header->next_chunk = size;
+    header->header_bytes = kHeaderBytes;  // without the owners of a ring's slots
     uint8_t* at = copy + kHeaderBytes;
     // Definitions first: a file that is cut short later keeps the names of the hops that it keeps.
     for (Stream stream : {kDefinitions, kHops, kActivities}) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "records.h"
+#include "ring.h"
 
 namespace tracer::trace {
 
@@ -22,10 +24,16 @@ struct Chunk {
   uint32_t capacity = 0;
 };
 
+// How large the file may become, and what then.
+struct Limit {
+  uint64_t bytes = 0;  // 0: as large as it gets
+  bool ring = false;   // the newest hops take the place of the oldest; else the recording stops
+};
+
 class TraceFile {
  public:
   // Creates the file anew. Throws std::system_error.
-  static TraceFile* create(const std::string& path, uint64_t session, uint32_t flags);
+  static TraceFile* create(const std::string& path, uint64_t session, uint32_t flags, Limit limit);
   // Opens the file of a running recording; nullptr when it has ended or is another session's.
   static TraceFile* join(const std::string& path, uint64_t session);
   ~TraceFile();
@@ -39,8 +47,15 @@ class TraceFile {
   // A process number of its own for this process: the first time, and again after a fork.
   void register_process();
   // Reserves a chunk on the disk. An empty Chunk: the recording is over, or there is no space
-  // (then the header says so and `out_of_space` holds the errno).
-  Chunk claim(uint32_t capacity);
+  // (then the header says so and `out_of_space` holds the errno), or the largest size is reached (`is_full`), or
+  // every slot of a ring is in use.
+  Chunk claim(uint32_t capacity, Stream stream);
+  // The chunk that the first hops of a thread are written to, where all slots of a ring are in use.
+  Chunk claim_beyond_ring(uint32_t capacity) { return claim_at_end(capacity); }
+  // Whether definitions that kOther can stand for have to be left out; counts one that is.
+  bool leave_out_definition();
+  // A chunk of hops that is written again from its begin: what stands in it is counted as overwritten.
+  void count_overwritten(Chunk chunk) { ring_->count_overwritten(chunk.offset); }
   // Maps a chunk for writing, at `where` if given. nullptr when the kernel refuses.
   void* map(Chunk chunk, void* where) const;
   // Fills a fresh chunk with zeros: its pages are then in memory, and writable at a third of the cost.
@@ -49,7 +64,7 @@ class TraceFile {
   void begin(void* mapping, Chunk chunk, Stream stream, uint32_t lane, uint32_t sequence, uint32_t epoch, uint32_t depth);
   // Says how many bytes of a chunk were written (it may be unmapped already).
   void finish(Chunk chunk, uint32_t used);
-  // Gives the disk space of a chunk that was never begun back.
+  // Gives a chunk that was never begun back.
   void release(Chunk chunk);
   void refresh_clock();
 
@@ -57,11 +72,14 @@ class TraceFile {
   // process of the recording lives.
   void close();
   int out_of_space() const { return out_of_space_.load(); }
+  bool is_full() const { return page_->header.flags & kFull; }
+  bool is_ring() const { return ring_ != nullptr; }
   bool is_root() const { return process_ == 0; }
 
  private:
-  TraceFile(std::string path, int fd, HeaderPage* page) : path_(std::move(path)), fd_(fd), page_(page) {}
+  TraceFile(std::string path, int fd, HeaderPage* page);
   bool others_alive() const;
+  Chunk claim_at_end(uint32_t capacity);
   struct Part {
     uint64_t offset;
     uint32_t used;
@@ -72,6 +90,7 @@ class TraceFile {
   std::string path_;
   int fd_;
   HeaderPage* page_;
+  std::unique_ptr<Ring> ring_;
   uint32_t process_ = 0;
   std::atomic<int> out_of_space_{0};
 };

@@ -93,7 +93,7 @@ def reached(phase: str, progress: Progress, trace: Path) -> bool:
     if not progress.get(Progress.STOPPING, 0):
         return False
     with trace.open("rb") as file:
-        header = fmt.FileHeader(*fmt.FILE_HEADER.unpack(file.read(fmt.FILE_HEADER.size)))
+        header = fmt.unpack_file_header(file.read(fmt.FILE_HEADER.size))
     return phase == "stop" or header.state == fmt.CLOSED
 
 

@@ -104,7 +104,7 @@ class Recorded:
         assert part in noted["parts"], f"{case} did not run: {noted['error']}\n{self.about()}"
         times = noted["parts"][part]
         with self.path.open("rb") as file:
-            header = fmt.FileHeader(*fmt.FILE_HEADER.unpack(file.read(fmt.FILE_HEADER.size)))
+            header = fmt.unpack_file_header(file.read(fmt.FILE_HEADER.size))
         begin, end = (moment - header.start_ns for moment in times["host"])
         done = times["done"] - header.start_ns
         called = pl.col("start_ns").is_between(begin - SLACK_NS, end + SLACK_NS)

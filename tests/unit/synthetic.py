@@ -339,7 +339,7 @@ class TraceWriter:
         chunks = self.chunks()
         end = 4096 + sum(map(len, chunks))
         fields = {
-            "version": 2,
+            "version": 3,
             "header_bytes": 4096,
             "state": 1,
             "error_number": 0,
@@ -357,8 +357,19 @@ class TraceWriter:
             "flags": 3,
             "reserved": 0,
             "lost_hops": 0,
+            "max_bytes": 0,
+            "ring_slots": 0,
+            "next_slot": 0,
+            "definition_bytes": 0,
+            "other_definitions": 0,
+            "overwritten_hops": 0,
+            "overwritten_calls": 0,
+            "overwritten_activities": 0,
         } | self.header
-        header = b"tracer\n\x1a" + struct.pack("<4I7Q6IQ", *fields.values())
+        values = list(fields.values())
+        before = struct.pack("<4I7Q6IQ", *values[:18])
+        since_3 = struct.pack("<Q2I5Q", *values[18:]) if fields["version"] != 2 else b""
+        header = b"tracer\n\x1a" + before + since_3
         return header.ljust(4096, b"\0") + b"".join(chunks) + bytes(self.trailing_zeros)
 
     def write(self, path: Path) -> Path:

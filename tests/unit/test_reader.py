@@ -523,11 +523,11 @@ def test_a_thread_that_takes_a_lane_where_a_chunk_begins_has_its_own_hops(
         (b"tracer\n\x1a" + bytes(200), r"is cut within its header \(208 of 4096 bytes\)"),
         (
             TraceWriter(header={"version": 1}).data(),
-            r"has trace format 1 and this tracer reads 2: record it again",
+            r"has trace format 1 and this tracer reads 2 to 3: record it again",
         ),
         (
             TraceWriter(header={"version": 9}).data(),
-            r"has trace format 9 and this tracer reads up to 2: upgrade",
+            r"has trace format 9 and this tracer reads up to 3: upgrade",
         ),
     ],
 )
@@ -604,3 +604,34 @@ def test_nest_does_not_match_an_exit_of_another_hop() -> None:
     nesting = nest(np.array([0, 0], np.uint16), np.array([1, 0], np.bool_), np.array([1, 2], np.uint32))
     assert nesting.exit.tolist() == [-1]
     assert nesting.unmatched_exits == 1
+
+
+def test_a_file_of_the_version_before_is_read(tmp_path: Path) -> None:
+    writer = TraceWriter(header={"version": 2})
+    writer.process()
+    lane = writer.lane()
+    writer.hop(1, "aten::neg")
+    lane.enter(1)
+    lane.exit()
+    trace = load(writer.write(tmp_path / "old.trace"))
+    assert trace.hops["op"].to_list() == ["aten::neg"]
+    assert trace.certificate["overwritten_hops"] == 0
+    assert trace.certificate["max_size"] is None
+
+
+def test_a_ring_says_what_it_lacks(tmp_path: Path) -> None:
+    header = {"ring_slots": 12, "max_bytes": 16 << 20, "overwritten_hops": 1234, "other_definitions": 2}
+    writer = TraceWriter(header=header)
+    writer.process()
+    lane = writer.lane()
+    writer.hop(1, "aten::neg")
+    lane.enter(1, source=0x7FFFFFFF, signature=0x7FFFFFFF)
+    lane.exit()
+    certificate = load(path := writer.write(tmp_path / "ring.trace")).certificate
+    assert certificate["why"] == [
+        "1,234 hops overwritten (--max-size 16M keeps the newest)",
+        "2 times there was no space in the ring for a string, source line or shape: (other)",
+    ]
+    hops = load(path).hops
+    assert hops["called_from"].to_list() == ["(other)"]
+    assert hops["inputs"].to_list() == [None]

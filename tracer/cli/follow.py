@@ -90,7 +90,13 @@ def _say_end(follower: Follower, hops: int) -> None:
     from tracer.report.text import count
 
     how = "ended without stopping it" if follower.killed else "stopped it"
-    print(f"tracer: the recording is over, its process {how}; {count(hops, 'hop')} in it", file=sys.stderr)
+    missed = ""
+    if follower.missed:
+        missed = f"; {count(follower.missed, 'chunk')} overwritten before they were read (--max-size)"
+    print(
+        f"tracer: the recording is over, its process {how}; {count(hops, 'hop')} in it{missed}",
+        file=sys.stderr,
+    )
 
 
 class _Lines:

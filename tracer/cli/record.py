@@ -50,6 +50,31 @@ def record(
             help="Only operators like aten::*mm*; give it more than once for more patterns.",
         ),
     ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:END",
+            help="Only these steps, from 0: 3:6 are 3, 4 and 5. A step ends at tracer.step(), "
+            "else where the optimizer's does.",
+        ),
+    ] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Of FILE, as 256M or 1G: the newest hops take the place of the oldest.",
+        ),
+    ] = None,
+    then_stop: Annotated[
+        bool, typer.Option("--then-stop", help="At the largest size, stop and keep the oldest hops.")
+    ] = False,
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Overrides to switch on: mm,gru,cat (or mm:force), module:function, file.py:function.",
+        ),
+    ] = None,
     cuda: Annotated[
         str,
         typer.Option(
@@ -81,11 +106,27 @@ def record(
 
       tracer record --ops 'aten::*mm*' --ops 'aten::linear*' train.py
 
+      tracer record --steps 3:6 train.py
+
+      tracer record --max-size 256M server.py
+
+      tracer record --override gru:force --override my_kernels:my_mm train.py
+
       tracer record -m torch.distributed.run --nproc-per-node 2 train.py
     """
     try:
         command = _command(script or [], module)
-        options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver, ops=ops or ())
+        options = Options(
+            shapes=shapes,
+            source=source,
+            cuda=cuda,
+            driver=driver,
+            ops=ops or (),
+            steps=steps,
+            max_size=max_size,
+            then_stop=then_stop,
+        )
+        options.override = _overrides(override or [], command[0], module)
         _check_installation()
         request = _request(command[0] if not module else command[1], output, force)
     except RecordingError as error:
@@ -109,6 +150,19 @@ def _command(script: list[str], module: bool) -> list[str]:
     if path != "-" and not os.access(path, os.R_OK):
         raise RecordingError(f"{path} cannot be read: permission denied")
     return script
+
+
+def _overrides(given: list[str], script: str, module: bool) -> list[str]:
+    """The names, as the recorded process will look for them."""
+    if not given:
+        return []
+    from tracer.overrides import OverrideError, names
+
+    folder = os.getcwd() if module else os.path.dirname(os.path.abspath(script))
+    try:
+        return [names.checked(name, folder) for part in given for name in part.split(",")]
+    except OverrideError as error:
+        raise RecordingError(str(error)) from None
 
 
 def _check_installation() -> None:

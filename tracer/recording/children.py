@@ -9,8 +9,10 @@ import zlib
 from types import ModuleType
 from typing import Protocol
 
-from tracer.recording import cuda, extension
+from tracer.recording import cuda, extension, overrides, steps
+from tracer.recording.errors import RecordingError
 from tracer.recording.options import Options
+from tracer.recording.startup import say
 
 
 class Stoppable(Protocol):
@@ -42,8 +44,10 @@ class JoinedRecording:
         write_document(native, "enums", native.enums())
         cuda.begin(native, options)
         joined = cls(native)
+        _begin_overrides(options)
         close_with_multiprocessing(joined)
         native.start()
+        steps.begin(native, options)
         return joined
 
     def stop(self) -> None:
@@ -59,8 +63,16 @@ def close_part(native: ModuleType) -> None:
     """Close a child's part of the recording. Its table entries stay hooked: the process is ending."""
     native.end_cuda()
     native.stop()
+    overrides.end()
     _write_certificate(native)
     native.close()
+
+
+def _begin_overrides(options: Options) -> None:
+    try:
+        overrides.begin(options)
+    except RecordingError as error:
+        say(f"process {os.getpid()} runs without its overrides: {error}")
 
 
 def close_with_multiprocessing(recording: Stoppable) -> None:
@@ -84,6 +96,6 @@ def write_document(native: ModuleType, kind: str, document: object) -> None:
 
 def _write_certificate(native: ModuleType) -> None:
     try:
-        write_document(native, "certificate", cuda.certificate(native))
+        write_document(native, "certificate", {**cuda.certificate(native), "steps": steps.end()})
     except OSError:
         pass  # no space left: the header of the file says so

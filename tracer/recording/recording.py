@@ -15,7 +15,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from tracer.recording import cuda as cuda_part
-from tracer.recording import environment, extension, naming
+from tracer.recording import environment, extension, naming, overrides, steps
 from tracer.recording.children import close_part, close_with_multiprocessing, write_document
 from tracer.recording.errors import RecordingError
 from tracer.recording.options import Options
@@ -56,7 +56,6 @@ class Recording:
         self._native: Any = None  # the extension, once the recording has begun
         self._pid = 0
         self._running = False
-        self._steps = 0
         self.path: str | None = None
         self.summary: Summary | None = None
 
@@ -73,13 +72,21 @@ class Recording:
             self._reserve()
             replaced = self._set_aside()
             try:
-                native.create(self.path, self._session, self._options.shapes, self._options.source)
+                native.create(
+                    self.path,
+                    self._session,
+                    self._options.shapes,
+                    self._options.source,
+                    self._options.max_size or 0,
+                    self._options.is_ring,
+                )
                 if not native.arm(self._options.ops)["operators"]:
                     say(f"no operator is called like {', '.join(self._options.ops)}, so far")
                 write_document(native, "environment", environment.snapshot(self._options.document()))
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
                 cuda_part.begin(native, self._options)
+                overrides.begin(self._options)
             except BaseException as error:
                 self._undo(native, replaced)
                 if isinstance(error, (OSError, RuntimeError)):
@@ -95,6 +102,7 @@ class Recording:
             atexit.register(self._stop_at_exit)
             close_with_multiprocessing(self)
             native.start()
+            steps.begin(native, self._options)
         return self
 
     def stop(self, *, at_exit: bool = False) -> Summary | None:
@@ -124,16 +132,20 @@ class Recording:
     def step(self) -> None:
         """Say that a step of the program (a training step, a batch) has ended."""
         if self._running:
-            self._steps += 1
-            self._native.step(self._steps)
+            steps.called()
 
     def _close(self, native: ModuleType) -> None:
         native.end_cuda()
         native.stop()
         certificate = cuda_part.certificate(native)  # compares the entries, so before they are restored
+        if self._options.source and not certificate["source_lines"]:
+            version = sys.version.split()[0]
+            say(f"no source lines were recorded: how Python {version} keeps its frames is not known")
+        certificate["steps"] = steps.end()
         if certificate["cuda"]["state"] == "recorded":
             write_document(native, "libraries", native.libraries())  # CUDA loads some when they are used
         native.restore()
+        were_on = overrides.end()
         ns_per_hop = native.calibrate()
         certificate["ns_per_hop"] = ns_per_hop
         try:
@@ -144,7 +156,7 @@ class Recording:
             closed = native.close()
         except RuntimeError:
             raise RecordingError(f"{self._shown} was moved or removed while it was recorded") from None
-        self.summary = summary_of(self._shown, closed, certificate, ns_per_hop)
+        self.summary = summary_of(self._shown, closed, certificate, ns_per_hop, were_on)
 
     def _stop_at_exit(self) -> None:
         try:
@@ -217,6 +229,9 @@ def record(
     cuda: str = "auto",
     driver: str = "launches",
     ops: Iterable[str] = (),
+    steps: str | None = None,
+    max_size: int | str | None = None,
+    then_stop: bool = False,
     overwrite: bool = False,
 ) -> Recording:
     """A recording for `with`: it begins on entering the block and ends on leaving it.
@@ -230,7 +245,16 @@ def record(
     The options are those of `tracer.recording.options.Options`; with `overwrite` an existing file is
     replaced. Raises RecordingError.
     """
-    options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver, ops=ops)
+    options = Options(
+        shapes=shapes,
+        source=source,
+        cuda=cuda,
+        driver=driver,
+        ops=ops,
+        steps=steps,
+        max_size=max_size,
+        then_stop=then_stop,
+    )
     return Recording(path, options=options, overwrite=overwrite)
 
 
@@ -242,10 +266,22 @@ def start(
     cuda: str = "auto",
     driver: str = "launches",
     ops: Iterable[str] = (),
+    steps: str | None = None,
+    max_size: int | str | None = None,
+    then_stop: bool = False,
     overwrite: bool = False,
 ) -> Recording:
     """Begin a recording that lasts until `stop()` or the end of the process."""
-    options = Options(shapes=shapes, source=source, cuda=cuda, driver=driver, ops=ops)
+    options = Options(
+        shapes=shapes,
+        source=source,
+        cuda=cuda,
+        driver=driver,
+        ops=ops,
+        steps=steps,
+        max_size=max_size,
+        then_stop=then_stop,
+    )
     return Recording(path, options=options, overwrite=overwrite).start()
 
 
@@ -261,8 +297,7 @@ def step() -> None:
 
     Where it is never called, the steps of the optimizer are the steps.
     """
-    if _current is not None:
-        _current.step()
+    steps.called()
 
 
 @contextmanager

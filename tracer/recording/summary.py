@@ -29,6 +29,10 @@ class Summary:
     activities: int
     ns_per_hop: float | None
     dropped: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    """What this process ran of each override that was on"""
+    steps: str = ""
+    """Which steps were recorded, where not all were"""
 
     @property
     def verdict(self) -> str:
@@ -52,6 +56,10 @@ class Summary:
             )
         if self.ns_per_hop is not None:
             lines.append(f"  cost: about {self.ns_per_hop:.0f} ns a hop")
+        if self.steps:
+            lines += _folded(self.steps)
+        for override in self.overrides:
+            lines += _folded(override)
         if self.open_hops:
             lines.append(f"  {_count(self.open_hops, 'hop')} still open at the end")
         mark = warn if self.dropped else ""
@@ -61,7 +69,9 @@ class Summary:
         return "\n".join(lines) + "\n"
 
 
-def summary_of(shown: str, closed: dict, certificate: dict, ns_per_hop: float | None) -> Summary:
+def summary_of(
+    shown: str, closed: dict, certificate: dict, ns_per_hop: float | None, overrides: list[dict]
+) -> Summary:
     """Put together what `close()` and `certificate()` of the extension returned."""
     return Summary(
         path=closed["path"],
@@ -76,10 +86,27 @@ def summary_of(shown: str, closed: dict, certificate: dict, ns_per_hop: float | 
         activities=closed["activities"],
         ns_per_hop=ns_per_hop,
         dropped=tuple(_dropped(closed, certificate)),
+        steps=_steps(certificate.get("steps")),
+        overrides=tuple(_of_overrides(overrides)),
     )
 
 
+def _of_overrides(documents: list[dict]) -> Iterator[str]:
+    figures: dict[tuple[str, str], list[int]] = {}
+    for document in documents:
+        figure = figures.setdefault((document["name"], document["operator"]), [0, 0])
+        figure[0] += document["ran"]
+        figure[1] += sum(document["handed_over"].values())
+    for (name, operator), (ran, handed_over) in figures.items():
+        left = f", {_count(handed_over, 'call')} handed over to stock" if handed_over else ""
+        yield f"override {name}: {operator} {_count(ran, 'call') if ran else 'never ran'}{left}"
+
+
 def _dropped(closed: dict, certificate: dict) -> Iterator[str]:
+    if closed.get("full"):
+        yield "the recording stopped at the largest size"
+    if closed.get("overwritten_hops"):
+        yield f"{_count(closed['overwritten_hops'], 'older hop')} overwritten"
     if closed.get("error"):
         yield f"the recording stopped early: {closed['error']}"
     if certificate.get("lost_hops"):
@@ -92,6 +119,17 @@ def _dropped(closed: dict, certificate: dict) -> Iterator[str]:
         yield f"{_count(count, 'dispatch table entry', 'dispatch table entries')} not hooked"
 
     yield from _dropped_of_cuda(certificate.get("cuda") or {})
+
+
+def _steps(steps: dict | None) -> str:
+    if not steps or not steps["wanted"]:
+        return ""
+    first, end = steps["wanted"]
+    if not steps["ended"]:
+        return "no step ended: call tracer.step() after each, so that --steps can count them"
+    if steps["ended"] <= first:
+        return f"no step {first}: only {_count(steps['ended'], 'step')} ended"
+    return f"only steps {first}:{'' if end is None else end}, of {_count(steps['ended'], 'step')} that ended"
 
 
 def _dropped_of_cuda(cuda: dict) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -14,6 +14,7 @@ from tracer.report.cells import code, prose, table, wrapped
 from tracer.report.kernels_markdown import KernelsPage
 from tracer.report.mermaid import flowchart
 from tracer.report.model import Path, Report, SourceCalls, Survey
+from tracer.report.overrides import overrides_section
 from tracer.report.runtime_markdown import RuntimePage
 from tracer.report.text import count, duration, shorten_kernel, signature_texts, source_line
 from tracer.report.tree import plain, tree_lines
@@ -64,6 +65,7 @@ class _Page:
             "about": self.about,
             "below": self.below,
             "chain": flowchart,
+            "overrides": overrides_section,
             "count": count,
             "facts": self.facts,
             "certificate": self.certificate,
@@ -122,7 +124,7 @@ class _Page:
     def facts(self) -> str:
         facts = self._report.environment
         options = facts.get("options") or {}
-        off = [name for name, on in options.items() if on is False]
+        off = [name for name in ("shapes", "source") if options.get(name) is False]
         shown = {
             "command": code(" ".join(map(str, facts.get("argv") or []))),
             "started": prose(facts.get("started_at") or ""),
@@ -135,11 +137,15 @@ class _Page:
             "cores": prose(facts.get("cores") or ""),
             "platform": prose(facts.get("platform") or ""),
             "not recorded": prose(", ".join(off)),
+            "recorded": prose("; ".join(_narrowed(options, self._report.certificate))),
         }
         return table(["", ""], [[name, value] for name, value in shown.items() if value])
 
     def certificate(self) -> str:
-        return _counts({k: v for k, v in self._report.certificate.items() if k not in ("verdict", "why")})
+        left_out = ["verdict", "why", "overrides", "steps", "max_size"]
+        if not self._report.certificate.get("max_size"):
+            left_out += _OF_A_LIMIT
+        return _counts({k: v for k, v in self._report.certificate.items() if k not in left_out})
 
     def cuda_certificate(self) -> str:
         """What the recording says of CUDA: a sentence, the counts, and what lies behind them."""
@@ -405,11 +411,32 @@ def _counts(facts: dict[str, Any]) -> str:
     return table(["captured or dropped", "count:"], rows)
 
 
+_OF_A_LIMIT = (
+    "stopped_at_max_size",
+    "overwritten_hops",
+    "overwritten_calls",
+    "overwritten_activities",
+    "other_definitions",
+)
+"""What a certificate counts where the file had a largest size"""
+
+
+def _narrowed(options: dict[str, Any], certificate: dict[str, Any]) -> Iterator[str]:
+    """What was asked for instead of everything."""
+    if isinstance(ops := options.get("ops"), list) and ops:
+        yield f"only operators like {' or '.join(map(str, ops))}"
+    if isinstance(steps := options.get("steps"), list) and len(steps) == 2:
+        yield f"only steps {steps[0]}:{'' if steps[1] is None else steps[1]}"
+    if size := certificate.get("max_size"):
+        end = "oldest" if options.get("then_stop") else "newest"
+        yield f"the {end} {size / (1 << 20):,.4g} MiB"
+
+
 def _items(facts: dict[str, Any]) -> str:
     """An item a line for what is listed under a name, at most ten of each."""
     lines = []
     for name, value in facts.items():
-        items = value if isinstance(value, list) and name != "why" else []
+        items = value if isinstance(value, list) and name not in ("why", "overrides") else []
         for item in items[:10]:
             text = prose(item) if not isinstance(item, dict) else _reason(item)
             lines.append(f"- {name.replace('_', ' ')}: {text}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tracer.trace import format as fmt
 from tracer.trace.cuda_certificate import CudaFindings
+from tracer.trace.overrides import remarks_on
 from tracer.trace.reader import Recording
 
 NOT_VISIBLE = (
@@ -33,6 +34,7 @@ class Findings:
     unresolved_why: tuple[str, ...] = ()
     clock_known: bool = True
     cuda: CudaFindings | None = None
+    overrides: list[dict[str, Any]] = field(default_factory=list)
 
 
 def stated_certificates(recording: Recording) -> dict[int, dict[str, Any]]:
@@ -50,7 +52,7 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
 
     `closed_in_order` maps each process number to whether it stopped in order; `why` has a
     sentence for each thing that is not complete; `verdict` is one line. `cuda` is absent where
-    no process looked at CUDA.
+    no process looked at CUDA, `overrides` where none was on.
     """
     header, losses = recording.header, recording.losses
     processes = sorted(recording.pids.keys() | recording.definitions.processes.keys())
@@ -72,6 +74,13 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
         "damaged_chunks": losses.damaged_chunks,
         "missing_chunks": losses.missing_chunks,
         "missing_bytes": losses.missing_bytes,
+        "max_size": header.max_bytes or None,
+        "stopped_at_max_size": bool(header.flags & fmt.FULL),
+        "overwritten_hops": header.overwritten_hops,
+        "overwritten_calls": header.overwritten_calls,
+        "overwritten_activities": header.overwritten_activities,
+        "other_definitions": header.other_definitions,
+        "steps": _steps(stated),
         "torn_events": losses.torn_events,
         "closed_in_order": {process: process in stated for process in processes},
         "out_of_space": _out_of_space(header, stated),
@@ -96,6 +105,9 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
         certificate["cuda"] = findings.cuda.counts
         dropped += findings.cuda.dropped
         remarks += findings.cuda.remarks
+    if findings.overrides:
+        certificate["overrides"] = findings.overrides
+        remarks += remarks_on(findings.overrides)
     certificate["why"] = dropped + remarks
     certificate["verdict"] = _verdict(certificate, dropped)
     return certificate
@@ -116,6 +128,20 @@ def _dropped(certificate: dict[str, Any]) -> list[str]:
     lines = []
     if certificate["out_of_space"]:
         lines.append(f"what ran after the recording had stopped early ({certificate['out_of_space']})")
+    if certificate["stopped_at_max_size"]:
+        lines.append(f"what ran after the file had reached {_size(certificate['max_size'])} (--max-size)")
+    overwritten = [
+        _plural(certificate[f"overwritten_{name}"], singular, plural)
+        for name, singular, plural in (
+            ("hops", "hop", ""),
+            ("calls", "CUDA call", ""),
+            ("activities", "GPU activity", "GPU activities"),
+        )
+        if certificate[f"overwritten_{name}"]
+    ]
+    if overwritten:
+        size = _size(certificate["max_size"])
+        lines.append(f"{' and '.join(overwritten)} overwritten (--max-size {size} keeps the newest)")
     if certificate["lost_hops"]:
         lines.append(f"{_plural(certificate['lost_hops'], 'hop')} not written (no memory)")
     for name, singular, text in (
@@ -145,6 +171,10 @@ def _remarks(certificate: dict[str, Any], findings: Findings) -> list[str]:
         lines.append(f"{_not_stopped(sum(not stop for stop in closed.values()))}: {killed}")
     if any(closed.values()) and not certificate["call_sites"]:
         lines.append("return addresses were not classified: kind goes by the enclosing hop alone")
+    if certificate["other_definitions"]:
+        times = _plural(certificate["other_definitions"], "time")
+        lines.append(f"{times} there was no space in the ring for a string, source line or shape: (other)")
+    lines += _remarks_on_steps(certificate["steps"])
     for name, works in certificate["guards"].items():
         if not works:
             lines.append(f"the guard of {name} could not be set")
@@ -155,6 +185,33 @@ def _remarks(certificate: dict[str, Any], findings: Findings) -> list[str]:
         reasons = "; ".join(findings.unresolved_why)
         lines.append(f"{unresolved} without a name" + (f": {reasons}" if reasons else ""))
     return lines
+
+
+def _steps(stated: dict[int, dict[str, Any]]) -> dict[str, Any] | None:
+    """What the first process that was told which steps to record says of them."""
+    documents = [document["steps"] for document in stated.values() if _is(document, "steps", dict)]
+    return next((steps for steps in documents if _is(steps, "wanted", list)), None)
+
+
+def _remarks_on_steps(steps: dict[str, Any] | None) -> list[str]:
+    if steps is None:
+        return []
+    first, end = (*steps["wanted"], None, None)[:2]
+    wanted = f"{first}:{'' if end is None else end}"
+    ended = _plural(_count(steps, "ended"), "step")
+    by = steps.get("counted_by")
+    if not by:
+        return [f"no step ended, so that there are no steps {wanted}: call tracer.step() after each"]
+    return [f"only steps {wanted} were recorded (--steps), of {ended} counted by {by}"]
+
+
+def _size(size: int | None) -> str:
+    """As it was asked for: 256M."""
+    size = size or 0
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if size >> shift:
+            return f"{size / (1 << shift):.4g}{unit}"
+    return str(size)
 
 
 def _out_of_space(header: fmt.FileHeader, stated: dict[int, dict[str, Any]]) -> str | None:

@@ -106,7 +106,7 @@ def _append(recording: Recording, found: Found) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         data = os.pread(descriptor, fmt.FILE_HEADER.size, 0)
-        header = fmt.FileHeader(*fmt.FILE_HEADER.unpack(data))
+        header = fmt.unpack_file_header(data)
         if _is_being_written(descriptor) or header != recording.header:
             return
         offset = max(os.fstat(descriptor).st_size, recording.end)

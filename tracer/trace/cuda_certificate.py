@@ -38,10 +38,13 @@ class CudaFindings:
     remarks: list[str] = field(default_factory=list)
 
 
-def count_cuda(stated: dict[int, dict[str, Any]], tables: CudaTables) -> CudaFindings | None:
+def count_cuda(
+    stated: dict[int, dict[str, Any]], tables: CudaTables, *, overwritten: bool = False
+) -> CudaFindings | None:
     """Reconciles the tables with each other and with what the processes stated.
 
     `stated`: for each process that stopped in order the "cuda" of its certificate; {} if it has none.
+    `overwritten`: a ring kept the newest calls and activities only, so that the counts differ.
     None where no process looked at CUDA and nothing of it was recorded.
     """
     said = {process: document for process, document in stated.items() if document}
@@ -75,11 +78,12 @@ def count_cuda(stated: dict[int, dict[str, Any]], tables: CudaTables) -> CudaFin
     )
     dropped = [
         *_not_recorded(said),
-        *_without_kernel(tables.api_calls["process"].to_numpy()[without], stated),
-        *_unjoined(counts),
         *_losses(counts, tables),
-        *_differences(said, tables, calls),
     ]
+    if not overwritten:
+        dropped += _without_kernel(tables.api_calls["process"].to_numpy()[without], stated)
+        dropped += _unjoined(counts)
+        dropped += _differences(said, tables, calls)
     counts["reconciles"] = not dropped
     remarks = []
     if counts.get("stacks_not_taken"):

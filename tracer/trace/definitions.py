@@ -143,6 +143,8 @@ class Definitions:
     """process -> id of the node -> where it comes from"""
     gpus: defaultdict[int, dict[int, GpuDefinition]] = field(default_factory=lambda: defaultdict(dict))
     """process -> device -> what it is"""
+    left_out: int = 0
+    """Times that fmt.OTHER stands for a string, source line, signature or stack"""
     _decoded: dict[bytes, Signature] = field(default_factory=dict, repr=False)
 
     def lineage(self, process: int) -> list[int]:

@@ -35,6 +35,9 @@ _BUDGET = 8 << 20
 _STRIDE = 1 << 16
 """While a file is written chunks begin at multiples of this after the header."""
 
+_SLOT = 1 << 20
+"""Bytes of a chunk of a ring"""
+
 Scope = tuple[int, int]
 """(process, lane)"""
 
@@ -49,14 +52,22 @@ class _Chunk:
     read: int = 0
     """Bytes of the payload that were read"""
 
+    def is_same(self, header: fmt.ChunkHeader | None) -> bool:
+        """Whether this header, read again, is still that of the chunk: a ring overwrites it."""
+        return header is not None and header.check == self.header.check
+
 
 @dataclass
 class _Growing:
     """Where chunks are looked for in a file that grows."""
 
-    end: int = fmt.HEADER_BYTES
+    end: int
+    slots: range
+    """Where the chunks of a ring begin"""
     gaps: list[int] = field(default_factory=list)
     """Where chunks may begin that were claimed and are not in use yet"""
+    in_slots: dict[int, int] = field(default_factory=dict)
+    """The check of the chunk that was seen last in each slot"""
 
 
 class Follower:
@@ -75,10 +86,13 @@ class Follower:
         """Whether the last look left something for the next"""
         self.ended = False
         self.killed = False
+        self.missed = 0
+        """Chunks of a ring that were overwritten before they were read to their end"""
         self._file: ChunkFile | None = None
         self._chunks: list[_Chunk] = []
-        self._growing: _Growing | None = _Growing()
+        self._growing: _Growing | None = None
         self._lanes: dict[Scope, LiveLane] = {}
+        self._next: dict[Scope, int] = {}
         self._key_sets: dict[int, int] = {}
         self._rate = float("inf")
         self._resolved = 0
@@ -101,8 +115,10 @@ class Follower:
             self._file = file
             header = file.header()
             if header.state != fmt.RECORDING and not header.attached:
-                self._growing = None
                 self._chunks = [_Chunk(0, chunk, place) for chunk, place in file.chunks(Losses())]
+            else:
+                end = header.header_bytes + header.ring_slots * _SLOT
+                self._growing = _Growing(end, range(header.header_bytes, end, _SLOT))
         return True
 
     def look(self, *, kernels: bool = False) -> pl.DataFrame:
@@ -120,9 +136,13 @@ class Follower:
         self._read_definitions()  # after the hops: what a hop names was written before it
         if kernels:
             self._resolve()
-        rows = [
-            self._lane(scope).add(parse_events(part, self._key_sets)) for scope, part in words if len(part)
-        ]
+        rows = []
+        for scope, sequence, part in words:
+            if sequence > self._next.get(scope, 0):  # a ring has overwritten what came before
+                self._lanes.pop(scope, None)
+            self._next[scope] = sequence + 1
+            if len(part):
+                rows.append(self._lane(scope).add(parse_events(part, self._key_sets)))
         table = self._table([part for part in rows if len(part.start)], kernels)
         self.ended = over and not self.more
         return table
@@ -158,10 +178,13 @@ class Follower:
         self.killed = not _is_open_for_writing(self._file.descriptor)
         return self.killed
 
-    def _hop_words(self) -> list[tuple[Scope, np.ndarray]]:
-        """Finished events that were not read yet, in the order in which each lane wrote them."""
+    def _hop_words(self) -> list[tuple[Scope, int, np.ndarray]]:
+        """Finished events that were not read yet, in the order in which each lane wrote them.
+
+        Of each piece the lane and the sequence of its chunk.
+        """
         self._find_chunks()
-        found: list[tuple[Scope, np.ndarray]] = []
+        found: list[tuple[Scope, int, np.ndarray]] = []
         budget = _BUDGET
         self.more = False
         for chunk in sorted(self._chunks, key=lambda chunk: (chunk.header.ticks, chunk.header.sequence)):
@@ -171,12 +194,16 @@ class Follower:
                 self.more = True
                 break
             data, closed = self._new_bytes(chunk)
+            if self._is_overwritten(chunk):
+                self._chunks.remove(chunk)
+                self.missed += 1
+                continue
             words = np.frombuffer(data, "<u8", len(data) // 8)
             if not closed:
                 words = words[: whole_events(words)]
             chunk.read += words.nbytes
             budget -= words.nbytes
-            found.append(((chunk.header.process, chunk.header.lane), words))
+            found.append(((chunk.header.process, chunk.header.lane), chunk.header.sequence, words))
             if closed:
                 self._chunks.remove(chunk)
         return found
@@ -230,6 +257,16 @@ class Follower:
                 gaps.append(at)
                 self._growing.end += _STRIDE
         self._growing.gaps = gaps
+        for at in self._growing.slots:
+            header = self._file.chunk_header(at)
+            if header and self._growing.in_slots.get(at) != header.check:
+                self._growing.in_slots[at] = header.check
+                self._chunk_at(at)
+
+    def _is_overwritten(self, chunk: _Chunk) -> bool:
+        assert self._file is not None
+        ring = self._growing is not None and chunk.at in self._growing.slots
+        return ring and not chunk.is_same(self._file.chunk_header(chunk.at))
 
     def _chunk_at(self, at: int) -> _Chunk | None:
         """The chunk that begins there, if one does."""

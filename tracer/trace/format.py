@@ -7,7 +7,9 @@ import zlib
 from typing import NamedTuple
 
 MAGIC = b"tracer\n\x1a"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+OLDEST_VERSION = 2
+"""That is read: its header ends with `lost_hops`"""
 HEADER_BYTES = 4096
 
 # FileState
@@ -22,6 +24,7 @@ MONOTONIC = 2
 # HeaderFlags
 SHAPES = 1
 SOURCE = 2
+FULL = 4
 
 
 class FileHeader(NamedTuple):
@@ -44,9 +47,22 @@ class FileHeader(NamedTuple):
     flags: int
     reserved: int
     lost_hops: int
+    max_bytes: int = 0
+    ring_slots: int = 0
+    next_slot: int = 0
+    definition_bytes: int = 0
+    other_definitions: int = 0
+    overwritten_hops: int = 0
+    overwritten_calls: int = 0
+    overwritten_activities: int = 0
+
+    @property
+    def is_ring(self) -> bool:
+        return self.ring_slots > 0
 
 
-FILE_HEADER = struct.Struct("<8s4I7Q6IQ")
+FILE_HEADER = struct.Struct("<8s4I7Q6I2Q2I5Q")
+_FILE_HEADER_2 = struct.Struct("<8s4I7Q6IQ")
 NEXT_CHUNK_OFFSET = 32
 CLOSED_OFFSET = 1 << 62  # `next_chunk` while the root trims the file
 
@@ -109,6 +125,7 @@ EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 0, 0, 0, 0)
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
 NO_SEQUENCE = 0xFFFFFFFF
+OTHER = 0x7FFFFFFF  # an id of what a ring had no space to define
 MAX_DEPTH = (1 << 13) - 1
 CALL_SITE_SHIFT = 13
 RETURN_ADDRESS_SHIFT = 15
@@ -179,6 +196,12 @@ GPU_MEMCPY = 2
 GPU_MEMSET = 3
 
 PROCESS_ORIGINS = ("root", "forked", "joined")  # `how` of a Process definition
+
+
+def unpack_file_header(data: bytes) -> FileHeader:
+    """The header at the begin of a file; what its version does not have is 0."""
+    header = FileHeader(*_FILE_HEADER_2.unpack_from(data))
+    return header if header.version < 3 else FileHeader(*FILE_HEADER.unpack_from(data))
 
 
 def pack_definition(kind: int, ticks: int, body: bytes) -> bytes:

@@ -14,6 +14,7 @@ from tracer.trace.hops import Gathered, HopColumns
 from tracer.trace.keys import KeyNames
 from tracer.trace.libraries import library_offset
 from tracer.trace.names import kernel_name, node_name
+from tracer.trace.overrides import OverrideNames
 from tracer.trace.schema import HOPS, SIGNATURES, STRING
 from tracer.trace.series import categories, in_order, indices, named, nanoseconds, nullable
 from tracer.trace.steps import PHASES, Steps, steps_of_rows
@@ -58,6 +59,7 @@ def hops_table(
     step, phase = steps_of_rows(steps, columns.process, start)
     defined = list(vocabulary.definitions.numbers)
     rows = [definitions.hops[process][hop] for process, hop in defined]
+    overrides = OverrideNames(definitions)
     hop_row = indices(columns.definition)
 
     def of_definition(values: list[str | None]) -> pl.Series:
@@ -89,6 +91,9 @@ def hops_table(
             "backward_node": named([node_name(name) for name in vocabulary.names.numbers], columns.node),
             "forward_hop": indices(columns.forward),
             "raised": columns.raised,
+            "override": of_definition(
+                [overrides.name(process, row) for (process, _), row in zip(defined, rows, strict=True)]
+            ),
             "step": nullable(step),
             "phase": named(PHASES, phase),
             "open": columns.open,

@@ -15,10 +15,13 @@ from tracer.trace.definitions import Definitions, ProgramCounters, Signature
 from tracer.trace.events import EventBlock
 from tracer.trace.nesting import innermost_open, nest
 from tracer.trace.reader import Recording
+from tracer.trace.steps import StepEnds
 from tracer.trace.threads import Span, split_lane
 
 _OPTIMIZER_RANGE = "Optimizer.step#"
 """What torch's ranges around a step of an optimizer begin with"""
+_OTHER = "(other)"
+"""What stands for the strings that a ring had no space for"""
 _LARGEST_ORDER = 16
 """Backwards of backwards that are followed to the first forward line."""
 
@@ -67,8 +70,8 @@ class HopColumns:
 class Gathered:
     hops: HopColumns
     calls: CallColumns
-    steps: dict[int, NDArray[np.int64]]
-    """process -> the ticks at which its steps ended, in order: as it said itself, else its optimizer's"""
+    steps: dict[int, StepEnds]
+    """process -> when its steps ended, in ticks: as it said itself, else its optimizer's"""
     vocabulary: Vocabulary
     threads: set[tuple[int, int]]
     """(process, OS thread id)"""
@@ -119,7 +122,7 @@ def gather_hops(recording: Recording) -> Gathered:
     vocabulary = Vocabulary()
     nodes = _Nodes()
     parts: list[_Part] = []
-    steps: dict[int, list[np.ndarray]] = {}
+    counted: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     optimizer_steps: dict[int, list[tuple[Codes, np.ndarray]]] = {}
     threads: set[tuple[int, int]] = set()
     unmatched = unmatched_calls = 0
@@ -139,11 +142,18 @@ def gather_hops(recording: Recording) -> Gathered:
             optimizer_steps.setdefault(process, []).append(_ended_ranges(block, span, ids.optimizers))
         ended = block.kind == fmt.STEP
         if ended.any():
-            steps.setdefault(process, []).append(block.other_ticks[ended])
+            counted.setdefault(process, []).append((block.other_ticks[ended], low(block.first[ended])))
         del block
+    steps = {
+        process: StepEnds.of_counted(
+            concatenate([ticks for ticks, _ in ends], np.int64),
+            concatenate([numbers for _, numbers in ends], np.int64),
+        )
+        for process, ends in counted.items()
+    }
     for process, ended_ranges in optimizer_steps.items():
         if process not in steps and len(ticks := _of_first(ended_ranges)):
-            steps[process] = [ticks]
+            steps[process] = StepEnds.of_all(ticks)
     parts.sort(key=lambda part: (part.span.process, part.span.thread, part.first))
     spans = [part.span for part in parts]
     sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
@@ -169,7 +179,7 @@ def gather_hops(recording: Recording) -> Gathered:
     return Gathered(
         hops=hops,
         calls=joined_calls,
-        steps={process: np.sort(concatenate(ticks, np.int64)) for process, ticks in steps.items()},
+        steps=steps,
         vocabulary=vocabulary,
         threads=threads,
         lost_exits=int(lost.sum()),
@@ -187,6 +197,9 @@ def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Voc
     stacks = definitions.stacks.get(scope, {})
     source_codes = {number: vocabulary.sources(source) for number, source in sources.items()}
     name_codes = {number: vocabulary.names(name) for number, name in names.items()}
+    if definitions.left_out:
+        source_codes[fmt.OTHER] = vocabulary.sources(_OTHER)
+        name_codes[fmt.OTHER] = vocabulary.names(_OTHER)
     return _LaneIds(
         hops={hop: vocabulary.definitions((process, hop)) for hop in definitions.hops[process]},
         sources=source_codes,

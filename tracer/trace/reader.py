@@ -135,11 +135,13 @@ class ChunkFile:
                 f"{self.path} is cut within its header "
                 f"({len(data)} of {fmt.HEADER_BYTES} bytes): nothing in it can be read"
             )
-        header = fmt.FileHeader(*fmt.FILE_HEADER.unpack_from(data))
-        if header.version < fmt.FORMAT_VERSION:
+        header = fmt.unpack_file_header(data)
+        aligned = header.header_bytes % fmt.HEADER_BYTES == 0
+        self.first = header.header_bytes if aligned and header.header_bytes <= self.size else fmt.HEADER_BYTES
+        if header.version < fmt.OLDEST_VERSION:
             raise TraceError(
-                f"{self.path} has trace format {header.version} and this tracer reads "
-                f"{fmt.FORMAT_VERSION}: record it again, or read it with the tracer that wrote it"
+                f"{self.path} has trace format {header.version} and this tracer reads {fmt.OLDEST_VERSION} "
+                f"to {fmt.FORMAT_VERSION}: record it again, or read it with the tracer that wrote it"
             )
         if header.version > fmt.FORMAT_VERSION:
             raise TraceError(
@@ -179,7 +181,7 @@ class ChunkFile:
 
     def chunks(self, losses: Losses) -> Iterator[tuple[fmt.ChunkHeader, Place]]:
         """Each chunk with a whole header, and where its payload is."""
-        offset = fmt.HEADER_BYTES
+        offset = self.first
         while offset < self.size:
             header = self.chunk_header(offset)
             if header is None:
@@ -231,7 +233,8 @@ def read_chunks(file: ChunkFile, parse_hops: ParseHops) -> Recording:
 
 
 def _read(file: ChunkFile, parse_hops: ParseHops) -> Recording:
-    recording = Recording(file.path, file.header(), file.packed, fmt.HEADER_BYTES)
+    recording = Recording(file.path, file.header(), file.packed, file.first)
+    recording.definitions.left_out = recording.header.other_definitions
     losses = recording.losses
     for header, place in file.chunks(losses):
         recording.chunks += 1
@@ -262,10 +265,10 @@ def _read(file: ChunkFile, parse_hops: ParseHops) -> Recording:
             losses.damaged_chunks += damaged
         else:
             losses.damaged_chunks += 1
-    recording.end = max(file.end, fmt.HEADER_BYTES)
+    recording.end = max(file.end, file.first)
     if recording.header.state == fmt.CLOSED and recording.header.next_chunk < fmt.CLOSED_OFFSET:
         losses.missing_bytes = max(0, recording.header.next_chunk - file.size)
     chunks: list[Collection[int]] = [*recording.lanes.values(), *recording.activities.values()]
-    for numbers in chunks:
-        losses.missing_chunks += max(numbers) + 1 - len(numbers)
+    if not recording.header.is_ring:  # there they were overwritten
+        losses.missing_chunks += sum(max(numbers) + 1 - len(numbers) for numbers in chunks)
     return recording

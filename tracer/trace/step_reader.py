@@ -16,6 +16,7 @@ from tracer.trace.arrays import low
 from tracer.trace.events import EventBlock, join_blocks, outermost_enters, parse_events, parse_marks
 from tracer.trace.hops import gather_hops
 from tracer.trace.reader import ChunkFile, Place, Recording, TraceError, read_chunks
+from tracer.trace.steps import StepEnds
 
 Lane = tuple[int, int]
 """(process, lane)"""
@@ -48,21 +49,21 @@ def read_step(path: str | os.PathLike[str], step: int) -> Recording:
         ends = gather_hops(replace(recording, lanes=dict(recording.lanes))).steps
         _check(ends, step, recording.path)
         for process, times in ends.items():
-            if step < len(times):
-                begin = int(times[step - 1]) if step else 0
-                _Window(file, recording, places, process, begin, int(times[step])).read()
+            if span := times.span(step):
+                _Window(file, recording, places, process, *span).read()
     return recording
 
 
-def _check(ends: dict[int, np.ndarray], step: int, path: str) -> None:
-    most = max(map(len, ends.values()), default=0)
-    if not most:
+def _check(ends: dict[int, StepEnds], step: int, path: str) -> None:
+    numbers = np.concatenate([known.numbers for known in ends.values()]) if ends else np.empty(0, np.int64)
+    if not len(numbers):
         raise TraceError(
             f"no step ended in {path}: a step ends where optimizer.step() returns or the script calls "
             "tracer.step()"
         )
-    if step >= most:
-        raise TraceError(f"{path} has no step {step}: its steps are 0 to {most - 1}")
+    if not any(known.span(step) for known in ends.values()):
+        first = min(known.first for known in ends.values())
+        raise TraceError(f"{path} has no step {step}: its steps are {first} to {numbers.max() - 1}")
 
 
 class _Window:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,25 +17,56 @@ _SLOW = 1.5
 Index = NDArray[np.int64]
 
 
+class StepEnds(NamedTuple):
+    """The ends of steps of a process in order, and how many steps had ended then."""
+
+    times: Index
+    numbers: Index
+
+    @classmethod
+    def of_all(cls, times: Index) -> StepEnds:
+        """The ends of steps that were never counted: all of them, in any order."""
+        return cls(np.sort(times), np.arange(1, len(times) + 1))
+
+    @classmethod
+    def of_counted(cls, times: Index, numbers: Index) -> StepEnds:
+        """The last end of each number; a script that begins to count itself begins again."""
+        order = np.argsort(times, kind="stable")
+        last = {int(numbers[row]): int(times[row]) for row in order}
+        return cls(np.sort(np.array(list(last.values()), np.int64)), np.sort(np.array(list(last), np.int64)))
+
+    @property
+    def first(self) -> int:
+        """The first step: the one that had begun when the recording did."""
+        return int(self.numbers[0]) - 1
+
+    def span(self, step: int) -> tuple[int, int] | None:
+        """Where a step begins (0: with the recording) and ends; None: it did not end."""
+        at = np.flatnonzero(self.numbers == step + 1)
+        if not len(at):
+            return None
+        return int(self.times[at[0] - 1]) if at[0] else 0, int(self.times[at[0]])
+
+
 @dataclass(frozen=True)
 class Steps:
-    """The steps of one process. Step 0 is what ran before the first one was said to have ended."""
+    """The steps of one process: each is what ran before it was said to have ended."""
 
-    ends: Index
+    ends: StepEnds
     first_steady: int
-    """The first step after the last warm-up step; -1: too few steps to tell"""
+    """Of the recorded steps the first after the last warm-up step; -1: too few steps to tell"""
 
     def at(self, times: Index) -> tuple[Index, Index]:
         """The step of each moment, and its index in PHASES; -1: none."""
-        step = np.searchsorted(self.ends, times, "right").astype(np.int64)
-        step[step == len(self.ends)] = -1
+        place = np.searchsorted(self.ends.times, times, "right")
+        step = np.append(self.ends.numbers - 1, -1)[place]
         if self.first_steady < 0:
             return step, np.full(len(step), -1, np.int64)
-        return step, np.where(step < 0, -1, step >= self.first_steady)
+        return step, np.where(step < 0, -1, place >= self.first_steady)
 
 
 def find_steps(
-    ends: Mapping[int, Index], begins: Mapping[int, int], warming: Mapping[int, Index]
+    ends: Mapping[int, StepEnds], begins: Mapping[int, int], warming: Mapping[int, Index]
 ) -> dict[int, Steps]:
     """The steps of each process that said when they ended.
 
@@ -43,9 +75,11 @@ def find_steps(
     """
     nothing = np.empty(0, np.int64)
     return {
-        process: Steps(times, _first_steady(times, begins.get(process, 0), warming.get(process, nothing)))
-        for process, times in ends.items()
-        if len(times)
+        process: Steps(
+            known, _first_steady(known.times, begins.get(process, 0), warming.get(process, nothing))
+        )
+        for process, known in ends.items()
+        if len(known.times)
     }
 
 

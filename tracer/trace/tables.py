@@ -20,13 +20,14 @@ from tracer.trace.functions import CallArguments
 from tracer.trace.hop_table import KernelNames, hops_table, signatures_table
 from tracer.trace.hops import Gathered, gather_hops
 from tracer.trace.keys import find_key_names
+from tracer.trace.overrides import overrides_of
 from tracer.trace.reader import Recording, read_recording
 from tracer.trace.roles import allocates, loads_code
 from tracer.trace.schema import DEVICES, LIBRARY_CALLS, PROCESSES, THREADS
 from tracer.trace.series import nanoseconds
 from tracer.trace.stacks import Stacks
 from tracer.trace.step_reader import read_step
-from tracer.trace.steps import Steps, find_steps
+from tracer.trace.steps import StepEnds, Steps, find_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +100,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     keys = find_key_names(definitions)
     kernels = KernelNames(definitions)
     hops = hops_table(gathered, definitions, keys, kernels, list(recording.key_sets), steps, to_ns)
+    environment = _environment(definitions.documents)
     thread_names = definitions.thread_names
     threads = sorted(gathered.threads | thread_names.keys())
     findings = Findings(
@@ -113,6 +115,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         unresolved_why=tuple(why),
         clock_known=clock_known,
         cuda=_cuda_findings(recording, gathered, calls, activities, stacks) if step is None else None,
+        overrides=overrides_of(definitions, hops, recording.header.start_ns, _only(environment, step)),
     )
     return Trace(
         path=recording.path,
@@ -125,12 +128,22 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         threads=pl.DataFrame(
             [(*thread, thread_names.get(thread)) for thread in threads], THREADS, orient="row"
         ),
-        environment=_environment(definitions.documents),
+        environment=environment,
         certificate=build_certificate(recording, findings),
         library_calls=calls.library_calls,
         devices=device_table(definitions),
         _arguments=(arguments, calls),
     )
+
+
+def _only(environment: dict[str, Any], step: int | None) -> str:
+    """What leaves hops out of the table, in words; empty: every hop is there."""
+    if step is not None:
+        return f"only step {step} was read"
+    options = environment.get("options")
+    given = options if isinstance(options, dict) else {}
+    names = [name for name in ("ops", "steps", "max_size") if given.get(name)]
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def _steps(gathered: Gathered, functions: list[str], to_ns: float) -> dict[int, Steps]:
@@ -144,7 +157,10 @@ def _steps(gathered: Gathered, functions: list[str], to_ns: float) -> dict[int, 
         first = [columns.start[columns.process == process] for columns in (hops, calls)]
         begins[process] = int(nanoseconds(np.concatenate(first), to_ns).min(initial=np.iinfo(np.int64).max))
     return find_steps(
-        {process: nanoseconds(ticks, to_ns) for process, ticks in gathered.steps.items()},
+        {
+            process: StepEnds(nanoseconds(ends.times, to_ns), ends.numbers)
+            for process, ends in gathered.steps.items()
+        },
         begins,
         {
             process: nanoseconds(calls.start[warming & (calls.process == process)], to_ns)
@@ -168,7 +184,9 @@ def _cuda_findings(
         gathered.lost_call_exits,
         gathered.unmatched_call_exits,
     )
-    return count_cuda(stated, tables)
+    header = recording.header
+    overwritten = header.overwritten_calls + header.overwritten_activities > 0
+    return count_cuda(stated, tables, overwritten=overwritten)
 
 
 def _environment(documents: Mapping[int, dict[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,51 @@
+// Walks the events of a chunk of hops.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "records.h"
+
+namespace tracer::trace {
+
+inline HopEvent kind_of_event(uint64_t first_word) { return HopEvent(first_word >> kEventKindShift & 15); }
+
+// Words of the event that begins at `words`, of which `size` follow; 0: none is whole there.
+inline size_t words_of_event(const uint64_t* words, size_t size) {
+  if (!size || !(words[0] & kEventBit)) return 0;
+  size_t count = 0;
+  switch (kind_of_event(words[0])) {
+    case kEnter:
+      count = 5;
+      break;
+    case kNode:
+      count = 3;
+      break;
+    case kRangeExit:
+      count = 1;
+      break;
+    case kExit:
+    case kRangeEnter:
+    case kThread:
+    case kStep:
+      count = 2;
+      break;
+    case kApiEnter:
+    case kLibraryEnter:
+      count = size < 2 ? 0 : 4 + (words[1] >> 17 & 31);
+      break;
+    case kApiExit:
+    case kLibraryExit:
+      count = size < 2 ? 0 : 3 + (words[1] >> 17 & 31);
+      break;
+  }
+  return count <= size ? count : 0;
+}
+
+// The words of a chunk that were written, whoever wrote it.
+inline size_t words_in(const ChunkHeader& header) {
+  uint32_t used = header.used && header.used <= header.capacity ? header.used : header.capacity;
+  return used > sizeof(ChunkHeader) ? (used - sizeof(ChunkHeader)) / 8 : 0;
+}
+
+}  // namespace tracer::trace

@@ -1,0 +1,48 @@
+// The slots of a ring: fixed places of the file for chunks of hops and activities, taken in turn by all processes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "records.h"
+
+namespace tracer::trace {
+
+struct HeaderPage;
+
+class Ring {
+ public:
+  // The slots of a ring of at most so many bytes: what is left of them is for definitions.
+  static uint32_t slots_of(uint64_t max_bytes);
+  // Bytes of the file before the first slot.
+  static uint64_t header_bytes(uint32_t slots);
+
+  // Maps the owners of the slots. Throws std::system_error.
+  Ring(int fd, HeaderPage& page);
+  ~Ring();
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  // The file offset of a slot that this process may write, or 0: all are in use. What stands there yet is counted
+  // as overwritten.
+  uint64_t take(uint32_t process);
+  // Counts what stands in a slot as overwritten.
+  void count_overwritten(uint64_t offset);
+  bool has(uint64_t offset) const { return offset >= first_ && offset < first_ + uint64_t(slots_) * kHopChunkBytes; }
+  // The slot is written: it may be taken again.
+  void finish(uint64_t offset, uint32_t process) { owner(offset).store(kSlotWritten | process); }
+  // Nothing was written into the slot.
+  void give_back(uint64_t offset) { owner(offset).store(0); }
+
+ private:
+  std::atomic_ref<uint32_t> owner(uint64_t offset) { return std::atomic_ref(owners_[(offset - first_) / kHopChunkBytes]); }
+  bool is_abandoned(uint32_t owner) const;
+
+  int fd_;
+  HeaderPage& page_;
+  uint32_t slots_;
+  uint64_t first_;
+  uint32_t* owners_;
+};
+
+}  // namespace tracer::trace

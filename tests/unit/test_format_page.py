@@ -1,0 +1,58 @@
+"""docs/trace_format.md says what csrc/trace/records.h says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tracer.trace import format as fmt
+
+ROOT = Path(__file__).parents[2]
+RECORDS = (ROOT / "csrc/trace/records.h").read_text()
+PAGE = (ROOT / "docs/trace_format.md").read_text()
+
+
+def enumerators(name: str) -> list[tuple[str, int]]:
+    body = re.search(rf"enum {name}[^{{]*{{(.*?)}};", RECORDS, re.DOTALL)
+    assert body, name
+    text = re.sub(r"//[^\n]*", "", body[1])
+    return [(word, int(value)) for word, value in re.findall(r"(k\w+) = (\d+)(?![\du]*\s*<<)", text)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    "FileState ClockKind HeaderFlags Stream HopEvent CallSite Definition FunctionDomain HopFlags TensorFlags "
+    "ActivityKind".split(),
+)
+def test_every_number_is_there(name: str) -> None:
+    found = enumerators(name)
+    assert found
+    for word, value in found:
+        assert re.search(rf"\b{value} `{word}`|`{word}` \({value}\)", PAGE), f"{value} `{word}`"
+
+
+@pytest.mark.parametrize(("struct", "heading"), [("FileHeader", "Header page"), ("ChunkHeader", "Chunk")])
+def test_every_field_is_there_with_its_offset(struct: str, heading: str) -> None:
+    body = re.search(rf"struct {struct} {{(.*?)}};", RECORDS, re.DOTALL)
+    assert body
+    fields = re.findall(r"(\w+)(?:\[8\])?;\s*//\s*(\d+)", body[1])
+    section = PAGE[PAGE.index(f"## {heading}\n") :]
+    rows = re.findall(r"^\| (\d+) \| \d+ \| `(\w+)` \|", section, re.MULTILINE)
+    assert [(name, int(offset)) for name, offset in fields] == [
+        (name, int(offset)) for offset, name in rows[: len(fields)]
+    ]
+
+
+def test_the_words_of_each_event() -> None:
+    rows = re.findall(r"^\| (\d+) `k\w+` \| (\d+)(?: \+ n)? \|", PAGE, re.MULTILINE)
+    assert {int(kind): int(words) for kind, words in rows} == {
+        kind: words for kind, words in enumerate(fmt.EVENT_WORDS) if words
+    }
+
+
+def test_the_version() -> None:
+    assert PAGE.splitlines()[2].startswith(
+        f"Format version {fmt.FORMAT_VERSION}; version {fmt.OLDEST_VERSION} is read too."
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from tracer import overrides as overrides
     from tracer.recording.errors import RecordingError
     from tracer.recording.recording import Recording, record, start, step, stop
     from tracer.recording.summary import Summary
@@ -30,6 +31,7 @@ _HOMES = {
     "Trace": "tracer.trace",
     "TraceError": "tracer.trace",
 }
+_PACKAGES = ("overrides",)
 
 __all__ = [
     "Recording",
@@ -46,12 +48,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tracer' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _PACKAGES:
+        return import_module(f"tracer.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tracer' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *_HOMES, *_PACKAGES})

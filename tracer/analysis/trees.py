@@ -15,7 +15,7 @@ import polars as pl
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LABEL = ("op", "key", "kernel", "kind", "raised", "open")
-_SHOWN = ("op", "key", "kernel", "kind", "registered_at", "rule", "source", "raised", "open")
+_SHOWN = ("op", "key", "kernel", "kind", "registered_at", "rule", "override", "source", "raised", "open")
 _MEASURED = ("gpu_ns", "queries", "others")
 _HOP_KINDS = ("call", "redispatch")
 
@@ -94,7 +94,7 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
     into this line), count (of them under each hop of the line above), median_ns, median_self_ns,
     total_ns, inputs (distinct signatures), parent_node (row in nodes, null at level 0), and as
     `hop` the id of the first member with its op, key, kernel, kind, registered_at, rule,
-    signature (id or null), source, raised, open.
+    override, signature (id or null), source, raised, open.
     """
     hops = forest.hops
     outermost = forest.parent < 0

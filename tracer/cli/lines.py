@@ -22,6 +22,7 @@ _STYLES = {
     "kernel": "green",
     "inputs": "bright_black",
     "time": "yellow",
+    "override": "bold magenta",
     "mark": "bold red",
     "link": "bold magenta",
     "device": "bold green",

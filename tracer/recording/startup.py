@@ -101,6 +101,8 @@ class _Root:
             self._failed = True
             say(f"nothing is recorded: {error}")
             self._give_up()
+            if _parse(self._request).get("override"):
+                sys.exit(2)  # without its overrides the script would be another program
 
     def at_exit(self) -> None:
         try:

@@ -19,7 +19,7 @@ from tracer.report.text import (
 
 Line = list[tuple[str, str]]
 """Pieces of a line: (role, text). Roles: thread, group, cost of a group; of a hop
-indent, arrow, op, key, kernel, inputs, time, mark; of a library or API call and of a GPU activity
+indent, arrow, op, key, kernel, inputs, time, override, mark; of a library or API call and of a GPU activity
 indent, link or device, inputs, time, mark."""
 
 _SHRINKING = (("kernel", 16), ("device", 24), ("inputs", 12), ("kernel", 0), ("inputs", 0), ("group", 12))
@@ -110,6 +110,7 @@ def _marks(node: dict[str, Any]) -> Line:
         f"{node[name]:,} {one if node[name] == 1 else many}" for name, one, many in left_out if node.get(name)
     ]
     line = [("inputs", f", {', '.join(counts)}")] if counts else []
+    line += [("override", f" override {node['override']}")] * bool(node.get("override"))
     marks = [name for name in ("raised", "open") if node[name]]
     return line + [("mark", " " + " ".join(marks))] * bool(marks)
 

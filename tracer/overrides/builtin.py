@@ -1,0 +1,108 @@
+"""The built-in overrides: CUDA kernels in the extension `tracer._overrides`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+from tracer.overrides.counts import HandedOver, Ran
+from tracer.overrides.errors import OverrideError
+from tracer.overrides.override import AUTO, FORCE, Kernels, Override, targets_of
+from tracer.overrides.target import Target
+
+EXTENSION = "tracer._overrides"
+NAMES = ("mm", "gru", "cat")
+_REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps ."
+_OWN = "a kernel of your own can be used on any device, see tracer.overrides.register"
+
+
+def missing() -> str | None:
+    """Why they cannot be used by this installation, in a sentence; None where they are built. No torch."""
+    if find_spec(EXTENSION) is not None:
+        return None
+    return (
+        f"the built-in overrides ({', '.join(NAMES)}) are CUDA kernels, and this tracer was built without "
+        f"them{_why()}: they need a GPU, a torch with CUDA, and nvcc when tracer is installed; {_OWN}"
+    )
+
+
+def _why() -> str:
+    """What the build said, in brackets; nothing where it said nothing, or is older than its saying so."""
+    try:
+        from tracer import _build_info
+    except ImportError:
+        return ""
+    reason = getattr(_build_info, "OVERRIDES_MISSING", "")
+    return f" ({reason})" if reason else ""
+
+
+class BuiltinKernels:
+    """The kernels of one built-in override in one mode."""
+
+    def __init__(self, name: str, mode: str) -> None:
+        self._name = name
+        self._forced = mode == FORCE
+
+    @property
+    def operators(self) -> list[tuple[str, str]]:
+        return _native().operators(self._name)
+
+    def install(self) -> None:
+        _native().install(self._name, self._forced)
+
+    def remove(self) -> None:
+        """The kernels of GRU's backward stay until no reserve that they need is alive."""
+        _native().remove(self._name)
+
+    def ran(self) -> Ran:
+        return _native().ran(self._name)
+
+    def handed_over(self) -> HandedOver:
+        return _native().handed_over(self._name)
+
+    def reset_counts(self) -> None:
+        _native().reset_counts(self._name)
+
+
+class BuiltinOverride(Override):
+    """In mode auto a call goes to stock where the kernel was not measured to be faster."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._by_mode = {mode: BuiltinKernels(name, mode) for mode in (AUTO, FORCE)}
+
+    @property
+    def operators(self) -> list[Target]:
+        """Empty where they cannot run."""
+        try:
+            return [target for kernels in self.kernels() for target in targets_of(kernels)]
+        except OverrideError:
+            return []
+
+    def kernels(self, mode: str = AUTO) -> list[Kernels]:
+        """Raises OverrideError where they cannot run."""
+        _native()
+        return [self._by_mode[mode]]
+
+
+def builtin_overrides() -> dict[str, Override]:
+    return {name: BuiltinOverride(name) for name in NAMES}
+
+
+def _native() -> ModuleType:
+    import torch
+
+    if reason := missing():
+        raise OverrideError(reason)
+    if not torch.cuda.is_available():
+        raise OverrideError(
+            f"the built-in overrides ({', '.join(NAMES)}) need a GPU, and there is none here; {_OWN}"
+        )
+    try:
+        return import_module(EXTENSION)
+    except ImportError as error:
+        raise OverrideError(
+            f"the built-in overrides do not load with torch {torch.__version__} "
+            f"({str(error).splitlines()[0]}); rebuild tracer in its folder: {_REBUILD}"
+        ) from None

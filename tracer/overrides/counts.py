@@ -1,0 +1,64 @@
+"""How often an override computed a call, and how often it handed one over and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from tracer.overrides.locks import counting
+
+Ran = dict[str, int]
+"""operator -> calls that the override computed"""
+HandedOver = dict[str, dict[str, int]]
+"""operator -> reason -> calls that stock computed"""
+
+_REASONS = 64
+"""Distinct reasons that are counted each; more are one of several"""
+_OTHER = "another reason"
+BY_ITSELF = "called by the override itself"
+"""The reason of calls that its function makes; nothing is said of them"""
+
+
+class Counts:
+    """Of one override at one operator."""
+
+    def __init__(self) -> None:
+        self.ran = 0
+        self.handed_over: dict[str, int] = {}
+
+    def add(self) -> None:
+        with counting:
+            self.ran += 1
+
+    def hand_over(self, reason: str) -> bool:
+        """Returns whether the reason is new."""
+        with counting:
+            is_new = reason not in self.handed_over
+            if is_new and len(self.handed_over) >= _REASONS:
+                reason, is_new = _OTHER, _OTHER not in self.handed_over
+            self.handed_over[reason] = self.handed_over.get(reason, 0) + 1
+        return is_new
+
+    def reset(self) -> None:
+        with counting:
+            self.ran = 0
+            self.handed_over = {}
+
+
+_said: set[tuple[str, str, str]] = set()
+
+
+def say_handed_over(name: str, operator: str, reasons: Iterable[str]) -> None:
+    """A line on stderr for each reason, once in a process."""
+    for reason in reasons:
+        if reason != BY_ITSELF and (name, operator, reason) not in _said:
+            _said.add((name, operator, reason))
+            _say(f"override {name} handed {operator} over to stock: {reason}")
+
+
+def _say(line: str) -> None:
+    try:
+        sys.__stderr__.write(f"tracer: {line}\n")  # type: ignore[union-attr]
+        sys.__stderr__.flush()  # type: ignore[union-attr]
+    except (OSError, ValueError, AttributeError):
+        pass  # stderr was closed: there is nobody to tell

@@ -1,0 +1,21 @@
+"""Locks that a forked child finds free."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+
+def _fork_safe(lock: threading.Lock | threading.RLock) -> None:
+    """A child that is forked while another thread holds the lock would wait for ever."""
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
+switching = threading.RLock()
+"""Held while overrides are switched, and while what is on is looked at as a whole"""
+counting = threading.Lock()
+"""Held for one addition"""
+
+# The last that is registered is taken first: a thread that switches may count, and not the other way.
+_fork_safe(counting)
+_fork_safe(switching)

@@ -1,0 +1,121 @@
+"""Names of overrides as they are given: `mm`, `mm:force`, `module:function`, `file.py:function`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from tracer.overrides import builtin, registry
+from tracer.overrides.errors import OverrideError
+from tracer.overrides.override import AUTO, MODES, Override
+
+
+class Given(NamedTuple):
+    """`module` is empty where an override is named that is registered."""
+
+    text: str
+    module: str
+    name: str
+    mode: str
+
+
+def parse(text: str) -> Given:
+    """The parts of a name; raises OverrideError where it is of no such form."""
+    if not isinstance(text, str) or not text:
+        raise OverrideError(f"{text!r} is no name of an override; give one such as mm or my_module:my_mm")
+    rest, _, last = text.rpartition(":")
+    body, mode = (rest, last) if rest and last in MODES else (text, AUTO)
+    module, _, name = body.rpartition(":")
+    if not name or (":" in body and not module):
+        raise OverrideError(f"{text} is no name of an override; give one such as mm or my_module:my_mm")
+    return Given(text, module, name, mode)
+
+
+def checked(text: str, folder: str) -> str:
+    """The name as another process can use it that finds modules in `folder` too.
+
+    Raises OverrideError for what can be seen without importing torch or the module.
+    """
+    given = parse(text)
+    if given.module.endswith(".py"):
+        path = os.path.abspath(given.module)
+        if not os.path.isfile(path):
+            raise OverrideError(f"there is no file {given.module} for the override {given.text}")
+        return f"{path}{text[len(given.module) :]}"
+    if given.module:
+        top = given.module.partition(".")[0]
+        if not _is_there(top, folder):
+            raise OverrideError(
+                f"there is no module {top} here for the override {given.text}; check its name"
+            )
+    elif given.name not in registry.registered():
+        raise OverrideError(registry.unknown(given.name))
+    elif reason := builtin.missing():
+        raise OverrideError(reason)
+    return text
+
+
+def _is_there(module: str, folder: str) -> bool:
+    sys.path.insert(0, folder)
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+    finally:
+        sys.path.remove(folder)
+
+
+def find(text: str) -> tuple[Override, str]:
+    """The override that is named and the mode; imports its module where one is named.
+
+    Raises OverrideError; what a module raises when it is imported passes through.
+    """
+    given = parse(text)
+    if not given.module:
+        return registry.named(given.name), given.mode
+    module = _imported(given.module)
+    function = getattr(module, given.name, None)
+    names = registry.overrides_with(function) if function is not None else []
+    if given.name in names or (not names and given.name in registry.own()):
+        return registry.named(given.name), given.mode
+    if len(names) == 1:
+        return registry.named(names[0]), given.mode
+    if names:
+        raise OverrideError(f"{given.text} is registered as {' and '.join(names)}; give one of these names")
+    if function is None:
+        raise OverrideError(
+            f"module {given.module} has no function {given.name} and registers no override of that name"
+        )
+    raise OverrideError(
+        f"it is not known which operator {given.text} is for; write above it: "
+        f'@tracer.overrides.register("aten::mm", "CPU", name="{given.name}")'
+    )
+
+
+def _imported(name: str) -> ModuleType:
+    if not name.endswith(".py"):
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+                raise OverrideError(f"there is no module {name} here; check its name") from None
+            raise
+    path = Path(name).resolve()
+    loaded = f"_tracer_override_{path.stem}_{abs(hash(str(path)))}"
+    if loaded in sys.modules:
+        return sys.modules[loaded]
+    spec = spec_from_file_location(loaded, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise OverrideError(f"there is no file {name} with an override; check its name")
+    module = sys.modules[loaded] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[loaded]
+        raise
+    return module

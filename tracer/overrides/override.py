@@ -1,0 +1,87 @@
+"""An override: a name, and what it puts into the dispatcher's table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+from tracer.overrides.counts import HandedOver, Ran
+from tracer.overrides.target import Target
+
+AUTO, FORCE = MODES = ("auto", "force")
+
+
+@runtime_checkable
+class Kernels(Protocol):
+    """Kernel functions that come and go together: a Python function, or what a C++ extension registers.
+
+    `install` puts them at their targets, `remove` takes them away again; the counts go on over both.
+    """
+
+    @property
+    def operators(self) -> Iterable[tuple[str, str]]: ...
+    def install(self) -> None: ...
+    def remove(self) -> None: ...
+    def ran(self) -> Ran: ...
+    def handed_over(self) -> HandedOver: ...
+
+
+class Override:
+    """What `register` was given under one name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._kernels: list[Kernels] = []
+
+    def __repr__(self) -> str:
+        operators = ", ".join(map(str, self.operators))
+        return f"<Override {self.name}{': ' if operators else ''}{operators}>"
+
+    @property
+    def operators(self) -> list[Target]:
+        """Each operator with its dispatch key."""
+        return [target for kernels in self._kernels for target in targets_of(kernels)]
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is switched on, in whatever thread."""
+        from tracer.overrides.switch import is_on
+
+        return is_on(self.name)
+
+    def kernels(self, mode: str = AUTO) -> list[Kernels]:
+        """What is installed in a mode. One of your own is used always, in either mode."""
+        return list(self._kernels)
+
+    def add(self, kernels: Kernels) -> None:
+        """In the place of what it had at the same target."""
+        taken = set(targets_of(kernels))
+        self._kernels = [kept for kept in self._kernels if not taken & set(targets_of(kept))] + [kernels]
+
+    def ran(self) -> Ran:
+        """Calls that it computed, by operator, since it was registered."""
+        counted: Ran = {}
+        for kernels in self.kernels():
+            for operator, count in kernels.ran().items():
+                counted[operator] = counted.get(operator, 0) + count
+        return counted
+
+    def handed_over(self) -> HandedOver:
+        """Calls that it left to stock, by operator and reason, since it was registered."""
+        counted: HandedOver = {}
+        for kernels in self.kernels():
+            for operator, reasons in kernels.handed_over().items():
+                into = counted.setdefault(operator, {})
+                for reason, count in reasons.items():
+                    into[reason] = into.get(reason, 0) + count
+        return counted
+
+    def reset_counts(self) -> None:
+        """Begin to count anew, where what was registered can."""
+        for kernels in self.kernels():
+            if reset := getattr(kernels, "reset_counts", None):
+                reset()
+
+
+def targets_of(kernels: Kernels) -> list[Target]:
+    return [Target(*target) for target in kernels.operators]

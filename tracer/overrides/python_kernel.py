@@ -1,0 +1,137 @@
+"""A Python function as the kernel function of one operator at one key."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any
+
+from tracer.overrides.counts import BY_ITSELF, Counts, HandedOver, Ran, say_handed_over
+from tracer.overrides.errors import HandOver, OverrideError
+from tracer.overrides.registration import Registration
+from tracer.overrides.signature import Defaults, check_signature
+from tracer.overrides.stock import stock_kernel
+from tracer.overrides.target import Target, schema_of
+
+
+class PythonKernel:
+    """Calls `function` with the operator's arguments, or stock where that raises HandOver.
+
+    While the function runs, the operator is stock's in its thread: it may call it itself.
+    """
+
+    def __init__(self, name: str, target: Target, function: Callable[..., Any]) -> None:
+        import torch
+
+        schema = schema_of(target.operator)
+        self.name = name
+        self.target = target
+        self.function = function
+        self.counts = Counts()
+        self._defaults = Defaults(schema) if check_signature(function, schema) else None
+        self._returns = [str(value.type) for value in schema.returns]
+        self._tensor = torch.Tensor
+        self._inside = threading.local()
+        self._registration: Registration | None = None
+        self._stock: Any = None  # kept: a thread may be inside when it is removed, and hand over then
+
+    @property
+    def operators(self) -> list[Target]:
+        return [self.target]
+
+    @property
+    def kernel(self) -> str:
+        """The kernel function as traces name it: `module.qualname (file:line)`."""
+        place = _place(self.function)
+        return f"{'.'.join(_names(self.function))}" + (f" ({place})" if place else "")
+
+    def install(self) -> None:
+        """Register it with the dispatcher."""
+        self._stock = stock_kernel(self.target)
+        where = _place(self.function) or f"{type(self.function).__name__}:0"
+        self._registration = Registration(self.target, self._entry(), f"override {self.name}, {where}")
+
+    def remove(self) -> None:
+        """Deregister it."""
+        if self._registration is not None:
+            self._registration.deregister()
+            self._registration = None
+
+    def ran(self) -> Ran:
+        return {self.target.operator: self.counts.ran}
+
+    def handed_over(self) -> HandedOver:
+        return {self.target.operator: dict(self.counts.handed_over)}
+
+    def reset_counts(self) -> None:
+        self.counts.reset()
+
+    def _entry(self) -> Callable[..., Any]:
+        """What the dispatcher calls: it has the function's name, so that traces show that."""
+
+        def entry(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._call(keys, args, kwargs)
+
+        update_wrapper(entry, self.function)
+        entry.__module__, entry.__qualname__ = _names(self.function)
+        return entry
+
+    def _call(self, keys: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        inside = self._inside
+        if getattr(inside, "running", False):
+            self.counts.hand_over(BY_ITSELF)
+            return self._stock.call_boxed(keys, *args, **kwargs)
+        inside.running = True
+        given = (args, kwargs) if self._defaults is None else self._defaults.filled(args, kwargs)
+        try:
+            result = self.function(*given[0], **given[1])
+        except HandOver as wish:
+            reason = wish.reason
+        except Exception as error:
+            self._note(error)
+            raise
+        else:
+            self._check(result)
+            self.counts.add()
+            return result
+        finally:
+            inside.running = False
+        if self.counts.hand_over(reason):
+            say_handed_over(self.name, self.target.operator, [reason])
+        return self._stock.call_boxed(keys, *args, **kwargs)
+
+    def _note(self, error: Exception) -> None:
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(f"raised by the override {self.name} of {self.target}")
+
+    def _check(self, result: Any) -> None:
+        """Torch's own message for a result of another type says nothing of the operator."""
+        if self._returns == ["Tensor"]:
+            fits = isinstance(result, self._tensor)
+        elif len(self._returns) > 1:
+            fits = isinstance(result, (tuple, list)) and len(result) == len(self._returns)
+        else:
+            fits = bool(self._returns) or result is None
+        if not fits:
+            wanted = " and ".join(self._returns) or "nothing"
+            raise OverrideError(
+                f"the override {self.name} of {self.target} returned {type(result).__name__} "
+                f"where the operator returns {wanted}"
+            )
+
+
+def _names(function: Any) -> tuple[str, str]:
+    """The module and the qualified name of a function, an operator, or an object that can be called."""
+    if hasattr(function, "_schema"):
+        return "torch.ops", str(function.name())
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return str(named.__module__), str(named.__qualname__)
+
+
+def _place(function: Any) -> str:
+    """`file:line` of a Python function; empty for another one."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""

@@ -1,0 +1,31 @@
+"""The stock kernels of the targets that overrides stand at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tracer.overrides.target import Target
+
+_kernels: dict[Target, Any] = {}
+
+
+def stock_kernel(target: Target) -> Any:
+    """What stood at a target before any override did: `call_boxed(key set, *arguments)` runs it."""
+    return _kernels[target]
+
+
+def keep(targets: Iterable[Target]) -> None:
+    """Take the kernels of targets at which no override stands yet. Called before one is registered."""
+    import torch
+
+    for target in targets:
+        if target not in _kernels:
+            _kernels[target] = torch.library.get_kernel(target.operator, target.key)
+
+
+def forget_all_but(targets: Iterable[Target]) -> None:
+    """Called when the overrides at the other targets are deregistered."""
+    wanted = set(targets)
+    for target in _kernels.keys() - wanted:
+        del _kernels[target]

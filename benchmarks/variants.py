@@ -79,7 +79,7 @@ def all_variants(folder: Path, twin: Twin) -> list[Variant]:
         return Visit(sample, recording.summary.hops / (2 * workload.calls))
 
     def hops_only(workload: Workload) -> Visit:
-        return recorded(workload, shapes=False, source=False)
+        return recorded(workload, shapes=False, source=False, modules=False)
 
     def stopped(workload: Workload) -> Visit:
         with tracer.record(trace, overwrite=True):
@@ -100,7 +100,7 @@ def all_variants(folder: Path, twin: Twin) -> list[Variant]:
 
     return [
         Variant("bare", "no tool", lambda workload: Visit(workload.measure())),
-        Variant("hops", "tracer, shapes=False, source=False", hops_only),
+        Variant("hops", "tracer, shapes=False, source=False, modules=False", hops_only),
         Variant("default", "tracer, defaults", recorded),
         Variant("prof", "torch.profiler, CPU activity", profiled),
         Variant("prof+", "the same, record_shapes, with_stack", profiled_fully),

@@ -15,6 +15,7 @@
 #include "dispatch/hop.h"
 #include "dispatch/ranges.h"
 #include "native/elf.h"
+#include "python/module_calls.h"
 #include "python/source_line.h"
 #include "symbols.h"
 #include "trace/totals.h"
@@ -78,6 +79,7 @@ void start() {
 
 void stop() {
   dispatch::stop_observing_ranges();
+  python::leave_modules();
   py::gil_scoped_release release;
   trace::finish_lanes();
 }
@@ -110,6 +112,7 @@ py::dict certificate() {
   out["lost_hops"] = file.header().lost_hops;
   out["call_sites"] = state.call_sites;
   out["source_lines"] = python::can_read_source_lines();
+  out["modules"] = python::modules_were_followed();
   guards["updateDispatchTableEntry_"] = state.guards_update;
   guards["checkInvariants"] = state.guards_check;
   out["guards"] = guards;
@@ -255,6 +258,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("enums", &enums);
   m.def("libraries", &libraries);
   m.def("write_json", &write_json, py::arg("kind"), py::arg("compressed"));
+  m.def("set_stack_lines", &python::set_stack_lines, py::arg("lines"));
+  m.def("follow_modules", [](py::handle module_class) { python::follow_modules(module_class.ptr()); }, py::arg("module_class"));
   m.def("hide_sources", &python::hide_sources, py::arg("folders"));
   m.def("calibrate", &dispatch::calibrate_hop, py::call_guard<py::gil_scoped_release>());
   m.def("close", &end);

@@ -23,6 +23,7 @@ class Certificate(TypedDict):
     lost_hops: int
     call_sites: bool
     source_lines: bool
+    modules: bool
     guards: dict[str, bool]
     out_of_space: str | None
 
@@ -84,6 +85,12 @@ def write_json(kind: str, compressed: bytes) -> None:
 
 def hide_sources(folders: Sequence[str]) -> None:
     """Code in these folders is never named as the source line."""
+
+def set_stack_lines(lines: int) -> None:
+    """How many lines of Python are recorded for an outermost op call: 1 to 64."""
+
+def follow_modules(module_class: type | None) -> None:
+    """Record in which module (`torch.nn.Module`) op calls run, until `stop`. None: do not."""
 
 def calibrate() -> float:
     """Nanoseconds that recording adds to a hop, measured now."""

@@ -2,6 +2,7 @@
 
 #include <ATen/SequenceNumber.h>
 
+#include "../python/module_calls.h"
 #include "../python/source_line.h"
 #include "autograd_node.h"
 #include "call_sites.h"
@@ -47,6 +48,10 @@ inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint6
   uint64_t source = 0;
   if (lane->depth == 0) {
     follow_autograd_node(lane);
+    if (uint32_t module = python::module_id(lane->epoch, lane->node); module != lane->module) {
+      lane->module = module;
+      trace::write_event(lane, trace::kModule, lane->now(), uint64_t(module));
+    }
     if (lane->source) source = python::source_id(lane);
     // Both may have written definitions only; the room for events is still there.
   }

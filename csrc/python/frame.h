@@ -13,6 +13,9 @@
 
 namespace tracer::python {
 
+// Variables that functions inside use too are kept in a cell.
+inline PyObject* content_of(PyObject* local) { return local && PyCell_Check(local) ? PyCell_GET(local) : local; }
+
 #if PY_VERSION_HEX >= 0x030E0000
 inline constexpr bool kFramesKnown = false;
 class Frame {
@@ -22,6 +25,7 @@ class Frame {
   Frame caller() const { return {}; }
   PyCodeObject* code() const { return nullptr; }
   int instruction() const { return 0; }
+  PyObject* first_local() const { return nullptr; }
 };
 #elif PY_VERSION_HEX >= 0x030B0000
 inline constexpr bool kFramesKnown = true;
@@ -48,6 +52,8 @@ class Frame {
   }
   // In bytes from the start of the code, as PyCode_Addr2Line takes it.
   int instruction() const { return _PyInterpreterFrame_LASTI(frame_) * int(sizeof(_Py_CODEUNIT)); }
+  // The first argument of a function that has one; nullptr once it was deleted.
+  PyObject* first_local() const { return content_of(frame_->localsplus[0]); }
 
  private:
   explicit Frame(_PyInterpreterFrame* frame) : frame_(frame) {}
@@ -62,6 +68,8 @@ class Frame {
   Frame caller() const { return Frame(frame_->f_back); }
   PyCodeObject* code() const { return frame_->f_code; }
   int instruction() const { return frame_->f_lasti * 2; }
+  // nullptr also where functions inside use it: then it is kept elsewhere.
+  PyObject* first_local() const { return frame_->f_localsplus[0]; }
 
  private:
   explicit Frame(PyFrameObject* frame) : frame_(frame) {}

@@ -1,5 +1,7 @@
 #include "source_line.h"
 
+#include <atomic>
+
 #include "frame.h"
 
 namespace tracer::python {
@@ -9,6 +11,7 @@ using trace::mix;
 
 // Frames above this many are not searched.
 constexpr int kMostFrames = 128;
+constexpr int kMostStackLines = 64;
 std::vector<std::string>& hidden = *new std::vector<std::string>;
 
 // What identifies a code object: its address alone may be another's after it was freed.
@@ -86,42 +89,87 @@ bool is_visible(trace::Lane* lane, const Fingerprint& code) {
   return set[0].visible;
 }
 
+// A line that a frame runs.
+struct Line {
+  Fingerprint code;
+  int instruction;
+  uint64_t hash;
+};
+
+// The id of a line of this lane.
+uint32_t id_of(trace::Lane* lane, const Line& line) {
+  if (uint32_t id = lane->sources.find(line.hash)) return id;
+  if (trace::leave_out_definition()) return trace::kOther;
+  uint32_t id = lane->sources.add(line.hash);
+  PyCodeObject* code = line.code.code;
+  // Pure reading of the line table; it takes no reference and needs no GIL.
+  int number = PyCode_Addr2Line(code, line.instruction);
+#if PY_VERSION_HEX >= 0x030B0000
+  std::string function = text_of(code->co_qualname);
+#else
+  std::string function = text_of(code->co_name);
+#endif
+  lane->define(trace::DefinitionBuilder(trace::kSourceLine)
+                   .put(id)
+                   .put(uint32_t(number > 0 ? number : 0))
+                   .put_string(text_of(code->co_filename))
+                   .put_string(function));
+  return id;
+}
+
+// The first visible lines of the calling thread, innermost first; returns how many there are, at most `most`.
+int visible_lines(trace::Lane* lane, Line* lines, int most) {
+  PyThreadState* thread = PyGILState_GetThisThreadState();
+  if (!thread) return 0;
+  int count = 0;
+  Frame frame = Frame::current(thread);
+  for (int i = 0; frame && count < most && i < kMostFrames; ++i, frame = frame.caller()) {
+    PyCodeObject* code = frame.code();
+    if (!code) continue;
+    Fingerprint fingerprint = fingerprint_of(code);
+    if (!is_visible(lane, fingerprint)) continue;
+    int instruction = frame.instruction();
+    lines[count++] = {fingerprint, instruction, mix(hash_of(fingerprint), uint64_t(instruction))};
+  }
+  return count;
+}
+
+// The id of the first lines together.
+__attribute__((noinline)) uint32_t stack_id(trace::Lane* lane, int most) {
+  Line lines[kMostStackLines];
+  int count = visible_lines(lane, lines, most);
+  if (!count) return 0;
+  uint64_t hash = mix(11, uint64_t(count));
+  for (int i = 0; i < count; ++i) hash = mix(hash, lines[i].hash);
+  if (uint32_t id = lane->sources.find(hash)) return id;
+  if (trace::leave_out_definition()) return trace::kOther;
+  trace::DefinitionBuilder stack(trace::kPythonStack);
+  uint32_t ids[kMostStackLines];
+  for (int i = 0; i < count; ++i)
+    if ((ids[i] = id_of(lane, lines[i])) == trace::kOther) return trace::kOther;
+  uint32_t id = lane->sources.add(hash);
+  stack.put(id).put(uint32_t(count));
+  for (int i = 0; i < count; ++i) stack.put(ids[i]);
+  lane->define(stack);
+  return id;
+}
+
+std::atomic<int> stack_lines{1};
+
 }  // namespace
 
 bool can_read_source_lines() { return kFramesKnown; }
 
 void hide_sources(std::vector<std::string> folders) { hidden = std::move(folders); }
 
+void set_stack_lines(int lines) { stack_lines = lines < 1 ? 1 : lines > kMostStackLines ? kMostStackLines : lines; }
+
 uint32_t source_id(trace::Lane* lane) {
   if (!kFramesKnown) return 0;
-  PyThreadState* thread = PyGILState_GetThisThreadState();
-  if (!thread) return 0;
-  Frame frame = Frame::current(thread);
-  for (int i = 0; frame && i < kMostFrames; ++i, frame = frame.caller()) {
-    PyCodeObject* code = frame.code();
-    if (!code) continue;
-    Fingerprint fingerprint = fingerprint_of(code);
-    if (!is_visible(lane, fingerprint)) continue;
-    int instruction = frame.instruction();
-    uint64_t hash = mix(hash_of(fingerprint), uint64_t(instruction));
-    if (uint32_t id = lane->sources.find(hash)) return id;
-    if (trace::leave_out_definition()) return trace::kOther;
-    uint32_t id = lane->sources.add(hash);
-    // Pure reading of the line table; it takes no reference and needs no GIL.
-    int line = PyCode_Addr2Line(code, instruction);
-#if PY_VERSION_HEX >= 0x030B0000
-    std::string function = text_of(code->co_qualname);
-#else
-    std::string function = text_of(code->co_name);
-#endif
-    lane->define(trace::DefinitionBuilder(trace::kSourceLine)
-                     .put(id)
-                     .put(uint32_t(line > 0 ? line : 0))
-                     .put_string(text_of(code->co_filename))
-                     .put_string(function));
-    return id;
-  }
-  return 0;
+  int most = stack_lines.load(std::memory_order_relaxed);
+  if (__builtin_expect(most > 1, 0)) return stack_id(lane, most);
+  Line line;
+  return visible_lines(lane, &line, 1) ? id_of(lane, line) : 0;
 }
 
 }  // namespace tracer::python

@@ -14,7 +14,11 @@ bool can_read_source_lines();
 // Code in these folders is never named as the source: the line that called it is.
 void hide_sources(std::vector<std::string> folders);
 
-// The source id of the first visible Python frame of the calling thread; 0 where there is none.
+// How many lines source_id reads: 1, or up to 64, which it then names together.
+void set_stack_lines(int lines);
+
+// The source id of the first visible Python frame of the calling thread, or of the first ones together
+// (trace::kPythonStack); 0 where there is none.
 // Reads the thread's own frames as they are in memory: they cannot change while it is in here.
 uint32_t source_id(trace::Lane* lane);
 

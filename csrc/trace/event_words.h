@@ -28,6 +28,7 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
     case kRangeEnter:
     case kThread:
     case kStep:
+    case kModule:
       count = 2;
       break;
     case kApiEnter:

@@ -156,6 +156,7 @@ void enter_chunk(Lane* lane, TraceFile& file, Chunk chunk) {
   lane->chunk = chunk;
   lane->next = start + sizeof(ChunkHeader) / 8;
   lane->limit = start + kHopChunkBytes / 8 / 2;  // at the half the next chunk is asked for
+  lane->module = ~0u;                            // so that each chunk says it again
 }
 
 bool first_chunk(Lane* lane, TraceFile& file) {
@@ -341,6 +342,7 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
     lane->calls = lane->runtime_calls = 0;
     lane->calls_of_hop = 0;
     lane->node = nullptr;
+    lane->module = 0;
   }
   if (lane->limit - lane->next < kRoomWords && !lane_advance(lane)) return nullptr;
   describe_thread(lane);

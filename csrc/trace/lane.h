@@ -59,7 +59,7 @@ class ActivityStream {
 };
 
 constexpr uint32_t kWindows = 2;
-// Room that current_lane() guarantees: a thread event, a node event and a kEnter.
+// Room that current_lane() guarantees: a thread event, a node event, a module event and a kEnter.
 constexpr ptrdiff_t kRoomWords = 12;
 // Room for a kApiEnter with all the arguments that one can have.
 constexpr ptrdiff_t kCallRoomWords = 4 + kMaxCallWords;
@@ -76,6 +76,7 @@ struct alignas(64) Lane {
   uint16_t runtime_calls = 0;   // of these, of the CUDA runtime
   uint32_t calls_of_hop = 0;    // API calls since the last hop was entered
   bool shapes = false, source = false;
+  uint32_t module = 0;          // nn.Module named last
   const void* node = nullptr;   // autograd node named last
   // ---- the next line ----
   uint64_t node_sequence = 0;

@@ -8,8 +8,8 @@
 //   definitions  length-prefixed records, the cold path: what the ids in the hop stream mean
 //   activities   fixed-size records of what the GPU did, written as CUPTI delivers them
 //
-// A definition is written before the first hop that names its id, by the same thread (hop ids:
-// by any thread of the process), so that a killed process leaves no id without its meaning.
+// A definition is written before the first hop that names its id, by the same thread (ids of hops and
+// modules: by any thread of the process), so that a killed process leaves no id without its meaning.
 // All words that follow the last one written are zero (a chunk is never reused, but for a slot of a ring).
 //
 // A ring has room for so many chunks of hops and activities: slots of kHopChunkBytes, which stand first and are
@@ -120,6 +120,7 @@ enum HopEvent : uint64_t {
   kLibraryEnter = 9,   // as kApiEnter
   kLibraryExit = 10,   // as kApiExit
   kStep = 11,       // 2 words
+  kModule = 12,     // 2 words
 };
 // kEnter, a hop was entered (bit 63 of words 1..4 is 0):
 //   1: the DispatchKeySet handed to the kernel function (raw_repr; its highest key is the hop's key)
@@ -150,6 +151,8 @@ enum HopEvent : uint64_t {
 //   bits 17..21 number of argument words, bits 22..45 bit 63 of each argument word, bits 46..58 depth (open hops of
 //   the thread), bits 59..62 calls of the thread that were open before this one (at most kMaxCallDepth)
 // kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included
+// kModule, from here on the thread's outermost hops run in a call of this nn.Module:  1: bits 0..31 module (id of a
+//   kModulePath, 0: in none)
 constexpr uint64_t kEventBit = 1ull << 63;
 constexpr int kEventKindShift = 59;
 constexpr uint64_t kTicksMask = (1ull << kEventKindShift) - 1;
@@ -178,7 +181,7 @@ struct DefinitionHead {
 };
 static_assert(sizeof(DefinitionHead) == 16);
 // A "string" below is u32 length and as many bytes of UTF-8, unpadded; integers are unaligned.
-// Ids of strings, sources and signatures count per lane from 1; hop ids per process.
+// Ids of strings, sources and signatures count per lane from 1; ids of hops and modules per process.
 enum Definition : uint16_t {
   kProcess = 1,    // u32 process, u32 pid, u32 parent pid, u32 how (0 root, 1 forked, 2 joined by environment), string command
   kThreadName = 2, // u32 OS thread id, u64 torch's number of the thread, string name
@@ -194,6 +197,9 @@ enum Definition : uint16_t {
   kStack = 11,     // u32 id, u32 n, n x u64 program counter (inside the calling instruction), innermost first
   kGraphNode = 12, // u64 node, u64 node that it is a copy of (0: captured), u32 correlation id of the capturing call
   kGpu = 13,       // u32 device, string name, string facts ("name=number\n" for each)
+  kModulePath = 14, // u32 id, string names from the outermost module inwards, apart by dots ("" the outermost one itself),
+                   //   string class of the outermost module; in the process's lane
+  kPythonStack = 15, // u32 id (one of the sources), u32 n, n x u32 source id, innermost first: the source is the first
 };
 enum FunctionDomain : uint32_t { kRuntime = 0, kDriver = 1, kLibrary = 2 };
 // The layout of a function's words, a line a field, fields apart by tabs:

@@ -39,6 +39,7 @@ HOP_SCHEMA = {
     "inputs": pl.Int64,
     "source": pl.Categorical,
     "called_from": pl.Categorical,
+    "python_stack": pl.Int64,
     "module": pl.Categorical,
     "range": pl.Categorical,
     "sequence_nr": pl.Int64,
@@ -130,6 +131,7 @@ ACTIVITY_SCHEMA = {
     "phase": pl.Categorical,
     "correlation": pl.Int64,
 }
+PYTHON_STACK_SCHEMA = {"id": pl.Int64, "frames": pl.List(pl.String)}
 STACK_SCHEMA = {
     "id": pl.Int64,
     "frames": pl.List(
@@ -177,6 +179,7 @@ class FakeTrace:
     gpu_activities: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=ACTIVITY_SCHEMA))
     stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STACK_SCHEMA))
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICE_SCHEMA))
+    python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACK_SCHEMA))
 
 
 class TraceBuilder:

@@ -129,6 +129,9 @@ class Lane:
     def step(self, ended: int) -> int:
         return self._event(11, ended)
 
+    def module(self, number: int) -> int:
+        return self._event(12, number)
+
     def _call_enter(self, kind: int, function: int, ids: tuple[int, ...], arguments: tuple[int, ...]) -> int:
         tick = self._call(kind, function, ids, arguments)
         self.open_calls.append((kind + 1, function))
@@ -153,6 +156,9 @@ class Lane:
 
     def define_source(self, number: int, file: str, line: int) -> None:
         self.define(5, struct.pack("<2I", number, line) + text(file) + text("function"))
+
+    def define_python_stack(self, number: int, *lines: int) -> None:
+        self.define(15, struct.pack(f"<2I{len(lines)}I", number, len(lines), *lines))
 
     def define_stack(self, number: int, *counters: int) -> None:
         self.define(11, struct.pack(f"<2I{len(counters)}Q", number, len(counters), *counters))
@@ -268,6 +274,10 @@ class TraceWriter:
         lines = "".join(f"{fact}={number}\n" for fact, number in facts.items())
         body = struct.pack("<I", device) + text(name) + text(lines)
         self.process_definitions[process].append(definition(13, body))
+
+    def module_path(self, number: int, names: str, root: str, process: int = 0) -> None:
+        body = struct.pack("<I", number) + text(names) + text(root)
+        self.process_definitions[process].append(definition(14, body))
 
     def string(self, number: int, value: str, process: int = 0) -> None:
         """A string of the process's own lane."""

@@ -18,7 +18,8 @@ BY_PARENT = 0
 
 COLUMNS = {
     "hops": "id parent process thread kind op key kernel registered_at rule start_ns end_ns self_ns inputs "
-    "source called_from module range sequence_nr backward_node forward_hop raised override step phase open",
+    "source called_from python_stack module range sequence_nr backward_node forward_hop raised override "
+    "step phase open",
     "signatures": "id position shape stride dtype device requires_grad layout",
     "api_calls": "id hop parent library_call_id process thread domain name role start_ns end_ns correlation "
     "arguments result stack library library_call kernel captured source step phase open",
@@ -28,6 +29,7 @@ COLUMNS = {
     "grid block cluster registers static_shared_bytes dynamic_shared_bytes shared_bytes local_bytes bytes "
     "graph graph_node step phase correlation",
     "stacks": "id frames",
+    "python_stacks": "id frames",
     "devices": "process device name computeCapabilityMajor computeCapabilityMinor globalMemoryBandwidth "
     "globalMemorySize constantMemorySize l2CacheSize numThreadsPerWarp coreClockRate numMemcpyEngines "
     "numMultiprocessors maxIPC maxWarpsPerMultiprocessor maxBlocksPerMultiprocessor "

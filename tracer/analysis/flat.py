@@ -12,6 +12,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "op": ("op",),
     "key": ("key",),
     "source": ("source",),
+    "module": ("module",),
     "kernel": ("kernel",),
 }
 SORTS = ("self", "total", "calls", "hops", "median")

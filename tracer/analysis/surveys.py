@@ -46,19 +46,24 @@ def per_source(forest: Forest) -> pl.DataFrame:
     Columns: source (null where no Python line is known), calls, hops, total_ns, backward_calls,
     backward_hops, backward_ns.
     """
-    backward = pl.col("backward")
+    return _forward_and_backward(_outermost(forest), "source").sort(
+        pl.col("total_ns") + pl.col("backward_ns"), descending=True, maintain_order=True
+    )
+
+
+def per_module(forest: Forest) -> pl.DataFrame:
+    """module, forward and backward outermost calls, hops and times; most time first.
+
+    Columns as in per_source, with module (null: in none) for source, and both_ns: forward and backward.
+    Empty where no module is known.
+    """
+    outermost = _outermost(forest)
+    if outermost["module"].null_count() == len(outermost):
+        outermost = outermost.clear()
     return (
-        _outermost(forest)
-        .group_by("source", maintain_order=True)
-        .agg(
-            calls=(~backward).sum(),
-            hops=pl.col("size").filter(~backward).sum(),
-            total_ns=pl.col("duration").filter(~backward).sum(),
-            backward_calls=backward.sum(),
-            backward_hops=pl.col("size").filter(backward).sum(),
-            backward_ns=pl.col("duration").filter(backward).sum(),
-        )
-        .sort(pl.col("total_ns") + pl.col("backward_ns"), descending=True, maintain_order=True)
+        _forward_and_backward(outermost, "module")
+        .with_columns(both_ns=pl.col("total_ns") + pl.col("backward_ns"))
+        .sort("both_ns", descending=True, maintain_order=True)
     )
 
 
@@ -143,6 +148,18 @@ def exceptions(forest: Forest) -> pl.DataFrame:
         .group_by(pl.all(), maintain_order=True)
         .len("count")
         .sort("count", descending=True, maintain_order=True)
+    )
+
+
+def _forward_and_backward(outermost: pl.DataFrame, by: str) -> pl.DataFrame:
+    backward = pl.col("backward")
+    return outermost.group_by(by, maintain_order=True).agg(
+        calls=(~backward).sum(),
+        hops=pl.col("size").filter(~backward).sum(),
+        total_ns=pl.col("duration").filter(~backward).sum(),
+        backward_calls=backward.sum(),
+        backward_hops=pl.col("size").filter(backward).sum(),
+        backward_ns=pl.col("duration").filter(backward).sum(),
     )
 
 

@@ -15,7 +15,10 @@ import polars as pl
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LABEL = ("op", "key", "kernel", "kind", "raised", "open")
-_SHOWN = ("op", "key", "kernel", "kind", "registered_at", "rule", "override", "source", "raised", "open")
+_SHOWN = (
+    *("op", "key", "kernel", "kind", "registered_at", "rule", "override"),
+    *("source", "module", "raised", "open"),
+)
 _MEASURED = ("gpu_ns", "queries", "others")
 _HOP_KINDS = ("call", "redispatch")
 
@@ -92,9 +95,9 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
     hops) and gpu_ns, and in nodes the medians of gpu_ns, queries and others, and gpu_total_ns.
     nodes, as a reader of the tree meets them: group, level (0 outermost), members (hops folded
     into this line), count (of them under each hop of the line above), median_ns, median_self_ns,
-    total_ns, inputs (distinct signatures), parent_node (row in nodes, null at level 0), and as
-    `hop` the id of the first member with its op, key, kernel, kind, registered_at, rule,
-    override, signature (id or null), source, raised, open.
+    total_ns, inputs (distinct signatures), modules (distinct ones, of outermost hops; else null),
+    parent_node (row in nodes, null at level 0), and as `hop` the id of the first member with its op,
+    key, kernel, kind, registered_at, rule, override, signature (id or null), source, module, raised, open.
     """
     hops = forest.hops
     outermost = forest.parent < 0
@@ -106,6 +109,11 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
         for level, rows in enumerate(forest.levels()):
             above = place[forest.parent[rows]] if level else group[rows].astype(np.uint64)
             place[rows] = _mix(_mix(above) + structure[rows])
+    modules = (
+        pl.DataFrame({"place": place[outermost], "module": hops.filter(outermost)["module"]})
+        .group_by("place")
+        .agg(modules=pl.col("module").n_unique())
+    )
     first_of = pl.col("row", "parent_place", "level", "group").first()
     measured = [name for name in _MEASURED if name in hops.columns]
     nodes = (
@@ -133,6 +141,7 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
             **{name: pl.col(name).median().round().cast(pl.Int64) for name in measured},
             **({"gpu_total_ns": pl.col("gpu_ns").sum()} if measured else {}),
         )
+        .join(modules, on="place", how="left", maintain_order="left")
         .sort("group", "row")
     )
     outermost_hops = hops.filter(outermost).with_columns(group=group[outermost])
@@ -166,6 +175,7 @@ def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame, measured: list[str]) -> pl.D
                 "median_self_ns",
                 "total_ns",
                 "inputs",
+                "modules",
                 "parent_node",
                 *measured,
             ),

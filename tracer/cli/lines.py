@@ -21,6 +21,7 @@ _STYLES = {
     "key": "cyan",
     "kernel": "green",
     "inputs": "bright_black",
+    "module": "blue",
     "time": "yellow",
     "override": "bold magenta",
     "mark": "bold red",

@@ -14,7 +14,7 @@ import typer
 import tracer
 from tracer.recording import extension, naming
 from tracer.recording.errors import RecordingError
-from tracer.recording.options import Options
+from tracer.recording.options import MOST_LINES, Options
 from tracer.recording.recording import draw_session
 
 # Parsing stops at the script, so that everything after it is the script's own.
@@ -43,6 +43,13 @@ def record(
         bool, typer.Option("--shapes/--no-shapes", help="Record shapes and types of tensors.")
     ] = True,
     source: Annotated[bool, typer.Option("--source/--no-source", help="Record Python source lines.")] = True,
+    stack: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=MOST_LINES, help="Record N lines of the Python stack."),
+    ] = 1,
+    modules: Annotated[
+        bool, typer.Option("--modules/--no-modules", help="Record which nn.Module was being called.")
+    ] = True,
     ops: Annotated[
         list[str] | None,
         typer.Option(
@@ -102,7 +109,7 @@ def record(
 
       tracer record -o run.trace --force train.py
 
-      tracer record --cuda off train.py
+      tracer record --stack 4 --cuda off train.py
 
       tracer record --ops 'aten::*mm*' --ops 'aten::linear*' train.py
 
@@ -119,6 +126,8 @@ def record(
         options = Options(
             shapes=shapes,
             source=source,
+            stack=stack,
+            modules=modules,
             cuda=cuda,
             driver=driver,
             ops=ops or (),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 _GROUP = ["process", "thread", "source", "called_from", "backward_node"]
+_STACK = "python_stack"
 _TREE_LINES, _FLAT_LINES = 200, 40
 
 
@@ -47,7 +48,7 @@ def tree(
     ] = None,
     flat: Annotated[bool, typer.Option("--flat", help="A sorted table, not a tree.")] = False,
     by: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="Rows of --flat: op, key, source or kernel.")
+        str | None, typer.Option(metavar="WHAT", help="Rows of --flat: op, key, source, module or kernel.")
     ] = None,
     sort: Annotated[
         str, typer.Option(metavar="WHAT", help="Order of --flat: self, total, calls, hops, median.")
@@ -66,7 +67,8 @@ def tree(
     shapes of the inputs, the time with all below it, and its own time (self).
     "->" is a redispatch to the next key; "3 x" three identical subtrees among
     siblings, with their median time. Filters keep hops that match, what
-    encloses them and what they call. Where CUDA was recorded, library calls,
+    encloses them and what they call. "[in encoder.gru]" is the nn.Module that was
+    being called. Where CUDA was recorded, library calls,
     API calls and what the GPU did stand below the hop that caused them; API
     calls that only ask are counted.
 
@@ -138,7 +140,8 @@ def _tree(file: Path, selection: Selection, depth: int | None, limit: int, fold:
         matching = selection.matching(trace, hops)
         kept = matching if matching.all() else forest.around(matching)
         shallow = kept if depth is None else kept & (forest.depth < depth)
-        groups, nodes = trees.fold(trees.Forest.of(hops.filter(shallow)), _GROUP, identical=fold)
+        by = [*_GROUP, _STACK] if len(trace.python_stacks) else _GROUP
+        groups, nodes = trees.fold(trees.Forest.of(hops.filter(shallow)), by, identical=fold)
     with writing():
         _show(trace, groups, nodes, limit, combined.details)
         if depth and (deeper := int(kept.sum() - shallow.sum())):
@@ -162,7 +165,7 @@ def _show(
 ) -> None:
     from rich.console import Console
 
-    from tracer.report.tree import fit, group_line, tree_lines
+    from tracer.report.tree import fit, group_line, stack_line, tree_lines
 
     console = Console(highlight=False)
     width = console.width if console.is_terminal else None
@@ -178,8 +181,15 @@ def _show(
             if several and place != (there := (head["process"], head["thread"])):
                 place = there
                 print_line(console, fit([("thread", _thread_line(trace, *there))], width))
-            print_line(console, fit(group_line(head, trace.environment.get("cwd")), width))
+            folder = trace.environment.get("cwd")
+            print_line(console, fit(group_line(head, folder), width))
+            for frame in _outer_frames(trace, head.get(_STACK)):
+                print_line(console, fit(stack_line(frame, folder), width))
         print_line(console, line)
+
+
+def _outer_frames(trace: Trace, stack: int | None) -> list[str]:
+    return [] if stack is None else trace.python_stacks["frames"][stack].to_list()[1:]
 
 
 def _thread_line(trace: Trace, process: int, thread: int) -> str:

@@ -17,6 +17,7 @@ TABLES = (
     "library_calls",
     "gpu_activities",
     "stacks",
+    "python_stacks",
     "devices",
     "processes",
     "threads",

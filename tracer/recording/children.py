@@ -43,6 +43,7 @@ class JoinedRecording:
         write_document(native, "libraries", native.libraries())
         write_document(native, "enums", native.enums())
         cuda.begin(native, options)
+        follow_python(native, options)
         joined = cls(native)
         _begin_overrides(options)
         close_with_multiprocessing(joined)
@@ -87,6 +88,14 @@ def close_with_multiprocessing(recording: Stoppable) -> None:
     util.register_after_fork(recording, stop_last)
     if util.process.parent_process() is not None:  # in a child that has begun its work already
         stop_last(recording)
+
+
+def follow_python(native: ModuleType, options: Options) -> None:
+    """Set what is recorded of Python beside the source line; modules are followed until the stop."""
+    import torch
+
+    native.set_stack_lines(options.stack)
+    native.follow_modules(torch.nn.Module if options.modules else None)
 
 
 def write_document(native: ModuleType, kind: str, document: object) -> None:

@@ -6,6 +6,7 @@ from tracer.recording.errors import RecordingError
 
 CUDA = ("auto", "on", "off")
 DRIVER = ("launches", "all", "none")
+MOST_LINES = 64  # of a Python stack
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SMALLEST_RING = 16 << 20
@@ -22,6 +23,8 @@ class Options:
 
     shapes  record shapes, strides, dtypes and devices of tensor arguments
     source  record the Python source line of op calls
+    stack   how many lines of the Python stack are recorded, innermost first: 1 to 64
+    modules record which nn.Module was being called
     cuda    record CUDA calls and GPU activities: "auto" where it can be done, "on" (else an error),
             "off"
     driver  CUDA driver calls that no runtime call encloses: "launches" (those that run, copy, fill,
@@ -41,6 +44,8 @@ class Options:
         *,
         shapes: bool = True,
         source: bool = True,
+        stack: int = 1,
+        modules: bool = True,
         cuda: str = "auto",
         driver: str = "launches",
         ops: Iterable[str] = (),
@@ -52,8 +57,14 @@ class Options:
         for name, value, known in (("cuda", cuda, CUDA), ("driver", driver, DRIVER)):
             if value not in known:
                 raise RecordingError(f"{name} is one of {', '.join(known)}, not {value!r}")
+        if not isinstance(stack, int) or not 1 <= stack <= MOST_LINES:
+            raise RecordingError(f"stack is a number of lines from 1 to {MOST_LINES}, not {stack!r}")
+        if stack > 1 and not source:
+            raise RecordingError("a stack is made of source lines; leave --no-source out, or --stack")
         self.shapes = shapes
         self.source = source
+        self.stack = stack
+        self.modules = modules
         self.cuda = cuda
         self.driver = driver
         self.ops = [ops] if isinstance(ops, str) else list(ops)

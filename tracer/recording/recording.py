@@ -16,7 +16,12 @@ from typing import Any
 
 from tracer.recording import cuda as cuda_part
 from tracer.recording import environment, extension, naming, overrides, steps
-from tracer.recording.children import close_part, close_with_multiprocessing, write_document
+from tracer.recording.children import (
+    close_part,
+    close_with_multiprocessing,
+    follow_python,
+    write_document,
+)
 from tracer.recording.errors import RecordingError
 from tracer.recording.options import Options
 from tracer.recording.startup import say
@@ -86,6 +91,7 @@ class Recording:
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
                 cuda_part.begin(native, self._options)
+                follow_python(native, self._options)
                 overrides.begin(self._options)
             except BaseException as error:
                 self._undo(native, replaced)
@@ -226,6 +232,8 @@ def record(
     *,
     shapes: bool = True,
     source: bool = True,
+    stack: int = 1,
+    modules: bool = True,
     cuda: str = "auto",
     driver: str = "launches",
     ops: Iterable[str] = (),
@@ -248,6 +256,8 @@ def record(
     options = Options(
         shapes=shapes,
         source=source,
+        stack=stack,
+        modules=modules,
         cuda=cuda,
         driver=driver,
         ops=ops,
@@ -263,6 +273,8 @@ def start(
     *,
     shapes: bool = True,
     source: bool = True,
+    stack: int = 1,
+    modules: bool = True,
     cuda: str = "auto",
     driver: str = "launches",
     ops: Iterable[str] = (),
@@ -275,6 +287,8 @@ def start(
     options = Options(
         shapes=shapes,
         source=source,
+        stack=stack,
+        modules=modules,
         cuda=cuda,
         driver=driver,
         ops=ops,

@@ -15,9 +15,10 @@ _TITLES = {
     "op": "op",
     "key": "dispatch key",
     "source": "Python line",
+    "module": "module",
     "kernel": "kernel function",
 }
-_UNKNOWN = {"op": "an unknown op", "source": "no Python line", "kernel": "no name"}
+_UNKNOWN = {"op": "an unknown op", "source": "no Python line", "module": "no module", "kernel": "no name"}
 
 
 def flat_lines(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.report.text import count, duration_and_self, source_line
-from tracer.report.tree import Line, fit
+from tracer.report.tree import Line, fit, module_text
 
 
 def live_line(
@@ -27,6 +27,7 @@ def live_line(
         ("op", row["op"] or "an unknown op"),
         ("key", f" [{row['key'] or '?'}]"),
         ("inputs", f" ({inputs})" if inputs and row["kind"] != "redispatch" else ""),
+        ("module", module_text(row["module"]) if not row["depth"] else ""),
         ("time", f" {duration_and_self(row['end_ns'] - row['start_ns'], row['self_ns'])}"),
         ("cost", f", {count(row['size'], 'hop')}" if not row["depth"] else ""),
         ("mark", " raised" if row["raised"] else ""),

@@ -113,6 +113,7 @@ class Report:
     ops: Survey
     keys: Survey
     sources: Survey
+    modules: Survey
     backward: Survey
     threads: Survey
     open_hops: Survey
@@ -190,6 +191,7 @@ def build_report(
         ops=_first(surveys.per_op(trace.hops), rows),
         keys=_first(surveys.per_key(trace.hops), rows),
         sources=_first(surveys.per_source(forest), rows),
+        modules=_first(surveys.per_module(forest), rows),
         backward=_first(surveys.per_backward_node(forest), rows),
         threads=_first(threads, rows),
         open_hops=_first(surveys.open_hops(forest), rows),
@@ -221,6 +223,7 @@ def _part(
         ops=nothing,
         keys=nothing,
         sources=nothing,
+        modules=nothing,
         backward=nothing,
         threads=nothing,
         open_hops=nothing,

@@ -19,10 +19,13 @@ from tracer.report.text import (
 
 Line = list[tuple[str, str]]
 """Pieces of a line: (role, text). Roles: thread, group, cost of a group; of a hop
-indent, arrow, op, key, kernel, inputs, time, override, mark; of a library or API call and of a GPU activity
-indent, link or device, inputs, time, mark."""
+indent, arrow, op, key, kernel, inputs, module, time, override, mark; of a library or API call and of a
+GPU activity indent, link or device, inputs, time, mark."""
 
-_SHRINKING = (("kernel", 16), ("device", 24), ("inputs", 12), ("kernel", 0), ("inputs", 0), ("group", 12))
+_SHRINKING = (
+    *(("kernel", 16), ("device", 24), ("inputs", 12), ("kernel", 0), ("inputs", 0)),
+    *(("group", 12), ("module", 0)),
+)
 _HOPS = ("call", "redispatch")
 _HOST = (*_HOPS, "library", "api")
 
@@ -59,6 +62,17 @@ def group_line(group: dict[str, Any], folder: str | None) -> Line:
     return [("group", " ".join(words) or "no Python line"), ("cost", f"  {cost}")]
 
 
+def stack_line(frame: str, folder: str | None) -> Line:
+    """`train.py:41 train`: a frame further out than the one that the group is named after."""
+    line, _, function = frame.partition(" ")
+    return [("indent", "  "), ("group", f"called from {source_line(line, folder)} {function}".rstrip())]
+
+
+def module_text(module: str | None, others: int = 0) -> str:
+    """` [in encoder.gru and 3 more]`."""
+    return f" [in {module}{f' and {others:,} more' if others else ''}]" if module else ""
+
+
 def plain(line: Line) -> str:
     return "".join(text for _, text in line)
 
@@ -84,6 +98,7 @@ def _hop(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
         ("key", f" [{node['key'] or '?'}]"),
         ("kernel", f" {node['kernel']}" if node["kernel"] else ""),
         ("inputs", _inputs(node, texts)),
+        ("module", module_text(node["module"], (node["modules"] or 1) - 1) if not node["level"] else ""),
         ("time", f" {_times(node)}"),
     ]
     return line + _marks(node)

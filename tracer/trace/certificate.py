@@ -17,6 +17,10 @@ NOT_VISIBLE = (
     "kernels that were taken from the dispatcher (get_kernel) before the recording began are "
     "called past the dispatch table",
 )
+NO_MODULE = (
+    "module is null where no nn.Module was being called; a module's forward() and other methods that "
+    "are called as such are no calls of it: what they run has the module of the call around them"
+)
 
 
 @dataclass
@@ -99,6 +103,9 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
         "unresolved_kernels": findings.unresolved_kernels,
         "not_visible": list(NOT_VISIBLE),
     }
+    if any("modules" in document for document in stated.values()):
+        certificate["modules"] = all(document.get("modules") is True for document in stated.values())
+        certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
     dropped = _dropped(certificate)
     remarks = _remarks(certificate, findings)
     if findings.cuda:

@@ -71,9 +71,20 @@ class GpuDefinition(NamedTuple):
     facts: dict[str, int]
 
 
+class ModulePath(NamedTuple):
+    """Where an nn.Module stands in its model."""
+
+    names: str
+    """From the outermost module inwards, apart by dots; empty: it is the outermost one"""
+    root: str
+    """Class of the outermost module"""
+
+
 Signature = tuple[TensorDefinition, ...]
 ProgramCounters = tuple[int, ...]
 """Innermost first"""
+PythonStack = tuple[str, ...]
+"""`file:line function` of each frame, innermost first"""
 Scope = tuple[int, int]
 """(process, lane)"""
 
@@ -128,7 +139,16 @@ class Definitions:
     """process -> address -> symbol"""
     strings: defaultdict[Scope, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     sources: defaultdict[Scope, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    """(process, lane) -> id -> `file:line`"""
+    """(process, lane) -> id -> `file:line`, of a stack that of its first frame"""
+    functions_of_sources: defaultdict[Scope, dict[int, str]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    python_stacks: defaultdict[Scope, dict[int, PythonStack]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """(process, lane) -> id of the source -> the frames"""
+    modules: defaultdict[int, dict[int, ModulePath]] = field(default_factory=lambda: defaultdict(dict))
+    """process -> id -> where the module stands"""
     signatures: defaultdict[Scope, dict[int, Signature]] = field(default_factory=lambda: defaultdict(dict))
     functions: defaultdict[int, dict[tuple[int, int], FunctionDefinition]] = field(
         default_factory=lambda: defaultdict(dict)
@@ -230,9 +250,19 @@ class Definitions:
             self.strings[scope][number] = text
         elif kind == fmt.SOURCE_LINE:
             number, line = body.fields("2I")
-            file, _ = body.text(), body.text()
+            file, function = body.text(), body.text()
             body.check_end()
             self.sources[scope][number] = f"{file}:{line}"
+            self.functions_of_sources[scope][number] = function
+        elif kind == fmt.PYTHON_STACK:
+            number, count = body.fields("2I")
+            self._add_stack(scope, number, body.fields(f"{count}I"))
+            body.check_end()
+        elif kind == fmt.MODULE_PATH:
+            (number,) = body.fields("I")
+            path = ModulePath(names=body.text(), root=body.text())
+            body.check_end()
+            self.modules[process][number] = path
         elif kind == fmt.SIGNATURE:
             (number,) = body.fields("I")
             content = body.data[body.offset :]
@@ -242,6 +272,15 @@ class Definitions:
             self.signatures[scope][number] = signature
         else:
             self._add_cuda(kind, body, scope)
+
+    def _add_stack(self, scope: Scope, number: int, lines: tuple[int, ...]) -> None:
+        sources, functions = self.sources[scope], self.functions_of_sources[scope]
+        if not lines or any(line not in functions for line in lines):
+            raise ValueError("a stack of lines that are not known")
+        self.sources[scope][number] = sources[lines[0]]
+        self.python_stacks[scope][number] = tuple(
+            f"{sources[line]} {functions[line]}".rstrip() for line in lines
+        )
 
     def _add_cuda(self, kind: int, body: _Body, scope: Scope) -> None:
         process = scope[0]

@@ -130,7 +130,8 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
 
 
 def parse_marks(words: NDArray[np.uint64]) -> EventBlock:
-    """The events of a chunk that belong to no hop and no call: threads, autograd nodes, ranges and steps.
+    """The events of a chunk that belong to no hop and no call: threads, autograd nodes,
+    ranges, steps and modules.
 
     Several times as fast as parse_events, for chunks of which nothing else is wanted.
     """
@@ -233,8 +234,8 @@ def _plausible(
     sites = (placed >> np.uint64(fmt.CALL_SITE_SHIFT)) & np.uint64(3)
     # An exit that damage made an enter, with the zeros behind it for a body, has no return address.
     good[enters] = (sites < _CALL_SITES) & (placed >> np.uint64(fmt.RETURN_ADDRESS_SHIFT) != 0)
-    steps = np.flatnonzero(whole & (kinds == fmt.STEP))
-    good[steps] = words[heads[steps] + 1] >> np.uint64(32) == 0
+    numbered = np.flatnonzero(whole & ((kinds == fmt.STEP) | (kinds == fmt.MODULE)))
+    good[numbered] = words[heads[numbered] + 1] >> np.uint64(32) == 0
     calls = np.flatnonzero(whole & _IS_CALL[kinds])
     good[calls] = _plausible_calls(words, heads[calls], kinds[calls])
     return good

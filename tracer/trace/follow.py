@@ -25,6 +25,7 @@ from tracer.trace.events import parse_events, whole_events
 from tracer.trace.hop_table import KernelNames, signatures_table
 from tracer.trace.keys import find_key_names
 from tracer.trace.live_lane import LiveLane, LiveRows
+from tracer.trace.modules import module_texts
 from tracer.trace.names import node_name
 from tracer.trace.reader import TRIMMED_ZEROS, ChunkFile, Losses, Place
 from tracer.trace.schema import ID, STRING, THREADS
@@ -126,9 +127,10 @@ class Follower:
 
         Columns as in Trace.hops: id (the row), parent, process, thread, kind, op, key, kernel (null
         unless `kernels`), start_ns, end_ns, self_ns, inputs (in `signatures_table`), source,
-        called_from (both the line that runs it), backward_node, raised, open; and depth (open hops
-        around it), size (hops in it and itself; right for outermost ones). In order of process and
-        thread, each after the one that it stands in. A hop that is open comes again, until it has ended.
+        called_from (both the line that runs it), module (null of a backward pass), backward_node,
+        raised, open; and depth (open hops around it), size (hops in it and itself; right for outermost
+        ones). In order of process and thread, each after the one that it stands in. A hop that is open
+        comes again, until it has ended.
         """
         assert self._file is not None, "wait() was not asked"
         over = self._is_over()
@@ -357,6 +359,8 @@ class _Names:
         redispatch = (rows.call_site == fmt.REDISPATCH) | ((rows.call_site == fmt.BY_PARENT) & same)
         source = _mapped(rows.source, sources.get)
         node = _mapped(rows.node, lambda name: node_name(strings[name]) if strings.get(name) else None)
+        paths = definitions.modules.get(process, {})
+        module_of = dict(zip(paths, module_texts(list(paths.values())), strict=True))
         inputs = _mapped(rows.signature, number, ID)
         return pl.DataFrame(
             {
@@ -376,6 +380,7 @@ class _Names:
                 "inputs": inputs,
                 "source": source,
                 "called_from": source,
+                "module": _mapped(rows.module, module_of.get),
                 "backward_node": node,
                 "raised": rows.raised,
                 "open": rows.open,

@@ -119,8 +119,9 @@ API_EXIT = 8
 LIBRARY_ENTER = 9
 LIBRARY_EXIT = 10
 STEP = 11
+MODULE = 12
 # Words of each kind of event, of calls without those of their arguments; 0: there is no such kind.
-EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 0, 0, 0, 0)
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 0, 0, 0)
 
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
@@ -167,6 +168,8 @@ ENUMERATION = 10
 STACK = 11
 GRAPH_NODE = 12
 GPU = 13
+MODULE_PATH = 14
+PYTHON_STACK = 15
 
 # FunctionDomain
 RUNTIME = 0

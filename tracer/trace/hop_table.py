@@ -9,13 +9,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace import format as fmt
-from tracer.trace.definitions import Definitions, HopDefinition, Signature
+from tracer.trace.definitions import Definitions, HopDefinition, PythonStack, Signature
 from tracer.trace.hops import Gathered, HopColumns
 from tracer.trace.keys import KeyNames
 from tracer.trace.libraries import library_offset
+from tracer.trace.modules import module_texts
 from tracer.trace.names import kernel_name, node_name
 from tracer.trace.overrides import OverrideNames
-from tracer.trace.schema import HOPS, SIGNATURES, STRING
+from tracer.trace.schema import HOPS, PYTHON_STACKS, SIGNATURES, STRING
 from tracer.trace.series import categories, in_order, indices, named, nanoseconds, nullable
 from tracer.trace.steps import PHASES, Steps, steps_of_rows
 
@@ -86,6 +87,8 @@ def hops_table(
             "inputs": indices(columns.signature),
             "source": named(list(vocabulary.sources.numbers), columns.source),
             "called_from": named(list(vocabulary.sources.numbers), columns.called_from),
+            "python_stack": indices(columns.python_stack),
+            "module": named(module_texts(list(vocabulary.modules.numbers)), columns.module),
             "range": named(list(vocabulary.names.numbers), columns.range),
             "sequence_nr": nullable(columns.sequence),
             "backward_node": named([node_name(name) for name in vocabulary.names.numbers], columns.node),
@@ -136,6 +139,15 @@ def _self_times(
     nested = np.bincount(parent[inner], weights=duration[inner], minlength=len(start))
     self_times: NDArray[np.int64] = np.maximum(duration - nested.astype(np.int64), 0)
     return self_times
+
+
+def python_stacks_table(stacks: list[PythonStack]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            pl.Series("id", range(len(stacks)), PYTHON_STACKS["id"]),
+            pl.Series("frames", list(map(list, stacks)), PYTHON_STACKS["frames"]),
+        ]
+    )
 
 
 def signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> pl.DataFrame:

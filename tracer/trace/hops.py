@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tracer.trace import format as fmt
 from tracer.trace.arrays import Codes, Numbering, concatenate, lookup, low, take
 from tracer.trace.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
-from tracer.trace.definitions import Definitions, ProgramCounters, Signature
+from tracer.trace.definitions import Definitions, ModulePath, ProgramCounters, PythonStack, Signature
 from tracer.trace.events import EventBlock
 from tracer.trace.nesting import innermost_open, nest
 from tracer.trace.reader import Recording
@@ -41,6 +41,8 @@ class Vocabulary:
     functions: Functions = field(default_factory=Functions)
     stacks: Numbering[tuple[int, ProgramCounters]] = field(default_factory=Numbering)
     """(process, program counters)"""
+    modules: Numbering[ModulePath] = field(default_factory=Numbering)
+    python_stacks: Numbering[PythonStack] = field(default_factory=Numbering)
 
 
 @dataclass
@@ -58,6 +60,8 @@ class HopColumns:
     signature: Codes
     called_from: Codes
     source: Codes
+    module: Codes
+    python_stack: Codes
     range: Codes
     sequence: NDArray[np.int64]
     node: Codes
@@ -88,6 +92,8 @@ class _LaneIds:
     hops: dict[int, int]
     sources: dict[int, int]
     signatures: dict[int, int]
+    modules: dict[int, int]
+    python_stacks: dict[int, int]
     names: dict[int, int]
     optimizers: dict[int, int]
     """Of the names, those of the ranges in which torch runs `Optimizer.step`"""
@@ -167,6 +173,9 @@ def gather_hops(recording: Recording) -> Gathered:
     forward_of_node = _forward_hops(nodes, without, perhaps, spans, offsets, joined)
     node = joined.pop("node")
     forward = take(forward_of_node, node)
+    _take_modules_of_forward(joined["module"], forward)
+    if vocabulary.python_stacks.numbers:
+        joined["python_stack"] = _forward_sources(joined["python_stack"], forward)
     lost = joined.pop("lost")
     hops = HopColumns(
         process=processes,
@@ -204,6 +213,13 @@ def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Voc
         hops={hop: vocabulary.definitions((process, hop)) for hop in definitions.hops[process]},
         sources=source_codes,
         signatures={number: vocabulary.signatures(value) for number, value in signatures.items()},
+        modules={
+            number: vocabulary.modules(path) for number, path in definitions.modules.get(process, {}).items()
+        },
+        python_stacks={
+            number: vocabulary.python_stacks(stack)
+            for number, stack in definitions.python_stacks.get(scope, {}).items()
+        },
         names=name_codes,
         optimizers={
             number: name_codes[number] for number, name in names.items() if name.startswith(_OPTIMIZER_RANGE)
@@ -237,6 +253,7 @@ def _span_columns(
     raised = np.zeros(len(start), np.bool_)
     raised[closed] = block.raised[span.exits][exits[nesting.exit[closed]]]
 
+    source = block.source[span.enters]
     sequence = block.sequence[span.enters].astype(np.int64)
     sequence[sequence == fmt.NO_SEQUENCE] = -1
     position = np.flatnonzero(enter) + span.events.start
@@ -248,7 +265,9 @@ def _span_columns(
         "start": start,
         "end": np.maximum(end, start),
         "signature": lookup(ids.signatures, block.signature[span.enters]),
-        "called_from": lookup(ids.sources, block.source[span.enters])[nesting.outermost],
+        "called_from": lookup(ids.sources, source)[nesting.outermost],
+        "module": _modules(block, span, position, ids.modules),
+        "python_stack": lookup(ids.python_stacks, source)[nesting.outermost],
         "range": _ranges(block, span, position, ids.names),
         "sequence": sequence,
         "node": _node_rows(block, span, position, ids.names, nodes),
@@ -267,6 +286,14 @@ def _ranges(block: EventBlock, span: Span, position: NDArray[np.int64], names: M
     name = lookup(names, low(block.first[span.others][events]))
     last = np.searchsorted(block.before[span.others][events], position, "right") - 1
     return take(name, take(innermost, last))
+
+
+def _modules(block: EventBlock, span: Span, position: NDArray[np.int64], modules: Mapping[int, int]) -> Codes:
+    """The module that was being called at each hop; it changes at outermost ones only."""
+    events = np.flatnonzero(block.kind[span.others] == fmt.MODULE)
+    module = lookup(modules, low(block.first[span.others][events]))
+    last = np.searchsorted(block.before[span.others][events], position, "right") - 1
+    return take(module, last)
 
 
 def _ended_ranges(block: EventBlock, span: Span, names: Mapping[int, int]) -> tuple[Codes, NDArray[np.int64]]:
@@ -366,6 +393,17 @@ def _forward_sources(called_from: Codes, forward: NDArray[np.int64]) -> Codes:
     return source
 
 
+def _take_modules_of_forward(module: Codes, forward: NDArray[np.int64]) -> None:
+    """Gives hops of a backward pass that run in no module the one of their forward hop."""
+    without = np.flatnonzero((module < 0) & (forward >= 0))
+    for _ in range(_LARGEST_ORDER):
+        module[without] = module[forward[without]]
+        # What hangs on a hop that has just got one changes again.
+        without = without[(module[without] < 0) & (forward[forward[without]] >= 0)]
+        if not len(without):
+            break
+
+
 def _join_calls(parts: list[_Part], offsets: NDArray[np.int64]) -> CallColumns:
     having = [
         (part, part.calls, offset)
@@ -396,6 +434,8 @@ _COLUMN_TYPES = {
     "end": np.int64,
     "signature": np.int32,
     "called_from": np.int32,
+    "module": np.int32,
+    "python_stack": np.int32,
     "range": np.int32,
     "sequence": np.int64,
     "node": np.int32,

@@ -33,6 +33,7 @@ class LiveRows:
     source: Index
     signature: Index
     node: Index
+    module: Index
     thread: Index
     start: Index
     end: Index
@@ -60,7 +61,7 @@ class LiveLane:
 
     def __init__(self, process: int, lane: int) -> None:
         self._open = LiveRows.nothing(process, lane)
-        self._thread = self._node = 0
+        self._thread = self._node = self._module = 0
 
     def add(self, block: EventBlock) -> LiveRows:
         """The hops that were open before and those that were entered in these events."""
@@ -102,11 +103,15 @@ class LiveLane:
         count = len(enters)
         zeros = np.zeros(count, np.int64)
         nodes = block.kind == fmt.NODE
+        modules = block.kind == fmt.MODULE
         threads = block.kind == fmt.THREAD
         node = _latest(block.before[nodes], low(block.second[nodes]), enters, self._node)
+        module = _latest(block.before[modules], low(block.first[modules]), enters, self._module)
         thread = _latest(block.before[threads], low(block.first[threads]), enters, self._thread)
         if nodes.any():
             self._node = int(low(block.second[nodes])[-1])
+        if modules.any():
+            self._module = int(low(block.first[modules])[-1])
         if threads.any():
             self._thread = int(low(block.first[threads])[-1])
         return LiveRows(
@@ -118,6 +123,7 @@ class LiveLane:
             source=block.source.astype(np.int64),
             signature=block.signature.astype(np.int64),
             node=node,
+            module=module,
             thread=thread,
             start=block.ticks[block.enter],
             end=zeros,

@@ -26,6 +26,7 @@ HOPS: Schema = {
     "inputs": ID,
     "source": STRING,
     "called_from": STRING,
+    "python_stack": ID,
     "module": STRING,
     "range": STRING,
     "sequence_nr": pl.Int64,
@@ -47,6 +48,7 @@ SIGNATURES: Schema = {
     "requires_grad": pl.Boolean,
     "layout": STRING,
 }
+PYTHON_STACKS: Schema = {"id": ID, "frames": pl.List(pl.String)}
 API_CALLS: Schema = {
     "id": ID,
     "hop": ID,

@@ -17,13 +17,13 @@ from tracer.trace.completion import complete_symbols
 from tracer.trace.cuda_certificate import CudaFindings, CudaTables, count_cuda
 from tracer.trace.cuda_tables import CallTables, activity_table, call_tables, device_table
 from tracer.trace.functions import CallArguments
-from tracer.trace.hop_table import KernelNames, hops_table, signatures_table
+from tracer.trace.hop_table import KernelNames, hops_table, python_stacks_table, signatures_table
 from tracer.trace.hops import Gathered, gather_hops
 from tracer.trace.keys import find_key_names
 from tracer.trace.overrides import overrides_of
 from tracer.trace.reader import Recording, read_recording
 from tracer.trace.roles import allocates, loads_code
-from tracer.trace.schema import DEVICES, LIBRARY_CALLS, PROCESSES, THREADS
+from tracer.trace.schema import DEVICES, LIBRARY_CALLS, PROCESSES, PYTHON_STACKS, THREADS
 from tracer.trace.series import nanoseconds
 from tracer.trace.stacks import Stacks
 from tracer.trace.step_reader import read_step
@@ -37,7 +37,7 @@ class Trace:
     `hops`, `api_calls` and `library_calls` are ordered by process, thread and start,
     `gpu_activities` by process and start; `id` is the row. Ids of other tables that do not apply
     are null. `signatures` has a row for each tensor, `threads` for each OS thread, `devices` for
-    each GPU of each process.
+    each GPU of each process, `python_stacks` for each distinct one, of which `source` is the first line.
     """
 
     path: str
@@ -52,6 +52,7 @@ class Trace:
     certificate: dict[str, Any]
     library_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LIBRARY_CALLS))
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICES))
+    python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACKS))
     _arguments: tuple[CallArguments, CallTables] | None = None
 
     def __repr__(self) -> str:
@@ -132,6 +133,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         certificate=build_certificate(recording, findings),
         library_calls=calls.library_calls,
         devices=device_table(definitions),
+        python_stacks=python_stacks_table(list(vocabulary.python_stacks.numbers)),
         _arguments=(arguments, calls),
     )
 

@@ -1,0 +1,402 @@
+#include "module_calls.h"
+
+#include <pthread.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../trace/lane.h"
+#include "frame.h"
+
+namespace tracer::python {
+namespace {
+
+using trace::hash_bytes;
+using trace::Interner;
+using trace::mix;
+
+// Everything below is touched with the GIL held, and leaked.
+constexpr size_t kMostCalls = 64;         // nested calls that are remembered: deeper ones are named from the last of these
+constexpr size_t kMostModules = 1 << 18;  // modules of one tree that are looked at
+constexpr uint32_t kMostPlaces = 1 << 16; // remembered places; then all are forgotten
+constexpr int kMostFrames = 128;
+
+PyObject* module_class = nullptr;
+PyFunctionObject* followed = nullptr;
+bool were_followed = false;
+vectorcallfunc original = nullptr;
+PyObject* modules_name = nullptr;  // "_modules"
+
+struct Call {
+  PyObject* module;  // a reference of its own: threads whose C stacks are switched may leave in any order
+  uint32_t path;
+};
+struct Calls {
+  size_t depth;
+  Call calls[kMostCalls];
+};
+thread_local Calls* thread_calls __attribute__((tls_model("initial-exec"))) = nullptr;
+pthread_key_t calls_key;
+
+void free_calls(void* calls) {
+  thread_calls = nullptr;
+  free(calls);
+}
+
+// Those of the calling thread; nullptr without memory. Thread-local memory is too scarce for them.
+Calls* calls_of_thread() {
+  if (__builtin_expect(!thread_calls, 0)) {
+    thread_calls = static_cast<Calls*>(calloc(1, sizeof(Calls)));
+    if (thread_calls) pthread_setspecific(calls_key, thread_calls);
+  }
+  return thread_calls;
+}
+
+// ---- paths: ids are those of the trace, the same in all recordings of the process -----------------
+struct Path {
+  std::string root, names;  // class of the outermost module; names from there, apart by dots
+  uint32_t defined;         // the recording that it is defined in
+};
+std::vector<Path>& paths = *new std::vector<Path>;
+Interner& path_ids = *new Interner;
+
+uint32_t path_of(const std::string& root, const std::string& names) {
+  uint64_t hash = mix(hash_bytes(root.data(), root.size()), hash_bytes(names.data(), names.size()));
+  if (uint32_t id = path_ids.find(hash)) return id;
+  uint32_t id = path_ids.add(hash);
+  if (id) paths.push_back({root, names, 0});
+  return id;
+}
+
+uint32_t path_below(uint32_t path, const std::string& names) {
+  if (!path) return 0;
+  const Path above = paths[path - 1];
+  return path_of(above.root, above.names.empty() || names.empty() ? above.names + names : above.names + "." + names);
+}
+
+uint32_t path_of_class(PyObject* module) {
+  const char* name = Py_TYPE(module)->tp_name;
+  const char* dot = strrchr(name, '.');
+  return path_of(dot ? dot + 1 : name, {});
+}
+
+void define(uint32_t path, uint32_t epoch) {
+  Path& known = paths[path - 1];
+  if (known.defined == epoch) return;
+  known.defined = epoch;
+  trace::define_for_process(trace::DefinitionBuilder(trace::kModulePath).put(path).put_string(known.names).put_string(known.root));
+}
+
+// ---- trees of modules -----------------------------------------------------------------------------
+// The children of a module, a new reference; nullptr where it has no dict of them. Runs no Python code.
+PyObject* children_of(PyObject* module) {
+  PyObject* attributes = PyObject_GenericGetDict(module, nullptr);
+  PyObject* children = attributes ? PyDict_GetItemWithError(attributes, modules_name) : nullptr;
+  if (children && PyDict_Check(children))
+    Py_INCREF(children);
+  else
+    children = nullptr;
+  Py_XDECREF(attributes);
+  if (!children) PyErr_Clear();
+  return children;
+}
+
+bool is_module(PyObject* object) { return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(module_class)); }
+
+using Names = std::vector<PyObject*>;
+
+// Where a module stands in the tree of another one: that nearest to the top, of these the first. False: not there.
+bool find_below(PyObject* above, PyObject* module, Names& names) {
+  struct Seen {
+    PyObject* module;
+    PyObject* name;
+    size_t parent;
+  };
+  std::vector<Seen> seen{{above, nullptr, 0}};
+  for (size_t i = 0; i < seen.size() && seen.size() < kMostModules; ++i) {
+    PyObject* children = children_of(seen[i].module);
+    if (!children) continue;
+    PyObject *name, *child;
+    Py_ssize_t at = 0;
+    bool found = false;
+    while (!found && PyDict_Next(children, &at, &name, &child)) {
+      if (!is_module(child) || !PyUnicode_CheckExact(name)) continue;
+      seen.push_back({child, name, i});
+      found = child == module;
+    }
+    Py_DECREF(children);
+    if (!found) continue;
+    for (size_t n = seen.size() - 1; n > 0; n = seen[n].parent) names.insert(names.begin(), seen[n].name);
+    for (PyObject* part : names) Py_INCREF(part);
+    return true;
+  }
+  return false;
+}
+
+std::string joined(const Names& names) {
+  std::string text;
+  for (PyObject* name : names) {
+    Py_ssize_t size = 0;
+    const char* part = PyUnicode_AsUTF8AndSize(name, &size);
+    if (!part) PyErr_Clear();
+    if (!text.empty()) text += '.';
+    text += part ? std::string(part, size_t(size)) : "?";
+  }
+  return text;
+}
+
+// A place in a tree, found once and looked at again whenever it is used: addresses are used again, and trees change.
+struct Place {
+  PyObject* above;
+  PyObject* module;  // both to be compared only
+  Names names;
+  std::string text;
+  uint32_t path_above, path;  // of the last use
+};
+std::vector<Place>& places = *new std::vector<Place>;
+Interner& place_ids = *new Interner;
+
+bool still_stands(const Place& place) {
+  PyObject* module = place.above;
+  for (PyObject* name : place.names) {
+    PyObject* children = children_of(module);
+    if (!children) return false;
+    module = PyDict_GetItemWithError(children, name);
+    Py_DECREF(children);
+    if (!module) {
+      PyErr_Clear();
+      return false;
+    }
+    if (!is_module(module)) return false;
+  }
+  return module == place.module;
+}
+
+void forget_places() {
+  for (Place& place : places)
+    for (PyObject* name : place.names) Py_DECREF(name);
+  places.clear();
+  place_ids.clear();
+}
+
+// The place of a module in a tree; nullptr where it is not there, or where it is not known and `search` is not set.
+Place* place_of(PyObject* above, PyObject* module, bool search) {
+  uint64_t hash = mix(mix(3, uint64_t(above)), uint64_t(module));
+  uint32_t id = place_ids.find(hash);
+  if (id && places[id - 1].above == above && places[id - 1].module == module) {
+    if (still_stands(places[id - 1])) return &places[id - 1];
+  } else if (id) {
+    return nullptr;
+  }
+  if (!search && !id) return nullptr;
+  Names names;
+  if (!find_below(above, module, names)) return nullptr;
+  if (!id) {
+    if (place_ids.size() >= kMostPlaces) forget_places();
+    id = place_ids.add(hash);
+    if (!id) return nullptr;
+    places.push_back({above, module, {}, {}, 0, 0});
+  }
+  Place& place = places[id - 1];
+  for (PyObject* name : place.names) Py_DECREF(name);
+  place.names = std::move(names);
+  place.text = joined(place.names);
+  place.path_above = place.path = 0;
+  return &place;
+}
+
+uint32_t path_at(Place* place, uint32_t path_above) {
+  if (place->path_above != path_above) {
+    place->path = path_below(path_above, place->text);
+    place->path_above = path_above;
+  }
+  return place->path;
+}
+
+// ---- naming a call --------------------------------------------------------------------------------
+// How often a module of one class was not found around a call in one path. Modules that are made on the spot
+// (nn.Softmax(-1)(x)) are in no tree; looking through the whole model again for each would cost more than they do.
+struct Misses {
+  uint64_t hash;
+  uint32_t count;
+};
+constexpr size_t kMissSlots = 1024;
+Misses misses[kMissSlots];
+
+bool is_worth_searching(Misses& missed, uint64_t hash) {
+  if (missed.hash != hash) missed = {hash, 0};
+  return (missed.count & (missed.count - 1)) == 0;  // 0, 1, 2, 4, 8... times in vain
+}
+
+uint32_t path_in_calls(const Calls& calls, PyObject* module) {
+  size_t depth = calls.depth < kMostCalls ? calls.depth : kMostCalls;
+  const Call* nearest = nullptr;
+  Misses* missed = nullptr;
+  bool search = true;
+  for (size_t i = depth; i-- > 0;) {
+    const Call& call = calls.calls[i];
+    if (!call.module) continue;
+    if (call.module == module) return call.path;
+    if (Place* place = place_of(call.module, module, search)) return path_at(place, call.path);
+    if (nearest) continue;
+    nearest = &call;
+    uint64_t hash = mix(mix(5, call.path), uint64_t(Py_TYPE(module)));
+    missed = &misses[hash >> 54];
+    search = is_worth_searching(*missed, hash);
+  }
+  if (missed) missed->count += 1;
+  return 0;
+}
+
+// Modules that were called outside of all others: what runs again inside a backward pass (checkpoints) is found in their
+// trees, when nothing else says any more where it stands.
+struct Root {
+  PyObject* reference;  // weak
+  uint32_t path;
+};
+constexpr size_t kMostRoots = 16;
+Root roots[kMostRoots];
+size_t next_root = 0;
+
+// What a weak reference refers to, a new reference; nullptr where that is gone.
+PyObject* referent(PyObject* reference) {
+  PyObject* object = nullptr;
+#if PY_VERSION_HEX >= 0x030D0000
+  if (reference && PyWeakref_GetRef(reference, &object) < 0) PyErr_Clear();
+#else
+  object = reference ? PyWeakref_GET_OBJECT(reference) : nullptr;
+  if (object == Py_None) object = nullptr;
+  Py_XINCREF(object);
+#endif
+  return object;
+}
+
+void remember_root(PyObject* module, uint32_t path) {
+  for (Root& root : roots) {
+    PyObject* known = referent(root.reference);
+    Py_XDECREF(known);
+    if (known != module) continue;
+    root.path = path;
+    return;
+  }
+  PyObject* reference = PyWeakref_NewRef(module, nullptr);
+  if (!reference) return PyErr_Clear();
+  Root& root = roots[next_root++ % kMostRoots];
+  Py_XDECREF(std::exchange(root.reference, reference));
+  root.path = path;
+}
+
+uint32_t path_in_roots(PyObject* module) {
+  for (Root& root : roots) {
+    PyObject* above = referent(root.reference);
+    if (!above) continue;
+    Place* place = above == module ? nullptr : place_of(above, module, true);
+    uint32_t path = above == module ? root.path : place ? path_at(place, root.path) : 0;
+    Py_DECREF(above);
+    if (path) return path;
+  }
+  return 0;
+}
+
+// Of a call outside of all others: the trees of modules that the running functions have as their first argument, as
+// methods do, from the innermost function outwards.
+uint32_t path_in_frames(PyObject* module, bool in_backward) {
+  std::string names;
+  PyObject* current = module;
+  Frame frame = Frame::current(PyThreadState_Get());
+  for (int i = 0; frame && i < kMostFrames; ++i, frame = frame.caller()) {
+    PyCodeObject* code = frame.code();
+    if (!code || code->co_argcount < 1) continue;
+    PyObject* argument = frame.first_local();
+    if (!argument || argument == current || !is_module(argument)) continue;
+    if (Place* place = place_of(argument, current, true)) {
+      names = names.empty() ? place->text : place->text + "." + names;
+      current = argument;
+    }
+  }
+  uint32_t above = in_backward ? path_in_roots(current) : 0;
+  return path_below(above ? above : path_of_class(current), names);
+}
+
+uint32_t name(const Calls& calls, PyObject* module, bool in_backward, uint32_t epoch) noexcept try {
+  uint32_t path = path_in_calls(calls, module);
+  if (!path) path = calls.depth ? path_of_class(module) : path_in_frames(module, in_backward);
+  if (!calls.depth && !in_backward) remember_root(module, path);
+  if (path) define(path, epoch);
+  return path;
+} catch (...) {
+  return 0;  // no memory
+}
+
+PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
+  uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
+  Calls* known = epoch && PyVectorcall_NARGS(flags) > 0 && is_module(arguments[0]) ? calls_of_thread() : nullptr;
+  if (!known) return original(function, arguments, flags, names);
+  Calls& calls = *known;
+  const size_t depth = calls.depth;
+  const ModuleNow before = module_now;
+  PyObject* module = arguments[0];
+  const void* node = torch::autograd::get_current_node().get();
+  uint32_t path = name(calls, module, node, epoch);
+  if (depth < kMostCalls) {
+    Py_INCREF(module);
+    Py_XDECREF(std::exchange(calls.calls[depth].module, module));
+    calls.calls[depth].path = path;
+  }
+  calls.depth = depth + 1;
+  module_now = {epoch, path, node};
+  PyObject* result = original(function, arguments, flags, names);
+  module_now = before;
+  calls.depth = depth;
+  if (depth < kMostCalls) Py_XDECREF(std::exchange(calls.calls[depth].module, nullptr));
+  return result;
+}
+
+void set_entry(PyFunctionObject* function, vectorcallfunc entry) {
+#if PY_VERSION_HEX >= 0x030C0000
+  PyFunction_SetVectorcall(function, entry);
+#else
+  function->vectorcall = entry;
+#endif
+}
+
+}  // namespace
+
+thread_local ModuleNow module_now __attribute__((tls_model("initial-exec"))) = {};
+
+void follow_modules(PyObject* wanted) {
+  were_followed = false;
+  PyObject* function = PyType_Check(wanted) ? PyObject_GetAttrString(wanted, "_call_impl") : nullptr;
+  if (!function) PyErr_Clear();
+  if (!function || !PyFunction_Check(function)) return Py_XDECREF(function);
+  were_followed = true;
+  if (followed) return Py_DECREF(function);
+  if (!modules_name) {
+    modules_name = PyUnicode_InternFromString("_modules");
+    pthread_key_create(&calls_key, free_calls);
+  }
+  if (!module_class) {
+    Py_INCREF(wanted);
+    module_class = wanted;
+  }
+  followed = reinterpret_cast<PyFunctionObject*>(function);
+  original = followed->vectorcall;
+  set_entry(followed, call_module);
+}
+
+void leave_modules() {
+  if (!followed) return;
+  // Where another tool has put its own entry over ours, ours stays: it does nothing without a recording.
+  if (followed->vectorcall == call_module) {
+    set_entry(followed, original);
+    Py_CLEAR(followed);
+  }
+}
+
+bool modules_were_followed() { return were_followed; }
+
+}  // namespace tracer::python

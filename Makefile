@@ -2,6 +2,8 @@
 # make bench  what recording costs                        make test-full  with everything slow
 # make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
 # make lint   ruff, mypy and clang-format, changing nothing  make format  ruff and clang-format, in place
+# make samples  the demo's report, into reports/          make check-layout, make check-aarch64: docs/versions.md
+# make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
 # Python, torch and its index are variables.
 
 PYTHON ?= python3
@@ -14,11 +16,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_STAMP := $(VENV)/.torch-$(subst =,-,$(subst /,_,$(subst $() ,_,$(strip $(TORCH)))))
 SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth \
-  $(shell find csrc tracer gdb cmake -type f -not -name '*.pyc' 2>/dev/null)
+  $(shell find csrc tracer gdb cmake -type f -not -name '*.pyc' -not -path 'cmake/checks/*' 2>/dev/null)
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: demo install test test-full test-gpu lint format cuda-check bench clean check
+.PHONY: samples check-layout check-aarch64
+.PHONY: demo gallery gallery-gpu install test test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -29,16 +32,29 @@ demo: $(VENV)/.installed
 	@echo "report: $(DEMO)/report.md"
 	@echo "next:   $(BIN)/tracer tree $(DEMO)/seq2seq_gru.trace | less"
 
+# Reports go to reports/gallery; entries that need what is missing here are named at the end.
+gallery: $(VENV)/.installed
+	$(PYTEST) tests -n 2 -m "gallery and not slow and not gpu"
+	$(BIN)/python benchmarks/gallery.py
+
+# On a machine with a GPU, with the torch and the tracer that $(PYTHON) has there.
+gallery-gpu:
+	$(PYTHON) benchmarks/gallery.py --gpu
+
+# Recorded from here by a relative path, so that the report names no folder of this machine.
+samples: $(VENV)/.installed
+	DEMO=1 TRACER=$(BIN)/tracer PYTHON=$(BIN)/python benchmarks/make_reports.sh $(DEMO)
+
 install: $(VENV)/.installed
 
 test: $(VENV)/.installed
-	$(PYTEST) tests -n 2 -m "not slow and not gpu"
+	$(PYTEST) tests -n 2 -m "not slow and not gpu and not gallery"
 
 test-full: $(VENV)/.installed
 	$(PYTEST) tests -m "not gpu"
 
 # Half a minute the first time; tracer need not be built.
-CXX_FILES = $(shell find csrc tests examples -name '*.h' -o -name '*.cpp')
+CXX_FILES = $(shell find cmake csrc tests examples -name '*.h' -o -name '*.cpp')
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -63,18 +79,32 @@ test-gpu:
 	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-build-isolation --force-reinstall .
 	cd tests && $(PYTHON) -m pytest gpu  # from in there, so that the installed tracer is the one that is tested
 
-# The CUDA part, compiled where torch has none; its headers come from NVIDIA's packages.
+# The CUDA part, compiled where torch has none; its headers come from NVIDIA's packages. The kernels of the overrides need
+# nvcc: without it they are left out, and that is said.
 CUDA_HEADERS := build/cuda_headers
 cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done
 	$(BIN)/cmake -S . -B build/cuda_check -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DTRACER_CUDA_CHECK=ON \
 	  -DTRACER_CUDA_HEADERS=$(abspath $(CUDA_HEADERS)/nvidia/cu13/include) >/dev/null
-	$(BIN)/cmake --build build/cuda_check --target cuda_part tracer_injection
+	$(BIN)/cmake --build build/cuda_check --target cuda_part tracer_injection override_kernels override_glue
 
 $(CUDA_HEADERS)/.done: $(VENV)/.tools
 	$(PIP) install --quiet --no-deps --target $(CUDA_HEADERS) --upgrade \
 	  'nvidia-cuda-cupti==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*'
 	@touch $@
+
+# What knows torch's private layout, and the typed hops, against the headers of several releases. Of each wheel
+# about 20 MB are downloaded (where the server sends no parts: all of it, 0.2 to 0.6 GB, by pip) and kept in
+# build/layout. `newest` asks the index each time. Exits with 1 also where a release could not be had.
+LAYOUT_RELEASES ?= 2.11 2.13 newest
+check-layout: $(VENV)/.tools
+	@$(PIP) install --quiet unearth
+	$(BIN)/python cmake/checks/layout.py --compiler $(CXX) $(LAYOUT_RELEASES)
+
+# The extension compiled for aarch64, and what differs between processors run under qemu, where that is installed:
+# apt-get install g++-aarch64-linux-gnu qemu-user
+check-aarch64: $(VENV)/.tools $(CUDA_HEADERS)/.done
+	$(BIN)/python cmake/checks/aarch64.py --cuda-headers $(CUDA_HEADERS)/nvidia/cu13/include
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tracer import __version__
-from tracer.cli import gdb
+from tracer.cli import compare, gdb
 from tracer.cli.doctor import doctor
 from tracer.cli.explain import explain
 from tracer.cli.export import export
@@ -33,6 +33,7 @@ app.command()(pack)
 app.command()(explain)
 app.command()(doctor)
 app.command()(export)
+app.command(context_settings=compare.CONTEXT)(compare.compare)
 app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
 
 

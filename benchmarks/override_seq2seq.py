@@ -1,0 +1,163 @@
+"""Trains examples/seq2seq_gru.py with stock kernels and with the built-in overrides, and compares the losses.
+
+    python benchmarks/override_seq2seq.py
+    python benchmarks/override_seq2seq.py --seeds 2 --steps 50 --override gru:force
+
+For each seed three runs on the same data: stock, stock without TF32, and stock's settings with the
+overrides on. The overrides pass where, for every seed, their largest deviation from stock over all
+steps is at most twice that of stock without TF32, and the means of the last 20 losses differ by at
+most 1 %. Exits 1 where they do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tracer import overrides
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+
+from seq2seq_gru import Seq2Seq, batch_of  # noqa: E402
+
+LAST = 20
+DEVIATIONS = 2.0  # times that of stock without TF32
+MEANS = 0.01
+
+
+@dataclass(frozen=True)
+class Settings:
+    steps: int
+    batch: int
+    length: int
+    vocabulary: int
+    hidden: int
+    device: str
+
+
+def losses(settings: Settings, seed: int, names: list[str], tf32: bool) -> list[float]:
+    """The loss of each step. The same seed gives the same weights and the same data."""
+    torch.manual_seed(seed)
+    model = Seq2Seq(settings.vocabulary, settings.hidden).to(settings.device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    batches = [batch_of(settings.batch, settings.length, settings.vocabulary) for _ in range(settings.steps)]
+    found: list[torch.Tensor] = []
+    with ExitStack() as stack:
+        stack.enter_context(torch.backends.cudnn.flags(enabled=True, allow_tf32=tf32))
+        if names:
+            stack.enter_context(overrides.use(*names))
+        for numbers, targets in batches:
+            numbers, targets = numbers.to(settings.device), targets.to(settings.device)
+            logits = model(numbers, targets, teacher_forcing=True)
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            found.append(loss.detach())
+    return torch.stack(found).tolist()
+
+
+@dataclass(frozen=True)
+class Seed:
+    seed: int
+    deviation: float  # of the overrides from stock
+    without_tf32: float  # of stock without TF32 from stock
+    mean: float  # of the last losses with the overrides
+    stock_mean: float
+
+    @property
+    def passed(self) -> bool:
+        near = abs(self.mean - self.stock_mean) <= MEANS * abs(self.stock_mean)
+        return near and self.deviation <= DEVIATIONS * self.without_tf32
+
+
+def largest_difference(one: list[float], other: list[float]) -> float:
+    """NaN where a loss is NaN, which no bound holds."""
+    differences = [abs(a - b) for a, b in zip(one, other, strict=True)]
+    return max(differences, key=lambda value: float("inf") if value != value else value)
+
+
+def compare(settings: Settings, seed: int, names: list[str]) -> Seed:
+    stock = losses(settings, seed, [], tf32=True)
+    strict = losses(settings, seed, [], tf32=False)
+    override = losses(settings, seed, names, tf32=True)
+    last = min(LAST, settings.steps)
+    return Seed(
+        seed,
+        largest_difference(override, stock),
+        largest_difference(strict, stock),
+        sum(override[-last:]) / last,
+        sum(stock[-last:]) / last,
+    )
+
+
+def table(seeds: list[Seed]) -> str:
+    lines = [
+        f"| seed | largest deviation | of stock without TF32 | mean of the last {LAST} losses | of stock | |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {s.seed} | {s.deviation:.2e} | {s.without_tf32:.2e} | {s.mean:.5f} | {s.stock_mean:.5f} | "
+        f"{'passed' if s.passed else 'FAILED'} |"
+        for s in seeds
+    ]
+    return "\n".join(lines)
+
+
+def counts(names: list[str]) -> str:
+    """How often each built-in override ran, and what it handed over."""
+    from tracer import _overrides
+
+    lines = []
+    for name in (name.partition(":")[0] for name in names):
+        if name not in ("mm", "gru", "cat"):
+            continue
+        for operator, calls in _overrides.ran(name).items():
+            handed = _overrides.handed_over(name)[operator]
+            lines.append(
+                f"- {operator}: ran {calls}" + "".join(f"; {n} to stock: {why}" for why, n in handed.items())
+            )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--length", type=int, default=16, help="numbers in a sequence")
+    parser.add_argument("--vocabulary", type=int, default=1000)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument(
+        "--override", default="mm:force,gru:force,cat:force", help="names, separated by commas"
+    )
+    options = parser.parse_args()
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        print(
+            "override_seq2seq: torch finds no CUDA GPU here; --device cpu compares CPU overrides",
+            file=sys.stderr,
+        )
+        return 1
+    settings = Settings(
+        options.steps, options.batch, options.length, options.vocabulary, options.hidden, options.device
+    )
+    names = [name for name in options.override.split(",") if name]
+    seeds = [compare(settings, seed, names) for seed in range(options.seeds)]
+    print(f"{settings}\n{options.override or 'stock'}\n")
+    print(table(seeds))
+    if options.device.startswith("cuda"):
+        print(f"\n{counts(names)}")
+    return 0 if all(seed.passed for seed in seeds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+// Which method, tile and split a product takes.
+#include <algorithm>
+
+#include "../measured.h"
+#include "device.h"
+#include "mm.h"
+
+namespace tracer::overrides {
+
+cudaError_t launch_tensor_3xtf32(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
+cudaError_t launch_tensor_tf32(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
+cudaError_t launch_tensor_bf16(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
+cudaError_t launch_tensor_f16(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
+
+const std::vector<TileSize>& tensor_tiles() {
+  static const auto& tiles = *new std::vector<TileSize>{{64, 8}, {32, 16}, {64, 32}, {64, 64}, {128, 64}, {64, 128}};
+  return tiles;
+}
+
+cudaError_t launch_tensor(const Mm& mm, const Plan& plan, int device, cudaStream_t stream) {
+  switch (mm.element) {
+    case Element::kFloat:
+      return mm.tf32 ? launch_tensor_tf32(mm, plan, device, stream) : launch_tensor_3xtf32(mm, plan, device, stream);
+    case Element::kBfloat16:
+      return launch_tensor_bf16(mm, plan, device, stream);
+    case Element::kHalf:
+      return launch_tensor_f16(mm, plan, device, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+namespace {
+
+constexpr int kSplits[] = {1, 2, 4, 8};
+constexpr int kFill = 0;  // as many as fill the device
+
+int64_t blocks_of(const Mm& mm, const Plan& plan) {
+  int64_t rows = plan.tile_rows;
+  if (plan.method == Method::kDot) rows = rows * 8;
+  if (plan.method == Method::kColumn) rows = 32 * (mm.weight_vectors ? 16 / bytes_of(mm.element) : 1);
+  return ((mm.rows + rows - 1) / rows) * ((mm.columns + plan.tile_columns - 1) / plan.tile_columns);
+}
+
+// Two blocks for each multiprocessor, and at least 4 stages of the inner dimension for each part.
+int filling_split(const Mm& mm, const Plan& plan, int device) {
+  const int64_t wanted = 2 * device_of(device).processors, blocks = blocks_of(mm, plan);
+  const int64_t stages = mm.inner * bytes_of(mm.element) / 128;
+  int split = 1;
+  while (split < 8 && blocks * split < wanted && stages / (split * 2) >= 4) split *= 2;
+  return split;
+}
+
+// Of fewer products the errors of three TF32 products, up to 3 2^-22 each, do not average out to those of fp32.
+constexpr int64_t kLeastInnerOf3xTf32 = 64;
+bool too_short(const Mm& mm, Method method) {
+  return method == Method::kTensor && mm.element == Element::kFloat && !mm.tf32 && mm.inner < kLeastInnerOf3xTf32;
+}
+
+enum Kind : uint8_t { kStrict, kTf32, kTwoBytes };
+Kind kind_of(const Mm& mm) { return mm.element != Element::kFloat ? kTwoBytes : mm.tf32 ? kTf32 : kStrict; }
+
+// The first line that fits the product is taken; plans_for() has it. From arithmetic, until benchmarks/override_tuning.py
+// has measured a device.
+struct Line {
+  Kind kind;
+  bool inner_major;
+  int64_t most_columns, most_rows;
+  Plan plan;
+};
+constexpr int64_t kAny = INT64_MAX;
+constexpr Line kTuned[] = {
+    {kStrict, true, 1, 1024, {Method::kDot, 1, 1, 8}},
+    {kStrict, true, 1, kAny, {Method::kDot, 2, 1, kFill}},
+    {kStrict, true, 2, kAny, {Method::kDot, 2, 2, kFill}},
+    {kStrict, true, 4, kAny, {Method::kDot, 4, 4, kFill}},
+    {kStrict, true, 8, kAny, {Method::kDot, 4, 8, kFill}},
+    {kStrict, true, 16, kAny, {Method::kDot, 4, 16, kFill}},
+    {kTf32, true, 1, 1024, {Method::kDot, 1, 1, 8}},
+    {kTf32, true, 1, kAny, {Method::kDot, 2, 1, kFill}},
+    {kTf32, true, 2, kAny, {Method::kDot, 2, 2, kFill}},
+    {kTf32, true, 4, kAny, {Method::kDot, 4, 4, kFill}},
+    {kTwoBytes, true, 1, 1024, {Method::kDot, 1, 1, 8}},
+    {kTwoBytes, true, 1, kAny, {Method::kDot, 2, 1, kFill}},
+    {kTwoBytes, true, 2, kAny, {Method::kDot, 2, 2, kFill}},
+    {kTwoBytes, true, 4, kAny, {Method::kDot, 4, 4, kFill}},
+    {kStrict, false, 1, kAny, {Method::kColumn, 0, 1, kFill}},
+    {kStrict, false, 2, kAny, {Method::kColumn, 0, 2, kFill}},
+    {kStrict, false, 4, kAny, {Method::kColumn, 0, 4, kFill}},
+    {kTf32, false, 1, kAny, {Method::kColumn, 0, 1, kFill}},
+    {kTf32, false, 2, kAny, {Method::kColumn, 0, 2, kFill}},
+    {kTf32, false, 4, kAny, {Method::kColumn, 0, 4, kFill}},
+    {kTwoBytes, false, 1, kAny, {Method::kColumn, 0, 1, kFill}},
+    {kTwoBytes, false, 2, kAny, {Method::kColumn, 0, 2, kFill}},
+    {kTwoBytes, false, 4, kAny, {Method::kColumn, 0, 4, kFill}},
+};
+// Whatever the element and layout.
+constexpr struct {
+  int64_t most_columns;
+  Plan plan;
+} kTiles[] = {
+    {8, {Method::kTensor, 64, 8, kFill}},   {16, {Method::kTensor, 32, 16, kFill}},   {32, {Method::kTensor, 64, 32, kFill}},
+    {64, {Method::kTensor, 64, 64, kFill}}, {128, {Method::kTensor, 64, 128, kFill}}, {16, {Method::kFfma, 64, 16, kFill}},
+    {32, {Method::kFfma, 64, 32, kFill}},   {64, {Method::kFfma, 64, 64, kFill}},     {128, {Method::kFfma, 64, 128, kFill}},
+};
+
+bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+// How the operands may be read. In tiles a last vector may lie half outside the matrix; where a thread loads into
+// registers it may not.
+void choose_vectors(Mm& mm, Method method) {
+  const int64_t elements = 16 / bytes_of(mm.element);
+  const bool tiles = method == Method::kFfma || method == Method::kTensor;
+  const bool major = inner_major(mm);
+  const int64_t pitch = major ? mm.weight_row : mm.weight_inner, lines = major ? mm.rows : mm.inner;
+  const int64_t length = major ? mm.inner : mm.rows;
+  mm.weight_vectors = aligned(mm.weight) && (lines == 1 || pitch % elements == 0) && (tiles || length % elements == 0);
+  mm.input_vectors = aligned(mm.input) && mm.input_inner == 1 && (mm.columns == 1 || mm.input_column % elements == 0) &&
+                     (tiles || mm.inner % elements == 0);
+}
+
+bool supports(const Mm& mm, int architecture) {
+  return architecture && mm.columns >= 1 && mm.columns <= kMostColumns && mm.rows >= 1 && mm.inner >= 1 &&
+         std::max(mm.rows, mm.inner) <= INT32_MAX && (mm.weight_inner == 1 || mm.weight_row == 1);
+}
+
+}  // namespace
+
+std::string name_of(const Plan& plan, const Mm& mm) {
+  std::string tile = std::to_string(plan.tile_rows) + "x" + std::to_string(plan.tile_columns), name;
+  switch (plan.method) {
+    case Method::kDot:
+      name = "dot " + tile;
+      break;
+    case Method::kColumn:
+      name = "column " + tile;
+      break;
+    case Method::kFfma:
+      name = "ffma " + tile;
+      break;
+    case Method::kTensor:
+      name = std::string(mm.element == Element::kBfloat16 ? "bf16"
+                         : mm.element == Element::kHalf   ? "fp16"
+                         : mm.tf32                        ? "tf32"
+                                                          : "3xtf32") +
+             " " + tile;
+  }
+  return name + (plan.split > 1 ? " split " + std::to_string(plan.split) : "");
+}
+
+std::vector<Plan> plans_for(const Mm& mm, int device) {
+  std::vector<Plan> plans;
+  const int architecture = architecture_for(device_of(device).capability);
+  if (!supports(mm, architecture)) return plans;
+  const bool clusters = architecture >= 90, major = inner_major(mm);
+  // Of the widths, the smallest that holds all columns; of tiles also those of half that width.
+  auto add = [&](Method method, const std::vector<TileSize>& tiles, bool narrower) {
+    int widest = 0, fitting = INT32_MAX;
+    for (TileSize tile : tiles) {
+      widest = std::max(widest, tile.columns);
+      if (tile.columns >= mm.columns) fitting = std::min(fitting, tile.columns);
+    }
+    if (!narrower && mm.columns > widest) return;
+    fitting = std::min(fitting, widest);
+    for (TileSize tile : tiles)
+      for (int split : kSplits)
+        if ((tile.columns == fitting || (narrower && tile.columns == fitting / 2)) && (split == 1 || clusters || method == Method::kDot))
+          plans.push_back({method, tile.rows, tile.columns, split});
+  };
+  if (major)
+    add(Method::kDot, dot_tiles(mm.element), false);
+  else
+    add(Method::kColumn, column_tiles(), false);
+  if (mm.element == Element::kFloat && !mm.tf32) add(Method::kFfma, ffma_tiles(), true);
+  if (!too_short(mm, Method::kTensor)) add(Method::kTensor, tensor_tiles(), true);
+  return plans;
+}
+
+std::optional<Plan> plan_for(const Mm& mm, int device) {
+  Mm read = mm;
+  const auto resolved = [&](Plan plan) {
+    choose_vectors(read, plan.method);
+    if (plan.split == kFill) plan.split = filling_split(read, plan, device);
+    if (plan.method != Method::kDot && architecture_for(device_of(device).capability) < 90) plan.split = 1;
+    return plan;
+  };
+  if (!supports(mm, architecture_for(device_of(device).capability))) return std::nullopt;
+  for (const Line& line : kTuned)
+    if (line.kind == kind_of(mm) && line.inner_major == inner_major(mm) && mm.columns <= line.most_columns && mm.rows <= line.most_rows)
+      return resolved(line.plan);
+  for (const auto& line : kTiles)
+    if (mm.columns <= line.most_columns && !too_short(mm, line.plan.method)) return resolved(line.plan);
+  return std::nullopt;
+}
+
+bool measured_faster(const Mm& mm) {
+  for (const MeasuredMm& range : kMeasuredMm)
+    if (range.element == mm.element && range.tf32 == mm.tf32 && range.inner_major == inner_major(mm) && range.columns.holds(mm.columns) &&
+        range.rows.holds(mm.rows) && range.inner.holds(mm.inner))
+      return true;
+  return false;
+}
+
+cudaError_t launch_mm(Mm mm, const Plan& plan, int device, cudaStream_t stream) {
+  choose_vectors(mm, plan.method);
+  mm.split = plan.split;
+  switch (plan.method) {
+    case Method::kDot:
+      return launch_dot(mm, plan, device, stream);
+    case Method::kColumn:
+      return launch_column(mm, plan, device, stream);
+    case Method::kFfma:
+      return launch_ffma(mm, plan, device, stream);
+    case Method::kTensor:
+      return launch_tensor(mm, plan, device, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace tracer::overrides

@@ -1,0 +1,269 @@
+"""`tracer compare` as a user runs it, with real overrides on the CPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from launching import Launcher, Run
+
+NUMPY_MM = Path(__file__).parents[2] / "examples" / "overrides" / "cpu_mm.py"
+OVERRIDES = """
+import torch
+from tracer import overrides
+
+@overrides.register("aten::mm", "CPU", name="wrong")
+def wrong(self, mat2):
+    result = torch.mm(self, mat2)
+    result[-1, 0] += 1
+    return result
+
+@overrides.register("aten::mm", "CPU", name="raising")
+def raising(self, mat2):
+    raise ValueError("no product today")
+
+@overrides.register("aten::cat", "CPU", name="slow_cat")
+def slow_cat(tensors, dim=0):
+    if len(tensors) > 2:
+        raise overrides.HandOver("more than two tensors")
+    result = torch.empty_strided(*strided(tensors, dim), dtype=tensors[0].dtype)
+    size = tensors[0].shape[dim]
+    result.narrow(dim, 0, size).copy_(tensors[0])
+    result.narrow(dim, size, tensors[1].shape[dim]).copy_(tensors[1])
+    return result
+
+def strided(tensors, dim):
+    shape = list(tensors[0].shape)
+    shape[dim] = sum(tensor.shape[dim] for tensor in tensors)
+    return shape, torch.empty(shape, device="meta").stride()
+
+def loose(self, mat2):
+    return self
+"""
+SCRIPT = """
+import sys
+import torch
+
+torch.manual_seed(0)
+weight = torch.randn(16, 4, requires_grad=True)
+for _ in range(3):
+    loss = (torch.randn(8, 16) @ weight).square().mean()
+    loss.backward()
+print("rows", *sys.argv[1:])
+if "exactly" in sys.argv:
+    print(weight.grad.sum().item().hex())
+"""
+
+
+def compare(launcher: Launcher, *arguments: str, **options: object) -> Run:
+    return launcher.run([str(launcher.tracer), "compare", *arguments], **options)
+
+
+def cells(text: str, name: str) -> list[str]:
+    """Of the first row of a table that has `name`."""
+    line = next(line for line in text.splitlines() if line.startswith("|") and name in line)
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
+    """Three cases of mm with numpy's product: fp32, fp64 and bf16."""
+    launcher = Launcher(tmp_path_factory.mktemp("compared"))
+    launcher.write("precious", "report.md")
+    run = compare(
+        launcher,
+        *("mm", "--override", f"{NUMPY_MM}:numpy_mm", "--case", "64x64 64x64", "--pairs", "10"),
+        *("-o", "report.md", "--force"),
+    )
+    assert [path.name for path in launcher.folder.iterdir()] == ["report.md"]
+    return run, (launcher.folder / "report.md").read_text()
+
+
+def test_numpy_in_the_place_of_stock(compared: tuple[Run, str]) -> None:
+    run, text = compared
+    assert run.status == 0
+    assert run.out == ""
+    assert run.err == "tracer: override numpy_mm handed aten::mm over to stock: numpy has no bfloat16\n"
+    assert "**3 of 3 cases right; the override ran in 2**" in text
+    assert cells(text, "mm fp32")[-1] == "right"
+    assert cells(text, "mm fp64")[-1] == "right"
+    assert cells(text, "mm bf16")[-1] == "stock ran, handed over"
+    assert "\x1b" not in text
+
+
+def test_the_times_have_their_spread_and_an_interval(compared: tuple[Run, str]) -> None:
+    _, text = compared
+    assert "medians of 10 pairs" in text
+    ratio = re.fullmatch(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", cells(text, "mm fp32")[4])
+    assert ratio is not None
+    assert float(ratio[2]) <= float(ratio[1]) <= float(ratio[3])
+    for cell in cells(text, "wall time")[1:3]:
+        assert re.fullmatch(r"[\d.]+ [um]s \([\d.]+ [um]s to [\d.]+ [um]s\)", cell)
+
+
+def test_the_chains_part_at_the_override(compared: tuple[Run, str]) -> None:
+    _, text = compared
+    first = [line for line in text.splitlines() if line.startswith("=> ")]
+    assert "aten::mm [CPU] wrapper_CPU_mm" in first[0]
+    assert "cpu_mm.py:" in first[0].split("|")[1]
+    assert any(">     aten::new_empty [CPU]" in line for line in text.splitlines())
+
+
+def test_memory_limit_and_certificate_are_there(compared: tuple[Run, str]) -> None:
+    _, text = compared
+    assert cells(text, "allocated")[1:3] == ["16.0 KiB in 1", "16.0 KiB in 1"]
+    assert re.search(
+        r"At the best that stock reached here, [\d.]+ [MG]FLOP/s, its float32 operations take", text
+    )
+    assert "## Certificate of the chains\n\n- complete: " in text
+
+
+def test_cat_is_compared_byte_by_byte(launcher: Launcher) -> None:
+    launcher.write(OVERRIDES, "kernels.py")
+    run = compare(launcher, "cat", "--override", "kernels:slow_cat", "--case", "512", "--pairs", "2")
+    assert run.status == 0
+    assert cells(run.out, "2 x 64x512")[-2:] == ["same bytes", "right"]
+    assert cells(run.out, "4 x 64x512")[-1] == "stock ran, handed over"
+    assert "1 call handed over to stock: more than two tensors" in run.out
+
+
+def test_a_wrong_result_fails_and_shows_the_worst_element(launcher: Launcher) -> None:
+    launcher.write(OVERRIDES, "kernels.py")
+    run = compare(launcher, "mm", "--override", "kernels.py:wrong", "--case", "fp32 64x64", "--pairs", "2")
+    assert run.status == 1
+    assert re.fullmatch(
+        r"tracer: wrong in 1 of 1 case; mm fp32 64x64 64x64: result: relative error [\d.e-]+, over the "
+        r"bound of 2e-06\. The worst element is \[63, 0\]: stock (\S+), override (\S+), float64 (\S+)\.\n",
+        run.err,
+    )
+    assert "**Wrong**, `result`" in run.out
+
+
+def test_an_override_that_raises_fails_with_its_traceback_in_the_report(launcher: Launcher) -> None:
+    launcher.write(OVERRIDES, "kernels.py")
+    run = compare(launcher, "mm", "--override", "kernels.py:raising", "--case", "fp32 64x64", "--pairs", "2")
+    assert run.status == 1
+    assert run.err.count("\n") == 1
+    assert run.err.endswith("it raised ValueError: no product today\n")
+    assert "ValueError: no product today" in run.out
+    assert 'in raising\n    raise ValueError("no product today")' in run.out
+
+
+def test_an_override_that_no_case_calls_is_said_aloud(launcher: Launcher) -> None:
+    run = compare(
+        launcher, "cat", "--override", f"{NUMPY_MM}:numpy_mm", "--case", "2 x 64x512", "--pairs", "2"
+    )
+    assert run.status == 0
+    assert run.err == "tracer: numpy_mm never ran: stock was compared with stock\n"
+    assert "the override never ran" in run.out
+
+
+def test_a_script_with_stock_and_with_the_override(launcher: Launcher) -> None:
+    launcher.write(SCRIPT, "train.py")
+    launcher.write("raise ImportError('another tracer')", "tracer/__init__.py")
+    run = compare(
+        launcher,
+        *(
+            "--override",
+            f"{NUMPY_MM}:numpy_mm",
+            "--repeats",
+            "2",
+            "train.py",
+            "--rows",
+            "8",
+            "-o",
+            "report.md",
+        ),
+    )
+    assert run.status == 0, run.err
+    assert run.out == ""
+    text = (launcher.folder / "report.md").read_text()
+    assert text.startswith("# `train.py --rows 8`: stock beside `numpy_mm`")
+    assert "**the overrides computed 6 calls; stdout is the same**" in text
+    assert "Both sides wrote the same to stdout: 1 line." in text
+    assert cells(text, "8x16 f32, 16x4 f32")[2:4] == ["3", "3"]
+    assert re.fullmatch(r"[\d.]+ \([\d.]+ to [\d.]+\)", cells(text, "in ops")[3])
+    assert any(line.startswith("=>   -> aten::mm [CPU] wrapper_CPU_mm") for line in text.splitlines())
+    assert text.count("- complete: ") == 2
+    assert cells(text, "`aten::mm [CPU]`")[:2] == ["`numpy_mm`", "force"]
+    assert "`aten::addmm` never ran" in text
+    assert [path.name for path in launcher.folder.glob("*.trace")] == []
+
+
+def test_a_script_whose_output_differs(launcher: Launcher) -> None:
+    launcher.write(OVERRIDES, "kernels.py")
+    launcher.write(SCRIPT, "train.py")
+    run = compare(launcher, "--override", "kernels:wrong", "--repeats", "1", "train.py", "exactly")
+    assert run.status == 0
+    assert "stdout differs**" in run.out
+    assert re.search(r"```diff\n--- stock\n\+\+\+ override\n", run.out)
+    assert "rows exactly" in run.out
+
+
+def test_a_script_that_fails(launcher: Launcher) -> None:
+    launcher.write("import torch\nraise SystemExit('no data here')\n", "train.py")
+    run = compare(launcher, "--override", f"{NUMPY_MM}:numpy_mm", "--repeats", "1", "train.py")
+    assert run.status == 1
+    assert "no data here" in run.err
+    assert run.err.endswith("tracer: train.py ended with status 1 (stock); what it said stands above\n")
+    assert run.out == ""
+
+
+NEEDS_GPU = "compare your own with --override FILE.py:FUNCTION"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name what to compare"),
+        (["mm"], NEEDS_GPU),
+        (["mm", "--override", "gru"], NEEDS_GPU),
+        (["mm", "--override", "kernels.py:loose"], "it is not known which operator"),
+        (["mm", "--override", "nothing"], "there is no override nothing; there is mm, gru, cat"),
+        (["mm", "--override", "nothing.py:mm"], "there is no file nothing.py"),
+        (
+            ["mm", "--override", "kernels:wrong", "--case", "fp8"],
+            "no case of mm has fp8 in its name; there is mm",
+        ),
+        (["mm", "kernels.py", "--override", "kernels:wrong"], "mm takes no arguments"),
+        (["train.py"], "name the overrides"),
+        (["--override", "kernels:wrong", "nothing.py"], "there is no script nothing.py"),
+        (["--override", "nothing", "train.py"], "there is no override nothing"),
+        (["--override", "mm", "train.py"], NEEDS_GPU),
+        (["--override", "kernels:wrong", "train.py", "--case", "fp32"], "--case"),
+        (
+            ["mm", "--override", "kernels:wrong", "-o", "train.py"],
+            "train.py exists; overwrite it with --force",
+        ),
+        (["mm", "--override", "kernels:wrong", "-o", "nowhere/report.md"], "there is no folder nowhere"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_compared_is_said_in_one_line(
+    launcher: Launcher, arguments: list[str], said: str
+) -> None:
+    launcher.write(OVERRIDES, "kernels.py")
+    launcher.write(SCRIPT, "train.py")
+    run = compare(launcher, *arguments)
+    assert run.status == 2, run
+    assert run.out == ""
+    assert run.err.startswith("tracer: ")
+    assert run.err.count("\n") == 1
+    assert said in run.err
+    assert (launcher.folder / "train.py").read_text() == SCRIPT
+
+
+def test_a_module_that_cannot_be_imported_has_its_own_traceback(launcher: Launcher) -> None:
+    launcher.write("import torch\n1 / 0\n", "kernels.py")
+    run = compare(launcher, "mm", "--override", "kernels.py:mine")
+    assert run.status == 1
+    assert "ZeroDivisionError: division by zero\n" in run.err
+    assert run.err.endswith("tracer: kernels.py:mine cannot be imported: ZeroDivisionError, see above\n")
+
+
+def test_help_has_examples() -> None:
+    launcher = Launcher(Path.cwd())
+    run = compare(launcher, "--help")
+    assert run.status == 0
+    assert "tracer compare mm --override my_kernels.py:my_mm" in run.out

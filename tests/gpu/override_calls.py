@@ -1,0 +1,75 @@
+"""What the tests of the built-in overrides share: switching one on, references in float64, and its counts."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+
+DEVICE = "cuda"
+
+
+def native() -> ModuleType:
+    """tracer._overrides, or the test is skipped where it was not built."""
+    try:
+        return importlib.import_module("tracer._overrides")
+    except ImportError as error:
+        pytest.skip(f"tracer was built without the kernels of the overrides: {error}")
+
+
+@contextmanager
+def switched_on(name: str, *, forced: bool = True) -> Iterator[ModuleType]:
+    overrides = native()
+    overrides.reset_counts(name)
+    overrides.install(name, forced)
+    try:
+        yield overrides
+    finally:
+        overrides.remove(name)
+
+
+@contextmanager
+def all_ran(name: str, calls: int, operator: str | None = None) -> Iterator[None]:
+    """Within it the override is on, `calls` calls ran it, and none was handed over."""
+    with switched_on(name) as overrides:
+        yield
+        ran = overrides.ran(name)
+        handed_over = {op: reasons for op, reasons in overrides.handed_over(name).items() if reasons}
+    assert not handed_over
+    assert (ran[operator] if operator else sum(ran.values())) == calls
+
+
+@contextmanager
+def handed_over(name: str, operator: str, reason: str) -> Iterator[None]:
+    """Within it the override is on, and hands one call of the operator over for that reason; it may raise."""
+    with switched_on(name) as overrides:
+        try:
+            yield
+        finally:
+            assert overrides.handed_over(name)[operator] == {reason: 1}
+            assert overrides.ran(name)[operator] == 0
+
+
+def dispatch_tables(name: str) -> dict[str, str]:
+    return {op: torch._C._dispatch_dump_table(op) for op, _ in native().operators(name)}
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    """Normal numbers that are the same on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float32).to(DEVICE, dtype)
+
+
+def relative_error(result: Tensor, exact: Tensor) -> float:
+    """The norm of the deviation by the norm of what is exact, a float64 tensor."""
+    return ((result.double() - exact).norm() / exact.norm()).item()
+
+
+def largest_error(result: Tensor, exact: Tensor, magnitude: Tensor) -> float:
+    """The largest deviation, each by the sum of the magnitudes that were added up."""
+    return ((result.double() - exact).abs() / magnitude.clamp_min(1e-300)).max().item()

@@ -1,0 +1,167 @@
+"""Chains out of a trace, with their counts, and two of them side by side."""
+
+from __future__ import annotations
+
+import pytest
+from cuda_frames import CudaBuilder
+from frames import TraceBuilder, hop
+from gpu_trace import Sample
+
+from tracer.compare.chains import ChainTables, facts_of_gpu
+from tracer.compare.columns import side_by_side
+from tracer.compare.model import Chains
+
+
+@pytest.fixture(scope="module")
+def sample() -> Sample:
+    return Sample()
+
+
+def two_steps() -> TraceBuilder:
+    """Step 1: stock's mm. Step 3: an override's, which makes a tensor and adds."""
+    builder = TraceBuilder()
+    builder.calls(hop("aten::mm", "AutogradCPU", hop("aten::mm", "CPU", step=1), step=1))
+    own = hop(
+        "aten::mm",
+        "CPU",
+        hop("aten::empty", "CPU", step=3),
+        hop("aten::add", "CPU", step=3),
+        hop("aten::add", "CPU", step=3),
+        kernel="mine.mm",
+        override="mine",
+        step=3,
+    )
+    builder.calls(hop("aten::mm", "AutogradCPU", own, step=3), hop("aten::mul", "CPU"))
+    return builder
+
+
+def test_a_step_is_a_chain() -> None:
+    tables = ChainTables(two_steps().trace())
+    stock, override = tables.of_step(1), tables.of_step(3)
+    assert [(link.op, link.key, link.count) for link in override.links] == [
+        ("aten::mm", "AutogradCPU", 1),
+        ("aten::mm", "CPU", 1),
+        ("aten::empty", "CPU", 1),
+        ("aten::add", "CPU", 2),
+    ]
+    assert (stock.counts.op_calls, stock.counts.hops) == (1, 2)
+    assert (override.counts.op_calls, override.counts.hops) == (4, 5)
+    assert tables.of_step(2).links == []
+
+
+def test_calls_by_their_inputs_and_what_stands_below_one() -> None:
+    builder = TraceBuilder()
+    small = builder.signature(([4, 4], "torch.float32"), ([4, 4], "torch.float32"))
+    large = builder.signature(([8, 8], "torch.float32"), ([8, 8], "torch.float32"))
+    inside = hop("aten::mm", "CPU", hop("aten::conj", "CPU"))
+    call = hop("aten::mm", "AutogradCPU", inside, inputs=small)
+    builder.calls(hop("aten::matmul", "AutogradCPU", call), hop("aten::mul", "CPU"))
+    builder.calls(hop("aten::mm", "CPU", inputs=large))
+    tables = ChainTables(builder.trace())
+    calls = tables.calls("aten::mm")
+    assert calls["inputs"].to_list() == ["4x4 f32, 4x4 f32", "8x8 f32, 8x8 f32"]
+    assert calls["duration_ns"].to_list() == [3000, 1000]
+    assert calls["structure"].n_unique() == 2
+    below = tables.below(calls["place"][0])
+    assert [link.op for link in below.links] == ["aten::mm", "aten::mm", "aten::conj"]
+    assert [link.op for link in tables.below(calls["place"][1]).links] == ["aten::mm"]
+    assert tables.calls("aten::bmm").is_empty()
+
+
+def test_paths_of_python_kernels_are_those_from_the_folder_of_the_program() -> None:
+    kernel = "kernels.mm (/home/user/project/kernels.py:7)"
+    builder = TraceBuilder().calls(hop("aten::mm", "CPU", step=1, kernel=kernel))
+    assert ChainTables(builder.trace()).of_step(1).links[0].kernel == "kernels.mm (kernels.py:7)"
+
+
+def test_counts_of_cuda_are_those_of_the_step_alone() -> None:
+    builder = CudaBuilder()
+    builder.calls(
+        hop("aten::mm", "CUDA", self_ns=9000, step=1), hop("aten::mm", "CUDA", self_ns=9000, step=2)
+    )
+    for number, start in ((0, 1000), (1, 11_000)):
+        for query in range(3):
+            builder.api("cudaGetDevice", "query", start + 100 * query, start + 100 * query + 50, hop=number)
+        sgemm = builder.library("cublasSgemm_v2", start + 1000, start + 5000, hop=number)
+        launch = builder.api(
+            "cudaLaunchKernelExC", "launch", start + 2000, start + 3000, hop=number, library_call_id=sgemm
+        )
+        builder.kernel("gemm", start + 3000, start + 6300 + number, launch)
+    builder.api("cudaDeviceSynchronize", "synchronisation", 20_000, 21_000)
+    chain = ChainTables(builder.cuda_trace()).of_step(2)
+    assert chain.counts.library_calls == 1
+    assert chain.counts.api_calls == 4
+    assert chain.counts.launches == 1
+    assert chain.gpu_ns == 3301
+    assert [link.kind for link in chain.links] == ["call", "library", "api", "kernel"]
+
+
+def test_a_real_chain_goes_down_to_the_device_kernel(sample: Sample) -> None:
+    tables = ChainTables(sample.trace)
+    calls = tables.calls("aten::mm")
+    assert len(calls) > 2
+    chain = tables.below(calls["place"][0])
+    kinds = [link.kind for link in chain.links]
+    assert kinds[0] == "call"
+    assert "api" in kinds
+    assert kinds.count("kernel") >= 1
+    assert chain.counts.launches >= 1
+    assert chain.counts.api_calls > chain.counts.launches
+    assert chain.gpu_ns == calls["gpu_ns"][0] > 0
+
+
+def test_the_device_of_a_trace(sample: Sample) -> None:
+    facts = facts_of_gpu(sample.trace)
+    assert facts is not None
+    assert "H200" in facts["name"]
+    assert facts_of_gpu(two_steps().trace()) is None
+
+
+def test_two_columns() -> None:
+    tables = ChainTables(two_steps().trace())
+    lines = side_by_side(Chains.of(tables.of_step(1), tables.of_step(3))).splitlines()
+    left = [line[3:81].strip() for line in lines]
+    signs = [line[3 + 79 : 3 + 80] for line in lines]
+    right = [line[3 + 81 :].strip() for line in lines]
+    assert left == [
+        "stock",
+        "aten::mm [AutogradCPU] mm_AutogradCPU 2.0 us",
+        "-> aten::mm [CPU] mm_CPU 1.0 us",
+        "",
+        "",
+    ]
+    assert signs == [" ", " ", "|", ">", ">"]
+    assert right == [
+        "override",
+        "aten::mm [AutogradCPU] mm_AutogradCPU 5.0 us",
+        "-> aten::mm [CPU] mine.mm 4.0 us *",
+        "aten::empty [CPU] empty_CPU 1.0 us",
+        "aten::add [CPU] add_CPU 2 x 1.0 us",
+    ]
+    assert [line[:3] == "=> " for line in lines] == [False, False, True, False, False]
+
+
+def test_long_runs_of_equal_lines_are_left_out_but_not_what_differs() -> None:
+    def chain(kernel: str) -> TraceBuilder:
+        builder = TraceBuilder()
+        names = [f"aten::op{number}" for number in range(40)]
+        return builder.calls(
+            *(hop(name, "CPU", step=1) for name in names[:20]),
+            hop("aten::mm", "CPU", step=1, kernel=kernel),
+            *(hop(name, "CPU", step=1) for name in names[20:]),
+        )
+
+    sides = [ChainTables(chain(kernel).trace()).of_step(1) for kernel in ("stock", "mine.mm")]
+    lines = side_by_side(Chains.of(*sides)).splitlines()
+    assert len(lines) == 1 + 3 + 1 + 7 + 1
+    assert [line.strip() for line in lines if "more lines" in line] == [
+        "... 14 more lines that are the same",
+        "... 17 more lines that are the same",
+    ]
+    assert next(line for line in lines if line.startswith("=> ")).split()[1:4] == [
+        "aten::mm",
+        "[CPU]",
+        "stock",
+    ]
+    same = side_by_side(Chains.of(sides[0], sides[0])).splitlines()
+    assert len(same) == 42  # nothing differs: the whole chain

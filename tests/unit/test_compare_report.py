@@ -1,0 +1,211 @@
+"""How a comparison reads."""
+
+from __future__ import annotations
+
+from frames import TraceBuilder, hop
+
+from tracer.compare.bounds import Bound
+from tracer.compare.cases import CPU, CUDA
+from tracer.compare.chains import ChainTables
+from tracer.compare.errors import Check, Deviation, Element
+from tracer.compare.markdown import render
+from tracer.compare.memory import Memory
+from tracer.compare.model import CaseResult, Chains, Comparison, Timing
+from tracer.compare.program import OpComparison, ProgramComparison
+from tracer.compare.program_markdown import render as render_program
+from tracer.compare.roof import BYTES, Limit
+from tracer.compare.timing import Samples
+
+BOUND = Bound(relative=2e-6, largest=1e-6, scaled=True)
+FACTS = {"argv": ["/usr/bin/tracer", "compare", "mm"], "torch": "2.13.0+cpu", "device": "CPU, 2 threads"}
+
+
+def timing(stock: float, override: float, pairs: int = 50) -> Timing:
+    found = Timing.of(Samples([stock] * pairs, [override] * pairs))
+    assert found is not None
+    return found
+
+
+def chains() -> Chains:
+    def one(kernel: str, *inside: object) -> TraceBuilder:
+        mine = hop("aten::mm", "CPU", *inside, kernel=kernel, step=1)
+        return TraceBuilder().calls(hop("aten::mm", "AutogradCPU", mine, step=1))
+
+    sides = [one("wrapper_CPU_mm"), one("mine.mm", hop("aten::empty", "CPU", step=1))]
+    return Chains.of(*(ChainTables(side.trace()).of_step(1) for side in sides))
+
+
+def right() -> CaseResult:
+    return CaseResult(
+        "mm fp32 8x8 8x8",
+        wall=timing(20_000, 10_000),
+        host=timing(9_000, 8_000),
+        gpu=timing(5_000, 4_000),
+        calls=10,
+        memory=(Memory(1, 256, 256), Memory(2, 2048, 1024)),
+        checks=[Check("result", BOUND, Deviation(1e-7, 1e-7, 1.0), Deviation(2e-7, 3e-7, 1.0), "", None)],
+        limit=Limit(2_000, BYTES, 4.8e12, in_cache=True),
+        ran={"aten::mm": 1},
+        chains=chains(),
+    )
+
+
+def wrong() -> CaseResult:
+    worst = Element((3, 7), 1.5, 2.5, 1.5)
+    found = Check("result", BOUND, Deviation(1e-7, 1e-7, 1.0), Deviation(0.5, 1.0, 0.9), "far off", worst)
+    return CaseResult("mm bf16 8x8 8x8", checks=[found], ran={"aten::mm": 1}, wall=timing(1000, 1000))
+
+
+def handed_over() -> CaseResult:
+    return CaseResult("mm fp64 8x8 8x8", handed_over={"aten::mm": {"float64": 1}}, wall=timing(1000, 1100))
+
+
+def failed() -> CaseResult:
+    return CaseResult("mm fp16 8x8 8x8", failed="Traceback (most recent call last):\nValueError: no `fp16`\n")
+
+
+def comparison(*cases: CaseResult, device: str = CPU) -> Comparison:
+    return Comparison(
+        title="tracer compare mm",
+        overrides=("mine",),
+        device=device,
+        facts=FACTS,
+        roof="NVIDIA H200: 4.8 TB/s",
+        cases=list(cases),
+        certificate={
+            "verdict": "complete: 7 hops, nothing dropped",
+            "why": [],
+            "cuda": {"state": "recorded"},
+        },
+        remarks=[],
+    )
+
+
+def row(text: str, name: str) -> list[str]:
+    """The cells of the first row of a table that has `name`."""
+    line = next(line for line in text.splitlines() if line.startswith("|") and name in line)
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_case_on_the_cpu() -> None:
+    text = render(comparison(right()))
+    assert text.startswith(
+        "# tracer compare mm: stock beside `mine`\n\n**1 of 1 case right; the override ran in 1**"
+    )
+    assert row(text, "command")[1] == "`tracer compare mm`"
+    assert row(text, "mm fp32 8x8") == [
+        *("1", "mm fp32 8x8 8x8", "20.0 us", "10.0 us", "2.00 (2.00 to 2.00)"),
+        *("40 % -> 50 %", "2.00", "right"),
+    ]
+    assert row(text, "wall time")[1:] == [
+        "20.0 us (20.0 us to 20.0 us)",
+        "10.0 us (10.0 us to 10.0 us)",
+        "2.00 (2.00 to 2.00)",
+    ]
+    assert row(text, "allocated") == ["allocated", "256 B in 1", "2.0 KiB in 2", ""]
+    assert row(text, "`result`")[1:] == ["1e-07", "2e-07", "1e-07", "3e-07", "relative 2e-06, largest 1e-06"]
+    assert "=>   -> aten::mm [CPU] wrapper_CPU_mm 1.0 us" in text
+    sentence = "it is faster in 1, slower in 0, and in 0 the interval of the ratio reaches 1 (wall time)"
+    assert sentence in " ".join(text.split())
+    assert "CUDA" not in text
+    assert not text.endswith("\n\n")
+
+
+def test_a_case_on_the_gpu_has_host_wall_and_gpu_time() -> None:
+    text = render(comparison(right(), device=CUDA))
+    assert row(text, "mm fp32 8x8")[2:] == [
+        *("20.0 us", "10.0 us", "2.00 (2.00 to 2.00)"),
+        *("5.0 us", "4.0 us", "1.25 (1.25 to 1.25)"),
+        *("40 % -> 50 %", "2.00", "right"),
+    ]
+    assert row(text, "host time")[1].startswith("9.0 us")
+    assert row(text, "launches") == ["launches", "0", "0", ""]
+    assert "CUDA, state: recorded" in text
+    said = " ".join(text.split())
+    assert (
+        "The least time that the device allows is 2.0 us, by the bytes that must be moved, at 4.8 TB/s"
+        in said
+    )
+    assert "they fit into the L2 cache" in said
+
+
+def test_a_wrong_result_shows_the_worst_element() -> None:
+    text = render(comparison(right(), wrong()))
+    assert "**WRONG: 1 of 2 cases right; the override ran in 2**" in text
+    assert row(text, "mm bf16")[-1] == "**WRONG**"
+    assert (
+        "**Wrong**, `result`: far off. The worst element is [3, 7]: stock 1.5, override 2.5, float64 1.5."
+        in " ".join(text.split())
+    )
+
+
+def test_what_was_handed_over_and_what_raised() -> None:
+    text = render(comparison(handed_over(), failed()))
+    assert "`aten::mm`: 1 call handed over to stock: float64" in text
+    assert row(text, "mm fp64")[-1] == "stock ran, handed over"
+    assert row(text, "mm fp16")[-1] == "**raised**"
+    assert "```text\nTraceback (most recent call last):\nValueError: no `fp16`\n```" in text
+    assert "WRONG: 1 of 2 cases right; the override ran in 0" in text
+    assert "In which the override ran" not in text
+
+
+def test_bits_that_differ_from_call_to_call_are_said() -> None:
+    case = right()
+    case.repeats = False
+    text = render(comparison(case))
+    assert row(text, "mm fp32 8x8")[-1] == "right, not the same bits twice"
+    assert "- two calls of the override gave different bits" in text
+
+
+def program(**changes: object) -> ProgramComparison:
+    op = OpComparison("aten::mm", "8x8 f32", (3, 3), timing(3000, 6000, 3), (0, 0), chains(), (0, 2))
+    state = {"name": "mine", "mode": "force", "operator": "aten::mm", "key": "CPU", "kernel": "mine.mm"}
+    state |= {"registered_at": None, "from_ns": 0, "to_ns": None, "times": 1, "processes": 1, "ran": 3}
+    state |= {"hops": 3, "handed_over": {"float64": 2}, "never_ran": None}
+    certificate = {"verdict": "complete: 7 hops, nothing dropped", "why": []}
+    given = {
+        "command": ["train.py", "--epochs", "1"],
+        "overrides": ("mine",),
+        "runs": 3,
+        "process": timing(3e9, 3e9, 3),
+        "elapsed": timing(1e9, 2e9, 3),
+        "in_ops": timing(5e8, 1e9, 3),
+        "gpu": None,
+        "ops": [op],
+        "hops": (556, 811),
+        "output": [],
+        "output_lines": 2,
+        "steady_output": True,
+        "states": [state],
+        "facts": FACTS,
+        "certificates": (certificate, certificate),
+    }
+    return ProgramComparison(**(given | changes))  # type: ignore[arg-type]
+
+
+def test_a_script() -> None:
+    text = render_program(program())
+    assert text.startswith("# `train.py --epochs 1`: stock beside `mine`")
+    assert "**the overrides computed 3 calls; 2 calls handed over to stock; stdout is the same**" in text
+    assert row(text, "in ops") == [
+        *("in ops", "500.0 ms (500.0 ms to 500.0 ms)", "1.0 s (1.0 s to 1.0 s)", "0.50 (0.50 to 0.50)")
+    ]
+    assert row(text, "8x8 f32") == [
+        *("`aten::mm`", "8x8 f32", "3", "3", "3.0 us", "6.0 us", "0.50 (0.50 to 0.50)")
+    ]
+    assert "handed 2 calls over to stock: float64" in text
+    assert "2 calls of the override became another chain" in " ".join(text.split())
+    assert "=>   -> aten::mm [CPU] wrapper_CPU_mm" in text
+
+
+def test_a_script_whose_output_differs_and_whose_override_never_ran() -> None:
+    difference = ["--- stock", "+++ override", "@@ -1 +1 @@", "-loss 1", "+loss 2"]
+    text = render_program(program(output=difference, steady_output=False, states=[], ops=[]))
+    assert "**NO OVERRIDE RAN; stdout differs**" in text
+    assert "```diff\n--- stock\n+++ override\n@@ -1 +1 @@\n-loss 1\n+loss 2\n```" in text
+    assert "It differs between runs of stock, too." in text
+
+
+def test_one_run_has_no_interval() -> None:
+    once = program(runs=1, in_ops=timing(5e8, 1e9, 1))
+    assert row(render_program(once), "in ops")[1:] == ["500.0 ms", "1.0 s", "0.50"]

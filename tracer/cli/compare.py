@@ -1,0 +1,220 @@
+"""`tracer compare`: stock kernels and overrides side by side."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracer.cli.common import USAGE, fail, progress, writing
+
+if TYPE_CHECKING:
+    from tracer.compare.switch import Switch
+
+# Options may stand behind the script; those that tracer does not know are the script's own.
+CONTEXT = {"ignore_unknown_options": True}
+_FAMILIES = ("mm", "gru", "cat")
+
+
+def compare(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="mm|gru|cat|SCRIPT [ARGS]...", help="Built-in cases, or a script and what it is given."
+        ),
+    ] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Overrides such as mm,cat or FILE.py:FUNCTION; built-in cases: else the one of their name.",
+        ),
+    ] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Only built-in cases with TEXT in their name. Repeatable."),
+    ] = None,
+    pairs: Annotated[
+        int, typer.Option(metavar="N", min=2, help="Pairs of samples a built-in case, stock and override.")
+    ] = 50,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=0, help="Fewer pairs where a built-in case would take longer.")
+    ] = 60.0,
+    repeats: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Runs of a script on each side, in turns.")
+    ] = 3,
+    peak_bandwidth: Annotated[
+        float | None, typer.Option(metavar="GB/s", min=0, help="What the device's memory reached.")
+    ] = None,
+    peak_flops: Annotated[
+        float | None, typer.Option(metavar="TFLOP/s", min=0, help="What the device computed at best.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT.md", help="Write to this file, not to stdout."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
+) -> None:
+    """Compare stock kernels with overrides, and report in markdown.
+
+    For each case, or each op of a script that an override computed: the two
+    dispatch chains side by side, times with their spread, errors against float64,
+    memory, the limit of the device, and what was handed over to stock. Overrides
+    run wherever they can (mode force). Options may stand behind SCRIPT; what
+    follows -- is the script's alone. Exits with 1 where a result is wrong.
+
+    \b
+    Examples:
+      tracer compare mm
+      tracer compare gru --case T1 --case bf16 -o compare_gru.md
+      tracer compare mm --override my_kernels.py:my_mm
+      tracer compare --override mm,cat train.py --epochs 1
+    """
+    what = what or []
+    if not what:
+        fail(
+            "name what to compare: tracer compare mm|gru|cat, or tracer compare --override NAMES SCRIPT",
+            USAGE,
+        )
+    names = [name for given in override or [] for name in given.split(",") if name]
+    if output is not None:
+        _check(output, force)
+    if what[0] in _FAMILIES:
+        if len(what) > 1:
+            fail(f"{what[0]} takes no arguments, and {what[1]} is one; options begin with --", USAGE)
+        text, wrong = _cases(what[0], names, case or [], pairs, seconds, peak_bandwidth, peak_flops)
+    else:
+        if case:
+            fail(f"--case chooses of {', '.join(_FAMILIES)}, the built-in cases; leave it out", USAGE)
+        text, wrong = _script(what, names, repeats)
+    if output is None:
+        with writing():
+            print(text, end="")
+    else:
+        _write(output, text)
+    if wrong:
+        fail(wrong)
+
+
+def _cases(
+    family: str,
+    names: list[str],
+    patterns: list[str],
+    pairs: int,
+    seconds: float,
+    bandwidth: float | None,
+    flops: float | None,
+) -> tuple[str, str]:
+    """The report, and what is wrong in one line."""
+    from tracer.compare.cases import cases_of
+
+    switch = _switch(names or [family])
+    from tracer.compare.markdown import element, render
+    from tracer.compare.measurement import Settings, compare_cases
+    from tracer.report.text import count
+
+    cases = cases_of(family, switch.device, patterns)
+    if not cases:
+        listed = "; ".join(known.name for known in cases_of(family, switch.device))
+        fail(f"no case of {family} has {' or '.join(patterns)} in its name; there is {listed}", USAGE)
+    settings = Settings(
+        pairs,
+        seconds,
+        bandwidth * 1e9 if bandwidth else None,
+        flops * 1e12 if flops else None,
+    )
+    comparison = compare_cases(f"tracer compare {family}", cases, switch, settings, _watching)
+    bad = [result for result in comparison.cases if not result.passed]
+    if not any(result.ran or result.failed for result in comparison.cases):
+        print(f"tracer: {', '.join(switch.names)} never ran: stock was compared with stock", file=sys.stderr)
+    wrong = ""
+    if bad:
+        first = bad[0]
+        if first.wrong:
+            check = first.wrong[0]
+            why = f"{check.output}: {check.wrong}. {element(check.worst) if check.worst else ''}".strip()
+        else:
+            why = f"it raised {first.raised}"
+        wrong = f"wrong in {len(bad)} of {count(len(comparison.cases), 'case')}; {first.name}: {why}"
+    return render(comparison), wrong
+
+
+def _switch(names: list[str]) -> Switch:
+    from tracer.overrides import OverrideError
+    from tracer.overrides import names as given_names
+
+    folder = os.getcwd()
+    try:
+        for name in names:
+            given_names.checked(name, folder)  # before torch is imported, which takes seconds
+    except OverrideError as error:
+        fail(f"{error}{_instead(names)}", USAGE)
+    if find_spec("torch") is None:
+        fail("comparing needs PyTorch, and it is not installed here")
+    from tracer.compare.switch import CannotCompareError, Switch
+
+    sys.path.insert(0, folder)  # where modules of overrides are, as python has it for a script
+    try:
+        with _watching(f"loading {', '.join(names)}"):
+            return Switch(names)
+    except (OverrideError, CannotCompareError) as error:
+        fail(str(error), USAGE)
+    except Exception as error:
+        traceback.print_exc()
+        fail(f"{', '.join(names)} cannot be imported: {type(error).__name__}, see above")
+
+
+def _instead(names: list[str]) -> str:
+    """What can be compared where a built-in override cannot."""
+    from tracer.overrides.builtin import NAMES
+
+    is_built_in = any(name.partition(":")[0] in NAMES for name in names)
+    return "; compare your own with --override FILE.py:FUNCTION" if is_built_in else ""
+
+
+def _script(command: list[str], names: list[str], repeats: int) -> tuple[str, str]:
+    if not names:
+        fail("name the overrides to compare with stock: tracer compare --override NAMES SCRIPT", USAGE)
+    if not os.path.exists(command[0]):
+        known = ", ".join(_FAMILIES)
+        fail(f"there is no script {command[0]} here; name one, or built-in cases: {known}", USAGE)
+    from tracer.compare.program import ProgramError, compare_program
+    from tracer.compare.program_markdown import render
+
+    try:
+        found = compare_program(command, names, repeats, _watching)
+    except ProgramError as error:
+        fail(f"{error}{_instead(names) if error.code == USAGE else ''}", error.code)
+    return render(found), ""
+
+
+def _watching(text: str) -> AbstractContextManager[None]:
+    return progress(f"comparing: {text}")
+
+
+def _check(output: Path, force: bool) -> None:
+    if output.is_dir():
+        fail(f"{output} is a folder; name a file in it", USAGE)
+    if output.exists() and not force:
+        fail(f"{output} exists; overwrite it with --force, or name another file", USAGE)
+    if not output.parent.is_dir():
+        fail(f"there is no folder {output.parent}; make it first", USAGE)
+    if not os.access(output if output.exists() else output.parent, os.W_OK):
+        fail(f"{output} cannot be written: permission denied", USAGE)
+
+
+def _write(output: Path, text: str) -> None:
+    """Writes all or nothing, so that a full disk does not cost the report that was there."""
+    partial = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(output)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        fail(f"cannot write {output}: {error.strerror or error}")

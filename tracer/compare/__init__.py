@@ -1,0 +1,1 @@
+"""Stock kernels and overrides side by side: chains, times, memory, errors, limits."""

@@ -1,0 +1,132 @@
+"""Dispatch chains out of a trace: the lines, the calls in them and what the GPU did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tracer.analysis.links import GPU_KINDS, HOP_KINDS, combine
+from tracer.analysis.trees import Forest, fold
+from tracer.compare.alignment import Link
+from tracer.report.text import signature_texts
+from tracer.trace import Trace
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one call. `allocations` are calls of the CUDA API, not of torch's caching allocator."""
+
+    op_calls: int
+    hops: int
+    library_calls: int
+    api_calls: int
+    launches: int
+    allocations: int
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What one call became.
+
+    `nodes` are rows of trees.fold; identical subtrees among siblings are one line with a count.
+    `gpu_ns` is the sum of the times of its GPU activities. `details` are texts about calls and GPU
+    activities by the ids that nodes name, `signatures` those of the trace.
+    """
+
+    nodes: pl.DataFrame
+    counts: Counts
+    gpu_ns: int
+    signatures: pl.DataFrame
+    details: dict[int, str]
+
+    @property
+    def links(self) -> list[Link]:
+        """Its lines, for alignment."""
+        if self.nodes.is_empty():
+            return []
+        columns = self.nodes.select(
+            "count", pl.col("kind", "op", "key", "kernel").cast(pl.String).fill_null("")
+        )
+        return [Link(**row) for row in columns.iter_rows(named=True)]
+
+
+class ChainTables:
+    """The chains of a trace, each found by the rows that belong to it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        links = combine(trace)
+        self._rows = links.rows
+        self._details = links.details
+        self._calls_hop = trace.api_calls["hop"].cast(pl.Int64)
+
+    @cached_property
+    def _forest(self) -> Forest:
+        return Forest.of(self._rows)
+
+    def of_step(self, step: int) -> Chain:
+        """All that began in one step of the program (tracer.step)."""
+        return self._chain(self._rows.filter(pl.col("step") == step))
+
+    def below(self, place: int) -> Chain:
+        """What stands at a place (see `calls`), and all in it."""
+        depth = self._forest.depth
+        after = np.flatnonzero(depth[place + 1 :] <= depth[place])  # rows stand in the order of entry
+        return self._chain(self._rows.slice(place, int(after[0]) + 1 if len(after) else None))
+
+    def calls(self, op: str) -> pl.DataFrame:
+        """Every op call of `op`: place, inputs (as text), structure, duration_ns, gpu_ns.
+
+        `structure` is equal where the chains are (Forest.structure).
+        """
+        rows = self._rows.with_row_index("place").with_columns(structure=self._forest.structure)
+        calls = rows.filter(
+            (pl.col("kind").cast(pl.String) == "call") & (pl.col("op").cast(pl.String) == op)
+        ).with_columns(pl.col("inputs").cast(pl.Int64))
+        texts = signature_texts(self._trace.signatures, calls["inputs"].unique().to_list())
+        names = pl.DataFrame(
+            {"inputs": list(texts), "text": list(texts.values())}, {"inputs": pl.Int64, "text": pl.String}
+        )
+        return calls.join(names, on="inputs", how="left", maintain_order="left").select(
+            "place",
+            "structure",
+            inputs=pl.col("text").fill_null(""),
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+            gpu_ns=pl.col("gpu_ns") if "gpu_ns" in calls.columns else pl.lit(0),
+        )
+
+    def _chain(self, rows: pl.DataFrame) -> Chain:
+        kind = rows["kind"].cast(pl.String)
+        hops, gpu = rows.filter(kind.is_in(HOP_KINDS)), rows.filter(kind.is_in(GPU_KINDS))
+        ids = hops["hop" if "hop" in rows.columns else "id"].cast(pl.Int64)
+        roles = self._trace.api_calls.filter(self._calls_hop.is_in(ids.implode()))["role"].cast(pl.String)
+        return Chain(
+            nodes=self._nodes(rows) if len(rows) else pl.DataFrame(),
+            counts=Counts(
+                op_calls=int((hops["kind"].cast(pl.String) == "call").sum()),
+                hops=len(hops),
+                library_calls=int((kind == "library").sum()),
+                api_calls=len(roles),
+                launches=int((roles == "launch").sum()),
+                allocations=int((roles == "memory allocation").sum()),
+            ),
+            gpu_ns=int((gpu["end_ns"] - gpu["start_ns"]).sum()),
+            signatures=self._trace.signatures,
+            details=self._details,
+        )
+
+    def _nodes(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Paths of Python kernels are those from the folder in which the program ran."""
+        kernel = pl.col("kernel").cast(pl.String)
+        if folder := self._trace.environment.get("cwd"):
+            kernel = kernel.str.replace(f"{str(folder).rstrip('/')}/", "", literal=True)
+        return fold(Forest.of(rows), ["process"])[1].with_columns(kernel)
+
+
+def facts_of_gpu(trace: Trace) -> dict[str, Any] | None:
+    """The row of the first GPU in a trace; None where it has none."""
+    return next(trace.devices.iter_rows(named=True), None)

@@ -1,0 +1,341 @@
+"""Renders a comparison of cases as GitHub markdown."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+from tracer.compare.cases import CPU
+from tracer.compare.columns import side_by_side
+from tracer.compare.errors import Check, Element
+from tracer.compare.memory import Memory
+from tracer.compare.model import CaseResult, Comparison, Timing
+from tracer.compare.roof import BYTES, Limit
+from tracer.compare.spread import Spread
+from tracer.compare.timing import GRAPH_CALLS
+from tracer.report.cells import code, item, prose, table, wrapped
+from tracer.report.text import amount, count, duration, size
+
+
+def render(comparison: Comparison) -> str:
+    """The comparison as markdown, with one newline at its end."""
+    parts = [
+        f"# {prose(comparison.title)}: stock beside {', '.join(map(code, comparison.overrides))}",
+        f"**{prose(verdict(comparison))}**",
+        facts_table(comparison.facts),
+        _method(comparison),
+        "## Cases",
+        _summary(comparison),
+        *_ratios_note(comparison),
+    ]
+    parts += [item(prose(remark)) for remark in comparison.remarks]
+    if comparison.certificate:
+        parts += [
+            "## Certificate of the chains",
+            certificate_lines(comparison.certificate, on_gpu=comparison.device != CPU),
+        ]
+    for number, case in enumerate(comparison.cases, 1):
+        parts += _case(number, case, comparison)
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def verdict(comparison: Comparison) -> str:
+    """One sentence: how many cases are right, and in how many the override ran."""
+    cases = comparison.cases
+    wrong = sum(not case.passed for case in cases)
+    ran = sum(bool(case.ran) for case in cases)
+    right = f"{len(cases) - wrong} of {count(len(cases), 'case')} right"
+    return f"{'WRONG: ' if wrong else ''}{right}; the override ran in {ran}"
+
+
+def facts_table(facts: dict[str, Any]) -> str:
+    """What the figures were measured on."""
+    shown = {
+        "command": code(_command(facts.get("argv") or [])),
+        "started": prose(facts.get("started_at") or ""),
+        "device": prose(facts.get("device") or ""),
+        "torch": prose(facts.get("torch") or ""),
+        "CUDA of torch": prose(facts.get("torch_cuda") or ""),
+        "python": prose(facts.get("python") or ""),
+        "tracer": prose(facts.get("tracer") or ""),
+        "processor": prose(facts.get("cpu") or ""),
+        "cores": prose(facts.get("cores") or ""),
+        "platform": prose(facts.get("platform") or ""),
+    }
+    rows = [[name, value] for name, value in shown.items() if value]
+    return table(["", ""], rows) if rows else ""
+
+
+def _command(argv: list[Any]) -> str:
+    words = [str(word) for word in argv]
+    return " ".join([words[0].rpartition("/")[2], *words[1:]]) if words else ""
+
+
+def certificate_lines(certificate: dict[str, Any], *, on_gpu: bool) -> str:
+    """The verdict of a trace, and what lies behind it; of CUDA only where the GPU was used."""
+    lines = [item(prose(certificate.get("verdict", "")))]
+    lines += [item(prose(sentence)) for sentence in certificate.get("why", [])]
+    cuda = certificate.get("cuda")
+    if on_gpu and isinstance(cuda, dict):
+        lines += [
+            item(f"CUDA, {name}: {prose(cuda[name])}")
+            for name in ("state", "verdict", "why")
+            if isinstance(cuda.get(name), str) and cuda[name]
+        ]
+    return "\n".join(lines)
+
+
+def interval(timing: Timing) -> str:
+    """`1.23 (1.19 to 1.27)`; of a single sample there is no interval."""
+    ratio = timing.ratio
+    if timing.stock.samples < 2:
+        return f"{ratio.value:.2f}"
+    return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def spread(of: Spread) -> str:
+    """`12.3 us (11.9 us to 13.0 us)`: median and quartiles."""
+    if of.samples < 2:
+        return _time(of.median)
+    return f"{_time(of.median)} ({_time(of.lower)} to {_time(of.upper)})"
+
+
+def _method(comparison: Comparison) -> str:
+    """How the figures came about, in a paragraph."""
+    pairs = sorted({case.wall.stock.samples for case in comparison.cases if case.wall})
+    counted = f"{pairs[0]}" if len(set(pairs)) == 1 else f"{pairs[0]} to {pairs[-1]}" if pairs else "no"
+    text = (
+        f"Times are medians of {counted} pairs of samples, with quartiles in brackets; stock and override "
+        "took turns in changing order, after warm-up. A sample is the mean of the calls that a case names, "
+        "every call timed by itself, nothing recorded. Ratios are stock / override, so above 1 the override "
+        "is faster, with the 95 % interval of a bootstrap over the pairs."
+    )
+    if comparison.device == CPU:
+        text += " On the CPU a call ends when it returns: host and wall time are the same."
+    else:
+        text += (
+            " Host time ends when the call returns; wall time lies between CUDA events around one call, so "
+            "that it holds the host where the GPU waits for it; GPU time is that of one of "
+            f"{GRAPH_CALLS} calls in a CUDA graph. Inputs are the same in every call: what fits into the L2 "
+            "cache comes from there."
+        )
+    if comparison.roof:
+        text += f" Limits: {prose(comparison.roof)}."
+    return wrapped(text)
+
+
+def _summary(comparison: Comparison) -> str:
+    on_gpu = comparison.device != CPU
+    rows = []
+    for number, case in enumerate(comparison.cases, 1):
+        row = [str(number), prose(case.name)]
+        for timing in (case.wall, case.gpu) if on_gpu else (case.wall,):
+            row += _timing_cells(timing)
+        rows.append([*row, _share_cell(case), _error_cell(case), _result(case)])
+    titles = ["#:", "case", "stock:", "override:", "ratio (95 %):"]
+    if on_gpu:
+        titles[2:] = ["stock wall:", "override wall:", "ratio (95 %):"]
+        titles += ["stock GPU:", "override GPU:", "ratio (95 %):"]
+    return table([*titles, "of the limit:", "error / stock's:", "result"], rows)
+
+
+def _timing_cells(timing: Timing | None) -> list[str]:
+    if timing is None:
+        return ["", "", ""]
+    return [_time(timing.stock.median), _time(timing.override.median), interval(timing)]
+
+
+def _ratios_note(comparison: Comparison) -> list[str]:
+    """How many cases the override wins and loses, where the interval leaves no doubt."""
+    ratios = [case.wall.ratio for case in comparison.cases if case.wall and case.ran]
+    if not ratios:
+        return []
+    faster = sum(ratio.low > 1 for ratio in ratios)
+    slower = sum(ratio.high < 1 for ratio in ratios)
+    rest = len(ratios) - faster - slower
+    return [
+        wrapped(
+            f"Of the {count(len(ratios), 'case')} in which the override ran, it is faster in {faster}, "
+            f"slower in {slower}, and in {rest} the interval of the ratio reaches 1 (wall time)."
+        )
+    ]
+
+
+def _share_cell(case: CaseResult) -> str:
+    """`35 % -> 52 %`: how near stock and override come to the limit."""
+    if case.limit is None or case.limited is None:
+        return ""
+    stock, override = (_share(case.limit, of) for of in (case.limited.stock, case.limited.override))
+    return f"{stock} -> {override}"
+
+
+def _share(limit: Limit, of: Spread) -> str:
+    return f"{100 * limit.ns / of.median:.0f} %" if of.median else ""
+
+
+def _error_cell(case: CaseResult) -> str:
+    """The largest of error / stock's error over the results; the same bytes say so."""
+    checks = [check for check in case.checks if check.bound is not None]
+    if case.checks and not checks:
+        return "" if case.wrong else "same bytes"
+    ratios = []
+    for check in checks:
+        if check.stock is None or check.override is None:
+            return ""
+        if check.override.relative:
+            ratios.append(
+                check.override.relative / check.stock.relative if check.stock.relative else float("inf")
+            )
+    if not ratios:
+        return "none" if checks else ""
+    return f"{max(ratios):.2f}" if isfinite(max(ratios)) else "stock has none"
+
+
+def _result(case: CaseResult) -> str:
+    if case.failed:
+        return "**raised**"
+    if case.wrong:
+        return "**WRONG**"
+    words = ["right"] if case.ran else ["stock ran"]
+    if case.handed_over:
+        words.append("handed over" if not case.ran else "some calls handed over")
+    if not case.repeats:
+        words.append("not the same bits twice")
+    return ", ".join(words)
+
+
+def _case(number: int, case: CaseResult, comparison: Comparison) -> list[str]:
+    parts = [f"## {number}. {prose(case.name)}"]
+    if case.failed:
+        return [*parts, "It raised:", f"```text\n{case.failed.rstrip()}\n```"]
+    parts += [said for check in case.wrong for said in [_wrong(check)]]
+    parts += [_ran(case), _figures(case, comparison.device), _errors(case)]
+    if case.limit:
+        parts.append(_limit(case.limit, comparison.device))
+    if case.why_no_gpu and comparison.device != CPU:
+        parts.append(wrapped(f"No GPU time: {prose(case.why_no_gpu)}."))
+    if case.chains is not None:
+        text = side_by_side(case.chains)
+        same = all(pair.same for pair in case.chains.pairs)
+        title = "The dispatch chains of one recorded call" + (", which are the same:" if same else ":")
+        parts += [title, f"```text\n{text}\n```"]
+    return parts
+
+
+def _wrong(check: Check) -> str:
+    text = f"**Wrong**, {code(check.output)}: {prose(check.wrong)}."
+    return wrapped(f"{text} {element(check.worst)}" if check.worst else text)
+
+
+def element(worst: Element) -> str:
+    """The element that is the furthest off, on both sides and in float64."""
+    index = ", ".join(map(str, worst.index))
+    return (
+        f"The worst element is [{index}]: stock {worst.stock!r}, override {worst.override!r}, "
+        f"float64 {worst.exact!r}."
+    )
+
+
+def _ran(case: CaseResult) -> str:
+    lines = [f"- {code(op)}: {count(n, 'call')} computed by the override" for op, n in case.ran.items()]
+    lines += [
+        f"- {code(op)}: {count(n, 'call')} handed over to stock: {prose(why)}"
+        for op, reasons in case.handed_over.items()
+        for why, n in reasons.items()
+    ]
+    if not lines:
+        lines = ["- the override never ran: no operator of it was called at its dispatch key"]
+    if not case.repeats:
+        lines.append("- two calls of the override gave different bits")
+    return "\n".join(lines)
+
+
+def _figures(case: CaseResult, device: str) -> str:
+    rows = []
+    kinds = (("wall", case.wall), ("host", case.host), ("GPU", case.gpu))
+    for name, timing in kinds[:1] if device == CPU else kinds:
+        if timing:
+            rows.append([f"{name} time", spread(timing.stock), spread(timing.override), interval(timing)])
+    if case.limit and case.limited:
+        sides = case.limited.stock, case.limited.override
+        name = "the GPU time" if case.gpu else "the wall time"
+        rows.append([f"limit, of {name}", *(_share(case.limit, side) for side in sides), ""])
+    stock, override = case.memory
+    if stock and override:
+        rows.append(["allocated", _memory(stock), _memory(override), ""])
+        rows.append(["peak", size(stock.peak), size(override.peak), ""])
+    if case.chains:
+        left, right = case.chains.stock, case.chains.override
+        for name, a, b in (
+            ("op calls, hops", *(f"{c.counts.op_calls:,}, {c.counts.hops:,}" for c in (left, right))),
+            *(
+                (name, f"{getattr(left.counts, field):,}", f"{getattr(right.counts, field):,}")
+                for name, field in _COUNTS
+                if device != CPU
+            ),
+        ):
+            rows.append([name, a, b, ""])
+        if left.gpu_ns or right.gpu_ns:
+            rows.append(["GPU time when recorded", duration(left.gpu_ns), duration(right.gpu_ns), ""])
+    text = table(["", "stock:", "override:", "ratio (95 %):"], rows) if rows else ""
+    return f"{text}\n\n{count(case.calls, 'call')} a sample." if case.calls else text
+
+
+_COUNTS = (
+    ("library calls", "library_calls"),
+    ("API calls", "api_calls"),
+    ("launches", "launches"),
+    ("allocations of the CUDA API", "allocations"),
+)
+
+
+def _memory(memory: Memory) -> str:
+    return f"{size(memory.allocated)} in {memory.allocations:,}"
+
+
+def _limit(limit: Limit, device: str) -> str:
+    if device == CPU:
+        rate = amount(limit.rate, "B/s" if limit.by == BYTES else "FLOP/s")
+        return wrapped(f"At the best that stock reached here, {rate}, its {limit.by} take {_time(limit.ns)}.")
+    by = f"by what it computes, {limit.by} at {amount(limit.rate, 'FLOP/s')}"
+    if limit.by == BYTES:
+        by = f"by the bytes that must be moved, at {amount(limit.rate, 'B/s')}"
+    cached = "; they fit into the L2 cache, so less is possible" if limit.in_cache else ""
+    return wrapped(f"The least time that the device allows is {_time(limit.ns)}, {by}{cached}.")
+
+
+def _errors(case: CaseResult) -> str:
+    """A row for each result, with how far both sides are from float64."""
+    rows = []
+    for check in case.checks:
+        if check.bound is None:
+            rows.append([code(check.output), "", "", "", "", "the same bytes and strides"])
+            continue
+        if check.stock is None or check.override is None:
+            continue
+        bounds = []
+        if isfinite(check.bound.relative):
+            bounds.append(f"relative {check.bound.relative:.2g}")
+        if isfinite(check.bound.largest):
+            bounds.append(f"largest {check.bound.largest:.2g}")
+        rows.append(
+            [
+                code(check.output),
+                *(f"{side.relative:.3g}" for side in (check.stock, check.override)),
+                *(f"{side.largest:.3g}" for side in (check.stock, check.override)),
+                ", ".join(bounds),
+            ]
+        )
+    titles = [
+        "error against float64",
+        "relative, stock:",
+        "override:",
+        "largest, stock:",
+        "override:",
+        "bound",
+    ]
+    return table(titles, rows) if rows else ""
+
+
+def _time(ns: float) -> str:
+    return duration(round(ns))

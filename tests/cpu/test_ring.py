@@ -192,4 +192,4 @@ def test_a_ring_is_followed(launcher: Launcher) -> None:
     assert "the recording is over" in err
     missed = re.search(r"(\d+) chunks? overwritten", err)
     sums = sum("aten::sum [" in line for line in out.splitlines())
-    assert sums == 30_000 * 3 if not missed else sums > 30_000  # at three keys each
+    assert sums == 60_000 or (missed and 20_000 < sums < 60_000)  # at two keys each

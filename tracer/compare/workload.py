@@ -43,14 +43,18 @@ def precision(case: Case) -> Iterator[None]:
     """Matrix products and RNNs of fp32 in TF32 or not, as the case says; as it was afterwards."""
     import torch
 
-    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = cuda.allow_tf32, cudnn.allow_tf32
+    # cudnn.allow_tf32 can be set no more once a program has called disable_global_flags().
+    set_of_rnns = torch._C._set_cudnn_allow_tf32
+    products = torch.backends.cuda.matmul
+    before = products.allow_tf32, torch._C._get_cudnn_allow_tf32()
     if case.mode:
-        cuda.allow_tf32 = cudnn.allow_tf32 = case.mode == TF32
+        products.allow_tf32 = case.mode == TF32
+        set_of_rnns(case.mode == TF32)
     try:
         yield
     finally:
-        cuda.allow_tf32, cudnn.allow_tf32 = before
+        products.allow_tf32 = before[0]
+        set_of_rnns(before[1])
 
 
 def _random(shape: tuple[int, ...], case: Case, device: str) -> Any:

@@ -140,8 +140,9 @@ class Follower:
             self._resolve()
         rows = []
         for scope, sequence, part in words:
-            if sequence > self._next.get(scope, 0):  # a ring has overwritten what came before
+            if (gap := sequence - self._next.get(scope, 0)) > 0:  # a ring has overwritten what came before
                 self._lanes.pop(scope, None)
+                self.missed += gap
             self._next[scope] = sequence + 1
             if len(part):
                 rows.append(self._lane(scope).add(parse_events(part, self._key_sets)))
@@ -198,7 +199,7 @@ class Follower:
             data, closed = self._new_bytes(chunk)
             if self._is_overwritten(chunk):
                 self._chunks.remove(chunk)
-                self.missed += 1
+                self.missed += chunk.read > 0  # else the next one of the lane shows that it is missing
                 continue
             words = np.frombuffer(data, "<u8", len(data) // 8)
             if not closed:

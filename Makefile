@@ -1,5 +1,6 @@
 # make demo   record a training run and report on it      make test       the test suite
 # make bench  what recording costs                        make test-full  with everything slow
+# make test-compilers  what compiles code, in two minutes more
 # make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
 # make lint   ruff, mypy and clang-format, changing nothing  make format  ruff and clang-format, in place
 # make samples  the demo's report, into reports/          make check-layout, make check-aarch64: docs/versions.md
@@ -20,7 +21,7 @@ SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth \
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: samples check-layout check-aarch64
+.PHONY: samples check-layout check-aarch64 test-compilers
 .PHONY: demo gallery gallery-gpu install test test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
@@ -48,7 +49,11 @@ samples: $(VENV)/.installed
 install: $(VENV)/.installed
 
 test: $(VENV)/.installed
-	$(PYTEST) tests -n 2 -m "not slow and not gpu and not gallery"
+	$(PYTEST) tests -n 2 -m "not slow and not gpu and not gallery and not compiler"
+
+# Overlays, extensions, compiled code: tests that have the machine's compiler at work.
+test-compilers: $(VENV)/.installed
+	$(PYTEST) tests -n 2 -m "compiler and not slow and not gpu and not gallery"
 
 test-full: $(VENV)/.installed
 	$(PYTEST) tests -m "not gpu"

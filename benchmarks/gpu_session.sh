@@ -3,7 +3,9 @@
 # sample reports and the small trace that the tests read. A phase that fails does not stop the next one.
 #
 #   benchmarks/gpu_session.sh                              all phases
-#   PHASES="build reports" benchmarks/gpu_session.sh       some of: build tests times cost reports sample
+#   PHASES="build reports" benchmarks/gpu_session.sh       some of: build tests times cost reports sample, and of
+#                                                        the overrides and the gallery, which are not in "all":
+#                                                        overrides tuning training compare gallery
 #
 #   OUT      folder for the one archive of what was made (build/gpu)
 #   WHEELS   folder of wheels to install first, such as polars where it is missing (none)
@@ -55,11 +57,51 @@ do_tests() {
   local log=$PWD/$MADE/logs/pytest.log status
   cd tests
   "$PYTHON" -m pytest gpu -n 5 --dist loadfile -q --tb=short --durations=8 \
-    --ignore=gpu/test_cuda_kernel_times.py --ignore=gpu/test_gdb_sessions.py >"$log" 2>&1
+    --ignore=gpu/test_cuda_kernel_times.py --ignore=gpu/test_gdb_sessions.py --ignore-glob='gpu/test_override_*' \
+    --ignore-glob='gpu/test_gallery_*' --ignore=gpu/test_compare_cuda.py >"$log" 2>&1
   status=$?
   grep -E '^_{3,} |^E   (assert |[A-Za-z.]*(Error|Exception|Expired))' "$log" | cut -c1-300
   tail -n 12 "$log" | cut -c1-200
   return $status
+}
+
+# The kernels of the overrides: their tests, and compute-sanitizer over small shapes.
+do_overrides() {
+  local log=$PWD/$MADE/logs/overrides.log status
+  cd tests
+  "$PYTHON" -m pytest gpu/test_override_*.py gpu/test_compare_cuda.py -n 4 --dist loadfile -q --tb=short \
+    --durations=8 -m "not slow or slow" >"$log" 2>&1
+  status=$?
+  grep -E '^_{3,} |^E   ' "$log" | cut -c1-300 | head -n 120
+  tail -n 25 "$log" | cut -c1-200
+  return $status
+}
+
+# Which plan is fastest where, for the tables in csrc/overrides.
+do_tuning() {
+  "$PYTHON" benchmarks/override_tuning.py --json "$MADE/override_tuning.json" --measured "$MADE/measured.h" \
+    >"$MADE/logs/override_tuning.log" 2>&1
+  local mm=$?
+  "$PYTHON" benchmarks/gru_tuning.py --json "$MADE/gru_tuning.json" --measured "$MADE/gru_measured.h" \
+    >"$MADE/logs/gru_tuning.log" 2>&1 && [ $mm = 0 ]
+}
+
+do_training() {
+  "$PYTHON" benchmarks/override_seq2seq.py
+}
+
+do_compare() {
+  local status=0 name
+  for name in mm gru cat; do
+    "$TRACER" compare "$name" --force -o "$MADE/reports/compare_$name.md" || status=1
+  done
+  return $status
+}
+
+do_gallery() {
+  "$PYTHON" benchmarks/gallery.py --gpu --out "$MADE/reports/gallery"
+  local status=$?
+  cd tests && "$PYTHON" -m pytest gpu/test_gallery_gpu_*.py -n 4 -q --tb=short && return $status
 }
 
 # Alone on the GPU.
@@ -105,13 +147,13 @@ do_archive() {
       echo "$name.trace.xz is left out: $size bytes"
     fi
   done
-  for name in reports logs cuda_cost.json cuda_cost.txt; do
+  for name in reports logs cuda_cost.json cuda_cost.txt {override,gru}_tuning.json {,gru_}measured.h; do
     [ ! -e "$MADE/$name" ] || files+=("$name")
   done
   tar -C "$MADE" -czf "$1/gpu_session.tar.gz" "${files[@]}" && ls -l "$1/gpu_session.tar.gz"
 }
 
-export -f do_build do_tests do_times do_cost do_reports do_sample
+export -f do_build do_tests do_times do_cost do_reports do_sample do_overrides do_tuning do_training do_compare do_gallery
 
 phase build 200 5
 phase tests 220 100
@@ -119,5 +161,10 @@ phase times 60 30
 phase cost 150 40
 phase reports 100 60
 phase sample 30 20
+phase overrides 300 140
+phase tuning 300 5
+phase training 120 20
+phase compare 300 40
+phase gallery 300 60
 do_archive "$OUT"
 printf '%s\n' "======== $SECONDS s in all" "${took[@]}"

@@ -26,6 +26,7 @@ class Certificate(TypedDict):
     modules: bool
     guards: dict[str, bool]
     out_of_space: str | None
+    full: bool
 
 class Enums(TypedDict):
     num_backends: int
@@ -50,10 +51,18 @@ class Closed(TypedDict):
     open_hops: int
     api_calls: int
     activities: int
+    full: bool
+    overwritten_hops: int
     error: str | None
 
-def create(path: str, session: int, shapes: bool, source: bool) -> None:
-    """Make the file of a recording. Raises OSError, and RuntimeError where one is running."""
+def create(
+    path: str, session: int, shapes: bool, source: bool, max_bytes: int = 0, ring: bool = False
+) -> None:
+    """Make the file of a recording. Raises OSError, and RuntimeError where one is running.
+
+    `max_bytes`: the largest size, 0: none; at it the newest hops take the place of the oldest (`ring`), or
+    the recording stops.
+    """
 
 def join(path: str, session: int) -> bool:
     """Open the file of another process's recording; False where that has ended."""
@@ -65,6 +74,9 @@ def start() -> None:
     """Begin to write. Raises RuntimeError where no recording is open, as all that write do."""
 
 def pause() -> None: ...
+def resume() -> None:
+    """Go on writing after a pause."""
+
 def stop() -> None:
     """Write no more; close the chunks of all threads."""
 

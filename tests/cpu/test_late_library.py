@@ -12,6 +12,8 @@ from torch.utils.cpp_extension import load_inline
 
 import tracer
 
+pytestmark = pytest.mark.compiler
+
 SOURCE = """
 #include <torch/library.h>
 #include <ATen/ATen.h>

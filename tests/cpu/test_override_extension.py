@@ -14,6 +14,8 @@ from torch.utils.cpp_extension import load_inline
 import tracer
 from tracer.overrides import OverrideError, register, registered, unregister, use
 
+pytestmark = pytest.mark.compiler
+
 A = torch.linspace(-1, 1, 12).view(3, 4)
 B = torch.linspace(2, 3, 20).view(4, 5)
 

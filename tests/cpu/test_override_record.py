@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,7 +163,9 @@ def test_why_it_never_ran_under_inductor(tmp_path: Path) -> None:
     assert one["ran"] == 0
     # what torch.compile calls while it traces is at other keys
     assert one["never_ran"].startswith("aten::mm was never dispatched to CPU, only to ")
-    assert one["never_ran"].endswith("; aten::mm.out was; torch.compile made code of its own for 1 frame")
+    assert re.search(
+        r"; aten::mm\.out was; torch\.compile made code of its own for \d+ frames?$", one["never_ran"]
+    )
 
 
 # ---- tracer record --override ------------------------------------------------------------------------

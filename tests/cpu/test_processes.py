@@ -265,6 +265,7 @@ def test_exceptions_leave_later_hops_at_the_top(tmp_path: Path) -> None:
     assert hops.filter(pl.col("op") == "aten::abs")["parent"][0] is None
 
 
+@pytest.mark.compiler
 def test_compiled_code_runs_recorded(launcher: Launcher) -> None:
     """Compiled and run in a process of its own: as under python, and what it still dispatches is there."""
     launcher.write(

@@ -13,6 +13,8 @@ from torch.utils.cpp_extension import load_inline
 
 import tracer
 
+pytestmark = pytest.mark.compiler
+
 SOURCE = """
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>

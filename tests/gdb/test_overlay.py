@@ -12,7 +12,7 @@ from launching import Launcher
 
 from tracer.debugger import overlay, target
 
-pytestmark = pytest.mark.gdb
+pytestmark = [pytest.mark.gdb, pytest.mark.compiler]
 
 
 def places(stop: dict[str, Any]) -> list[tuple[str, str]]:

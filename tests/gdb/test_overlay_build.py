@@ -22,7 +22,7 @@ from tracer.debugger.errors import DebuggerError
 from tracer.debugger.overlay import Overlay
 from tracer.debugger.target import Target
 
-pytestmark = pytest.mark.gdb
+pytestmark = [pytest.mark.gdb, pytest.mark.compiler]
 
 COMPUTE = """
 import hashlib, os, torch

@@ -187,7 +187,10 @@ def report(entry: Entry, recorded: Recorded) -> str:
         parts += [f"## {tree['title']}", _block(shown)]
     parts.append(_told("report", trace, *entry.report))
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
-    return text.replace(f"{ROOT}/", "")  # kernels in Python say where their file lies
+    # Kernels in Python say where their file lies, and lines of the standard library are somebody's lines too.
+    for folder in (ROOT, sysconfig.get_path("stdlib")):
+        text = text.replace(f"{folder}/", "")
+    return text
 
 
 def commands(entry: Entry) -> list[str]:

@@ -230,6 +230,15 @@ def test_lines_of_a_trace_that_is_over(tmp_path: Path) -> None:
     assert [line.split()[-1] for line in out.splitlines()[1:]] == ["aten::op0", "aten::op1", "aten::op2"]
 
 
+def wait_until_open(process: subprocess.Popen[str], path: Path) -> None:
+    """Until the process has the file open."""
+    until = time.monotonic() + 60
+    while not any(os.path.realpath(link) == str(path) for link in Path(f"/proc/{process.pid}/fd").iterdir()):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 def test_interrupt_ends_it_and_is_no_error(tmp_path: Path) -> None:
     writer = recording([[Move(0, 1, False, False, 1)] * 5])
     growing = Growing(writer, tmp_path / "x.trace")
@@ -240,7 +249,8 @@ def test_interrupt_ends_it_and_is_no_error(tmp_path: Path) -> None:
         assert following.stdout is not None
         out = ""
         if flat:  # the table comes at the end
-            time.sleep(4)
+            wait_until_open(following, growing.path)
+            time.sleep(2)
         else:
             out = following.stdout.readline()
         following.send_signal(signal.SIGINT)

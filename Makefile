@@ -102,9 +102,10 @@ $(CUDA_HEADERS)/.done: $(VENV)/.tools
 # about 20 MB are downloaded (where the server sends no parts: all of it, 0.2 to 0.6 GB, by pip) and kept in
 # build/layout. `newest` asks the index each time. Exits with 1 also where a release could not be had.
 LAYOUT_RELEASES ?= 2.11 2.13 newest
+LAYOUT_OPTIONS ?=
 check-layout: $(VENV)/.tools
 	@$(PIP) install --quiet unearth
-	$(BIN)/python cmake/checks/layout.py --compiler $(CXX) $(LAYOUT_RELEASES)
+	$(BIN)/python cmake/checks/layout.py --compiler $(CXX) $(LAYOUT_OPTIONS) $(LAYOUT_RELEASES)
 
 # The extension compiled for aarch64, and what differs between processors run under qemu, where that is installed:
 # apt-get install g++-aarch64-linux-gnu qemu-user

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, fail, progress, writing
+from tracer.cli.output import check_output, write_output
 
 if TYPE_CHECKING:
     from tracer.compare.switch import Switch
@@ -84,7 +85,7 @@ def compare(
         )
     names = [name for given in override or [] for name in given.split(",") if name]
     if output is not None:
-        _check(output, force)
+        check_output(output, force)
     if what[0] in _FAMILIES:
         if len(what) > 1:
             fail(f"{what[0]} takes no arguments, and {what[1]} is one; options begin with --", USAGE)
@@ -97,7 +98,7 @@ def compare(
         with writing():
             print(text, end="")
     else:
-        _write(output, text)
+        write_output(output, text)
     if wrong:
         fail(wrong)
 
@@ -196,25 +197,3 @@ def _script(command: list[str], names: list[str], repeats: int) -> tuple[str, st
 
 def _watching(text: str) -> AbstractContextManager[None]:
     return progress(f"comparing: {text}")
-
-
-def _check(output: Path, force: bool) -> None:
-    if output.is_dir():
-        fail(f"{output} is a folder; name a file in it", USAGE)
-    if output.exists() and not force:
-        fail(f"{output} exists; overwrite it with --force, or name another file", USAGE)
-    if not output.parent.is_dir():
-        fail(f"there is no folder {output.parent}; make it first", USAGE)
-    if not os.access(output if output.exists() else output.parent, os.W_OK):
-        fail(f"{output} cannot be written: permission denied", USAGE)
-
-
-def _write(output: Path, text: str) -> None:
-    """Writes all or nothing, so that a full disk does not cost the report that was there."""
-    partial = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(output)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        fail(f"cannot write {output}: {error.strerror or error}")

@@ -34,6 +34,7 @@ def pack(
       tracer pack run.trace -o /mnt/traces/monday.trace.xz
       tracer report run.trace.xz
     """
+    from tracer.report.text import size
     from tracer.trace import packed
 
     file = chosen_trace(file)
@@ -46,7 +47,7 @@ def pack(
         except OSError as error:
             fail(f"cannot write {output}: {error.strerror or error}")
     before, after = file.stat().st_size, output.stat().st_size
-    print(f"tracer: {file} ({_size(before)}) -> {output} ({_size(after)})", file=sys.stderr)
+    print(f"tracer: {file} ({size(before)}) -> {output} ({size(after)})", file=sys.stderr)
 
 
 def _check(file: Path, output: Path, force: bool) -> None:
@@ -83,12 +84,3 @@ def _complete(file: Path) -> None:
         fail(str(error))
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror or error}")
-
-
-def _size(count: int) -> str:
-    size, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tracer.cli.common import USAGE, analysing, chosen_trace, fail, writing
+from tracer.cli.output import check_output, write_output
 
 
 def report(
@@ -62,7 +62,7 @@ def report(
     if only and (op or steady):
         fail(f"{'--op' if op else '--steady'} chooses dispatch paths, and --only {only} shows none", USAGE)
     if output is not None:
-        _check(output, force)
+        check_output(output, force)
     file = chosen_trace(file)
     with analysing(file) as trace:
         from tracer.report.markdown import render
@@ -87,26 +87,4 @@ def report(
         with writing():
             print(text, end="")
     else:
-        _write(output, text)
-
-
-def _check(output: Path, force: bool) -> None:
-    if output.is_dir():
-        fail(f"{output} is a folder; name a file in it", USAGE)
-    if output.exists() and not force:
-        fail(f"{output} exists; overwrite it with --force, or name another file", USAGE)
-    if not output.parent.is_dir():
-        fail(f"there is no folder {output.parent}; make it first", USAGE)
-    if not os.access(output if output.exists() else output.parent, os.W_OK):
-        fail(f"{output} cannot be written: permission denied", USAGE)
-
-
-def _write(output: Path, text: str) -> None:
-    """Writes all or nothing, so that a full disk does not cost the report that was there."""
-    partial = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(output)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        fail(f"cannot write {output}: {error.strerror or error}")
+        write_output(output, text)

@@ -268,35 +268,9 @@ def record(
     return Recording(path, options=options, overwrite=overwrite)
 
 
-def start(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    shapes: bool = True,
-    source: bool = True,
-    stack: int = 1,
-    modules: bool = True,
-    cuda: str = "auto",
-    driver: str = "launches",
-    ops: Iterable[str] = (),
-    steps: str | None = None,
-    max_size: int | str | None = None,
-    then_stop: bool = False,
-    overwrite: bool = False,
-) -> Recording:
-    """Begin a recording that lasts until `stop()` or the end of the process."""
-    options = Options(
-        shapes=shapes,
-        source=source,
-        stack=stack,
-        modules=modules,
-        cuda=cuda,
-        driver=driver,
-        ops=ops,
-        steps=steps,
-        max_size=max_size,
-        then_stop=then_stop,
-    )
-    return Recording(path, options=options, overwrite=overwrite).start()
+def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Recording:
+    """Begin a recording that lasts until `stop()` or the end of the process, with the options of `record`."""
+    return record(path, **options).start()
 
 
 def stop() -> Summary | None:

@@ -10,6 +10,7 @@ from tracer.trace import format as fmt
 from tracer.trace.cuda_certificate import CudaFindings
 from tracer.trace.overrides import remarks_on
 from tracer.trace.reader import Recording
+from tracer.trace.statements import count_in, in_words
 
 NOT_VISIBLE = (
     "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk) reads kernels "
@@ -70,7 +71,7 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
         "hops": findings.hops,
         "op_calls": findings.op_calls,
         "open_hops": findings.open_hops,
-        "lost_hops": max(header.lost_hops, sum(_count(d, "lost_hops") for d in stated.values())),
+        "lost_hops": max(header.lost_hops, sum(count_in(d, "lost_hops") for d in stated.values())),
         "lost_exits": findings.lost_exits,
         "unmatched_exits": findings.unmatched_exits,
         "undefined_hops": findings.undefined_hops,
@@ -88,11 +89,11 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
         "torn_events": losses.torn_events,
         "closed_in_order": {process: process in stated for process in processes},
         "out_of_space": _out_of_space(header, stated),
-        "entries": max((_count(d, "entries") for d in stated.values()), default=0),
-        "hooked": max((_count(d, "hooked") for d in stated.values()), default=0),
+        "entries": max((count_in(d, "entries") for d in stated.values()), default=0),
+        "hooked": max((count_in(d, "hooked") for d in stated.values()), default=0),
         "not_hooked": _union(stated, "not_hooked"),
         "lost_entries": _union(stated, "lost_entries"),
-        "rearmed": sum(_count(document, "rearmed") for document in stated.values()),
+        "rearmed": sum(count_in(document, "rearmed") for document in stated.values()),
         "ns_per_hop": root["ns_per_hop"] if _is(root, "ns_per_hop", (int, float)) else None,
         "call_sites": all(d.get("call_sites", False) is True for d in stated.values()),
         "guards": {
@@ -121,7 +122,7 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
 
 
 def _verdict(certificate: dict[str, Any], dropped: list[str]) -> str:
-    hops = _plural(certificate["hops"], "hop")
+    hops = in_words(certificate["hops"], "hop")
     if dropped:
         return f"{hops}; dropped: {'; '.join(dropped)}"
     killed = sum(not closed for closed in certificate["closed_in_order"].values())
@@ -138,7 +139,7 @@ def _dropped(certificate: dict[str, Any]) -> list[str]:
     if certificate["stopped_at_max_size"]:
         lines.append(f"what ran after the file had reached {_size(certificate['max_size'])} (--max-size)")
     overwritten = [
-        _plural(certificate[f"overwritten_{name}"], singular, plural)
+        in_words(certificate[f"overwritten_{name}"], singular, plural)
         for name, singular, plural in (
             ("hops", "hop", ""),
             ("calls", "CUDA call", ""),
@@ -150,7 +151,7 @@ def _dropped(certificate: dict[str, Any]) -> list[str]:
         size = _size(certificate["max_size"])
         lines.append(f"{' and '.join(overwritten)} overwritten (--max-size {size} keeps the newest)")
     if certificate["lost_hops"]:
-        lines.append(f"{_plural(certificate['lost_hops'], 'hop')} not written (no memory)")
+        lines.append(f"{in_words(certificate['lost_hops'], 'hop')} not written (no memory)")
     for name, singular, text in (
         ("damaged_chunks", "chunk", "damaged"),
         ("missing_chunks", "chunk", "missing"),
@@ -161,7 +162,7 @@ def _dropped(certificate: dict[str, Any]) -> list[str]:
         ("undefined_hops", "hop", "of an unknown op"),
     ):
         if certificate[name]:
-            lines.append(f"{_plural(certificate[name], singular)} {text}")
+            lines.append(f"{in_words(certificate[name], singular)} {text}")
     if certificate["not_hooked"]:
         lines.append(f"{_entries(certificate['not_hooked'])} not hooked")
     if certificate["lost_entries"]:
@@ -179,7 +180,7 @@ def _remarks(certificate: dict[str, Any], findings: Findings) -> list[str]:
     if any(closed.values()) and not certificate["call_sites"]:
         lines.append("return addresses were not classified: kind goes by the enclosing hop alone")
     if certificate["other_definitions"]:
-        times = _plural(certificate["other_definitions"], "time")
+        times = in_words(certificate["other_definitions"], "time")
         lines.append(f"{times} there was no space in the ring for a string, source line or shape: (other)")
     lines += _remarks_on_steps(certificate["steps"])
     for name, works in certificate["guards"].items():
@@ -188,7 +189,7 @@ def _remarks(certificate: dict[str, Any], findings: Findings) -> list[str]:
     if not findings.clock_known:
         lines.append("the clock was not calibrated: times are in ticks, not in nanoseconds")
     if certificate["unresolved_kernels"]:
-        unresolved = _plural(certificate["unresolved_kernels"], "kernel function")
+        unresolved = in_words(certificate["unresolved_kernels"], "kernel function")
         reasons = "; ".join(findings.unresolved_why)
         lines.append(f"{unresolved} without a name" + (f": {reasons}" if reasons else ""))
     return lines
@@ -205,7 +206,7 @@ def _remarks_on_steps(steps: dict[str, Any] | None) -> list[str]:
         return []
     first, end = (*steps["wanted"], None, None)[:2]
     wanted = f"{first}:{'' if end is None else end}"
-    ended = _plural(_count(steps, "ended"), "step")
+    ended = in_words(count_in(steps, "ended"), "step")
     by = steps.get("counted_by")
     if not by:
         return [f"no step ended, so that there are no steps {wanted}: call tracer.step() after each"]
@@ -240,21 +241,13 @@ def _union(stated: dict[int, dict[str, Any]], name: str) -> list[dict[str, Any]]
     return list(entries.values())
 
 
-def _count(document: dict[str, Any], name: str) -> int:
-    return int(document[name]) if _is(document, name, int) else 0
-
-
 def _is(document: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> bool:
     return isinstance(document.get(name), kind)
 
 
-def _plural(count: int, singular: str, plural: str = "") -> str:
-    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
-
-
 def _entries(entries: list[dict[str, Any]]) -> str:
-    return _plural(len(entries), "table entry", "table entries")
+    return in_words(len(entries), "table entry", "table entries")
 
 
 def _not_stopped(count: int) -> str:
-    return f"{_plural(count, 'process', 'processes')} did not stop in order"
+    return f"{in_words(count, 'process', 'processes')} did not stop in order"

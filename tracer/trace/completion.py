@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import struct
 from collections import defaultdict
 
 from tracer.trace import format as fmt
 from tracer.trace.definitions import Definitions, SymbolDefinition
+from tracer.trace.leases import is_open_elsewhere
 from tracer.trace.libraries import LoadedLibraries
 from tracer.trace.reader import Recording
 from tracer.trace.symbols import Symbols, build_id
@@ -107,7 +107,7 @@ def _append(recording: Recording, found: Found) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         data = os.pread(descriptor, fmt.FILE_HEADER.size, 0)
         header = fmt.unpack_file_header(data)
-        if _is_being_written(descriptor) or header != recording.header:
+        if is_open_elsewhere(descriptor) or header != recording.header:
             return
         offset = max(os.fstat(descriptor).st_size, recording.end)
         offset = -(-offset // fmt.CHUNK_ALIGNMENT) * fmt.CHUNK_ALIGNMENT
@@ -121,21 +121,6 @@ def _append(recording: Recording, found: Found) -> None:
         return
     finally:
         os.close(descriptor)
-
-
-def _is_being_written(descriptor: int) -> bool:
-    """Whether another process has the file open: only then is a write lease refused.
-
-    Process ids would not tell, since the recording may run in a container.
-    """
-    try:
-        # Somebody who opens the file just now would have the kernel send SIGIO, which kills.
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError:
-        return True
-    return False
 
 
 def _chunk(recording: Recording, process: int, symbols: dict[int, SymbolDefinition]) -> bytes:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracer.trace.roles import is_graph_launch
+from tracer.trace.statements import count_in, in_words
 
 # What a process says of its CUDA part, the most telling first.
 _STATES = ("recorded", "failed", "held", "no driver", "not built", "off", "not used")
@@ -74,7 +75,7 @@ def count_cuda(
         launches_without_kernel=len(without),
         memcpys=int((tables.gpu_activities["kind"] == "memcpy").sum()),
         memsets=int((tables.gpu_activities["kind"] == "memset").sum()),
-        dropped=sum(_count(document, "dropped_activities") for document in said.values()),
+        dropped=sum(count_in(document, "dropped_activities") for document in said.values()),
     )
     dropped = [
         *_not_recorded(said),
@@ -87,7 +88,7 @@ def count_cuda(
     counts["reconciles"] = not dropped
     remarks = []
     if counts.get("stacks_not_taken"):
-        remarks.append(f"{_plural(counts['stacks_not_taken'], 'native stack')} not taken (no memory)")
+        remarks.append(f"{in_words(counts['stacks_not_taken'], 'native stack')} not taken (no memory)")
     return CudaFindings(counts, dropped, remarks)
 
 
@@ -133,7 +134,7 @@ def _of_the_processes(said: dict[int, dict[str, Any]]) -> dict[str, Any]:
     merged = {name: value for name, value in documents[0].items() if name not in _COUNTED_ANEW}
     for name in _SUMS:
         if any(name in document for document in documents):
-            merged[name] = sum(_count(document, name) for document in documents)
+            merged[name] = sum(count_in(document, name) for document in documents)
     merged["lost"] = list(
         dict.fromkeys(
             str(line)
@@ -187,20 +188,20 @@ def _unjoined(counts: dict[str, Any]) -> list[str]:
     if not counts["unjoined"]:
         return []
     why = " (driver calls were not recorded)" if counts.get("driver_calls") == "none" else ""
-    return [f"{_plural(counts['unjoined'], 'kernel')} of no recorded call{why}"]
+    return [f"{in_words(counts['unjoined'], 'kernel')} of no recorded call{why}"]
 
 
 def _losses(counts: dict[str, Any], tables: CudaTables) -> list[str]:
     lines = []
     if counts["dropped"]:
-        lines.append(f"{_plural(counts['dropped'], 'GPU activity', 'GPU activities')} dropped")
+        lines.append(f"{in_words(counts['dropped'], 'GPU activity', 'GPU activities')} dropped")
     if tables.lost_exits:
-        lines.append(f"{_plural(tables.lost_exits, 'API or library call')} without their exit")
+        lines.append(f"{in_words(tables.lost_exits, 'API or library call')} without their exit")
     if tables.unmatched_exits:
-        lines.append(f"{_plural(tables.unmatched_exits, 'exit')} of calls without their enter")
+        lines.append(f"{in_words(tables.unmatched_exits, 'exit')} of calls without their enter")
     unknown = tables.api_calls["name"].null_count() + tables.library_calls["name"].null_count()
     if unknown:
-        lines.append(f"{_plural(unknown, 'API or library call')} of an unknown function")
+        lines.append(f"{in_words(unknown, 'API or library call')} of an unknown function")
     return lines + list(counts.get("lost", ()))
 
 
@@ -224,18 +225,10 @@ def _differences(said: dict[int, dict[str, Any]], tables: CudaTables, calls: _Ca
         for name, (noun, counted) in found.items():
             if isinstance(document.get(name), int) and document[name] not in counted:
                 plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-                said_so = f"process {process} counted {_plural(document[name], noun, plural)}"
+                said_so = f"process {process} counted {in_words(document[name], noun, plural)}"
                 lines.append(f"{said_so}, the file has {max(counted):,}")
     return lines
 
 
 def _launches(count: int) -> str:
-    return _plural(count, "launch", "launches")
-
-
-def _plural(count: int, singular: str, plural: str = "") -> str:
-    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
-
-
-def _count(document: dict[str, Any], name: str) -> int:
-    return int(document[name]) if isinstance(document.get(name), int) else 0
+    return in_words(count, "launch", "launches")

@@ -6,9 +6,7 @@ waits in the file.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from tracer.trace.definitions import Definitions, Signature
 from tracer.trace.events import parse_events, whole_events
 from tracer.trace.hop_table import KernelNames, signatures_table
 from tracer.trace.keys import find_key_names
+from tracer.trace.leases import is_open_for_writing
 from tracer.trace.live_lane import LiveLane, LiveRows
 from tracer.trace.modules import module_texts
 from tracer.trace.names import node_name
@@ -178,7 +177,7 @@ class Follower:
         header = self._file.header()
         if header.state != fmt.RECORDING and not header.attached:
             return True
-        self.killed = not _is_open_for_writing(self._file.descriptor)
+        self.killed = not is_open_for_writing(self._file.descriptor)
         return self.killed
 
     def _hop_words(self) -> list[tuple[Scope, int, np.ndarray]]:
@@ -411,19 +410,3 @@ def _whole_records(data: bytes) -> int:
             break
         offset += size
     return offset
-
-
-def _is_open_for_writing(descriptor: int) -> bool:
-    """Whether some process can still write to the file: only then is a read lease refused.
-
-    Process ids would not tell, since the recording may run in a container. True where leases are
-    not to be had (the file is somebody else's, or on a file system without them).
-    """
-    try:
-        # Somebody who opens the file just now would have the kernel send SIGIO, which kills.
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError:
-        return True
-    return False

@@ -1,0 +1,15 @@
+"""Counts in certificates: read from what a process stated, written as words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def count_in(document: dict[str, Any], name: str) -> int:
+    """The count of this name; 0 where there is none, or something else."""
+    return int(document[name]) if isinstance(document.get(name), int) else 0
+
+
+def in_words(count: int, singular: str, plural: str = "") -> str:
+    """`1 hop`, `1,234 hops`; `plural` where an s is not enough."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"

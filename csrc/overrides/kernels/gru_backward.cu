@@ -209,20 +209,11 @@ Sizes sizes_of(Precision precision, int cluster, int units, int batch_tile) {
           threads};
 }
 
-Launch shape_of(const Sizes& sizes, const Plan& plan, int batch, int directions) {
-  Launch shape;
-  shape.grid = dim3(plan.cluster, (batch + plan.batch_tile - 1) / plan.batch_tile, directions);
-  shape.block = dim3(sizes.threads);
-  shape.cluster = plan.cluster;
-  shape.shared_bytes = plan.shared_bytes;
-  return shape;
-}
-
 template <Precision precision, int NT>
 Prepared prepared{0};
 
 int active(Precision precision, const Plan& plan) {
-  Launch shape = shape_of(sizes_of(precision, plan.cluster, plan.units, plan.batch_tile), plan, plan.batch_tile, 1);
+  Launch shape = cluster_shape(sizes_of(precision, plan.cluster, plan.units, plan.batch_tile).threads, plan, plan.batch_tile, 1);
   return with_precision(precision, [&](auto p) {
     return with_tiles(plan.batch_tile,
                       [&](auto tiles) { return active_clusters(backward_kernel<p(), tiles()>, shape, prepared<p(), tiles()>); });
@@ -258,7 +249,7 @@ cudaError_t launch_backward(const Backward& backward, cudaStream_t stream) {
   const Plan& plan = backward.plan;
   const Sizes sizes = sizes_of(backward.precision, plan.cluster, plan.units, plan.batch_tile);
   BackwardArguments arguments{backward, sizes.blocks, sizes.pairs, sizes.gate_bytes, sizes.weight_bytes};
-  Launch shape = shape_of(sizes, plan, backward.batch, backward.directions);
+  Launch shape = cluster_shape(sizes.threads, plan, backward.batch, backward.directions);
   shape.stream = stream;
   return with_precision(backward.precision, [&](auto p) {
     return with_tiles(plan.batch_tile,

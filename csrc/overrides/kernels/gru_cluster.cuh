@@ -79,6 +79,16 @@ Plan choose_plan(bool forward, Precision precision, int batch, int hidden, int d
   return best;
 }
 
+// The launch of a plan: a cluster for each tile of sequences and each direction.
+inline Launch cluster_shape(int threads, const Plan& plan, int batch, int directions) {
+  Launch shape;
+  shape.grid = dim3(plan.cluster, (batch + plan.batch_tile - 1) / plan.batch_tile, directions);
+  shape.block = dim3(threads);
+  shape.cluster = plan.cluster;
+  shape.shared_bytes = plan.shared_bytes;
+  return shape;
+}
+
 // Plans asked for before, since the driver takes microseconds to answer.
 class Plans {
  public:

@@ -233,20 +233,11 @@ Sizes sizes_of(Precision precision, int hidden, int cluster, int units, int batc
           threads};
 }
 
-Launch shape_of(const Sizes& sizes, const Plan& plan, int batch, int directions) {
-  Launch shape;
-  shape.grid = dim3(plan.cluster, (batch + plan.batch_tile - 1) / plan.batch_tile, directions);
-  shape.block = dim3(sizes.threads);
-  shape.cluster = plan.cluster;
-  shape.shared_bytes = plan.shared_bytes;
-  return shape;
-}
-
 template <Precision precision, int NT>
 Prepared prepared{0};
 
 int active(Precision precision, int hidden, const Plan& plan) {
-  Launch shape = shape_of(sizes_of(precision, hidden, plan.cluster, plan.units, plan.batch_tile), plan, plan.batch_tile, 1);
+  Launch shape = cluster_shape(sizes_of(precision, hidden, plan.cluster, plan.units, plan.batch_tile).threads, plan, plan.batch_tile, 1);
   return with_precision(precision, [&](auto p) {
     return with_tiles(plan.batch_tile,
                       [&](auto tiles) { return active_clusters(forward_kernel<p(), tiles()>, shape, prepared<p(), tiles()>); });
@@ -291,7 +282,7 @@ cudaError_t launch_forward(const Forward& forward, cudaStream_t stream) {
   ForwardArguments arguments{
       forward, sizes.blocks, sizes.per_warp, sizes.h_bytes, int(plan.shared_bytes) - sizes.weight_bytes, plan.double_buffered ? 2 * h : 0,
       vector};
-  Launch shape = shape_of(sizes, plan, forward.batch, forward.directions);
+  Launch shape = cluster_shape(sizes.threads, plan, forward.batch, forward.directions);
   shape.stream = stream;
   return with_precision(forward.precision, [&](auto p) {
     return with_tiles(plan.batch_tile,

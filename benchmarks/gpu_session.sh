@@ -11,6 +11,7 @@
 #   WHEELS   folder of wheels to install first, such as polars where it is missing (none)
 #   PYTHON   the interpreter that has torch (python3)
 #   LIMIT    seconds for everything (530)
+#   AT_ONCE  phases that measure nothing may share the GPU: those named here run at the same time, after build
 set -u
 cd "$(dirname "$0")/.."
 
@@ -23,22 +24,25 @@ PHASES=${PHASES:-build tests times cost reports sample}
 OUT=${OUT:-$MADE}
 LIMIT=${LIMIT:-530}
 mkdir -p "$MADE/reports" "$MADE/logs" "$OUT"
-took=()
+: >"$MADE/took"
 
 # phase NAME SECONDS LINES: runs the function do_NAME for at most so long, and shows the end of what it said.
 phase() {
   local name=$1 limit=$2 lines=$3 began=$SECONDS left=$((LIMIT - SECONDS)) status
   case " $PHASES " in *" $name "*) ;; *) return ;; esac
   if [ "$left" -lt 10 ]; then
-    took+=("$name: left out, no time")
+    echo "$name: left out, no time" >>"$MADE/took"
     return
   fi
   [ "$limit" -le "$left" ] || limit=$left
   timeout -k 5 "$limit" bash -c "set -u; do_$name" >"$MADE/logs/$name.log" 2>&1 </dev/null
   status=$?
-  echo "======== $name: $([ $status = 0 ] && echo ok || echo "FAILED ($status)"), $((SECONDS - began)) s"
-  tail -n "$lines" "$MADE/logs/$name.log"
-  took+=("$name: $((SECONDS - began)) s$([ $status = 0 ] || echo ", FAILED ($status)")")
+  {
+    echo "======== $name: $([ $status = 0 ] && echo ok || echo "FAILED ($status)"), $((SECONDS - began)) s"
+    tail -n "$lines" "$MADE/logs/$name.log"
+  } >"$MADE/logs/$name.end"
+  cat "$MADE/logs/$name.end"
+  echo "$name: $((SECONDS - began)) s$([ $status = 0 ] || echo ", FAILED ($status)")" >>"$MADE/took"
 }
 
 do_build() {
@@ -51,34 +55,38 @@ do_build() {
   "$TRACER" --version
 }
 
-# From the folder of the tests, so that the installed tracer is the one that is tested. The whole output,
-# with the chains that failing tests saw, is in pytest.log; here are the lines that say what failed.
-do_tests() {
-  local log=$PWD/$MADE/logs/pytest.log status
+# tests_of NAME ARGUMENTS: pytest from the folder of the tests, so that the installed tracer is the one that is
+# tested. Its whole output is in NAME.pytest.log, here is what failed. A kernel that never ends must not take all
+# the time there is.
+tests_of() {
+  local log=$PWD/$MADE/logs/$1.pytest.log status
+  shift
   cd tests
-  "$PYTHON" -m pytest gpu -n 5 --dist loadfile -q --tb=short --durations=8 \
-    --ignore=gpu/test_cuda_kernel_times.py --ignore=gpu/test_gdb_sessions.py --ignore-glob='gpu/test_override_*' \
-    --ignore-glob='gpu/test_gallery_*' --ignore=gpu/test_compare_cuda.py >"$log" 2>&1
-  status=$?
-  grep -E '^_{3,} |^E   (assert |[A-Za-z.]*(Error|Exception|Expired))' "$log" | cut -c1-300
-  tail -n 12 "$log" | cut -c1-200
-  return $status
-}
-
-# The kernels of the overrides: their tests, and compute-sanitizer over small shapes.
-do_overrides() {
-  local log=$PWD/$MADE/logs/overrides.log status
-  cd tests
-  "$PYTHON" -m pytest gpu/test_override_*.py gpu/test_compare_cuda.py -n 4 --dist loadfile -q --tb=short \
-    --durations=8 -m "not slow or slow" >"$log" 2>&1
+  "$PYTHON" -c 'import pytest_timeout' 2>/dev/null && set -- "$@" --timeout=${LONGEST:-200} --timeout-method=thread
+  "$PYTHON" -m pytest "$@" -q --tb=short --durations=8 >"$log" 2>&1
   status=$?
   grep -E '^_{3,} |^E   ' "$log" | cut -c1-300 | head -n 120
   tail -n 25 "$log" | cut -c1-200
   return $status
 }
 
+do_tests() {
+  tests_of gpu gpu -n 5 --dist loadfile --ignore=gpu/test_cuda_kernel_times.py --ignore=gpu/test_gdb_sessions.py \
+    --ignore-glob='gpu/test_override_*' --ignore-glob='gpu/test_gallery_*' --ignore=gpu/test_compare_cuda.py
+}
+
+# The kernels of the overrides, and compute-sanitizer over small shapes.
+do_overrides() {
+  tests_of overrides gpu/test_override_{mm,cat,gru,builtin}.py gpu/test_compare_cuda.py -n 5 --dist loadfile
+}
+
+do_sanitizer() {
+  LONGEST=420 tests_of sanitizer gpu/test_override_sanitizer.py -n 4
+}
+
 # Which plan is fastest where, for the tables in csrc/overrides.
 do_tuning() {
+  cp csrc/overrides/measured.h csrc/overrides/ops/gru_measured.h "$MADE/" || return
   "$PYTHON" benchmarks/override_tuning.py --json "$MADE/override_tuning.json" --measured "$MADE/measured.h" \
     >"$MADE/logs/override_tuning.log" 2>&1
   local mm=$?
@@ -99,9 +107,19 @@ do_compare() {
 }
 
 do_gallery() {
-  "$PYTHON" benchmarks/gallery.py --gpu --out "$MADE/reports/gallery"
-  local status=$?
-  cd tests && "$PYTHON" -m pytest gpu/test_gallery_gpu_*.py -n 4 -q --tb=short && return $status
+  local name status
+  "$PYTHON" benchmarks/gallery.py --gpu --jobs "${JOBS:-1}" --out "$MADE/reports/gallery"
+  status=$?
+  mkdir -p "$MADE/gallery"
+  for name in build/gallery/*.trace; do
+    "$TRACER" pack --force -o "$MADE/gallery/$(basename "$name").xz" "$name" &
+  done >/dev/null
+  wait
+  return $status
+}
+
+do_gallery_tests() {
+  tests_of gallery gpu/test_gallery_gpu_a.py gpu/test_gallery_gpu_b.py -n 3
 }
 
 # Alone on the GPU.
@@ -147,24 +165,43 @@ do_archive() {
       echo "$name.trace.xz is left out: $size bytes"
     fi
   done
-  for name in reports logs cuda_cost.json cuda_cost.txt {override,gru}_tuning.json {,gru_}measured.h; do
+  for name in reports logs gallery cuda_cost.json cuda_cost.txt {override,gru}_tuning.json {,gru_}measured.h; do
     [ ! -e "$MADE/$name" ] || files+=("$name")
   done
   tar -C "$MADE" -czf "$1/gpu_session.tar.gz" "${files[@]}" && ls -l "$1/gpu_session.tar.gz"
 }
 
-export -f do_build do_tests do_times do_cost do_reports do_sample do_overrides do_tuning do_training do_compare do_gallery
+export -f tests_of do_build do_tests do_times do_cost do_reports do_sample do_overrides do_sanitizer do_tuning \
+  do_training do_compare do_gallery do_gallery_tests
+
+# The phases, with the seconds that each may take and the lines shown of what it said.
+all_phases() {
+  "$1" tests 300 100
+  "$1" overrides 400 140
+  "$1" sanitizer 400 60
+  "$1" gallery 400 60
+  "$1" gallery_tests 300 80
+  "$1" times 60 30
+  "$1" cost 150 40
+  "$1" reports 100 60
+  "$1" sample 30 20
+  "$1" tuning 300 5
+  "$1" training 120 20
+  "$1" compare 300 40
+}
+
+AT_ONCE=${AT_ONCE:-}
+at_once() {
+  case " $AT_ONCE " in *" $1 "*) phase "$@" & ;; esac
+}
+one_by_one() {
+  case " $AT_ONCE " in *" $1 "*) ;; *) phase "$@" ;; esac
+}
 
 phase build 200 5
-phase tests 220 100
-phase times 60 30
-phase cost 150 40
-phase reports 100 60
-phase sample 30 20
-phase overrides 300 140
-phase tuning 300 5
-phase training 120 20
-phase compare 300 40
-phase gallery 300 60
+all_phases at_once
+wait
+all_phases one_by_one
 do_archive "$OUT"
-printf '%s\n' "======== $SECONDS s in all" "${took[@]}"
+echo "======== $SECONDS s in all"
+cat "$MADE/took"

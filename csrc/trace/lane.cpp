@@ -32,7 +32,7 @@ std::mutex& process_definitions_lock = *new std::mutex;
 DefinitionStream& process_definitions = *new DefinitionStream;
 std::mutex& activities_lock = *new std::mutex;
 ActivityStream& activities = *new ActivityStream;
-bool process_registered = false;  // false in a forked child until it writes
+std::atomic<bool> process_registered{false};  // false in a forked child until it records something
 enum How : uint32_t { kRoot = 0, kForked = 1, kJoined = 2 };
 
 uint32_t thread_id() { return uint32_t(syscall(SYS_gettid)); }
@@ -465,7 +465,8 @@ TraceFile* recording_file() { return current_file.load(); }
 void define_for_process(const DefinitionBuilder& definition) {
   std::lock_guard guard(process_definitions_lock);
   TraceFile* file = current_file.load();
-  if (file) process_definitions.write(*file, kProcessLane, last_epoch, definition);
+  // A forked child that has recorded nothing has nothing to say, and its number is still its parent's.
+  if (file && process_registered) process_definitions.write(*file, kProcessLane, last_epoch, definition);
 }
 
 bool write_activities(const uint64_t* words, size_t count) {

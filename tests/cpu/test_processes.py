@@ -85,6 +85,22 @@ def test_multiprocessing(launcher: Launcher, method: str, how: str | None) -> No
         assert trace.processes["how"].cast(pl.String).to_list() == ["root", how, how]
 
 
+def test_an_idle_child_says_nothing_in_the_name_of_its_parent(launcher: Launcher) -> None:
+    """The worker that `child.py` forks runs no op; child.py itself ends without a word."""
+    launcher.write("import subprocess, sys, torch\nsubprocess.run([sys.executable, 'child.py'])\n")
+    (launcher.folder / "child.py").write_text(
+        "import multiprocessing, os, torch\n"
+        "torch.neg(torch.ones(2))\n"
+        "worker = multiprocessing.get_context('fork').Process(target=len, args=('',))\n"
+        "worker.start(); worker.join()\n"
+        "os._exit(worker.exitcode)\n"
+    )
+    launcher.same("script.py")
+    trace = tracer.load(launcher.folder / "both.trace")
+    assert trace.processes["how"].cast(pl.String).to_list() == ["root", "joined"]
+    assert trace.certificate["closed_in_order"] == {0: True, 1: False}
+
+
 def test_data_loader_workers(launcher: Launcher) -> None:
     launcher.write(
         "import torch\n"

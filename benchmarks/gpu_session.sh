@@ -5,7 +5,8 @@
 #   benchmarks/gpu_session.sh                              all phases
 #   PHASES="build reports" benchmarks/gpu_session.sh       some of: build tests times cost reports sample, and of
 #                                                        the overrides and the gallery, which are not in "all":
-#                                                        overrides tuning training compare gallery
+#                                                        tuning rebuild overrides sanitizer training compare off
+#                                                        loggers gallery gallery_tests
 #
 #   OUT      folder for the one archive of what was made (build/gpu)
 #   WHEELS   folder of wheels to install first, such as polars where it is missing (none)
@@ -84,18 +85,32 @@ do_sanitizer() {
   LONGEST=420 tests_of sanitizer gpu/test_override_sanitizer.py -n 4
 }
 
-# Which plan is fastest where, for the tables in csrc/overrides.
+# Which plan is fastest where: the tables in csrc/overrides, written there and to $MADE. "rebuild" takes them in.
+export TABLES="measured.h kernels/mm_tuned.h kernels/gru_tuned.h ops/gru_measured.h"
 do_tuning() {
-  cp csrc/overrides/measured.h csrc/overrides/ops/gru_measured.h "$MADE/" || return
-  "$PYTHON" benchmarks/override_tuning.py --json "$MADE/override_tuning.json" --measured "$MADE/measured.h" \
-    >"$MADE/logs/override_tuning.log" 2>&1
+  local table to=csrc/overrides
+  "$PYTHON" benchmarks/override_tuning.py --json "$MADE/override_tuning.json" --measured $to/measured.h \
+    --tuned $to/kernels/mm_tuned.h >"$MADE/logs/override_tuning.log" 2>&1
   local mm=$?
-  "$PYTHON" benchmarks/gru_tuning.py --json "$MADE/gru_tuning.json" --measured "$MADE/gru_measured.h" \
-    >"$MADE/logs/gru_tuning.log" 2>&1 && [ $mm = 0 ]
+  "$PYTHON" benchmarks/gru_tuning.py --json "$MADE/gru_tuning.json" --measured $to/ops/gru_measured.h \
+    --tuned $to/kernels/gru_tuned.h >"$MADE/logs/gru_tuning.log" 2>&1
+  local gru=$?
+  mkdir -p "$MADE/tables"
+  for table in $TABLES; do cp "$to/$table" "$MADE/tables/"; done
+  [ $mm = 0 ] && [ $gru = 0 ]
+}
+
+do_rebuild() {
+  WHEELS= do_build
 }
 
 do_training() {
   "$PYTHON" benchmarks/override_seq2seq.py
+}
+
+# Are ops as fast as ever once the overrides are off again?
+do_off() {
+  "$PYTHON" benchmarks/override_off.py
 }
 
 do_compare() {
@@ -125,6 +140,10 @@ do_gallery_tests() {
 # Alone on the GPU.
 do_times() {
   cd tests && "$PYTHON" -m pytest gpu/test_cuda_kernel_times.py -q --tb=short -s
+}
+
+do_loggers() {
+  "$PYTHON" benchmarks/library_loggers.py
 }
 
 do_cost() {
@@ -165,14 +184,14 @@ do_archive() {
       echo "$name.trace.xz is left out: $size bytes"
     fi
   done
-  for name in reports logs gallery cuda_cost.json cuda_cost.txt {override,gru}_tuning.json {,gru_}measured.h; do
+  for name in reports logs gallery cuda_cost.json cuda_cost.txt {override,gru}_tuning.json tables; do
     [ ! -e "$MADE/$name" ] || files+=("$name")
   done
   tar -C "$MADE" -czf "$1/gpu_session.tar.gz" "${files[@]}" && ls -l "$1/gpu_session.tar.gz"
 }
 
-export -f tests_of do_build do_tests do_times do_cost do_reports do_sample do_overrides do_sanitizer do_tuning \
-  do_training do_compare do_gallery do_gallery_tests
+export -f tests_of do_build do_rebuild do_tests do_times do_cost do_reports do_sample do_overrides do_sanitizer do_tuning \
+  do_training do_compare do_off do_loggers do_gallery do_gallery_tests
 
 # The phases, with the seconds that each may take and the lines shown of what it said.
 all_phases() {
@@ -185,9 +204,10 @@ all_phases() {
   "$1" cost 150 40
   "$1" reports 100 60
   "$1" sample 30 20
-  "$1" tuning 300 5
   "$1" training 120 20
   "$1" compare 300 40
+  "$1" off 60 20
+  "$1" loggers 60 10
 }
 
 AT_ONCE=${AT_ONCE:-}
@@ -199,6 +219,8 @@ one_by_one() {
 }
 
 phase build 200 5
+phase tuning 250 5
+phase rebuild 150 5
 all_phases at_once
 wait
 all_phases one_by_one

@@ -8,9 +8,11 @@ For each case the calls of stock and of every plan are captured in a CUDA graph 
 timed; the fastest plan is then timed against stock one eager call at a time, between CUDA events and so with
 host cost, in pairs of alternating order. The first columns use the same tensors again and again, so that what
 fits stays in L2; "cold" walks through copies of the weight that do not fit. Every result is compared with
-float64 first, and a wrong one makes the exit status 1. The lines at the end belong into kTuned of
-csrc/overrides/kernels/mm_plans.cpp; --measured writes what `auto` goes by: sizes within a factor of 1.41 of a
-case that was faster with its whole 95 % interval, and of columns as many as there down to more than half.
+float64 first, and a wrong one makes the exit status 1.
+
+--tuned writes the plans, csrc/overrides/kernels/mm_tuned.h, and --measured what `auto` goes by,
+csrc/overrides/measured.h: each line stands for sizes within a factor of 1.41 of its case, and for as many
+columns down to more than half; --measured has those that were faster with their whole 95 % interval.
 """
 
 from __future__ import annotations
@@ -244,18 +246,25 @@ def tune_cat(case: CatCase, pairs: int) -> Outcome:
 
 
 def tuned_line(case: MmCase, plan: str) -> str:
-    """The line of kTuned that takes this plan for products with as many columns."""
+    """The line of kTunedMm that takes this plan for products like the case."""
     words = plan.split()
-    method = {"dot": "kDot", "column": "kColumn", "ffma": "kFfma"}.get(words[0], "kTensor")
+    method = {"dot": "kDot", "ffma": "kFfma"}.get(words[0], "kTensor")
     rows, columns = words[1].split("x")
     split = words[3] if len(words) > 2 else "1"
     kind = "kTf32" if case.tf32 else "kStrict" if case.dtype == torch.float32 else "kTwoBytes"
+    return (
+        f"    {{ProductKind::{kind}, {shape_of(case)}, {{Method::{method}, {rows}, {columns}, {split}}}}},"
+        f"  // {case.name}"
+    )
+
+
+def shape_of(case: MmCase) -> str:
+    """inner_major, and the ranges of columns, rows and the inner dimension."""
     weight_is_b = case.m <= case.n
     inner_major = (case.layout[1] == "T") if weight_is_b else (case.layout[0] == "N")
-    return (
-        f"{{{kind}, {str(inner_major).lower()}, {min(case.m, case.n)}, kAny, "
-        f"{{Method::{method}, {rows}, {columns}, {split}}}}},  // {case.name}"
-    )
+    columns, rows = sorted((case.m, case.n))
+    columns_range = f"{{{columns // 2 + 1}, {columns}}}"
+    return f"{str(inner_major).lower()}, {columns_range}, {around(rows)}, {around(case.k)}"
 
 
 def around(size: int) -> str:
@@ -263,15 +272,8 @@ def around(size: int) -> str:
 
 
 def measured_mm(case: MmCase) -> str:
-    weight_is_b = case.m <= case.n
-    inner_major = (case.layout[1] == "T") if weight_is_b else (case.layout[0] == "N")
     element = {torch.float32: "kFloat", torch.bfloat16: "kBfloat16", torch.float16: "kHalf"}[case.dtype]
-    columns, rows = sorted((case.m, case.n))
-    return (
-        f"    {{Element::{element}, {str(case.tf32).lower()}, {str(inner_major).lower()}, "
-        f"{{{columns // 2 + 1}, {columns}}}, "
-        f"{around(rows)}, {around(case.k)}}},  // {case.name}"
-    )
+    return f"    {{Element::{element}, {str(case.tf32).lower()}, {shape_of(case)}}},  // {case.name}"
 
 
 def measured_cat(case: CatCase) -> str:
@@ -286,20 +288,31 @@ def write_measured(path: Path, cases: list[tuple[MmCase | CatCase, Outcome]]) ->
     won = [case for case, outcome in cases if outcome.wall_ratio[1] > 1.0]
     mm = [measured_mm(case) for case in won if isinstance(case, MmCase)]
     cat = [measured_cat(case) for case in won if isinstance(case, CatCase)]
-    text = path.read_text()
-    for table, kind, lines in (("kMeasuredMm", "MeasuredMm", mm), ("kMeasuredCat", "MeasuredCat", cat)):
-        start = text.index(f"inline constexpr std::array<{kind}")
-        end = text.index(f"{table}{{", start)
-        end = text.index(";\n", end) + 2
-        rows = "{{\n" + "\n".join(lines) + "\n}}" if lines else "{}"
-        text = f"{text[:start]}inline constexpr std::array<{kind}, {len(lines)}> {table}{rows};\n{text[end:]}"
-    device = torch.cuda.get_device_name()
-    start, end = text.index("// Where the overrides"), text.index("#pragma once")
-    said = (
-        "// Where the overrides were measured to be faster than the stock kernels: what `auto` goes by.\n"
-        f"// Written by benchmarks/override_tuning.py: {device}, torch {torch.__version__}.\n"
+    head = "// Where the overrides were measured to be faster than the stock kernels: what `auto` goes by.\n"
+    fill(path, head, {"MeasuredMm": mm, "MeasuredCat": cat})
+
+
+def write_tuned(path: Path, cases: list[tuple[MmCase | CatCase, Outcome]]) -> None:
+    lines = [tuned_line(c, outcome.best) for c, outcome in cases if isinstance(c, MmCase) and outcome.best]
+    head = (
+        "// The plans that were measured to be the fastest for the products they stand for; others:\n"
+        "// plan_for() in mm_plans.cpp.\n"
     )
-    path.write_text(text[:start] + said + text[end:])
+    fill(path, head, {"TunedMm": lines})
+
+
+def fill(path: Path, head: str, tables: dict[str, list[str]]) -> None:
+    """The header with another head, and with these lines in its arrays kNAME of NAME."""
+    text = path.read_text()
+    for kind, lines in tables.items():
+        start = text.index(f"inline constexpr std::array<{kind}, ")
+        end = text.index(";\n", text.index(f" k{kind}{{", start)) + 2
+        rows = "{{\n" + "\n".join(lines) + "\n}}" if lines else "{}"
+        array = f"inline constexpr std::array<{kind}, {len(lines)}> k{kind}{rows};\n"
+        text = text[:start] + array + text[end:]
+    where = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    made = f"// Written by benchmarks/{Path(sys.argv[0]).name}: {where}.\n"
+    path.write_text(head + made + text[text.index("#pragma once") :])
 
 
 def main() -> None:
@@ -311,6 +324,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=50, help="eager calls of each side (50)")
     parser.add_argument("--all-plans", action="store_true", help="print the time of every plan")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--tuned", type=Path, metavar="FILE", help="the mm_tuned.h to write")
     parser.add_argument("--measured", type=Path, metavar="FILE", help="the measured.h to write")
     options = parser.parse_args()
     if unknown := set(options.ops) - {"mm", "cat"}:
@@ -346,14 +360,12 @@ def main() -> None:
         if options.all_plans:
             for plan, us in sorted(outcome.plans_us.items(), key=lambda item: item[1]):
                 print(f"    {us:8.2f}  {plan}")
-    print()
-    for case, outcome in done:
-        if isinstance(case, MmCase) and outcome.best:
-            print(tuned_line(case, outcome.best))
     if options.json:
         options.json.write_text(json.dumps([asdict(outcome) for _, outcome in done], indent=1))
     if options.measured:
         write_measured(options.measured, done)
+    if options.tuned:
+        write_tuned(options.tuned, done)
     if any(outcome.wrong for _, outcome in done):
         sys.exit(1)
 

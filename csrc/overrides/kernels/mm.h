@@ -30,7 +30,7 @@ struct Mm {
   bool tf32;  // fp32 operands may be rounded to TF32
   // How the operands may be read; filled by launch_mm.
   bool weight_vectors, input_vectors;  // 16 bytes at a time along the stride that is 1
-  int split;                           // blocks (columns: of a cluster; dot: warps of a block) that share the inner dimension
+  int split;                           // blocks of a cluster (dot: warps of a block) that share the inner dimension
 };
 
 constexpr int64_t kMostColumns = 128;
@@ -40,10 +40,9 @@ inline bool inner_major(const Mm& mm) { return mm.weight_inner == 1; }
 
 // One way to compute a product, as in "3xtf32 64x32 split 2". Methods:
 //   dot      a warp for some rows, fp32 FMA, both operands with inner stride 1; tile: rows a warp x columns
-//   column   a thread for some rows, fp32 FMA, the weight with row stride 1; tile: 0 x columns
 //   ffma     tiles through shared memory, fp32 FMA
 //   tensor   tiles through shared memory, tensor cores: bf16, fp16, TF32, or fp32 as three TF32 products ("3xtf32")
-enum class Method : uint8_t { kDot, kColumn, kFfma, kTensor };
+enum class Method : uint8_t { kDot, kFfma, kTensor };
 struct Plan {
   Method method;
   int tile_rows, tile_columns, split;
@@ -66,11 +65,9 @@ struct TileSize {
   int rows, columns;
 };
 const std::vector<TileSize>& dot_tiles(Element element);
-const std::vector<TileSize>& column_tiles();
 const std::vector<TileSize>& ffma_tiles();
 const std::vector<TileSize>& tensor_tiles();
 cudaError_t launch_dot(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
-cudaError_t launch_column(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 cudaError_t launch_ffma(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 cudaError_t launch_tensor(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 

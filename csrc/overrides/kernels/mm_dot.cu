@@ -1,4 +1,6 @@
 // A warp for each group of rows of the weight: dot products with all columns of the input, which are few.
+#include <algorithm>
+
 #include "device.cuh"
 #include "mm.h"
 
@@ -6,8 +8,9 @@ namespace tracer::overrides {
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
+constexpr int kMostThreads = 256;
+// Many sums take many registers, and a multiprocessor holds few such blocks: small ones are spread more evenly.
+constexpr int warps_of_block(int values) { return values >= 16 ? 2 : kMostThreads / 32; }
 
 // kVector elements from `pointer` on, as fp32.
 template <int kVector, class T>
@@ -54,10 +57,10 @@ constexpr int blocks_for(int values) { return values <= 4 ? 3 : values <= 32 ? 2
 
 // mm.split warps of a block share the inner dimension of the same rows.
 template <class T, int kVector, int kRows, int kColumns>
-__global__ void __launch_bounds__(kThreads, blocks_for(kRows* kColumns)) mm_dot(const __grid_constant__ Mm mm) {
+__global__ void __launch_bounds__(kMostThreads, blocks_for(kRows* kColumns)) mm_dot(const __grid_constant__ Mm mm) {
   constexpr int kValues = kRows * kColumns;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int part = warp % mm.split, groups = kWarps / mm.split;
+  const int part = warp % mm.split, groups = int(blockDim.x) / 32 / mm.split;
   const int64_t row = (int64_t(blockIdx.x) * groups + warp / mm.split) * kRows;
   float values[kValues] = {};
   if (row < mm.rows) {
@@ -69,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, blocks_for(kRows* kColumns)) mm_dot(
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) input[c] = static_cast<const T*>(mm.input) + (c < mm.columns ? c : mm.columns - 1) * mm.input_column;
     const int64_t step = int64_t(mm.split) * 32 * kVector;
-#pragma unroll(kValues > 32 ? 1 : 2)
+#pragma unroll 2
     for (int64_t k = int64_t(part * 32 + lane) * kVector; k < mm.inner; k += step) {
       float w[kRows][kVector];
 #pragma unroll
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, blocks_for(kRows* kColumns)) mm_dot(
   constexpr int kLeft = kValues > 32 ? kValues / 32 : 1;
   constexpr int kSame = kValues < 32 ? 32 / kValues : 1;  // lanes that hold the same sum
   if (mm.split > 1) {
-    auto* sums = reinterpret_cast<float*>(block_shared());  // [kWarps][kValues]
+    auto* sums = reinterpret_cast<float*>(block_shared());  // [warp][kValues]
 #pragma unroll
     for (int i = 0; i < kLeft; ++i)
       if (lane % kSame == 0) sums[warp * kValues + first + i] = values[i];
@@ -119,11 +122,11 @@ __global__ void __launch_bounds__(kThreads, blocks_for(kRows* kColumns)) mm_dot(
 
 template <class T, int kRows, int kColumns>
 cudaError_t launch_tile(const Mm& mm, int device, cudaStream_t stream) {
-  int rows = kRows * (kWarps / mm.split);
+  const int warps = std::max(warps_of_block(kRows * kColumns), mm.split), rows = kRows * (warps / mm.split);
   dim3 grid(unsigned((mm.rows + rows - 1) / rows));
-  size_t shared = kWarps * kRows * kColumns * sizeof(float);
-  return mm.weight_vectors ? launch<mm_dot<T, 16 / sizeof(T), kRows, kColumns>>(grid, kThreads, shared, 1, mm, device, stream)
-                           : launch<mm_dot<T, 1, kRows, kColumns>>(grid, kThreads, shared, 1, mm, device, stream);
+  size_t shared = size_t(warps) * kRows * kColumns * sizeof(float);
+  return mm.weight_vectors ? launch<mm_dot<T, 16 / sizeof(T), kRows, kColumns>>(grid, warps * 32, shared, 1, mm, device, stream)
+                           : launch<mm_dot<T, 1, kRows, kColumns>>(grid, warps * 32, shared, 1, mm, device, stream);
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 #include "../measured.h"
 #include "device.h"
 #include "mm.h"
+#include "mm_tuned.h"
 
 namespace tracer::overrides {
 
@@ -34,19 +35,16 @@ namespace {
 constexpr int kSplits[] = {1, 2, 4, 8};
 constexpr int kFill = 0;  // as many as fill the device
 
-int64_t blocks_of(const Mm& mm, const Plan& plan) {
-  int64_t rows = plan.tile_rows;
-  if (plan.method == Method::kDot) rows = rows * 8;
-  if (plan.method == Method::kColumn) rows = 32 * (mm.weight_vectors ? 16 / bytes_of(mm.element) : 1);
-  return ((mm.rows + rows - 1) / rows) * ((mm.columns + plan.tile_columns - 1) / plan.tile_columns);
+int64_t tiles_of(const Mm& mm, const Plan& plan) {
+  return ((mm.rows + plan.tile_rows - 1) / plan.tile_rows) * ((mm.columns + plan.tile_columns - 1) / plan.tile_columns);
 }
 
-// Two blocks for each multiprocessor, and at least 4 stages of the inner dimension for each part.
+// Two blocks for each multiprocessor, or 16 warps of dot, and at least 4 stages of the inner dimension for each part.
 int filling_split(const Mm& mm, const Plan& plan, int device) {
-  const int64_t wanted = 2 * device_of(device).processors, blocks = blocks_of(mm, plan);
+  const int64_t wanted = (plan.method == Method::kDot ? 16 : 2) * device_of(device).processors, tiles = tiles_of(mm, plan);
   const int64_t stages = mm.inner * bytes_of(mm.element) / 128;
   int split = 1;
-  while (split < 8 && blocks * split < wanted && stages / (split * 2) >= 4) split *= 2;
+  while (split < 8 && tiles * split < wanted && stages / (split * 2) >= 4) split *= 2;
   return split;
 }
 
@@ -56,44 +54,22 @@ bool too_short(const Mm& mm, Method method) {
   return method == Method::kTensor && mm.element == Element::kFloat && !mm.tf32 && mm.inner < kLeastInnerOf3xTf32;
 }
 
-enum Kind : uint8_t { kStrict, kTf32, kTwoBytes };
-Kind kind_of(const Mm& mm) { return mm.element != Element::kFloat ? kTwoBytes : mm.tf32 ? kTf32 : kStrict; }
+ProductKind kind_of(const Mm& mm) {
+  if (mm.element != Element::kFloat) return ProductKind::kTwoBytes;
+  return mm.tf32 ? ProductKind::kTf32 : ProductKind::kStrict;
+}
 
-// The first line that fits the product is taken; plans_for() has it. From arithmetic, until benchmarks/override_tuning.py
-// has measured a device.
-struct Line {
-  Kind kind;
-  bool inner_major;
+// Where no product nearby was measured (mm_tuned.h): few columns of a weight with inner stride 1, then any.
+constexpr int64_t kAny = INT64_MAX;
+constexpr struct {
   int64_t most_columns, most_rows;
   Plan plan;
+} kDots[] = {
+    {1, 1024, {Method::kDot, 1, 1, 8}},     {1, kAny, {Method::kDot, 4, 1, kFill}}, {2, kAny, {Method::kDot, 4, 2, kFill}},
+    {4, kAny, {Method::kDot, 4, 4, kFill}}, {8, kAny, {Method::kDot, 4, 8, kFill}},
 };
-constexpr int64_t kAny = INT64_MAX;
-constexpr Line kTuned[] = {
-    {kStrict, true, 1, 1024, {Method::kDot, 1, 1, 8}},
-    {kStrict, true, 1, kAny, {Method::kDot, 2, 1, kFill}},
-    {kStrict, true, 2, kAny, {Method::kDot, 2, 2, kFill}},
-    {kStrict, true, 4, kAny, {Method::kDot, 4, 4, kFill}},
-    {kStrict, true, 8, kAny, {Method::kDot, 4, 8, kFill}},
-    {kStrict, true, 16, kAny, {Method::kDot, 4, 16, kFill}},
-    {kTf32, true, 1, 1024, {Method::kDot, 1, 1, 8}},
-    {kTf32, true, 1, kAny, {Method::kDot, 2, 1, kFill}},
-    {kTf32, true, 2, kAny, {Method::kDot, 2, 2, kFill}},
-    {kTf32, true, 4, kAny, {Method::kDot, 4, 4, kFill}},
-    {kTwoBytes, true, 1, 1024, {Method::kDot, 1, 1, 8}},
-    {kTwoBytes, true, 1, kAny, {Method::kDot, 2, 1, kFill}},
-    {kTwoBytes, true, 2, kAny, {Method::kDot, 2, 2, kFill}},
-    {kTwoBytes, true, 4, kAny, {Method::kDot, 4, 4, kFill}},
-    {kStrict, false, 1, kAny, {Method::kColumn, 0, 1, kFill}},
-    {kStrict, false, 2, kAny, {Method::kColumn, 0, 2, kFill}},
-    {kStrict, false, 4, kAny, {Method::kColumn, 0, 4, kFill}},
-    {kTf32, false, 1, kAny, {Method::kColumn, 0, 1, kFill}},
-    {kTf32, false, 2, kAny, {Method::kColumn, 0, 2, kFill}},
-    {kTf32, false, 4, kAny, {Method::kColumn, 0, 4, kFill}},
-    {kTwoBytes, false, 1, kAny, {Method::kColumn, 0, 1, kFill}},
-    {kTwoBytes, false, 2, kAny, {Method::kColumn, 0, 2, kFill}},
-    {kTwoBytes, false, 4, kAny, {Method::kColumn, 0, 4, kFill}},
-};
-// Whatever the element and layout.
+int64_t most_columns_of_dots(const Mm& mm) { return mm.element == Element::kFloat ? 8 : 4; }
+
 constexpr struct {
   int64_t most_columns;
   Plan plan;
@@ -118,9 +94,11 @@ void choose_vectors(Mm& mm, Method method) {
                      (tiles || mm.inner % elements == 0);
 }
 
+// The kernels count rows and the inner dimension in an int, with a tile to spare.
+constexpr int64_t kLongest = INT32_MAX - 1024;
 bool supports(const Mm& mm, int architecture) {
   return architecture && mm.columns >= 1 && mm.columns <= kMostColumns && mm.rows >= 1 && mm.inner >= 1 &&
-         std::max(mm.rows, mm.inner) <= INT32_MAX && (mm.weight_inner == 1 || mm.weight_row == 1);
+         std::max(mm.rows, mm.inner) <= kLongest && (mm.weight_inner == 1 || mm.weight_row == 1);
 }
 
 }  // namespace
@@ -130,9 +108,6 @@ std::string name_of(const Plan& plan, const Mm& mm) {
   switch (plan.method) {
     case Method::kDot:
       name = "dot " + tile;
-      break;
-    case Method::kColumn:
-      name = "column " + tile;
       break;
     case Method::kFfma:
       name = "ffma " + tile;
@@ -151,7 +126,7 @@ std::vector<Plan> plans_for(const Mm& mm, int device) {
   std::vector<Plan> plans;
   const int architecture = architecture_for(device_of(device).capability);
   if (!supports(mm, architecture)) return plans;
-  const bool clusters = architecture >= 90, major = inner_major(mm);
+  const bool clusters = architecture >= 90;
   // Of the widths, the smallest that holds all columns; of tiles also those of half that width.
   auto add = [&](Method method, const std::vector<TileSize>& tiles, bool narrower) {
     int widest = 0, fitting = INT32_MAX;
@@ -166,10 +141,7 @@ std::vector<Plan> plans_for(const Mm& mm, int device) {
         if ((tile.columns == fitting || (narrower && tile.columns == fitting / 2)) && (split == 1 || clusters || method == Method::kDot))
           plans.push_back({method, tile.rows, tile.columns, split});
   };
-  if (major)
-    add(Method::kDot, dot_tiles(mm.element), false);
-  else
-    add(Method::kColumn, column_tiles(), false);
+  if (inner_major(mm)) add(Method::kDot, dot_tiles(mm.element), false);
   if (mm.element == Element::kFloat && !mm.tf32) add(Method::kFfma, ffma_tiles(), true);
   if (!too_short(mm, Method::kTensor)) add(Method::kTensor, tensor_tiles(), true);
   return plans;
@@ -184,9 +156,13 @@ std::optional<Plan> plan_for(const Mm& mm, int device) {
     return plan;
   };
   if (!supports(mm, architecture_for(device_of(device).capability))) return std::nullopt;
-  for (const Line& line : kTuned)
-    if (line.kind == kind_of(mm) && line.inner_major == inner_major(mm) && mm.columns <= line.most_columns && mm.rows <= line.most_rows)
+  for (const TunedMm& line : kTunedMm)
+    if (line.kind == kind_of(mm) && line.inner_major == inner_major(mm) && line.columns.holds(mm.columns) && line.rows.holds(mm.rows) &&
+        line.inner.holds(mm.inner) && !too_short(mm, line.plan.method))
       return resolved(line.plan);
+  if (inner_major(mm) && mm.columns <= most_columns_of_dots(mm))
+    for (const auto& line : kDots)
+      if (mm.columns <= line.most_columns && mm.rows <= line.most_rows) return resolved(line.plan);
   for (const auto& line : kTiles)
     if (mm.columns <= line.most_columns && !too_short(mm, line.plan.method)) return resolved(line.plan);
   return std::nullopt;
@@ -206,8 +182,6 @@ cudaError_t launch_mm(Mm mm, const Plan& plan, int device, cudaStream_t stream) 
   switch (plan.method) {
     case Method::kDot:
       return launch_dot(mm, plan, device, stream);
-    case Method::kColumn:
-      return launch_column(mm, plan, device, stream);
     case Method::kFfma:
       return launch_ffma(mm, plan, device, stream);
     case Method::kTensor:

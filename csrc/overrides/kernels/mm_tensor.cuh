@@ -32,7 +32,7 @@ struct Tf32 {
 
 // fp32 as the sum of two TF32 numbers: big, the nearest one, and small, what is left (its last bits are dropped, an error
 // of at most 2^-22 of the element). Of the four products small x small is left out, an error of 2^-22 of the product.
-// Tensor cores round sums toward zero, so they sum the 8 products of a step, the small ones first, and FADD adds the steps.
+// Tensor cores round sums toward zero, so they sum the 16 products of two steps, the small ones first, and FADD adds those.
 // Where an operand is not finite, or a sum overflows, the parts give NaN: such sums are computed again (kRepairs).
 struct Tf32x3 {
   using T = float;
@@ -48,6 +48,7 @@ template <class Element, int kWarpRows, int kWarpColumns>
 struct TensorMath {
   using T = typename Element::T;
   static constexpr bool kRepairs = Element::kRepairs;
+  static constexpr int blocks_at_once(int threads) { return threads == 128 ? 3 : 2; }
 
   template <class Tile, bool kAcross>
   struct Accumulator {
@@ -91,50 +92,60 @@ struct TensorMath {
 
     __device__ void add(const char* weight, const char* input, int thread) {
       constexpr int kTogether = kColumnPieces > 1 ? 2 : 1;
+      constexpr int kChain = Element::kSplits ? 2 : 1;  // steps that the tensor cores sum
+      static_assert(kStepsOfStage / Tile::kParts % kChain == 0);
       const int lane = thread % 32, row = row_of(thread), column = column_of(thread), part = part_of(thread);
 #pragma unroll
-      for (int own = 0; own < kStepsOfStage / Tile::kParts; ++own) {
-        const int step = own * Tile::kParts + part;
-        uint32_t a[kRowPieces][4], a_small[kRowPieces][4];
+      for (int own = 0; own < kStepsOfStage / Tile::kParts; own += kChain) {
+        uint32_t a[kChain][kRowPieces][4], a_small[kChain][kRowPieces][4];
 #pragma unroll
-        for (int r = 0; r < kRowPieces; ++r) {
-          load_weight(a[r], weight, row + r * 16, step, lane);
+        for (int s = 0; s < kChain; ++s)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            if constexpr (Element::kSplits)
-              Element::split(a[r][i], a[r][i], a_small[r][i]);
-            else
-              Element::prepare(a[r][i]);
+          for (int r = 0; r < kRowPieces; ++r) {
+            load_weight(a[s][r], weight, row + r * 16, (own + s) * Tile::kParts + part, lane);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              if constexpr (Element::kSplits)
+                Element::split(a[s][r][i], a[s][r][i], a_small[s][r][i]);
+              else
+                Element::prepare(a[s][r][i]);
+            }
           }
-        }
 #pragma unroll
         for (int c = 0; c < kColumnPieces; c += kTogether) {
-          uint32_t b[kTogether][2], b_small[kTogether][2];
-          load_input(b, input, column + c * 8, step, lane);
+          uint32_t b[kChain][kTogether][2], b_small[kChain][kTogether][2];
 #pragma unroll
-          for (int j = 0; j < kTogether; ++j) {
+          for (int s = 0; s < kChain; ++s) {
+            load_input(b[s], input, column + c * 8, (own + s) * Tile::kParts + part, lane);
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              if constexpr (Element::kSplits)
-                Element::split(b[j][i], b[j][i], b_small[j][i]);
-              else
-                Element::prepare(b[j][i]);
-            }
-            if constexpr (Element::kSplits) {
+            for (int j = 0; j < kTogether; ++j)
 #pragma unroll
-              for (int r = 0; r < kRowPieces; ++r) {
-                float step_sums[4] = {};
-                mma_tf32(step_sums, a_small[r], b[j]);
-                mma_tf32(step_sums, a[r], b_small[j]);
-                mma_tf32(step_sums, a[r], b[j]);
-#pragma unroll
-                for (int i = 0; i < 4; ++i) sums[r][c + j][i] += step_sums[i];
+              for (int i = 0; i < 2; ++i) {
+                if constexpr (Element::kSplits)
+                  Element::split(b[s][j][i], b[s][j][i], b_small[s][j][i]);
+                else
+                  Element::prepare(b[s][j][i]);
               }
-            } else {
-#pragma unroll
-              for (int r = 0; r < kRowPieces; ++r) Element::multiply(sums[r][c + j], a[r], b[j]);
-            }
           }
+#pragma unroll
+          for (int j = 0; j < kTogether; ++j)
+#pragma unroll
+            for (int r = 0; r < kRowPieces; ++r) {
+              if constexpr (Element::kSplits) {
+                float chain[4] = {};
+#pragma unroll
+                for (int s = 0; s < kChain; ++s) {
+                  mma_tf32(chain, a_small[s][r], b[s][j]);
+                  mma_tf32(chain, a[s][r], b_small[s][j]);
+                }
+#pragma unroll
+                for (int s = 0; s < kChain; ++s) mma_tf32(chain, a[s][r], b[s][j]);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) sums[r][c + j][i] += chain[i];
+              } else {
+                Element::multiply(sums[r][c + j], a[0][r], b[0][j]);
+              }
+            }
         }
       }
     }

@@ -26,24 +26,53 @@ struct WeightTile {
   static constexpr int kBytes = (kAcross ? kSteps : kRows) * kPitchBytes;
 };
 
-// The part of the [outer, inner] matrix that begins at (outer, inner), into rows of kPitchBytes, zeros outside the matrix.
-// kOuter rows of kInner elements; `inner_stride` is 1 with vectors.
-template <class T, int kOuter, int kInner, int kPitchBytes, int kThreads>
-__device__ __forceinline__ void load_tile(char* tile, const T* matrix, int64_t outer, int64_t inner, int64_t outers, int64_t inners,
-                                          int64_t outer_stride, int64_t inner_stride, bool vectors) {
-  if (vectors) {
-    constexpr int kElements = 16 / sizeof(T), kPieces = kInner / kElements, kCopies = kOuter * kPieces;
+// Copies the parts of an [outer, inner] matrix, kOuter rows of kInner elements, into rows of kPitchBytes; zeros outside the
+// matrix. Parts follow each other along the outer (kAlongOuter) or the inner dimension. What a thread copies of every part
+// is worked out once: in a stage an address costs one addition.
+template <class T, int kOuter, int kInner, int kPitchBytes, int kThreads, bool kAlongOuter>
+class VectorCopies {
+ public:
+  // From the part that begins at (outer, inner) on. The inner stride is 1, and rows begin at multiples of 16 bytes; the
+  // stride of a single row may be anything, so that it is given as 0.
+  __device__ VectorCopies(const T* matrix, int outer, int inner, int outers, int inners, int64_t outer_stride)
+      : outer_(outer + int(threadIdx.x) / kPieces),
+        inner_(inner + int(threadIdx.x) % kPieces * kElements),
+        outers_(outers),
+        inners_(inners),
+        between_(kRowsOfThreads * outer_stride * int64_t(sizeof(T))),
+        part_(kAlongOuter ? kOuter * outer_stride * int64_t(sizeof(T)) : kInner * int64_t(sizeof(T))),
+        from_(reinterpret_cast<const char*>(matrix + outer_ * outer_stride + inner_)),
+        to_(int(threadIdx.x) / kPieces * kPitchBytes + int(threadIdx.x) % kPieces * 16) {}
+
+  __device__ void load_next(char* tile) {
+    const int left = inners_ - inner_;  // elements of the row; those beyond its end are not read
+    const int bytes = left >= kElements ? 16 : left > 0 ? left * int(sizeof(T)) : 0;
+    const char* from = from_;
+    char* to = tile + to_;
 #pragma unroll
-    for (int first = 0; first < kCopies; first += kThreads) {
-      const int copy = first + int(threadIdx.x);
-      if (kCopies % kThreads && copy >= kCopies) break;
-      const int64_t o = outer + copy / kPieces, i = inner + copy % kPieces * kElements;
-      const int64_t left = (inners - i) * int64_t(sizeof(T));
-      const int bytes = o < outers && left > 0 ? (left < 16 ? int(left) : 16) : 0;
-      copy_async_16(tile + copy / kPieces * kPitchBytes + copy % kPieces * 16, bytes ? matrix + o * outer_stride + i : matrix, bytes);
+    for (int copy = 0; copy < kEach; ++copy) {
+      if (kCopies % kThreads && copy * kThreads + int(threadIdx.x) >= kCopies) break;
+      copy_async_16(to + copy * kRowsOfThreads * kPitchBytes, from, outer_ + copy * kRowsOfThreads < outers_ ? bytes : 0);
+      from += between_;
     }
-    return;
+    from_ += part_;
+    (kAlongOuter ? outer_ : inner_) += kAlongOuter ? kOuter : kInner;
   }
+
+ private:
+  static constexpr int kElements = 16 / sizeof(T), kPieces = kInner / kElements, kCopies = kOuter * kPieces;
+  static constexpr int kEach = (kCopies + kThreads - 1) / kThreads, kRowsOfThreads = kThreads / kPieces;
+  static_assert(kThreads % kPieces == 0, "a thread copies the same piece of every row");
+  int outer_, inner_, outers_, inners_;
+  int64_t between_, part_;
+  const char* from_;
+  int to_;
+};
+
+// The same element by element: the part that begins at (outer, inner).
+template <class T, int kOuter, int kInner, int kPitchBytes, int kThreads>
+__device__ __forceinline__ void load_elements(char* tile, const T* matrix, int64_t outer, int64_t inner, int64_t outers, int64_t inners,
+                                              int64_t outer_stride, int64_t inner_stride) {
   constexpr int kCopies = kOuter * kInner;
   const bool down = inner_stride != 1 && outer_stride == 1;  // neighbouring threads read neighbouring addresses
 #pragma unroll 4
@@ -83,9 +112,11 @@ struct Shared {
   static constexpr int kBytes = kSumBytes > kStagesBytes ? kSumBytes : kStagesBytes;
 };
 
-// Math: T; kRepairs; Accumulator with add(weight tile, input tile, thread) and store(sums, thread).
-template <class Math, class Tile, bool kAcross>
-__global__ void __launch_bounds__(Tile::kThreads) mm_tile(const __grid_constant__ Mm mm) {
+// Math: T; kRepairs; blocks_at_once() that the registers must leave room for; Accumulator with add(weight tile, input tile,
+// thread) and store(sums, thread).
+// kVectors: both operands are read so, and the other ways are left out.
+template <class Math, class Tile, bool kAcross, bool kVectors>
+__global__ void __launch_bounds__(Tile::kThreads, Math::blocks_at_once(Tile::kThreads)) mm_tile(const __grid_constant__ Mm mm) {
   using T = typename Math::T;
   using Layout = Shared<Math, Tile, kAcross>;
   using Weight = typename Layout::Weight;
@@ -97,17 +128,31 @@ __global__ void __launch_bounds__(Tile::kThreads) mm_tile(const __grid_constant_
   const int64_t stages = (mm.inner + kSteps - 1) / kSteps;
   const int begin = int(stages * rank / mm.split), end = int(stages * (rank + 1) / mm.split);
 
+  const T* weight = static_cast<const T*>(mm.weight);
+  const T* input = static_cast<const T*>(mm.input);
+  constexpr int kWeightOuter = kAcross ? kSteps : Tile::kRows, kWeightInner = kAcross ? Tile::kRows : kSteps;
+  const int64_t weight_lines = kAcross ? mm.inner : mm.rows;
+  const int64_t weight_stride = weight_lines == 1 ? 0 : kAcross ? mm.weight_inner : mm.weight_row;
+  const int first = begin * kSteps;  // of the inner dimension, which fits an int (mm_plans.cpp)
+  VectorCopies<T, kWeightOuter, kWeightInner, Weight::kPitchBytes, Tile::kThreads, kAcross> weight_copies(
+      weight, kAcross ? first : int(row), kAcross ? int(row) : first, int(weight_lines), int(kAcross ? mm.rows : mm.inner), weight_stride);
+  VectorCopies<T, Tile::kColumns, kSteps, kPitch, Tile::kThreads, false> input_copies(input, int(column), first, int(mm.columns),
+                                                                                      int(mm.inner), mm.columns == 1 ? 0 : mm.input_column);
   auto load = [&](int stage, char* place) {
     const int64_t k = int64_t(stage) * kSteps;
-    auto* weight = static_cast<const T*>(mm.weight);
-    if constexpr (kAcross)
-      load_tile<T, kSteps, Tile::kRows, Weight::kPitchBytes, Tile::kThreads>(place, weight, k, row, mm.inner, mm.rows, mm.weight_inner, 1,
-                                                                             mm.weight_vectors);
+    if (kVectors || mm.weight_vectors)
+      weight_copies.load_next(place);
+    else if constexpr (kAcross)
+      load_elements<T, kSteps, Tile::kRows, Weight::kPitchBytes, Tile::kThreads>(place, weight, k, row, mm.inner, mm.rows, mm.weight_inner,
+                                                                                 1);
     else
-      load_tile<T, Tile::kRows, kSteps, Weight::kPitchBytes, Tile::kThreads>(place, weight, row, k, mm.rows, mm.inner, mm.weight_row, 1,
-                                                                             mm.weight_vectors);
-    load_tile<T, Tile::kColumns, kSteps, kPitch, Tile::kThreads>(place + Weight::kBytes, static_cast<const T*>(mm.input), column, k,
-                                                                 mm.columns, mm.inner, mm.input_column, mm.input_inner, mm.input_vectors);
+      load_elements<T, Tile::kRows, kSteps, Weight::kPitchBytes, Tile::kThreads>(place, weight, row, k, mm.rows, mm.inner, mm.weight_row,
+                                                                                 1);
+    if (kVectors || mm.input_vectors)
+      input_copies.load_next(place + Weight::kBytes);
+    else
+      load_elements<T, Tile::kColumns, kSteps, kPitch, Tile::kThreads>(place + Weight::kBytes, input, column, k, mm.columns, mm.inner,
+                                                                       mm.input_column, mm.input_inner);
   };
 
   typename Math::template Accumulator<Tile, kAcross> accumulator;
@@ -154,13 +199,19 @@ __global__ void __launch_bounds__(Tile::kThreads) mm_tile(const __grid_constant_
   if (mm.split > 1) cluster_barrier();  // no block ends while another reads its sums
 }
 
-template <class Math, class Tile>
-cudaError_t launch_tile(const Mm& mm, int device, cudaStream_t stream) {
+template <class Math, class Tile, bool kAcross>
+cudaError_t launch_layout(const Mm& mm, int device, cudaStream_t stream) {
+  constexpr size_t shared = Shared<Math, Tile, kAcross>::kBytes;
   dim3 grid(unsigned((mm.rows + Tile::kRows - 1) / Tile::kRows), unsigned((mm.columns + Tile::kColumns - 1) / Tile::kColumns),
             unsigned(mm.split));
-  if (inner_major(mm))
-    return launch<mm_tile<Math, Tile, false>>(grid, Tile::kThreads, Shared<Math, Tile, false>::kBytes, mm.split, mm, device, stream);
-  return launch<mm_tile<Math, Tile, true>>(grid, Tile::kThreads, Shared<Math, Tile, true>::kBytes, mm.split, mm, device, stream);
+  if (mm.weight_vectors && mm.input_vectors)
+    return launch<mm_tile<Math, Tile, kAcross, true>>(grid, Tile::kThreads, shared, mm.split, mm, device, stream);
+  return launch<mm_tile<Math, Tile, kAcross, false>>(grid, Tile::kThreads, shared, mm.split, mm, device, stream);
+}
+
+template <class Math, class Tile>
+cudaError_t launch_tile(const Mm& mm, int device, cudaStream_t stream) {
+  return inner_major(mm) ? launch_layout<Math, Tile, false>(mm, device, stream) : launch_layout<Math, Tile, true>(mm, device, stream);
 }
 
 }  // namespace tracer::overrides

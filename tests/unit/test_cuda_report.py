@@ -227,6 +227,15 @@ def test_a_long_kernel_is_drawn_with_all_that_encloses_it() -> None:
     assert "aten::add.Tensor" in flowchart(add.nodes, limit=1)
 
 
+@pytest.mark.parametrize("only", [None, "kernels"])
+def test_rows_hold_for_the_tables_of_kernels_too(only: str | None) -> None:
+    everything = render(build_report(training(), "t", only=only))
+    two = render(build_report(training(), "t", only=only, rows=2))
+    kernels = two[two.index("## Device kernels") :]
+    assert "more row" in kernels
+    assert kernels.count("\n| ") < everything[everything.index("## Device kernels") :].count("\n| ")
+
+
 def test_measured_peaks_are_said() -> None:
     text = render(build_report(training(), "t", only="kernels", peaks=Peaks(bandwidth=4.3e12)))
     assert "4.3 TB/s" in text

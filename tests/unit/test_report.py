@@ -163,6 +163,18 @@ def test_rows_beyond_the_limit_are_counted() -> None:
     assert "8 more rows left out." in render(report)
 
 
+def test_one_row_beyond_the_limit_is_one_row() -> None:
+    calls = TraceBuilder().calls(hop("aten::mm", "CPU"), hop("aten::add", "CPU"))
+    assert "1 more row left out." in render(build_report(calls.trace(), "t", rows=1))
+
+
+def test_no_path_wanted_is_not_no_path_recorded() -> None:
+    text = render(build_report(training(), "t", paths=0))
+    assert "of which none is shown." in text
+    assert "No dispatch path" not in text
+    assert "No op call was recorded" not in text
+
+
 def test_dropped_hops_and_their_reasons_are_listed() -> None:
     trace = (
         TraceBuilder()

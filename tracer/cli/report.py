@@ -21,7 +21,10 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
     paths: Annotated[int, typer.Option(metavar="N", min=0, help="Show the N hottest dispatch paths.")] = 10,
-    rows: Annotated[int, typer.Option(metavar="N", min=1, help="Rows a table, at most.")] = 40,
+    rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Rows a table, at most (40; of kernels 20, 30 or 60)."),
+    ] = None,
     only: Annotated[
         str | None, typer.Option(metavar="PART", help="One part: cuda (the runtime) or kernels.")
     ] = None,

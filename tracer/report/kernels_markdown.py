@@ -9,7 +9,16 @@ from tracer.analysis.device_kernels import table_name
 from tracer.analysis.families import FAMILIES, Family
 from tracer.analysis.kernel_survey import KernelRow, KernelSurvey, remarks
 from tracer.report.cells import code, item, prose, table
-from tracer.report.text import amount, count, duration, shorten_kernel, signature_texts, size, source_line
+from tracer.report.text import (
+    amount,
+    count,
+    duration,
+    left_out,
+    shorten_kernel,
+    signature_texts,
+    size,
+    source_line,
+)
 
 if TYPE_CHECKING:
     from tracer.report.model import Report
@@ -18,7 +27,7 @@ _NAME = 76
 _INPUTS = 64
 _LINES = 3
 _IN_FULL = {False: 5, True: 10}
-_TABLE = 20
+_RANKED = 20
 _ALL = {False: 30, True: 60}
 
 
@@ -29,6 +38,8 @@ class KernelsPage:
         self._survey = survey
         self._folder = report.environment.get("cwd")
         self._only = report.only == "kernels"
+        self._most = report.rows or _RANKED  # rows of the shorter tables
+        self._most_in_all = report.rows or _ALL[self._only]
         self._shapes = signature_texts(report.signatures, {row.signature for row in survey.rows})
         self._ranked = [row for row in survey.rows if row.score_ns is not None]
         self._unknown = [row for row in survey.rows if row.score_ns is None]
@@ -70,7 +81,7 @@ class KernelsPage:
                 _name(row),
                 self._inputs(row),
             ]
-            for number, row in enumerate(self._ranked[:_TABLE], 1)
+            for number, row in enumerate(self._ranked[: self._most], 1)
         ]
         titles = ["#:", "to gain:", "head-room:", "GPU time:", "share:", "calls:", "op", "kernel", "inputs"]
         return table(titles, rows, ragged=True) + self._more(self._ranked)
@@ -88,7 +99,7 @@ class KernelsPage:
                 _name(row),
                 row.unknown,
             ]
-            for row in self._unknown[:_TABLE]
+            for row in self._unknown[: self._most]
         ]
         titles = ["GPU time:", "share:", "calls:", "median:", "op", "kernel", "why"]
         return table(titles, rows, ragged=True) + self._more(self._unknown)
@@ -116,13 +127,11 @@ class KernelsPage:
                 _name(row),
                 self._inputs(row),
             ]
-            for row in self._survey.rows[: _ALL[self._only]]
+            for row in self._survey.rows[: self._most_in_all]
         ]
         titles = ["grid:", "block:", "regs:", "shared:", "occupancy:", "waves:"]
         titles += ["bytes:", "FLOP:", "limit:", "median:", "kernel", "inputs"]
-        more = len(self._survey.rows) - _ALL[self._only]
-        left_out = f"\n\n{more:,} more rows left out." if more > 0 else ""
-        return table(titles, rows, ragged=True) + left_out
+        return table(titles, rows, ragged=True) + left_out(len(self._survey.rows) - self._most_in_all)
 
     def names(self) -> str:
         """The whole of each name that tables shorten, as a list; "" where they shorten none."""
@@ -178,7 +187,8 @@ class KernelsPage:
             words.append(f"by {code(row.library_call.removesuffix('()'))}")
         if row.sources:
             lines = [code(source_line(source, self._folder)) for source in row.sources[:_LINES]]
-            more = f" and {len(row.sources) - _LINES} more lines" if len(row.sources) > _LINES else ""
+            beyond = len(row.sources) - _LINES
+            more = f" and {count(beyond, 'more line')}" if beyond > 0 else ""
             words.append(f"from {', '.join(lines)}{more}")
         return ", ".join(words)
 
@@ -239,9 +249,8 @@ class KernelsPage:
     def _share(self, row: KernelRow) -> str:
         return f"{100 * row.total_ns / self._survey.total_ns:.1f} %" if self._survey.total_ns else ""
 
-    @staticmethod
-    def _more(rows: list[KernelRow]) -> str:
-        return f"\n\n{len(rows) - _TABLE:,} more rows left out." if len(rows) > _TABLE else ""
+    def _more(self, rows: list[KernelRow]) -> str:
+        return left_out(len(rows) - self._most)
 
 
 def _name(row: KernelRow) -> str:

@@ -16,7 +16,7 @@ from tracer.report.mermaid import flowchart
 from tracer.report.model import Path, Report, SourceCalls, Survey
 from tracer.report.overrides import overrides_section
 from tracer.report.runtime_markdown import RuntimePage
-from tracer.report.text import count, duration, shorten_kernel, signature_texts, source_line
+from tracer.report.text import count, duration, left_out, shorten_kernel, signature_texts, source_line
 from tracer.report.tree import plain, tree_lines
 
 __all__ = ["code", "prose", "render", "table"]
@@ -107,9 +107,11 @@ class _Page:
     def below(self) -> str:
         """Which paths follow."""
         report, chosen = self._report, self._report.chosen
-        if chosen is None or not (report.paths or chosen.patterns or chosen.steady):
+        if chosen is None or not (chosen.among or chosen.patterns or chosen.steady):
             return "No op call was recorded."
         steady = " in the steady steps" if chosen.steady else ""
+        if chosen.fitting and not report.paths:
+            return f"{count(chosen.fitting, 'dispatch path')}{steady}, of which none is shown."
         words = " or ".join(map(code, chosen.patterns))
         if not report.paths:
             return wrapped(f"No dispatch path{f' with {words} in it' if words else ''} was recorded{steady}.")
@@ -215,7 +217,7 @@ class _Page:
             plain(line) for line in tree_lines(nodes, self._report.signatures, details=self._report.details)
         ]
         if more := len(path.nodes) - len(nodes):
-            lines.append(f"{more:,} more lines: tracer tree {self._report.name} --limit 0")
+            lines.append(f"{count(more, 'more line')}: tracer tree {self._report.name} --limit 0")
         return "\n".join(lines)
 
     def survey(self, name: str) -> str:
@@ -235,8 +237,7 @@ class _Page:
             "nested": lambda row, key: "-> " * row["depth"] + code(row[key]),
         }
         rows = [[write[kind](row, key) for _, key, kind in columns] for row in survey.rows]
-        left_out = f"\n\n{survey.left_out:,} more rows left out." if survey.left_out else ""
-        return table([title for title, _, _ in columns], rows) + left_out
+        return table([title for title, _, _ in columns], rows) + left_out(survey.left_out)
 
     def _line(self, source: str | None) -> str:
         return code(source_line(source, self._folder)) if source else "no Python line"

@@ -17,6 +17,7 @@ from tracer.analysis.trees import Forest
 from tracer.report.runtime import RuntimeReport, build_runtime
 
 PARTS = ("cuda", "kernels")
+_ROWS = 40  # of a table
 """Parts that can be a report of their own."""
 
 
@@ -127,6 +128,8 @@ class Report:
     devices: tuple[str, ...] = ()
     """Names of the GPUs"""
     chosen: Chosen | None = None
+    rows: int | None = None
+    """Rows a table that were asked for"""
 
 
 @dataclass(frozen=True)
@@ -142,13 +145,14 @@ def build_report(
     name: str,
     *,
     paths: int = 10,
-    rows: int = 40,
+    rows: int | None = None,
     only: str | None = None,
     patterns: Sequence[str] = (),
     steady: bool = False,
     peaks: Peaks | None = None,
 ) -> Report:
-    """Builds the report of a trace called `name` with so many hottest paths and rows a table.
+    """Builds the report of a trace called `name` with so many hottest paths and rows a table (without a
+    number 40, and 20 to 60 in those of kernels).
 
     `patterns` choose the paths: those with an op, a library function or an API call that fits one;
     `steady` those of op calls in steady steps, of which the shares are then taken.
@@ -158,14 +162,15 @@ def build_report(
     """
     peaks = peaks or Peaks()
     cuda = has_cuda(trace)
-    runtime = build_runtime(trace, rows) if cuda and only != "kernels" else None
+    most = rows or _ROWS
+    runtime = build_runtime(trace, most) if cuda and only != "kernels" else None
     kernels = (
         survey_kernels(trace, bandwidth=peaks.bandwidth, flops=peaks.flops)
         if cuda and only != "cuda"
         else None
     )
     if only:
-        return _part(trace, name, only, runtime, kernels)
+        return _part(trace, name, only, rows, runtime, kernels)
     forest = Forest.of(trace.hops)
     links = combine(trace)
     chains = Forest.of(links.rows) if links.has_gpu else forest
@@ -188,20 +193,21 @@ def build_report(
         processes=trace.processes.to_dicts(),
         totals=totals,
         paths=_paths(hottest_paths(chains, chosen, paths), int(survey["total_ns"].sum())),
-        ops=_first(surveys.per_op(trace.hops), rows),
-        keys=_first(surveys.per_key(trace.hops), rows),
-        sources=_first(surveys.per_source(forest), rows),
-        modules=_first(surveys.per_module(forest), rows),
-        backward=_first(surveys.per_backward_node(forest), rows),
-        threads=_first(threads, rows),
-        open_hops=_first(surveys.open_hops(forest), rows),
-        exceptions=_first(surveys.exceptions(forest), rows),
+        ops=_first(surveys.per_op(trace.hops), most),
+        keys=_first(surveys.per_key(trace.hops), most),
+        sources=_first(surveys.per_source(forest), most),
+        modules=_first(surveys.per_module(forest), most),
+        backward=_first(surveys.per_backward_node(forest), most),
+        threads=_first(threads, most),
+        open_hops=_first(surveys.open_hops(forest), most),
+        exceptions=_first(surveys.exceptions(forest), most),
         signatures=trace.signatures,
         details=links.details,
         runtime=runtime,
         kernels=kernels,
         devices=_devices(trace),
         chosen=Chosen(tuple(patterns), steady, len(chosen), len(survey)),
+        rows=rows,
     )
 
 
@@ -210,7 +216,12 @@ def _devices(trace: TraceTables) -> tuple[str, ...]:
 
 
 def _part(
-    trace: TraceTables, name: str, only: str, runtime: RuntimeReport | None, kernels: KernelSurvey | None
+    trace: TraceTables,
+    name: str,
+    only: str,
+    rows: int | None,
+    runtime: RuntimeReport | None,
+    kernels: KernelSurvey | None,
 ) -> Report:
     nothing = Survey([], 0)
     return Report(
@@ -231,6 +242,7 @@ def _part(
         signatures=trace.signatures,
         details={},
         only=only,
+        rows=rows,
         runtime=runtime,
         kernels=kernels,
         devices=_devices(trace),

@@ -11,7 +11,7 @@ from tracer.analysis.device_kernels import short_device_kernel, table_name
 from tracer.analysis.idle import Gap, Idleness
 from tracer.report.cells import code, item, prose, table, wrapped
 from tracer.report.runtime import Rows, RuntimeReport
-from tracer.report.text import amount, count, duration, shorten_kernel, size, source_line
+from tracer.report.text import amount, count, duration, left_out, shorten_kernel, size, source_line
 
 if TYPE_CHECKING:
     from tracer.report.model import Report
@@ -195,10 +195,9 @@ class RuntimePage:
         over = "the steady steps" if one.steady else "the time from the first activity to the last"
         text = (
             f"{where}{'nothing' if several else 'Nothing'} ran in {100 * one.idle_share:.1f} % of {over} "
-            f"({duration(one.window_ns)}): {_gaps(one.long_gaps, 'long')} ({duration(one.long_gaps_ns)}) and "
-            f"{_gaps(one.short_gaps, 'shorter')} ({duration(one.short_gaps_ns)}"
+            f"({duration(one.window_ns)}): {_gaps(one.long_gaps, 'long', one.long_gaps_ns)} and "
+            f"{_gaps(one.short_gaps, 'shorter', one.short_gaps_ns, each=True)}."
         )
-        text += f", {duration(one.short_gaps_ns // one.short_gaps)} each)." if one.short_gaps else ")."
         text = wrapped(text)
         if not one.gaps:
             return text
@@ -275,12 +274,15 @@ class RuntimePage:
 
     @staticmethod
     def _table(titles: list[str], rows: list[list[str]], source: Rows) -> str:
-        left_out = f"\n\n{source.left_out:,} more rows left out." if source.left_out else ""
-        return table(titles, rows, ragged=True) + left_out
+        return table(titles, rows, ragged=True) + left_out(source.left_out)
 
 
-def _gaps(number: int, kind: str) -> str:
-    return f"{number:,} {kind} gap{'' if number == 1 else 's'}"
+def _gaps(number: int, kind: str, ns: int, *, each: bool = False) -> str:
+    """`3 long gaps (1.2 ms)`, `no long gap`"""
+    if not number:
+        return f"no {kind} gap"
+    mean = f", {duration(ns // number)} each" if each else ""
+    return f"{count(number, f'{kind} gap')} ({duration(ns)}{mean})"
 
 
 def _kernel(name: str) -> str:

@@ -32,6 +32,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def left_out(number: int) -> str:
+    """A paragraph below a table that says how many rows it does not show; none for 0."""
+    return f"\n\n{count(number, 'more row')} left out." if number > 0 else ""
+
+
 def source_line(source: str, folder: str | None) -> str:
     """`file:line`, relative to `folder` (where the script ran) or to the installed packages."""
     if folder and source.startswith(folder.rstrip("/") + "/"):

@@ -247,6 +247,20 @@ def test_children_do_not_speak(launcher: Launcher) -> None:
     assert traced.said.count("next: ") == 1
 
 
+def test_the_line_that_calls_a_launcher_of_kernels(launcher: Launcher) -> None:
+    """Of packages that call the user's kernels, the line in them says nothing; of others it does."""
+    for package in ("numba", "other"):
+        text = "import torch\ndef run():\n    torch.ones(2).neg()\n"
+        launcher.write(text, f"packages/{package}/__init__.py")
+    launcher.write("import other, numba\nother.run()\nnumba.run()\n")
+    packages = {"PYTHONPATH": str(launcher.folder / "packages")}
+    run = launcher.record("-o", "t.trace", "script.py", extra=packages)
+    assert run.status == 0, run.err
+    hops = tracer.load(launcher.folder / "t.trace").hops.filter(op="aten::neg")
+    lines = {str(Path(source).relative_to(launcher.folder)) for source in hops["source"]}
+    assert sorted(lines) == ["packages/other/__init__.py:3", "script.py:3"]
+
+
 def test_fork_before_torch(launcher: Launcher) -> None:
     launcher.write(
         "import os, sys\n"

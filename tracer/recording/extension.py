@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from types import ModuleType
@@ -9,6 +10,7 @@ from types import ModuleType
 from tracer.recording.errors import RecordingError
 
 OLDEST_TORCH = (2, 10)
+LAUNCHERS = ("triton", "numba", "numba_cuda")  # packages that call the user's kernels
 REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps ."
 
 
@@ -27,8 +29,21 @@ def load() -> ModuleType:
             f"({_first_line(error)}); rebuild it in tracer's folder: {REBUILD}"
         ) from None
     if _C.recording() is None:  # running threads read the list
-        _C.hide_sources([os.path.join(os.path.dirname(str(home.__file__)), "") for home in (torch, tracer)])
+        _C.hide_sources([*map(_folder, (torch.__file__, tracer.__file__)), *_launchers()])
     return _C
+
+
+def _folder(file: str | None) -> str:
+    return os.path.join(os.path.dirname(str(file)), "")
+
+
+def _launchers() -> list[str]:
+    """The folders of LAUNCHERS that are installed; none is imported."""
+    return [
+        _folder(spec.origin)
+        for name in LAUNCHERS
+        if (spec := importlib.util.find_spec(name)) is not None and spec.origin
+    ]
 
 
 def check(torch_version: str | None) -> None:

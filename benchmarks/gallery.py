@@ -21,7 +21,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +43,45 @@ TIMEOUT = 300  # seconds for each command
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 LACKS = 3  # exit status of a script that needs what this machine has not
 
+# A report of a GPU has three sections more for each of a CPU's. Where an entry does not say what it wants
+# (gpu_report, shows), it has so many paths and rows, and not those parts that read alike in every report.
+GPU_PATHS, GPU_ROWS = 1, 10
+KERNELS_ONE_BY_ONE = "Each of the first kernels by itself"  # numbered, below "By what is to gain"
+NOT_SHOWN = (
+    "Roles of the API functions",
+    "What each role is",
+    "API functions",
+    "Which part of PyTorch calls",
+    "What each component does",
+    "Allocations in steady state",
+    "Idle GPU",
+    "What each function does",
+    KERNELS_ONE_BY_ONE,
+    "All kernels: launch, resources, work, limit",
+    "Names that the tables shorten",
+    "Families of kernels",
+    "Ops",  # by the time of the host, which the first calls of each kernel have most of
+    "Each hop with its median time",  # of the hottest paths; trees come first in a report
+    "Source lines",
+    "Modules",
+    "Backward",
+    "Threads",
+)
+
+# Folders of the machine that recorded, and what stands for them: packages, the interpreter, caches.
+_ABSOLUTE = r"(?<![\w.~-])/(?:[^\s/`\"'|()<>]+/)*?"
+MACHINE = [
+    (re.compile(_ABSOLUTE + pattern), instead)
+    for pattern, instead in (
+        (r"(?:site|dist)-packages/", ""),
+        (r"bin/(?=python)", ""),
+        (r"lib/python3\.\d+/", ""),
+        (r"(?=torch_extensions/)", ""),
+        (r"torchinductor_[^\s/]+/", "torchinductor/"),
+        (r"(?=\.triton/)", ""),
+    )
+]
+
 
 class GalleryError(Exception):
     """An entry was not recorded or reported; the text says why, in one line."""
@@ -59,6 +100,10 @@ class Entry:
     record: list[str] = field(default_factory=list)
     report: list[str] = field(default_factory=list)
     trees: list[dict] = field(default_factory=list)
+    gpu_report: list[str] | None = None
+    gpu_trees: list[dict] | None = None
+    shows: list[str] = field(default_factory=list)
+    gpu_says: str = ""
 
     @property
     def script(self) -> Path:
@@ -67,6 +112,25 @@ class Entry:
     @property
     def uses_gpu(self) -> bool:
         return self.gpu or "gpu" in self.needs
+
+    def report_options(self, on_gpu: bool) -> list[str]:
+        """Arguments of `tracer report`."""
+        if not on_gpu or "gpu" in self.needs:
+            return self.report
+        return narrowed(self.report) if self.gpu_report is None else self.gpu_report
+
+    def shown_trees(self, on_gpu: bool) -> list[dict]:
+        """The parts of the tree that are shown."""
+        return self.trees if not on_gpu or self.gpu_trees is None else self.gpu_trees
+
+
+def narrowed(options: list[str]) -> list[str]:
+    """Options of a CPU's report for that of a GPU: fewer paths and rows, the rest as it is."""
+    most = {"--paths": GPU_PATHS, "--rows": GPU_ROWS}
+    return [
+        str(min(int(option), most[before])) if before in most else option
+        for before, option in zip(["", *options], options, strict=False)
+    ]
 
 
 def read_entries(path: Path = SCRIPTS / "entries.toml") -> list[Entry]:
@@ -119,6 +183,13 @@ def gpu_is_there() -> bool:
     return torch.cuda.is_available()
 
 
+def gpu_names() -> list[str]:
+    """Names of the GPUs of this machine, where a recording without CUDA does not have them."""
+    import torch
+
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+
+
 # ---- one entry -----------------------------------------------------------------------------------
 
 
@@ -160,8 +231,8 @@ def record(entry: Entry) -> Recorded:
     made = package.load(trace)
     if not made.certificate["verdict"].startswith("complete"):
         raise GalleryError(f"the recording is not whole: {made.certificate['verdict']}")
-    devices = made.devices["name"].to_list()
-    on_gpu = len(made.gpu_activities) > 0
+    on_gpu = len(made.gpu_activities) > 0 or (entry.uses_gpu and "CUDA" in made.hops["key"].unique())
+    devices = made.devices["name"].to_list() or (gpu_names() if on_gpu else [])
     if "gpu" in entry.needs and not on_gpu:
         raise GalleryError("it needs a GPU, and nothing ran on one")
     facts = made.environment
@@ -177,29 +248,75 @@ def report(entry: Entry, recorded: Recorded) -> str:
         f"# {entry.title}",
         entry.teaches,
         explanation(entry.script),
+        *([textwrap.fill(entry.gpu_says, 110)] if entry.gpu_says and recorded.on_gpu else []),
         "Made by",
-        "\n".join(f"    {line}" for line in commands(entry)),
+        "\n".join(f"    {line}" for line in commands(entry, recorded.on_gpu)),
         f"on {recorded.made_on}. The script printed",
         _block(recorded.out),
     ]
-    for tree in entry.trees:
+    for tree in entry.shown_trees(recorded.on_gpu):
         shown = _told("tree", trace, *tree_options(entry, tree))
         parts += [f"## {tree['title']}", _block(shown)]
-    parts.append(_told("report", trace, *entry.report))
-    text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
-    # Kernels in Python say where their file lies, and lines of the standard library are somebody's lines too.
+    whole = _told("report", trace, *entry.report_options(recorded.on_gpu))
+    if recorded.on_gpu:
+        whole, left_out = without(whole, [title for title in NOT_SHOWN if title not in entry.shows])
+        if left_out:
+            said = f"Left out below, and shown by the last of the commands: {'; '.join(left_out)}."
+            parts.append(textwrap.fill(said, 110))
+    parts.append(whole)
+    return of_no_machine("\n\n".join(part.strip("\n") for part in parts) + "\n")
+
+
+def of_no_machine(text: str) -> str:
+    """The text without the folders of this machine or of the one that recorded: kernels in Python say where
+    their file lies, and lines of the standard library are somebody's lines too."""
     for folder in (ROOT, sysconfig.get_path("stdlib")):
         text = text.replace(f"{folder}/", "")
+    for pattern, instead in MACHINE:
+        text = pattern.sub(instead, text)
     return text
 
 
-def commands(entry: Entry) -> list[str]:
+def without(report: str, titles: list[str]) -> tuple[str, list[str]]:
+    """A report without the sections and the folded parts of these titles; and the titles of those it had."""
+    kept: list[str] = []
+    left_out: dict[str, None] = {}
+    fenced, within = False, 0  # a block of code; the level of the section that is being left out
+    folded = False  # a folded part is being left out
+    for line in report.splitlines():
+        fenced ^= line.startswith("```")
+        level, title = (0, "") if fenced else _heading(line)
+        if level and level <= within:
+            within = 0
+        if title in titles and not within:
+            left_out[title] = None
+            within, folded = level, not level
+        if not within and not folded:
+            kept.append(line)
+        folded &= line != "</details>"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip("\n") + "\n", list(left_out)
+
+
+def _heading(line: str) -> tuple[int, str]:
+    """Level and title of a heading in markdown, level 0 for a folded part; other lines have no title."""
+    if found := re.match(r"<details><summary>(.+)</summary>", line):
+        return 0, found[1]
+    if not (found := re.match(r"(#+) (.+)", line)):
+        return 0, ""
+    level, title = len(found[1]), found[2]
+    return level, KERNELS_ONE_BY_ONE if level == 4 and re.match(r"\d+\. ", title) else title
+
+
+def commands(entry: Entry, on_gpu: bool = False) -> list[str]:
     """The commands that record an entry and make its report."""
     trace, script = f"{entry.name}.trace", str(entry.script.relative_to(ROOT))
     return [
         shlex.join(["tracer", "record", "-o", trace, *entry.record, script]),
-        *(shlex.join(["tracer", "tree", trace, *tree_options(entry, tree)]) for tree in entry.trees),
-        shlex.join(["tracer", "report", trace, *entry.report]),
+        *(
+            shlex.join(["tracer", "tree", trace, *tree_options(entry, tree)])
+            for tree in entry.shown_trees(on_gpu)
+        ),
+        shlex.join(["tracer", "report", trace, *entry.report_options(on_gpu)]),
     ]
 
 
@@ -224,13 +341,13 @@ def tree_options(entry: Entry, tree: dict) -> list[str]:
 
 
 def write(entry: Entry, recorded: Recorded, folder: Path) -> Path:
-    """Writes the report into the folder. GalleryError: it is too long to be read."""
+    """Writes the report into the folder. GalleryError: it is too long to be read, although it is written."""
     also = recorded.on_gpu and "gpu" not in entry.needs
     path = folder / f"{entry.name}{'.gpu' if also else ''}.md"
     text = report(entry, recorded)
+    path.write_text(text)
     if (size := len(text.encode())) > LARGEST:
         raise GalleryError(f"the report has {size:,} bytes, more than {LARGEST:,}: narrow it in entries.toml")
-    path.write_text(text)
     return path
 
 
@@ -274,12 +391,13 @@ class Tally:
         return "\n".join([*lines, ", ".join([*counts, f"needs a GPU: {_named(self.needs_gpu)}"])])
 
 
-def run_all(entries: list[Entry], folder: Path, has_gpu: bool) -> Tally:
-    """Records and reports those that can be, and prints a line for each."""
+def run_all(entries: list[Entry], folder: Path, has_gpu: bool, jobs: int = 1) -> Tally:
+    """Records and reports those that can be, `jobs` at a time, and prints a line for each."""
     TRACES.mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     width = max((len(entry.name) for entry in entries), default=0)
     tally = Tally()
+    runnable = []
     for entry in entries:
         lacking = missing(entry.needs, has_gpu)
         if "a GPU" in lacking:
@@ -287,8 +405,16 @@ def run_all(entries: list[Entry], folder: Path, has_gpu: bool) -> Tally:
         elif lacking:
             tally.left_out[entry.name] = "it needs " + " and ".join(lacking)
         else:
-            print(f"{entry.name:{width}}", end="  ", flush=True)
-            print(run_one(entry, folder, tally), flush=True)
+            runnable.append(entry)
+
+    def run(entry: Entry) -> None:
+        name = f"{entry.name:{width}}  "
+        if jobs == 1:  # which one is under way
+            print(name, end="", flush=True)
+        print(f"{'' if jobs == 1 else name}{run_one(entry, folder, tally)}", flush=True)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(run, runnable))
     return tally
 
 
@@ -351,6 +477,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Record the gallery and write its reports.")
     parser.add_argument("--only", action="append", metavar="NAME", help="this entry; may be given again")
     parser.add_argument("--gpu", action="store_true", help="only what uses a GPU")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="entries at a time (1)")
     parser.add_argument("--out", type=Path, default=REPORTS, help="folder of the reports (reports/gallery)")
     parser.add_argument("--index", action="store_true", help="write the table in examples/README.md and end")
     options = parser.parse_args()
@@ -368,7 +495,7 @@ def main() -> int:
         entries = [entry for entry in entries if entry.uses_gpu]
         if not has_gpu:
             parser.error("--gpu: torch finds no CUDA GPU here; without --gpu the CPU entries run")
-    tally = run_all(entries, options.out, has_gpu)
+    tally = run_all(entries, options.out, has_gpu, options.jobs)
     print(tally.text())
     return 1 if tally.failed else 0
 

@@ -6,8 +6,8 @@
 Look at the survey of kernels: it ranks by what is to gain, that is the time of a kernel beyond what the
 device would need for its bytes and operations, not by time alone. The project that this gallery grew from
 suspected GRU, cat and linear by hand from a profile; here each kernel is listed with the op that launched
-it. Then compare with the time between kernels: where the GPU waits for the host, a faster kernel gains
-nothing and fewer launches do.
+it. Then compare with the time between kernels, "Idle GPU": where the GPU waits for the host, a faster kernel
+gains nothing and fewer launches do.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 Look at the product of the sparse layer: where the dense one has `aten::addmm` and cuBLAS, it has
 `aten::_cslt_sparse_mm` and cuSPARSELt (or CUTLASS), reached from Python through a tensor subclass at the
 key Python. The weight is packed once, before: two of four numbers and two bits for where each stood. Only
-W is needed, and memory falls to 9/16. Whether the product is faster depends on its size: compare the two
-kernels.
+W is needed, and memory falls to 9/16. Compare the two kernels, then the calls around them: the sparse kernel
+is faster, and the host takes so long to prepare each product that the layer is not, at a size like this one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def milliseconds(layer: nn.Module, x: Tensor) -> float:
     layer(x)
     start.record()
     for _ in range(CALLS):
-        layer(x)
+        layer(x)  # warm
     end.record()
     torch.cuda.synchronize()
     return start.elapsed_time(end) / CALLS

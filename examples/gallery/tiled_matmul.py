@@ -86,7 +86,7 @@ def milliseconds(run, a: Tensor, b: Tensor) -> float:  # type: ignore[no-untyped
     run(a, b)
     start.record()
     for _ in range(CALLS):
-        run(a, b)
+        run(a, b)  # warm
     end.record()
     torch.cuda.synchronize()
     return start.elapsed_time(end) / CALLS

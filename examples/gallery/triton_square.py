@@ -3,8 +3,8 @@
     python examples/gallery/triton_square.py        (needs a CUDA GPU)
     tracer record examples/gallery/triton_square.py
 
-Look at where the kernel stands: no op launches `square_rows`, so it is counted as outside ops and named
-by the line of Python; its launch is a driver call, `cuLaunchKernelEx`, that no runtime call encloses.
+Look at where the kernel stands: no op launches `square_rows`, so it is counted as outside ops, with the line
+of Triton's own Python that launched it: a driver call, `cuLaunchKernelEx`, that no runtime call encloses.
 Wrapped in `torch.library.triton_op` the same kernel belongs to the hop of `gallery::square`. A program of
 Triton takes a block of a row and masks what lies beyond its end; the order of threads within a block is
 left to the compiler.
@@ -36,7 +36,7 @@ def square_rows(x, y, columns, BLOCK: tl.constexpr):  # noqa: N803
 
 
 def square(x: torch.Tensor) -> torch.Tensor:
-    y = torch.empty_like(x)
+    y = torch.empty_like(x)  # the op for the result
     square_rows[(len(x),)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return y
 

@@ -111,7 +111,7 @@ def test_pinned_transfers(recorded: Callable[..., Recorded]) -> None:
 
 
 def test_numba_kernels(recorded: Callable[..., Recorded]) -> None:
-    """numba's kernels are in no hop, torch's below theirs."""
+    """numba's kernels are in no hop and launched by a line of the script; torch's are below its ops."""
     out, trace = recorded("numba_kernels")
     assert "98 blocks of 1024 threads, 352 threads with nothing to do" in out
     assert "add: the same, True" in out
@@ -123,7 +123,7 @@ def test_numba_kernels(recorded: Callable[..., Recorded]) -> None:
         assert own["grid"].to_list() == [[98, 1, 1]] * 6
         assert own["block"].to_list() == [[1024, 1, 1]] * 6
         assert set(own["domain"]) == {"driver"}
-        assert all("numba_kernels.py:" in source for source in own["call_source"])
+        assert all("numba_kernels.py:" in source for source in own["call_source"]), own["call_source"]
     assert way(trace.hops, "aten::mv", "CUDA")[-1] == "-> aten::mv [CUDA]"
 
 

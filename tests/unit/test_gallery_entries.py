@@ -15,7 +15,7 @@ import gallery  # noqa: E402
 
 ENTRIES = gallery.read_entries()
 NEEDS = {"gpu", "compiler", "gdb", "tokenizers", "sklearn", "numba", "triton"}
-TOGETHER = 1 << 20  # bytes of all reports
+TOGETHER = 5 << 18  # bytes of all reports, those of a CPU and those of a GPU
 
 
 @pytest.fixture(params=ENTRIES, ids=lambda entry: entry.name)
@@ -84,6 +84,126 @@ def test_line_of_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ]
     with pytest.raises(gallery.GalleryError, match=r"2 lines of some\.py hold 'f\('"):
         gallery.tree_options(entry, {"options": ["some.py:{f(}"]})
+
+
+SOME = {
+    "report": ["--op", "mm", "--paths", "5", "--rows", "20"],
+    "trees": [{"title": "On a CPU", "options": ["--op", "mm"]}],
+    "gpu": True,
+}
+
+
+def test_a_gpu_has_its_own_options() -> None:
+    plain = gallery.Entry("some", "", "", "", **SOME)
+    assert plain.report_options(on_gpu=False) == SOME["report"]
+    assert plain.report_options(on_gpu=True) == ["--op", "mm", "--paths", "1", "--rows", "10"]
+    assert plain.shown_trees(on_gpu=True) == SOME["trees"]
+    own = gallery.Entry(
+        "some", "", "", "", **SOME, gpu_report=["--paths", "3"], gpu_trees=[{"title": "On a GPU"}]
+    )
+    assert own.report_options(on_gpu=False) == SOME["report"]
+    assert own.shown_trees(on_gpu=False) == SOME["trees"]
+    assert own.report_options(on_gpu=True) == ["--paths", "3"]
+    assert own.shown_trees(on_gpu=True) == [{"title": "On a GPU"}]
+    needs = gallery.Entry("some", "", "", "", needs=["gpu"], report=["--paths", "5"])
+    assert needs.report_options(on_gpu=True) == ["--paths", "5"], "it was written for a GPU"
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_report_is_made_with_the_options_of_its_device(
+    on_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+
+    def tell(*arguments: str) -> str:
+        told.append(arguments)
+        made = "# Report\n\n## Ops\n\na table\n\n## Certificate\n\nwhole\n"
+        return made if arguments[0] == "report" else "a tree\n"
+
+    monkeypatch.setattr(gallery, "SCRIPTS", tmp_path)
+    monkeypatch.setattr(gallery, "ROOT", tmp_path)
+    monkeypatch.setattr(gallery, "_told", tell)
+    entry = gallery.Entry(
+        *("some", "Some", "It teaches.", ""),
+        **SOME,
+        gpu_report=["--paths", "3"],
+        gpu_trees=[{"title": "On a GPU", "options": ["--op", "bmm"]}],
+        gpu_says="On a GPU it is so.",
+    )
+    entry.script.write_text('"""Some.\n\nLook.\n"""\n')
+    text = gallery.report(entry, gallery.Recorded("", 1, on_gpu, "a machine"))
+    report = ["--paths", "3"] if on_gpu else SOME["report"]
+    assert told == [
+        ("tree", "some.trace", "--op", "bmm" if on_gpu else "mm"),
+        ("report", "some.trace", *report),
+    ]
+    assert f"    tracer report some.trace {' '.join(report)}\n" in text
+    assert ("\n## On a GPU\n" in text, "\n## On a CPU\n" in text) == (on_gpu, not on_gpu)
+    assert ("On a GPU it is so." in text) == on_gpu
+    assert ("\n## Ops\n" in text, "the last of the commands: Ops." in text) == (not on_gpu, on_gpu)
+    assert "\n## Certificate\n\nwhole\n" in text
+
+
+def test_parts_that_are_shown_are_known(entry: gallery.Entry) -> None:
+    assert set(entry.shows) <= set(gallery.NOT_SHOWN)
+    assert entry.uses_gpu or not (entry.shows or entry.gpu_report or entry.gpu_trees or entry.gpu_says)
+    for tree in entry.shown_trees(on_gpu=True):
+        gallery.tree_options(entry, tree)  # each text is in one line
+
+
+def test_parts_of_a_report_are_left_out() -> None:
+    report = """# Report
+
+## First
+
+<details><summary>Folded</summary>
+
+a
+
+</details>
+
+text
+
+### Below
+
+```text
+## Second
+```
+
+## Second
+
+### Below it
+
+#### 1. a kernel
+
+more
+
+## Third
+"""
+    kept, left_out = gallery.without(report, ["Folded", "Second", "Below it", "None such"])
+    assert kept == "# Report\n\n## First\n\ntext\n\n### Below\n\n```text\n## Second\n```\n\n## Third\n"
+    assert left_out == ["Folded", "Second"]
+    kept, left_out = gallery.without(report, [gallery.KERNELS_ONE_BY_ONE])
+    assert "#### 1." not in kept
+    assert "### Below it\n\n## Third\n" in kept
+    assert left_out == [gallery.KERNELS_ONE_BY_ONE]
+    assert gallery.without(report, []) == (report, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("f (/opt/v/lib/python3.12/site-packages/torch/a.py:3)", "f (torch/a.py:3)"),
+        ("`/opt/v/bin/python3 -B x.py`", "`python3 -B x.py`"),
+        ("/usr/lib/python3.12/contextlib.py:81", "contextlib.py:81"),
+        ("/tmp/torchinductor_some/7r/c7.py:1", "torchinductor/7r/c7.py:1"),
+        ("at /home/some/.cache/torch_extensions/py312/main.cpp", "at torch_extensions/py312/main.cpp"),
+        (".venv/lib/python3.11/site-packages/torch/a.py", ".venv/lib/python3.11/site-packages/torch/a.py"),
+        ("2 / 3 of it", "2 / 3 of it"),
+    ],
+)
+def test_a_report_names_no_folder_of_a_machine(text: str, shown: str) -> None:
+    assert gallery.of_no_machine(text) == shown
 
 
 def test_what_a_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@
 #include "../trace/lane.h"
 #include "api_calls.h"
 #include "cupti.h"
+#include "devices.h"
 #include "gpu_activity.h"
 #include "injection.h"
 #include "library_calls.h"
@@ -186,10 +187,12 @@ void begin(const Options& wanted) {
   }
   hook_libraries();
   watch_torch_profiler();
-  if (is_cuda_initialised())
+  if (is_cuda_initialised()) {
     attach();
-  else
+    if (attached) define_devices();
+  } else {
     wait_for_cuda();
+  }
 }
 
 void end() {

@@ -107,7 +107,13 @@ def test_the_chains_part_at_the_override(compared: tuple[Run, str]) -> None:
     first = [line for line in text.splitlines() if line.startswith("=> ")]
     assert "aten::mm [CPU] wrapper_CPU_mm" in first[0]
     assert "cpu_mm.py:" in first[0].split("|")[1]
-    assert any(">     aten::new_empty [CPU]" in line for line in text.splitlines())
+    assert re.search(r">\s+aten::new_empty \[CPU\]", text)
+
+
+def test_folders_of_the_machine_are_not_shown(compared: tuple[Run, str]) -> None:
+    _, text = compared
+    assert "--override cpu_mm.py:numpy_mm --case '64x64 64x64'" in cells(text, "command")[1]
+    assert str(NUMPY_MM.parent) not in text
 
 
 def test_memory_limit_and_certificate_are_there(compared: tuple[Run, str]) -> None:

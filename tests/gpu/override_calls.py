@@ -40,8 +40,9 @@ def all_ran(name: str, calls: int, operator: str | None = None) -> Iterator[None
         yield
         ran = overrides.ran(name)
         handed_over = {op: reasons for op, reasons in overrides.handed_over(name).items() if reasons}
-    assert not handed_over
-    assert (ran[operator] if operator else sum(ran.values())) == calls
+    assert not handed_over, f"{name} handed over: {handed_over}; it ran {ran}"
+    counted = ran[operator] if operator else sum(ran.values())
+    assert counted == calls, f"{name} ran {counted} times, not {calls}: {ran}"
 
 
 @contextmanager
@@ -51,8 +52,9 @@ def handed_over(name: str, operator: str, reason: str) -> Iterator[None]:
         try:
             yield
         finally:
-            assert overrides.handed_over(name)[operator] == {reason: 1}
-            assert overrides.ran(name)[operator] == 0
+            left, ran = overrides.handed_over(name), overrides.ran(name)
+            assert left[operator] == {reason: 1}, f"{name} handed over: {left}; it ran {ran}"
+            assert ran[operator] == 0, f"{name} ran: {ran}"
 
 
 def dispatch_tables(name: str) -> dict[str, str]:

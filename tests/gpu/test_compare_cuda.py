@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
 
+import tracer
 from tracer import overrides
+from tracer.analysis.limits import Limits
 from tracer.compare.cases import CUDA, STRICT, TF32, Case
 from tracer.compare.errors import check
 from tracer.compare.measurement import Settings, compare_cases
@@ -16,7 +20,7 @@ from tracer.compare.memory import memory_of
 from tracer.compare.model import CaseResult, Comparison
 from tracer.compare.switch import Switch
 from tracer.compare.timing import measure
-from tracer.compare.workload import precision, prepare
+from tracer.compare.workload import precision, prepare, without_warnings
 
 PRODUCT = Case("mm", "mm", ((64, 512), (512, 256)), mode=STRICT)
 GRU = Case("gru", "gru", ((4, 8, 32), (64,)), mode=TF32, backward=True)
@@ -60,6 +64,42 @@ def test_an_override_that_launches_one_kernel_more() -> None:
     assert result.gpu.ratio.value < 1
     assert result.limit is not None
     assert result.limit.ns < result.gpu.stock.median
+
+
+def test_the_gpu_is_described_where_cuda_was_used_before_the_recording(tmp_path: Path) -> None:
+    a = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+    with tracer.record(tmp_path / "late.trace", cuda="on"):
+        b = a.clone()
+    described = tracer.load(tmp_path / "late.trace").devices
+    facts, properties = described.row(0, named=True), torch.cuda.get_device_properties(0)
+    assert len(described) == torch.cuda.device_count()
+    assert facts["name"] == properties.name
+    assert facts["numMultiprocessors"] == properties.multi_processor_count
+    assert (facts["computeCapabilityMajor"], facts["computeCapabilityMinor"]) == (
+        properties.major,
+        properties.minor,
+    )
+    assert facts["l2CacheSize"] == properties.L2_cache_size
+    assert facts["globalMemorySize"] == properties.total_memory
+    assert facts["maxWarpsPerMultiprocessor"] == properties.max_threads_per_multi_processor // 32
+    limits = Limits.of(facts)
+    times = measure(lambda: b.copy_(a), nullcontext, CUDA, pairs=3, seconds=10)
+    reached = 2 * a.numel() / (min(times.gpu.stock) * 1e-9)
+    assert 0.5 < reached / limits.bytes_per_s < 1
+
+
+def test_weights_that_stock_copies_together_are_noted_and_not_warned_of() -> None:
+    for dtype in ("float32", "bfloat16"):
+        workload = prepare(Case("gru", "gru", ((2, 4, 8), (16,)), dtype), "cuda")
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            workload.run()
+            copied = [warning for warning in warned if "single contiguous chunk" in str(warning.message)]
+            assert bool(copied) == bool(workload.note), (dtype, workload.note)
+            warned.clear()
+            with without_warnings():
+                workload.run()
+        assert not [warning for warning in warned if "single contiguous chunk" in str(warning.message)]
 
 
 def test_gpu_time_of_a_large_product_is_that_of_its_kernel() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from math import isfinite
 
 import pytest
 
 from tracer.compare.bounds import allowance, bound_of
 from tracer.compare.cases import CASES, CPU, CUDA, FAMILIES, STRICT, TF32, Case, cases_of
+from tracer.compare.workload import without_warnings
 
 
 def test_every_family_has_cases_for_a_gpu_and_for_the_cpu() -> None:
@@ -99,3 +101,14 @@ def test_the_allowance_beside_stock() -> None:
     assert allowance(1.0, 0.1) == pytest.approx(0.45)  # twice stock and a quarter of the bound
     assert allowance(1.0, 0.9) == 1.0  # never over the bound
     assert allowance(1.0, 5.0) == 1.0  # a stock that exceeds the bound loosens nothing
+
+
+def test_the_warning_of_stock_about_weights_is_left_out_and_no_other() -> None:
+    apart = "RNN module weights are not part of single contiguous chunk of memory. This means they need to"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with without_warnings():
+            warnings.warn(apart, stacklevel=1)
+            warnings.warn("another", stacklevel=1)
+        warnings.warn(apart, stacklevel=1)
+    assert [str(warning.message) for warning in caught] == ["another", apart]

@@ -7,7 +7,7 @@ from cuda_frames import CudaBuilder
 from frames import TraceBuilder, hop
 from gpu_trace import Sample
 
-from tracer.compare.chains import ChainTables, facts_of_gpu
+from tracer.compare.chains import Chain, ChainTables, certificate_of, facts_of_gpu
 from tracer.compare.columns import side_by_side
 from tracer.compare.model import Chains
 
@@ -72,6 +72,10 @@ def test_paths_of_python_kernels_are_those_from_the_folder_of_the_program() -> N
     kernel = "kernels.mm (/home/user/project/kernels.py:7)"
     builder = TraceBuilder().calls(hop("aten::mm", "CPU", step=1, kernel=kernel))
     assert ChainTables(builder.trace()).of_step(1).links[0].kernel == "kernels.mm (kernels.py:7)"
+    builder = TraceBuilder().calls(
+        hop("aten::mm", "CPU", step=1, kernel="own.mm (/opt/own kernels/own.py:7)")
+    )
+    assert ChainTables(builder.trace()).of_step(1).links[0].kernel == "own.mm (own.py:7)"
 
 
 def test_counts_of_cuda_are_those_of_the_step_alone() -> None:
@@ -153,11 +157,10 @@ def test_long_runs_of_equal_lines_are_left_out_but_not_what_differs() -> None:
 
     sides = [ChainTables(chain(kernel).trace()).of_step(1) for kernel in ("stock", "mine.mm")]
     lines = side_by_side(Chains.of(*sides)).splitlines()
-    assert len(lines) == 1 + 3 + 1 + 7 + 1
+    assert len(lines) == 1 + 1 + 3 + 1
     assert [line.strip() for line in lines if "more lines" in line] == [
-        "... 14 more lines that are the same",
-        "... 17 more lines that are the same",
-    ]
+        "... 19 more lines that are the same"
+    ] * 2
     assert next(line for line in lines if line.startswith("=> ")).split()[1:4] == [
         "aten::mm",
         "[CPU]",
@@ -165,3 +168,73 @@ def test_long_runs_of_equal_lines_are_left_out_but_not_what_differs() -> None:
     ]
     same = side_by_side(Chains.of(sides[0], sides[0])).splitlines()
     assert len(same) == 42  # nothing differs: the whole chain
+
+
+def test_what_encloses_a_difference_is_shown() -> None:
+    def chain(kernel: str) -> Chain:
+        mine = hop("aten::mm", "CPU", step=1, kernel=kernel)
+        before = [hop(f"aten::op{number}", "CPU", step=1) for number in range(5)]
+        inner = hop("aten::matmul", "CPU", *before, mine, step=1)
+        return ChainTables(TraceBuilder().calls(hop("aten::linear", "CPU", inner, step=1)).trace()).of_step(1)
+
+    lines = side_by_side(Chains.of(chain("stock"), chain("mine.mm"))).splitlines()
+    assert [line.split()[0] for line in lines] == [
+        *("stock", "aten::linear", "aten::matmul", "...", "aten::op4", "=>")
+    ]
+    assert lines[3].strip() == "... 4 more lines that are the same"
+
+
+def test_lines_that_only_one_side_has_stand_beside_each_other() -> None:
+    def chain(*inside: str) -> Chain:
+        hops = [hop(name, "CPU", step=1) for name in inside]
+        builder = TraceBuilder().calls(hop("aten::mm", "CPU", *hops, step=1))
+        return ChainTables(builder.trace()).of_step(1)
+
+    text = side_by_side(Chains.of(chain("aten::copy_", "aten::dot"), chain("aten::empty")))
+    below = [line.split() for line in text.splitlines()[2:]]
+    assert [(words[0], words[-1]) for words in below] == [("=>", "us"), ("aten::dot", "<")]
+    assert "<>" in below[0]
+    assert below[0].index("aten::copy_") < below[0].index("<>") < below[0].index("aten::empty")
+
+
+def test_launches_go_together_by_what_they_launch() -> None:
+    def chain(kernel: str) -> Chain:
+        builder = CudaBuilder()
+        builder.calls(hop("aten::mm", "CUDA", self_ns=9000, step=1))
+        launch = builder.api("cudaLaunchKernel", "launch", 1000, 2000, hop=0)
+        builder.kernel(kernel, 2000, 3000, launch)
+        return ChainTables(builder.cuda_trace()).of_step(1)
+
+    assert [link.kernel for link in chain("gemm").links][1:] == ["gemm", ""]
+    chains = Chains.of(chain("gemm"), chain("mine"))
+    assert [(pair.stock, pair.override) for pair in chains.pairs] == [
+        *((0, 0), (1, None), (2, None), (None, 1), (None, 2))
+    ]
+    assert all(pair.same for pair in Chains.of(chain("gemm"), chain("gemm")).pairs)
+
+
+NAMELESS = "/site-packages/tracer/_overrides.cpython-312-x86_64-linux-gnu.so+0xe9e70"
+
+
+def test_a_kernel_function_of_an_override_without_a_name_has_that_of_the_override() -> None:
+    builder = TraceBuilder().calls(
+        hop("aten::mm", "CPU", step=1, kernel=NAMELESS, override="mine"),
+        hop("aten::add", "CPU", step=1, kernel="lib.so+0x10"),
+        hop("aten::mul", "CPU", step=1, kernel="mine.mul", override="mine"),
+    )
+    links = ChainTables(builder.trace()).of_step(1).links
+    assert [link.kernel for link in links] == ["override mine", "lib.so+0x10", "mine.mul"]
+
+
+def test_the_certificate_of_the_chains() -> None:
+    said = [
+        "1 kernel function without a name",
+        "override mine of aten::mm.out [CPU] was on and never ran: it",
+    ]
+    builder = TraceBuilder().calls(hop("aten::mm", "CPU", step=1, kernel=NAMELESS, override="mine"))
+    trace = builder.trace()
+    trace.certificate.update(why=[*said, "another"], unresolved_kernels=1)
+    assert certificate_of(trace)["why"] == ["another"]
+    assert trace.certificate["why"] == [*said, "another"]
+    trace.certificate.update(unresolved_kernels=2)  # one of them is not an override's
+    assert certificate_of(trace)["why"] == [said[0], "another"]

@@ -8,7 +8,7 @@ from tracer.compare.bounds import Bound
 from tracer.compare.cases import CPU, CUDA
 from tracer.compare.chains import ChainTables
 from tracer.compare.errors import Check, Deviation, Element
-from tracer.compare.markdown import render
+from tracer.compare.markdown import command_line, render
 from tracer.compare.memory import Memory
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.program import OpComparison, ProgramComparison
@@ -105,7 +105,7 @@ def test_a_case_on_the_cpu() -> None:
     assert row(text, "allocated") == ["allocated", "256 B in 1", "2.0 KiB in 2", ""]
     assert row(text, "`result`")[1:] == ["1e-07", "2e-07", "1e-07", "3e-07", "relative 2e-06, largest 1e-06"]
     assert "=>   -> aten::mm [CPU] wrapper_CPU_mm 1.0 us" in text
-    sentence = "it is faster in 1, slower in 0, and in 0 the interval of the ratio reaches 1 (wall time)"
+    sentence = "Of the 1 case in which the override ran, it is faster in 1 and slower in 0 by wall time. ##"
     assert sentence in " ".join(text.split())
     assert "CUDA" not in text
     assert not text.endswith("\n\n")
@@ -119,7 +119,7 @@ def test_a_case_on_the_gpu_has_host_wall_and_gpu_time() -> None:
         *("40 % -> 50 %", "2.00", "right"),
     ]
     assert row(text, "host time")[1].startswith("9.0 us")
-    assert row(text, "launches") == ["launches", "0", "0", ""]
+    assert row(text, "launches") == ["library calls, API calls, launches", "0, 0, 0", "0, 0, 0", ""]
     assert "CUDA, state: recorded" in text
     said = " ".join(text.split())
     assert (
@@ -127,6 +127,53 @@ def test_a_case_on_the_gpu_has_host_wall_and_gpu_time() -> None:
         in said
     )
     assert "they fit into the L2 cache" in said
+
+
+def test_a_limit_without_gpu_time_is_that_of_the_wall_time() -> None:
+    case = right()
+    case.gpu = None
+    text = render(comparison(right(), case, handed_over(), device=CUDA))
+    assert "| 10 % -> 20 %, wall |" in text
+    said = " ".join(text.split())
+    assert "by NVIDIA H200: 4.8 TB/s; of the limit: that time divided by its GPU time, or wall time" in said
+    assert (
+        "Of the 2 cases in which the override ran, it is faster in 2 and slower in 0 by wall time, "
+        "faster in 1 and slower in 0 by GPU time, which 1 have." in said
+    )
+
+
+def test_where_no_ratio_is_sure_it_is_said() -> None:
+    case = right()
+    case.wall = Timing.of(Samples([1000.0, 2000.0] * 5, [2000.0, 1000.0] * 5))
+    text = " ".join(render(comparison(case)).split())
+    assert (
+        "faster in 0 and slower in 0 by wall time. In the others the interval of the ratio reaches 1." in text
+    )
+
+
+def test_chains_that_an_earlier_case_has_are_not_shown_again() -> None:
+    text = render(comparison(right(), wrong(), right()))
+    assert text.count("=>   -> aten::mm") == 1
+    assert "The dispatch chains are those of case 1, with other times." in text
+
+
+def test_notes_stand_below_the_table_and_in_their_cases() -> None:
+    noted = right()
+    noted.note = "stock copies its bf16 weights together in each call"
+    text = render(comparison(noted, right(), noted))
+    assert "In cases 1, 3 stock copies its bf16 weights together in each call." in text
+    assert text.count("- stock copies its bf16 weights together in each call\n") == 2
+
+
+def test_a_command_is_shown_without_the_folders_of_the_machine() -> None:
+    assert command_line(["/home/user/v/bin/tracer", "compare", "mm", "-o", "/tmp/r/mm.md"]) == (
+        "tracer compare mm -o mm.md"
+    )
+    assert command_line(["bin/tracer", "--override", "/home/user/own.py:mm", "--case", "fp32 8x8"]) == (
+        "tracer --override own.py:mm --case 'fp32 8x8'"
+    )
+    assert command_line(["tracer", "--output=/tmp/r/mm.md", "r/mm.md"]) == "tracer --output=mm.md r/mm.md"
+    assert command_line([]) == ""
 
 
 def test_a_wrong_result_shows_the_worst_element() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tracer.overrides import OverrideError, names, registered, unregister
+from tracer.overrides.file_module import module_name, shown
 from tracer.overrides.names import Given
 from tracer.recording.errors import RecordingError
 from tracer.recording.options import Options
@@ -89,3 +90,9 @@ def test_options_carry_overrides_to_other_processes() -> None:
     assert Options(override="mm").override == ["mm"]
     with pytest.raises(RecordingError):
         Options(cuda="maybe")
+
+
+def test_modules_of_files_are_shown_by_the_name_of_the_file() -> None:
+    assert shown(module_name(Path("/a/b/my_kernels_2.py"))) == "my_kernels_2"
+    assert module_name(Path("/a/k.py")) != module_name(Path("/b/k.py"))
+    assert shown("package.module_1") == "package.module_1"

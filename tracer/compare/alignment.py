@@ -14,7 +14,8 @@ _SAME, _OTHER_KERNEL, _OTHER_KEY = 8, 5, 1
 class Link:
     """One line of a chain: a hop, a library or API call, or what the GPU did.
 
-    `count` is how often it stands there among its siblings.
+    `kernel` of an API call: the names of what it made the GPU do. `count` is how often the line stands
+    there among its siblings.
     """
 
     kind: str
@@ -36,9 +37,9 @@ class Pair:
 def align(stock: Sequence[Link], override: Sequence[Link]) -> list[Pair]:
     """Every line of both chains, in order, paired where they go together.
 
-    Equal lines go together, else those of one op at one key (another kernel function), else those of
-    one op; lines of different ops never do. Of all alignments it is the one with the largest sum of
-    such likeness.
+    Equal lines go together, else hops of one op at one key (another kernel function), else those of
+    one op; hops of different ops never do, nor calls that launch different kernels. Of all alignments
+    it is the one with the largest sum of such likeness.
     """
     start = 0
     while start < min(len(stock), len(override)) and stock[start] == override[start]:
@@ -67,6 +68,8 @@ def likeness(stock: Link, override: Link) -> int:
     if stock == override:
         return _SAME
     if (stock.kind in _HOPS) != (override.kind in _HOPS) or stock.op != override.op:
+        return 0
+    if stock.kind not in _HOPS and stock.kernel != override.kernel:
         return 0
     return _OTHER_KERNEL if stock.key == override.key else _OTHER_KEY
 

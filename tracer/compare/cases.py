@@ -10,7 +10,7 @@ CUDA, CPU = "cuda", "cpu"
 STRICT, TF32 = "strict", "TF32"
 TRANSPOSED, STRIDED = "weight transposed", "strided rows"
 
-_SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16"}
+SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16"}
 
 Shape = tuple[int, ...]
 
@@ -45,7 +45,7 @@ class Case:
     @property
     def name(self) -> str:
         """`mm fp32 strict 8x1536 1536x5893, weight transposed`"""
-        words = [self.op, _SHORT.get(self.dtype, self.dtype), self.mode, self._operands()]
+        words = [self.op, SHORT.get(self.dtype, self.dtype), self.mode, self._operands()]
         notes = [
             self.layout,
             f"dim {self.dim}" if self.op == "cat" else "",

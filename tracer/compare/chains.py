@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -49,9 +51,23 @@ class Chain:
         if self.nodes.is_empty():
             return []
         columns = self.nodes.select(
-            "count", pl.col("kind", "op", "key", "kernel").cast(pl.String).fill_null("")
+            "count", "level", pl.col("kind", "op", "key", "kernel").cast(pl.String).fill_null("")
         )
-        return [Link(**row) for row in columns.iter_rows(named=True)]
+        rows = columns.to_dicts()
+        levels = [row.pop("level") for row in rows]
+        for place, row in enumerate(rows):
+            if row["kind"] == "api":
+                row["kernel"] = ", ".join(_launched(rows, levels, place))
+        return [Link(**row) for row in rows]
+
+
+def _launched(rows: list[dict[str, Any]], levels: list[int], place: int) -> Iterator[str]:
+    """The names of the GPU activities below a call."""
+    for below in range(place + 1, len(rows)):
+        if levels[below] <= levels[place]:
+            return
+        if rows[below]["kind"] in GPU_KINDS:
+            yield rows[below]["op"]
 
 
 class ChainTables:
@@ -120,11 +136,31 @@ class ChainTables:
         )
 
     def _nodes(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Paths of Python kernels are those from the folder in which the program ran."""
-        kernel = pl.col("kernel").cast(pl.String)
+        """Paths of Python kernels are those from the folder in which the program ran, elsewhere the file
+        alone; a kernel function of an override that has no name is called by the override's."""
+        kernel, override = (pl.col(name).cast(pl.String) for name in ("kernel", "override"))
         if folder := self._trace.environment.get("cwd"):
             kernel = kernel.str.replace(f"{str(folder).rstrip('/')}/", "", literal=True)
-        return fold(Forest.of(rows), ["process"])[1].with_columns(kernel)
+        kernel = kernel.str.replace(r"\(/[^()]*/([^/()]+)\)$", "($1)")
+        named = pl.when(_is_nameless(override, kernel)).then("override " + override).otherwise(kernel)
+        return fold(Forest.of(rows), ["process"])[1].with_columns(kernel=named)
+
+
+def certificate_of(trace: Trace) -> dict[str, Any]:
+    """The certificate without what the chains and the cases say better: kernel functions of overrides
+    that have no name, and operators of an override that no case calls."""
+    hops = trace.hops.select(pl.col("kernel", "override").cast(pl.String))
+    nameless = hops.filter(_is_nameless(pl.col("override"), pl.col("kernel")))["kernel"].n_unique()
+    certificate = trace.certificate
+    left_out = [r"^override .* was on and never ran: "]
+    if nameless == certificate.get("unresolved_kernels"):
+        left_out.append(r"^\S+ kernel functions? without a name")
+    why = [text for text in certificate.get("why", []) if not any(re.match(one, text) for one in left_out)]
+    return {**certificate, "why": why}
+
+
+def _is_nameless(override: pl.Expr, kernel: pl.Expr) -> pl.Expr:
+    return override.is_not_null() & kernel.str.contains(r"\.so[.\d]*\+0x[0-9a-f]+$")
 
 
 def facts_of_gpu(trace: Trace) -> dict[str, Any] | None:

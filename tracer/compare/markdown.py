@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+from collections.abc import Hashable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -27,6 +31,7 @@ def render(comparison: Comparison) -> str:
         "## Cases",
         _summary(comparison),
         *_ratios_note(comparison),
+        *_notes(comparison),
     ]
     parts += [item(prose(remark)) for remark in comparison.remarks]
     if comparison.certificate:
@@ -34,8 +39,9 @@ def render(comparison: Comparison) -> str:
             "## Certificate of the chains",
             certificate_lines(comparison.certificate, on_gpu=comparison.device != CPU),
         ]
+    shown: dict[Hashable, int] = {}
     for number, case in enumerate(comparison.cases, 1):
-        parts += _case(number, case, comparison)
+        parts += [*_case(number, case, comparison), *_chains(number, case, shown)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -51,7 +57,7 @@ def verdict(comparison: Comparison) -> str:
 def facts_table(facts: dict[str, Any]) -> str:
     """What the figures were measured on."""
     shown = {
-        "command": code(_command(facts.get("argv") or [])),
+        "command": code(command_line(facts.get("argv") or [])),
         "started": prose(facts.get("started_at") or ""),
         "device": prose(facts.get("device") or ""),
         "torch": prose(facts.get("torch") or ""),
@@ -66,9 +72,14 @@ def facts_table(facts: dict[str, Any]) -> str:
     return table(["", ""], rows) if rows else ""
 
 
-def _command(argv: list[Any]) -> str:
-    words = [str(word) for word in argv]
-    return " ".join([words[0].rpartition("/")[2], *words[1:]]) if words else ""
+def command_line(argv: Sequence[Any]) -> str:
+    """A command as it may be typed, without the folders of this machine."""
+    words = [re.sub(r"(?:^|(?<==))/[^:=]*", _last_part, str(word)) for word in argv]
+    return shlex.join([os.path.basename(words[0]), *words[1:]]) if words else ""
+
+
+def _last_part(path: re.Match[str]) -> str:
+    return os.path.basename(path[0].rstrip("/")) or path[0]
 
 
 def certificate_lines(certificate: dict[str, Any], *, on_gpu: bool) -> str:
@@ -116,11 +127,15 @@ def _method(comparison: Comparison) -> str:
         text += (
             " Host time ends when the call returns; wall time lies between CUDA events around one call, so "
             "that it holds the host where the GPU waits for it; GPU time is that of one of "
-            f"{GRAPH_CALLS} calls in a CUDA graph. Inputs are the same in every call: what fits into the L2 "
-            "cache comes from there."
+            f"{GRAPH_CALLS} calls in a CUDA graph, back to back, under which a GPU may clock lower. Inputs "
+            "are the same in every call: what fits into the L2 cache comes from there."
         )
     if comparison.roof:
-        text += f" Limits: {prose(comparison.roof)}."
+        time = "its time" if comparison.device == CPU else "its GPU time, or wall time where there is none"
+        text += (
+            " The limit is the least time for the bytes of a case or for its operations, whichever is "
+            f"longer, by {prose(comparison.roof)}; of the limit: that time divided by {time}."
+        )
     return wrapped(text)
 
 
@@ -131,7 +146,7 @@ def _summary(comparison: Comparison) -> str:
         row = [str(number), prose(case.name)]
         for timing in (case.wall, case.gpu) if on_gpu else (case.wall,):
             row += _timing_cells(timing)
-        rows.append([*row, _share_cell(case), _error_cell(case), _result(case)])
+        rows.append([*row, _share_cell(case, on_gpu), _error_cell(case), _result(case)])
     titles = ["#:", "case", "stock:", "override:", "ratio (95 %):"]
     if on_gpu:
         titles[2:] = ["stock wall:", "override wall:", "ratio (95 %):"]
@@ -147,26 +162,43 @@ def _timing_cells(timing: Timing | None) -> list[str]:
 
 def _ratios_note(comparison: Comparison) -> list[str]:
     """How many cases the override wins and loses, where the interval leaves no doubt."""
-    ratios = [case.wall.ratio for case in comparison.cases if case.wall and case.ran]
-    if not ratios:
+    ran = [case for case in comparison.cases if case.ran]
+    said = []
+    undecided = False
+    kinds = [("wall", [case.wall for case in ran]), ("GPU", [case.gpu for case in ran])]
+    for kind, timings in kinds[:1] if comparison.device == CPU else kinds:
+        ratios = [timing.ratio for timing in timings if timing]
+        if not ratios:
+            continue
+        faster, slower = sum(ratio.low > 1 for ratio in ratios), sum(ratio.high < 1 for ratio in ratios)
+        undecided |= faster + slower < len(ratios)
+        known = "" if len(ratios) == len(ran) else f", which {len(ratios)} have"
+        said.append(f"faster in {faster} and slower in {slower} by {kind} time{known}")
+    if not said:
         return []
-    faster = sum(ratio.low > 1 for ratio in ratios)
-    slower = sum(ratio.high < 1 for ratio in ratios)
-    rest = len(ratios) - faster - slower
+    rest = " In the others the interval of the ratio reaches 1." if undecided else ""
+    text = f"Of the {count(len(ran), 'case')} in which the override ran, it is {', '.join(said)}.{rest}"
+    return [wrapped(text)]
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """A line for each note, with the numbers of its cases."""
+    numbers: dict[str, list[str]] = {}
+    for number, case in enumerate(comparison.cases, 1):
+        if case.note:
+            numbers.setdefault(case.note, []).append(str(number))
     return [
-        wrapped(
-            f"Of the {count(len(ratios), 'case')} in which the override ran, it is faster in {faster}, "
-            f"slower in {slower}, and in {rest} the interval of the ratio reaches 1 (wall time)."
-        )
+        wrapped(f"In {'case' if len(cases) == 1 else 'cases'} {', '.join(cases)} {prose(note)}.")
+        for note, cases in numbers.items()
     ]
 
 
-def _share_cell(case: CaseResult) -> str:
-    """`35 % -> 52 %`: how near stock and override come to the limit."""
+def _share_cell(case: CaseResult, on_gpu: bool) -> str:
+    """`35 % -> 52 %`: how near stock and override come to the limit; of the wall time it is said."""
     if case.limit is None or case.limited is None:
         return ""
     stock, override = (_share(case.limit, of) for of in (case.limited.stock, case.limited.override))
-    return f"{stock} -> {override}"
+    return f"{stock} -> {override}{'' if case.gpu or not on_gpu else ', wall'}"
 
 
 def _share(limit: Limit, of: Spread) -> str:
@@ -214,12 +246,20 @@ def _case(number: int, case: CaseResult, comparison: Comparison) -> list[str]:
         parts.append(_limit(case.limit, comparison.device))
     if case.why_no_gpu and comparison.device != CPU:
         parts.append(wrapped(f"No GPU time: {prose(case.why_no_gpu)}."))
-    if case.chains is not None:
-        text = side_by_side(case.chains)
-        same = all(pair.same for pair in case.chains.pairs)
-        title = "The dispatch chains of one recorded call" + (", which are the same:" if same else ":")
-        parts += [title, f"```text\n{text}\n```"]
     return parts
+
+
+def _chains(number: int, case: CaseResult, shown: dict[Hashable, int]) -> list[str]:
+    """The chains side by side, once for all cases that have the same."""
+    if case.chains is None:
+        return []
+    chains = tuple(case.chains.stock.links), tuple(case.chains.override.links)
+    first = shown.setdefault(chains, number)
+    if first != number:
+        return [f"The dispatch chains are those of case {first}, with other times."]
+    same = chains[0] == chains[1]
+    title = "The dispatch chains of one recorded call" + (", which are the same:" if same else ":")
+    return [title, f"```text\n{side_by_side(case.chains)}\n```"]
 
 
 def _wrong(check: Check) -> str:
@@ -245,6 +285,8 @@ def _ran(case: CaseResult) -> str:
     ]
     if not lines:
         lines = ["- the override never ran: no operator of it was called at its dispatch key"]
+    if case.note:
+        lines.append(item(prose(case.note)))
     if not case.repeats:
         lines.append("- two calls of the override gave different bits")
     return "\n".join(lines)
@@ -266,27 +308,17 @@ def _figures(case: CaseResult, device: str) -> str:
         rows.append(["peak", size(stock.peak), size(override.peak), ""])
     if case.chains:
         left, right = case.chains.stock, case.chains.override
-        for name, a, b in (
-            ("op calls, hops", *(f"{c.counts.op_calls:,}, {c.counts.hops:,}" for c in (left, right))),
-            *(
-                (name, f"{getattr(left.counts, field):,}", f"{getattr(right.counts, field):,}")
-                for name, field in _COUNTS
-                if device != CPU
-            ),
-        ):
-            rows.append([name, a, b, ""])
-        if left.gpu_ns or right.gpu_ns:
+        counts = left.counts, right.counts
+        rows.append(["op calls, hops", *(f"{c.op_calls:,}, {c.hops:,}" for c in counts), ""])
+        if device != CPU:
+            calls = (f"{c.library_calls:,}, {c.api_calls:,}, {c.launches:,}" for c in counts)
+            rows.append(["library calls, API calls, launches", *calls, ""])
+        if any(c.allocations for c in counts):
+            rows.append(["allocations of the CUDA API", *(f"{c.allocations:,}" for c in counts), ""])
+        if not case.gpu and (left.gpu_ns or right.gpu_ns):
             rows.append(["GPU time when recorded", duration(left.gpu_ns), duration(right.gpu_ns), ""])
     text = table(["", "stock:", "override:", "ratio (95 %):"], rows) if rows else ""
     return f"{text}\n\n{count(case.calls, 'call')} a sample." if case.calls else text
-
-
-_COUNTS = (
-    ("library calls", "library_calls"),
-    ("API calls", "api_calls"),
-    ("launches", "launches"),
-    ("allocations of the CUDA API", "allocations"),
-)
 
 
 def _memory(memory: Memory) -> str:
@@ -298,6 +330,8 @@ def _limit(limit: Limit, device: str) -> str:
         rate = amount(limit.rate, "B/s" if limit.by == BYTES else "FLOP/s")
         return wrapped(f"At the best that stock reached here, {rate}, its {limit.by} take {_time(limit.ns)}.")
     by = f"by what it computes, {limit.by} at {amount(limit.rate, 'FLOP/s')}"
+    if limit.by == "fp32 cores":
+        by += " (products made of three TF32 ones could take less)"
     if limit.by == BYTES:
         by = f"by the bytes that must be moved, at {amount(limit.rate, 'B/s')}"
     cached = "; they fit into the L2 cache, so less is possible" if limit.in_cache else ""

@@ -11,14 +11,14 @@ from typing import Any
 
 from tracer.compare.bounds import bound_of
 from tracer.compare.cases import CPU, CUDA, Case
-from tracer.compare.chains import ChainTables, facts_of_gpu
+from tracer.compare.chains import ChainTables, certificate_of, facts_of_gpu
 from tracer.compare.errors import check
 from tracer.compare.memory import memory_of
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.roof import CpuRoof, GpuRoof, Roof, limit_of
 from tracer.compare.switch import Switch
 from tracer.compare.timing import measure
-from tracer.compare.workload import Workload, precision, prepare
+from tracer.compare.workload import Workload, precision, prepare, without_warnings
 from tracer.report.text import count
 from tracer.trace import Trace
 
@@ -45,16 +45,22 @@ def compare_cases(
     """
     results, works = [], []
     for number, case in enumerate(cases, 1):
-        with watching(f"{case.name} ({number} of {len(cases)})"):
+        with watching(f"{case.name} ({number} of {len(cases)})"), without_warnings():
             result, work = _measured(case, switch, settings)
             results.append(result)
             works.append(work)
     remarks: list[str] = []
-    with watching("recording the chains"), tempfile.TemporaryDirectory() as folder:
+    with (
+        watching("recording the chains"),
+        tempfile.TemporaryDirectory() as folder,
+        without_warnings(),
+    ):
         trace = _recorded(Path(folder) / "compare.trace", cases, results, switch, remarks)
     if trace:
         _add_chains(results, trace)
     roof = _roof(switch.device, trace, settings)
+    if roof is None:
+        remarks.append("No limits: neither the recording nor the driver tells what the GPU can do")
     for case, result, work in zip(cases, results, works, strict=True):
         result.limit = limit_of(roof, case, work) if roof else None
     return Comparison(
@@ -64,7 +70,7 @@ def compare_cases(
         facts=_facts(switch.device, trace),
         roof=roof.source if roof else "",
         cases=results,
-        certificate=trace.certificate if trace else {},
+        certificate=certificate_of(trace) if trace else {},
         remarks=remarks,
     )
 
@@ -76,6 +82,7 @@ def _measured(case: Case, switch: Switch, settings: Settings) -> tuple[CaseResul
         with precision(case):
             workload = prepare(case, switch.device)
             work = workload.work
+            result.note = workload.note
             _check(result, workload, switch)
             stock = memory_of(workload.run, switch.device)
             with switch.on():

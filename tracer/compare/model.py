@@ -53,6 +53,7 @@ class CaseResult:
     memory            stock's and the override's
     ran, handed_over  in one call, by operator; of what was handed over, by reason
     repeats           two calls of the override gave the same bytes
+    note              what is to be known of the case
     """
 
     name: str
@@ -68,6 +69,7 @@ class CaseResult:
     ran: dict[str, int] = field(default_factory=dict)
     handed_over: dict[str, dict[str, int]] = field(default_factory=dict)
     chains: Chains | None = None
+    note: str = ""
     failed: str = ""
     raised: str = ""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-
 from tracer.compare.columns import side_by_side
-from tracer.compare.markdown import certificate_lines, facts_table, interval, spread
+from tracer.compare.markdown import certificate_lines, command_line, facts_table, interval, spread
 from tracer.compare.model import Timing
 from tracer.compare.program import OpComparison, ProgramComparison
 from tracer.report.cells import code, prose, table, wrapped
@@ -18,7 +16,7 @@ _OUTPUT_LINES = 40
 
 def render(found: ProgramComparison) -> str:
     """The comparison as markdown, with one newline at its end."""
-    command = shlex.join(found.command)
+    command = command_line(found.command)
     names = ", ".join(map(code, found.overrides)) or "no override"
     parts = [
         f"# {code(command)}: stock beside {names}",

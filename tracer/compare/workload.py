@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tracer.analysis.work import Work, rnn_work, work_of
 from tracer.compare import reference
-from tracer.compare.cases import STRIDED, TF32, TRANSPOSED, Case
+from tracer.compare.cases import SHORT, STRIDED, TF32, TRANSPOSED, Case
 
 Results = dict[str, Any]
 """Tensors by name"""
@@ -20,7 +21,8 @@ class Workload:
     """`run` makes the call once and returns what it returned; all that is prepared was prepared before.
 
     `named` gives results their names, `exact` computes them in float64, with the scale of each (see
-    errors.check) or None. `work` is what the call must move and compute.
+    errors.check) or None. `work` is what the call must move and compute. `note` says what stock does
+    besides.
     """
 
     case: Case
@@ -28,6 +30,7 @@ class Workload:
     named: Callable[[Any], Results]
     exact: Callable[[], dict[str, tuple[Any, Any]]]
     work: Work | None
+    note: str = ""
 
 
 def prepare(case: Case, device: str, seed: int = 0) -> Workload:
@@ -55,6 +58,14 @@ def precision(case: Case) -> Iterator[None]:
     finally:
         products.allow_tf32 = before[0]
         set_of_rnns(before[1])
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Without the warning that stock gives in each call where it copies weights together (_copied)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
+        yield
 
 
 def _random(shape: tuple[int, ...], case: Case, device: str) -> Any:
@@ -108,6 +119,7 @@ def _gru(case: Case, device: str) -> Workload:
     states = case.layers * (1 + case.bidirectional)
     h = _random((states, batch, hidden), case, device).mul_(0.5)
     weights = dict(module.named_parameters())
+    note = _copied(weights.values(), case)
     forward = ("output", "h_n")
     work = rnn_work(
         {
@@ -134,6 +146,7 @@ def _gru(case: Case, device: str) -> Workload:
             named=lambda result: dict(zip(forward, result, strict=True)),
             exact=lambda: reference.gru(weights, x, h, case.layers, case.bidirectional),
             work=work,
+            note=note,
         )
     x.requires_grad_()
     h.requires_grad_()
@@ -154,7 +167,17 @@ def _gru(case: Case, device: str) -> Workload:
         named=lambda result: dict(zip(names, result, strict=True)),
         exact=lambda: reference.gru(weights, x, h, case.layers, case.bidirectional, given),
         work=None if work is None else reference.with_backward(work),
+        note=note,
     )
+
+
+def _copied(weights: Iterable[Any], case: Case) -> str:
+    """The note of a case whose weights cuDNN cannot read where they are: `module.to` left them apart."""
+    places = {weight.untyped_storage().data_ptr() for weight in weights if weight.is_cuda}
+    if len(places) < 2:
+        return ""
+    short = SHORT.get(case.dtype, case.dtype)
+    return f"stock copies its {short} weights together in each call: flatten_parameters() left them apart"
 
 
 _CUDNN_TYPES = {"float32": "FLOAT", "float64": "DOUBLE", "bfloat16": "BFLOAT16", "float16": "HALF"}

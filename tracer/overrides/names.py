@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tracer.overrides import builtin, registry
 from tracer.overrides.errors import OverrideError
+from tracer.overrides.file_module import module_name
 from tracer.overrides.override import AUTO, MODES, Override
 
 
@@ -106,7 +107,7 @@ def _imported(name: str) -> ModuleType:
                 raise OverrideError(f"there is no module {name} here; check its name") from None
             raise
     path = Path(name).resolve()
-    loaded = f"_tracer_override_{path.stem}_{abs(hash(str(path)))}"
+    loaded = module_name(path)
     if loaded in sys.modules:
         return sys.modules[loaded]
     spec = spec_from_file_location(loaded, path)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracer.overrides.counts import BY_ITSELF, Counts, HandedOver, Ran, say_handed_over
 from tracer.overrides.errors import HandOver, OverrideError
+from tracer.overrides.file_module import shown
 from tracer.overrides.registration import Registration
 from tracer.overrides.signature import Defaults, check_signature
 from tracer.overrides.stock import stock_kernel
@@ -126,7 +127,7 @@ def _names(function: Any) -> tuple[str, str]:
     if hasattr(function, "_schema"):
         return "torch.ops", str(function.name())
     named = function if hasattr(function, "__qualname__") else type(function)
-    return str(named.__module__), str(named.__qualname__)
+    return shown(str(named.__module__)), str(named.__qualname__)
 
 
 def _place(function: Any) -> str:

@@ -1,15 +1,16 @@
 """Which plan of the GRU override is fastest for a shape, and where it beats stock. Needs a GPU.
 
-    python benchmarks/gru_tuning.py                        # all cases, about two minutes on an H200
+    python benchmarks/gru_tuning.py                        # all cases, about three minutes on an H200
     python benchmarks/gru_tuning.py --only 'T32 B64' --all-plans
-    python benchmarks/gru_tuning.py --json tuning.json --measured csrc/overrides/ops/gru_measured.h
+    python benchmarks/gru_tuning.py --json tuning.json --measured csrc/overrides/ops/gru_measured.h \
+        --tuned csrc/overrides/kernels/gru_tuned.h
 
 For each case and precision the calls of stock and of every plan are captured in a CUDA graph (20 calls, no
 host cost) and timed; then the fastest plan is timed against stock one eager call at a time, host cost
 included, in pairs of alternating order. The plan of the forward pass is found first, without gradients; then
 that of the backward pass, in calls of both. Every result is compared with float64 first, and a wrong one
-makes the exit status 1. The rows at the end belong into csrc/overrides/kernels/gru_tuned.h; --measured writes
-what `auto` goes by.
+makes the exit status 1. The rows at the end are those of csrc/overrides/kernels/gru_tuned.h, which --tuned
+writes; --measured writes what `auto` goes by.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ TYPES = {
 ENUMERATORS = {"tf32": "kTf32", "float32": "kFloat32", "bfloat16": "kBfloat16", "float16": "kFloat16"}
 LARGEST = {"tf32": 5e-3, "float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}
 GRADIENT = {"tf32": 5e-3, "float32": 1e-4, "bfloat16": 3e-2, "float16": 1e-2}
+STEP_TILES = 6  # kStepTiles of gru.h
 Plan = tuple[int, ...]
 
 
@@ -60,12 +62,11 @@ class Case:
 
 CASES = (
     Case(32, 64, 256, 512),
-    Case(1, 1, 1536, 512),
-    Case(1, 64, 1536, 512),
-    Case(1, 128, 1536, 512),
+    *(Case(1, batch, 1536, 512) for batch in (1, 2, 4, 8, 16, 32, 64, 128)),
     Case(32, 128, 256, 512),
     Case(32, 16, 256, 512),
     Case(32, 32, 256, 256),
+    Case(32, 1, 256, 512),
     Case(50, 128, 512, 1024),
 )
 
@@ -129,7 +130,7 @@ def pinned(which: str, plan: Plan | None) -> Iterator[None]:
 
 def candidates(which: str, case: Case, precision: str) -> list[Plan]:
     if which == "tile":
-        return [(tile,) for tile in range(4)]
+        return [(tile,) for tile in range(STEP_TILES)]
     plans: list[Plan] = [tuple(plan) for plan in native.gru_plans(which, precision, case.hidden)]
     waste = [plan for plan in plans if plan[0] * plan[1] < 2 * case.hidden]
     return waste or plans
@@ -184,12 +185,18 @@ def tune(which: str, work: Work, case: Case, pairs: int) -> tuple[Outcome, Plan 
     return outcome, best
 
 
-def tuned_row(which: str, case: Case, precision: str, plan: Plan) -> str:
-    start = f"Precision::{ENUMERATORS[precision]}, {around(case.batch)[1:-1]}, {around(case.hidden)[1:-1]}"
+def runs_as(case: Case, precision: str) -> str:
+    """What the override takes: a single row is multiplied exactly even where TF32 is allowed."""
+    return "float32" if precision == "tf32" and case.steps * case.batch == 1 else precision
+
+
+def tuned_row(which: str, case: Case, precision: str, plan: Plan) -> tuple[str, str]:
+    """The table of gru_tuned.h, and a row of it."""
+    sizes = f"{around(case.batch)[1:-1]}, {around(case.hidden)[1:-1]}, {', '.join(map(str, plan))}"
+    start = f"Precision::{ENUMERATORS[precision]}, {sizes}"
     if which == "tile":
-        return f"    {{{start}, {plan[0]}}},  // {case}: kTunedTiles"
-    sizes = ", ".join(map(str, plan))
-    return f"    {{{'true' if which == 'forward' else 'false'}, {start}, {sizes}}},  // {case}: kTunedPlans"
+        return "TunedTile", f"    {{{start}}},  // {case}"
+    return "TunedPlan", f"    {{{str(which == 'forward').lower()}, {start}}},  // {case}"
 
 
 def measured_row(case: Case, precision: str) -> str:
@@ -197,19 +204,36 @@ def measured_row(case: Case, precision: str) -> str:
     return f"    {{Precision::{ENUMERATORS[precision]}, {ranges}}},  // {case}"
 
 
-def write_measured(path: Path, rows: list[str]) -> None:
-    text = path.read_text()
-    start = text.index("inline constexpr std::array<MeasuredGru")
-    end = text.index(";\n", text.index("kMeasuredGru{", start)) + 2
+def with_rows(text: str, kind: str, rows: list[str]) -> str:
+    """A header with the rows of its table of `kind` taken anew."""
+    start = text.index(f"inline constexpr std::array<{kind}, ")
+    name = text[text.index("> ", start) + 2 : text.index("{", start)]
+    end = text.index(";\n", start) + 2
     filled = "{{\n" + "\n".join(rows) + "\n}}" if rows else "{}"
-    array = f"inline constexpr std::array<MeasuredGru, {len(rows)}> kMeasuredGru{filled};\n"
-    text = text[:start] + array + text[end:]
+    return f"{text[:start]}inline constexpr std::array<{kind}, {len(rows)}> {name}{filled};\n{text[end:]}"
+
+
+def write_header(path: Path, said: str, tables: dict[str, list[str]]) -> None:
+    """Writes the tables of a header and, with the device, what its first line says."""
+    text = path.read_text()
+    for kind, rows in tables.items():
+        text = with_rows(text, kind, rows)
     device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    said = (
-        "// Where the GRU was measured to be faster than the stock one: what `auto` goes by.\n"
-        f"// Written by benchmarks/gru_tuning.py: {device}.\n"
-    )
+    said = f"{said}// Written by benchmarks/gru_tuning.py: {device}.\n"
     path.write_text(said + text[text.index("#pragma once") :])
+
+
+def write_measured(path: Path, rows: list[str]) -> None:
+    said = "// Where the GRU was measured to be faster than the stock one: what `auto` goes by.\n"
+    write_header(path, said, {"MeasuredGru": rows})
+
+
+def write_tuned(path: Path, tables: dict[str, list[str]]) -> None:
+    said = (
+        "// Plans and tiles that were measured to be the fastest. Where none fits, the choice goes by size\n"
+        "// alone (choose_plan in gru_cluster.cuh, tile_for in gru_step.cu).\n"
+    )
+    write_header(path, said, tables)
 
 
 def show(outcome: Outcome, *, every: bool) -> None:
@@ -239,6 +263,7 @@ def main() -> None:
     parser.add_argument("--all-plans", action="store_true", help="print the time of every plan")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--measured", type=Path, metavar="FILE", help="the gru_measured.h to write")
+    parser.add_argument("--tuned", type=Path, metavar="FILE", help="the gru_tuned.h to write")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("gru_tuning: needs a CUDA GPU, and there is none here")
@@ -246,7 +271,7 @@ def main() -> None:
     print("| case | stock | best | plan | ratio | eager stock | best | ratio (95 %) |")
     print("|---|---|---|---|---|---|---|---|")
     outcomes: list[Outcome] = []
-    tuned: list[str] = []
+    tuned: dict[str, list[str]] = {"TunedPlan": [], "TunedTile": []}
     measured: list[str] = []
     for case in (case for case in CASES if options.only in str(case)):
         for precision in options.precisions or PRECISIONS:
@@ -255,8 +280,8 @@ def main() -> None:
             outcome, plan = tune(first, work, case, options.pairs)
             show(outcome, every=options.all_plans)
             outcomes.append(outcome)
-            if plan:
-                tuned.append(tuned_row(first, case, precision, plan))
+            own = runs_as(case, precision) == precision  # else the rows of the other precision count
+            rows = [tuned_row(first, case, precision, plan)] if plan else []
             faster = outcome.wall_ratio[1] > 1
             if case.steps > 1:
                 with pinned(first, plan):
@@ -264,15 +289,21 @@ def main() -> None:
                 show(outcome, every=options.all_plans)
                 outcomes.append(outcome)
                 if plan:
-                    tuned.append(tuned_row("backward", case, precision, plan))
+                    rows.append(tuned_row("backward", case, precision, plan))
                 faster = faster and outcome.wall_ratio[1] > 1
-            if faster:
-                measured.append(measured_row(case, precision))
-    print("\n".join(["", *tuned]))
+            if own:
+                for kind, row in rows:
+                    tuned[kind].append(row)
+                if faster:
+                    measured.append(measured_row(case, precision))
+    for kind, lines in tuned.items():
+        print("\n".join(["", kind, *lines]))
     if options.json:
         options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     if options.measured:
         write_measured(options.measured, measured)
+    if options.tuned:
+        write_tuned(options.tuned, tuned)
     if any(outcome.wrong for outcome in outcomes):
         sys.exit(1)
 

@@ -1,6 +1,12 @@
-// One GRU time step in one kernel. A block computes 4 * MT hidden units for 8 * NT sequences: the rows of a 16-row tile are r, z,
-// the x part of n and the h part of n of four units; the sums run over [x, h], cut over the 8 warps of a block and over the blocks of
-// a cluster, each of which reads its part of the weights and of x and h once, from memory to registers.
+// One GRU time step in one kernel; the sums run over [x, h]. In one of two ways:
+//
+// row_kernel, for one or two sequences: a block computes four units. Each thread multiplies 16 bytes of the twelve gate rows of these
+// units, all of them on their way at once, in float32 (which is exact enough for kFloat32 and serves kTf32 too).
+//
+// tile_kernel: a block computes 16 or 32 units for 16 to 128 sequences on the tensor cores. The blocks of a cluster share the sums
+// over [x, h]: each brings its part of the gate rows and of the sequences to shared memory once, several stages ahead.
+#include <type_traits>
+
 #include "gru_launch.cuh"
 #include "gru_numbers.cuh"
 #include "gru_tuned.h"
@@ -8,108 +14,408 @@
 namespace tracer::overrides::gru {
 namespace {
 
-constexpr int kWarps = 8;
-
 struct StepArguments {
   Step step;
-  bool x_vector, w_ih_vector, h_vector, w_hh_vector;
+  bool x_vector, w_ih_vector, h_vector, w_hh_vector;  // rows are 16-byte aligned
   int cluster;
 };
 
-// Four gate rows times four units of one tile, as loaded by lane (g, q): rows g and g + 8.
-template <Precision precision, int MT, int NT>
-struct Loaded {
-  uint4 low[MT], high[MT], right[NT];
+// What the sums run over, in chunks of so many elements: chunks of x first (none where gx stands instead), then chunks of h.
+struct Chunks {
+  int x, all;
+  __host__ __device__ Chunks(const Step& step, int elements)
+      : x(step.x[0] == nullptr ? 0 : (step.input + elements - 1) / elements), all(x + (step.hidden + elements - 1) / elements) {}
 };
 
-template <Precision precision, int MT, int NT>
-__device__ __forceinline__ void load(Loaded<precision, MT, NT>& loaded, const StepArguments& arguments, int direction, int block,
-                                     int x_blocks, int first_unit, int first_sequence) {
+// The side of a chunk: x with W_ih, or h with W_hh.
+template <typename T>
+struct Side {
+  const T *weight, *input;
+  int64_t stride;  // of the input; that of the weight is `length`
+  int length;
+  bool weight_vector, input_vector;
+  __device__ __forceinline__ Side(const StepArguments& arguments, int direction, bool from_x) {
+    const Step& step = arguments.step;
+    weight = static_cast<const T*>(from_x ? step.w_ih[direction] : step.w_hh[direction]);
+    input = static_cast<const T*>(from_x ? step.x[direction] : step.h[direction]);
+    stride = from_x ? step.x_stride : step.h_stride;
+    length = from_x ? step.input : step.hidden;
+    weight_vector = from_x ? arguments.w_ih_vector : arguments.w_hh_vector;
+    input_vector = from_x ? arguments.x_vector : arguments.h_vector;
+  }
+};
+
+// What the gates of a unit take besides the products, as loaded: nothing waits for it here.
+template <typename T>
+struct Given {
+  float gx[3] = {};
+  T b_ih[3] = {}, b_hh[3] = {}, state = {};
+  __device__ __forceinline__ float x(int gate) const { return gx[gate] + to_float(b_ih[gate]); }
+  __device__ __forceinline__ float h(int gate) const { return to_float(b_hh[gate]); }
+};
+
+template <typename T>
+__device__ __forceinline__ Given<T> load_given(const Step& step, int direction, int sequence, int unit) {
+  Given<T> given;
+  if (unit >= step.hidden || sequence >= step.batch) return given;
+  const T* b_ih = static_cast<const T*>(step.b_ih[direction]);
+  const T* b_hh = static_cast<const T*>(step.b_hh[direction]);
+  const float* gx = step.gx[direction];
+#pragma unroll
+  for (int i = 0; i < 3; i++) {
+    if (gx != nullptr) {
+      given.gx[i] = gx[sequence * step.gx_stride + int64_t(i) * step.hidden + unit];
+    } else if (b_ih != nullptr) {
+      given.b_ih[i] = b_ih[i * step.hidden + unit];
+    }
+    if (b_hh != nullptr) given.b_hh[i] = b_hh[i * step.hidden + unit];
+  }
+  given.state = static_cast<const T*>(step.h[direction])[sequence * step.h_stride + unit];
+  return given;
+}
+
+// `sum`: of r, of z, of the h part of n, of its x part.
+template <typename T>
+__device__ __forceinline__ void finish(const Step& step, int direction, int sequence, int unit, const Given<T>& given,
+                                       const float (&sum)[4]) {
+  if (unit >= step.hidden || sequence >= step.batch) return;
+  const float h_n = given.h(2) + sum[2];
+  const Gates gate = gates(given.x(0), given.x(1), given.x(2) + sum[3], sum[0] + given.h(0), sum[1] + given.h(1), h_n);
+  T next;
+  from_float(next_state(gate, to_float(given.state)), next);
+  static_cast<T*>(step.output[direction])[sequence * step.output_stride + unit] = next;
+  if (step.hy[direction] != nullptr) static_cast<T*>(step.hy[direction])[int64_t(sequence) * step.hidden + unit] = next;
+  if (step.reserve[direction] != nullptr) {
+    float* reserve = step.reserve[direction] + int64_t(sequence) * 4 * step.hidden + unit;
+    reserve[0] = gate.r;
+    reserve[step.hidden] = gate.z;
+    reserve[2 * step.hidden] = gate.n;
+    reserve[3 * step.hidden] = h_n;
+  }
+}
+
+// ---- one or two sequences ---------------------------------------------------------------------
+
+constexpr int kRowUnits = 4;
+// As many threads as [x, h] of 2048 elements has pieces.
+template <Precision precision>
+constexpr int kRowThreads = 2048 / kPiece<precision>;
+
+template <Precision precision>
+__device__ __forceinline__ void values_of(const uint4& piece, float (&values)[kPiece<precision>]) {
+  const unsigned words[4] = {piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    if constexpr (sizeof(Element<precision>) == 4) {
+      values[i] = __uint_as_float(words[i]);
+    } else if constexpr (precision == Precision::kBfloat16) {
+      values[2 * i] = __uint_as_float(words[i] << 16);
+      values[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    } else {
+      values[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i] & 0xffffu)));
+      values[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i] >> 16)));
+    }
+  }
+}
+
+// The sum over all lanes of sums[lane / (32 / kCount)]; kCount is a power of two. At each distance a lane keeps half of the sums and
+// gives the other half away.
+template <int kCount, int kDistance = 16>
+__device__ __forceinline__ float sum_of_lanes(float (&sums)[kCount], int lane) {
+  if constexpr (kCount == 1) {
+    float sum = sums[0];
+#pragma unroll
+    for (int distance = kDistance; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    return sum;
+  } else {
+    const bool upper = lane & kDistance;
+    float kept[kCount / 2];
+#pragma unroll
+    for (int i = 0; i < kCount / 2; i++) {
+      const float given = upper ? sums[i] : sums[i + kCount / 2];
+      kept[i] = (upper ? sums[i + kCount / 2] : sums[i]) + __shfl_xor_sync(0xffffffffu, given, kDistance);
+    }
+    return sum_of_lanes<kCount / 2, kDistance / 2>(kept, lane);
+  }
+}
+
+template <Precision precision, int kSequences>
+__global__ void __launch_bounds__(kRowThreads<precision>) row_kernel(StepArguments arguments) {
   using T = Element<precision>;
+  constexpr int kThreads = kRowThreads<precision>, kWarps = kThreads / 32, kGateRows = 3 * kRowUnits;
+  constexpr int kSums = 4 * kRowUnits * kSequences;  // [sequence][r, z, h part of n, x part of n][unit]: 16 or 32
   const Step& step = arguments.step;
-  const int lane = threadIdx.x & 31, g = lane >> 2, q = lane & 3;
-  const bool from_x = block < x_blocks;
-  const int length = from_x ? step.input : step.hidden;
-  const int64_t k = int64_t(from_x ? block : block - x_blocks) * kBlock<precision> + q * kPiece<precision>;
-  const T* weight = static_cast<const T*>(from_x ? step.w_ih[direction] : step.w_hh[direction]);
-  const T* input = static_cast<const T*>(from_x ? step.x[direction] : step.h[direction]);
-  const int64_t stride = from_x ? step.x_stride : step.h_stride;
-  const bool weight_vector = from_x ? arguments.w_ih_vector : arguments.w_hh_vector;
-  const bool input_vector = from_x ? arguments.x_vector : arguments.h_vector;
-  const bool has_n = from_x == (g < 4);  // row 8 + g: the x part of n for g < 4, else the h part
+  const int first_unit = int(blockIdx.x) * kRowUnits, first_sequence = int(blockIdx.y) * kSequences, direction = int(blockIdx.z);
+  const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31;
+  float* partial = reinterpret_cast<float*>(block_shared());  // [warp][kSums]
+
+  // The lanes of the first warp that end the computation: one for each unit and sequence.
+  const int last_sequence = first_sequence + lane / 16, last_unit = first_unit + lane % 16;
+  const bool ends = warp == 0 && lane < kSums && lane % 16 < kRowUnits;
+  Given<T> given;
+  if (ends) given = load_given<T>(step, direction, last_sequence, last_unit);
+
+  float sums[kSums] = {};
+  const Chunks chunks(step, 32 * kPiece<precision>);  // a chunk for each warp
+  for (int chunk = warp; chunk < chunks.all; chunk += kWarps) {
+    const bool from_x = chunk < chunks.x;
+    const Side<T> side(arguments, direction, from_x);
+    const int k = ((from_x ? chunk : chunk - chunks.x) * 32 + lane) * kPiece<precision>;
+    uint4 weight[kGateRows], input[kSequences];
 #pragma unroll
-  for (int m = 0; m < MT; m++) {
-    const int unit = first_unit + 4 * m + (g & 3);
-    const bool inside = unit < step.hidden;
-    const T* low = inside ? weight + (int64_t(g >> 2) * step.hidden + unit) * length : nullptr;
-    const T* high = inside && has_n ? weight + (int64_t(2) * step.hidden + unit) * length : nullptr;
-    loaded.low[m] = load_piece(low, k, length, weight_vector);
-    loaded.high[m] = load_piece(high, k, length, weight_vector);
+    for (int s = 0; s < kSequences; s++) {
+      const T* row = first_sequence + s < step.batch ? side.input + (first_sequence + s) * side.stride : nullptr;
+      input[s] = load_piece(row, k, side.length, side.input_vector);
+    }
+    if (side.weight_vector) {
+#pragma unroll
+      for (int i = 0; i < kGateRows; i++) {
+        const int unit = first_unit + i % kRowUnits;
+        const T* row = side.weight + (int64_t(i / kRowUnits) * step.hidden + unit) * side.length;
+        weight[i] = make_uint4(0, 0, 0, 0);
+        if (unit < step.hidden && k < side.length) weight[i] = load_once(reinterpret_cast<const uint4*>(row + k));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kGateRows; i++) {
+        const int unit = first_unit + i % kRowUnits;
+        const T* row = side.weight + (int64_t(i / kRowUnits) * step.hidden + unit) * side.length;
+        weight[i] = load_piece(unit < step.hidden ? row : nullptr, k, side.length, false);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kGateRows; i++) {
+      float w[kPiece<precision>];
+      values_of<precision>(weight[i], w);
+#pragma unroll
+      for (int s = 0; s < kSequences; s++) {
+        float value[kPiece<precision>], sum = 0;
+        values_of<precision>(input[s], value);
+#pragma unroll
+        for (int j = 0; j < kPiece<precision>; j++) sum = fmaf(w[j], value[j], sum);
+        float* to = sums + s * 4 * kRowUnits;
+        if (i < 2 * kRowUnits || !from_x) {
+          to[i] += sum;
+        } else {
+          to[i + kRowUnits] += sum;
+        }
+      }
+    }
   }
+  __syncwarp();
+  const float sum = sum_of_lanes(sums, lane);
+  if (lane % (32 / kSums) == 0) partial[warp * kSums + lane / (32 / kSums)] = sum;
+  __syncthreads();
+  if (warp != 0) return;
+  float total = 0;
+  if (lane < kSums) {
 #pragma unroll
-  for (int n = 0; n < NT; n++) {
-    const int sequence = first_sequence + 8 * n + g;
-    loaded.right[n] = load_piece(sequence < step.batch ? input + sequence * stride : nullptr, k, length, input_vector);
+    for (int w = 0; w < kWarps; w++) total += partial[w * kSums + lane];
+  }
+  float last[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) last[i] = __shfl_sync(0xffffffffu, total, (lane & 16) + i * kRowUnits + lane % kRowUnits);
+  if (ends) finish<T>(step, direction, last_sequence, last_unit, given, last);
+}
+
+template <Precision precision, int kSequences>
+cudaError_t launch_rows(const StepArguments& arguments, cudaStream_t stream) {
+  static Prepared prepared{0};
+  const Step& step = arguments.step;
+  Launch shape;
+  shape.grid = dim3((step.hidden + kRowUnits - 1) / kRowUnits, (step.batch + kSequences - 1) / kSequences, step.directions);
+  shape.block = dim3(kRowThreads<precision>);
+  shape.shared_bytes = sizeof(float) * kRowThreads<precision> / 32 * 4 * kRowUnits * kSequences;
+  shape.stream = stream;
+  return launch(row_kernel<precision, kSequences>, shape, prepared, arguments);
+}
+
+// ---- more sequences ---------------------------------------------------------------------------
+
+constexpr int kTileThreads = 256, kLargestCluster = 8;
+
+// The warps of a block: `unit_warps` times `sequence_warps` times `inner_warps` (over [x, h]), 8 in all. A warp computes 16 units, which
+// are three 16-row tiles (r, z, n), for 8 * NT sequences.
+template <int unit_warps, int sequence_warps, int inner_warps, int NT, int stages>
+struct Tile {
+  static_assert(unit_warps * sequence_warps * inner_warps * 32 == kTileThreads);
+  static constexpr int kUnitWarps = unit_warps, kSequenceWarps = sequence_warps, kInnerWarps = inner_warps, kTiles = NT, kStages = stages;
+  static constexpr int kUnits = 16 * unit_warps, kSequences = 8 * NT * sequence_warps;
+  // A stage: rows of so many 16-byte pieces, first the gate rows of 16 units, r, z and n, for each of the unit warps, then the
+  // sequences. In odd rows the upper and the lower half of each 128 bytes are swapped, so that a warp's reads of 64 bytes of 8 rows
+  // meet no bank twice.
+  static constexpr int kRowBlocks = inner_warps < 2 ? 2 : inner_warps, kRowPieces = 4 * kRowBlocks, kRowBytes = 16 * kRowPieces;
+  static constexpr int kGateRows = 3 * kUnits, kRows = kGateRows + kSequences, kStageBytes = kRows * kRowBytes;
+  static constexpr int kPass = kTileThreads / kRowPieces;  // rows that all threads copy at once: those of one gate
+  static_assert(kPass == kUnits && kSequences % kPass == 0);
+  // The sums: [r, z, h part of n, x part of n][inner warp][sequence][unit], padded. The first three stand in place of the stages, the
+  // last one behind them, since x may be done before h.
+  static constexpr int kStride = kUnits + 4, kPlane = kSequences * kStride, kPart = inner_warps * kPlane;
+  static constexpr int kLastPart = kStages * kStageBytes / int(sizeof(float));
+  static constexpr size_t kSharedBytes = sizeof(float) * (kLastPart + kPart);
+  static_assert(3 * kPart <= kLastPart && kSharedBytes <= 113 * 1024, "two blocks on a processor");
+  __device__ __forceinline__ static constexpr int at(int part) { return part < 3 ? part * kPart : kLastPart; }
+  __device__ __forceinline__ static int offset(int row, int piece) { return row * kRowBytes + (piece ^ (row & 1) << 2) * 16; }
+};
+
+// Starts copying one piece of each of `count` rows to shared memory, rows `stride` elements and `step` bytes apart; `left` elements of
+// a row stand at `from` and behind. Zeros beyond a row, and from row `inside` on.
+template <int count, int step, typename T>
+__device__ __forceinline__ void copy_rows(char* to, const T* from, int64_t stride, int left, int inside, bool vector) {
+  if (vector) {
+    const int bytes = max(0, min(16, left * int(sizeof(T))));
+#pragma unroll
+    for (int i = 0; i < count; i++) copy_async_16(to + i * step, from + i * stride, i < inside ? bytes : 0);
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < count; i++)
+      *reinterpret_cast<uint4*>(to + i * step) = load_piece(i < inside ? from + i * stride : nullptr, 0, left, false);
   }
 }
 
-template <Precision precision, int MT, int NT>
-__device__ __forceinline__ void accumulate(float (&sums)[MT][NT][4], const Loaded<precision, MT, NT>& loaded) {
-  __syncwarp();  // the loads of a warp may have taken different ways
-#pragma unroll
-  for (int m = 0; m < MT; m++) {
-    const Split<precision> low(operand_piece<precision>(loaded.low[m])), high(operand_piece<precision>(loaded.high[m]));
-#pragma unroll
-    for (int n = 0; n < NT; n++) multiply(sums[m][n], low, high, Split<precision>(operand_piece<precision>(loaded.right[n])));
-  }
-}
-
-// `ahead`: pieces of so many 64-byte blocks are loaded before they are used.
-template <Precision precision, int MT, int NT, int ahead>
-__global__ void __launch_bounds__(32 * kWarps) step_kernel(StepArguments arguments) {
+// What a thread copies: a piece of the rows of each gate of one unit, and of every kPass-th sequence, chunk after chunk.
+template <Precision precision, class Tile>
+struct Copies {
   using T = Element<precision>;
-  constexpr int kUnits = 4 * MT, kSequences = 8 * NT, kRows = 16 * MT, kStride = kRows + 4;
+  static constexpr int kChunk = Tile::kRowPieces * kPiece<precision>, kPasses = Tile::kSequences / Tile::kPass;
+  const T *weight, *input;
+  int left;
+
+  // From chunk `chunk` of its side on.
+  __device__ __forceinline__ void start(const StepArguments& arguments, int direction, bool from_x, int chunk, int unit, int sequence) {
+    const Side<T> side(arguments, direction, from_x);
+    const int k = chunk * kChunk + int(threadIdx.x) % Tile::kRowPieces * kPiece<precision>;
+    weight = side.weight + int64_t(unit) * side.length + k;
+    input = side.input + sequence * side.stride + k;
+    left = side.length - k;
+  }
+  __device__ __forceinline__ void next(char* stage, const StepArguments& arguments, int direction, bool from_x, int row, int gates_inside,
+                                       int sequences_inside) {
+    const Side<T> side(arguments, direction, from_x);
+    const int piece = int(threadIdx.x) % Tile::kRowPieces;
+    char* gates = stage + Tile::offset(row / 16 * 48 + row % 16, piece);
+    copy_rows<3, 16 * Tile::kRowBytes>(gates, weight, int64_t(arguments.step.hidden) * side.length, left, gates_inside, side.weight_vector);
+    char* sequences = stage + Tile::offset(Tile::kGateRows + row, piece);
+    copy_rows<kPasses, Tile::kPass * Tile::kRowBytes>(sequences, input, Tile::kPass * side.stride, left, sequences_inside,
+                                                      side.input_vector);
+    weight += kChunk;
+    input += kChunk;
+    left -= kChunk;
+  }
+};
+
+// Adds the products of a stage: r to sums[0], z to sums[1], n to sums[2].
+template <Precision precision, class Tile>
+__device__ __forceinline__ void multiply_stage(float (&sums)[3][Tile::kTiles][4], const char* stage, int unit_warp, int sequence_warp,
+                                               int inner_warp) {
+  const int lane = int(threadIdx.x) & 31, g = lane >> 2, q = lane & 3;
+  const char* gate_row = stage + Tile::offset(48 * unit_warp + g, q);
+  const char* sequence_row = stage + Tile::offset(Tile::kGateRows + 8 * Tile::kTiles * sequence_warp + g, q);
+  // The pieces 0 to 3 and 4 to 7 of 128 bytes are swapped alike in rows of like parity.
+  const auto piece = [&](const char* row, int below, int block) {
+    const int even = (block >> 1) * 128 + (block & 1) * 64, odd = (block >> 1) * 128 - (block & 1) * 64;
+    return operand_piece<precision>(*reinterpret_cast<const uint4*>(row + below * Tile::kRowBytes + (g & 1 ? odd : even)));
+  };
+#pragma unroll 1
+  for (int i = 0; i < Tile::kRowBlocks / Tile::kInnerWarps; i++) {
+    const int block = inner_warp + i * Tile::kInnerWarps;
+    uint4 right[Tile::kTiles];
+#pragma unroll
+    for (int n = 0; n < Tile::kTiles; n++) right[n] = piece(sequence_row, 8 * n, block);
+#pragma unroll
+    for (int m = 0; m < 3; m++) {
+      const Split<precision> low(piece(gate_row, 16 * m, block)), high(piece(gate_row, 16 * m + 8, block));
+#pragma unroll
+      for (int n = 0; n < Tile::kTiles; n++) multiply(sums[m][n], low, high, Split<precision>(right[n]));
+    }
+  }
+}
+
+template <Precision precision, class Tile>
+__global__ void __launch_bounds__(kTileThreads, 2) tile_kernel(StepArguments arguments) {
+  using T = Element<precision>;
+  constexpr int kUnits = Tile::kUnits, kSequences = Tile::kSequences, kStages = Tile::kStages, kStride = Tile::kStride;
   const Step& step = arguments.step;
   const int cluster = arguments.cluster, rank = cluster > 1 ? int(cluster_rank()) : 0;
   const int first_unit = int(blockIdx.x) / cluster * kUnits, first_sequence = int(blockIdx.y) * kSequences, direction = int(blockIdx.z);
   const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31, g = lane >> 2, q = lane & 3;
-  float* partial = reinterpret_cast<float*>(block_shared());  // [warp][sequence][row], padded
+  const int unit_warp = warp % Tile::kUnitWarps, sequence_warp = warp / Tile::kUnitWarps % Tile::kSequenceWarps;
+  const int inner_warp = warp / (Tile::kUnitWarps * Tile::kSequenceWarps);
+  char* shared = block_shared();
 
-  const int x_blocks = step.x[direction] == nullptr ? 0 : (step.input + kBlock<precision> - 1) / kBlock<precision>;
-  const int blocks = x_blocks + (step.hidden + kBlock<precision> - 1) / kBlock<precision>;
-  const int share = rank * kWarps + warp, shares = cluster * kWarps;
-  const int begin = int(int64_t(blocks) * share / shares), end = int(int64_t(blocks) * (share + 1) / shares);
-  float sums[MT][NT][4] = {};
-  Loaded<precision, MT, NT> loaded[ahead];
+  const Chunks chunks(step, Tile::kRowPieces * kPiece<precision>);
+  const int begin = int(unsigned(chunks.all * rank) / unsigned(cluster)), end = int(unsigned(chunks.all * (rank + 1)) / unsigned(cluster));
+  float* partial = reinterpret_cast<float*>(shared);
+  float* mine = partial + inner_warp * Tile::kPlane + (sequence_warp * 8 * Tile::kTiles + 2 * q) * kStride + 16 * unit_warp + g;
+  const auto keep = [&](const float (&sum)[Tile::kTiles][4], int part) {
 #pragma unroll
-  for (int i = 0; i < ahead; i++) {
-    if (begin + i < end) load(loaded[i], arguments, direction, begin + i, x_blocks, first_unit, first_sequence);
+    for (int n = 0; n < Tile::kTiles; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) mine[Tile::at(part) + (8 * n + (i & 1)) * kStride + (i >= 2 ? 8 : 0)] = sum[n][i];
+    }
+  };
+  float sums[3][Tile::kTiles][4] = {};
+  const int first_of_h = max(begin, chunks.x);
+  const auto end_x = [&] {  // what was added to n so far is its x part
+    keep(sums[2], 3);
+#pragma unroll
+    for (int n = 0; n < Tile::kTiles; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) sums[2][n][i] = 0;
+    }
+  };
+  const int row = int(threadIdx.x) / Tile::kRowPieces, unit_of_row = first_unit + row, sequence_of_row = first_sequence + row;
+  const int gates_inside = unit_of_row < step.hidden ? 3 : 0,
+            sequences_inside = (step.batch - sequence_of_row + Tile::kPass - 1) / Tile::kPass;
+  Copies<precision, Tile> copies;
+  copies.start(arguments, direction, begin < chunks.x, begin < chunks.x ? begin : begin - chunks.x, unit_of_row, sequence_of_row);
+  // Copies run kStages - 1 chunks ahead of the products, which use the slot behind the one that is filled.
+  int slot = 0;
+#pragma unroll 1
+  for (int chunk = begin - (kStages - 1); chunk < end; chunk++) {
+    if (chunk >= begin) {
+      copy_async_wait<kStages - 2>();
+      __syncthreads();  // the copies of all threads have come, and nobody reads the stage before this one any more
+    }
+    const int ahead = chunk + kStages - 1;
+    if (ahead < end) {
+      if (ahead == chunks.x) copies.start(arguments, direction, false, 0, unit_of_row, sequence_of_row);
+      copies.next(shared + slot * Tile::kStageBytes, arguments, direction, ahead < chunks.x, row, gates_inside, sequences_inside);
+    }
+    copy_async_commit();
+    slot = slot + 1 == kStages ? 0 : slot + 1;
+    if (chunk < begin) continue;
+    if (chunk == first_of_h) end_x();
+    multiply_stage<precision, Tile>(sums, shared + slot * Tile::kStageBytes, unit_warp, sequence_warp, inner_warp);
   }
-  for (int block = begin; block < end; block += ahead) {
+  if (end <= chunks.x) end_x();
+
+  // The blocks of a cluster share the sequences of the tile. What the gates take is loaded before it is needed.
+  const auto sequence_of = [&](int element) { return element / kUnits * cluster + rank; };
+  int element = int(threadIdx.x);
+  const int elements = kSequences / cluster * kUnits;
+  Given<T> given;
+  if (element < elements) given = load_given<T>(step, direction, first_sequence + sequence_of(element), first_unit + element % kUnits);
+
+  __syncthreads();
 #pragma unroll
-    for (int i = 0; i < ahead; i++) {
-      if (block + i < end) {
-        accumulate(sums, loaded[i]);
-        if (block + i + ahead < end) load(loaded[i], arguments, direction, block + i + ahead, x_blocks, first_unit, first_sequence);
+  for (int part = 0; part < 3; part++) keep(sums[part], part);
+  if constexpr (Tile::kInnerWarps > 1) {
+    __syncthreads();
+#pragma unroll
+    for (int part = 0; part < 4; part++) {
+#pragma unroll 1
+      for (int e = 4 * int(threadIdx.x); e < Tile::kPlane; e += 4 * kTileThreads) {
+        float* at = partial + Tile::at(part) + e;
+        float4 sum = *reinterpret_cast<const float4*>(at);
+#pragma unroll
+        for (int w = 1; w < Tile::kInnerWarps; w++) {
+          const float4 more = *reinterpret_cast<const float4*>(at + w * Tile::kPlane);
+          sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+        }
+        *reinterpret_cast<float4*>(at) = sum;
       }
     }
-  }
-  float* mine = partial + warp * kSequences * kStride;
-#pragma unroll
-  for (int m = 0; m < MT; m++) {
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) mine[(8 * n + 2 * q + (i & 1)) * kStride + 16 * m + g + (i >= 2 ? 8 : 0)] = sums[m][n][i];
-    }
-  }
-  __syncthreads();
-  for (int e = int(threadIdx.x); e < kSequences * kRows; e += 32 * kWarps) {
-    float* at = partial + e / kRows * kStride + e % kRows;
-    float sum = at[0];
-#pragma unroll
-    for (int w = 1; w < kWarps; w++) sum += at[w * kSequences * kStride];
-    at[0] = sum;
   }
   if (cluster > 1) {
     cluster_arrive();
@@ -117,77 +423,58 @@ __global__ void __launch_bounds__(32 * kWarps) step_kernel(StepArguments argumen
   } else {
     __syncthreads();
   }
-  // The blocks of a cluster share the sequences of the tile.
-  for (int e = int(threadIdx.x); e < kSequences / cluster * kUnits; e += 32 * kWarps) {
-    const int local = e / kUnits * cluster + rank, sequence = first_sequence + local, in_tile = e % kUnits, unit = first_unit + in_tile;
-    float sum[4] = {};  // r, z, x part of n, h part of n
-    for (int other = 0; other < cluster; other++) {
-      const float* row = partial + local * kStride + in_tile / 4 * 16 + in_tile % 4;
-      if (cluster > 1) row = of_block(row, unsigned(other));
+  if (cluster > 1 && element >= elements) cluster_arrive();
+  for (; element < elements; element += kTileThreads) {
+    const int next = element + kTileThreads;
+    const int sequence = sequence_of(element), unit = element % kUnits;
+    const float* at = partial + sequence * kStride + unit;
+    float sum[4] = {};
+    if (cluster > 1) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) sum[i] += row[4 * i];
-    }
-    if (unit >= step.hidden || sequence >= step.batch) continue;
-    const T* b_ih = static_cast<const T*>(step.b_ih[direction]);
-    const T* b_hh = static_cast<const T*>(step.b_hh[direction]);
-    float x_gate[3] = {};
-    if (step.gx[direction] != nullptr) {
+      for (int other = 0; other < kLargestCluster; other++) {
+        if (other < cluster) {
+          const float* theirs = of_block(at, unsigned(other));
 #pragma unroll
-      for (int i = 0; i < 3; i++) x_gate[i] = step.gx[direction][sequence * step.gx_stride + int64_t(i) * step.hidden + unit];
-    } else if (b_ih != nullptr) {
+          for (int part = 0; part < 4; part++) sum[part] += theirs[Tile::at(part)];
+        }
+      }
+    } else {
 #pragma unroll
-      for (int i = 0; i < 3; i++) x_gate[i] = to_float(b_ih[i * step.hidden + unit]);
+      for (int part = 0; part < 4; part++) sum[part] = at[Tile::at(part)];
     }
-    float h_gate[3] = {};
-    if (b_hh != nullptr) {
-#pragma unroll
-      for (int i = 0; i < 3; i++) h_gate[i] = to_float(b_hh[i * step.hidden + unit]);
-    }
-    h_gate[2] += sum[3];
-    const float h = to_float(static_cast<const T*>(step.h[direction])[sequence * step.h_stride + unit]);
-    const Gates gate = gates(x_gate[0], x_gate[1], x_gate[2] + sum[2], sum[0] + h_gate[0], sum[1] + h_gate[1], h_gate[2]);
-    T next;
-    from_float(next_state(gate, h), next);
-    static_cast<T*>(step.output[direction])[sequence * step.output_stride + unit] = next;
-    if (step.hy[direction] != nullptr) static_cast<T*>(step.hy[direction])[int64_t(sequence) * step.hidden + unit] = next;
-    if (step.reserve[direction] != nullptr) {
-      float* reserve = step.reserve[direction] + int64_t(sequence) * 4 * step.hidden + unit;
-      reserve[0] = gate.r;
-      reserve[step.hidden] = gate.z;
-      reserve[2 * step.hidden] = gate.n;
-      reserve[3 * step.hidden] = h_gate[2];
-    }
+    if (cluster > 1 && next >= elements) cluster_arrive();  // this thread reads no sums of other blocks any more
+    finish<T>(step, direction, first_sequence + sequence, first_unit + unit, given, sum);
+    if (next < elements) given = load_given<T>(step, direction, first_sequence + sequence_of(next), first_unit + next % kUnits);
   }
-  if (cluster > 1) {  // no block may end while another reads its sums
-    cluster_arrive();
-    cluster_wait();
-  }
+  if (cluster > 1) cluster_wait();  // no block may end while another reads its sums
 }
 
-// As many blocks share the sums of a tile as fill the GPU once, and leave every warp a part of k.
-int cluster_for(unsigned tiles, int64_t blocks) {
-  const Device& device = current_device();
+// As many blocks share the sums of a tile as fill the GPU once, and leave each of them a chunk.
+int cluster_for(const Device& device, int64_t tiles, int chunks) {
   int cluster = 1;
   if (device.capability < 90) return cluster;
-  while (cluster < 8 && int64_t(tiles) * cluster * 2 <= device.processors && blocks >= kWarps * cluster * 2) cluster *= 2;
+  while (cluster < kLargestCluster && tiles * cluster * 2 <= device.processors && chunks >= cluster * 2) cluster *= 2;
   return cluster;
 }
 
-template <Precision precision, int MT, int NT, int ahead>
-cudaError_t launch_tile(StepArguments& arguments, cudaStream_t stream) {
+template <Precision precision, class Tile>
+cudaError_t launch_tile(StepArguments& arguments, const Device& device, cudaStream_t stream) {
   static Prepared prepared{0};
   const Step& step = arguments.step;
-  const unsigned unit_tiles = (step.hidden + 4 * MT - 1) / (4 * MT), batch_tiles = (step.batch + 8 * NT - 1) / (8 * NT);
-  const int64_t length = int64_t(step.x[0] == nullptr ? 0 : step.input) + step.hidden;
-  arguments.cluster = cluster_for(unit_tiles * batch_tiles * step.directions, length / kBlock<precision>);
+  const unsigned unit_tiles = (step.hidden + Tile::kUnits - 1) / Tile::kUnits;
+  const unsigned batch_tiles = (step.batch + Tile::kSequences - 1) / Tile::kSequences;
+  arguments.cluster =
+      cluster_for(device, int64_t(unit_tiles) * batch_tiles * step.directions, Chunks(step, Tile::kRowPieces * kPiece<precision>).all);
   Launch shape;
   shape.grid = dim3(unit_tiles * arguments.cluster, batch_tiles, step.directions);
-  shape.block = dim3(32 * kWarps);
+  shape.block = dim3(kTileThreads);
   shape.cluster = arguments.cluster;
-  shape.shared_bytes = sizeof(float) * kWarps * 8 * NT * (16 * MT + 4);
+  shape.shared_bytes = Tile::kSharedBytes;
   shape.stream = stream;
-  return launch(step_kernel<precision, MT, NT, ahead>, shape, prepared, arguments);
+  return launch(tile_kernel<precision, Tile>, shape, prepared, arguments);
 }
+
+// ---- the choice -------------------------------------------------------------------------------
 
 bool aligned(const void* const (&pointers)[2], int directions, int64_t stride_bytes) {
   bool result = stride_bytes % 16 == 0;
@@ -195,7 +482,7 @@ bool aligned(const void* const (&pointers)[2], int directions, int64_t stride_by
   return result;
 }
 
-int tile_for(const Step& step) {
+int tile_for(const Step& step, const Device& device) {
   if (step.tile >= 0) return step.tile;
   for (const TunedTile& row : kTunedTiles) {
     if (row.precision == step.precision && step.batch >= row.batch_from && step.batch <= row.batch_to && step.hidden >= row.hidden_from &&
@@ -203,11 +490,15 @@ int tile_for(const Step& step) {
       return row.tile;
     }
   }
-  return step.batch <= 8 ? 0 : step.batch <= 16 ? 1 : step.batch <= 32 ? 2 : 3;
+  if (step.batch <= 2) return 0;
+  if (step.batch <= 16) return 1;
+  if (device.capability < 90) return 2;  // without clusters more, smaller blocks
+  return step.batch <= 32 ? 3 : step.batch <= 64 ? 4 : 5;
 }
 
 template <Precision precision>
 cudaError_t launch_precision(const Step& step, cudaStream_t stream) {
+  const Device& device = current_device();
   const int64_t bytes = element_bytes(precision);
   StepArguments arguments{step,
                           aligned(step.x, step.directions, step.x_stride * bytes),
@@ -215,15 +506,26 @@ cudaError_t launch_precision(const Step& step, cudaStream_t stream) {
                           aligned(step.h, step.directions, step.h_stride * bytes),
                           aligned(step.w_hh, step.directions, step.hidden * bytes),
                           1};
-  switch (tile_for(step)) {
+  // 32 units for 64 and for 128 sequences. kFloat32 has no registers for 32 sequences of a warp, so tile 5 is two of tile 4.
+  constexpr Precision kOfRows = precision == Precision::kTf32 ? Precision::kFloat32 : precision;
+  constexpr bool kSplit = precision == Precision::kFloat32;
+  using SixtyFour = std::conditional_t<kSplit, Tile<2, 4, 1, 2, 4>, Tile<2, 2, 2, 4, 4>>;
+  using Largest = std::conditional_t<kSplit, SixtyFour, Tile<2, 4, 1, 4, 3>>;
+  switch (tile_for(step, device)) {
     case 0:
-      return launch_tile<precision, 1, 1, 4>(arguments, stream);
+      return step.batch == 1 ? launch_rows<kOfRows, 1>(arguments, stream) : launch_rows<kOfRows, 2>(arguments, stream);
     case 1:
-      return launch_tile<precision, 2, 2, 2>(arguments, stream);
+      return launch_tile<precision, Tile<1, 2, 4, 1, 5>>(arguments, device, stream);  // 16 units, 16 sequences
     case 2:
-      return launch_tile<precision, 4, 4, 1>(arguments, stream);
+      return launch_tile<precision, Tile<1, 2, 4, 2, 4>>(arguments, device, stream);  // 16 units, 32 sequences
+    case 3:
+      return launch_tile<precision, Tile<2, 2, 2, 2, 5>>(arguments, device, stream);  // 32 units, 32 sequences
+    case 4:
+      return launch_tile<precision, SixtyFour>(arguments, device, stream);
     default:
-      return launch_tile<precision, 4, 8, 1>(arguments, stream);
+      // 8.6 and 8.9 have less shared memory.
+      if (device.shared_bytes < Largest::kSharedBytes) return launch_tile<precision, SixtyFour>(arguments, device, stream);
+      return launch_tile<precision, Largest>(arguments, device, stream);
   }
 }
 

@@ -6,7 +6,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_cudnn_rnn_backward_ops.h>
 #include <ATen/ops/_cudnn_rnn_ops.h>
-#include <ATen/ops/empty.h>
 
 #include <limits>
 
@@ -58,10 +57,11 @@ class GruOverride final : public Override {
 GruOverride gru_override("gru", {&forward_operator, &backward_operator});
 
 bool is_supported(at::ScalarType type) { return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf; }
-Precision precision_of(at::ScalarType type) {
+// `rows`: time steps times batch. Of a single row stock multiplies float32 exactly even where TF32 is allowed.
+Precision precision_of(at::ScalarType type, int64_t rows) {
   if (type == at::kBFloat16) return Precision::kBfloat16;
   if (type == at::kHalf) return Precision::kFloat16;
-  return at::globalContext().allowTF32CuDNN(at::Float32Op::RNN) ? Precision::kTf32 : Precision::kFloat32;
+  return rows > 1 && at::globalContext().allowTF32CuDNN(at::Float32Op::RNN) ? Precision::kTf32 : Precision::kFloat32;
 }
 
 bool is_usable(const Tensor& tensor, const Tensor& like) {
@@ -77,11 +77,12 @@ const char* weights_reason(const Call& call, const Tensor& input) {
         const Tensor& weight = call.weight_of(layer, d, which);
         if (!weight.defined() || !is_usable(weight, input)) return "weights of another type or device";
         if (!weight.is_contiguous()) return "weights that are not contiguous";
-        const int64_t columns = which == 0 ? call.input_of(layer) : call.hidden;
-        if (which < 2 ? weight.dim() != 2 || weight.size(0) != 3 * call.hidden || weight.size(1) != columns
-                      : weight.dim() != 1 || weight.size(0) != 3 * call.hidden) {
-          return "sizes that stock refuses";
-        }
+        const int64_t rows = 3 * call.hidden, columns = which == 0 ? call.input_of(layer) : call.hidden;
+        const bool is_declared = which < 2 ? weight.dim() == 2 && weight.size(0) == rows && weight.size(1) == columns
+                                           : weight.dim() == 1 && weight.size(0) == rows;
+        // Under autocast they are columns of cuDNN's buffer: the same elements in the same order, of size [n, 1].
+        const bool is_column = weight.dim() == 2 && weight.size(1) == 1 && weight.numel() == rows * (which < 2 ? columns : 1);
+        if (!is_declared && !is_column) return "sizes that stock refuses";
       }
     }
   }
@@ -130,7 +131,7 @@ const char* describe(Call& call, const Tensor& input, at::TensorList weight, int
     return "more rows or columns than the kernels count";
   }
   if (architecture_for(device_of(input.get_device()).capability) == 0) return "a GPU other than compute capability 8.x and 9.0";
-  call.precision = precision_of(input.scalar_type());
+  call.precision = precision_of(input.scalar_type(), call.rows());
   return nullptr;
 }
 
@@ -165,11 +166,11 @@ ForwardResult forward(DispatchKeySet keys, const Tensor& input, at::TensorList w
   if (train) {
     gru::count_reserve(reserve, &no_reserve_left);
   } else {
-    reserve = at::empty({0}, input.options().dtype(at::kByte));
+    reserve = gru::allocate({0}, at::kByte, input.device());
   }
   forward_operator.ran();
-  Tensor buffer = weight_buf && weight_buf->defined() ? *weight_buf : at::empty({0}, input.options());
-  return {std::move(output), std::move(hy), at::empty({0}, hx.options()), std::move(reserve), std::move(buffer)};
+  Tensor buffer = weight_buf && weight_buf->defined() ? *weight_buf : gru::allocate({0}, input.scalar_type(), input.device());
+  return {std::move(output), std::move(hy), gru::allocate({0}, hx.scalar_type(), hx.device()), std::move(reserve), std::move(buffer)};
 }
 
 BackwardResult backward(DispatchKeySet keys, const Tensor& input, at::TensorList weight, int64_t weight_stride0, const Tensor& weight_buf,

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_ops.h>
 
 #include "device.h"
 #include "gru_tuning.h"
@@ -284,20 +285,29 @@ void weight_gradients(const Call& call, const Layer& layer, const LayerGradients
   check_launch(launch_column_sum(sum, stream), kName);
   for (int d = 0; d < call.directions; ++d) {
     Tensor* to = &grads[size_t((layer.index * call.directions + d) * per_direction)];
-    for (int which = 0; which < 2; ++which) to[2 + which] = sums.select(0, which).narrow(0, d * 3 * call.hidden, 3 * call.hidden);
+    for (int which = 0; which < 2; ++which) {
+      Tensor sum = sums.select(0, which).narrow(0, d * 3 * call.hidden, 3 * call.hidden);
+      to[2 + which] = sum.view_as(call.weight_of(layer.index, d, 2 + which));
+    }
   }
 }
 
 }  // namespace
 
+Tensor allocate(at::IntArrayRef sizes, at::ScalarType type, c10::Device device) {
+  return at::_ops::empty_memory_format::redispatch(c10::DispatchKeySet(kKey), c10::fromIntArrayRefSlow(sizes), type, std::nullopt, device,
+                                                   std::nullopt, std::nullopt);
+}
+
 int64_t reserve_floats(const Call& call) { return call.layers * gate_floats(call) + (call.layers - 1) * output_floats(call); }
 
 std::tuple<Tensor, Tensor, Tensor> run_forward(const Call& call, const Tensor& x, const Tensor& hx, cudaStream_t stream) {
   const int64_t width = call.directions * call.hidden;
-  Tensor output = at::empty({call.steps, call.batch, width}, x.options()), hy = at::empty(hx.sizes(), hx.options());
+  Tensor output = allocate({call.steps, call.batch, width}, x.scalar_type(), x.device());
+  Tensor hy = allocate(hx.sizes(), hx.scalar_type(), hx.device());
   Tensor reserve, gx, lower;
-  if (call.train) reserve = at::empty({reserve_floats(call)}, x.options().dtype(at::kFloat));
-  if (call.steps > 1) gx = at::empty({call.rows(), 3 * width}, x.options().dtype(at::kFloat));
+  if (call.train) reserve = allocate({reserve_floats(call)}, at::kFloat, x.device());
+  if (call.steps > 1) gx = allocate({call.rows(), 3 * width}, at::kFloat, x.device());
   float* reserved = call.train ? reserve.mutable_data_ptr<float>() : nullptr;
   const Plan plan = call.steps > 1 ? forward_plan_now(call.precision, int(call.batch), int(call.hidden), call.directions) : Plan();
   Layer layer = {};
@@ -309,7 +319,7 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const Call& call, const Tensor& x
     } else if (call.train) {
       layer.output = output_of(call, reserved, layer.index);
     } else {
-      lower = at::empty(output.sizes(), output.options());
+      lower = allocate(output.sizes(), output.scalar_type(), output.device());
       layer.output = lower.mutable_data_ptr();
     }
     layer.hx = at_element(call, hx.const_data_ptr(), layer.index * call.directions * call.batch * call.hidden);
@@ -327,7 +337,7 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const Call& call, const Tensor& x
     }
     layer.input = layer.output;
   }
-  return {output, hy, reserve};
+  return {std::move(output), std::move(hy), std::move(reserve)};
 }
 
 Gradients run_backward(const Call& call, const Tensor& x, const Tensor& hx, const Tensor& output, const std::optional<Tensor>& grad_output,

@@ -28,6 +28,9 @@ struct Call {
   }
 };
 
+// at::empty of a contiguous tensor on the GPU, without the dispatcher's search for the device.
+at::Tensor allocate(at::IntArrayRef sizes, at::ScalarType type, c10::Device device);
+
 // (output, hy, reserve); the reserve is float32, or undefined where the call does not train. `x` is contiguous, time first; output
 // is time first too.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> run_forward(const Call& call, const at::Tensor& x, const at::Tensor& hx,

@@ -19,7 +19,7 @@ std::vector<GruPlan> gru_plans(const std::string& pass, const std::string& preci
 std::optional<GruPlan> gru_plan(const std::string& pass, const std::string& precision, int batch, int hidden, int directions);
 // Taken from now on wherever it fits; nothing: the usual one.
 void pin_gru_plan(const std::string& pass, std::optional<GruPlan> plan);
-// The tile of a single time step, 0 to 3; -1: the usual one.
+// The tile of a single time step, below gru::kStepTiles; -1: the usual one.
 void pin_gru_step_tile(int tile);
 
 namespace gru {

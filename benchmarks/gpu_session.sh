@@ -73,7 +73,7 @@ tests_of() {
 
 do_tests() {
   tests_of gpu gpu -n 5 --dist loadfile --ignore=gpu/test_cuda_kernel_times.py --ignore=gpu/test_gdb_sessions.py \
-    --ignore-glob='gpu/test_override_*' --ignore-glob='gpu/test_gallery_*' --ignore=gpu/test_compare_cuda.py
+    --ignore-glob='gpu/test_override_*' --ignore-glob='gpu/test_gallery_*' --ignore-glob='gpu/test_compare_*'
 }
 
 # The kernels of the overrides, and compute-sanitizer over small shapes.
@@ -139,7 +139,7 @@ do_gallery_tests() {
 
 # Alone on the GPU.
 do_times() {
-  cd tests && "$PYTHON" -m pytest gpu/test_cuda_kernel_times.py -q --tb=short -s
+  cd tests && "$PYTHON" -m pytest gpu/test_cuda_kernel_times.py gpu/test_compare_times.py -q --tb=short -s
 }
 
 do_loggers() {

@@ -10,13 +10,14 @@ host cost) and timed; then the fastest plan is timed against stock one eager cal
 included, in pairs of alternating order. The plan of the forward pass is found first, without gradients; then
 that of the backward pass, in calls of both. Every result is compared with float64 first, and a wrong one
 makes the exit status 1. The rows at the end are those of csrc/overrides/kernels/gru_tuned.h, which --tuned
-writes; --measured writes what `auto` goes by.
+writes; --measured writes what `auto` goes by. Rows of cases that are not measured stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -204,36 +205,44 @@ def measured_row(case: Case, precision: str) -> str:
     return f"    {{Precision::{ENUMERATORS[precision]}, {ranges}}},  // {case}"
 
 
-def with_rows(text: str, kind: str, rows: list[str]) -> str:
-    """A header with the rows of its table of `kind` taken anew."""
+Again = set[tuple[str, str]]  # cases and precisions, as the rows have them
+
+
+def with_rows(text: str, kind: str, rows: list[str], again: Again) -> str:
+    """A header with the rows of its table of `kind` that are measured again taken anew; others stay."""
     start = text.index(f"inline constexpr std::array<{kind}, ")
     name = text[text.index("> ", start) + 2 : text.index("{", start)]
     end = text.index(";\n", start) + 2
+    before = re.findall(r"^    \{.*Precision::(\w+),.*// (.+)$", text[start:end], re.MULTILINE)
+    lines = [line for line in text[start:end].splitlines() if line.startswith("    {")]
+    rows = [
+        line for line, (precision, case) in zip(lines, before, strict=True) if (case, precision) not in again
+    ] + rows
     filled = "{{\n" + "\n".join(rows) + "\n}}" if rows else "{}"
     return f"{text[:start]}inline constexpr std::array<{kind}, {len(rows)}> {name}{filled};\n{text[end:]}"
 
 
-def write_header(path: Path, said: str, tables: dict[str, list[str]]) -> None:
+def write_header(path: Path, said: str, tables: dict[str, list[str]], again: Again) -> None:
     """Writes the tables of a header and, with the device, what its first line says."""
     text = path.read_text()
     for kind, rows in tables.items():
-        text = with_rows(text, kind, rows)
+        text = with_rows(text, kind, rows, again)
     device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     said = f"{said}// Written by benchmarks/gru_tuning.py: {device}.\n"
     path.write_text(said + text[text.index("#pragma once") :])
 
 
-def write_measured(path: Path, rows: list[str]) -> None:
+def write_measured(path: Path, rows: list[str], again: Again) -> None:
     said = "// Where the GRU was measured to be faster than the stock one: what `auto` goes by.\n"
-    write_header(path, said, {"MeasuredGru": rows})
+    write_header(path, said, {"MeasuredGru": rows}, again)
 
 
-def write_tuned(path: Path, tables: dict[str, list[str]]) -> None:
+def write_tuned(path: Path, tables: dict[str, list[str]], again: Again) -> None:
     said = (
         "// Plans and tiles that were measured to be the fastest. Where none fits, the choice goes by size\n"
         "// alone (choose_plan in gru_cluster.cuh, tile_for in gru_step.cu).\n"
     )
-    write_header(path, said, tables)
+    write_header(path, said, tables, again)
 
 
 def show(outcome: Outcome, *, every: bool) -> None:
@@ -273,6 +282,7 @@ def main() -> None:
     outcomes: list[Outcome] = []
     tuned: dict[str, list[str]] = {"TunedPlan": [], "TunedTile": []}
     measured: list[str] = []
+    again: Again = set()
     for case in (case for case in CASES if options.only in str(case)):
         for precision in options.precisions or PRECISIONS:
             work = Work(case, precision)
@@ -292,6 +302,7 @@ def main() -> None:
                     rows.append(tuned_row("backward", case, precision, plan))
                 faster = faster and outcome.wall_ratio[1] > 1
             if own:
+                again.add((str(case), ENUMERATORS[precision]))
                 for kind, row in rows:
                     tuned[kind].append(row)
                 if faster:
@@ -301,9 +312,9 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     if options.measured:
-        write_measured(options.measured, measured)
+        write_measured(options.measured, measured, again)
     if options.tuned:
-        write_tuned(options.tuned, tuned)
+        write_tuned(options.tuned, tuned, again)
     if any(outcome.wrong for outcome in outcomes):
         sys.exit(1)
 

@@ -57,18 +57,17 @@ void define_devices() {
     auto add = [&](const char* fact, uint64_t value) { facts += std::string(fact) + "=" + std::to_string(value) + "\n"; };
     auto attribute = [&](CUdevice_attribute which) {
       int value = 0;
-      return get_attribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
+      return get_attribute(&value, which, device) == CUDA_SUCCESS ? value : -1;
     };
     for (const Fact& fact : kFacts)
-      if (int value = attribute(fact.attribute)) add(fact.name, uint64_t(value));
-    if (int warp = attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE))
-      add("maxWarpsPerMultiprocessor", uint64_t(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR) / warp));
+      if (int value = attribute(fact.attribute); value >= 0) add(fact.name, uint64_t(value));
+    const int warp = attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE), threads = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    if (warp > 0 && threads > 0) add("maxWarpsPerMultiprocessor", uint64_t(threads / warp));
     size_t memory = 0;
     if (get_memory(&memory, device) == CUDA_SUCCESS) add("globalMemorySize", memory);
     // kB/s, as CUPTI has it: two transfers a clock (kHz) over the width of the bus (bits).
-    uint64_t bandwidth = 2 * uint64_t(attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)) *
-                         uint64_t(attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)) / 8;
-    if (bandwidth) add("globalMemoryBandwidth", bandwidth);
+    const int clock = attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE), width = attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+    if (clock > 0 && width > 0) add("globalMemoryBandwidth", 2 * uint64_t(clock) * uint64_t(width) / 8);
     trace::define_for_process(trace::DefinitionBuilder(trace::kGpu).put(uint32_t(index)).put_string(name).put_string(facts));
   }
 }

@@ -42,19 +42,26 @@ cudaError_t prepare(Kernel* kernel, Prepared& prepared) {
   return error;
 }
 
-inline cudaLaunchConfig_t configuration(const Launch& launch, cudaLaunchAttribute& attribute) {
+struct Attributes {
+  cudaLaunchAttribute all[2];
+};
+
+inline cudaLaunchConfig_t configuration(const Launch& launch, Attributes& attributes) {
   cudaLaunchConfig_t config = {};
   config.gridDim = launch.grid;
   config.blockDim = launch.block;
   config.dynamicSmemBytes = launch.shared_bytes;
   config.stream = launch.stream;
   if (launch.cluster > 1) {
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = launch.cluster;
-    attribute.val.clusterDim.y = 1;
-    attribute.val.clusterDim.z = 1;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    attributes.all[0].id = cudaLaunchAttributeClusterDimension;
+    attributes.all[0].val.clusterDim.x = launch.cluster;
+    attributes.all[0].val.clusterDim.y = 1;
+    attributes.all[0].val.clusterDim.z = 1;
+    // Where two blocks fit on a multiprocessor, those of a cluster still go to different ones.
+    attributes.all[1].id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
+    attributes.all[1].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicySpread;
+    config.attrs = attributes.all;
+    config.numAttrs = 2;
   }
   return config;
 }
@@ -63,8 +70,8 @@ template <typename Arguments>
 cudaError_t launch(void (*kernel)(Arguments), const Launch& launch, Prepared& prepared, const Arguments& arguments) {
   cudaError_t error = prepare(kernel, prepared);
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute attribute;
-  cudaLaunchConfig_t config = configuration(launch, attribute);
+  Attributes attributes;
+  cudaLaunchConfig_t config = configuration(launch, attributes);
   void* pointers[] = {const_cast<Arguments*>(&arguments)};
   return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers);
 }
@@ -73,8 +80,8 @@ cudaError_t launch(void (*kernel)(Arguments), const Launch& launch, Prepared& pr
 template <typename Arguments>
 int active_clusters(void (*kernel)(Arguments), const Launch& launch, Prepared& prepared) {
   if (prepare(kernel, prepared) != cudaSuccess) return 0;
-  cudaLaunchAttribute attribute;
-  cudaLaunchConfig_t config = configuration(launch, attribute);
+  Attributes attributes;
+  cudaLaunchConfig_t config = configuration(launch, attributes);
   int clusters = 0;
   if (cudaOccupancyMaxActiveClusters(&clusters, reinterpret_cast<const void*>(kernel), &config) != cudaSuccess) {
     cudaGetLastError();

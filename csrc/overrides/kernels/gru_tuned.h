@@ -1,5 +1,6 @@
-// Plans and tiles that were measured to be the fastest; benchmarks/gru_tuning.py prints the rows. Where none fits, the choice goes by
-// size alone (choose_plan in gru_cluster.cuh, tile_for in gru_step.cu).
+// Plans and tiles that were measured to be the fastest. Where none fits, the choice goes by size
+// alone (choose_plan in gru_cluster.cuh, tile_for in gru_step.cu).
+// Written by benchmarks/gru_tuning.py: NVIDIA H200, torch 2.11.0+cu130.
 #pragma once
 
 #include <array>
@@ -15,7 +16,48 @@ struct TunedPlan {
   int hidden_from, hidden_to;
   int cluster, units, batch_tile;
 };
-inline constexpr std::array<TunedPlan, 0> kTunedPlans{};
+inline constexpr std::array<TunedPlan, 40> kTunedPlans{{
+    {true, Precision::kTf32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
+    {false, Precision::kTf32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
+    {true, Precision::kFloat32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
+    {false, Precision::kFloat32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
+    {true, Precision::kBfloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
+    {false, Precision::kBfloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
+    {true, Precision::kFloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
+    {false, Precision::kFloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
+    {true, Precision::kTf32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
+    {false, Precision::kTf32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
+    {true, Precision::kFloat32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
+    {false, Precision::kFloat32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
+    {true, Precision::kBfloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
+    {false, Precision::kBfloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
+    {true, Precision::kFloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
+    {false, Precision::kFloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
+    {true, Precision::kTf32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
+    {false, Precision::kTf32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
+    {true, Precision::kFloat32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
+    {false, Precision::kFloat32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
+    {true, Precision::kBfloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
+    {false, Precision::kBfloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
+    {true, Precision::kFloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
+    {false, Precision::kFloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
+    {true, Precision::kTf32, 23, 45, 182, 362, 16, 16, 8},  // T32 B32 I256 H256
+    {false, Precision::kTf32, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
+    {true, Precision::kFloat32, 23, 45, 182, 362, 16, 16, 8},  // T32 B32 I256 H256
+    {false, Precision::kFloat32, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
+    {true, Precision::kBfloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
+    {false, Precision::kBfloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
+    {true, Precision::kFloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
+    {false, Precision::kFloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
+    {true, Precision::kTf32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
+    {false, Precision::kTf32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
+    {true, Precision::kFloat32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
+    {false, Precision::kFloat32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
+    {true, Precision::kBfloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
+    {false, Precision::kBfloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
+    {true, Precision::kFloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
+    {false, Precision::kFloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
+}};
 
 struct TunedTile {
   Precision precision;
@@ -23,6 +65,38 @@ struct TunedTile {
   int hidden_from, hidden_to;
   int tile;
 };
-inline constexpr std::array<TunedTile, 0> kTunedTiles{};
+inline constexpr std::array<TunedTile, 31> kTunedTiles{{
+    {Precision::kFloat32, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512
+    {Precision::kBfloat16, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512
+    {Precision::kFloat16, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512
+    {Precision::kTf32, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512
+    {Precision::kFloat32, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512
+    {Precision::kBfloat16, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512
+    {Precision::kFloat16, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512
+    {Precision::kTf32, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512
+    {Precision::kFloat32, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512
+    {Precision::kBfloat16, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512
+    {Precision::kFloat16, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512
+    {Precision::kTf32, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512
+    {Precision::kFloat32, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512
+    {Precision::kBfloat16, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512
+    {Precision::kFloat16, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512
+    {Precision::kTf32, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
+    {Precision::kFloat32, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
+    {Precision::kBfloat16, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
+    {Precision::kFloat16, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
+    {Precision::kTf32, 23, 45, 363, 724, 3},  // T1 B32 I1536 H512
+    {Precision::kFloat32, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512
+    {Precision::kBfloat16, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512
+    {Precision::kFloat16, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512
+    {Precision::kTf32, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512
+    {Precision::kFloat32, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512
+    {Precision::kBfloat16, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512
+    {Precision::kFloat16, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512
+    {Precision::kTf32, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512
+    {Precision::kFloat32, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512
+    {Precision::kBfloat16, 91, 181, 363, 724, 2},  // T1 B128 I1536 H512
+    {Precision::kFloat16, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512
+}};
 
 }  // namespace tracer::overrides::gru

@@ -1,0 +1,25 @@
+"""Times that `tracer compare` takes, where nothing else uses the GPU."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from tracer.compare.cases import CUDA
+from tracer.compare.timing import measure
+
+
+def test_gpu_time_of_a_large_product_is_that_of_its_kernel() -> None:
+    a = torch.randn(4096, 4096, device="cuda")
+    times = measure(lambda: torch.mm(a, a), nullcontext, CUDA, pairs=5, seconds=30)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(20):
+        torch.mm(a, a)
+    end.record()
+    end.synchronize()
+    expected = start.elapsed_time(end) / 20 * 1e6
+    for samples in (times.gpu.stock, times.gpu.override, times.wall.stock):
+        assert sorted(samples)[2] == pytest.approx(expected, rel=0.15)

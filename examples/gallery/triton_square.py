@@ -4,7 +4,7 @@
     tracer record examples/gallery/triton_square.py
 
 Look at where the kernel stands: no op launches `square_rows`, so it is counted as outside ops, with the line
-of Triton's own Python that launched it: a driver call, `cuLaunchKernelEx`, that no runtime call encloses.
+here that calls it: a driver call of Triton's, `cuLaunchKernelEx`, that no runtime call encloses.
 Wrapped in `torch.library.triton_op` the same kernel belongs to the hop of `gallery::square`. A program of
 Triton takes a block of a row and masks what lies beyond its end; the order of threads within a block is
 left to the compiler.

@@ -85,7 +85,7 @@ inline constexpr std::array<TunedTile, 31> kTunedTiles{{
     {Precision::kFloat32, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
     {Precision::kBfloat16, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
     {Precision::kFloat16, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
-    {Precision::kTf32, 23, 45, 363, 724, 3},  // T1 B32 I1536 H512
+    {Precision::kTf32, 23, 45, 363, 724, 2},  // T1 B32 I1536 H512
     {Precision::kFloat32, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512
     {Precision::kBfloat16, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512
     {Precision::kFloat16, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512

@@ -109,7 +109,7 @@ def compare(settings: Settings, seed: int, names: list[str]) -> Seed:
 
 def table(seeds: list[Seed]) -> str:
     lines = [
-        f"| seed | largest deviation | of stock without TF32 | in the first {FIRST} steps | of stock without TF32 "
+        f"| seed | largest deviation | of stock without TF32 | in {FIRST} steps | of stock without TF32 "
         f"| mean of the last {LAST} losses | of stock | |",
         "|---|---|---|---|---|---|---|---|",
     ]

@@ -1,4 +1,4 @@
-"""Parts of a program on a GPU: some steps, the newest in a file of a largest size; and what doctor says there."""
+"""Parts of a program on a GPU: some steps, the newest in a file of a largest size; what doctor says there."""
 
 from __future__ import annotations
 

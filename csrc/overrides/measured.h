@@ -19,6 +19,7 @@ struct MeasuredMm {
   bool tf32, inner_major;
   Range columns, rows, inner;
 };
+// clang-format off: rows as the benchmark writes them
 inline constexpr std::array<MeasuredMm, 57> kMeasuredMm{{
     {Element::kFloat, false, true, {1, 1}, {4167, 8333}, {1087, 2172}},  // mm 1x1536x5893 NT float32
     {Element::kFloat, false, true, {1, 1}, {2897, 5792}, {2897, 5792}},  // mm 1x4096x4096 NT float32
@@ -78,11 +79,13 @@ inline constexpr std::array<MeasuredMm, 57> kMeasuredMm{{
     {Element::kFloat, false, true, {1, 1}, {2263, 4525}, {363, 724}},  // mm 3200x512x1 NT float32
     {Element::kBfloat16, false, true, {1, 1}, {2263, 4525}, {363, 724}},  // mm 3200x512x1 NT bfloat16
 }};
+// clang-format on
 
 struct MeasuredCat {
   Range tensors, bytes;  // of the result
   bool aligned;          // every piece begins and ends at a multiple of 16 bytes
 };
+// clang-format off: rows as the benchmark writes them
 inline constexpr std::array<MeasuredCat, 9> kMeasuredCat{{
     {{2, 2}, {185364, 370727}, true},  // cat dim 1 64x512 64x512 float32
     {{3, 4}, {278046, 556091}, true},  // cat dim 1 64x512 64x512 64x512 float32
@@ -94,5 +97,6 @@ inline constexpr std::array<MeasuredCat, 9> kMeasuredCat{{
     {{3, 5}, {47453133, 94906265}, false},  // cat dim 1 4194304x1 4194304x1 4194304x1 and 1 more float32
     {{22, 42}, {5430581, 10861160}, true},  // cat dim 2 16x100x40 16x100x40 16x100x40 and 27 more float32
 }};
+// clang-format on
 
 }  // namespace tracer::overrides

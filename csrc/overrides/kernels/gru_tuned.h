@@ -16,6 +16,7 @@ struct TunedPlan {
   int hidden_from, hidden_to;
   int cluster, units, batch_tile;
 };
+// clang-format off: rows as the benchmark writes them
 inline constexpr std::array<TunedPlan, 40> kTunedPlans{{
     {true, Precision::kTf32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
     {false, Precision::kTf32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
@@ -58,6 +59,7 @@ inline constexpr std::array<TunedPlan, 40> kTunedPlans{{
     {true, Precision::kFloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
     {false, Precision::kFloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
 }};
+// clang-format on
 
 struct TunedTile {
   Precision precision;
@@ -65,6 +67,7 @@ struct TunedTile {
   int hidden_from, hidden_to;
   int tile;
 };
+// clang-format off: rows as the benchmark writes them
 inline constexpr std::array<TunedTile, 31> kTunedTiles{{
     {Precision::kFloat32, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512
     {Precision::kBfloat16, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512
@@ -98,5 +101,6 @@ inline constexpr std::array<TunedTile, 31> kTunedTiles{{
     {Precision::kBfloat16, 91, 181, 363, 724, 2},  // T1 B128 I1536 H512
     {Precision::kFloat16, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512
 }};
+// clang-format on
 
 }  // namespace tracer::overrides::gru

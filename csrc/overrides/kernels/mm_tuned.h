@@ -19,6 +19,7 @@ struct TunedMm {
   Range columns, rows, inner;
   Plan plan;
 };
+// clang-format off: rows as the benchmark writes them
 inline constexpr std::array<TunedMm, 68> kTunedMm{{
     {ProductKind::kStrict, true, {1, 1}, {4167, 8333}, {1087, 2172}, {Method::kDot, 4, 1, 2}},  // mm 1x1536x5893 NT float32
     {ProductKind::kStrict, true, {1, 1}, {2897, 5792}, {2897, 5792}, {Method::kDot, 4, 1, 4}},  // mm 1x4096x4096 NT float32
@@ -89,5 +90,6 @@ inline constexpr std::array<TunedMm, 68> kTunedMm{{
     {ProductKind::kStrict, true, {1, 1}, {2263, 4525}, {363, 724}, {Method::kDot, 4, 1, 4}},  // mm 3200x512x1 NT float32
     {ProductKind::kTwoBytes, true, {1, 1}, {2263, 4525}, {363, 724}, {Method::kDot, 2, 1, 1}},  // mm 3200x512x1 NT bfloat16
 }};
+// clang-format on
 
 }  // namespace tracer::overrides

@@ -13,6 +13,7 @@ struct MeasuredGru {
   Precision precision;
   Range steps, batch, input, hidden;
 };
+// clang-format off: rows as the benchmark writes them
 inline constexpr std::array<MeasuredGru, 51> kMeasuredGru{{
     {Precision::kTf32, {23, 45}, {46, 90}, {182, 362}, {363, 724}},  // T32 B64 I256 H512
     {Precision::kFloat32, {23, 45}, {46, 90}, {182, 362}, {363, 724}},  // T32 B64 I256 H512
@@ -66,5 +67,6 @@ inline constexpr std::array<MeasuredGru, 51> kMeasuredGru{{
     {Precision::kBfloat16, {1, 1}, {91, 181}, {1087, 2172}, {363, 724}},  // T1 B128 I1536 H512
     {Precision::kFloat16, {1, 1}, {91, 181}, {1087, 2172}, {363, 724}},  // T1 B128 I1536 H512
 }};
+// clang-format on
 
 }  // namespace tracer::overrides::gru

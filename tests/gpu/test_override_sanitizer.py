@@ -44,5 +44,6 @@ def test_clean(name: str, tool: str) -> None:
     done = subprocess.run(
         command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=540, check=False
     )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, f"{said[:6000]}\n...\n{said[-2000:]}"
     assert f"done {name}" in done.stdout

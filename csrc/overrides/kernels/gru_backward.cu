@@ -169,8 +169,7 @@ __global__ void __launch_bounds__(kMaximumThreads, 1) backward_kernel(const __gr
     for (int i = kInRegisters; i < own_pairs; i++) {
       multiply_pair(weights[((i - kInRegisters) * 2 + 0) * 32 + lane], weights[((i - kInRegisters) * 2 + 1) * 32 + lane]);
     }
-    cluster_arrive();
-    cluster_wait();  // all parts are there
+    cluster_meet();  // all parts are there, and the gate gradients have been used
 #pragma unroll
     for (int e = 0; e < NT; e++) {
       const float* own = parts + (rank * kSequences + own_sequence[e]) * part_stride + own_unit[e];

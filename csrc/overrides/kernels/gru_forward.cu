@@ -112,8 +112,7 @@ __global__ void __launch_bounds__(kMaximumThreads, 1) forward_kernel(const __gri
     }
   };
   load_gates(0);
-  cluster_arrive();
-  cluster_wait();  // every block has its h before another one writes to it
+  cluster_meet();  // every block has its h before another one writes to it
 
   int current = 0;
   for (int step = 0; step < f.steps; step++) {
@@ -171,10 +170,7 @@ __global__ void __launch_bounds__(kMaximumThreads, 1) forward_kernel(const __gri
     }
     if (!last) {
       const int next = f.plan.double_buffered ? current ^ 1 : 0;
-      if (!f.plan.double_buffered) {
-        cluster_arrive();
-        cluster_wait();  // every block has used its h and its partial sums
-      }
+      if (!f.plan.double_buffered) cluster_meet();  // every block has used its h and its partial sums
 #pragma unroll
       for (int e = 0; e < NT; e++) h_row(next, own_sequence[e])[first_unit + own_unit[e]] = operand<precision>(state[e]);
       __syncthreads();

@@ -96,11 +96,12 @@ def test_it_ends_when_the_process_is_killed(launcher: Launcher) -> None:
 
 
 def test_a_table_is_printed_at_the_end_or_at_an_interrupt(launcher: Launcher) -> None:
-    recording = start(launcher, 1000)
+    recording = start(launcher, 12_000)
     table = follow(launcher, "--flat", "--limit", "0")
     interrupted = follow(launcher, "--flat", "--by", "op")
     wait_for(launcher.folder / "progress", recording)
     time.sleep(1)
+    assert recording.poll() is None, "it ended before the interrupt"
     interrupted.send_signal(signal.SIGINT)
     assert recording.wait(timeout=TIMEOUT) == 0
     out, _ = table.communicate(timeout=TIMEOUT)

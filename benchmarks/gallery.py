@@ -415,6 +415,10 @@ def run_all(entries: list[Entry], folder: Path, has_gpu: bool, jobs: int = 1) ->
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(run, runnable))
+    place = [entry.name for entry in entries].index
+    tally.ran.sort(key=place)
+    tally.failed.sort(key=place)
+    tally.left_out = {name: tally.left_out[name] for name in sorted(tally.left_out, key=place)}
     return tally
 
 

@@ -261,6 +261,16 @@ def test_the_line_that_calls_a_launcher_of_kernels(launcher: Launcher) -> None:
     assert sorted(lines) == ["packages/other/__init__.py:3", "script.py:3"]
 
 
+def test_a_stand_in_for_a_launcher_of_kernels(launcher: Launcher) -> None:
+    """Scripts that cannot have Triton put an empty module in its place."""
+    launcher.write(
+        "import sys, types\nsys.modules['triton'] = types.ModuleType('triton')\n"
+        "import torch\nprint(torch.ones(2).neg())\n"
+    )
+    launcher.same("script.py")
+    assert "aten::neg" in set(tracer.load(launcher.folder / "both.trace").hops["op"])
+
+
 def test_fork_before_torch(launcher: Launcher) -> None:
     launcher.write(
         "import os, sys\n"

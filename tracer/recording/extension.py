@@ -39,11 +39,15 @@ def _folder(file: str | None) -> str:
 
 def _launchers() -> list[str]:
     """The folders of LAUNCHERS that are installed; none is imported."""
-    return [
-        _folder(spec.origin)
-        for name in LAUNCHERS
-        if (spec := importlib.util.find_spec(name)) is not None and spec.origin
-    ]
+    found = []
+    for name in LAUNCHERS:
+        try:
+            spec = importlib.util.find_spec(name)
+        except ValueError:  # a stand-in that the script has put into sys.modules
+            continue
+        if spec is not None and spec.origin:
+            found.append(_folder(spec.origin))
+    return found
 
 
 def check(torch_version: str | None) -> None:

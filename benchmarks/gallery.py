@@ -161,8 +161,6 @@ def _missing(need: str, needs: list[str], has_gpu: bool) -> str:
         if not shutil.which("ninja", path=_path()):
             return "ninja (pip install ninja)"
         return "nvcc (a CUDA toolkit)" if "gpu" in needs and has_gpu and not _nvcc() else ""
-    if need == "gdb":
-        return "" if shutil.which("gdb") else "gdb (apt-get install gdb)"
     return "" if importlib.util.find_spec(need) else f"{need} (pip install 'tracer[gallery]')"
 
 

@@ -59,7 +59,7 @@ def side_by_side(chains: Chains) -> str:
         override = right[row.override] if row.override is not None else ""
         lines.append(f"{mark}{stock:<{WIDTH}} {row.sign:^2} {override}".rstrip())
     if len(lines) > _MOST:
-        lines[_MOST:] = [f"{' ' * len(FIRST)}... {len(lines) - _MOST:,} more lines"]
+        lines[_MOST:] = [f"{' ' * len(FIRST)}... {count(len(lines) - _MOST, 'more line')}"]
     return "\n".join(lines)
 
 

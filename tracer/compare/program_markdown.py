@@ -8,7 +8,7 @@ from tracer.compare.model import Timing
 from tracer.compare.program import OpComparison, ProgramComparison
 from tracer.report.cells import code, prose, table, wrapped
 from tracer.report.overrides import overrides_section
-from tracer.report.text import count, duration
+from tracer.report.text import count, duration, left_out
 
 _ROWS = 40
 _OUTPUT_LINES = 40
@@ -90,9 +90,9 @@ def _output(found: ProgramComparison) -> str:
         return f"Both sides wrote the same to stdout: {count(found.output_lines, 'line')}."
     shown = found.output[:_OUTPUT_LINES]
     more = len(found.output) - len(shown)
-    left_out = [f"... {more:,} more lines"] if more else []
+    unshown = [f"... {count(more, 'more line')}"] if more else []
     by_itself = "" if found.steady_output else " It differs between runs of stock, too."
-    text = "\n".join([*shown, *left_out])
+    text = "\n".join([*shown, *unshown])
     return f"What the script wrote to stdout differs.{by_itself}\n\n```diff\n{text}\n```"
 
 
@@ -116,12 +116,10 @@ def _ops(found: ProgramComparison) -> str:
         _ratio_title(found),
     ]
     titles += ["GPU, stock:", "override:"] * on_gpu
-    more = len(found.ops) - _ROWS
-    left_out = f"\n\n{more:,} more rows left out." if more > 0 else ""
     about = wrapped(
         "The operators of the overrides by what they were given: all calls of a run, with all that is below."
     )
-    return f"{about}\n\n{table(titles, rows)}{left_out}"
+    return f"{about}\n\n{table(titles, rows)}{left_out(len(found.ops) - _ROWS)}"
 
 
 def _chain(number: int, op: OpComparison) -> list[str]:

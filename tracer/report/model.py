@@ -17,8 +17,8 @@ from tracer.analysis.trees import Forest
 from tracer.report.runtime import RuntimeReport, build_runtime
 
 PARTS = ("cuda", "kernels")
-_ROWS = 40  # of a table
 """Parts that can be a report of their own."""
+_ROWS = 40  # of a table
 
 
 class TraceTables(CudaTables, Protocol):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ except ImportError:
         "gru_tuning: this tracer was built without the kernels of the overrides; they need a GPU and nvcc"
     )
 
-from override_tuning import On, Outcome, around, graph_us, wall
+from override_tuning import On, Outcome, around, fill, graph_us, wall
 
 PRECISIONS = ("tf32", "float32", "bfloat16", "float16")
 TYPES = {
@@ -196,53 +195,26 @@ def tuned_row(which: str, case: Case, precision: str, plan: Plan) -> tuple[str, 
     sizes = f"{around(case.batch)[1:-1]}, {around(case.hidden)[1:-1]}, {', '.join(map(str, plan))}"
     start = f"Precision::{ENUMERATORS[precision]}, {sizes}"
     if which == "tile":
-        return "TunedTile", f"    {{{start}}},  // {case}"
-    return "TunedPlan", f"    {{{str(which == 'forward').lower()}, {start}}},  // {case}"
+        return "TunedTile", f"    {{{start}}},  // {case} {precision}"
+    return "TunedPlan", f"    {{{str(which == 'forward').lower()}, {start}}},  // {case} {precision}"
 
 
 def measured_row(case: Case, precision: str) -> str:
     ranges = ", ".join(around(size) for size in (case.steps, case.batch, case.input, case.hidden))
-    return f"    {{Precision::{ENUMERATORS[precision]}, {ranges}}},  // {case}"
+    return f"    {{Precision::{ENUMERATORS[precision]}, {ranges}}},  // {case} {precision}"
 
 
-Again = set[tuple[str, str]]  # cases and precisions, as the rows have them
+def write_measured(path: Path, rows: list[str], again: set[str]) -> None:
+    head = "// Where the GRU was measured to be faster than the stock one: what `auto` goes by.\n"
+    fill(path, head, {"MeasuredGru": rows}, again)
 
 
-def with_rows(text: str, kind: str, rows: list[str], again: Again) -> str:
-    """A header with the rows of its table of `kind` that are measured again taken anew; others stay."""
-    start = text.index(f"inline constexpr std::array<{kind}, ")
-    name = text[text.index("> ", start) + 2 : text.index("{", start)]
-    end = text.index(";\n", start) + 2
-    before = re.findall(r"^    \{.*Precision::(\w+),.*// (.+)$", text[start:end], re.MULTILINE)
-    lines = [line for line in text[start:end].splitlines() if line.startswith("    {")]
-    rows = [
-        line for line, (precision, case) in zip(lines, before, strict=True) if (case, precision) not in again
-    ] + rows
-    filled = "{{\n" + "\n".join(rows) + "\n}}" if rows else "{}"
-    return f"{text[:start]}inline constexpr std::array<{kind}, {len(rows)}> {name}{filled};\n{text[end:]}"
-
-
-def write_header(path: Path, said: str, tables: dict[str, list[str]], again: Again) -> None:
-    """Writes the tables of a header and, with the device, what its first line says."""
-    text = path.read_text()
-    for kind, rows in tables.items():
-        text = with_rows(text, kind, rows, again)
-    device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    said = f"{said}// Written by benchmarks/gru_tuning.py: {device}.\n"
-    path.write_text(said + text[text.index("#pragma once") :])
-
-
-def write_measured(path: Path, rows: list[str], again: Again) -> None:
-    said = "// Where the GRU was measured to be faster than the stock one: what `auto` goes by.\n"
-    write_header(path, said, {"MeasuredGru": rows}, again)
-
-
-def write_tuned(path: Path, tables: dict[str, list[str]], again: Again) -> None:
-    said = (
+def write_tuned(path: Path, tables: dict[str, list[str]], again: set[str]) -> None:
+    head = (
         "// Plans and tiles that were measured to be the fastest. Where none fits, the choice goes by size\n"
         "// alone (choose_plan in gru_cluster.cuh, tile_for in gru_step.cu).\n"
     )
-    write_header(path, said, tables, again)
+    fill(path, head, tables, again)
 
 
 def show(outcome: Outcome, *, every: bool) -> None:
@@ -282,7 +254,7 @@ def main() -> None:
     outcomes: list[Outcome] = []
     tuned: dict[str, list[str]] = {"TunedPlan": [], "TunedTile": []}
     measured: list[str] = []
-    again: Again = set()
+    again: set[str] = set()
     for case in (case for case in CASES if options.only in str(case)):
         for precision in options.precisions or PRECISIONS:
             work = Work(case, precision)
@@ -302,7 +274,7 @@ def main() -> None:
                     rows.append(tuned_row("backward", case, precision, plan))
                 faster = faster and outcome.wall_ratio[1] > 1
             if own:
-                again.add((str(case), ENUMERATORS[precision]))
+                again.add(f"{case} {precision}")
                 for kind, row in rows:
                     tuned[kind].append(row)
                 if faster:

@@ -12,7 +12,8 @@ float64 first, and a wrong one makes the exit status 1.
 
 --tuned writes the plans, csrc/overrides/kernels/mm_tuned.h, and --measured what `auto` goes by,
 csrc/overrides/measured.h: each line stands for sizes within a factor of 1.41 of its case, and for as many
-columns down to more than half; --measured has those that were faster with their whole 95 % interval.
+columns down to more than half; --measured has those that were faster with their whole 95 % interval. Lines of
+cases that are not measured stay.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ def write_measured(path: Path, cases: list[tuple[MmCase | CatCase, Outcome]]) ->
     mm = [measured_mm(case) for case in won if isinstance(case, MmCase)]
     cat = [measured_cat(case) for case in won if isinstance(case, CatCase)]
     head = "// Where the overrides were measured to be faster than the stock kernels: what `auto` goes by.\n"
-    fill(path, head, {"MeasuredMm": mm, "MeasuredCat": cat})
+    fill(path, head, {"MeasuredMm": mm, "MeasuredCat": cat}, {case.name for case, _ in cases})
 
 
 def write_tuned(path: Path, cases: list[tuple[MmCase | CatCase, Outcome]]) -> None:
@@ -298,18 +299,21 @@ def write_tuned(path: Path, cases: list[tuple[MmCase | CatCase, Outcome]]) -> No
         "// The plans that were measured to be the fastest for the products they stand for; others:\n"
         "// plan_for() in mm_plans.cpp.\n"
     )
-    fill(path, head, {"TunedMm": lines})
+    fill(path, head, {"TunedMm": lines}, {case.name for case, outcome in cases if outcome.best})
 
 
-def fill(path: Path, head: str, tables: dict[str, list[str]]) -> None:
-    """The header with another head, and with these lines in its arrays kNAME of NAME."""
+def fill(path: Path, head: str, tables: dict[str, list[str]], again: set[str]) -> None:
+    """The header with another head, and with these rows in its arrays of NAME. The comment of a row names its
+    case; rows there of cases that are not measured `again` stay."""
     text = path.read_text()
-    for kind, lines in tables.items():
+    for kind, rows in tables.items():
         start = text.index(f"inline constexpr std::array<{kind}, ")
-        end = text.index(";\n", text.index(f" k{kind}{{", start)) + 2
-        rows = "{{\n" + "\n".join(lines) + "\n}}" if lines else "{}"
-        array = f"inline constexpr std::array<{kind}, {len(lines)}> k{kind}{rows};\n"
-        text = text[:start] + array + text[end:]
+        name = text[text.index("> ", start) + 2 : text.index("{", start)]
+        end = text.index(";\n", start) + 2
+        before = [line for line in text[start:end].splitlines() if line.startswith("    {")]
+        rows = [line for line in before if line.partition("  // ")[2] not in again] + rows
+        filled = "{{\n" + "\n".join(rows) + "\n}}" if rows else "{}"
+        text = f"{text[:start]}inline constexpr std::array<{kind}, {len(rows)}> {name}{filled};\n{text[end:]}"
     where = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     made = f"// Written by benchmarks/{Path(sys.argv[0]).name}: {where}.\n"
     path.write_text(head + made + text[text.index("#pragma once") :])

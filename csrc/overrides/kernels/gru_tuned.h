@@ -18,46 +18,46 @@ struct TunedPlan {
 };
 // clang-format off: rows as the benchmark writes them
 inline constexpr std::array<TunedPlan, 40> kTunedPlans{{
-    {true, Precision::kTf32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
-    {false, Precision::kTf32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
-    {true, Precision::kFloat32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
-    {false, Precision::kFloat32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
-    {true, Precision::kBfloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
-    {false, Precision::kBfloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
-    {true, Precision::kFloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
-    {false, Precision::kFloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512
-    {true, Precision::kTf32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
-    {false, Precision::kTf32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
-    {true, Precision::kFloat32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
-    {false, Precision::kFloat32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
-    {true, Precision::kBfloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
-    {false, Precision::kBfloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
-    {true, Precision::kFloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
-    {false, Precision::kFloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512
-    {true, Precision::kTf32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
-    {false, Precision::kTf32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
-    {true, Precision::kFloat32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
-    {false, Precision::kFloat32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
-    {true, Precision::kBfloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
-    {false, Precision::kBfloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
-    {true, Precision::kFloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
-    {false, Precision::kFloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512
-    {true, Precision::kTf32, 23, 45, 182, 362, 16, 16, 8},  // T32 B32 I256 H256
-    {false, Precision::kTf32, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
-    {true, Precision::kFloat32, 23, 45, 182, 362, 16, 16, 8},  // T32 B32 I256 H256
-    {false, Precision::kFloat32, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
-    {true, Precision::kBfloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
-    {false, Precision::kBfloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
-    {true, Precision::kFloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
-    {false, Precision::kFloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256
-    {true, Precision::kTf32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
-    {false, Precision::kTf32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
-    {true, Precision::kFloat32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
-    {false, Precision::kFloat32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
-    {true, Precision::kBfloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
-    {false, Precision::kBfloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
-    {true, Precision::kFloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
-    {false, Precision::kFloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512
+    {true, Precision::kTf32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512 tf32
+    {false, Precision::kTf32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512 tf32
+    {true, Precision::kFloat32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512 float32
+    {false, Precision::kFloat32, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512 float32
+    {true, Precision::kBfloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512 bfloat16
+    {false, Precision::kBfloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512 bfloat16
+    {true, Precision::kFloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512 float16
+    {false, Precision::kFloat16, 46, 90, 363, 724, 16, 32, 16},  // T32 B64 I256 H512 float16
+    {true, Precision::kTf32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512 tf32
+    {false, Precision::kTf32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512 tf32
+    {true, Precision::kFloat32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512 float32
+    {false, Precision::kFloat32, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512 float32
+    {true, Precision::kBfloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512 bfloat16
+    {false, Precision::kBfloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512 bfloat16
+    {true, Precision::kFloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512 float16
+    {false, Precision::kFloat16, 91, 181, 363, 724, 16, 32, 32},  // T32 B128 I256 H512 float16
+    {true, Precision::kTf32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512 tf32
+    {false, Precision::kTf32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512 tf32
+    {true, Precision::kFloat32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512 float32
+    {false, Precision::kFloat32, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512 float32
+    {true, Precision::kBfloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512 bfloat16
+    {false, Precision::kBfloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512 bfloat16
+    {true, Precision::kFloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512 float16
+    {false, Precision::kFloat16, 12, 22, 363, 724, 16, 32, 8},  // T32 B16 I256 H512 float16
+    {true, Precision::kTf32, 23, 45, 182, 362, 16, 16, 8},  // T32 B32 I256 H256 tf32
+    {false, Precision::kTf32, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256 tf32
+    {true, Precision::kFloat32, 23, 45, 182, 362, 16, 16, 8},  // T32 B32 I256 H256 float32
+    {false, Precision::kFloat32, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256 float32
+    {true, Precision::kBfloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256 bfloat16
+    {false, Precision::kBfloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256 bfloat16
+    {true, Precision::kFloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256 float16
+    {false, Precision::kFloat16, 23, 45, 182, 362, 8, 32, 8},  // T32 B32 I256 H256 float16
+    {true, Precision::kTf32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512 tf32
+    {false, Precision::kTf32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512 tf32
+    {true, Precision::kFloat32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512 float32
+    {false, Precision::kFloat32, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512 float32
+    {true, Precision::kBfloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512 bfloat16
+    {false, Precision::kBfloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512 bfloat16
+    {true, Precision::kFloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512 float16
+    {false, Precision::kFloat16, 1, 1, 363, 724, 16, 32, 8},  // T32 B1 I256 H512 float16
 }};
 // clang-format on
 
@@ -69,37 +69,37 @@ struct TunedTile {
 };
 // clang-format off: rows as the benchmark writes them
 inline constexpr std::array<TunedTile, 31> kTunedTiles{{
-    {Precision::kFloat32, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512
-    {Precision::kBfloat16, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512
-    {Precision::kFloat16, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512
-    {Precision::kTf32, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512
-    {Precision::kFloat32, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512
-    {Precision::kBfloat16, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512
-    {Precision::kFloat16, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512
-    {Precision::kTf32, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512
-    {Precision::kFloat32, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512
-    {Precision::kBfloat16, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512
-    {Precision::kFloat16, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512
-    {Precision::kTf32, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512
-    {Precision::kFloat32, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512
-    {Precision::kBfloat16, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512
-    {Precision::kFloat16, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512
-    {Precision::kTf32, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
-    {Precision::kFloat32, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
-    {Precision::kBfloat16, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
-    {Precision::kFloat16, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512
-    {Precision::kTf32, 23, 45, 363, 724, 2},  // T1 B32 I1536 H512
-    {Precision::kFloat32, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512
-    {Precision::kBfloat16, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512
-    {Precision::kFloat16, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512
-    {Precision::kTf32, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512
-    {Precision::kFloat32, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512
-    {Precision::kBfloat16, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512
-    {Precision::kFloat16, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512
-    {Precision::kTf32, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512
-    {Precision::kFloat32, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512
-    {Precision::kBfloat16, 91, 181, 363, 724, 2},  // T1 B128 I1536 H512
-    {Precision::kFloat16, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512
+    {Precision::kFloat32, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512 float32
+    {Precision::kBfloat16, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512 bfloat16
+    {Precision::kFloat16, 1, 1, 363, 724, 0},  // T1 B1 I1536 H512 float16
+    {Precision::kTf32, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512 tf32
+    {Precision::kFloat32, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512 float32
+    {Precision::kBfloat16, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512 bfloat16
+    {Precision::kFloat16, 2, 2, 363, 724, 0},  // T1 B2 I1536 H512 float16
+    {Precision::kTf32, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512 tf32
+    {Precision::kFloat32, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512 float32
+    {Precision::kBfloat16, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512 bfloat16
+    {Precision::kFloat16, 3, 5, 363, 724, 0},  // T1 B4 I1536 H512 float16
+    {Precision::kTf32, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512 tf32
+    {Precision::kFloat32, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512 float32
+    {Precision::kBfloat16, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512 bfloat16
+    {Precision::kFloat16, 6, 11, 363, 724, 1},  // T1 B8 I1536 H512 float16
+    {Precision::kTf32, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512 tf32
+    {Precision::kFloat32, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512 float32
+    {Precision::kBfloat16, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512 bfloat16
+    {Precision::kFloat16, 12, 22, 363, 724, 1},  // T1 B16 I1536 H512 float16
+    {Precision::kTf32, 23, 45, 363, 724, 2},  // T1 B32 I1536 H512 tf32
+    {Precision::kFloat32, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512 float32
+    {Precision::kBfloat16, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512 bfloat16
+    {Precision::kFloat16, 23, 45, 363, 724, 1},  // T1 B32 I1536 H512 float16
+    {Precision::kTf32, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512 tf32
+    {Precision::kFloat32, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512 float32
+    {Precision::kBfloat16, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512 bfloat16
+    {Precision::kFloat16, 46, 90, 363, 724, 2},  // T1 B64 I1536 H512 float16
+    {Precision::kTf32, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512 tf32
+    {Precision::kFloat32, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512 float32
+    {Precision::kBfloat16, 91, 181, 363, 724, 2},  // T1 B128 I1536 H512 bfloat16
+    {Precision::kFloat16, 91, 181, 363, 724, 3},  // T1 B128 I1536 H512 float16
 }};
 // clang-format on
 

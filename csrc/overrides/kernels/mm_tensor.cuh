@@ -90,6 +90,18 @@ struct TensorMath {
       load_matrices(b[0], tile + (column + i) * kPitch + step * 32 + matrix * 16);
     }
 
+    // The words of a fragment as they are multiplied; `small` is filled where they are split.
+    template <int kWords>
+    __device__ static void prepare(uint32_t (&words)[kWords], uint32_t (&small)[kWords]) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        if constexpr (Element::kSplits)
+          Element::split(words[i], words[i], small[i]);
+        else
+          Element::prepare(words[i]);
+      }
+    }
+
     __device__ void add(const char* weight, const char* input, int thread) {
       constexpr int kTogether = kColumnPieces > 1 ? 2 : 1;
       constexpr int kChain = Element::kSplits ? 2 : 1;  // steps that the tensor cores sum
@@ -103,13 +115,7 @@ struct TensorMath {
 #pragma unroll
           for (int r = 0; r < kRowPieces; ++r) {
             load_weight(a[s][r], weight, row + r * 16, (own + s) * Tile::kParts + part, lane);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              if constexpr (Element::kSplits)
-                Element::split(a[s][r][i], a[s][r][i], a_small[s][r][i]);
-              else
-                Element::prepare(a[s][r][i]);
-            }
+            prepare(a[s][r], a_small[s][r]);
           }
 #pragma unroll
         for (int c = 0; c < kColumnPieces; c += kTogether) {
@@ -118,14 +124,7 @@ struct TensorMath {
           for (int s = 0; s < kChain; ++s) {
             load_input(b[s], input, column + c * 8, (own + s) * Tile::kParts + part, lane);
 #pragma unroll
-            for (int j = 0; j < kTogether; ++j)
-#pragma unroll
-              for (int i = 0; i < 2; ++i) {
-                if constexpr (Element::kSplits)
-                  Element::split(b[s][j][i], b[s][j][i], b_small[s][j][i]);
-                else
-                  Element::prepare(b[s][j][i]);
-              }
+            for (int j = 0; j < kTogether; ++j) prepare(b[s][j], b_small[s][j]);
           }
 #pragma unroll
           for (int j = 0; j < kTogether; ++j)

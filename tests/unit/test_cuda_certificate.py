@@ -287,3 +287,20 @@ def test_the_counts_are_those_of_the_tables(
     assert sum(cause["count"] for cause in cuda["outside_ops_by"]) == cuda["outside_ops"]
     assert cuda["reconciles"] == (cuda["unjoined"] == cuda["launches_without_kernel"] == 0)
     assert trace.certificate["verdict"].startswith("complete") == cuda["reconciles"]
+
+
+@pytest.mark.parametrize(("overwritten", "said"), [(50, 57), (49, 57), (50, None)])
+def test_a_ring_kept_and_overwrote_all_that_was_counted(
+    tmp_path: Path, overwritten: int, said: int | None
+) -> None:
+    counts = {} if said is None else {"kernels": said - 2, "memcpys": 1, "memsets": 1}
+    writer = full(**counts) if counts else new_writer(closed=False)
+    if not counts:
+        writer.kernel(7)
+    writer.header |= {"ring_slots": 12, "max_bytes": 16 << 20, "overwritten_activities": overwritten}
+    _, whole = certificate(writer, tmp_path)
+    counted = [line for line in whole["why"] if "counted" in line]
+    if said is None or 7 + overwritten == said:
+        assert not counted
+    else:
+        assert counted == ["57 GPU activities counted, the file has 7 and 49 were overwritten"]

@@ -15,6 +15,7 @@ from tracer.trace.statements import count_in, in_words
 _STATES = ("recorded", "failed", "held", "no driver", "not built", "off", "not used")
 _NOT_CAPTURED = ("failed", "held")
 _COUNTED_ANEW = ("dropped_activities", "graph_kernels")
+_ACTIVITIES = ("kernels", "memcpys", "memsets")
 _SUMS = ("buffers", "buffer_bytes", "stacks_not_taken")
 
 
@@ -40,12 +41,12 @@ class CudaFindings:
 
 
 def count_cuda(
-    stated: dict[int, dict[str, Any]], tables: CudaTables, *, overwritten: bool = False
+    stated: dict[int, dict[str, Any]], tables: CudaTables, *, overwritten: tuple[int, int] = (0, 0)
 ) -> CudaFindings | None:
     """Reconciles the tables with each other and with what the processes stated.
 
     `stated`: for each process that stopped in order the "cuda" of its certificate; {} if it has none.
-    `overwritten`: a ring kept the newest calls and activities only, so that the counts differ.
+    `overwritten`: the calls and the activities that are no longer in the file, since a ring keeps the newest.
     None where no process looked at CUDA and nothing of it was recorded.
     """
     said = {process: document for process, document in stated.items() if document}
@@ -81,7 +82,9 @@ def count_cuda(
         *_not_recorded(said),
         *_losses(counts, tables),
     ]
-    if not overwritten:
+    if any(overwritten):
+        dropped += _activities_in_all(said, tables, overwritten[1])
+    else:
         dropped += _without_kernel(tables.api_calls["process"].to_numpy()[without], stated)
         dropped += _unjoined(counts)
         dropped += _differences(said, tables, calls)
@@ -228,6 +231,20 @@ def _differences(said: dict[int, dict[str, Any]], tables: CudaTables, calls: _Ca
                 said_so = f"process {process} counted {in_words(document[name], noun, plural)}"
                 lines.append(f"{said_so}, the file has {max(counted):,}")
     return lines
+
+
+def _activities_in_all(said: dict[int, dict[str, Any]], tables: CudaTables, overwritten: int) -> list[str]:
+    """Whether a ring's file and what was overwritten in it make what the processes counted."""
+    kept = tables.gpu_activities
+    if kept.filter(~pl.col("process").is_in(list(said))).height:
+        return []  # of a process that did not live to say its counts
+    counted = sum(count_in(document, name) for document in said.values() for name in _ACTIVITIES)
+    if counted == len(kept) + overwritten:
+        return []
+    noun = "GPU activity", "GPU activities"
+    return [
+        f"{in_words(counted, *noun)} counted, the file has {len(kept):,} and {overwritten:,} were overwritten"
+    ]
 
 
 def _launches(count: int) -> str:

@@ -187,7 +187,7 @@ def _cuda_findings(
         gathered.unmatched_call_exits,
     )
     header = recording.header
-    overwritten = header.overwritten_calls + header.overwritten_activities > 0
+    overwritten = header.overwritten_calls, header.overwritten_activities
     return count_cuda(stated, tables, overwritten=overwritten)
 
 

@@ -3,12 +3,14 @@
     python benchmarks/override_off.py
     python benchmarks/override_off.py --rounds 40 --json FILE
 
-Three processes are untouched: they import torch and nothing of tracer. Three others switched mm, gru and
-cat on, ran each of them (gru forward and backward), and switched them off. All are visited once a round,
-one at a time and in turns of changing order. A visit warms up each workload and then times single calls,
-each until the GPU is done; its figure is their median. Process i of one kind and process i of the other
-make pairs, round by round: the ratio is used / untouched, with the 95 % interval of a bootstrap over the
-pairs. Exits 1 where an interval lies outside 0.99 to 1.01. About 35 seconds on an H200.
+Processes come in pairs. In one of a pair the overrides of mm, gru and cat are switched on, run (gru forward
+and backward) and switched off again in the middle of its life; the other is left untouched, and imports
+nothing of tracer. All are visited once a round, one at a time and in turns of changing order. A visit warms
+up each workload and then times single calls, each until the GPU is done; its figure is their median. Since
+processes differ from each other by more than what is looked for, each is compared with its own first half:
+the ratio of a pair is (used, second half / first half) / (untouched, second half / first half), halves by
+the medians of their visits. Shown is the median over the pairs with the 95 % interval of a bootstrap over
+them. Exits 1 where an interval lies outside 0.99 to 1.01. About 50 seconds on an H200.
 
     python benchmarks/override_off.py --device cpu --override examples/overrides/cpu_mm.py:numpy_mm
 
@@ -37,7 +39,7 @@ READY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds: medians over all visits; `low` and `high` bound the ratio."""
+    """Seconds: medians over all visits of the second half; `low` and `high` bound the ratio."""
 
     workload: str
     untouched_s: float
@@ -116,30 +118,33 @@ def visit(calls: dict[str, Callable[[], object]], device: str, timed: int) -> di
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Answers each line of stdin with a line of JSON."""
+    """Answers each line of stdin, "visit" or "touch", with a line of JSON."""
     import torch
 
     torch.set_num_threads(1)
     calls = workloads(options.device)
-    if options.process == USED:
-        use([name for name in options.override.split(",") if name], calls, options.device)
-    elif "tracer" in sys.modules:
-        raise RuntimeError("tracer was imported in a process that is to be untouched")
-    visit(calls, options.device, 1)
+    visit(calls, options.device, options.calls)
     print(json.dumps("ready"), flush=True)
-    for _ in sys.stdin:
-        print(json.dumps(visit(calls, options.device, options.calls)), flush=True)
+    for line in sys.stdin:
+        if line.strip() == "visit":
+            print(json.dumps(visit(calls, options.device, options.calls)), flush=True)
+            continue
+        if "tracer" in sys.modules:
+            raise RuntimeError("tracer was imported in a process that was to be untouched so far")
+        if options.process == USED:
+            use([name for name in options.override.split(",") if name], calls, options.device)
+        print(json.dumps("touched"), flush=True)
 
 
 # ---- in the process that asks -------------------------------------------------------------------
 
 
 class Process:
-    """One process, and the medians of its visits by workload."""
+    """One process, and the medians of its visits by workload, before and after the overrides were on."""
 
     def __init__(self, kind: str, options: argparse.Namespace) -> None:
         self.kind = kind
-        self.visits: list[dict[str, float]] = []
+        self.halves: list[list[dict[str, float]]] = [[]]
         command = [sys.executable, __file__, "--process", kind, "--device", options.device]
         command += ["--override", options.override, "--calls", str(options.calls)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -148,10 +153,17 @@ class Process:
         self._answer()
 
     def visit(self) -> None:
-        pipe = self._pipe(self._process.stdin)
-        pipe.write("visit\n")
-        pipe.flush()
-        self.visits.append(self._answer())
+        self.halves[-1].append(self._ask("visit"))
+
+    def touch(self) -> None:
+        self._ask("touch")
+        self.halves.append([])
+
+    def half(self, number: int, workload: str) -> float:
+        return statistics.median(visit[workload] for visit in self.halves[number])
+
+    def change(self, workload: str) -> float:
+        return self.half(1, workload) / self.half(0, workload)
 
     def end(self) -> None:
         if self._process.stdin:
@@ -160,6 +172,12 @@ class Process:
             self._process.wait(READY_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
+
+    def _ask(self, what: str) -> Any:
+        pipe = self._pipe(self._process.stdin)
+        pipe.write(f"{what}\n")
+        pipe.flush()
+        return self._answer()
 
     def _answer(self) -> Any:
         line = self._pipe(self._process.stdout).readline()
@@ -173,30 +191,37 @@ class Process:
         return pipe
 
 
+def visit_all(pairs: list[dict[str, Process]], rounds: int) -> None:
+    for number in range(rounds):
+        for pair in pairs[number % len(pairs) :] + pairs[: number % len(pairs)]:
+            for kind in (UNTOUCHED, USED)[:: 1 if number % 2 == 0 else -1]:
+                pair[kind].visit()
+
+
 def measure(options: argparse.Namespace) -> list[Row]:
     pairs = [{kind: Process(kind, options) for kind in (UNTOUCHED, USED)} for _ in range(options.processes)]
     everyone = [process for pair in pairs for process in pair.values()]
     try:
         for process in everyone:
             process.ready()
-        for number in range(options.rounds):
-            for pair in pairs[number % len(pairs) :] + pairs[: number % len(pairs)]:
-                for kind in (UNTOUCHED, USED)[:: 1 if number % 2 == 0 else -1]:
-                    pair[kind].visit()
+        visit_all(pairs, options.rounds)
+        for process in everyone:
+            process.touch()
+        visit_all(pairs, options.rounds)
     finally:
         for process in everyone:
             process.end()
-    return [row_of(workload, pairs) for workload in everyone[0].visits[0]]
+    return [row_of(workload, pairs) for workload in everyone[0].halves[0][0]]
 
 
 def row_of(workload: str, pairs: list[dict[str, Process]]) -> Row:
     from tracer.compare.spread import Ratio
 
-    untouched, used = (
-        [visit[workload] for pair in pairs for visit in pair[kind].visits] for kind in (UNTOUCHED, USED)
-    )
-    ratio = Ratio.of(used, untouched)
-    medians = statistics.median(untouched), statistics.median(used)
+    ratios = [pair[USED].change(workload) / pair[UNTOUCHED].change(workload) for pair in pairs]
+    ratio = Ratio.of(ratios, [1.0] * len(ratios))
+    medians = [
+        statistics.median(pair[kind].half(1, workload) for pair in pairs) for kind in (UNTOUCHED, USED)
+    ]
     return Row(workload, *medians, ratio.value, ratio.low, ratio.high)
 
 
@@ -212,9 +237,11 @@ def table(rows: list[Row]) -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20, help="visits of each process")
-    parser.add_argument("--calls", type=int, default=300, help="timed calls of each workload in a visit")
-    parser.add_argument("--processes", type=int, default=3, help="of each kind")
+    parser.add_argument("--rounds", type=int, default=8, help="visits of each process in each half (8)")
+    parser.add_argument(
+        "--calls", type=int, default=200, help="timed calls of each workload in a visit (200)"
+    )
+    parser.add_argument("--processes", type=int, default=10, help="of each kind (10)")
     parser.add_argument("--device", default="cuda")
     parser.add_argument(
         "--override", default="mm:force,gru:force,cat:force", help="names, separated by commas"
@@ -238,7 +265,7 @@ def main() -> int:
     rows = measure(options)
     print(
         f"{options.override}, {options.device}: {options.processes} processes of each kind, "
-        f"{options.rounds} rounds of {options.calls} calls, {time.monotonic() - begin:.0f} s\n"
+        f"2 x {options.rounds} rounds of {options.calls} calls, {time.monotonic() - begin:.0f} s\n"
     )
     print(table(rows))
     if options.json:

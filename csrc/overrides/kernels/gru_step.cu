@@ -5,6 +5,9 @@
 //
 // tile_kernel: a block computes 16 or 32 units for 16 to 128 sequences on the tensor cores. The blocks of a cluster share the sums
 // over [x, h]: each brings its part of the gate rows and of the sequences to shared memory once, several stages ahead.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <type_traits>
 
 #include "gru_launch.cuh"
@@ -17,6 +20,7 @@ namespace {
 struct StepArguments {
   Step step;
   bool x_vector, w_ih_vector, h_vector, w_hh_vector;  // rows are 16-byte aligned
+  bool results_vector;                                // four units of a row of all results are aligned to their size
   int cluster;
 };
 
@@ -91,6 +95,61 @@ __device__ __forceinline__ void finish(const Step& step, int direction, int sequ
     reserve[step.hidden] = gate.z;
     reserve[2 * step.hidden] = gate.n;
     reserve[3 * step.hidden] = h_n;
+  }
+}
+
+// Four elements; aligned to their size if `vector`.
+__device__ __forceinline__ void store_four(float* to, const float (&values)[4], bool vector, int inside) {
+  if (vector) {
+    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (i < inside) to[i] = values[i];
+  }
+}
+template <typename T>
+__device__ __forceinline__ void store_four(T* to, const float (&values)[4], bool vector, int inside) {
+  T rounded[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) from_float(values[i], rounded[i]);
+  if (vector) {
+    uint2 words;
+    memcpy(&words, rounded, sizeof words);
+    *reinterpret_cast<uint2*>(to) = words;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (i < inside) to[i] = rounded[i];
+  }
+}
+
+// The same for the units `unit` to `unit` + 3: sum[part][unit].
+template <typename T>
+__device__ __forceinline__ void finish_four(const StepArguments& arguments, int direction, int sequence, int unit, const Given<T> (&given)[4],
+                                            const float (&sum)[4][4]) {
+  const Step& step = arguments.step;
+  if (unit >= step.hidden || sequence >= step.batch) return;
+  const bool vector = arguments.results_vector;
+  const int inside = step.hidden - unit;
+  float next[4], kept[4][4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float h_n = given[i].h(2) + sum[2][i];
+    const Gates gate = gates(given[i].x(0), given[i].x(1), given[i].x(2) + sum[3][i], sum[0][i] + given[i].h(0), sum[1][i] + given[i].h(1), h_n);
+    next[i] = next_state(gate, to_float(given[i].state));
+    kept[0][i] = gate.r;
+    kept[1][i] = gate.z;
+    kept[2][i] = gate.n;
+    kept[3][i] = h_n;
+  }
+  store_four(static_cast<T*>(step.output[direction]) + sequence * step.output_stride + unit, next, vector, inside);
+  if (step.hy[direction] != nullptr)
+    store_four(static_cast<T*>(step.hy[direction]) + int64_t(sequence) * step.hidden + unit, next, vector, inside);
+  if (step.reserve[direction] != nullptr) {
+    float* reserve = step.reserve[direction] + int64_t(sequence) * 4 * step.hidden + unit;
+#pragma unroll
+    for (int part = 0; part < 4; part++) store_four(reserve + int64_t(part) * step.hidden, kept[part], vector, inside);
   }
 }
 
@@ -236,14 +295,14 @@ constexpr int kTileThreads = 256, kLargestCluster = 8;
 
 // The warps of a block: `unit_warps` times `sequence_warps` times `inner_warps` (over [x, h]), 8 in all. A warp computes 16 units, which
 // are three 16-row tiles (r, z, n), for 8 * NT sequences.
-template <int unit_warps, int sequence_warps, int inner_warps, int NT, int stages>
+// `blocks`: how many at least have room on a multiprocessor; a lone one has twice the registers.
+template <int unit_warps, int sequence_warps, int inner_warps, int NT, int stages, int blocks>
 struct Tile {
   static_assert(unit_warps * sequence_warps * inner_warps * 32 == kTileThreads);
   static constexpr int kUnitWarps = unit_warps, kSequenceWarps = sequence_warps, kInnerWarps = inner_warps, kTiles = NT, kStages = stages;
-  static constexpr int kUnits = 16 * unit_warps, kSequences = 8 * NT * sequence_warps;
+  static constexpr int kUnits = 16 * unit_warps, kSequences = 8 * NT * sequence_warps, kBlocks = blocks;
   // A stage: rows of so many 16-byte pieces, first the gate rows of 16 units, r, z and n, for each of the unit warps, then the
-  // sequences. In odd rows the upper and the lower half of each 128 bytes are swapped, so that a warp's reads of 64 bytes of 8 rows
-  // meet no bank twice.
+  // sequences. The pieces of each 128 bytes are permuted by their row, so that a read of one piece of 8 rows meets no bank twice.
   static constexpr int kRowBlocks = inner_warps < 2 ? 2 : inner_warps, kRowPieces = 4 * kRowBlocks, kRowBytes = 16 * kRowPieces;
   static constexpr int kGateRows = 3 * kUnits, kRows = kGateRows + kSequences, kStageBytes = kRows * kRowBytes;
   static constexpr int kPass = kTileThreads / kRowPieces;  // rows that all threads copy at once: those of one gate
@@ -253,9 +312,9 @@ struct Tile {
   static constexpr int kStride = kUnits + 4, kPlane = kSequences * kStride, kPart = inner_warps * kPlane;
   static constexpr int kLastPart = kStages * kStageBytes / int(sizeof(float));
   static constexpr size_t kSharedBytes = sizeof(float) * (kLastPart + kPart);
-  static_assert(3 * kPart <= kLastPart && kSharedBytes <= 113 * 1024, "two blocks on a processor");
+  static_assert(3 * kPart <= kLastPart && kSharedBytes <= 226 * 1024 / blocks);
   __device__ __forceinline__ static constexpr int at(int part) { return part < 3 ? part * kPart : kLastPart; }
-  __device__ __forceinline__ static int offset(int row, int piece) { return row * kRowBytes + (piece ^ (row & 1) << 2) * 16; }
+  __device__ __forceinline__ static int offset(int row, int piece) { return row * kRowBytes + (piece ^ (row & 7)) * 16; }
 };
 
 // Starts copying one piece of each of `count` rows to shared memory, rows `stride` elements and `step` bytes apart; `left` elements of
@@ -304,35 +363,59 @@ struct Copies {
   }
 };
 
+// d += a b for one of the two mma that the words of `b` are for.
+template <Precision precision>
+__device__ __forceinline__ void multiply_half(float (&d)[4], const Split<precision>& a, const Split<precision>& b, int half) {
+  const unsigned right[2] = {b.words[2 * half], b.words[2 * half + 1]};
+  if constexpr (precision == Precision::kFloat32) {
+    // The tensor cores truncate their sums: short sums from zero, added to d with rounding.
+    const unsigned rest[2] = {b.rest[2 * half], b.rest[2 * half + 1]};
+    float sum[4] = {0, 0, 0, 0};
+    mma_tf32(sum, a.rest, right);
+    mma_tf32(sum, a.words, rest);
+    mma_tf32(sum, a.words, right);
+#pragma unroll
+    for (int i = 0; i < 4; i++) d[i] += sum[i];
+  } else {
+    multiply_words<precision>(d, a.words, right);
+  }
+}
+
 // Adds the products of a stage: r to sums[0], z to sums[1], n to sums[2].
 template <Precision precision, class Tile>
 __device__ __forceinline__ void multiply_stage(float (&sums)[3][Tile::kTiles][4], const char* stage, int unit_warp, int sequence_warp,
                                                int inner_warp) {
-  const int lane = int(threadIdx.x) & 31, g = lane >> 2, q = lane & 3;
-  const char* gate_row = stage + Tile::offset(48 * unit_warp + g, q);
-  const char* sequence_row = stage + Tile::offset(Tile::kGateRows + 8 * Tile::kTiles * sequence_warp + g, q);
-  // The pieces 0 to 3 and 4 to 7 of 128 bytes are swapped alike in rows of like parity.
-  const auto piece = [&](const char* row, int below, int block) {
-    const int even = (block >> 1) * 128 + (block & 1) * 64, odd = (block >> 1) * 128 - (block & 1) * 64;
-    return operand_piece<precision>(*reinterpret_cast<const uint4*>(row + below * Tile::kRowBytes + (g & 1 ? odd : even)));
+  const int lane = int(threadIdx.x) & 31;
+  // The rows and pieces that a lane names to ldmatrix. Left: 16 rows, two pieces; right: 8 rows, four pieces.
+  const int left_row = 48 * unit_warp + (lane & 15), left_piece = 4 * inner_warp + (lane >> 4);
+  const int right_row = Tile::kGateRows + 8 * Tile::kTiles * sequence_warp + (lane & 7), right_piece = 4 * inner_warp + (lane >> 3);
+  const int left = Tile::offset(left_row, left_piece), right = Tile::offset(right_row, right_piece);
+  // 64 bytes further along the row, or 32 of the left ones: the bits of a piece's number change, in whatever row.
+  const auto words = [&](int offset, int rows, int pieces) {
+    unsigned found[4];
+    load_matrices(found, stage + ((offset ^ pieces * 16) + rows * Tile::kRowBytes));
+    return Split<precision>(operand_piece<precision>(make_uint4(found[0], found[1], found[2], found[3])));
   };
-#pragma unroll 1
+#pragma unroll
   for (int i = 0; i < Tile::kRowBlocks / Tile::kInnerWarps; i++) {
-    const int block = inner_warp + i * Tile::kInnerWarps;
-    uint4 right[Tile::kTiles];
+    const int block = 4 * i * Tile::kInnerWarps;
+    Split<precision> sequences[Tile::kTiles];
 #pragma unroll
-    for (int n = 0; n < Tile::kTiles; n++) right[n] = piece(sequence_row, 8 * n, block);
+    for (int n = 0; n < Tile::kTiles; n++) sequences[n] = words(right, 8 * n, block);
 #pragma unroll
-    for (int m = 0; m < 3; m++) {
-      const Split<precision> low(piece(gate_row, 16 * m, block)), high(piece(gate_row, 16 * m + 8, block));
+    for (int half = 0; half < 2; half++) {
 #pragma unroll
-      for (int n = 0; n < Tile::kTiles; n++) multiply(sums[m][n], low, high, Split<precision>(right[n]));
+      for (int m = 0; m < 3; m++) {
+        const Split<precision> gate = words(left, 16 * m, block + 2 * half);
+#pragma unroll
+        for (int n = 0; n < Tile::kTiles; n++) multiply_half(sums[m][n], gate, sequences[n], half);
+      }
     }
   }
 }
 
 template <Precision precision, class Tile>
-__global__ void __launch_bounds__(kTileThreads, 2) tile_kernel(StepArguments arguments) {
+__global__ void __launch_bounds__(kTileThreads, Tile::kBlocks) tile_kernel(StepArguments arguments) {
   using T = Element<precision>;
   constexpr int kUnits = Tile::kUnits, kSequences = Tile::kSequences, kStages = Tile::kStages, kStride = Tile::kStride;
   const Step& step = arguments.step;
@@ -390,12 +473,19 @@ __global__ void __launch_bounds__(kTileThreads, 2) tile_kernel(StepArguments arg
   }
   if (end <= chunks.x) end_x();
 
-  // The blocks of a cluster share the sequences of the tile. What the gates take is loaded before it is needed.
-  const auto sequence_of = [&](int element) { return element / kUnits * cluster + rank; };
-  int element = int(threadIdx.x);
-  const int elements = kSequences / cluster * kUnits;
-  Given<T> given;
-  if (element < elements) given = load_given<T>(step, direction, first_sequence + sequence_of(element), first_unit + element % kUnits);
+  // The blocks of a cluster share the sequences of the tile; a thread ends four units of one. What the gates take is loaded before it
+  // is needed.
+  constexpr int kGroups = kUnits / 4;
+  const auto sequence_of = [&](int group) { return group / kGroups * cluster + rank; };
+  const int groups = (kSequences - rank + cluster - 1) / cluster * kGroups;
+  int group = int(threadIdx.x);
+  Given<T> given[4];
+  const auto load = [&] {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      given[i] = load_given<T>(step, direction, first_sequence + sequence_of(group), first_unit + group % kGroups * 4 + i);
+  };
+  if (group < groups) load();
 
   __syncthreads();
 #pragma unroll
@@ -423,62 +513,96 @@ __global__ void __launch_bounds__(kTileThreads, 2) tile_kernel(StepArguments arg
   } else {
     __syncthreads();
   }
-  if (cluster > 1 && element >= elements) cluster_arrive();
-  for (; element < elements; element += kTileThreads) {
-    const int next = element + kTileThreads;
-    const int sequence = sequence_of(element), unit = element % kUnits;
-    const float* at = partial + sequence * kStride + unit;
-    float sum[4] = {};
-    if (cluster > 1) {
+  for (int next = 0; next < groups; group += kTileThreads) {  // as often in each thread
+    next = group - int(threadIdx.x) + kTileThreads;
+    const int sequence = sequence_of(group), unit = group % kGroups * 4;
+    float sum[4][4] = {};
+    if (group < groups) {
+      const float* at = partial + sequence * kStride + unit;
+      const auto add = [&](const float* from) {
 #pragma unroll
-      for (int other = 0; other < kLargestCluster; other++) {
-        if (other < cluster) {
-          const float* theirs = of_block(at, unsigned(other));
-#pragma unroll
-          for (int part = 0; part < 4; part++) sum[part] += theirs[Tile::at(part)];
+        for (int part = 0; part < 4; part++) {
+          const float4 more = *reinterpret_cast<const float4*>(from + Tile::at(part));
+          sum[part][0] += more.x;
+          sum[part][1] += more.y;
+          sum[part][2] += more.z;
+          sum[part][3] += more.w;
         }
-      }
-    } else {
+      };
+      if (cluster > 1) {
 #pragma unroll
-      for (int part = 0; part < 4; part++) sum[part] = at[Tile::at(part)];
+        for (int other = 0; other < kLargestCluster; other++) {
+          if (other < cluster) add(of_block(at, unsigned(other)));
+        }
+      } else {
+        add(at);
+      }
     }
-    if (cluster > 1 && next >= elements) cluster_arrive();  // this thread reads no sums of other blocks any more
-    finish<T>(step, direction, first_sequence + sequence, first_unit + unit, given, sum);
-    if (next < elements) given = load_given<T>(step, direction, first_sequence + sequence_of(next), first_unit + next % kUnits);
+    if (cluster > 1 && next >= groups) cluster_arrive();  // this block reads no sums of others any more
+    if (group < groups) finish_four<T>(arguments, direction, first_sequence + sequence, first_unit + unit, given, sum);
+    if (group + kTileThreads < groups) {
+      group += kTileThreads;
+      load();
+      group -= kTileThreads;
+    }
   }
   if (cluster > 1) cluster_wait();  // no block may end while another reads its sums
 }
 
-// As many blocks share the sums of a tile as fill the GPU once, and leave each of them a chunk.
-int cluster_for(const Device& device, int64_t tiles, int chunks) {
-  int cluster = 1;
-  if (device.capability < 90) return cluster;
-  while (cluster < kLargestCluster && tiles * cluster * 2 <= device.processors && chunks >= cluster * 2) cluster *= 2;
-  return cluster;
+// How many clusters of each size run at once, a block on each multiprocessor; 0 where nobody asked yet.
+struct ActiveClusters {
+  std::atomic<int> of[kLargestCluster + 1] = {};
+};
+
+// As many blocks share the sums of a tile as can run at once with a multiprocessor for each, and leave each of them a chunk. Two blocks
+// on one would take twice the time, and all others wait for them.
+template <typename Active>
+int cluster_for(const Device& device, int64_t tiles, int chunks, ActiveClusters& known, Active&& active) {
+  if (device.capability < 90) return 1;
+  for (int cluster = kLargestCluster; cluster > 1; cluster--) {
+    if (chunks < cluster || tiles * cluster > device.processors) continue;
+    int clusters = known.of[cluster].load(std::memory_order_relaxed);
+    if (clusters == 0) {
+      clusters = active(cluster);
+      known.of[cluster].store(clusters, std::memory_order_relaxed);
+    }
+    if (tiles <= clusters) return cluster;
+  }
+  return 1;
 }
 
 template <Precision precision, class Tile>
 cudaError_t launch_tile(StepArguments& arguments, const Device& device, cudaStream_t stream) {
   static Prepared prepared{0};
+  static ActiveClusters known;
+  constexpr auto kernel = tile_kernel<precision, Tile>;
   const Step& step = arguments.step;
   const unsigned unit_tiles = (step.hidden + Tile::kUnits - 1) / Tile::kUnits;
   const unsigned batch_tiles = (step.batch + Tile::kSequences - 1) / Tile::kSequences;
-  arguments.cluster =
-      cluster_for(device, int64_t(unit_tiles) * batch_tiles * step.directions, Chunks(step, Tile::kRowPieces * kPiece<precision>).all);
   Launch shape;
-  shape.grid = dim3(unit_tiles * arguments.cluster, batch_tiles, step.directions);
   shape.block = dim3(kTileThreads);
-  shape.cluster = arguments.cluster;
-  shape.shared_bytes = Tile::kSharedBytes;
   shape.stream = stream;
-  return launch(tile_kernel<precision, Tile>, shape, prepared, arguments);
+  const auto with_cluster = [&](int cluster) {
+    shape.cluster = cluster;
+    shape.grid = dim3(unit_tiles * cluster, batch_tiles, step.directions);
+    // More than half of what a multiprocessor has keeps it to one block.
+    shape.shared_bytes = cluster > 1 ? std::max<size_t>(Tile::kSharedBytes, device.shared_bytes / 2 + 1024) : Tile::kSharedBytes;
+  };
+  arguments.cluster = cluster_for(device, int64_t(unit_tiles) * batch_tiles * step.directions,
+                                  Chunks(step, Tile::kRowPieces * kPiece<precision>).all, known, [&](int cluster) {
+                                    with_cluster(cluster);
+                                    return active_clusters(kernel, shape, prepared);
+                                  });
+  with_cluster(arguments.cluster);
+  return launch(kernel, shape, prepared, arguments);
 }
 
 // ---- the choice -------------------------------------------------------------------------------
 
-bool aligned(const void* const (&pointers)[2], int directions, int64_t stride_bytes) {
-  bool result = stride_bytes % 16 == 0;
-  for (int d = 0; d < directions; d++) result = result && reinterpret_cast<uintptr_t>(pointers[d]) % 16 == 0;
+template <typename T>
+bool aligned(T* const (&pointers)[2], int directions, int64_t stride_bytes, int64_t to = 16) {
+  bool result = stride_bytes % to == 0;
+  for (int d = 0; d < directions; d++) result = result && reinterpret_cast<uintptr_t>(pointers[d]) % to == 0;
   return result;
 }
 
@@ -505,21 +629,23 @@ cudaError_t launch_precision(const Step& step, cudaStream_t stream) {
                           aligned(step.w_ih, step.directions, step.input * bytes),
                           aligned(step.h, step.directions, step.h_stride * bytes),
                           aligned(step.w_hh, step.directions, step.hidden * bytes),
+                          step.hidden % 4 == 0 && aligned(step.output, step.directions, step.output_stride * bytes, 4 * bytes) &&
+                              aligned(step.hy, step.directions, 0, 4 * bytes) && aligned(step.reserve, step.directions, 0),
                           1};
   // 32 units for 64 and for 128 sequences. kFloat32 has no registers for 32 sequences of a warp, so tile 5 is two of tile 4.
   constexpr Precision kOfRows = precision == Precision::kTf32 ? Precision::kFloat32 : precision;
   constexpr bool kSplit = precision == Precision::kFloat32;
-  using SixtyFour = std::conditional_t<kSplit, Tile<2, 4, 1, 2, 4>, Tile<2, 2, 2, 4, 4>>;
-  using Largest = std::conditional_t<kSplit, SixtyFour, Tile<2, 4, 1, 4, 3>>;
+  using SixtyFour = std::conditional_t<kSplit, Tile<2, 4, 1, 2, 4, 1>, Tile<2, 2, 2, 4, 4, 1>>;
+  using Largest = std::conditional_t<kSplit, SixtyFour, Tile<2, 4, 1, 4, 4, 1>>;
   switch (tile_for(step, device)) {
     case 0:
       return step.batch == 1 ? launch_rows<kOfRows, 1>(arguments, stream) : launch_rows<kOfRows, 2>(arguments, stream);
     case 1:
-      return launch_tile<precision, Tile<1, 2, 4, 1, 5>>(arguments, device, stream);  // 16 units, 16 sequences
+      return launch_tile<precision, Tile<1, 2, 4, 1, 5, 2>>(arguments, device, stream);  // 16 units, 16 sequences
     case 2:
-      return launch_tile<precision, Tile<1, 2, 4, 2, 4>>(arguments, device, stream);  // 16 units, 32 sequences
+      return launch_tile<precision, Tile<1, 2, 4, 2, 4, 2>>(arguments, device, stream);  // 16 units, 32 sequences
     case 3:
-      return launch_tile<precision, Tile<2, 2, 2, 2, 5>>(arguments, device, stream);  // 32 units, 32 sequences
+      return launch_tile<precision, Tile<2, 2, 2, 2, 5, 1>>(arguments, device, stream);  // 32 units, 32 sequences
     case 4:
       return launch_tile<precision, SixtyFour>(arguments, device, stream);
     default:

@@ -26,11 +26,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib  # type: ignore[no-redef]
+
+if TYPE_CHECKING:
+    import polars as pl
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "examples" / "gallery"
@@ -66,6 +70,12 @@ NOT_SHOWN = (
     "Modules",
     "Backward",
     "Threads",
+)
+
+# What a newcomer has to know of the times in the trees of a GPU's report.
+TIMES = (
+    "Times in the trees are the host's, those behind the word GPU the device's. A first call loads code and "
+    "sets up libraries: its time on the host says little of later calls."
 )
 
 # Folders of the machine that recorded, and what stands for them: packages, the interpreter, caches.
@@ -188,6 +198,11 @@ def gpu_names() -> list[str]:
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
+def names_of(devices: pl.DataFrame) -> list[str]:
+    """Names of the devices of a trace, each once: the table has a row for every process that used one."""
+    return devices.unique("device", maintain_order=True)["name"].to_list()
+
+
 # ---- one entry -----------------------------------------------------------------------------------
 
 
@@ -230,7 +245,7 @@ def record(entry: Entry) -> Recorded:
     if not made.certificate["verdict"].startswith("complete"):
         raise GalleryError(f"the recording is not whole: {made.certificate['verdict']}")
     on_gpu = len(made.gpu_activities) > 0 or (entry.uses_gpu and "CUDA" in made.hops["key"].unique())
-    devices = made.devices["name"].to_list() or (gpu_names() if on_gpu else [])
+    devices = names_of(made.devices) or (gpu_names() if on_gpu else [])
     if "gpu" in entry.needs and not on_gpu:
         raise GalleryError("it needs a GPU, and nothing ran on one")
     facts = made.environment
@@ -251,6 +266,7 @@ def report(entry: Entry, recorded: Recorded) -> str:
         "\n".join(f"    {line}" for line in commands(entry, recorded.on_gpu)),
         f"on {recorded.made_on}. The script printed",
         _block(recorded.out),
+        *([textwrap.fill(TIMES, 110)] if recorded.on_gpu else []),
     ]
     for tree in entry.shown_trees(recorded.on_gpu):
         shown = _told("tree", trace, *tree_options(entry, tree))

@@ -5,8 +5,9 @@
 
 Processes come in pairs. In one of a pair the overrides of mm, gru and cat are switched on, run (gru forward
 and backward) and switched off again in the middle of its life; the other is left untouched, and imports
-nothing of tracer. All are visited once a round, one at a time and in turns of changing order. A visit warms
-up each workload and then times single calls, each until the GPU is done; its figure is their median. Since
+nothing of tracer. The two share a core. All are visited once a round, one at a time and in turns of changing
+order. A visit warms up each workload and then times single calls, each until the GPU is done; its figure is
+their median. Since
 processes differ from each other by more than what is looked for, each is compared with its own first half:
 the ratio of a pair is (used, second half / first half) / (untouched, second half / first half), halves by
 the medians of their visits. Shown is the median over the pairs with the 95 % interval of a bootstrap over
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -33,7 +35,7 @@ from typing import IO, Any
 
 UNTOUCHED, USED = "untouched", "used"
 LEAST, MOST = 0.99, 1.01
-WARM_UP_SECONDS = 0.02
+WARM_UP_SECONDS = TIMED_SECONDS = 0.02  # of each workload in a visit
 READY_SECONDS = 60.0
 
 
@@ -96,7 +98,7 @@ def use(names: list[str], calls: dict[str, Callable[[], object]], device: str) -
             raise RuntimeError(f"{override.name} never ran: {override.handed_over()}")
 
 
-def visit(calls: dict[str, Callable[[], object]], device: str, timed: int) -> dict[str, float]:
+def visit(calls: dict[str, Callable[[], object]], device: str) -> dict[str, float]:
     """The median of single calls of each workload, in seconds."""
     import torch
 
@@ -108,7 +110,8 @@ def visit(calls: dict[str, Callable[[], object]], device: str, timed: int) -> di
             call()
             wait()
         taken = []
-        for _ in range(timed):
+        end = time.perf_counter() + TIMED_SECONDS
+        while not taken or begin < end:
             begin = time.perf_counter()
             call()
             wait()
@@ -119,15 +122,16 @@ def visit(calls: dict[str, Callable[[], object]], device: str, timed: int) -> di
 
 def serve(options: argparse.Namespace) -> None:
     """Answers each line of stdin, "visit" or "touch", with a line of JSON."""
+    os.sched_setaffinity(0, {options.core})
     import torch
 
     torch.set_num_threads(1)
     calls = workloads(options.device)
-    visit(calls, options.device, options.calls)
+    visit(calls, options.device)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         if line.strip() == "visit":
-            print(json.dumps(visit(calls, options.device, options.calls)), flush=True)
+            print(json.dumps(visit(calls, options.device)), flush=True)
             continue
         if "tracer" in sys.modules:
             raise RuntimeError("tracer was imported in a process that was to be untouched so far")
@@ -142,11 +146,11 @@ def serve(options: argparse.Namespace) -> None:
 class Process:
     """One process, and the medians of its visits by workload, before and after the overrides were on."""
 
-    def __init__(self, kind: str, options: argparse.Namespace) -> None:
+    def __init__(self, kind: str, core: int, options: argparse.Namespace) -> None:
         self.kind = kind
         self.halves: list[list[dict[str, float]]] = [[]]
         command = [sys.executable, __file__, "--process", kind, "--device", options.device]
-        command += ["--override", options.override, "--calls", str(options.calls)]
+        command += ["--override", options.override, "--core", str(core)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ready(self) -> None:
@@ -199,7 +203,11 @@ def visit_all(pairs: list[dict[str, Process]], rounds: int) -> None:
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
-    pairs = [{kind: Process(kind, options) for kind in (UNTOUCHED, USED)} for _ in range(options.processes)]
+    cores = sorted(os.sched_getaffinity(0))
+    pairs = [
+        {kind: Process(kind, cores[number % len(cores)], options) for kind in (UNTOUCHED, USED)}
+        for number in range(options.processes)
+    ]
     everyone = [process for pair in pairs for process in pair.values()]
     try:
         for process in everyone:
@@ -238,9 +246,6 @@ def table(rows: list[Row]) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8, help="visits of each process in each half (8)")
-    parser.add_argument(
-        "--calls", type=int, default=200, help="timed calls of each workload in a visit (200)"
-    )
     parser.add_argument("--processes", type=int, default=10, help="of each kind (10)")
     parser.add_argument("--device", default="cuda")
     parser.add_argument(
@@ -248,6 +253,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     parser.add_argument("--process", choices=[UNTOUCHED, USED], help=argparse.SUPPRESS)
+    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -265,7 +271,7 @@ def main() -> int:
     rows = measure(options)
     print(
         f"{options.override}, {options.device}: {options.processes} processes of each kind, "
-        f"2 x {options.rounds} rounds of {options.calls} calls, {time.monotonic() - begin:.0f} s\n"
+        f"2 x {options.rounds} rounds, {time.monotonic() - begin:.0f} s\n"
     )
     print(table(rows))
     if options.json:

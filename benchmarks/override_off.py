@@ -110,8 +110,9 @@ def visit(calls: dict[str, Callable[[], object]], device: str) -> dict[str, floa
             call()
             wait()
         taken = []
-        end = time.perf_counter() + TIMED_SECONDS
-        while not taken or begin < end:
+        begin = time.perf_counter()
+        end = begin + TIMED_SECONDS
+        while begin < end:
             begin = time.perf_counter()
             call()
             wait()

@@ -3,15 +3,15 @@
     python benchmarks/override_off.py
     python benchmarks/override_off.py --rounds 40 --json FILE
 
-Processes come in pairs. In one of a pair the overrides of mm, gru and cat are switched on, run (gru forward
-and backward) and switched off again in the middle of its life; the other is left untouched, and imports
-nothing of tracer. The two share a core. All are visited once a round, one at a time and in turns of changing
-order. A visit warms up each workload and then times single calls, each until the GPU is done; its figure is
-their median. Since
-processes differ from each other by more than what is looked for, each is compared with its own first half:
-the ratio of a pair is (used, second half / first half) / (untouched, second half / first half), halves by
-the medians of their visits. Shown is the median over the pairs with the 95 % interval of a bootstrap over
-them. Exits 1 where an interval lies outside 0.99 to 1.01. About 50 seconds on an H200.
+Processes come in pairs that share a core. In one of a pair the overrides of mm, gru and cat are switched on,
+run (gru forward and backward) and switched off again in the middle of its life; the other runs the same
+untouched, and imports nothing of tracer. All are visited once a round, one at a time and in turns of
+changing order. A visit warms up each workload and then times single calls, each until the GPU is done; its
+figure is their median. Since processes differ from each other by more than what is looked for, each is
+compared with its own first half: the ratio of a pair is (used, second half / first half) / (untouched,
+second half / first half), halves by the medians of their visits. Shown is the median over the pairs with
+the 95 % interval of a bootstrap over them. Exits 1 where an interval lies outside 0.99 to 1.01. About a
+minute on an H200.
 
     python benchmarks/override_off.py --device cpu --override examples/overrides/cpu_mm.py:numpy_mm
 
@@ -78,21 +78,26 @@ def workloads(device: str) -> dict[str, Callable[[], object]]:
     }
 
 
-def use(names: list[str], calls: dict[str, Callable[[], object]], device: str) -> None:
-    """Switches the overrides on, runs them, and off again. Raises RuntimeError where one did not run."""
+def run_all(calls: dict[str, Callable[[], object]], device: str) -> None:
+    """Each workload, and a gru forward and backward."""
     import torch
 
+    module, x = torch.nn.GRU(32, 64).to(device), torch.randn(4, 8, 32, device=device)
+    for call in calls.values():
+        for _ in range(10):
+            call()
+    module(x)[0].sum().backward()
+
+
+def use(names: list[str], calls: dict[str, Callable[[], object]], device: str) -> None:
+    """Switches the overrides on, runs them, and off again. Raises RuntimeError where one did not run."""
     from tracer import overrides
     from tracer.overrides import names as given_names
 
     found = [given_names.find(name)[0] for name in names]
-    module, x = torch.nn.GRU(32, 64).to(device), torch.randn(4, 8, 32, device=device)
     with ExitStack() as stack:
         stack.enter_context(overrides.use(*names))
-        for call in calls.values():
-            for _ in range(10):
-                call()
-        module(x)[0].sum().backward()
+        run_all(calls, device)
     for override in found:
         if not sum(override.ran().values()):
             raise RuntimeError(f"{override.name} never ran: {override.handed_over()}")
@@ -138,6 +143,8 @@ def serve(options: argparse.Namespace) -> None:
             raise RuntimeError("tracer was imported in a process that was to be untouched so far")
         if options.process == USED:
             use([name for name in options.override.split(",") if name], calls, options.device)
+        else:
+            run_all(calls, options.device)
         print(json.dumps("touched"), flush=True)
 
 

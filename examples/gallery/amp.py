@@ -10,7 +10,7 @@ ops of its lists alone. Ops that gain from bfloat16, `aten::linear` here, have t
 there, each an `aten::to.dtype` and `aten::_to_copy`; ops that need range, `aten::mse_loss`, get float32
 back. `aten::relu` is on no list and has no such hop. A weight is cast once in a forward pass and kept: the
 second use of the same Linear finds its weight and bias, and an input that is bfloat16 already, so it copies
-nothing. Autograd records the copies (`ToCopyBackward0`), so gradients arrive as float32.
+nothing. Autograd records the copies (`ToCopyBackward0` under Backward), so gradients arrive as float32.
 """
 
 from __future__ import annotations

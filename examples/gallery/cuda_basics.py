@@ -10,7 +10,7 @@ they share, wait for each other (`__syncthreads`), and then read every element s
 instead of from the memory of the GPU.
 
 Look at the launches: `cudaLaunchKernel` with grid and block, and no op around it, since an extension calls
-CUDA itself. The one op below each is `aten::empty_like`, which the C++ function calls for the result. The
+CUDA itself. Beside each stands `aten::empty_like`, which makes the result, by `aten::empty_strided`. The
 stencil of PyTorch is a convolution with a kernel of ones, and takes the way through cuDNN.
 """
 

@@ -10,8 +10,8 @@ Look at the three tables. With gradients an op stops at `AutogradCPU` first (on 
 it returns a view or writes in place at `ADInplaceOrView` too. `no_grad` takes no hop away: the autograd
 kernels still run and only make no node of the graph. `inference_mode` takes autograd out of the way: ops go
 straight to the kernel of the device, those that are made of other ops (`aten::conv2d`, `aten::linear`) too.
-`ADInplaceOrView` stays where a tensor was made before the mode began: the weight and the bias of the last
-layer, which `aten::t` and `aten::expand` view. In time it is little, since the convolutions take most.
+`ADInplaceOrView` stays where an op views or writes and an input was made before the mode began: `aten::t` of
+the last weight, and views or copies within kernels. The column `share` says what autograd's own hops took.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Look at the hops below each product: `aten::matmul` and `aten::mm` at the autogr
 the key of the device has its own kernel function, and that one looks at the dtype: where it has no code
 for it, as for bool on a CPU, the error comes from there, and the hop is marked as raised. Speed is the
 dtype's: the libraries have fast code for some and a plain loop for others. meta has no data, so its
-product is a shape and costs the same at any size. A row is the best of five.
+product is a shape and nothing is multiplied. A row is the best of five, and all have one size.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
 Look at the kernels: numba's two stand outside any op, launched by a call of the driver from the line here
 that calls them, one thread for each element of the result (1024 a block, the last one with threads that have
-nothing to do). torch's come below `aten::add` and `aten::mv`. Numba reads torch's tensors where they lie: no
-copy is made. The product by hand lets each thread walk a row of its own. Compare the times on the GPU with
-the library's; those that the script prints have the launch in them, which is the longer part.
+nothing to do). torch's come below `aten::add` and `aten::mv`. Numba reads torch's tensors where they lie,
+without a copy. The product by hand lets each thread walk a row of its own. Compare the times on the GPU with
+the library's; those that the script prints are longer: Python and Numba's wrapper take more than the launch.
 """
 
 from __future__ import annotations

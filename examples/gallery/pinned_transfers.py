@@ -6,7 +6,7 @@
 Look at the copies in the survey: `pageable -> device` goes through a buffer of the driver, and the call
 returns when it has been read, even with `non_blocking=True`; `pinned -> device` is read by the GPU itself
 and the call returns at once, so the host can prepare the next batch meanwhile. Pinning costs a
-`cudaHostAlloc` once.
+`cudaHostAlloc` once. A pageable copy waits, either way, within `cudaMemcpyAsync`: the tree has its time.
 """
 
 from __future__ import annotations

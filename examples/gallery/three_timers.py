@@ -6,10 +6,10 @@
 Look at the table: a clock around one call tells what the first call costs beyond the op, and on a GPU
 when the kernel was launched, not when it had run. CUDA events, the autograd profiler and torch.profiler
 with a schedule measure warm calls on the device; without a GPU a benchmark timer stands in for the
-events. The fifth process records itself with tracer. One process each, since CUPTI takes one user: for
-the same reason this is recorded with `--cuda off`. In the tree each process has its own calls of
-`aten::square`, also those that a schedule skips: where two rows differ, it says whether the calls of that
-process took longer or the way measured more than them.
+events. The fifth process records itself with tracer, and is not in the tree. One process each, since CUPTI
+takes one user: for the same reason this is recorded with `--cuda off`. In the tree each of the first four
+has its own calls of `aten::square`, also those that a schedule skips: where two rows of a CPU differ, it
+says whether the calls of that process took longer or the way measured more than them.
 """
 
 from __future__ import annotations

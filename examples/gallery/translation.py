@@ -5,10 +5,10 @@
 
 Look at one training step: the encoder is one `aten::gru.input` over the whole sentence, the decoder one
 for each word, each behind attention (`aten::softmax` over the words, `aten::bmm` with their states).
-Decoding is greedy: the word with the highest score is fed back, so `aten::argmax` stands between two
-words, and the end of a sentence is looked for by `aten::item`, once a word: on a GPU the host would wait
-there. The article follows the gender of a noun that comes later, and "not" moves to the end, so no word
-can be translated by itself.
+Decoding is greedy: the word with the highest score (`scores.argmax` in the script) is fed back, and the
+end of a sentence is looked for by `aten::item`, once a word: on a GPU the host has to wait for that word.
+The article follows the gender of a noun that comes later, and "not" moves to the end, so no word can be
+translated by itself.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
     python examples/gallery/warm_up.py
     tracer record examples/gallery/warm_up.py
 
-Six steps of a small convolutional net. A step ends where `optimizer.step()` returns, which tracer sees.
+Six steps of a small net. A step ends where `optimizer.step()` returns; making the net is in step 0 as well.
 
-Look at what step 0 calls and step 3 does not: AdamW makes two moments and a counter for each parameter when
-it first meets it (`aten::zeros_like`, `aten::empty_like`, `aten::zero_`). The rest is the same ops, and takes
-longer the first time: memory is mapped when it is first written, oneDNN prepares a primitive for each shape
-and direction. Compare the times of `aten::mkldnn_convolution` in both. On a GPU the first step also waits
+Look at what the optimizer calls in step 0 and not in step 3: AdamW makes two moments and a counter for each
+parameter when it first meets it (`aten::zeros_like` and what that calls). What both steps call takes longer
+the first time: memory is mapped when it is first written, oneDNN prepares a primitive for each shape and
+direction. Compare the times of `aten::mkldnn_convolution` in both. On a GPU the first step also waits
 for the device to be initialised, for kernels to be loaded and for `cudaMalloc`, which later steps need not
 call since the allocator keeps what it has. Timing that begins with step 0 measures all that.
 """

@@ -4,10 +4,10 @@
     tracer record examples/gallery/when_runtime.py
 
 Look at the calls below each line: the allocator asks for memory when its cache has none that fits and not
-again for the same size; every op on the GPU is a launch; a value that Python wants is a copy and a wait;
-a copy from pageable memory waits, one from pinned memory does not; events and streams are calls of their
-own; what is freed goes back to the cache, and to the driver when `empty_cache` says so. A view calls
-nothing.
+again for the same size; an op that computes is a launch; a value that Python wants is a copy and a wait; a
+copy from pageable memory waits, one from pinned memory with `non_blocking=True` does not; events and streams
+are calls of their own; what is freed goes back to the cache, and to the driver when `empty_cache` says so. A
+view calls nothing.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 from cuda_frames import CudaBuilder
 from frames import FakeTrace, TraceBuilder, hop
@@ -22,6 +24,7 @@ from tracer.report.model import Chosen, Peaks, build_report
 from tracer.report.runtime_markdown import _stack
 from tracer.report.text import amount, size
 from tracer.report.tree import group_line, plain, tree_lines
+from tracer.trace.roles import role
 
 GOLDEN = Path(__file__).parent / "golden"
 TRAIN = "/home/user/project/train.py"
@@ -218,6 +221,147 @@ def test_the_hottest_paths_lead_to_the_device_kernel() -> None:
     assert "  h3 --> h4\n" in chart
     assert "GPU 3.3 us" in chart
     assert "  h4 -.-> h5" in chart
+
+
+def placement() -> CudaBuilder:
+    """One call that takes 400 ms to allocate, and 5 ms to copy 24 bytes, which the GPU does in 1.2 us."""
+    builder = CudaBuilder()
+    empty = hop("aten::empty_strided", "CUDA", self_ns=400_000 * US)
+    copy = hop("aten::copy_", "CUDA", self_ns=5000 * US)
+    builder.calls(hop("aten::_to_copy", "CUDA", empty, copy, self_ns=100 * US))
+    start = builder.rows[2]["start_ns"]
+    call = builder.api("cudaMemcpyAsync", "copy", start + US, start + 30 * US, hop=2)
+    builder.activity(
+        "memcpy", "memcpy HtoD (pageable -> device)", start + 10 * US, start + 11_200, call, bytes=24
+    )
+    return builder
+
+
+def test_the_chain_follows_most_of_the_time_not_the_gpu() -> None:
+    text = render(build_report(placement().cuda_trace(), "t"))
+    chain = "`aten::_to_copy [CUDA]` -> `aten::empty_strided [CUDA]` `empty_strided_CUDA` |"
+    assert chain in text
+    assert "### 1. `aten::_to_copy [CUDA]`: 100.0 % of the time in ops" in text
+
+
+def test_the_chain_ends_in_a_call_that_takes_most_of_the_time() -> None:
+    builder = placement()
+    start = builder.rows[1]["start_ns"]
+    builder.api("cudaMalloc", "memory allocation", start, start + 300_000 * US, hop=1)
+    text = render(build_report(builder.cuda_trace(), "t"))
+    assert "`empty_strided_CUDA` -> `cudaMalloc` 300.0 ms |" in text
+    assert "### 1. `aten::_to_copy [CUDA]` -> `cudaMalloc`: 100.0 % of the time in ops" in text
+
+
+def test_a_kernel_that_takes_longer_than_the_host_leads_the_chain() -> None:
+    builder = placement()
+    activity = builder.activity_rows[0]
+    activity["end_ns"] = activity["start_ns"] + 900_000 * US
+    assert "-> `memcpy HtoD (pageable -> device)`: 100.0 %" in render(build_report(builder.cuda_trace(), "t"))
+
+
+@pytest.mark.parametrize(("steps", "known"), [(0, "no step"), (1, "only 1 step"), (2, "only 2 steps")])
+def test_too_few_steps_are_not_none(steps: int, known: str) -> None:
+    builder = CudaBuilder()
+    for step in range(steps + 1):
+        builder.calls(hop("aten::mm", "CUDA", self_ns=9000, step=step if step < steps else None))
+        builder.api("cudaGetDevice", "query", 100, 150, hop=step)
+    text = " ".join(render(build_report(builder.cuda_trace(), "t", only="cuda")).split())
+    assert f"- {known} known, so warm-up and steady state are not told apart" in text
+
+
+def adds(*launches: dict[str, Any]) -> FakeTrace:
+    """An op that no rule knows the work of, a launch each."""
+    builder = CudaBuilder()
+    for number, launch in enumerate(launches):
+        both = builder.signature(([64], F32), ([64], F32))
+        builder.calls(hop("my::op", "CUDA", self_ns=9000, inputs=both))
+        start = builder.rows[number]["start_ns"]
+        call = builder.api("cudaLaunchKernel", "launch", start, start + 500, hop=number)
+        builder.kernel("my_kernel", start + 1000, start + 4000, call, **launch)
+    return builder.cuda_trace()
+
+
+def kernel_rows(trace: FakeTrace, kernel: str) -> list[str]:
+    text = render(build_report(trace, "t", only="kernels"))
+    return [line for line in text.splitlines() if line.startswith("|") and f"`{kernel}`" in line]
+
+
+def test_rows_of_kernels_that_would_read_the_same_say_what_differs() -> None:
+    trace = adds({"grid": (4, 2, 1)}, {"grid": (8, 1, 1)}, {"grid": (8, 1, 1), "registers": 40})
+    in_ranking, in_all = kernel_rows(trace, "my_kernel")[:3], kernel_rows(trace, "my_kernel")[3:]
+    assert [re.findall(r"`my_kernel` \((.*?)\)", row) for row in in_ranking] == [
+        ["grid 4x2, 32 registers"],
+        ["grid 8, 32 registers"],
+        ["grid 8, 40 registers"],
+    ]
+    assert all("| 64 f32, 64 f32 |" in row for row in in_ranking)
+    assert [re.findall(r"`my_kernel` \(", row) for row in in_all] == [[], [], []]
+
+
+def test_inputs_that_differ_beyond_the_cut_or_in_strides_are_told_apart() -> None:
+    builder = CudaBuilder()
+    many = [([1024, 1024], F32)] * 3 + [([512, 256, 128], F32), ([64, 32, 16], F32), ([32], F32)]
+    alike = [builder.signature(*many, ([n], F32)) for n in (7, 8)]
+    alike += [builder.signature(([64], F32)), builder.signature(([64], F32), device="cuda:0")]
+    builder.tensors[-1] |= {"device": "cpu", "stride": [0]}
+    for number, inputs in enumerate(alike):
+        builder.calls(hop("my::op", "CUDA", self_ns=9000, inputs=inputs))
+        start = builder.rows[number]["start_ns"]
+        call = builder.api("cudaLaunchKernel", "launch", start, start + 500, hop=number)
+        builder.kernel("my_kernel", start + 1000, start + 4000, call)
+    in_unknown = kernel_rows(builder.cuda_trace(), "my_kernel")[:4]
+    assert [re.findall(r"`my_kernel`(?: \((.*?)\))?", row)[0] for row in in_unknown] == [
+        "inputs ..., 64x32x16 f32, 32 f32, 7 f32",
+        "inputs ..., 64x32x16 f32, 32 f32, 8 f32",
+        "",
+        "with an expanded input",
+    ]
+
+
+def test_a_kernel_that_reads_like_no_other_has_its_name_alone() -> None:
+    (in_unknown, _) = kernel_rows(adds({}, {}), "my_kernel")
+    assert "| `my_kernel` |" in " ".join(in_unknown.split())
+
+
+def test_the_floor_of_limits_is_said_as_what_it_is() -> None:
+    short, long = training(), training()
+    text = render(build_report(long, "t", only="kernels"))
+    assert "No limit is below 2.0 us, the time that any kernel is given; none of the trace took less." in text
+    short.gpu_activities = short.gpu_activities.with_columns(
+        end_ns=pl.when(pl.col("name") == "my_scale").then(pl.col("start_ns") + 900).otherwise("end_ns")
+    )
+    text = render(build_report(short, "t", only="kernels"))
+    assert "No limit is below the shortest kernel of the trace (0.90 us)." in text
+
+
+def test_a_limit_that_is_known_of_nearly_all_is_not_known_of_all() -> None:
+    trace = training()
+    trace.gpu_activities = trace.gpu_activities.with_columns(
+        end_ns=pl.when(pl.col("name") == "my_scale").then(pl.col("start_ns") + 90).otherwise("end_ns")
+    )
+    assert "of more than 99 % of that time the limit is known" in render(build_report(trace, "t"))
+
+
+def test_functions_that_are_not_told_are_counted_and_waits_are_told() -> None:
+    builder = CudaBuilder().calls(hop("aten::mm", "CUDA", self_ns=900 * US))
+    names = [f"cudaMalloc{letter}" for letter in "ABCDEFGHIJKLMNOPQR"]
+    for number, name in enumerate([*names, "cudaStreamSynchronize", "cudaStreamWaitEvent"]):
+        start = 1000 * US * (number + 1)
+        builder.api(name, role(name) or "", start, start + (40 - number) * US, hop=0)
+    text = render(build_report(builder.cuda_trace(), "t", only="cuda"))
+    told = re.findall(r"^#### `(\w+)`", text, flags=re.M)
+    assert told == [*names[:16], "cudaStreamSynchronize", "cudaStreamWaitEvent"]
+    assert "\n2 more functions left out.\n" in text
+    text = render(build_report(builder.cuda_trace(), "t"))
+    assert "\n14 more functions left out.\n" in text
+
+
+def test_library_calls_of_the_certificate_are_those_with_arguments() -> None:
+    trace = TraceBuilder().calls(hop("aten::mm", "CPU")).trace(cuda={"state": "recorded", "library_calls": 1})
+    assert re.search(
+        r"^\| library calls with arguments +\| +1 \|", render(build_report(trace, "t")), flags=re.M
+    )
 
 
 def test_a_long_kernel_is_drawn_with_all_that_encloses_it() -> None:

@@ -111,6 +111,18 @@ def test_lines_fit_a_terminal_of_80_columns() -> None:
     assert whole[1].endswith("a_very_long_name_of_a_kernel" * 3)
 
 
+def test_by_kernel_function_there_are_hops_and_no_calls() -> None:
+    hops = small_trace().trace().hops
+    table = ranked(flat_table(hops, np.ones(len(hops), bool), "kernel"), "hops")
+    lines = [plain(line).split() for line in flat_lines(table, "kernel")]
+    assert lines[0] == ["hops", "total", "self", "share", "median", "kernel", "function"]
+    assert [(line[0], line[-1]) for line in lines[1:]] == [
+        ("3", "empty_CPU"),
+        ("2", "mm_AutogradCPU"),
+        ("2", "mm_CPU"),
+    ]
+
+
 def tracer(*arguments: str) -> Result:
     from tracer.cli.app import app
 

@@ -6,6 +6,7 @@ import ast
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,6 +141,7 @@ def test_a_report_is_made_with_the_options_of_its_device(
     assert f"    tracer report some.trace {' '.join(report)}\n" in text
     assert ("\n## On a GPU\n" in text, "\n## On a CPU\n" in text) == (on_gpu, not on_gpu)
     assert ("On a GPU it is so." in text) == on_gpu
+    assert (gallery.TIMES in text.replace("\n", " ")) == on_gpu
     assert ("\n## Ops\n" in text, "the last of the commands: Ops." in text) == (not on_gpu, on_gpu)
     assert "\n## Certificate\n\nwhole\n" in text
 
@@ -214,6 +216,12 @@ def test_what_a_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert gallery.missing(["compiler"], has_gpu=False) == ["a C++ compiler (apt-get install g++)"]
+
+
+def test_a_device_of_two_processes_is_one() -> None:
+    rows = pl.DataFrame({"process": [0, 1, 1], "device": [0, 0, 1], "name": ["H200", "H200", "H100"]})
+    assert gallery.names_of(rows) == ["H200", "H100"]
+    assert gallery.names_of(rows.clear()) == []
 
 
 def test_the_last_line_is_the_script_s() -> None:

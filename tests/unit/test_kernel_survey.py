@@ -172,6 +172,37 @@ def test_shapes_and_launches_are_told_apart() -> None:
     assert len(survey_kernels(builder.cuda_trace()).rows) == 2
 
 
+def test_signatures_for_the_same_work_are_one_row() -> None:
+    builder = an_add()
+    for device, more in (("cuda:1", {"requires_grad": True}), ("cuda:2", {"stride": [1]})):
+        other = builder.signature(([1 << 20], F32), ([1 << 20], F32), device=device)
+        for tensor in builder.tensors:
+            if tensor["id"] == other:
+                tensor |= {"device": "cpu"} | more
+        builder.calls(hop("aten::add.Tensor", "CUDA", inputs=other, self_ns=9000))
+        launched(builder, len(builder.rows) - 1, ADD, 5000, grid=(2048, 1, 1))
+    row = only(builder.cuda_trace())
+    assert (row.calls, row.signature) == (3, 0)
+
+
+def test_kernels_that_have_one_short_name_are_one_row() -> None:
+    builder = an_add((5000, 7000))
+    builder.activity_rows[1]["name"] = ADD.replace("(int)", "(long)")
+    row = only(builder.cuda_trace())
+    assert (row.calls, row.symbol) == (2, ADD)
+
+
+def test_an_expanded_input_is_other_work() -> None:
+    builder = an_add()
+    other = builder.signature(([1 << 20], F32), ([1 << 20], F32), device="cuda:1")
+    for tensor in builder.tensors:
+        if tensor["id"] == other:
+            tensor |= {"device": "cpu", "stride": [0]}
+    builder.calls(hop("aten::add.Tensor", "CUDA", inputs=other, self_ns=9000))
+    launched(builder, 1, ADD, 5000, grid=(2048, 1, 1))
+    assert len(survey_kernels(builder.cuda_trace()).rows) == 2
+
+
 def test_a_redispatched_hop_without_a_signature_has_that_of_its_call() -> None:
     builder = CudaBuilder()
     both = builder.signature(([64, 64], F32), ([64, 64], F32))

@@ -17,7 +17,15 @@ from markdown_it import MarkdownIt
 from tracer.report.markdown import code, prose, render, table
 from tracer.report.mermaid import flowchart
 from tracer.report.model import build_report
-from tracer.report.text import duration, duration_and_self, shorten, signature_texts, source_line
+from tracer.report.text import (
+    duration,
+    duration_and_self,
+    package_relative,
+    shorten,
+    signature_texts,
+    source_line,
+    whole_percent,
+)
 from tracer.report.tree import plain, tree_lines
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -139,8 +147,10 @@ def test_a_large_path_is_cut_and_says_so() -> None:
     many = [hop(f"aten::op{i}", "CPU") for i in range(40)]
     report = build_report(TraceBuilder().calls(hop("my::all", "CPU", *many)).trace(), "t")
     chart = flowchart(report.paths[0].nodes, limit=24)
-    assert '  more["17 more hops"]' in chart
+    assert '  more["17 more boxes, not drawn"]' in chart
+    assert "> more" not in chart
     assert "h24" not in chart
+    assert '  more["1 more box, not drawn"]' in flowchart(report.paths[0].nodes, limit=40)
 
 
 def test_a_large_path_draws_the_hops_with_the_most_time() -> None:
@@ -233,14 +243,44 @@ def test_signatures_read_short() -> None:
         {"id": 3, "position": 0, "shape": [3], "dtype": "torch.complex64", **tensor},
         {"id": 3, "position": 1, "shape": [3], "dtype": "torch.float64", **tensor, "device": "cuda:0"},
         *({"id": 4, "position": i, "shape": None, "dtype": "torch.uint8", **tensor} for i in range(5)),
+        {"id": 5, "position": 0, "shape": [3], "dtype": "torch.bfloat16", **tensor, "device": "cuda:0"},
+        {"id": 5, "position": 1, "shape": None, "dtype": "torch.bfloat16", **tensor},
+        {"id": 6, "position": 0, "shape": [3], "dtype": "torch.bfloat16", **tensor, "device": "cuda:0"},
+        {"id": 6, "position": 1, "shape": None, "dtype": "torch.bfloat16", **tensor},
+        {"id": 6, "position": 2, "shape": [3], "dtype": "torch.bfloat16", **tensor},
     ]
-    texts = signature_texts(pl.DataFrame(rows, schema=schema), [1, 2, 3, 4, None])
+    texts = signature_texts(pl.DataFrame(rows, schema=schema), [1, 2, 3, 4, 5, 6, None])
     assert texts == {
         1: "2x3 bf16, scalar i64",
         2: "3 bool sparse_coo, undefined",
         3: "3 c64 cpu, 3 f64 cuda:0",
         4: "5 of ? u8",
+        5: "3 bf16, ? bf16",
+        6: "3 bf16 cuda:0, ? bf16, 3 bf16 cpu",
     }
+
+
+def test_inputs_that_read_the_same_are_counted_together() -> None:
+    builder = TraceBuilder()
+    both = [([2, 3], "torch.float32"), ([3], "torch.float32")]
+    plain_pair, with_gradient = builder.signature(*both), builder.signature(*both, device="cuda:0")
+    for tensor in builder.tensors:
+        tensor |= {"device": "cpu", "requires_grad": tensor["id"] == with_gradient}
+    others = [builder.signature(([n], "torch.float32")) for n in range(1, 6)]
+    for inputs in (plain_pair, *others, with_gradient):
+        builder.calls(hop("aten::mul", "CPU", inputs=inputs))
+    text = render(build_report(builder.trace(), "t"))
+    four = "; ".join(f"`{n} f32` (1 call)" for n in range(1, 4))
+    assert f"Inputs: `2x3 f32, 3 f32` (2 calls); {four}; 2 more inputs." in text
+
+
+def test_other_inputs_of_a_line_need_not_differ_in_shape() -> None:
+    builder = TraceBuilder()
+    for dtype in ("float32", "float64"):
+        builder.calls(hop("aten::neg", "CPU", inputs=builder.signature(([3], f"torch.{dtype}"))))
+    report = build_report(builder.trace(), "t")
+    (line,) = map(plain, tree_lines(report.paths[0].nodes, report.signatures))
+    assert "(3 f32) and 1 more input 2 x" in line
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 200, None])
@@ -277,3 +317,53 @@ def test_shorten_keeps_the_end() -> None:
     assert shorten("torch::autograd::mm", 10) == "...rad::mm"
     assert shorten("mm", 10) == "mm"
     assert shorten("abcdef", 3) == ""
+
+
+def test_shorten_makes_paths_relative_to_their_package_first() -> None:
+    text = "impl (/usr/lib/python3.12/site-packages/torch/_library/autograd.py:108)"
+    assert package_relative(text) == "impl (torch/_library/autograd.py:108)"
+    assert shorten(text, 56) == "impl (torch/_library/autograd.py:108)"
+    assert shorten(text, 200) == text
+    assert shorten(text, 30) == "...h/_library/autograd.py:108"
+    assert shorten("(anonymous namespace)::conv(int)", 24) == "...::conv(int)"
+
+
+def test_labels_and_lines_name_no_folder_of_the_packages() -> None:
+    below = hop("aten::neg", "CPU")
+    python = hop("my::op", "CPU", below, kernel="impl (/opt/x/site-packages/torch/_library/autograd.py:108)")
+    report = build_report(TraceBuilder().calls(python).trace(), "t")
+    assert "<br/>impl (torch/_library/autograd.py:108)<br/>" in flowchart(report.paths[0].nodes)
+    text = render(report)
+    assert "my::op [CPU] impl (torch/_library/autograd.py:108) " in text
+
+
+def test_the_head_says_what_was_recorded_beside_what_ran_ops() -> None:
+    trace = TraceBuilder().calls(hop("aten::mm", "CPU")).trace(processes=2, threads=2)
+    assert "- 1 thread of 1 process has ops; 2 threads of 2 processes were recorded\n" in render(
+        build_report(trace, "t")
+    )
+    alone = TraceBuilder().calls(hop("aten::mm", "CPU")).trace()
+    assert "- 1 thread of 1 process\n" in render(build_report(alone, "t"))
+
+
+def test_options_of_a_compile_worker_are_left_out() -> None:
+    trace = TraceBuilder().calls(hop("aten::mm", "CPU")).calls(hop("aten::mm", "CPU"), process=1).trace()
+    worker = "/x/site-packages/torch/_inductor/compile_worker/__main__.py"
+    command = f"/x/python3 {worker} --kind=fork --parent=6038 --read-fd=48"
+    trace.processes = trace.processes.with_columns(
+        command=pl.when(pl.col("process") == 1).then(pl.lit(command)).otherwise("command")
+    )
+    text = render(build_report(trace, "t"))
+    assert ": `/x/python3 torch/_inductor/compile_worker/__main__.py` (options left out)\n" in text
+    assert ": `python train.py`\n" in text
+
+
+def test_percentages_of_all_and_of_nothing() -> None:
+    parts = [(0, 1000), (4, 1000), (420, 1000), (999, 1000), (1000, 1000)]
+    assert [whole_percent(*part) for part in parts] == [
+        "0 %",
+        "less than 1 %",
+        "42 %",
+        "more than 99 %",
+        "100 %",
+    ]

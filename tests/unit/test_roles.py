@@ -102,6 +102,9 @@ def test_every_family_and_function_is_described_in_one_sentence() -> None:
         assert re.fullmatch(r"[A-Z][^\n]*\.", text), text
         assert ". " not in text, text
     assert describe("cudaGetDevice") == DESCRIPTIONS["GetDevice"]
+    for name in ("StreamCreate", "GetSymbolAddress", "OccupancyMaxActiveClusters"):
+        assert describe(f"cuda{name}") == DESCRIPTIONS[name]
+    assert "item" in DESCRIPTIONS["HostAlloc"]
     assert describe("cuGraphCreate") == FAMILIES["graph"]
 
 

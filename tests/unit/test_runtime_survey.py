@@ -140,7 +140,7 @@ def test_waits_in_ops_are_hidden_and_those_of_the_script_are_not(trace: FakeTrac
         (
             "train.py:4",
             "aten::_local_scalar_dense",
-            "cudaMemcpyAsync (pageable) + cudaStreamSynchronize",
+            "cudaMemcpyAsync (device -> pageable) + cudaStreamSynchronize",
             4,
             36_000,
             1,
@@ -168,6 +168,26 @@ def test_blocking_copies_and_waits_in_libraries_are_hidden() -> None:
         (None, "cublasCreate_v2", "cudaDeviceSynchronize", 1, 500),
         ("aten::nonzero", None, "cudaMemcpy", 1, 100),
     ]
+
+
+def test_copies_from_pageable_memory_are_hidden_waits_and_from_pinned_memory_are_not() -> None:
+    builder = CudaBuilder().calls(hop("aten::copy_", "CUDA", self_ns=9000), times=2)
+    for number, memory in enumerate(("pageable", "pinned")):
+        start = builder.rows[number]["start_ns"]
+        copy = builder.api("cudaMemcpyAsync", "copy", start + 100, start + 900, hop=number)
+        builder.activity("memcpy", f"memcpy HtoD ({memory} -> device)", start + 200, start + 300, copy)
+    trace = builder.cuda_trace()
+    hidden = survey.hidden_synchronisations(trace, calls(trace), Steps(0, 0))
+    assert hidden.select("what", "count", "total_ns").rows() == [
+        ("cudaMemcpyAsync (pageable -> device)", 1, 800)
+    ]
+
+
+def test_steps_without_a_phase_are_counted() -> None:
+    builder = CudaBuilder()
+    for step in (0, 1, None):
+        builder.calls(hop("aten::mm", "CUDA", step=step))
+    assert survey.count_steps(builder.cuda_trace()) == Steps(0, 0, untold=2)
 
 
 def test_only_allocations_of_steady_steps_are_shown(trace: FakeTrace) -> None:

@@ -20,6 +20,8 @@ SHORT_NS = 5_000
 """Below this a kernel takes about as long as launching it."""
 FLOOR_NS = 2_000
 """No kernel is expected to end sooner, or than the shortest of the trace where that is shorter."""
+SHORTEST, LEAST = "the shortest kernel", "the time that any kernel is given"
+"""What a limit is by where bytes and operations make none that is longer"""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class KernelRow:
     of_kernels: float | None
     family: Family | None
     unknown: str = ""
+    tf32: bool = False
+    """Whether a kernel of the same op call multiplies in TF32"""
 
     @property
     def threads(self) -> int:
@@ -114,10 +118,10 @@ class KernelSurvey:
 
 _TILE = re.compile(r"(?:tilesize|tile|_)(\d{2,3})x(\d{2,3})(?=[x_])")
 _SAME = (
-    *("symbol", "op", "signature", "library_name", "short_arguments"),
+    *("kernel", "op", "signature", "library_name", "short_arguments"),
     *("grid", "block", "registers", "shared", "device", "tf32"),
 )
-"""Columns in which the kernels of a row are equal"""
+"""Columns in which the kernels of a row are equal; of signatures for the same work the first stands there"""
 
 
 def survey_kernels(
@@ -197,7 +201,7 @@ def _with_context(trace: CudaTables, kernels: pl.DataFrame) -> pl.DataFrame:
     kernels = kernels.with_columns(
         op=hops["op"].cast(pl.String).gather(hop),
         source=hops["source"].cast(pl.String).gather(hop),
-        signature=signature.gather(hop),
+        signature=signature.gather(hop).replace(_first_of_alike(trace.signatures)),
         run=pl.struct(hop=hop, replay=pl.when(replayed).then(call)),
         library_run=pl.struct(library=library, replay=pl.when(replayed).then(call)),
         library_name=pl.coalesce(
@@ -212,6 +216,20 @@ def _with_context(trace: CudaTables, kernels: pl.DataFrame) -> pl.DataFrame:
         duration=pl.col("end_ns") - pl.col("start_ns"),
     )
     return kernels.with_columns(tf32=_computed_in_tf32(kernels))
+
+
+def _first_of_alike(signatures: pl.DataFrame) -> dict[int, int]:
+    """For each signature the first for the same work: strides count only where a tensor is expanded."""
+    stride = pl.col("stride")
+    expanded = pl.when(stride.list.contains(0)).then(stride.list.eval(pl.element() == 0))
+    tensors = pl.struct("position", "shape", pl.col("dtype", "device", "layout").cast(pl.String), expanded)
+    alike = (
+        signatures.sort("id", "position")
+        .group_by(pl.col("id").cast(pl.Int64), maintain_order=True)
+        .agg(tensors=tensors)
+        .with_columns(first=pl.col("id").first().over("tensors"))
+    )
+    return dict(alike.select("id", "first").iter_rows())
 
 
 def _computed_in_tf32(kernels: pl.DataFrame) -> pl.Series:
@@ -230,7 +248,7 @@ def _computed_in_tf32(kernels: pl.DataFrame) -> pl.Series:
 def _groups(kernels: pl.DataFrame) -> pl.DataFrame:
     # Pointers among a library call's arguments differ from call to call, the short text does not.
     return kernels.group_by(*_SAME, maintain_order=True).agg(
-        pl.col("kernel", "arguments", "cluster").first(),
+        pl.col("symbol", "arguments", "cluster").first(),
         calls=pl.len(),
         total_ns=pl.col("duration").sum(),
         median_ns=pl.col("duration").median().round().cast(pl.Int64),
@@ -300,6 +318,7 @@ def _row(
         of_kernels=count,
         family=family_of(kernel),
         unknown="" if limit else works.why_unknown(group["op"], group["signature"], work),
+        tf32=bool(group["tf32"]),
     )
 
 
@@ -321,14 +340,14 @@ def _limit(
     moving = (work.bytes or 0) / limits.bytes_per_s * 1e9
     in_cache = bool(work.bytes and work.bytes <= limits.l2_bytes)
     if floor > max(moving, computing):
-        return Limit(floor, "the shortest kernel", in_cache)
+        return Limit(floor, SHORTEST if floor < FLOOR_NS else LEAST, in_cache)
     return Limit(max(moving, computing), "bytes" if moving >= computing else unit, in_cache)
 
 
 def remarks(row: KernelRow, limits: Limits | None) -> list[str]:
     """What stands out about a kernel: why it may be slow, and what follows."""
     said = []
-    if row.median_ns < SHORT_NS and (row.limit is None or row.limit.by == "the shortest kernel"):
+    if row.median_ns < SHORT_NS and (row.limit is None or row.limit.by in (SHORTEST, LEAST)):
         said.append(
             "short: launching it takes about as long; fuse it, batch it, or replay it in a CUDA graph"
         )
@@ -350,6 +369,6 @@ def remarks(row: KernelRow, limits: Limits | None) -> list[str]:
     if row.limit and row.limit.in_cache and row.limit.by == "bytes":
         said.append(
             "its bytes fit into the L2 cache: what the op before has just written comes from there, "
-            "faster than the limit"
+            "faster than from the memory, whose bandwidth makes the limit"
         )
     return said

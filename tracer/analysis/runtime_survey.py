@@ -18,6 +18,7 @@ from tracer.analysis.links import UNKNOWN_FUNCTION
 SYNCHRONISATION, COPY, ALLOCATION, LAUNCH = "synchronisation", "copy", "memory allocation", "launch"
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _TOP = 3
+_DIRECTION = r"^memcpy (?:HtoD|DtoH) \((.*)\)"
 _ALLOCATES = (
     r"Malloc|Alloc|Free|MemCreate|MemRelease|MemMap|MemUnmap|AddressReserve|HostRegister|HostUnregister"
 )
@@ -29,18 +30,20 @@ class Steps:
 
     warmup: int
     steady: int
+    untold: int = 0
+    """Steps without a phase: their process has too few to tell"""
 
 
 def count_steps(trace: CudaTables) -> Steps:
-    """Steps of which a hop or an API call tells the phase."""
+    """Steps in which a hop or an API call was recorded."""
     told = [
         table.select(
             pl.col("process").cast(pl.Int64), pl.col("step").cast(pl.Int64), pl.col("phase").cast(pl.String)
         ).unique()
         for table in (trace.hops, trace.api_calls)
     ]
-    steps = pl.concat(told).drop_nulls().unique()["phase"]
-    return Steps(int((steps == "warmup").sum()), int((steps == "steady").sum()))
+    phases = pl.concat(told).drop_nulls("step").unique()["phase"]
+    return Steps(int((phases == "warmup").sum()), int((phases == "steady").sum()), phases.null_count())
 
 
 def calls_with_context(trace: CudaTables) -> pl.DataFrame:
@@ -149,26 +152,28 @@ def launches_per_op(trace: CudaTables, calls: pl.DataFrame) -> pl.DataFrame:
 def hidden_synchronisations(trace: CudaTables, calls: pl.DataFrame, steps: Steps) -> pl.DataFrame:
     """Where the host waited for the GPU inside an op or a library, most host time first.
 
-    Waiting are synchronising functions, copies whose name has no Async, and copies to pageable
-    memory, which return when the data has arrived. What the script itself calls (outside ops and
-    libraries) is not hidden. Columns: source, called_from, backward_node, op, library_call, what
-    (the calls that waited, in order), count (op calls, or calls outside ops), total_ns,
-    steady_calls and steady_ns (a step).
+    Waiting are synchronising functions, copies whose name has no Async, and copies from or to pageable
+    memory: the host stages what is copied, and may wait for the stream. What the script itself calls
+    (outside ops and libraries) is not hidden. Columns: source, called_from, backward_node, op,
+    library_call, what (the calls that waited, in order), count (op calls, or calls outside ops),
+    total_ns, steady_calls and steady_ns (a step).
     """
-    pageable = trace.gpu_activities.filter(
-        (pl.col("kind").cast(pl.String) == "memcpy")
-        & pl.col("name").cast(pl.String).str.contains(r"DtoH.*pageable")
-        & pl.col("api_call").is_not_null()
-    )["api_call"].cast(pl.Int64)
+    copied = trace.gpu_activities.filter(
+        (pl.col("kind").cast(pl.String) == "memcpy") & pl.col("api_call").is_not_null()
+    )
+    directions = copied.group_by(id=pl.col("api_call").cast(calls["id"].dtype)).agg(
+        direction=pl.col("name").cast(pl.String).str.extract(_DIRECTION).first()
+    )
+    calls = calls.join(directions, on="id", how="left", maintain_order="left")
     blocking = pl.col("name").str.contains(r"^cu(?:da)?Memcpy") & ~pl.col("name").str.contains("Async|Peer")
-    by_staging = pl.col("id").cast(pl.Int64).is_in(pageable.implode())
+    by_staging = pl.col("direction").str.contains("pageable").fill_null(False)
     waits = calls.filter(
         ~pl.col("inner")
         & ((pl.col("role") == SYNCHRONISATION) | blocking | by_staging)
         & (pl.col("hop").is_not_null() | pl.col("library").is_not_null())
         & ~pl.col("captured").fill_null(False)
     ).with_columns(
-        what=pl.when(by_staging & ~blocking).then(pl.col("name") + " (pageable)").otherwise("name"),
+        what=pl.coalesce(pl.format("{} ({})", "name", "direction"), "name"),
         group=pl.coalesce(pl.col("hop").cast(pl.Int64), -1 - pl.col("id").cast(pl.Int64)),
     )
     places = ["source", "called_from", "backward_node", "op", "library_call"]

@@ -26,30 +26,33 @@ def flat_lines(
 ) -> Iterator[Line]:
     """The titles and a line for each of the first `limit` rows (0: all) of a table of analysis.flat.
 
-    `share` is the part of the self time of all rows, those that are left out too. With a width the
-    kernel name is shortened first, then the end is cut off. `folder` is where the script ran.
+    `share` is the part of the self time of all rows, those that are left out too. By kernel function there
+    are no calls: that one ran is its hops, most of which are redispatches and no op calls. With a width
+    the kernel name is shortened first, then the end is cut off. `folder` is where the script ran.
     """
     whole = int(table["self_ns"].sum())
-    has_gpu = "gpu_ns" in table.columns
-    titles = ["calls", "hops", "total", "self", "share", "median", *(["GPU"] if has_gpu else [])]
     shown = table.head(limit) if limit else table
-    rows = [_figures(row, whole, has_gpu) for row in shown.iter_rows(named=True)]
+    titles = ["calls", "hops", "total", "self", "share", "median", "GPU"]
+    left_out = ["calls"] * (by == "kernel") + ["GPU"] * ("gpu_ns" not in table.columns)
+    titles = [title for title in titles if title not in left_out]
+    rows = [_figures(row, whole, titles) for row in shown.iter_rows(named=True)]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     yield fit([("cost", _aligned(titles, widths)), ("cost", _TITLES[by])], width)
     for row, figures in zip(shown.iter_rows(named=True), rows, strict=True):
         yield fit([("time", _aligned(figures, widths)), *_name(row, by, folder)], width)
 
 
-def _figures(row: dict[str, Any], whole: int, has_gpu: bool) -> list[str]:
-    return [
-        f"{row['calls']:,}",
-        f"{row['hops']:,}",
-        duration(row["total_ns"]),
-        duration(row["self_ns"]),
-        f"{100 * row['self_ns'] / whole:.1f} %" if whole else "",
-        "" if row["median_ns"] is None else duration(row["median_ns"]),
-        *([duration(row["gpu_ns"]) if row["gpu_ns"] else ""] if has_gpu else []),
-    ]
+def _figures(row: dict[str, Any], whole: int, titles: list[str]) -> list[str]:
+    figures = {
+        "calls": f"{row['calls']:,}",
+        "hops": f"{row['hops']:,}",
+        "total": duration(row["total_ns"]),
+        "self": duration(row["self_ns"]),
+        "share": f"{100 * row['self_ns'] / whole:.1f} %" if whole else "",
+        "median": "" if row["median_ns"] is None else duration(row["median_ns"]),
+        "GPU": duration(row["gpu_ns"]) if row.get("gpu_ns") else "",
+    }
+    return [figures[title] for title in titles]
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:

@@ -5,19 +5,23 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracer.analysis.device_kernels import table_name
 from tracer.analysis.families import FAMILIES, Family
-from tracer.analysis.kernel_survey import KernelRow, KernelSurvey, remarks
+from tracer.analysis.kernel_survey import FLOOR_NS, LEAST, KernelRow, KernelSurvey, remarks
 from tracer.report.cells import code, item, prose, table
 from tracer.report.text import (
     amount,
     count,
     duration,
     left_out,
+    shorten,
     shorten_kernel,
     signature_texts,
     size,
     source_line,
+    whole_percent,
 )
 
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
 _NAME = 76
 _INPUTS = 64
+_END = 32
 _LINES = 3
 _IN_FULL = {False: 5, True: 10}
 _RANKED = 20
@@ -41,6 +46,8 @@ class KernelsPage:
         self._most = report.rows or _RANKED  # rows of the shorter tables
         self._most_in_all = report.rows or _ALL[self._only]
         self._shapes = signature_texts(report.signatures, {row.signature for row in survey.rows})
+        expanded = report.signatures.filter(pl.col("stride").list.contains(0))["id"]
+        self._expanded = set(expanded.cast(pl.Int64).to_list())
         self._ranked = [row for row in survey.rows if row.score_ns is not None]
         self._unknown = [row for row in survey.rows if row.score_ns is None]
 
@@ -63,12 +70,23 @@ class KernelsPage:
                 )
         known = sum(row.total_ns for row in self._ranked)
         if survey.total_ns:
-            lines.append(f"of {100 * known / survey.total_ns:.0f} % of that time the limit is known")
+            lines.append(f"of {whole_percent(known, survey.total_ns)} of that time the limit is known")
         return "\n".join(map(item, lines))
+
+    def floor(self) -> str:
+        """The limit that no kernel is below."""
+        if not self._survey.rows:
+            return ""
+        floor = duration(self._survey.floor_ns)
+        if self._survey.floor_ns < FLOOR_NS:
+            return f"No limit is below the shortest kernel of the trace ({floor})."
+        return f"No limit is below {floor}, {LEAST}; none of the trace took less."
 
     def ranking(self) -> str:
         if not self._ranked:
             return ""
+        shown = self._ranked[: self._most]
+        names = self._names(shown, [(row.op, _name(row), self._inputs(row)) for row in shown])
         rows = [
             [
                 str(number),
@@ -78,10 +96,10 @@ class KernelsPage:
                 self._share(row),
                 f"{row.calls:,}",
                 code(row.op or "no op"),
-                _name(row),
+                name,
                 self._inputs(row),
             ]
-            for number, row in enumerate(self._ranked[: self._most], 1)
+            for number, (row, name) in enumerate(zip(shown, names, strict=True), 1)
         ]
         titles = ["#:", "to gain:", "head-room:", "GPU time:", "share:", "calls:", "op", "kernel", "inputs"]
         return table(titles, rows, ragged=True) + self._more(self._ranked)
@@ -89,6 +107,8 @@ class KernelsPage:
     def unknown(self) -> str:
         if not self._unknown:
             return ""
+        shown = self._unknown[: self._most]
+        names = self._names(shown, [(row.op, _name(row), self._inputs(row)) for row in shown])
         rows = [
             [
                 duration(row.total_ns),
@@ -96,12 +116,13 @@ class KernelsPage:
                 f"{row.calls:,}",
                 duration(row.median_ns),
                 code(row.op or "no op"),
-                _name(row),
+                name,
+                self._inputs(row),
                 row.unknown,
             ]
-            for row in self._unknown[: self._most]
+            for row, name in zip(shown, names, strict=True)
         ]
-        titles = ["GPU time:", "share:", "calls:", "median:", "op", "kernel", "why"]
+        titles = ["GPU time:", "share:", "calls:", "median:", "op", "kernel", "inputs", "why"]
         return table(titles, rows, ragged=True) + self._more(self._unknown)
 
     def sections(self) -> str:
@@ -112,6 +133,14 @@ class KernelsPage:
 
     def all(self) -> str:
         """Every kernel with its launch, resources and work."""
+        shown = self._survey.rows[: self._most_in_all]
+        names = self._names(
+            shown,
+            [
+                (row.grid, row.block, row.registers, row.shared_bytes, _name(row), self._inputs(row))
+                for row in shown
+            ],
+        )
         rows = [
             [
                 _extent(row.grid),
@@ -124,10 +153,10 @@ class KernelsPage:
                 amount(row.work.flops, "FLOP") if row.work else "unknown",
                 duration(round(row.limit.ns)) if row.limit else "unknown",
                 duration(row.median_ns),
-                _name(row),
+                name,
                 self._inputs(row),
             ]
-            for row in self._survey.rows[: self._most_in_all]
+            for row, name in zip(shown, names, strict=True)
         ]
         titles = ["grid:", "block:", "regs:", "shared:", "occupancy:", "waves:"]
         titles += ["bytes:", "FLOP:", "limit:", "median:", "kernel", "inputs"]
@@ -175,6 +204,39 @@ class KernelsPage:
         if table_name(row.kernel) != row.kernel:
             lines.insert(0, f"kernel: {code(row.kernel)}")
         return "\n".join([f"#### {number}. {_name(row)}", "", *map(item, lines)])
+
+    def _names(self, rows: list[KernelRow], reads: list[tuple[object, ...]]) -> list[str]:
+        """The kernel's name for each row of a table, with what differs from rows whose `reads` are equal."""
+        facts = [self._facts(row) for row in rows]
+        alike: dict[tuple[object, ...], list[dict[str, str]]] = {}
+        for cells, of_row in zip(reads, facts, strict=True):
+            alike.setdefault(cells, []).append(of_row)
+        names = []
+        for row, cells, of_row in zip(rows, reads, facts, strict=True):
+            differing = [
+                text
+                for fact, text in of_row.items()
+                if text and len({other[fact] for other in alike[cells]}) > 1
+            ]
+            names.append(_name(row) + (f" ({', '.join(differing)})" if differing else ""))
+        return names
+
+    def _facts(self, row: KernelRow) -> dict[str, str]:
+        """What may tell a row from the next, by name."""
+        shapes = self._shapes.get(row.signature, "") if row.signature is not None else ""
+        return {
+            "op": code(row.op or "no op"),
+            "grid": f"grid {_extent(row.grid)}",
+            "block": f"block {_extent(row.block)}",
+            "registers": count(row.registers, "register"),
+            "shared": f"{size(row.shared_bytes)} shared",
+            "library": f"by {code(row.library_call)}" if row.library_call else "",
+            "inputs": f"inputs {shorten(shapes, _END)}" if len(shapes) > _INPUTS else "",
+            "bytes": size(row.work.bytes) if row.work and row.work.bytes is not None else "",
+            "expanded": "with an expanded input" if row.signature in self._expanded else "",
+            "tf32": "in TF32" if row.tf32 else "",
+            "device": f"device {row.device}",
+        }
 
     def _inputs(self, row: KernelRow) -> str:
         shapes = self._shapes.get(row.signature, "") if row.signature is not None else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,15 @@ from tracer.report.mermaid import flowchart
 from tracer.report.model import Path, Report, SourceCalls, Survey
 from tracer.report.overrides import overrides_section
 from tracer.report.runtime_markdown import RuntimePage
-from tracer.report.text import count, duration, left_out, shorten_kernel, signature_texts, source_line
+from tracer.report.text import (
+    count,
+    duration,
+    left_out,
+    package_relative,
+    shorten_kernel,
+    signature_texts,
+    source_line,
+)
 from tracer.report.tree import plain, tree_lines
 
 __all__ = ["code", "prose", "render", "table"]
@@ -27,6 +36,7 @@ _SOURCES = 6
 _INPUTS = 4
 _CHAIN = 6
 _STANDS_OUT = 10
+_COMPILE_WORKER = "torch/_inductor/compile_worker/__main__.py"
 _NAME = 64
 
 
@@ -74,6 +84,8 @@ class _Page:
             "why": self.why,
             "overview": self.overview,
             "origin": self.origin,
+            "threads": self.threads,
+            "command": _command,
             "title": _title,
             "cost": _cost,
             "inputs": self.inputs,
@@ -93,7 +105,8 @@ class _Page:
         elif report.only == "kernels":
             text = (
                 f"Every kind of kernel that the GPU ran for {script}: which op launched it, how its work was "
-                "spread over the GPU, and how far its time is from the least that the GPU allows."
+                "spread over the GPU, and how far its time is from what the bandwidth of the memory and the "
+                "peaks of the units allow."
             )
         else:
             down = (
@@ -122,6 +135,16 @@ class _Page:
         text += f" that have {words} in them, of {chosen.among:,} in all" if words else ""
         share = 100 * sum(path.share for path in report.paths)
         return wrapped(f"{text}{steady}, with {share:.1f} % of the time in ops{' there' if steady else ''}.")
+
+    def threads(self) -> str:
+        """How many threads and processes ran ops, and how many were recorded where those are more."""
+        totals, certificate = self._report.totals, self._report.certificate
+        ran = f"{count(totals.threads, 'thread')} of {_processes(totals.processes)}"
+        threads, processes = certificate.get("threads", 0), certificate.get("processes", 0)
+        if threads <= totals.threads and processes <= totals.processes:
+            return ran
+        has, was = "has" if totals.threads == 1 else "have", "was" if threads == 1 else "were"
+        return f"{ran} {has} ops; {count(threads, 'thread')} of {_processes(processes)} {was} recorded"
 
     def facts(self) -> str:
         facts = self._report.environment
@@ -205,10 +228,13 @@ class _Page:
 
     def inputs(self, path: Path) -> str:
         texts = signature_texts(self._report.signatures, [calls.signature for calls in path.inputs])
-        known = [(texts[c.signature], c.calls) for c in path.inputs if c.signature in texts]
-        words = [f"{code(text)} ({count(calls, 'call')})" for text, calls in known[:_INPUTS]]
-        if len(known) > _INPUTS:
-            words.append(f"{len(known) - _INPUTS:,} other shapes")
+        calls: Counter[str] = Counter()  # signatures may differ in what their text leaves out
+        for inputs in path.inputs:
+            if inputs.signature in texts:
+                calls[texts[inputs.signature]] += inputs.calls
+        words = [f"{code(text)} ({count(number, 'call')})" for text, number in calls.most_common(_INPUTS)]
+        if len(calls) > _INPUTS:
+            words.append(count(len(calls) - _INPUTS, "more input"))
         return "; ".join(words)
 
     def hops(self, path: Path) -> str:
@@ -331,12 +357,22 @@ _COLUMNS = {
 }
 
 
+def _processes(number: int) -> str:
+    return f"{number:,} process{'' if number == 1 else 'es'}"
+
+
+def _command(text: str) -> str:
+    """The command of a process; a compile worker's options are numbers of this one run."""
+    words, worker, _ = package_relative(text).partition(_COMPILE_WORKER)
+    return f"{code(words + worker)} (options left out)" if worker else code(text)
+
+
 def _title(path: Path) -> str:
-    """The op, and where the chain leads: the library function and the device kernel."""
+    """The op, and where the chain leads: the library function, and the API call or GPU activity."""
     chain = _chain_nodes(path)
     words = [f"{path.op} [{path.key}]"]
     words += [node["op"] for node in chain if node["kind"] == "library"][:1]
-    words += [table_name(node["op"]) for node in chain if node["kind"] in GPU_KINDS]
+    words += [table_name(node["op"]) for node in chain[-1:] if node["kind"] in (*GPU_KINDS, "api")]
     return " -> ".join(code(shorten_kernel(word, _NAME)) for word in words)
 
 
@@ -356,28 +392,38 @@ def _chain(path: Path, details: dict[int, str]) -> str:
     words = [code(f"{node['op']} [{node['key']}]") for node in hops]
     if len(words) > _CHAIN:
         words[2:-2] = [f"... {len(words) - 4:,} more ..."]
-    kernel = hops[-1]["kernel"]
+    kernel = package_relative(hops[-1]["kernel"] or "")
     links = [code(_link(node, details)) for node in chain[len(hops) :]]
-    time = f" {duration(chain[-1]['median_ns'])}" if chain[-1]["kind"] in GPU_KINDS else ""
+    time = "" if chain[-1]["kind"] in HOP_KINDS else f" {duration(chain[-1]['median_ns'])}"
     return " -> ".join([*words[:-1], words[-1] + (f" {code(kernel)}" if kernel else ""), *links]) + time
 
 
 def _chain_nodes(path: Path) -> list[dict[str, Any]]:
-    """Where the time goes: redispatches, and calls that take longer than the hop's own work.
-
-    Where the GPU worked it goes on to the device kernel with the most time.
-    """
+    """Where the time goes, from the outermost hop down to a call or to what the GPU did."""
     nodes, level = path.nodes.to_dicts(), 0
     chain: list[dict[str, Any]] = []
-    while below := _children(nodes, level):
-        place, node = max(below, key=lambda child: (child[1].get("gpu_total_ns") or 0, child[1]["total_ns"]))
-        on_gpu = bool(node.get("gpu_total_ns"))
-        is_own = node["kind"] == "call" and node["total_ns"] <= (_own_ns(chain[-1]) if chain else -1)
-        if not on_gpu and (is_own or node["kind"] not in HOP_KINDS):
-            break
+    while step := _next_of_chain(_children(nodes, level), _own_ns(chain[-1]) if chain else -1):
+        place, node = step
         chain.append(node)
         nodes, level = nodes[place + 1 :], level + 1
     return chain
+
+
+def _next_of_chain(below: list[tuple[int, dict[str, Any]]], own_ns: int) -> tuple[int, dict[str, Any]] | None:
+    """Of the nodes in a hop or call, with their places, the one with the most time.
+
+    Redispatches count, and what takes longer than the own work of what they are in. Where nothing does, the
+    host was busy itself: then it is the one with the most GPU time, if the GPU worked at all.
+    """
+    if longer := [one for one in below if one[1]["kind"] == "redispatch" or _most_ns(one[1]) > own_ns]:
+        return max(longer, key=lambda one: _most_ns(one[1]))
+    on_gpu = [one for one in below if one[1].get("gpu_total_ns")]
+    return max(on_gpu, key=lambda one: one[1]["gpu_total_ns"], default=None)
+
+
+def _most_ns(node: dict[str, Any]) -> int:
+    """The time of a node on the host, or on the GPU where that is longer."""
+    return max(node["total_ns"], node.get("gpu_total_ns") or 0)
 
 
 def _link(node: dict[str, Any], details: dict[int, str]) -> str:
@@ -416,13 +462,15 @@ def _counted(value: Any) -> str | None:
 
 def _counts(facts: dict[str, Any]) -> str:
     rows = [
-        [name.replace("_", " "), shown]
+        [_ROWS.get(name, name.replace("_", " ")), shown]
         for name, value in facts.items()
         if (shown := _counted(value)) is not None
     ]
     return table(["captured or dropped", "count:"], rows)
 
 
+_ROWS = {"library_calls": "library calls with arguments"}
+"""Rows of a certificate by another name: libraries that only a native stack names are not counted"""
 _OF_A_LIMIT = (
     "stopped_at_max_size",
     "overwritten_hops",

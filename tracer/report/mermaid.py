@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracer.analysis.device_kernels import table_name
-from tracer.report.text import duration, registration, shorten, shorten_kernel
+from tracer.report.text import duration, package_relative, registration, shorten, shorten_kernel
 
 _WIDTH = 56
 _HOPS = ("call", "redispatch")
@@ -16,8 +16,9 @@ _ESCAPES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;"}
 def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
     """The hops of one path (rows of trees.fold), left to right: `op [Key]`, kernel, registration.
 
-    Thick arrows are redispatches, thin ones calls, dotted ones lead to the GPU. Of more than `limit`
-    hops those with the most time, on the host or the GPU, are drawn, and a last box counts the rest.
+    Thick arrows are redispatches, thin ones calls, dotted ones lead to the GPU. Of more than `limit` boxes
+    those with the most time, on the host or the GPU, are drawn, and a last one, which no arrow leads to,
+    counts the rest.
     """
     lines = ["flowchart LR"]
     above: list[int] = []
@@ -38,8 +39,8 @@ def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
             lines.append(f"  h{above[-1]} {arrow}{times} h{number}")
         above.append(number)
     if len(nodes) > limit:
-        lines.append(f'  more["{len(nodes) - limit:,} more hops"]')
-        lines.append("  h0 -.-> more")
+        more = len(nodes) - limit
+        lines.append(f'  more["{more:,} more {"box" if more == 1 else "boxes"}, not drawn"]')
     return "\n".join(lines)
 
 
@@ -53,4 +54,4 @@ def _hottest(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
 
 
 def _label(text: str) -> str:
-    return "".join(_ESCAPES.get(letter, letter) for letter in shorten(text, _WIDTH))
+    return "".join(_ESCAPES.get(letter, letter) for letter in shorten(package_relative(text), _WIDTH))

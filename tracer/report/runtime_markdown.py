@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.analysis.device_kernels import short_device_kernel, table_name
 from tracer.analysis.idle import Gap, Idleness
+from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.report.cells import code, item, prose, table, wrapped
 from tracer.report.runtime import Rows, RuntimeReport
 from tracer.report.text import amount, count, duration, left_out, shorten_kernel, size, source_line
@@ -45,9 +46,10 @@ class RuntimePage:
                 "a step have the mean over those of the phase"
             )
         else:
+            known = f"only {count(steps.untold, 'step')}" if steps.untold else "no step"
             lines.append(
-                "no steps are known, so warm-up and steady state are not told apart: an optimizer's "
-                "step() or tracer.step() marks them, and three are needed"
+                f"{known} known, so warm-up and steady state are not told apart: an optimizer's step() or "
+                "tracer.step() marks a step, and three of a process are needed"
             )
         return "\n".join(map(item, lines))
 
@@ -92,9 +94,15 @@ class RuntimePage:
         return self._table(titles, rows, self._runtime.functions)
 
     def function_sections(self) -> str:
-        """For each function what it does, who calls it, for which ops, and a stack."""
-        rows = self._runtime.functions.rows
-        return "\n\n".join(self._function(row) for row in rows[: _FUNCTIONS_IN_FULL[self._only]])
+        """Of the functions with the most time what each does, who calls it, for which ops, and a stack.
+
+        In the survey alone all functions that wait are among them, however short they were.
+        """
+        most, rows = _FUNCTIONS_IN_FULL[self._only], self._runtime.functions.rows
+        shown = [row for place, row in enumerate(rows) if place < most or (self._only and _waits(row))]
+        more = len(rows) + self._runtime.functions.left_out - len(shown)
+        said = [f"{count(more, 'more function')} left out."] * bool(more)
+        return "\n\n".join([*map(self._function, shown), *said])
 
     def components(self) -> str:
         rows = [
@@ -123,7 +131,7 @@ class RuntimePage:
             [
                 self._line(row),
                 code(row["op"]) if row["op"] else f"in {code(row['library_call'] or 'a library')}",
-                prose(row["what"]).replace(" + ", ", "),
+                prose(row["what"].replace(" + ", ", ").replace("->", "to")),
                 f"{row['count']:,}",
                 duration(row["total_ns"]),
                 *([f"{row['steady_calls']:.3g}"] if steady else []),
@@ -275,6 +283,11 @@ class RuntimePage:
     @staticmethod
     def _table(titles: list[str], rows: list[list[str]], source: Rows) -> str:
         return table(titles, rows, ragged=True) + left_out(source.left_out)
+
+
+def _waits(row: dict[str, Any]) -> bool:
+    """Whether the host, or a stream, waits in a function."""
+    return row["role"] == SYNCHRONISATION or "WaitEvent" in row["name"]
 
 
 def _gaps(number: int, kind: str, ns: int, *, each: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
@@ -11,6 +12,7 @@ import polars as pl
 _LONG_RUN = 4
 _MOST_TENSORS = 64
 """A signature names no more: the call may have had others."""
+_PACKAGES = re.compile(r"[^\s(]*/(?:site|dist)-packages/")
 _DTYPES = {"complex": "c", "float": "f", "uint": "u", "int": "i"}
 
 
@@ -56,7 +58,7 @@ def signature_texts(signatures: pl.DataFrame, ids: Iterable[int | None]) -> dict
     texts = {}
     for number, group in groupby(rows.iter_rows(named=True), key=lambda row: row["id"]):
         tensors = list(group)
-        devices = {tensor["device"] for tensor in tensors if tensor["device"]}
+        devices = {tensor["device"] for tensor in tensors if _knows_device(tensor)}
         runs = groupby(_tensor(tensor, len(devices) > 1) for tensor in tensors)
         texts[number] = ", ".join(_run(text, len(list(run))) for text, run in runs)
         texts[number] += ", ..." if len(tensors) >= _MOST_TENSORS else ""
@@ -64,8 +66,19 @@ def signature_texts(signatures: pl.DataFrame, ids: Iterable[int | None]) -> dict
 
 
 def shorten(text: str, width: int) -> str:
-    """The end of `text`, which says more than its beginning, in at most `width` characters."""
-    return text if len(text) <= width else "..." + text[len(text) - width + 3 :] if width > 3 else ""
+    """The end of `text`, which says more than its beginning, in at most `width` characters.
+
+    Paths into packages give way first. No parenthesis is closed that was opened in what is cut off.
+    """
+    text = text if len(text) <= width else package_relative(text)
+    if len(text) <= width:
+        return text
+    return "..." + _without_stray_ends(text[len(text) - width + 3 :]) if width > 3 else ""
+
+
+def package_relative(text: str) -> str:
+    """`text` with the paths in it relative to the installed packages."""
+    return _PACKAGES.sub("", text)
 
 
 def shorten_kernel(name: str, width: int) -> str:
@@ -87,6 +100,26 @@ def amount(number: float, unit: str) -> str:
         if number < limit:
             return f"{number * 1e3 / limit:.3g} {prefix}{unit}"
     return f"{number / 1e15:.3g} P{unit}"
+
+
+def _without_stray_ends(text: str) -> str:
+    """`text` from behind the last `)` that nothing in it opens, or without it where it is the end."""
+    opened, stray = 0, -1
+    for place, letter in enumerate(text):
+        opened += (letter == "(") - (letter == ")")
+        if opened < 0:
+            opened, stray = 0, place
+    if stray < 0:
+        return text
+    return _without_stray_ends(text[:-1]) if stray == len(text) - 1 else text[stray + 1 :]
+
+
+def whole_percent(part: int, whole: int) -> str:
+    """`42 %`; 100 % is all of it and 0 % nothing."""
+    percent = f"{100 * part / whole:.0f} %"
+    if part < whole and percent == "100 %":
+        return "more than 99 %"
+    return "less than 1 %" if part and percent == "0 %" else percent
 
 
 def _scaled(ns: int) -> tuple[str, str]:
@@ -111,9 +144,14 @@ def _tensor(tensor: dict[str, Any], with_device: bool) -> str:
     parts = [size, _dtype(str(dtype)) if dtype else "?"]
     if layout and not str(layout).endswith("strided"):
         parts.append(str(layout).removeprefix("torch."))
-    if with_device and tensor["device"]:
+    if with_device and _knows_device(tensor):
         parts.append(str(tensor["device"]))
     return " ".join(parts)
+
+
+def _knows_device(tensor: dict[str, Any]) -> bool:
+    # Where the shape is not read the device is not either: what stands there is a default.
+    return tensor["shape"] is not None and bool(tensor["device"])
 
 
 def _dtype(name: str) -> str:

@@ -11,6 +11,7 @@ from tracer.report.text import (
     count,
     duration,
     duration_and_self,
+    package_relative,
     shorten,
     shorten_kernel,
     signature_texts,
@@ -96,7 +97,7 @@ def _hop(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
         ("arrow", "-> " if node["kind"] == "redispatch" else ""),
         ("op", node["op"] or "an unknown op"),
         ("key", f" [{node['key'] or '?'}]"),
-        ("kernel", f" {node['kernel']}" if node["kernel"] else ""),
+        ("kernel", f" {package_relative(node['kernel'])}" if node["kernel"] else ""),
         ("inputs", _inputs(node, texts)),
         ("module", module_text(node["module"], (node["modules"] or 1) - 1) if not node["level"] else ""),
         ("time", f" {_times(node)}"),
@@ -138,7 +139,7 @@ def _inputs(node: dict[str, Any], texts: dict[int, str]) -> str:
     if node["kind"] == "redispatch" or node["signature"] not in texts:
         return ""
     others = node["inputs"] - 1
-    return f" ({texts[node['signature']]})" + (f" and {count(others, 'more shape')}" if others else "")
+    return f" ({texts[node['signature']]})" + (f" and {count(others, 'more input')}" if others else "")
 
 
 def _times(node: dict[str, Any]) -> str:

@@ -89,8 +89,8 @@ DESCRIPTIONS = {
     ),
     "MallocHost": "Reserves pinned host memory.",
     "HostAlloc": (
-        "Reserves pinned host memory; PyTorch's cache of pinned memory calls it for pin_memory and for "
-        "copies that do not wait."
+        "Reserves pinned host memory; PyTorch's cache of pinned memory calls it where no cached block fits, "
+        "as for pin_memory, for copies that do not wait and for the number that item reads."
     ),
     "FreeHost": "Gives pinned host memory back.",
     "HostRegister": (
@@ -102,6 +102,10 @@ DESCRIPTIONS = {
     "MemMap": "Gives physical device memory an address; PyTorch calls it with expandable segments.",
     "StreamCreateWithPriority": (
         "Makes a stream; PyTorch makes 32 for each priority when a stream of its pool is first asked for."
+    ),
+    "StreamCreate": (
+        "Makes a stream that keeps the order with the default stream; libraries and extensions make their "
+        "own with it."
     ),
     "StreamCreateWithFlags": "Makes a stream; libraries make their own with it.",
     "StreamQuery": (
@@ -172,6 +176,10 @@ DESCRIPTIONS = {
     "OccupancyMaxActiveBlocksPerMultiprocessorWithFlags": (
         "Works out how many blocks fit on a multiprocessor; libraries choose a grid by it."
     ),
+    "OccupancyMaxActiveClusters": (
+        "Works out how many clusters of blocks fit on the device at once; libraries for recent GPUs choose "
+        "a kernel or a grid by it."
+    ),
     "LibraryLoadData": (
         "Loads device code from memory for all contexts; the runtime does so when a kernel of a library "
         "is first needed."
@@ -183,6 +191,10 @@ DESCRIPTIONS = {
         "Loads device code from memory into a context with options; compiled kernels come in so."
     ),
     "ModuleGetFunction": "Finds a kernel in loaded code; compiled kernels are looked up once.",
+    "GetSymbolAddress": (
+        "Finds the address of a variable of device code; libraries and extensions ask before they read or "
+        "fill it, and its code is loaded then if it was not yet."
+    ),
     "GetFuncBySymbol": "Finds the driver's kernel behind a function of the runtime.",
     "DeviceCanAccessPeer": (
         "Tells whether a device can read another's memory; PyTorch asks before a copy between devices."

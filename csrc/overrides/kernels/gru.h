@@ -62,7 +62,7 @@ struct Step {
   float* reserve[2];        // [batch][4][hidden]; null: not wanted
   int tile;                 // -1: chosen by size; else an index below kStepTiles
 };
-constexpr int kStepTiles = 7;  // tile 0 multiplies exactly in kTf32 too
+constexpr int kStepTiles = 6;  // tile 0 multiplies exactly in kTf32 too
 cudaError_t launch_step(const Step& step, cudaStream_t stream);
 
 // How a whole sequence is spread over clusters: a cluster owns `batch_tile` sequences, a block of it `units` hidden units, whose

@@ -3,7 +3,7 @@
 // row_kernel, for one or two sequences: a block computes four units. Each thread multiplies 16 bytes of the twelve gate rows of these
 // units, all of them on their way at once, in float32 (which is exact enough for kFloat32 and serves kTf32 too).
 //
-// tile_kernel: a block computes 16, 32 or 48 units for 16 to 128 sequences on the tensor cores. The blocks of a cluster share the sums
+// tile_kernel: a block computes 16 or 32 units for 16 to 128 sequences on the tensor cores. The blocks of a cluster share the sums
 // over [x, h]: each brings its part of the gate rows and of the sequences to shared memory once, several stages ahead.
 #include <algorithm>
 #include <atomic>
@@ -291,23 +291,22 @@ cudaError_t launch_rows(const StepArguments& arguments, cudaStream_t stream) {
 
 // ---- more sequences ---------------------------------------------------------------------------
 
-constexpr int kLargestCluster = 8;
+constexpr int kTileThreads = 256, kLargestCluster = 8;
 
-// The warps of a block: `unit_warps` times `sequence_warps` times `inner_warps` (over [x, h]). A warp computes 16 units, which are three
-// 16-row tiles (r, z, n), for 8 * NT sequences.
+// The warps of a block: `unit_warps` times `sequence_warps` times `inner_warps` (over [x, h]), 8 in all. A warp computes 16 units, which
+// are three 16-row tiles (r, z, n), for 8 * NT sequences.
 // `blocks`: how many at least have room on a multiprocessor; a lone one has twice the registers.
 template <int unit_warps, int sequence_warps, int inner_warps, int NT, int stages, int blocks>
 struct Tile {
-  static constexpr int kThreads = 32 * unit_warps * sequence_warps * inner_warps;
+  static_assert(unit_warps * sequence_warps * inner_warps * 32 == kTileThreads);
   static constexpr int kUnitWarps = unit_warps, kSequenceWarps = sequence_warps, kInnerWarps = inner_warps, kTiles = NT, kStages = stages;
   static constexpr int kUnits = 16 * unit_warps, kSequences = 8 * NT * sequence_warps, kBlocks = blocks;
   // A stage: rows of so many 16-byte pieces, first the gate rows of 16 units, r, z and n, for each of the unit warps, then the
   // sequences. The pieces of each 128 bytes are permuted by their row, so that a read of one piece of 8 rows meets no bank twice.
   static constexpr int kRowBlocks = inner_warps < 2 ? 2 : inner_warps, kRowPieces = 4 * kRowBlocks, kRowBytes = 16 * kRowPieces;
   static constexpr int kGateRows = 3 * kUnits, kRows = kGateRows + kSequences, kStageBytes = kRows * kRowBytes;
-  static constexpr int kPass = kThreads / kRowPieces;  // rows that all threads copy at once: those of one gate
-  static constexpr int kPasses = (kSequences + kPass - 1) / kPass;  // for the sequences
-  static_assert(kPass == kUnits);
+  static constexpr int kPass = kTileThreads / kRowPieces;  // rows that all threads copy at once: those of one gate
+  static_assert(kPass == kUnits && kSequences % kPass == 0);
   // The sums: [r, z, h part of n, x part of n][inner warp][sequence][unit], padded. The first three stand in place of the stages, the
   // last one behind them, since x may be done before h.
   static constexpr int kStride = kUnits + 4, kPlane = kSequences * kStride, kPart = inner_warps * kPlane;
@@ -320,17 +319,15 @@ struct Tile {
 
 // Starts copying one piece of each of `count` rows to shared memory, rows `stride` elements and `step` bytes apart; `left` elements of
 // a row stand at `from` and behind. Zeros beyond a row, and from row `inside` on.
-// `room`: how many of them shared memory has room for.
 template <int count, int step, typename T>
-__device__ __forceinline__ void copy_rows(char* to, const T* from, int64_t stride, int left, int inside, bool vector, int room = count) {
+__device__ __forceinline__ void copy_rows(char* to, const T* from, int64_t stride, int left, int inside, bool vector) {
   if (vector) {
     const int bytes = max(0, min(16, left * int(sizeof(T))));
 #pragma unroll
-    for (int i = 0; i < count; i++)
-      if (i < room) copy_async_16(to + i * step, from + i * stride, i < inside ? bytes : 0);
+    for (int i = 0; i < count; i++) copy_async_16(to + i * step, from + i * stride, i < inside ? bytes : 0);
   } else {
 #pragma unroll 1
-    for (int i = 0; i < room; i++)
+    for (int i = 0; i < count; i++)
       *reinterpret_cast<uint4*>(to + i * step) = load_piece(i < inside ? from + i * stride : nullptr, 0, left, false);
   }
 }
@@ -339,7 +336,7 @@ __device__ __forceinline__ void copy_rows(char* to, const T* from, int64_t strid
 template <Precision precision, class Tile>
 struct Copies {
   using T = Element<precision>;
-  static constexpr int kChunk = Tile::kRowPieces * kPiece<precision>;
+  static constexpr int kChunk = Tile::kRowPieces * kPiece<precision>, kPasses = Tile::kSequences / Tile::kPass;
   const T *weight, *input;
   int left;
 
@@ -358,10 +355,8 @@ struct Copies {
     char* gates = stage + Tile::offset(row / 16 * 48 + row % 16, piece);
     copy_rows<3, 16 * Tile::kRowBytes>(gates, weight, int64_t(arguments.step.hidden) * side.length, left, gates_inside, side.weight_vector);
     char* sequences = stage + Tile::offset(Tile::kGateRows + row, piece);
-    // The last pass may have fewer rows than threads copy.
-    const int room = Tile::kSequences % Tile::kPass == 0 || row < Tile::kSequences % Tile::kPass ? Tile::kPasses : Tile::kPasses - 1;
-    copy_rows<Tile::kPasses, Tile::kPass * Tile::kRowBytes>(sequences, input, Tile::kPass * side.stride, left, sequences_inside,
-                                                            side.input_vector, room);
+    copy_rows<kPasses, Tile::kPass * Tile::kRowBytes>(sequences, input, Tile::kPass * side.stride, left, sequences_inside,
+                                                      side.input_vector);
     weight += kChunk;
     input += kChunk;
     left -= kChunk;
@@ -420,7 +415,7 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[3][Tile::kTiles][4]
 }
 
 template <Precision precision, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) tile_kernel(StepArguments arguments) {
+__global__ void __launch_bounds__(kTileThreads, Tile::kBlocks) tile_kernel(StepArguments arguments) {
   using T = Element<precision>;
   constexpr int kUnits = Tile::kUnits, kSequences = Tile::kSequences, kStages = Tile::kStages, kStride = Tile::kStride;
   const Step& step = arguments.step;
@@ -500,7 +495,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) tile_kernel(Ste
 #pragma unroll
     for (int part = 0; part < 4; part++) {
 #pragma unroll 1
-      for (int e = 4 * int(threadIdx.x); e < Tile::kPlane; e += 4 * Tile::kThreads) {
+      for (int e = 4 * int(threadIdx.x); e < Tile::kPlane; e += 4 * kTileThreads) {
         float* at = partial + Tile::at(part) + e;
         float4 sum = *reinterpret_cast<const float4*>(at);
 #pragma unroll
@@ -518,8 +513,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) tile_kernel(Ste
   } else {
     __syncthreads();
   }
-  for (int next = 0; next < groups; group += Tile::kThreads) {  // as often in each thread
-    next = group - int(threadIdx.x) + Tile::kThreads;
+  for (int next = 0; next < groups; group += kTileThreads) {  // as often in each thread
+    next = group - int(threadIdx.x) + kTileThreads;
     const int sequence = sequence_of(group), unit = group % kGroups * 4;
     float sum[4][4] = {};
     if (group < groups) {
@@ -545,10 +540,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) tile_kernel(Ste
     }
     if (cluster > 1 && next >= groups) cluster_arrive();  // this block reads no sums of others any more
     if (group < groups) finish_four<T>(arguments, direction, first_sequence + sequence, first_unit + unit, given, sum);
-    if (group + Tile::kThreads < groups) {
-      group += Tile::kThreads;
+    if (group + kTileThreads < groups) {
+      group += kTileThreads;
       load();
-      group -= Tile::kThreads;
+      group -= kTileThreads;
     }
   }
   if (cluster > 1) cluster_wait();  // no block may end while another reads its sums
@@ -585,7 +580,7 @@ cudaError_t launch_tile(StepArguments& arguments, const Device& device, cudaStre
   const unsigned unit_tiles = (step.hidden + Tile::kUnits - 1) / Tile::kUnits;
   const unsigned batch_tiles = (step.batch + Tile::kSequences - 1) / Tile::kSequences;
   Launch shape;
-  shape.block = dim3(Tile::kThreads);
+  shape.block = dim3(kTileThreads);
   shape.stream = stream;
   const auto with_cluster = [&](int cluster) {
     shape.cluster = cluster;
@@ -642,8 +637,6 @@ cudaError_t launch_precision(const Step& step, cudaStream_t stream) {
   constexpr bool kSplit = precision == Precision::kFloat32;
   using SixtyFour = std::conditional_t<kSplit, Tile<2, 4, 1, 2, 4, 1>, Tile<2, 2, 2, 4, 4, 1>>;
   using Largest = std::conditional_t<kSplit, SixtyFour, Tile<2, 4, 1, 4, 4, 1>>;
-  // Wider ones make fewer clusters, which leaves more of them to be of 8 blocks.
-  using Wide = std::conditional_t<kSplit, Tile<3, 4, 1, 2, 4, 1>, Tile<3, 4, 1, 4, 4, 1>>;
   switch (tile_for(step, device)) {
     case 0:
       return step.batch == 1 ? launch_rows<kOfRows, 1>(arguments, stream) : launch_rows<kOfRows, 2>(arguments, stream);
@@ -655,13 +648,10 @@ cudaError_t launch_precision(const Step& step, cudaStream_t stream) {
       return launch_tile<precision, Tile<2, 2, 2, 2, 5, 1>>(arguments, device, stream);  // 32 units, 32 sequences
     case 4:
       return launch_tile<precision, SixtyFour>(arguments, device, stream);
-    // 8.6 and 8.9 have less shared memory.
-    case 5:
+    default:
+      // 8.6 and 8.9 have less shared memory.
       if (device.shared_bytes < Largest::kSharedBytes) return launch_tile<precision, SixtyFour>(arguments, device, stream);
       return launch_tile<precision, Largest>(arguments, device, stream);
-    default:
-      if (device.shared_bytes < Wide::kSharedBytes) return launch_tile<precision, SixtyFour>(arguments, device, stream);
-      return launch_tile<precision, Wide>(arguments, device, stream);
   }
 }
 

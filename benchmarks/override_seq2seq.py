@@ -11,8 +11,8 @@ over all steps is at most twice that of stock without TF32, and the means of the
 most 1 %. Exits 1 where they do not.
 
 The last run says whether such a comparison is about arithmetic at all. Training multiplies any difference:
-at the rate of 1e-3, which is Adam's own, the one of 1e-7 is as small at the end; at the example's 5e-3 it
-has grown to 1e-2 in 200 steps, on a CPU as well, and no two ways to round give the same losses any more.
+at the rate of 1e-3, which is Adam's own, the one of 1e-7 is as small at the end (on a CPU); at the example's
+5e-3 it has grown to 1e-3 and more in 200 steps, and no two ways to round give the same losses any more.
 The table has the deviations of the first steps besides.
 """
 

@@ -568,6 +568,18 @@ def test_options_for_paths_need_paths(option: list[str]) -> None:
     assert done.stderr == f"tracer: {option[0]} chooses dispatch paths, and --only cuda shows none\n"
 
 
+def test_without_phases_no_kernel_is_left_out_as_warm_up() -> None:
+    told = command("report", PATH, "--rows", "500").stdout
+    alike = command("report", PATH, "--rows", "500", "--no-phases").stdout
+    assert " kernels of warm-up steps are left out" in " ".join(told.split())
+    assert "warm-up" not in alike[alike.index("## Device kernels") : alike.index("### By what is to gain")]
+    assert "- 4 steps, which all count alike" in alike
+    done = command("report", PATH, "--steady", "--no-phases")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "--no-phases tells no step from another" in done.stderr
+
+
 def test_report_of_steady_paths_with_a_library() -> None:
     done = command("report", PATH, "--steady", "--op", "cudnnRNN*", "--paths", "1")
     assert done.returncode == 0, done.stderr

@@ -59,7 +59,7 @@ def calls(trace: FakeTrace):
 
 
 def test_steps_are_counted_once_a_process(trace: FakeTrace) -> None:
-    assert survey.count_steps(trace) == Steps(warmup=2, steady=2)
+    assert survey.count_steps(trace) == Steps(warmup=2, steady=2, too_few=False)
 
 
 def test_functions_have_calls_and_time_a_step_of_each_phase(trace: FakeTrace) -> None:

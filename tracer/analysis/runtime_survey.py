@@ -14,6 +14,7 @@ import polars as pl
 from tracer.analysis.components import components
 from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.links import UNKNOWN_FUNCTION
+from tracer.trace.steps import FEWEST_STEPS
 
 SYNCHRONISATION, COPY, ALLOCATION, LAUNCH = "synchronisation", "copy", "memory allocation", "launch"
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
@@ -31,7 +32,9 @@ class Steps:
     warmup: int
     steady: int
     untold: int = 0
-    """Steps without a phase: their process has too few to tell"""
+    """Steps without a phase: their process has too few to tell, or they were asked not to be told apart"""
+    too_few: bool = True
+    """No process has steps enough"""
 
 
 def count_steps(trace: CudaTables) -> Steps:
@@ -42,8 +45,14 @@ def count_steps(trace: CudaTables) -> Steps:
         ).unique()
         for table in (trace.hops, trace.api_calls)
     ]
-    phases = pl.concat(told).drop_nulls("step").unique()["phase"]
-    return Steps(int((phases == "warmup").sum()), int((phases == "steady").sum()), phases.null_count())
+    steps = pl.concat(told).drop_nulls("step").unique()
+    phases, of_a_process = steps["phase"], steps.group_by("process").len()["len"].to_list()
+    return Steps(
+        int((phases == "warmup").sum()),
+        int((phases == "steady").sum()),
+        phases.null_count(),
+        too_few=max(of_a_process, default=0) < FEWEST_STEPS,
+    )
 
 
 def calls_with_context(trace: CudaTables) -> pl.DataFrame:

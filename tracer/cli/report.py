@@ -35,6 +35,10 @@ def report(
     steady: Annotated[
         bool, typer.Option("--steady", help="Paths of op calls after warm-up, where steps are known.")
     ] = False,
+    no_phases: Annotated[
+        bool,
+        typer.Option("--no-phases", help="All steps count alike: none as warm-up. For unlike steps."),
+    ] = False,
     peak_bandwidth: Annotated[
         float | None, typer.Option(metavar="GB/s", min=0, help="What the GPU's memory reached.")
     ] = None,
@@ -64,6 +68,8 @@ def report(
         fail(f"--only {only} is no part of the report; there is cuda, kernels", USAGE)
     if only and (op or steady):
         fail(f"{'--op' if op else '--steady'} chooses dispatch paths, and --only {only} shows none", USAGE)
+    if steady and no_phases:
+        fail("--steady chooses the steps after warm-up, and --no-phases tells no step from another", USAGE)
     if output is not None:
         check_output(output, force)
     file = chosen_trace(file)
@@ -76,7 +82,7 @@ def report(
             flops=peak_flops * 1e12 if peak_flops else None,
         )
         report = build_report(
-            trace,
+            trace.without_phases() if no_phases else trace,
             file.name,
             paths=paths,
             rows=rows,

@@ -45,6 +45,8 @@ class RuntimePage:
                 f"{count(steps.warmup, 'warm-up step')} and {count(steps.steady, 'steady step')}: columns of "
                 "a step have the mean over those of the phase"
             )
+        elif not steps.too_few:
+            lines.append(f"{count(steps.untold, 'step')}, which all count alike")
         else:
             known = f"only {count(steps.untold, 'step')}" if steps.untold else "no step"
             lines.append(

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 PHASES = ["warmup", "steady"]
-_FEWEST_STEPS = 3
+FEWEST_STEPS = 3
+"""Of a process, to tell warm-up from steady steps"""
 _SLOW = 1.5
 """A warm-up step takes longer than this many medians of the later steps."""
 
@@ -100,7 +101,7 @@ def _first_steady(ends: Index, begin: int, warming: Index) -> int:
     It is longer than usual in the second half, or memory was allocated or code loaded in it.
     """
     count = len(ends)
-    if count < _FEWEST_STEPS:
+    if count < FEWEST_STEPS:
         return -1
     durations = np.diff(ends, prepend=begin)
     half = count // 2

@@ -58,6 +58,21 @@ class Trace:
     def __repr__(self) -> str:
         return f"<Trace {self.path}: {self.certificate['verdict']}>"
 
+    def without_phases(self) -> Trace:
+        """The same trace, in which no step is warm-up and none is steady."""
+        none = pl.lit(None).alias("phase")
+
+        def of(table: pl.DataFrame) -> pl.DataFrame:
+            return table.with_columns(none.cast(table.schema["phase"]))
+
+        return replace(
+            self,
+            hops=of(self.hops),
+            api_calls=of(self.api_calls),
+            library_calls=of(self.library_calls),
+            gpu_activities=of(self.gpu_activities),
+        )
+
     def arguments(self, function: str) -> pl.DataFrame:
         """The arguments of all calls of an API or library function, a typed column each.
 

@@ -31,6 +31,8 @@ from report import Goal, Table, short
 import tracer
 
 GOAL = 0.6
+RATIOS = {"full/prof": ("full", "prof"), "lean/prof": ("lean", "prof"), "full/prof+": ("full", "prof+")}
+"""What is compared: what the first adds over what the second adds. The goal is for the first of them."""
 START_SECONDS = 180
 VISIT_SECONDS = 60
 
@@ -109,10 +111,9 @@ class Row:
     memory: dict[str, float]
     figures: dict[str, dict]
 
-    @property
-    def ratio(self) -> float | None:
-        full, prof = self.added.get("full"), self.added.get("prof")
-        return full / prof if full and prof and full > 0 and prof > 0 else None
+    def ratio(self, name: str) -> float | None:
+        one, other = (self.added.get(variant) for variant in RATIOS[name])
+        return one / other if one and other and one > 0 and other > 0 else None
 
 
 def main() -> None:
@@ -134,7 +135,7 @@ def main() -> None:
             processes += of_workload
     seconds = time.perf_counter() - began
     rows = [row for workload in options.workloads if (row := row_of(workload, processes))]
-    goal = Goal("full / profiler, training steps", geometric_mean(steps_of(rows)), GOAL)
+    goal = Goal("full / profiler, training steps", geometric_mean(steps_of(rows), "full/prof"), GOAL)
     machine = describe_machine(options.device)
     print_result(options, machine, seconds, rows, goal)
     failed = [process for process in processes if process.error]
@@ -214,8 +215,8 @@ def steps_of(rows: list[Row], are_steps: bool = True) -> list[Row]:
     return [row for row in rows if WORKLOADS[row.workload].is_step == are_steps]
 
 
-def geometric_mean(rows: list[Row]) -> float | None:
-    ratios = [row.ratio for row in rows if row.ratio is not None]
+def geometric_mean(rows: list[Row], name: str) -> float | None:
+    ratios = [ratio for row in rows if (ratio := row.ratio(name)) is not None]
     return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None
 
 
@@ -229,23 +230,28 @@ def tables_of(rows: list[Row], variants: list[str]) -> list[Table]:
         value = row.figures.get(variant, {}).get(name)
         return "-" if value is None else short(value)
 
-    recorded = [variant for variant in others if variant != "prof"]
+    ratios = [name for name, compared in RATIOS.items() if set(compared) <= set(others)]
+    recorded = [variant for variant in others if not variant.startswith("prof")]
     return [
         Table(
             "host time of a step in ns: bare, and what each variant adds (median of rounds)",
-            ["", "bare", *others, "full/prof", "GPU behind"],
+            ["", "bare", *others, *ratios, "GPU behind"],
             [
                 [
                     row.workload,
                     short(row.bare),
                     *(short(row.added[v], sign=True) if v in row.added else "-" for v in others),
-                    shown(row.ratio),
+                    *(shown(row.ratio(name)) for name in ratios),
                     short(row.behind),
                 ]
                 for row in rows
             ]
             + [
-                [f"geometric mean, {what}", "", *[""] * len(others), shown(geometric_mean(of)), ""]
+                [
+                    *(f"geometric mean, {what}", "", *[""] * len(others)),
+                    *(shown(geometric_mean(of, name)) for name in ratios),
+                    "",
+                ]
                 for what, of in (("single ops", steps_of(rows, False)), ("steps", steps_of(rows)))
             ],
         ),
@@ -325,7 +331,7 @@ def as_json(machine: dict, seconds: float, rows: list[Row], goal: Goal, processe
                 "spread_ns": row.spread,
                 "gpu_behind_ns": row.behind,
                 "memory_added_mib": row.memory,
-                "ratio": row.ratio,
+                "ratios": {name: row.ratio(name) for name in RATIOS},
                 "figures": row.figures,
             }
             for row in rows

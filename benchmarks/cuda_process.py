@@ -36,11 +36,18 @@ VARIANTS = {
     "bare": "no tool",
     "hops": "tracer, --cuda off",
     "full": "tracer, defaults: hops, API calls, GPU activities",
-    "driver": "the same with --driver all",
+    "lean": "full without shapes, source lines and modules: prof has none of them",
+    "driver": "full with --driver all",
     "prof": "torch.profiler, CPU and CUDA activities",
+    "prof+": "prof with record_shapes, with_stack",
 }
 PARTS = 10
-OPTIONS = {"hops": {"cuda": "off"}, "full": {"cuda": "on"}, "driver": {"cuda": "on", "driver": "all"}}
+OPTIONS = {
+    "hops": {"cuda": "off"},
+    "full": {"cuda": "on"},
+    "lean": {"cuda": "on", "shapes": False, "source": False, "modules": False},
+    "driver": {"cuda": "on", "driver": "all"},
+}
 
 Run = Callable[[], object]
 
@@ -125,7 +132,9 @@ class Process:
         if self.variant not in OPTIONS:
             yield
             return
-        options = OPTIONS[self.variant] if self.device != "cpu" else {}
+        options = dict(OPTIONS[self.variant])
+        if self.device == "cpu":
+            options["cuda"] = "off"
         recording = tracer.record(self.trace, overwrite=True, **options)
         with recording:
             yield
@@ -159,10 +168,11 @@ class Process:
 
     def profiled(self):  # type: ignore[no-untyped-def]
         """A session a visit: the profiler keeps all events in memory until it ends."""
-        if self.variant != "prof":
+        if self.variant not in ("prof", "prof+"):
             return nullcontext()
         gpu = [] if self.device == "cpu" else [ProfilerActivity.CUDA]
-        return profile(activities=[ProfilerActivity.CPU, *gpu])
+        more = self.variant == "prof+"
+        return profile(activities=[ProfilerActivity.CPU, *gpu], record_shapes=more, with_stack=more)
 
     def step(self) -> None:
         self.ran += 1

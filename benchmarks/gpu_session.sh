@@ -147,7 +147,8 @@ do_loggers() {
 }
 
 do_cost() {
-  "$PYTHON" benchmarks/cuda_cost.py --json "$MADE/cuda_cost.json" | tee "$MADE/cuda_cost.txt"
+  "$PYTHON" benchmarks/cuda_cost.py --variants bare lean full prof prof+ --rounds 12 \
+    --workloads "linear step" "seq2seq step" "resnet34 step" --json "$MADE/cuda_cost.json" | tee "$MADE/cuda_cost.txt"
   return "${PIPESTATUS[0]}"
 }
 
@@ -201,7 +202,7 @@ all_phases() {
   "$1" gallery 400 60
   "$1" gallery_tests 300 80
   "$1" times 60 30
-  "$1" cost 150 40
+  "$1" cost 240 40
   "$1" reports 100 60
   "$1" sample 30 20
   "$1" training 120 20

@@ -404,7 +404,11 @@ void open_recording(TraceFile* file) {
   define_process(*file, file->is_root() ? kRoot : kJoined);
 }
 
-void start_recording() { recording_epoch.store(last_epoch); }
+void start_recording() {
+  // Arming has taken long enough to tell the rate of the clock, for a process that is killed soon.
+  if (TraceFile* file = current_file.load()) file->refresh_clock();
+  recording_epoch.store(last_epoch);
+}
 
 void pause_recording() {
   recording_epoch.store(0);

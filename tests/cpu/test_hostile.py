@@ -234,3 +234,13 @@ def test_no_file_beside_the_trace_is_overwritten(launcher: Launcher) -> None:
         "both.trace.trimmed",
         "script.py",
     ]
+
+
+def test_times_are_known_of_a_process_that_is_killed_at_once(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, time, torch\ntorch.ones(2)\ntime.sleep(0.25)\ntorch.ones(2)\nos.kill(os.getpid(), 9)\n"
+    )
+    launcher.record("-o", "run.trace", "script.py")
+    assert tracer.load(launcher.folder / "run.trace").certificate["clock_known"]
+    first, second = hops(launcher, "run.trace").filter(op="aten::ones", kind="call")["start_ns"]
+    assert 0.25e9 <= second - first < 2e9

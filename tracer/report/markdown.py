@@ -27,6 +27,7 @@ from tracer.report.text import (
     source_line,
 )
 from tracer.report.tree import plain, tree_lines
+from tracer.trace.statements import in_words
 
 __all__ = ["code", "prose", "render", "table"]
 
@@ -139,12 +140,14 @@ class _Page:
     def threads(self) -> str:
         """How many threads and processes ran ops, and how many were recorded where those are more."""
         totals, certificate = self._report.totals, self._report.certificate
-        ran = f"{count(totals.threads, 'thread')} of {_processes(totals.processes)}"
+        of = in_words(totals.processes, "process", "processes")
+        ran = f"{count(totals.threads, 'thread')} of {of}"
         threads, processes = certificate.get("threads", 0), certificate.get("processes", 0)
         if threads <= totals.threads and processes <= totals.processes:
             return ran
         has, was = "has" if totals.threads == 1 else "have", "was" if threads == 1 else "were"
-        return f"{ran} {has} ops; {count(threads, 'thread')} of {_processes(processes)} {was} recorded"
+        of = in_words(processes, "process", "processes")
+        return f"{ran} {has} ops; {count(threads, 'thread')} of {of} {was} recorded"
 
     def facts(self) -> str:
         facts = self._report.environment
@@ -355,10 +358,6 @@ _COLUMNS = {
         ("times:", "count", "count"),
     ],
 }
-
-
-def _processes(number: int) -> str:
-    return f"{number:,} process{'' if number == 1 else 'es'}"
 
 
 def _command(text: str) -> str:

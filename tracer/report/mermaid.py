@@ -6,6 +6,7 @@ import polars as pl
 
 from tracer.analysis.device_kernels import table_name
 from tracer.report.text import duration, package_relative, registration, shorten, shorten_kernel
+from tracer.trace.statements import in_words
 
 _WIDTH = 56
 _HOPS = ("call", "redispatch")
@@ -39,8 +40,8 @@ def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
             lines.append(f"  h{above[-1]} {arrow}{times} h{number}")
         above.append(number)
     if len(nodes) > limit:
-        more = len(nodes) - limit
-        lines.append(f'  more["{more:,} more {"box" if more == 1 else "boxes"}, not drawn"]')
+        more = in_words(len(nodes) - limit, "more box", "more boxes")
+        lines.append(f'  more["{more}, not drawn"]')
     return "\n".join(lines)
 
 

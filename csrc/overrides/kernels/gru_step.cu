@@ -480,12 +480,12 @@ __global__ void __launch_bounds__(kTileThreads, Tile::kBlocks) tile_kernel(StepA
   const int groups = (kSequences - rank + cluster - 1) / cluster * kGroups;
   int group = int(threadIdx.x);
   Given<T> given[4];
-  const auto load = [&] {
+  const auto load = [&](int of) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      given[i] = load_given<T>(step, direction, first_sequence + sequence_of(group), first_unit + group % kGroups * 4 + i);
+      given[i] = load_given<T>(step, direction, first_sequence + sequence_of(of), first_unit + of % kGroups * 4 + i);
   };
-  if (group < groups) load();
+  if (group < groups) load(group);
 
   __syncthreads();
 #pragma unroll
@@ -540,11 +540,7 @@ __global__ void __launch_bounds__(kTileThreads, Tile::kBlocks) tile_kernel(StepA
     }
     if (cluster > 1 && next >= groups) cluster_arrive();  // this block reads no sums of others any more
     if (group < groups) finish_four<T>(arguments, direction, first_sequence + sequence, first_unit + unit, given, sum);
-    if (group + kTileThreads < groups) {
-      group += kTileThreads;
-      load();
-      group -= kTileThreads;
-    }
+    if (group + kTileThreads < groups) load(group + kTileThreads);
   }
   if (cluster > 1) cluster_wait();  // no block may end while another reads its sums
 }

@@ -28,22 +28,16 @@ DriverCalls driver_calls = DriverCalls::kNone;
 std::vector<native::CodeRange>& hidden_code = *new std::vector<native::CodeRange>;
 std::vector<native::CodeRange>& python_code = *new std::vector<native::CodeRange>;
 
-ApiFunctions& runtime_functions() {
-  static ApiFunctions& table = *[] {
-    auto* made = new ApiFunctions;
-    add_runtime_functions(*made);
-    return made;
-  }();
-  return table;
-}
+// Made before the first call comes.
+ApiFunctions* runtime_functions = nullptr;
+ApiFunctions* driver_functions = nullptr;
 
-ApiFunctions& driver_functions() {
-  static ApiFunctions& table = *[] {
-    auto* made = new ApiFunctions;
-    add_driver_functions(*made);
-    return made;
-  }();
-  return table;
+void make_functions() {
+  if (runtime_functions) return;
+  runtime_functions = new ApiFunctions;
+  add_runtime_functions(*runtime_functions);
+  driver_functions = new ApiFunctions;
+  add_driver_functions(*driver_functions);
 }
 
 __attribute__((noinline, cold)) void describe_function(Lane* lane, bool driver, uint32_t id, ApiFunction& function) {
@@ -135,38 +129,42 @@ inline uint32_t stack_id(Lane* lane, ApiFunction& function, uint64_t function_ke
   return take_stack(lane, function, key, frame);
 }
 
+// ---- names of device kernels -------------------------------------------------------------------------
+uint32_t name_id(Lane* lane, const char* name) {
+  size_t length = strlen(name);
+  return lane->intern_string(trace::hash_bytes(name, length), [&] { return std::string(name, length); });
+}
+
 // ---- calls ------------------------------------------------------------------------------------------
 // CUPTI keeps a word for each call from its begin to its end: the recording that holds its begin, or 0.
 uint64_t mark_of(const Lane* lane) { return uint64_t(lane->epoch) << 1 | 1; }
 
-uint64_t call_word(uint32_t id, bool driver, const Lane* lane, uint32_t calls) {
+uint64_t call_word(uint32_t id, bool driver, const Lane* lane) {
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
-  uint64_t nested = calls < trace::kMaxCallDepth ? calls : trace::kMaxCallDepth;
+  uint64_t nested = lane->calls < trace::kMaxCallDepth ? lane->calls : trace::kMaxCallDepth;
   return uint64_t(id & 0xffff) | uint64_t(driver) << 16 | depth << 46 | nested << 59;
 }
 
-void begin_call(const CUpti_CallbackData* data, uint32_t id, bool driver, const void* frame) {
+template <bool driver>
+void begin_call(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
   *data->correlationData = 0;
   Lane* lane = trace::current_lane_for_call();
   if (__builtin_expect(!lane, 0)) return skipped_calls.add(data->correlationId, trace::pauses());
   if (driver && lane->runtime_calls && driver_calls != DriverCalls::kAll) return;
-  ApiFunction* function = (driver ? driver_functions() : runtime_functions()).find(id);
+  ApiFunction* function = (driver ? driver_functions : runtime_functions)->find(id);
   if (!function) return;
   if (__builtin_expect(function->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0))
     describe_function(lane, driver, id, *function);
   uint32_t kernel = 0;
-  if (data->symbolName) {
-    const char* name = data->symbolName;
-    size_t length = strlen(name);
-    kernel = lane->intern_string(trace::hash_bytes(name, length), [&] { return std::string(name, length); });
-  }
+  if (const char* name = data->symbolName) kernel = name_id(lane, name);
   uint32_t stack = stack_id(lane, *function, uint64_t(id) | uint64_t(driver) << 16, kernel, frame);
   uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
   uint64_t* at = lane->next;
   at[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
   at[3] = uint64_t(kernel) | source << 32;
-  uint32_t count = function->read_call(data->functionParams, at + 4);
-  trace::write_call(lane, trace::kApiEnter, lane->now(), call_word(id, driver, lane, lane->calls), at + 4, count);
+  trace::ArgumentWords arguments(at + 4);
+  function->read_call(data->functionParams, arguments);
+  trace::write_call(lane, trace::kApiEnter, lane->now(), call_word(id, driver, lane), arguments);
   lane->calls += 1;
   lane->calls_of_hop += 1;
   lane->runtime_calls += !driver;
@@ -175,7 +173,8 @@ void begin_call(const CUpti_CallbackData* data, uint32_t id, bool driver, const 
   *data->correlationData = mark_of(lane);
 }
 
-void end_call(const CUpti_CallbackData* data, uint32_t id, bool driver) {
+template <bool driver>
+void end_call(const CUpti_CallbackData* data, uint32_t id) {
   Lane* lane = trace::thread_lane;
   if (*data->correlationData != mark_of(lane)) return;
   *data->correlationData = 0;
@@ -183,14 +182,15 @@ void end_call(const CUpti_CallbackData* data, uint32_t id, bool driver) {
   lane->runtime_calls -= !driver;
   uint64_t when = lane->now();
   if (trace::current_lane_for_call() != lane) return;  // the recording has been stopped meanwhile
-  ApiFunction* function = (driver ? driver_functions() : runtime_functions()).find(id);
+  ApiFunction* function = (driver ? driver_functions : runtime_functions)->find(id);
   uint64_t result = 0;
   if (data->functionReturnValue) result = *static_cast<const uint32_t*>(data->functionReturnValue);
   bool captured = lane->captured && !function->builds;
   uint64_t* at = lane->next;
   at[2] = result | (captured ? trace::kCapturedBit : 0);
-  uint32_t count = result == 0 ? function->read_return(data->functionParams, at + 3) : 0;
-  trace::write_call(lane, trace::kApiExit, when, call_word(id, driver, lane, lane->calls), at + 3, count);
+  trace::ArgumentWords arguments(at + 3);
+  if (result == 0) function->read_return(data->functionParams, arguments);
+  trace::write_call(lane, trace::kApiExit, when, call_word(id, driver, lane), arguments);
   lane->api_calls += 1;
   if (result != 0 || captured || (driver && lane->runtime_calls)) return;  // enclosed: its caller counts
   lane->launches += function->launches;
@@ -213,11 +213,11 @@ void graph_node(CUpti_CallbackId id, const CUpti_ResourceData* data) {
 void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
   if (domain == CUPTI_CB_DOMAIN_RESOURCE) return graph_node(id, static_cast<const CUpti_ResourceData*>(data));
   auto* call = static_cast<const CUpti_CallbackData*>(data);
-  bool driver = domain == CUPTI_CB_DOMAIN_DRIVER_API;
-  if (call->callbackSite == CUPTI_API_ENTER)
-    begin_call(call, id, driver, __builtin_dwarf_cfa());
+  bool enters = call->callbackSite == CUPTI_API_ENTER;
+  if (__builtin_expect(domain == CUPTI_CB_DOMAIN_RUNTIME_API, 1))
+    enters ? begin_call<false>(call, id, __builtin_dwarf_cfa()) : end_call<false>(call, id);
   else
-    end_call(call, id, driver);
+    enters ? begin_call<true>(call, id, __builtin_dwarf_cfa()) : end_call<true>(call, id);
 }
 
 // Driver calls that do something on the GPU or bring code to it; queries and bookkeeping are left out.
@@ -235,9 +235,9 @@ CUptiResult enable() {
   if (result != CUPTI_SUCCESS) return result;
   if (driver_calls == DriverCalls::kAll) result = api.cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API);
   if (driver_calls == DriverCalls::kLaunches) {
-    const auto& functions = driver_functions().all();
-    for (uint32_t id = 0; id < functions.size(); ++id)
-      if (functions[id].name && is_work(functions[id].name)) api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
+    for (uint32_t id = 0; id < ApiFunctions::kMostFunctions; ++id)
+      if (const char* name = driver_functions->find(id)->name; name && is_work(name))
+        api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
   }
   for (uint32_t id : {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
     api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);
@@ -248,8 +248,7 @@ CUptiResult enable() {
 
 std::string subscribe(DriverCalls driver, std::string& holder) {
   const Cupti& api = cupti();
-  runtime_functions();
-  driver_functions();
+  make_functions();
   driver_calls = driver;
   hidden_code = native::code_of({"libcupti.so", "libcuda.so", "libcudart.so"});
   hidden_code.push_back(native::code_of_this_extension());

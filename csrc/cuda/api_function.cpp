@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kMostBytes = trace::kMaxCallWords * 8;
 
+bool is_word(size_t size) { return size == 1 || size == 2 || size == 4 || size == 8; }
+
 void append_line(std::string& layout, const char* when, const char* name, const char* type, size_t offset, size_t size) {
   layout += when;
   for (const std::string& part : {std::string(name), std::string(type), std::to_string(offset), std::to_string(size)})
@@ -18,22 +20,10 @@ void append_line(std::string& layout, const char* when, const char* name, const 
   layout += '\n';
 }
 
-uint32_t read(const std::vector<Read>& reads, const void* parameters, uint64_t* words, uint32_t filled) {
-  for (const Read& read : reads) {
-    if (filled == trace::kMaxCallWords) break;
-    const char* pointer;
-    memcpy(&pointer, static_cast<const char*>(parameters) + read.pointer, sizeof pointer);
-    uint64_t word = 0;
-    if (pointer) memcpy(&word, pointer + read.member, read.size);
-    words[filled++] = word;
-  }
-  return filled;
-}
-
 }  // namespace
 
 void ApiFunctions::add(uint32_t id, const char* name, size_t bytes, std::vector<Field> fields) {
-  if (id >= functions_.size()) return;
+  if (id >= kMostFunctions) return;
   ApiFunction& function = functions_[id];
   function.name = name;
   function.bytes = uint16_t(std::min(bytes, kMostBytes));
@@ -42,34 +32,17 @@ void ApiFunctions::add(uint32_t id, const char* name, size_t bytes, std::vector<
   if (text.find("HostFunc") != std::string_view::npos) function.launches = false;
   function.builds = text.find("Graph") != std::string_view::npos;
   function.replays = text == "cudaGraphLaunch" || text == "cuGraphLaunch";
-  for (const Field& field : fields) {
-    if (!field.size || field.size > 8) {
-      if (field.when != Field::kParameter) continue;
-    }
-    Read read{uint16_t(field.offset), uint16_t(field.member), uint16_t(field.size)};
-    if (field.when == Field::kAtCall) function.at_call.push_back(read);
-    if (field.when == Field::kAtReturn) function.at_return.push_back(read);
-    function.fields.push_back(field);
-  }
-  function.reads_at_call = !function.at_call.empty();
-  function.reads_at_return = !function.at_return.empty();
-}
-
-uint32_t ApiFunction::read_call(const void* parameters, uint64_t* words) const {
-  if (!parameters) return 0;
-  auto* from = static_cast<const uint64_t*>(parameters);
-  uint32_t filled = bytes / 8;
-  for (uint32_t i = 0; i < filled; ++i) words[i] = from[i];
-  if (bytes % 8) {
-    words[filled] = 0;
-    memcpy(words + filled, from + filled, bytes % 8);
-    ++filled;
-  }
-  return reads_at_call ? read(at_call, parameters, words, filled) : filled;
-}
-
-uint32_t ApiFunction::read_return(const void* parameters, uint64_t* words) const {
-  return parameters && reads_at_return ? read(at_return, parameters, words, 0) : 0;
+  size_t reads = 0, filled = 0;
+  for (const Field& field : fields)
+    if (field.when == Field::kParameter || (is_word(field.size) && reads++ < ApiFunction::kMostReads)) function.fields.push_back(field);
+  auto add_reads = [&](Field::When when) {
+    size_t before = filled;
+    for (const Field& field : function.fields)
+      if (field.when == when) function.reads[filled++] = {uint16_t(field.offset), uint16_t(field.member), uint16_t(field.size)};
+    return uint8_t(filled - before);
+  };
+  function.reads_at_return = add_reads(Field::kAtReturn);
+  function.reads_at_call = add_reads(Field::kAtCall);
 }
 
 std::string ApiFunction::layout() const {

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "../trace/records.h"
+#include "../trace/lane.h"
 
 namespace tracer::cuda {
 
@@ -26,40 +26,71 @@ struct Field {
   size_t size;    // bytes; 0: not recorded
 };
 
+// A word that is read through a pointer among the parameters.
 struct Read {
-  uint16_t pointer, member, size;
+  uint16_t pointer = 0, member = 0, size = 0;
+
+  uint64_t word(const void* parameters) const {
+    const char* from;
+    memcpy(&from, static_cast<const char*>(parameters) + pointer, sizeof from);
+    if (!from) return 0;
+    if (size == 4) return read<uint32_t>(from + member);
+    if (size == 8) return read<uint64_t>(from + member);
+    return size == 2 ? read<uint16_t>(from + member) : read<uint8_t>(from + member);
+  }
+
+ private:
+  template <class Word>
+  static uint64_t read(const char* from) {
+    Word value;
+    memcpy(&value, from, sizeof value);
+    return value;
+  }
 };
 
 struct alignas(64) ApiFunction {
-  // ---- what every call reads: one cache line ----
+  // ---- what every call reads: one cache line, but for functions that much is read of ----
   std::atomic<uint32_t> described_epoch{0};  // the recording that holds its definition
   uint16_t bytes = 0;                        // of the structure of parameters, as far as it is recorded
   bool launches = false;                     // runs a device kernel
   bool replays = false;                      // runs a CUDA graph
   bool builds = false;                       // makes nodes of a CUDA graph without being captured itself
+  uint8_t reads_at_return = 0, reads_at_call = 0;
   // How far above the callback's frame the return address of the function's caller lies, in bytes: one for
   // each copy of the CUDA runtime in the process. Found by unwinding.
   static constexpr int kDistances = 4;
   std::atomic<uint32_t> distances[kDistances] = {};
-  bool reads_at_call = false, reads_at_return = false;
+  static constexpr size_t kMostReads = 16;
+  Read reads[kMostReads];                    // those at the return, then those at the call
   // ---- the rest ----
   const char* name = nullptr;                // without suffixes of versions; nullptr: unknown to the headers of the build
-  std::vector<Read> at_call, at_return;
   std::vector<Field> fields;
 
-  // Copies the parameters into `words` (kMaxCallWords of them); returns how many were filled.
-  uint32_t read_call(const void* parameters, uint64_t* words) const;
-  uint32_t read_return(const void* parameters, uint64_t* words) const;
+  // What is recorded of the parameters.
+  void read_call(const void* parameters, trace::ArgumentWords& words) const {
+    if (!parameters) return;
+    auto* from = static_cast<const uint64_t*>(parameters);
+    for (uint32_t i = 0; i < uint32_t(bytes / 8); ++i) words.put(from[i]);
+    if (bytes % 8) {
+      uint64_t rest = 0;
+      for (uint32_t i = 0; i < uint32_t(bytes % 8); ++i)
+        rest |= uint64_t(static_cast<const uint8_t*>(parameters)[bytes / 8 * 8 + i]) << 8 * i;
+      words.put(rest);
+    }
+    for (uint32_t i = 0; i < reads_at_call && !words.full(); ++i) words.put(reads[reads_at_return + i].word(parameters));
+  }
+  void read_return(const void* parameters, trace::ArgumentWords& words) const {
+    if (!parameters) return;
+    for (uint32_t i = 0; i < reads_at_return; ++i) words.put(reads[i].word(parameters));
+  }
   std::string layout() const;
 };
 
 // By callback id.
 class ApiFunctions {
  public:
-  ApiFunctions() : functions_(kMostFunctions) {}
-  static constexpr size_t kMostFunctions = 1 << 11;
-  ApiFunction* find(uint32_t id) { return id < functions_.size() ? &functions_[id] : nullptr; }
-  const std::vector<ApiFunction>& all() const { return functions_; }
+  static constexpr uint32_t kMostFunctions = 1 << 11;
+  ApiFunction* find(uint32_t id) { return id < kMostFunctions ? &functions_[id] : nullptr; }
 
   template <class Parameters>
   void add(uint32_t id, const char* name, std::vector<Field> fields) {
@@ -68,7 +99,7 @@ class ApiFunctions {
 
  private:
   void add(uint32_t id, const char* name, size_t bytes, std::vector<Field> fields);
-  std::vector<ApiFunction> functions_;
+  ApiFunction functions_[kMostFunctions];
 };
 
 struct NoParameters {};

@@ -55,7 +55,7 @@ struct OpenCall {
   uint32_t number = 0;
 };
 
-OpenCall begin(LibraryFunction& function, const void* arguments, size_t bytes) noexcept {
+OpenCall begin(LibraryFunction& function, const uint64_t* arguments, size_t count) noexcept {
   Lane* lane = trace::current_lane_for_call();
   if (!lane) return {};
   if (function.described_epoch.load(std::memory_order_acquire) != lane->epoch) {
@@ -68,8 +68,9 @@ OpenCall begin(LibraryFunction& function, const void* arguments, size_t bytes) n
   uint64_t* at = lane->next;
   at[2] = 0;
   at[3] = source << 32;
-  memcpy(at + 4, arguments, bytes);
-  trace::write_call(lane, trace::kLibraryEnter, lane->now(), function.number | depth << 46 | nested << 59, at + 4, uint32_t(bytes / 8));
+  trace::ArgumentWords words(at + 4);
+  for (size_t i = 0; i < count; ++i) words.put(arguments[i]);
+  trace::write_call(lane, trace::kLibraryEnter, lane->now(), function.number | depth << 46 | nested << 59, words);
   lane->calls += 1;
   return {lane, lane->epoch, function.number};
 }
@@ -84,7 +85,7 @@ void end(const OpenCall& open, int result) noexcept {
   uint64_t nested = lane->calls < trace::kMaxCallDepth ? lane->calls : trace::kMaxCallDepth;
   uint64_t* at = lane->next;
   at[2] = uint32_t(result);
-  trace::write_call(lane, trace::kLibraryExit, when, open.number | depth << 46 | nested << 59, at + 3, 0);
+  trace::write_call(lane, trace::kLibraryExit, when, open.number | depth << 46 | nested << 59, trace::ArgumentWords(at + 3));
 }
 
 // The hook of one function. Its types are those of the C interface with handles as void* and enumerations as int,
@@ -101,7 +102,9 @@ struct Hook<Tag, int(Args...)> {
     if (!trace::recording_epoch.load(std::memory_order_relaxed)) return original(args...);
     auto arguments = Tag::read(args...);
     static_assert(sizeof arguments % 8 == 0 && sizeof arguments <= trace::kMaxCallWords * 8);
-    OpenCall open = begin(function, &arguments, sizeof arguments);
+    uint64_t words[sizeof arguments / 8];
+    memcpy(words, &arguments, sizeof arguments);
+    OpenCall open = begin(function, words, sizeof arguments / 8);
     int result = original(args...);
     end(open, result);
     return result;

@@ -64,8 +64,11 @@ struct Hasher {
                          uint64_t(uint8_t(view.device_index)) << 24 | uint64_t(view.layout) << 16 | uint64_t(view.flags) << 8 |
                          (view.sized ? view.sizes.size() : 255));
     if (!view.sized) return;
+    // Two chains side by side, as one multiplication waits for another.
+    uint64_t strides = hash ^ view.strides.size();
     for (int64_t size : view.sizes) hash = mix(hash, uint64_t(size));
-    for (int64_t stride : view.strides) hash = mix(hash, uint64_t(stride));
+    for (int64_t stride : view.strides) strides = mix(strides, uint64_t(stride));
+    hash = mix(hash, strides);
   }
 };
 

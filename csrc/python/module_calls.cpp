@@ -366,7 +366,7 @@ void set_entry(PyFunctionObject* function, vectorcallfunc entry) {
 
 }  // namespace
 
-thread_local ModuleNow module_now __attribute__((tls_model("initial-exec"))) = {};
+constinit thread_local ModuleNow module_now __attribute__((tls_model("initial-exec"))) = {};
 
 void follow_modules(PyObject* wanted) {
   were_followed = false;

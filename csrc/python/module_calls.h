@@ -21,7 +21,7 @@ struct ModuleNow {
   uint32_t id;       // trace::kModulePath; 0: in no module
   const void* node;  // the autograd node that was evaluated when the module was called
 };
-extern thread_local ModuleNow module_now __attribute__((tls_model("initial-exec")));
+extern constinit thread_local ModuleNow module_now __attribute__((tls_model("initial-exec")));
 
 // The module that runs a hop, 0 where there is none. A backward pass is not part of the module that started it.
 inline uint32_t module_id(uint32_t epoch, const void* node) {

@@ -21,7 +21,13 @@ std::atomic<uint32_t> recording_epoch{0};
 namespace {
 
 // Globals are leaked or trivial: threads may run ops until the very end of the process.
-Lane& nobody = *new Lane;  // epoch ~0: every check against it fails
+// The lane of a thread that has none: its epoch is no recording's, every check against it fails.
+union NoLane {
+  Lane lane;
+  constexpr NoLane() : lane() {}
+  ~NoLane() {}
+};
+constinit NoLane nobody;
 std::atomic<Lane*> all_lanes{nullptr};
 std::atomic<uint32_t> lanes_made{0};
 std::atomic<TraceFile*> current_file{nullptr};
@@ -98,7 +104,7 @@ void stop_helper() {
 // Runs when a thread ends: its lane can be taken by a later thread.
 pthread_key_t lane_key;
 void release_lane(void* lane) {
-  thread_lane = &nobody;
+  thread_lane = &nobody.lane;
   static_cast<Lane*>(lane)->in_use.store(false, std::memory_order_release);
 }
 
@@ -196,7 +202,7 @@ void describe_thread(Lane* lane) {
 
 // In a forked child: its parent's lanes, helper and chunks are not its own.
 void after_fork_in_child() {
-  thread_lane = &nobody;
+  thread_lane = &nobody.lane;
   all_lanes.store(nullptr);
   lanes_made.store(0);
   new (&control_lock) std::mutex;
@@ -224,7 +230,7 @@ void install_once() {
 
 }  // namespace
 
-thread_local Lane* thread_lane __attribute__((tls_model("initial-exec"))) = &nobody;
+constinit thread_local Lane* thread_lane __attribute__((tls_model("initial-exec"))) = &nobody.lane;
 
 bool DefinitionStream::write(TraceFile& file, uint32_t lane, uint32_t epoch, const DefinitionBuilder& definition) {
   uint32_t bytes = definition.bytes();
@@ -296,7 +302,7 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
   if (epoch == 0) return nullptr;
   Lane* lane = thread_lane;
   if (lane->epoch == epoch) return lane_advance(lane) ? lane : nullptr;
-  if (lane == &nobody) {
+  if (lane == &nobody.lane) {
     lane = acquire_lane();
     if (!lane) {
       lose_hop();

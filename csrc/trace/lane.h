@@ -116,7 +116,8 @@ struct alignas(64) Lane {
   uint64_t now() const { return ticks() - start_ticks; }
 };
 
-extern thread_local Lane* thread_lane __attribute__((tls_model("initial-exec")));
+// constinit: else each use asks first whether the variable has been initialised.
+extern constinit thread_local Lane* thread_lane __attribute__((tls_model("initial-exec")));
 
 Lane* lane_slow(uint32_t epoch) noexcept;  // nullptr: not recording
 // After the end of the current chunk: false when there is no next one.
@@ -137,18 +138,33 @@ inline Lane* current_lane_for_call() {
   return lane;
 }
 
-// Stores an event whose `count` argument words stand in the lane already, from `arguments` on: takes their
-// bits 63 out and says in the call which had one.
-inline void write_call(Lane* lane, HopEvent kind, uint64_t when, uint64_t call, uint64_t* arguments, uint32_t count) {
-  uint64_t high = 0;
-  for (uint32_t n = 0; n < count; ++n) {
-    high |= (arguments[n] >> 63) << n;
-    arguments[n] &= ~kEventBit;
+// The argument words of a call, written into the lane one after the other: what the event says of their number and
+// bits 63 is known when the last one stands.
+class ArgumentWords {
+ public:
+  explicit ArgumentWords(uint64_t* first) : first_(first) {}
+  bool full() const { return count_ == kMaxCallWords; }
+  void put(uint64_t word) {
+    first_[count_] = word & ~kEventBit;
+    high_ |= (word >> 63) << count_++;
   }
+  uint64_t* end() const { return first_ + count_; }
+  uint64_t bits() const { return uint64_t(count_) << 17 | high_ << 22; }
+
+ private:
+  uint64_t* first_;
+  uint32_t count_ = 0;
+  uint64_t high_ = 0;
+};
+
+// Stores an event whose words from the third on stand in the lane already, up to those of `arguments`.
+constexpr ptrdiff_t kAheadWords = 24;  // the lines to be written next are asked for: a helper thread's core has them
+inline void write_call(Lane* lane, HopEvent kind, uint64_t when, uint64_t call, const ArgumentWords& arguments) {
   uint64_t* at = lane->next;
-  at[1] = call | uint64_t(count) << 17 | high << 22;
+  at[1] = call | arguments.bits();
   std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << kEventKindShift | (when & kTicksMask), std::memory_order_release);
-  lane->next = arguments + count;
+  lane->next = arguments.end();
+  __builtin_prefetch(lane->next + kAheadWords, 1);
 }
 
 // Stores an event: body words first, then its first word, so that a torn event does not exist.
@@ -159,6 +175,7 @@ inline void write_event(Lane* lane, HopEvent kind, uint64_t when, Words... words
   ((at[++i] = words), ...);
   std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << kEventKindShift | (when & kTicksMask), std::memory_order_release);
   lane->next = at + 1 + sizeof...(words);
+  __builtin_prefetch(lane->next + kAheadWords, 1);
 }
 
 // ---- the recording --------------------------------------------------------------------------

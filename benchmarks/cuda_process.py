@@ -16,9 +16,10 @@ import os
 import re
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -150,20 +151,21 @@ class Process:
             self.settle()
             gc.collect()
             gc.disable()
-            parts = []
-            for part in range(PARTS):
-                steps = self.steps * (part + 1) // PARTS - self.steps * part // PARTS
-                if not steps:
-                    continue
-                part_began = time.perf_counter_ns()
-                for _ in range(steps):
-                    self.step()
-                parts.append((time.perf_counter_ns() - part_began) / steps)
-            ended = time.perf_counter_ns()
-            gc.enable()
-            self.settle()
-            waited = time.perf_counter_ns() - ended
-            memory = anonymous_mib()
+            with on_cores_of_their_own():
+                parts = []
+                for part in range(PARTS):
+                    steps = self.steps * (part + 1) // PARTS - self.steps * part // PARTS
+                    if not steps:
+                        continue
+                    part_began = time.perf_counter_ns()
+                    for _ in range(steps):
+                        self.step()
+                    parts.append((time.perf_counter_ns() - part_began) / steps)
+                ended = time.perf_counter_ns()
+                gc.enable()
+                self.settle()
+                waited = time.perf_counter_ns() - ended
+                memory = anonymous_mib()
         return {"ns": statistics.median(parts), "behind_ns": waited / self.steps, "mib": memory}
 
     def profiled(self):  # type: ignore[no-untyped-def]
@@ -195,6 +197,58 @@ class Process:
             "summary": dataclasses.asdict(self.summary),
             "verdict": self.summary.verdict,
         }
+
+
+@contextmanager
+def on_cores_of_their_own() -> Iterator[None]:
+    """Keeps the thread that runs forward and the one that runs backward on the same two cores in every
+    process and visit, and all other threads away from these: where threads happen to run makes more of a
+    difference than what is measured. Does nothing on a machine with few cores.
+    """
+    everywhere = os.sched_getaffinity(0)
+    cores = one_of_each_core(everywhere)
+    if len(cores) < 4:
+        yield
+        return
+    forward, backward = cores[1:3]  # the first one often has the interrupts
+    rest = everywhere - siblings_of(forward) - siblings_of(backward)
+    threads = {int(thread): _name_of(thread) for thread in os.listdir("/proc/self/task")}
+    main = threading.get_native_id()
+    for thread, name in threads.items():
+        place = {forward} if thread == main else {backward} if name.startswith("pt_autograd") else rest
+        _move(thread, place)
+    try:
+        yield
+    finally:
+        for thread in threads:
+            _move(thread, everywhere)
+
+
+def one_of_each_core(cpus: set[int]) -> list[int]:
+    """Of processors that share a core, the first."""
+    return sorted({min(siblings_of(cpu) & cpus) for cpu in cpus})
+
+
+def siblings_of(cpu: int) -> set[int]:
+    """Processors of one core, this one included; from the kernel's list, such as 0-1 or 0,8."""
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return {cpu}
+    ranges = [part.split("-") for part in text.strip().split(",")]
+    return {number for part in ranges for number in range(int(part[0]), int(part[-1]) + 1)}
+
+
+def _name_of(thread: str) -> str:
+    try:
+        return Path(f"/proc/self/task/{thread}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _move(thread: int, cpus: set[int]) -> None:
+    with suppress(ProcessLookupError):
+        os.sched_setaffinity(thread, cpus)
 
 
 def anonymous_mib() -> float:

@@ -14,15 +14,18 @@ import json
 import math
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from random import Random
 
 import torch
 from cuda_process import VARIANTS, WORKLOADS
@@ -56,6 +59,7 @@ class Visited:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            start_new_session=True,  # Ctrl-C is for this process, which ends them
         )
 
     def started(self) -> None:
@@ -68,7 +72,8 @@ class Visited:
     def end(self) -> None:
         if self.error is None:
             self.figures = self._ask("end", START_SECONDS) or {}
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
@@ -123,21 +128,21 @@ def main() -> None:
     folder = options.folder or Path("build")
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
+    processes: list[Visited] = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="cuda-cost-", dir=folder.absolute()) as scratch:
-        processes: list[Visited] = []
-        for workload in options.workloads:
-            of_workload = start(options, workload, Path(scratch))
-            for number in range(options.rounds):
-                for place in range(len(of_workload)):
-                    of_workload[(number + place) % len(of_workload)].visit()
-            for process in of_workload:
-                process.end()
-            processes += of_workload
+        try:
+            for workload in options.workloads:
+                measure(options, workload, Path(scratch), processes)
+        except KeyboardInterrupt:
+            print("stopped: what was measured until then follows", file=sys.stderr)
     seconds = time.perf_counter() - began
     rows = [row for workload in options.workloads if (row := row_of(workload, processes))]
     goal = Goal("full / profiler, training steps", geometric_mean(steps_of(rows), "full/prof"), GOAL)
     machine = describe_machine(options.device)
     print_result(options, machine, seconds, rows, goal)
+    if likely := interval(rows, processes, "full/prof"):
+        print("full/prof, 95 % of rounds drawn anew: {:.2f} to {:.2f}".format(*likely))
     failed = [process for process in processes if process.error]
     for process in failed:
         print(f"FAILED: {process.variant}, {process.workload}: {process.error}")
@@ -164,12 +169,21 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def start(options: argparse.Namespace, workload: str, folder: Path) -> list[Visited]:
-    """The processes of a workload, started together, each ready and warm."""
-    processes = [Visited(variant, workload, options, folder) for variant in options.variants]
-    for process in processes:
-        process.started()
-    return processes
+def measure(options: argparse.Namespace, workload: str, folder: Path, processes: list[Visited]) -> None:
+    """Starts the processes of a workload together, each ready and warm, and visits them in turns. They are
+    added to `processes` as soon as there is something to tell of them, so that Ctrl-C loses nothing.
+    """
+    of_workload = [Visited(variant, workload, options, folder) for variant in options.variants]
+    try:
+        for process in of_workload:
+            process.started()
+        processes += of_workload
+        for number in range(options.rounds):
+            for place in range(len(of_workload)):
+                of_workload[(number + place) % len(of_workload)].visit()
+    finally:
+        for process in of_workload:
+            process.end()
 
 
 def row_of(workload: str, processes: list[Visited]) -> Row | None:
@@ -213,6 +227,38 @@ def spread(numbers: list[float]) -> float:
 def steps_of(rows: list[Row], are_steps: bool = True) -> list[Row]:
     """The rows of training steps, or of single ops."""
     return [row for row in rows if WORKLOADS[row.workload].is_step == are_steps]
+
+
+DRAWS = 2000
+
+
+def interval(rows: list[Row], processes: list[Visited], name: str) -> tuple[float, float] | None:
+    """Where 95 % of the geometric means of the steps lie when each workload's rounds are drawn anew
+    (bootstrap); None where that cannot be said.
+    """
+    random = Random(0)
+    rounds = []
+    for row in steps_of(rows):
+        of = {process.variant: process.visits for process in processes if process.workload == row.workload}
+        if not set(RATIOS[name]) <= set(of):
+            return None
+        visits = zip(of["bare"], *(of[variant] for variant in RATIOS[name]), strict=False)
+        rounds.append([[visit["ns"] for visit in visited] for visited in visits])
+    means = sorted(mean for _ in range(DRAWS) if (mean := drawn_mean(rounds, random)) is not None)
+    return (means[len(means) // 40], means[-1 - len(means) // 40]) if len(means) > 0.9 * DRAWS else None
+
+
+def drawn_mean(rounds: list[list[list[float]]], random: Random) -> float | None:
+    """The geometric mean of the ratios, of rounds drawn with replacement; None where noise hides a cost."""
+    logarithms = []
+    for of_workload in rounds:
+        drawn = random.choices(of_workload, k=len(of_workload))
+        one = statistics.median(first - bare for bare, first, _ in drawn)
+        other = statistics.median(second - bare for bare, _, second in drawn)
+        if one <= 0 or other <= 0:
+            return None
+        logarithms.append(math.log(one / other))
+    return math.exp(statistics.fmean(logarithms)) if logarithms else None
 
 
 def geometric_mean(rows: list[Row], name: str) -> float | None:

@@ -150,7 +150,7 @@ do_loggers() {
 }
 
 do_cost() {
-  "$PYTHON" benchmarks/cuda_cost.py --variants bare lean full prof prof+ --rounds 12 \
+  "$PYTHON" benchmarks/cuda_cost.py --variants bare lean full prof prof+ --rounds 30 \
     --workloads "linear step" "seq2seq step" "resnet34 step" --json "$MADE/cuda_cost.json" | tee "$MADE/cuda_cost.txt"
   return "${PIPESTATUS[0]}"
 }

@@ -60,6 +60,43 @@ def test_inputs_are_shapes_strides_types_and_devices(tmp_path: Path) -> None:
     assert {row["layout"] for row in rows} == {"torch.strided"}
 
 
+def test_no_two_inputs_are_taken_for_each_other(tmp_path: Path) -> None:
+    shapes = [
+        (),
+        (0,),
+        (1,),
+        (2,),
+        (3,),
+        (1, 1),
+        (3, 1),
+        (1, 3),
+        (2, 3),
+        (3, 2),
+        (0, 3),
+        (2, 1, 1),
+        (2, 3, 4),
+        (5, 1, 1, 1),
+    ]
+    tensors = [torch.ones(shape) for shape in shapes] + [
+        torch.ones(3, 2).t(),
+        torch.ones(4, 3, 2).permute(2, 1, 0),
+    ]
+    tensors += [torch.ones((), dtype=torch.bool), torch.ones(6)[::2], torch.ones(1).expand(3)]
+    pairs = [(a, b) for a in tensors for b in tensors]
+    with tracer.record(tmp_path / "t.trace"):
+        for a, b in pairs:
+            torch.equal(a, b)
+    trace = tracer.load(tmp_path / "t.trace")
+    described = {
+        id: [(row["shape"], row["stride"], row["dtype"]) for row in rows.sort("position").to_dicts()]
+        for (id,), rows in trace.signatures.group_by("id")
+    }
+    hops = trace.hops.filter(pl.col("parent").is_null() & (pl.col("op") == "aten::equal"))
+    assert [described[inputs] for inputs in hops["inputs"]] == [
+        [(list(each.shape), list(each.stride()), str(each.dtype)) for each in pair] for pair in pairs
+    ]
+
+
 def test_tensor_lists_and_boxed_calls_have_inputs(tmp_path: Path) -> None:
     a, b = torch.randn(2, 3), torch.randn(4, 3)
     with tracer.record(tmp_path / "t.trace"):

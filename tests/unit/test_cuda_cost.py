@@ -53,7 +53,7 @@ def test_unlike_rounds_widen_the_interval(cuda_cost):
     mean, (low, high) = judged(cuda_cost, {"linear step": {"full": full, "prof": [40.0] * 9}})
     assert mean == 0.5
     assert low < 0.45 < 0.55 < high
-    assert low >= 10 / 40 and high <= 40 / 40
+    assert 10 / 40 <= low < high <= 40 / 40
 
 
 def test_noise_larger_than_a_cost_has_no_interval(cuda_cost):

@@ -33,11 +33,13 @@ ApiFunctions* runtime_functions = nullptr;
 ApiFunctions* driver_functions = nullptr;
 
 void make_functions() {
-  if (runtime_functions) return;
-  runtime_functions = new ApiFunctions;
-  add_runtime_functions(*runtime_functions);
-  driver_functions = new ApiFunctions;
-  add_driver_functions(*driver_functions);
+  if (driver_functions) return;
+  auto* runtime = new ApiFunctions;
+  add_runtime_functions(*runtime);
+  auto* driver = new ApiFunctions;
+  add_driver_functions(*driver);
+  runtime_functions = runtime;
+  driver_functions = driver;
 }
 
 __attribute__((noinline, cold)) void describe_function(Lane* lane, bool driver, uint32_t id, ApiFunction& function) {

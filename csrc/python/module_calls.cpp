@@ -65,7 +65,7 @@ std::vector<Path>& paths = *new std::vector<Path>;
 Interner& path_ids = *new Interner;
 
 uint32_t path_of(const std::string& root, const std::string& names) {
-  uint64_t hash = mix(hash_bytes(root.data(), root.size()), hash_bytes(names.data(), names.size()));
+  uint64_t hash = mix(mix(1, hash_bytes(root.data(), root.size())), hash_bytes(names.data(), names.size()));
   if (uint32_t id = path_ids.find(hash)) return id;
   uint32_t id = path_ids.add(hash);
   if (id) paths.push_back({root, names, 0});

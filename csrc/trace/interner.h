@@ -76,22 +76,16 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
-// Two chains side by side: a name of a device kernel has some hundred bytes, and one multiplication waits for another.
 inline uint64_t hash_bytes(const char* data, size_t size) {
-  uint64_t even = 0x243F6A8885A308D3ull, odd = 0x13198A2E03707344ull, words[2];
+  uint64_t hash = 0x243F6A8885A308D3ull, word;
   size_t at = 0;
-  for (; at + sizeof words <= size; at += sizeof words) {
-    memcpy(words, data + at, sizeof words);
-    even = mix(even, words[0]);
-    odd = mix(odd, words[1]);
+  for (; at + sizeof word <= size; at += sizeof word) {
+    memcpy(&word, data + at, sizeof word);
+    hash = mix(hash, word);
   }
-  if (size >= sizeof words) {
-    memcpy(words, data + size - sizeof words, sizeof words);
-  } else {
-    words[0] = words[1] = 0;
-    memcpy(words, data, size);
-  }
-  return mix(mix(mix(even, words[0]), mix(odd, words[1])), size);
+  word = 0;
+  memcpy(&word, data + at, size - at);
+  return mix(mix(hash, word), size);
 }
 
 }  // namespace tracer::trace

@@ -24,10 +24,10 @@ namespace {
 // The lane of a thread that has none: its epoch is no recording's, every check against it fails.
 union NoLane {
   Lane lane;
-  constexpr NoLane() : lane() {}
+  NoLane() : lane() {}
   ~NoLane() {}
 };
-constinit NoLane nobody;
+NoLane nobody;
 std::atomic<Lane*> all_lanes{nullptr};
 std::atomic<uint32_t> lanes_made{0};
 std::atomic<TraceFile*> current_file{nullptr};

@@ -97,6 +97,18 @@ def test_no_two_inputs_are_taken_for_each_other(tmp_path: Path) -> None:
     ]
 
 
+def test_names_that_differ_in_single_letters_are_told_apart(tmp_path: Path) -> None:
+    names = [f"{one}{'-' * length}{other}" for length in range(40) for one in "0123" for other in "0123"]
+    x = torch.ones(2)
+    with tracer.record(tmp_path / "t.trace"):
+        for name in names:
+            with torch.profiler.record_function(name):
+                x.exp()
+    hops = tracer.load(tmp_path / "t.trace").hops
+    outermost = hops.filter(pl.col("parent").is_null() & (pl.col("op") == "aten::exp"))
+    assert outermost["range"].cast(pl.String).to_list() == names
+
+
 def test_tensor_lists_and_boxed_calls_have_inputs(tmp_path: Path) -> None:
     a, b = torch.randn(2, 3), torch.randn(4, 3)
     with tracer.record(tmp_path / "t.trace"):

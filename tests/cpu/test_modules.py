@@ -301,6 +301,27 @@ def test_models_with_the_same_paths_are_told_apart(tmp_path: Path) -> None:
     assert modules(hops, "mse_loss") == ["MSELoss"]
 
 
+def test_a_class_and_a_name_are_not_exchanged(tmp_path: Path) -> None:
+    def parent(name: str, child: str) -> nn.Module:
+        def run(self: nn.Module, x: Tensor) -> Tensor:
+            return self.get_submodule(child)(x).exp()
+
+        made = type(name, (nn.Module,), {"forward": run})()
+        made.add_module(child, nn.Tanh())
+        return made
+
+    x = torch.ones(2)
+    one, other, same, equal = (
+        parent("head", "body"),
+        parent("body", "head"),
+        parent("a", "a"),
+        parent("b", "b"),
+    )
+    hops = hops_of(tmp_path, lambda: [model(x) for model in (one, other, same, equal)])
+    assert modules(hops, "tanh") == ["body", "head", "a", "b"]
+    assert modules(hops, "exp") == ["head", "body", "a", "b"]
+
+
 def test_a_name_is_that_of_now(tmp_path: Path) -> None:
     """Trees change while they are recorded: modules are made late, moved, swapped and taken out."""
 

@@ -17,6 +17,7 @@ from frames import FakeTrace, TraceBuilder, hop
 from markdown_it import MarkdownIt
 
 from tracer.analysis.links import combine
+from tracer.analysis.runtime_survey import Steps
 from tracer.analysis.trees import Forest, fold
 from tracer.report.markdown import render
 from tracer.report.mermaid import flowchart
@@ -367,8 +368,62 @@ def test_library_calls_of_the_certificate_are_those_with_arguments() -> None:
 def test_a_long_kernel_is_drawn_with_all_that_encloses_it() -> None:
     report = build_report(training(), "t")
     add = next(path for path in report.paths if path.op == "aten::add.Tensor")
-    assert re.findall(r"(h\d)\[", flowchart(add.nodes, limit=2)) == ["h0", "h1"]
-    assert "aten::add.Tensor" in flowchart(add.nodes, limit=1)
+    for limit in (1, 3):
+        assert re.findall(r"(h\d)\[", flowchart(add.nodes, limit=limit)) == ["h0", "h1", "h2"]
+
+
+def test_the_diagram_has_the_chain_and_then_the_hottest() -> None:
+    """A library that sets itself up takes longer on the host than the kernel on the GPU."""
+    builder = CudaBuilder()
+    slow = [hop(f"aten::slow{i}", "CPU", self_ns=30 * US) for i in range(9)]
+    builder.calls(hop("aten::mm", "CUDA", *slow, self_ns=900 * US))
+    start = builder.rows[0]["start_ns"]
+    launch = builder.api("cudaLaunchKernel", "launch", start + 10, start + 20, hop=0)
+    builder.kernel("my_kernel", start + 100, start + 2100, launch)
+    (path,) = build_report(builder.cuda_trace(), "t").paths
+    chart = flowchart(path.nodes, limit=5)
+    assert re.findall(r'h\d\["([^ <"]+)', chart) == [
+        "aten::mm",
+        "cudaLaunchKernel",
+        "my_kernel",
+        "aten::slow0",
+        "aten::slow1",
+    ]
+    assert '  more["7 more boxes, not drawn"]' in chart
+    assert "h0 --> h1\n" in chart
+    assert "h1 -.-> h2\n" in chart
+
+
+@pytest.mark.parametrize(
+    ("warmup", "outside", "said"),
+    [
+        (2, 3, ["2 kernels of warm-up steps and 3 outside steps are left out"]),
+        (1, 0, ["1 kernel of warm-up steps is left out"]),
+        (0, 3, ["3 kernels outside steps are left out"]),
+        (0, 0, []),
+        (0, 9, ["9 kernels outside steps, most of the GPU time, counted too"]),
+    ],
+)
+def test_kernels_of_no_steady_step_are_counted_aloud(warmup: int, outside: int, said: list[str]) -> None:
+    builder = CudaBuilder()
+    phases = ["warmup"] * warmup + ["steady"] * 5 + [None] * outside
+    for number, phase in enumerate(phases):
+        when = {"step": number if phase else None, "phase": phase}
+        builder.calls(hop("my::op", "CUDA", self_ns=9000, **when))
+        start = builder.rows[number]["start_ns"]
+        call = builder.api("cudaLaunchKernel", "launch", start, start + 500, hop=number, **when)
+        builder.kernel("my_kernel", start + 1000, start + 4000, call)
+    text = render(build_report(builder.cuda_trace(), "t", only="kernels"))
+    assert re.findall(r"^- (.*(?:left out|counted too))$", text, flags=re.M) == said
+
+
+def test_a_gap_is_long_from_the_larger_of_two_thresholds() -> None:
+    for end, said in ((100 * US, "10.0 us"), (9000 * US, "90.0 us")):
+        builder = CudaBuilder()
+        builder.kernel("a", 1, US)
+        builder.kernel("b", end - US, end + 1)
+        text = " ".join(render(build_report(builder.cuda_trace(), "t", only="cuda")).split())
+        assert f"A gap is long from {said}: 1 % of that time, and 10 us at least." in text
 
 
 @pytest.mark.parametrize("only", [None, "kernels"])
@@ -430,7 +485,7 @@ def test_paths_are_chosen_by_ops_and_by_calls() -> None:
     trace = training()
     of_library = build_report(trace, "t", patterns=["cublas*"])
     assert {path.op for path in of_library.paths} == {"aten::matmul"}
-    assert of_library.chosen == Chosen(("cublas*",), False, 2, 4)
+    assert of_library.chosen == Chosen(("cublas*",), False, 2, 4, Steps(2, 2, too_few=False))
     assert [path.op for path in build_report(trace, "t", patterns=["add", "mm"]).paths] == [
         path.op for path in build_report(trace, "t").paths if path.op != "aten::_local_scalar_dense"
     ]
@@ -445,16 +500,14 @@ def test_paths_are_chosen_by_ops_and_by_calls() -> None:
 def test_paths_of_steady_steps() -> None:
     trace = training()
     report = build_report(trace, "t", steady=True)
-    assert report.chosen == Chosen((), True, 3, 3)
+    assert report.chosen == Chosen((), True, 3, 3, Steps(2, 2, too_few=False))
     assert [path.calls for path in report.paths] == [2, 2, 2]
     assert sum(path.share for path in report.paths) == pytest.approx(1)
     assert report.totals.paths == 4
     text = " ".join(render(report).split())
-    assert "the 3 hottest of 3 in the steady steps, with 100.0 % of the time in ops there." in text
+    assert "the 3 hottest of 3 in the 2 steady steps, of 4, with 100.0 % of the time in ops there." in text
     without = TraceBuilder().calls(hop("aten::mm", "CPU")).trace()
-    assert "No dispatch path was recorded in the steady steps." in render(
-        build_report(without, "t", steady=True)
-    )
+    assert "No dispatch path was recorded in steady steps." in render(build_report(without, "t", steady=True))
 
 
 def test_headings_of_paths_lead_to_the_device_kernel() -> None:

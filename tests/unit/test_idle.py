@@ -96,3 +96,14 @@ def test_the_window_is_that_of_the_steady_steps() -> None:
 
 def test_no_activities() -> None:
     assert idleness(CudaBuilder().cuda_trace()) == []
+
+
+def test_steps_are_those_of_the_process() -> None:
+    builder = CudaBuilder()
+    for process, steps in ((0, 3), (1, 4)):
+        for step in range(steps):
+            when = {"step": step, "phase": "steady" if step else "warmup"}
+            builder.calls(hop("aten::mm", "CUDA", self_ns=MS, **when), process=process)
+        builder.kernel("k", 1 * MS, 2 * MS, process=process)
+    found = [(one.steps.warmup, one.steps.steady) for one in idleness(builder.cuda_trace())]
+    assert found == [(1, 2), (1, 3)]

@@ -219,6 +219,34 @@ def test_warm_up_is_left_out_and_counted() -> None:
     assert (survey.launches, survey.left_out, survey.total_ns) == (1, 1, 6000)
 
 
+def phases(*times: tuple[int, str | None]) -> CudaBuilder:
+    """An add for each time and phase, each in a step of its own where it has a phase."""
+    builder = an_add(tuple(time for time, _ in times))
+    for step, (row, (_, phase)) in enumerate(zip(builder.activity_rows, times, strict=True)):
+        row |= {"phase": phase, "step": step if phase else None}
+    return builder
+
+
+def test_what_ran_after_the_steady_steps_is_left_out_and_counted() -> None:
+    trace = phases((4000, "warmup"), (5000, "steady"), (6000, "steady"), (7000, None)).cuda_trace()
+    survey = survey_kernels(trace)
+    assert (survey.launches, survey.total_ns, survey.left_out) == (2, 11_000, 1)
+    assert (survey.outside, survey.outside_counts) == (1, False)
+
+
+def test_what_ran_outside_steps_counts_where_it_is_most_of_the_work() -> None:
+    survey = survey_kernels(phases((4000, "warmup"), (5000, "steady"), (7000, None)).cuda_trace())
+    assert (survey.launches, survey.total_ns, survey.left_out) == (2, 12_000, 1)
+    assert (survey.outside, survey.outside_counts) == (1, True)
+
+
+def test_what_ran_outside_steps_counts_in_a_process_without_steady_ones() -> None:
+    builder = phases((5000, "steady"), (6000, "steady"), (7000, None))
+    builder.activity_rows[2]["process"] = 1
+    survey = survey_kernels(builder.cuda_trace())
+    assert (survey.launches, survey.outside) == (3, 0)
+
+
 def test_replays_of_a_graph_are_calls_of_the_captured_op() -> None:
     builder = CudaBuilder()
     both = builder.signature(([1 << 20], F32), ([1 << 20], F32))

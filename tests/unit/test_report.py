@@ -14,6 +14,7 @@ import pytest
 from frames import FakeTrace, TraceBuilder, hop
 from markdown_it import MarkdownIt
 
+from tracer.analysis.runtime_survey import Steps
 from tracer.report.markdown import code, prose, render, table
 from tracer.report.mermaid import flowchart
 from tracer.report.model import build_report
@@ -24,6 +25,7 @@ from tracer.report.text import (
     shorten,
     signature_texts,
     source_line,
+    steady_steps,
     whole_percent,
 )
 from tracer.report.tree import plain, tree_lines
@@ -203,6 +205,23 @@ def test_dropped_hops_and_their_reasons_are_listed() -> None:
     assert "| why" not in text
 
 
+def test_kernels_of_exceptions_and_open_hops_have_paths_relative_to_packages() -> None:
+    kernel = "impl (/usr/lib/python3.12/site-packages/torch/_library/autograd.py:108)"
+    builder = TraceBuilder().calls(hop("my::failing", "CPU", raised=True), hop("my::open", "CPU", open=True))
+    for row in builder.rows:
+        row["kernel"] = kernel
+    text = render(build_report(builder.trace(), "t"))
+    for heading in ("## Exceptions", "## Open at the end"):
+        section = text.partition(heading)[2].partition("\n## ")[0]
+        assert "| `impl (torch/_library/autograd.py:108)` |" in " ".join(section.split())
+
+
+def test_backward_calls_say_what_each_node_calls(text: str) -> None:
+    section = " ".join(text.partition("\n## Backward\n")[2].split())
+    assert "| node | what it calls | op calls |" in section
+    assert "of AccumulateGrad, which no forward op made, the line that ran backward()" in section
+
+
 def test_numbers_of_a_column_share_a_unit() -> None:
     builder = TraceBuilder().calls(hop("aten::slow", "CPU", self_ns=20_000_000), hop("aten::quick", "CPU"))
     text = render(build_report(builder.trace(), "t"))
@@ -230,6 +249,12 @@ def test_times() -> None:
     ]
     assert duration_and_self(12_345, 1200) == "12.3 us (self 1.2)"
     assert duration_and_self(2_000_000, 1200) == "2.0 ms (self 1.2 us)"
+
+
+def test_steady_steps_are_counted_beside_all() -> None:
+    assert steady_steps(Steps(1, 5)) == "the 5 steady steps, of 6"
+    assert steady_steps(Steps(1, 1, untold=2)) == "the 1 steady step, of 4"
+    assert steady_steps(Steps(0, 3)) == "the 3 steady steps"
 
 
 def test_signatures_read_short() -> None:
@@ -281,6 +306,16 @@ def test_other_inputs_of_a_line_need_not_differ_in_shape() -> None:
     report = build_report(builder.trace(), "t")
     (line,) = map(plain, tree_lines(report.paths[0].nodes, report.signatures))
     assert "(3 f32) and 1 more input 2 x" in line
+
+
+def test_inputs_of_a_line_that_read_the_same_are_not_counted() -> None:
+    builder = TraceBuilder()
+    for device in ("cpu", "cuda:0"):  # alone in a signature it is left out of the text
+        inputs = builder.signature(([2, 3], "torch.float32"), device=device)
+        builder.calls(hop("aten::neg", "CPU", inputs=inputs))
+    report = build_report(builder.trace(), "t")
+    (line,) = map(plain, tree_lines(report.paths[0].nodes, report.signatures))
+    assert "(2x3 f32) 2 x" in line
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 200, None])

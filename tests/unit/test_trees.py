@@ -159,13 +159,13 @@ def test_how_a_hop_ended_keeps_subtrees_apart() -> None:
     assert len(nodes) == 3
 
 
-def test_distinct_inputs_of_folded_calls_are_counted() -> None:
+def test_distinct_inputs_of_folded_calls_are_listed() -> None:
     builder = TraceBuilder()
     small = builder.signature(([4], "torch.float32"))
     large = builder.signature(([8], "torch.float32"))
     builder.calls(*(hop("aten::neg", "CPU", inputs=i) for i in (small, large, small)))
     _, nodes = fold(Forest.of(builder.hops()), BY)
-    assert nodes.select("count", "inputs", "signature").rows() == [(3, 2, small)]
+    assert nodes.select("count", "signatures", "signature").rows() == [(3, [small, large], small)]
 
 
 def test_without_folding_a_line_that_runs_again_makes_a_new_group() -> None:

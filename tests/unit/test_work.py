@@ -10,6 +10,7 @@ from frames import TraceBuilder, hop
 from tracer.analysis.work import Work, gemm_work, outputs_of_backward, rnn_work, why_unknown, work_of
 
 F32, BF16, I64, BOOL = "torch.float32", "torch.bfloat16", "torch.int64", "torch.bool"
+C64 = "torch.complex64"
 
 
 def rows(
@@ -35,6 +36,9 @@ def of(op: str, *tensors: Any) -> Work:
         ("aten::mm", [([4, 5], F32), ([5, 6], F32)], 296, 240),
         ("aten::mm.out", [([4, 5], F32), ([5, 6], F32), ([4, 6], F32)], 296, 240),
         ("aten::mm", [([4, 5], BF16), ([5, 6], BF16)], 148, 240),
+        # 4 multiplications and 4 additions for each of 4 x 5 x 6
+        ("aten::mm", [([4, 5], C64), ([5, 6], C64)], 592, 960),
+        ("aten::linear", [([4, 5], C64), ([6, 5], C64)], 592, 960),
         # and the bias, 6
         ("aten::addmm", [([6], F32), ([4, 5], F32), ([5, 6], F32)], 320, 240),
         ("aten::bmm", [([3, 4, 5], F32), ([3, 5, 6], F32)], 888, 720),
@@ -153,6 +157,11 @@ def test_a_gemm_by_the_arguments_of_cublas() -> None:
     )
     assert typed
     assert (typed.bytes, typed.flops, typed.dtype) == (444, 720, "bfloat16")
+    by_letter = gemm_work({"m": "4", "n": "6", "k": "5"}, "cublasCgemm_v2")
+    by_type = gemm_work({"m": "4", "n": "6", "k": "5", "Atype": "CUDA_C_32F"}, "cublasGemmEx")
+    assert by_letter == by_type
+    assert by_letter
+    assert (by_letter.bytes, by_letter.flops, by_letter.dtype) == (592, 960, "complex64")
     assert gemm_work({"m": "4"}, "cublasSgemv_v2") is None
     assert gemm_work({"m": "4", "n": "6", "k": "5"}, "cublasLtMatmul") is None
 
@@ -208,6 +217,9 @@ def test_outputs_of_pooling_come_from_backward_calls() -> None:
     }
 
 
+NO_OUTPUT = "its output's shape would be known from backward calls that agree on it, and there are none"
+
+
 @pytest.mark.parametrize(
     ("op", "tensors", "why"),
     [
@@ -218,18 +230,31 @@ def test_outputs_of_pooling_come_from_backward_calls() -> None:
             [([4], F32)] * 64,
             "64 tensors or more, of which the first are recorded",
         ),
-        ("aten::cudnn_convolution", CONVOLUTION, "its output's shape is known from a backward call alone"),
-        (
-            "aten::max_pool2d_with_indices",
-            [([4], F32)],
-            "its output's shape is known from a backward call alone",
-        ),
+        ("aten::cudnn_convolution", CONVOLUTION, NO_OUTPUT),
+        ("aten::max_pool2d_with_indices", [([4], F32)], NO_OUTPUT),
+        ("aten::cudnn_convolution_transpose", CONVOLUTION, "no rule for the op"),
+        ("aten::convolution_backward", [([2, 4, 8, 8], F32), *CONVOLUTION], "its shapes do not tell"),
         ("aten::mm", [([4, 5], F32)], "its shapes do not tell"),
         ("my::op", [([4], F32)], "no rule for the op"),
+        ("my::sum", [([4], F32)], "no rule for the op"),
     ],
 )
 def test_why_work_is_unknown(op: str | None, tensors: list[Any], why: str) -> None:
     assert why_unknown(op, rows(*tensors)) == why
+
+
+def test_a_known_output_is_not_why_work_is_unknown() -> None:
+    outputs = {((2, 3, 8, 8), (16, 3, 3, 3)): (2, 3, 8, 8)}  # transposed: channels that do not fit
+    assert work_of("aten::convolution", rows(*CONVOLUTION), outputs) is None
+    assert why_unknown("aten::convolution", rows(*CONVOLUTION), outputs) == "its shapes do not tell"
+
+
+def test_a_convolution_of_complex_numbers() -> None:
+    inputs = [(shape, C64) for shape, _ in CONVOLUTION]
+    outputs = {((2, 3, 8, 8), (16, 3, 3, 3)): (2, 16, 8, 8)}
+    work = work_of("aten::convolution", rows(*inputs), outputs)
+    assert work
+    assert work.flops == 8 * (2 * 16 * 64) * 27
 
 
 def test_backward_convolution() -> None:
@@ -260,6 +285,8 @@ def test_outputs_of_convolutions_come_from_backward_calls_that_agree() -> None:
     ("op", "tensors"),
     [
         ("my::op", [([4], F32)]),
+        ("my::sum", [([4], F32)]),
+        ("my::convolution_backward", [([2, 16, 8, 8], F32), *CONVOLUTION]),
         ("aten::mm", [([4, 5], F32)]),
         ("aten::mm", [([4, 5], F32), ([6, 7], F32)]),
         ("aten::add.Tensor", [([4], F32), ([5], F32)]),

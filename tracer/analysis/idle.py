@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import polars as pl
 
 from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.links import UNKNOWN_FUNCTION, UNKNOWN_KERNEL
+from tracer.analysis.runtime_survey import Steps, count_steps
 
 LEAST_GAP_NS = 10_000
 LEAST_SHARE = 0.01
@@ -34,18 +36,28 @@ class Gap:
 
 @dataclass(frozen=True)
 class Idleness:
-    """One device in one process. `gaps`: the longest of those that are long (see idleness)."""
+    """One device in one process, which had `steps`. `gaps`: the longest of those that are long."""
 
     process: int
     device: int
     window_ns: int
-    steady: bool
+    steps: Steps
     busy_ns: int
     long_gaps: int
     long_gaps_ns: int
     short_gaps: int
     short_gaps_ns: int
     gaps: list[Gap]
+
+    @property
+    def steady(self) -> bool:
+        """Whether the window is that of the steady steps."""
+        return self.steps.steady > 0
+
+    @property
+    def long_ns(self) -> int:
+        """A gap is long if it takes at least this."""
+        return _long_ns(self.window_ns)
 
     @property
     def idle_share(self) -> float:
@@ -70,7 +82,6 @@ def _of_device(
     trace: CudaTables, activities: pl.DataFrame, process: int, device: int, limit: int
 ) -> Idleness:
     window = _steady_window(trace, process)
-    steady = window is not None
     begin, end = window or activities.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     work = (
         activities.filter((pl.col("end_ns") > begin) & (pl.col("start_ns") < end))
@@ -92,14 +103,14 @@ def _of_device(
         before=pl.col("name").shift(-1),
     ).filter(pl.col("length") > 0)
     window_ns = int(end - begin)
-    long = (pl.col("length") >= LEAST_GAP_NS) & (pl.col("length") >= LEAST_SHARE * window_ns)
+    long = pl.col("length") >= _long_ns(window_ns)
     long_gaps, short_gaps = gaps.filter(long), gaps.filter(~long)
     host, calls = _host(trace, process), _calls_in_ops(trace, process)
     return Idleness(
         process=process,
         device=device,
         window_ns=window_ns,
-        steady=steady,
+        steps=count_steps(trace, process),
         busy_ns=window_ns - int(gaps["length"].sum()),
         long_gaps=len(long_gaps),
         long_gaps_ns=int(long_gaps["length"].sum()),
@@ -112,6 +123,10 @@ def _of_device(
             .iter_rows(named=True)
         ],
     )
+
+
+def _long_ns(window_ns: int) -> int:
+    return max(LEAST_GAP_NS, ceil(LEAST_SHARE * window_ns))
 
 
 def _steady_window(trace: CudaTables, process: int) -> tuple[int, int] | None:

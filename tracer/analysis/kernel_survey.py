@@ -109,6 +109,10 @@ class KernelSurvey:
     launches: int
     left_out: int
     """Launches in warm-up steps, which are not in `rows`"""
+    outside: int
+    """Launches after the steps of a process that has steady ones"""
+    outside_counts: bool
+    """Whether those are in `rows`: they took more of the GPU's time than the others"""
     untimed: int
     """Launches of which CUPTI knew no times, which are not in `rows`"""
     limits: dict[int, Limits]
@@ -127,8 +131,11 @@ _SAME = (
 def survey_kernels(
     trace: CudaTables, *, bandwidth: float | None = None, flops: float | None = None
 ) -> KernelSurvey:
-    """Every kernel that ran outside warm-up steps.
+    """Every kernel of steady steps, and of processes where none is known to be steady.
 
+    What ran outside steps is of another phase of the program, such as a test after the training, and is left
+    out, as of paths in steady steps. Where that is most of the work, the steps are not what the program is
+    about, and it counts.
     `bandwidth` (bytes/s) and `flops` (FLOP/s) replace what is known of the device.
     """
     kernels = trace.gpu_activities.filter(pl.col("kind").cast(pl.String) == "kernel")
@@ -137,7 +144,10 @@ def survey_kernels(
     untimed = launches - len(kernels)
     warm = (kernels["phase"].cast(pl.String) == "warmup").fill_null(False)
     left_out = int(warm.sum())
-    kernels = _with_context(trace, kernels.filter(~warm))
+    kernels = kernels.filter(~warm)
+    outside = _after_steady_steps(kernels)
+    outside_counts = _gpu_ns(kernels.filter(outside)) > _gpu_ns(kernels.filter(~outside))
+    kernels = _with_context(trace, kernels if outside_counts else kernels.filter(~outside))
     signatures = {
         int(key[0]): table.to_dicts()
         for key, table in trace.signatures.partition_by("id", as_dict=True, maintain_order=True).items()
@@ -154,8 +164,28 @@ def survey_kernels(
         for group in _groups(kernels).iter_rows(named=True)
     ]
     rows.sort(key=lambda row: (row.score_ns is None, -(row.score_ns or 0), -row.total_ns))
-    total = int((kernels["end_ns"] - kernels["start_ns"]).sum()) if len(kernels) else 0
-    return KernelSurvey(rows, total, len(kernels), left_out, untimed, limits, floor)
+    return KernelSurvey(
+        rows=rows,
+        total_ns=_gpu_ns(kernels),
+        launches=len(kernels),
+        left_out=left_out,
+        outside=int(outside.sum()),
+        outside_counts=outside_counts,
+        untimed=untimed,
+        limits=limits,
+        floor_ns=floor,
+    )
+
+
+def _after_steady_steps(kernels: pl.DataFrame) -> pl.Series:
+    """Which kernels are of no step, though their process has steady ones."""
+    steady = kernels.filter(pl.col("phase").cast(pl.String) == "steady")["process"].unique()
+    of_no_step = kernels["step"].is_null() & kernels["phase"].is_null()
+    return of_no_step & kernels["process"].is_in(steady.implode())
+
+
+def _gpu_ns(kernels: pl.DataFrame) -> int:
+    return int((kernels["end_ns"] - kernels["start_ns"]).sum())
 
 
 class _Works:
@@ -176,7 +206,8 @@ class _Works:
     def why_unknown(self, op: str | None, signature: int | None, work: Work | None) -> str:
         if work is not None:
             return "nothing is known of the device"
-        return why_unknown(op, self._signatures.get(signature) if signature is not None else None)
+        inputs = self._signatures.get(signature) if signature is not None else None
+        return why_unknown(op, inputs, self._outputs)
 
     def of_library(self, name: str | None, arguments: str | None) -> Work | None:
         if not name or not arguments:

@@ -37,8 +37,8 @@ class Steps:
     """No process has steps enough"""
 
 
-def count_steps(trace: CudaTables) -> Steps:
-    """Steps in which a hop or an API call was recorded."""
+def count_steps(trace: CudaTables, process: int | None = None) -> Steps:
+    """Steps in which a hop or an API call was recorded, of all processes or of one."""
     told = [
         table.select(
             pl.col("process").cast(pl.Int64), pl.col("step").cast(pl.Int64), pl.col("phase").cast(pl.String)
@@ -46,6 +46,8 @@ def count_steps(trace: CudaTables) -> Steps:
         for table in (trace.hops, trace.api_calls)
     ]
     steps = pl.concat(told).drop_nulls("step").unique()
+    if process is not None:
+        steps = steps.filter(pl.col("process") == process)
     phases, of_a_process = steps["phase"], steps.group_by("process").len()["len"].to_list()
     return Steps(
         int((phases == "warmup").sum()),

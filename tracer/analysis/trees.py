@@ -95,7 +95,8 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
     hops) and gpu_ns, and in nodes the medians of gpu_ns, queries and others, and gpu_total_ns.
     nodes, as a reader of the tree meets them: group, level (0 outermost), members (hops folded
     into this line), count (of them under each hop of the line above), median_ns, median_self_ns,
-    total_ns, inputs (distinct signatures), modules (distinct ones, of outermost hops; else null),
+    total_ns, signatures (list of the distinct ids, null among them), modules (distinct ones, of outermost
+    hops; else null),
     parent_node (row in nodes, null at level 0), and as `hop` the id of the first member with its op,
     key, kernel, kind, registered_at, rule, override, signature (id or null), source, module, raised, open.
     """
@@ -137,7 +138,7 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
             median_ns=pl.col("duration").median().round().cast(pl.Int64),
             median_self_ns=pl.col("self").median().round().cast(pl.Int64),
             total_ns=pl.col("duration").sum(),
-            inputs=pl.col("inputs").n_unique(),
+            signatures=pl.col("inputs").unique(maintain_order=True),
             **{name: pl.col(name).median().round().cast(pl.Int64) for name in measured},
             **({"gpu_total_ns": pl.col("gpu_ns").sum()} if measured else {}),
         )
@@ -174,7 +175,7 @@ def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame, measured: list[str]) -> pl.D
                 "median_ns",
                 "median_self_ns",
                 "total_ns",
-                "inputs",
+                "signatures",
                 "modules",
                 "parent_node",
                 *measured,

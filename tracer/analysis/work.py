@@ -72,11 +72,12 @@ def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None =
     tensors = [Tensor.of(row) for row in inputs]
     if len(tensors) >= _MOST_TENSORS:
         return None
-    name = re.sub(r"^.*::", "", op)
-    base, _, overload = name.partition(".")
+    base, overload = _name_of(op)
+    if base is None:
+        return None
     if overload.endswith(("out", "grad_input")) and len(tensors) > 1:
         tensors.pop()  # where the result goes is an argument too
-    if "convolution" in base or base in ("conv1d", "conv2d", "conv3d", "mkldnn_convolution"):
+    if _is_convolution(base):
         return _convolution(base, tensors, outputs or {})
     if base.startswith(("_foreach_", "_fused_")):
         return _lists(base, overload, tensors)
@@ -89,21 +90,37 @@ def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None =
         return None  # fewer inputs, or of other ranks, than the op takes: not the op that it seems
 
 
-def why_unknown(op: str | None, inputs: Iterable[dict[str, Any]] | None) -> str:
+def why_unknown(
+    op: str | None, inputs: Iterable[dict[str, Any]] | None, outputs: Outputs | None = None
+) -> str:
     """Why there is no work of a call that work_of knows none of: a few words."""
     if op is None:
         return "outside ops"
-    tensors = list(inputs or [])
+    tensors = [Tensor.of(row) for row in inputs or []]
     if not tensors:
         return "no shapes recorded"
     if len(tensors) >= _MOST_TENSORS:
         return f"{_MOST_TENSORS} tensors or more, of which the first are recorded"
-    base = re.sub(r"^.*::", "", op).partition(".")[0]
-    if "convolution" in base or base in _POOLS:
-        return "its output's shape is known from a backward call alone"
-    if base in _MODELS or base.rstrip("_") in _MODELS:
+    base, _ = _name_of(op)
+    if base is None or "transpose" in base:
+        return "no rule for the op"
+    if (_is_convolution(base) and "backward" not in base) or base in _POOLS:
+        known = _determining(base, _defined(tensors)) in (outputs or {})
+        return "its shapes do not tell" if known else _NO_OUTPUT
+    if _is_convolution(base) or base in _MODELS or base.rstrip("_") in _MODELS:
         return "its shapes do not tell"
     return "no rule for the op"
+
+
+def _name_of(op: str) -> tuple[str | None, str]:
+    """Name and overload of an op of PyTorch, by which the rules go; no name of an op of another library."""
+    namespace, _, name = op.rpartition("::")
+    base, _, overload = name.partition(".")
+    return (base if namespace in _NAMESPACES else None), overload
+
+
+def _is_convolution(base: str) -> bool:
+    return "convolution" in base or base in ("conv1d", "conv2d", "conv3d")
 
 
 def outputs_of_backward(hops: pl.DataFrame, signatures: dict[int, list[dict[str, Any]]]) -> Outputs:
@@ -113,7 +130,7 @@ def outputs_of_backward(hops: pl.DataFrame, signatures: dict[int, list[dict[str,
     input had different outputs (stride, padding or window differ).
     """
     calls = hops.select(op=pl.col("op").cast(pl.String), number="inputs").drop_nulls().unique()
-    calls = calls.filter(pl.col("op").str.contains("convolution_backward|pool[23]d\\w*_backward"))
+    calls = calls.filter(pl.col("op").str.contains(r"^aten::\w*(convolution|pool[23]d\w*)_backward"))
     found: dict[Any, set[tuple[int, ...]]] = {}
     for op, number in calls.iter_rows():
         shapes = [tuple(row["shape"]) for row in signatures.get(number, []) if row["shape"] is not None]
@@ -122,6 +139,12 @@ def outputs_of_backward(hops: pl.DataFrame, signatures: dict[int, list[dict[str,
         elif "pool" in op and len(shapes) >= 2:
             found.setdefault((_pool_of(op), shapes[1]), set()).add(shapes[0])
     return {key: next(iter(shapes)) for key, shapes in found.items() if len(shapes) == 1}
+
+
+def _determining(base: str, tensors: list[Tensor]) -> Any:
+    """What the output's shape of a convolution or of pooling is found by (see outputs_of_backward)."""
+    shapes = [tensor.shape for tensor in tensors]
+    return (base.lstrip("_"), *shapes[:1]) if base in _POOLS else tuple(shapes[:2])
 
 
 def _pool_of(op: str) -> str:
@@ -137,16 +160,15 @@ def gemm_work(arguments: dict[str, str], name: str) -> Work | None:
         return None
     count = max(int(arguments.get("batchCount", 1)), 1)
     letter = re.match(r"cublas([SDHCZ])", name)
-    dtype = _CUDA_TYPES.get(arguments.get("Atype", "").rpartition("R_")[2]) or _LETTERS.get(
-        letter[1] if letter else "", ""
-    )
+    number = re.search(r"(?:^|_)([RC]_.*)", arguments.get("Atype", ""))
+    dtype = _CUDA_TYPES.get(number[1] if number else "") or _LETTERS.get(letter[1] if letter else "", "")
     if not dtype:
         return None
     size = item_bytes(dtype)
     return Work(
         "GEMM",
         count * (m * k + k * n + m * n) * size,
-        count * 2 * m * n * k,
+        count * m * n * k * _multiply_add(dtype),
         dtype,
         (count, m, n),
         matrix=True,
@@ -192,19 +214,29 @@ def item_bytes(dtype: str) -> int:
     return max(int(bits[1]) // 8, 1) if bits else 4
 
 
+_NAMESPACES = ("aten", "prims")
+"""Of the ops that the rules are for; an op of prims is the one of aten that has its name."""
+_NO_OUTPUT = "its output's shape would be known from backward calls that agree on it, and there are none"
 _MOST_TENSORS = 64
 """A signature names no more: of longer lists the rest is unknown."""
 _LETTERS = {"S": "float32", "D": "float64", "H": "float16", "C": "complex64", "Z": "complex128"}
 _CUDA_TYPES = {
-    "32F": "float32",
-    "64F": "float64",
-    "16F": "float16",
-    "16BF": "bfloat16",
-    "8F_E4M3": "float8_e4m3fn",
-    "8F_E5M2": "float8_e5m2",
-    "8I": "int8",
+    "R_32F": "float32",
+    "R_64F": "float64",
+    "R_16F": "float16",
+    "R_16BF": "bfloat16",
+    "R_8F_E4M3": "float8_e4m3fn",
+    "R_8F_E5M2": "float8_e5m2",
+    "R_8I": "int8",
+    "C_32F": "complex64",
+    "C_64F": "complex128",
 }
 _MATH = {"bool": 0, "uint8": 1, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "bfloat16": 5, "float16": 5}
+
+
+def _multiply_add(dtype: str) -> int:
+    """Operations in a multiplication and addition; of complex numbers 4 of each."""
+    return 8 if dtype.startswith("complex") else 2
 
 
 def _defined(inputs: Inputs) -> list[Tensor]:
@@ -243,7 +275,7 @@ def _product(first: int) -> Model:
         return Work(
             "GEMM" if len(b.shape) > 1 else "matrix x vector",
             _read(inputs[: first + 2]) + elements * a.item,
-            2 * elements * k,
+            elements * k * _multiply_add(a.dtype),
             a.dtype,
             output,
             matrix=True,
@@ -260,7 +292,7 @@ def _linear(inputs: Inputs) -> Work | None:
     return Work(
         "GEMM",
         _read(inputs[:3]) + prod(output) * x.item,
-        2 * prod(output) * x.shape[-1],
+        prod(output) * x.shape[-1] * _multiply_add(x.dtype),
         x.dtype,
         output,
         matrix=True,
@@ -273,10 +305,10 @@ def _convolution(base: str, inputs: Inputs, outputs: Outputs) -> Work | None:
     if len(tensors) < 2 + backward or "transpose" in base:
         return None
     x, weight = (tensors[1], tensors[2]) if backward else (tensors[0], tensors[1])
-    output = tensors[0].shape if backward else outputs.get((x.shape, weight.shape))
+    output = tensors[0].shape if backward else outputs.get(_determining(base, tensors))
     if output is None or len(output) < 3 or output[1] != weight.shape[0]:
         return None
-    flops = 2 * prod(output) * prod(weight.shape[1:])
+    flops = prod(output) * prod(weight.shape[1:]) * _multiply_add(x.dtype)
     if backward:
         return Work(
             "convolution",
@@ -301,7 +333,7 @@ def _convolution(base: str, inputs: Inputs, outputs: Outputs) -> Work | None:
 def _pool(base: str, inputs: Inputs, outputs: Outputs) -> Work | None:
     """Reads the input and writes the output, with indices the place of each maximum too."""
     x = inputs[0]
-    output = outputs.get((base.lstrip("_"), x.shape)) if x else None
+    output = outputs.get(_determining(base, [x])) if x else None
     if x is None or output is None:
         return None
     each = x.item + (8 if "indices" in base else 0)

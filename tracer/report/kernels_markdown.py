@@ -56,8 +56,7 @@ class KernelsPage:
         lines = [
             f"{count(survey.launches, 'kernel')} of {self._kinds()}, {duration(survey.total_ns)} on the GPU"
         ]
-        if survey.left_out:
-            lines.append(f"{count(survey.left_out, 'kernel')} of warm-up steps are left out")
+        lines += self._phases()
         if survey.untimed:
             lines.append(f"{count(survey.untimed, 'kernel')} without times are left out: CUPTI knew none")
         for limits in {limits.name: limits for limits in survey.limits.values()}.values():
@@ -72,6 +71,23 @@ class KernelsPage:
         if survey.total_ns:
             lines.append(f"of {whole_percent(known, survey.total_ns)} of that time the limit is known")
         return "\n".join(map(item, lines))
+
+    def _phases(self) -> list[str]:
+        """Which kernels are left out as of no steady step, and which count all the same."""
+        survey = self._survey
+        outside = 0 if survey.outside_counts else survey.outside
+        lines = []
+        if survey.left_out and outside:
+            both = f"{count(survey.left_out, 'kernel')} of warm-up steps and {outside:,} outside steps"
+            lines.append(f"{both} are left out")
+        elif survey.left_out or outside:
+            where = "of warm-up steps" if survey.left_out else "outside steps"
+            verb = "is" if survey.left_out + outside == 1 else "are"
+            lines.append(f"{count(survey.left_out or outside, 'kernel')} {where} {verb} left out")
+        if survey.outside_counts:
+            kernels = count(survey.outside, "kernel")
+            lines.append(f"{kernels} outside steps, most of the GPU time, counted too")
+        return lines
 
     def floor(self) -> str:
         """The limit that no kernel is below."""

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tracer.analysis.device_kernels import table_name
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS
 from tracer.report.cells import code, prose, table, wrapped
+from tracer.report.chain import chain_nodes
 from tracer.report.kernels_markdown import KernelsPage
 from tracer.report.mermaid import flowchart
 from tracer.report.model import Path, Report, SourceCalls, Survey
@@ -25,6 +26,7 @@ from tracer.report.text import (
     shorten_kernel,
     signature_texts,
     source_line,
+    steady_steps,
 )
 from tracer.report.tree import plain, tree_lines
 from tracer.trace.statements import in_words
@@ -123,7 +125,9 @@ class _Page:
         report, chosen = self._report, self._report.chosen
         if chosen is None or not (chosen.among or chosen.patterns or chosen.steady):
             return "No op call was recorded."
-        steady = " in the steady steps" if chosen.steady else ""
+        steady = ""
+        if chosen.steady:
+            steady = f" in {steady_steps(chosen.steps)}" if chosen.steps.steady else " in steady steps"
         if chosen.fitting and not report.paths:
             return f"{count(chosen.fitting, 'dispatch path')}{steady}, of which none is shown."
         words = " or ".join(map(code, chosen.patterns))
@@ -258,6 +262,7 @@ class _Page:
             "count": lambda row, key: f"{row[key]:,}",
             "share": lambda row, key: self._share(row[key]),
             "code": lambda row, key: code(row[key] or ""),
+            "function": lambda row, key: code(package_relative(row[key] or "")),
             "line": lambda row, key: self._line(row[key]),
             "module": lambda row, key: code(row[key]) if row[key] else "no module",
             "codes": lambda row, key: ", ".join(map(code, row[key])),
@@ -324,7 +329,7 @@ _COLUMNS = {
         ("forward line", "source", "line"),
         ("forward op", "forward_op", "code"),
         ("node", "backward_node", "code"),
-        ("calls", "ops", "codes"),
+        ("what it calls", "ops", "codes"),
         ("op calls:", "calls", "count"),
         ("hops:", "hops", "count"),
         ("total:", "total_ns", "time"),
@@ -344,14 +349,14 @@ _COLUMNS = {
         ("thread:", "thread", "text"),
         ("op", "op", "nested"),
         ("key", "key", "code"),
-        ("kernel", "kernel", "code"),
+        ("kernel", "kernel", "function"),
         ("line", "source", "line"),
         ("open for:", "open_ns", "time"),
     ],
     "exceptions": [
         ("raised in", "op", "code"),
         ("key", "key", "code"),
-        ("kernel", "kernel", "code"),
+        ("kernel", "kernel", "function"),
         ("line", "source", "line"),
         ("left", "left", "code"),
         ("then", "caught_in", "caught"),
@@ -368,7 +373,7 @@ def _command(text: str) -> str:
 
 def _title(path: Path) -> str:
     """The op, and where the chain leads: the library function, and the API call or GPU activity."""
-    chain = _chain_nodes(path)
+    chain = chain_nodes(path.nodes)
     words = [f"{path.op} [{path.key}]"]
     words += [node["op"] for node in chain if node["kind"] == "library"][:1]
     words += [table_name(node["op"]) for node in chain[-1:] if node["kind"] in (*GPU_KINDS, "api")]
@@ -386,7 +391,7 @@ def _cost(path: Path) -> str:
 
 def _chain(path: Path, details: dict[int, str]) -> str:
     """The chain as text: hops with their keys, then calls with their arguments and the device kernel."""
-    chain = _chain_nodes(path)
+    chain = chain_nodes(path.nodes)
     hops = [node for node in chain if node["kind"] in HOP_KINDS]
     words = [code(f"{node['op']} [{node['key']}]") for node in hops]
     if len(words) > _CHAIN:
@@ -397,53 +402,10 @@ def _chain(path: Path, details: dict[int, str]) -> str:
     return " -> ".join([*words[:-1], words[-1] + (f" {code(kernel)}" if kernel else ""), *links]) + time
 
 
-def _chain_nodes(path: Path) -> list[dict[str, Any]]:
-    """Where the time goes, from the outermost hop down to a call or to what the GPU did."""
-    nodes, level = path.nodes.to_dicts(), 0
-    chain: list[dict[str, Any]] = []
-    while step := _next_of_chain(_children(nodes, level), _own_ns(chain[-1]) if chain else -1):
-        place, node = step
-        chain.append(node)
-        nodes, level = nodes[place + 1 :], level + 1
-    return chain
-
-
-def _next_of_chain(below: list[tuple[int, dict[str, Any]]], own_ns: int) -> tuple[int, dict[str, Any]] | None:
-    """Of the nodes in a hop or call, with their places, the one with the most time.
-
-    Redispatches count, and what takes longer than the own work of what they are in. Where nothing does, the
-    host was busy itself: then it is the one with the most GPU time, if the GPU worked at all.
-    """
-    if longer := [one for one in below if one[1]["kind"] == "redispatch" or _most_ns(one[1]) > own_ns]:
-        return max(longer, key=lambda one: _most_ns(one[1]))
-    on_gpu = [one for one in below if one[1].get("gpu_total_ns")]
-    return max(on_gpu, key=lambda one: one[1]["gpu_total_ns"], default=None)
-
-
-def _most_ns(node: dict[str, Any]) -> int:
-    """The time of a node on the host, or on the GPU where that is longer."""
-    return max(node["total_ns"], node.get("gpu_total_ns") or 0)
-
-
 def _link(node: dict[str, Any], details: dict[int, str]) -> str:
     """`cublasSgemm_v2(N, N, m=64, n=64, k=64)` of a call, the name of what the GPU did."""
     detail = details.get(node["signature"], "") if node["kind"] not in GPU_KINDS else ""
     return shorten_kernel(table_name(node["op"]), _NAME) + (f"({detail})" if detail else "")
-
-
-def _own_ns(node: dict[str, Any]) -> int:
-    return int(node["median_self_ns"] * node["members"])
-
-
-def _children(nodes: list[dict[str, Any]], level: int) -> list[tuple[int, dict[str, Any]]]:
-    """The nodes of `level` with their places, up to where the enclosing hop ends."""
-    children = []
-    for place, node in enumerate(nodes):
-        if node["level"] < level:
-            break
-        if node["level"] == level:
-            children.append((place, node))
-    return children
 
 
 def _counted(value: Any) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracer.analysis.device_kernels import table_name
+from tracer.report.chain import chain_places
 from tracer.report.text import duration, package_relative, registration, shorten, shorten_kernel
 from tracer.trace.statements import in_words
 
@@ -18,12 +19,13 @@ def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
     """The hops of one path (rows of trees.fold), left to right: `op [Key]`, kernel, registration.
 
     Thick arrows are redispatches, thin ones calls, dotted ones lead to the GPU. Of more than `limit` boxes
-    those with the most time, on the host or the GPU, are drawn, and a last one, which no arrow leads to,
-    counts the rest.
+    the chain that the time goes to and those with the most time, on the host or the GPU, are drawn, and a
+    last one, which no arrow leads to, counts the rest.
     """
     lines = ["flowchart LR"]
     above: list[int] = []
-    for number, node in enumerate(_hottest(nodes, limit).iter_rows(named=True)):
+    drawn = _drawn(nodes, limit)
+    for number, node in enumerate(nodes[drawn].iter_rows(named=True)):
         is_hop, on_gpu = node["kind"] in _HOPS, node["kind"] in _GPU
         words = [
             f"{node['op']} [{node['key']}]" if is_hop else shorten_kernel(table_name(node["op"]), _WIDTH)
@@ -39,19 +41,44 @@ def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
             times = f'|"{node["count"]:,} x"|' if node["count"] > 1 else ""
             lines.append(f"  h{above[-1]} {arrow}{times} h{number}")
         above.append(number)
-    if len(nodes) > limit:
-        more = in_words(len(nodes) - limit, "more box", "more boxes")
+    if left := len(nodes) - len(drawn):
+        more = in_words(left, "more box", "more boxes")
         lines.append(f'  more["{more}, not drawn"]')
     return "\n".join(lines)
 
 
-def _hottest(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
-    # A hop has at least the time of each hop in it, so whatever encloses a drawn hop is drawn too; what
-    # runs on the GPU may take longer than the call that started it, so there the larger time counts.
-    weight = pl.max_horizontal("total_ns", *(name for name in ("gpu_total_ns",) if name in nodes.columns))
-    order = nodes.with_row_index("place").with_columns(weight=weight)
-    order = order.sort("weight", "level", "place", descending=[True, False, False]).drop("weight")
-    return order.head(limit).sort("place")
+def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
+    """The places of the rows to draw: the chain that the time goes to, then what takes the most time.
+
+    What encloses a drawn row is drawn too. The chain may alone be longer than `limit`.
+    """
+    # What runs on the GPU may take longer than the call that started it: there the larger time counts.
+    measured = ("total_ns", *(name for name in ("gpu_total_ns",) if name in nodes.columns))
+    by_weight = (
+        nodes.select("level", weight=pl.max_horizontal(measured))
+        .with_row_index("place")
+        .sort("weight", "level", "place", descending=[True, False, False])
+    )
+    enclosing = _enclosing(nodes["level"].to_list())
+    drawn = set(chain_places(nodes))
+    for place in by_weight["place"]:
+        if len(drawn) >= limit:
+            break
+        more = {place, *enclosing[place]} - drawn
+        if len(drawn) + len(more) <= limit:
+            drawn |= more
+    return sorted(drawn)
+
+
+def _enclosing(levels: list[int]) -> list[tuple[int, ...]]:
+    """For each row the places of the rows around it, outermost first."""
+    above: list[int] = []
+    found = []
+    for place, level in enumerate(levels):
+        del above[level:]
+        found.append(tuple(above))
+        above.append(place)
+    return found
 
 
 def _label(text: str) -> str:

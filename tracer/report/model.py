@@ -13,6 +13,7 @@ from tracer.analysis.cuda_tables import CudaTables, has_cuda
 from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
 from tracer.analysis.links import combine
 from tracer.analysis.paths import PathTables, hottest_paths, paths_with, steady_part, survey_paths
+from tracer.analysis.runtime_survey import Steps, count_steps
 from tracer.analysis.trees import Forest
 from tracer.report.runtime import RuntimeReport, build_runtime
 
@@ -94,13 +95,15 @@ class Chosen:
     """Which dispatch paths a report shows, the hottest of.
 
     Those with an op or a function that fits one of `patterns` (empty: all), of all op calls or with
-    `steady` of those in steady steps. `fitting`: how many that are, of `among` without the patterns.
+    `steady` of those in steady steps, of `steps` in all. `fitting`: how many that are, of `among` without the
+    patterns.
     """
 
     patterns: tuple[str, ...]
     steady: bool
     fitting: int
     among: int
+    steps: Steps
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,7 @@ def build_report(
         runtime=runtime,
         kernels=kernels,
         devices=_devices(trace),
-        chosen=Chosen(tuple(patterns), steady, len(chosen), len(survey)),
+        chosen=Chosen(tuple(patterns), steady, len(chosen), len(survey), count_steps(trace)),
         rows=rows,
     )
 

@@ -12,7 +12,16 @@ from tracer.analysis.idle import Gap, Idleness
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.report.cells import code, item, prose, table, wrapped
 from tracer.report.runtime import Rows, RuntimeReport
-from tracer.report.text import amount, count, duration, left_out, shorten_kernel, size, source_line
+from tracer.report.text import (
+    amount,
+    count,
+    duration,
+    left_out,
+    shorten_kernel,
+    size,
+    source_line,
+    steady_steps,
+)
 
 if TYPE_CHECKING:
     from tracer.report.model import Report
@@ -202,11 +211,14 @@ class RuntimePage:
     def _idle(self, one: Idleness) -> str:
         several = len(self._runtime.idle) > 1
         where = f"Device {one.device} of process {one.process}: " if several else ""
-        over = "the steady steps" if one.steady else "the time from the first activity to the last"
+        over = f"the time from the first activity to the last ({duration(one.window_ns)})"
+        if one.steady:
+            over = f"the {duration(one.window_ns)} of {steady_steps(one.steps)}"
         text = (
-            f"{where}{'nothing' if several else 'Nothing'} ran in {100 * one.idle_share:.1f} % of {over} "
-            f"({duration(one.window_ns)}): {_gaps(one.long_gaps, 'long', one.long_gaps_ns)} and "
-            f"{_gaps(one.short_gaps, 'shorter', one.short_gaps_ns, each=True)}."
+            f"{where}{'nothing' if several else 'Nothing'} ran in {100 * one.idle_share:.1f} % of {over}: "
+            f"{_gaps(one.long_gaps, 'long', one.long_gaps_ns)} and "
+            f"{_gaps(one.short_gaps, 'shorter', one.short_gaps_ns, each=True)}. "
+            f"A gap is long from {duration(one.long_ns)}: 1 % of that time, and 10 us at least."
         )
         text = wrapped(text)
         if not one.gaps:

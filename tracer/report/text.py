@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
+
+if TYPE_CHECKING:
+    from tracer.analysis.runtime_survey import Steps
 
 _LONG_RUN = 4
 _MOST_TENSORS = 64
@@ -63,6 +66,13 @@ def signature_texts(signatures: pl.DataFrame, ids: Iterable[int | None]) -> dict
         texts[number] = ", ".join(_run(text, len(list(run))) for text, run in runs)
         texts[number] += ", ..." if len(tensors) >= _MOST_TENSORS else ""
     return texts
+
+
+def steady_steps(steps: Steps) -> str:
+    """`the 5 steady steps, of 6`: how many are steady, of how many that are known."""
+    known = steps.warmup + steps.steady + steps.untold
+    others = f", of {known:,}" if known > steps.steady else ""
+    return f"the {count(steps.steady, 'steady step')}{others}"
 
 
 def shorten(text: str, width: int) -> str:

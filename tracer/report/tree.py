@@ -44,7 +44,8 @@ def tree_lines(
     `details` are the texts of rows that are no hops (links.combine). With a width the kernel name is
     shortened first, then the inputs, then the end is cut off.
     """
-    texts = signature_texts(signatures, nodes["signature"].unique().to_list()) | (details or {})
+    wanted = nodes["signatures"].explode().unique().to_list()
+    texts = signature_texts(signatures, wanted) | (details or {})
     for node in nodes.iter_rows(named=True):
         yield fit((_hop if node["kind"] in _HOPS else _link)(node, texts, base), width)
 
@@ -109,7 +110,7 @@ def _link(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
     """A library call, an API call, or what the GPU did."""
     on_host = node["kind"] in _HOST
     detail = texts.get(node["signature"], "")
-    others = node["inputs"] - 1
+    others = _other_texts(node, texts)
     several = f" and {others:,} more" if others and detail else ""
     line = [
         ("indent", "  " * (node["level"] + base)),
@@ -138,8 +139,16 @@ def _gpu(row: dict[str, Any]) -> str:
 def _inputs(node: dict[str, Any], texts: dict[int, str]) -> str:
     if node["kind"] == "redispatch" or node["signature"] not in texts:
         return ""
-    others = node["inputs"] - 1
+    others = _other_texts(node, texts)
     return f" ({texts[node['signature']]})" + (f" and {count(others, 'more input')}" if others else "")
+
+
+def _other_texts(node: dict[str, Any], texts: dict[int, str]) -> int:
+    """How many texts the inputs of the folded calls have beyond the one that is shown.
+
+    Signatures also differ in what their text leaves out, such as strides.
+    """
+    return len({texts.get(number) for number in node["signatures"]}) - 1
 
 
 def _times(node: dict[str, Any]) -> str:

@@ -1,0 +1,60 @@
+"""The chain of hops and calls that the time of a dispatch path goes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+
+def chain_nodes(nodes: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows of `nodes` (of one path, from trees.fold) that the time goes to, as dictionaries.
+
+    From the outermost hop down to a call or to what the GPU did.
+    """
+    rows = nodes.to_dicts()
+    return [rows[place] for place in chain_places(nodes)]
+
+
+def chain_places(nodes: pl.DataFrame) -> list[int]:
+    """Where the rows of `chain_nodes` stand in `nodes`, outermost first."""
+    rows = nodes.to_dicts()
+    places: list[int] = []
+    while step := _next_of_chain(
+        _children(rows, places[-1] + 1 if places else 0, len(places)),
+        _own_ns(rows[places[-1]]) if places else -1,
+    ):
+        places.append(step[0])
+    return places
+
+
+def _next_of_chain(below: list[tuple[int, dict[str, Any]]], own_ns: int) -> tuple[int, dict[str, Any]] | None:
+    """Of the nodes in a hop or call, with their places, the one with the most time.
+
+    Redispatches count, and what takes longer than the own work of what they are in. Where nothing does, the
+    host was busy itself: then it is the one with the most GPU time, if the GPU worked at all.
+    """
+    if longer := [one for one in below if one[1]["kind"] == "redispatch" or _most_ns(one[1]) > own_ns]:
+        return max(longer, key=lambda one: _most_ns(one[1]))
+    on_gpu = [one for one in below if one[1].get("gpu_total_ns")]
+    return max(on_gpu, key=lambda one: one[1]["gpu_total_ns"], default=None)
+
+
+def _most_ns(node: dict[str, Any]) -> int:
+    """The time of a node on the host, or on the GPU where that is longer."""
+    return max(node["total_ns"], node.get("gpu_total_ns") or 0)
+
+
+def _own_ns(node: dict[str, Any]) -> int:
+    return int(node["median_self_ns"] * node["members"])
+
+
+def _children(nodes: list[dict[str, Any]], first: int, level: int) -> list[tuple[int, dict[str, Any]]]:
+    """The nodes of `level` with their places, from place `first` to where the enclosing hop ends."""
+    children = []
+    for place, node in enumerate(nodes[first:], first):
+        if node["level"] < level:
+            break
+        if node["level"] == level:
+            children.append((place, node))
+    return children

@@ -72,10 +72,14 @@ NOT_SHOWN = (
     "Threads",
 )
 
-# What a newcomer has to know of the times in the trees of a GPU's report.
+# What a newcomer has to know of the times in the trees, and of those in a GPU's report.
 TIMES = (
-    "Times in the trees are the host's, those behind the word GPU the device's. A first call loads code and "
-    "sets up libraries: its time on the host says little of later calls."
+    "A first call loads code and sets up libraries, caches and memory: its time says little of later calls. "
+    "In a tree N x T is N subtrees alike, and T is the median of their times."
+)
+GPU_TIMES = (
+    "Times in the trees are the host's, those behind the word GPU the device's: in a tree with all that is "
+    "below, in a table the op's own."
 )
 
 # Folders of the machine that recorded, and what stands for them: packages, the interpreter, caches.
@@ -266,7 +270,7 @@ def report(entry: Entry, recorded: Recorded) -> str:
         "\n".join(f"    {line}" for line in commands(entry, recorded.on_gpu)),
         f"on {recorded.made_on}. The script printed",
         _block(recorded.out),
-        *([textwrap.fill(TIMES, 110)] if recorded.on_gpu else []),
+        textwrap.fill(f"{GPU_TIMES} {TIMES}" if recorded.on_gpu else TIMES, 110),
     ]
     for tree in entry.shown_trees(recorded.on_gpu):
         shown = _told("tree", trace, *tree_options(entry, tree))
@@ -284,10 +288,10 @@ def report(entry: Entry, recorded: Recorded) -> str:
 def of_no_machine(text: str) -> str:
     """The text without the folders of this machine or of the one that recorded: kernels in Python say where
     their file lies, and lines of the standard library are somebody's lines too."""
+    for pattern, instead in MACHINE:  # before ROOT, which may have the packages and the interpreter in it
+        text = pattern.sub(instead, text)
     for folder in (ROOT, sysconfig.get_path("stdlib")):
         text = text.replace(f"{folder}/", "")
-    for pattern, instead in MACHINE:
-        text = pattern.sub(instead, text)
     return text
 
 

@@ -7,10 +7,12 @@ All three have the same weights and give the same numbers; what differs is how m
 dispatcher, and whether the matrix of scores, (time, time) for each head, is ever written to memory. Each
 ends with `tracer.step()`: step 0 makes the models, 1 runs the first of them, 2 the second and 3 the third.
 
-Look at the op calls of each: a loop over heads calls every op once a head; with the heads as a dimension
-one `aten::bmm` does the products of all, for which `aten::clone` first lays the features of each head side
-by side; `scaled_dot_product_attention` is one kernel (on a CPU it is called
-`_scaled_dot_product_flash_attention_for_cpu`), and no op is left that makes or normalises scores.
+Look at the op calls of each: a loop over heads calls its ops anew for each head (`aten::bmm` 16 times, for
+scores and values); with the heads as a dimension two `aten::bmm`, one for the scores and one for the values,
+do all, for which `aten::clone` first lays the features of each head side by side;
+`scaled_dot_product_attention` is one kernel (on a CPU it is called
+`_scaled_dot_product_flash_attention_for_cpu`), and no op is left that makes or normalises scores. In all the
+loop makes nearly four times as many op calls as all heads in one product, and the fused function the fewest.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 Look at `aten::embedding`: it is one `index_select` of rows, the integers are multiplied with nothing. Its
 backward fills a gradient as large as the whole table and adds to the rows that were looked up, so the step
 of the optimizer walks over all rows to change three. With `sparse=True` the backward makes a sparse tensor
-out of those three rows instead (`aten::_sparse_coo_tensor_unsafe`), and the step adds only them.
+of the four rows that were looked up, number 7 twice (`aten::_sparse_coo_tensor_unsafe`, 4 x 8 numbers), and
+the step adds only them. The script prints 24 numbers: `coalesce()` has added the two of number 7.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 Look at the two lookups: `aten::embedding` becomes one `aten::index_select`, which reads the rows that are
 asked for; the product becomes `aten::mm`, which reads the whole table to multiply nearly all of it with
 zero. Their gradients are equal, but for the row of `padding_idx`: only `aten::embedding_dense_backward`
-leaves it out. A bag looks up and sums in one op, `aten::_embedding_bag_forward_only`, with no tensor between.
+leaves it out. A bag looks up and sums in one op, `aten::_embedding_bag_forward_only`, with no tensor of the
+rows between (the `aten::empty` below it are its results).
 """
 
 from __future__ import annotations

@@ -9,10 +9,15 @@ write MN. `torch.compile` makes such a kernel, in C++ on a CPU and in Triton on 
 
 Compiling comes first, and is step 0. Then each of the six runs is a step, between two marks that
 `record_function` makes: daxpy as it is (1), compiled (2), by the JIT (3), and softmax likewise (4, 5, 6).
-Look at what is left between the marks: of a compiled function on a CPU no op at all, since even the memory of
-the result is taken past the dispatcher. On a GPU one Triton kernel is launched there. The JIT fuses on a GPU
-alone, after it has watched two runs, and only neighbours that work element by element; on a CPU it calls the
-same ops as the eager function does.
+Look at what a step's tree has besides the two marks (a tree goes by source lines, so both marks come first):
+of a compiled function on a CPU no op at all, since even the memory of the result is taken past the
+dispatcher. On a GPU one Triton kernel is launched there. The JIT fuses on a GPU alone, after it has watched
+two runs, and only neighbours that work element by element; on a CPU it calls the same ops as the eager
+function does.
+
+Tables of the whole run are another matter: most of what they count is the compiling of step 0 and the
+comparison of the results at the end (`allclose` in the script: `aten::all`, `aten::sub` of two matrices,
+`aten::le` and more).
 """
 
 from __future__ import annotations

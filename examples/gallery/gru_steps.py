@@ -4,8 +4,9 @@
     tracer record examples/gallery/gru_steps.py
 
 Look below `aten::gru.input`: on a CPU it multiplies the inputs of all time steps at once and then runs a
-dozen small ops for each step; on a GPU it is one call of cuDNN. By hand the inputs are multiplied anew at
-each step.
+dozen small ops for each step; so there are 17 calls of `aten::linear`, one for all inputs and 16 for the
+state. On a GPU it is one call of cuDNN. By hand the inputs are multiplied anew at each step, as the state is:
+96 calls of each, in 6 runs of 16 steps.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ kernels still run and only make no node of the graph. `inference_mode` takes aut
 straight to the kernel of the device, those that are made of other ops (`aten::conv2d`, `aten::linear`) too.
 `ADInplaceOrView` stays where an op views or writes and an input was made before the mode began: `aten::t` of
 the last weight, and views or copies within kernels. The column `share` says what autograd's own hops took.
+Each mode has one pass, so the differences of total time, and those between the trees, are noise: compare
+hops.
 """
 
 from __future__ import annotations

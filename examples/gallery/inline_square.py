@@ -4,9 +4,10 @@
     tracer record examples/gallery/inline_square.py
 
 Look at the two calls of the same function: as a function of the module only the `aten::empty_like` inside
-it is a hop; as `torch.ops.gallery.square` it is a hop of its own with its name as the kernel, below a
-fallback at the autograd key, since it has no backward. On a GPU with nvcc the function launches a CUDA
-kernel, 16 x 16 threads a block.
+it and what that calls are hops; as `torch.ops.gallery.square` it is a hop of its own with its name as the
+kernel, below a fallback at the autograd key, since it has no backward. The call as a function comes first and
+has the first `aten::empty_like` in it, so the two times do not compare. On a GPU with nvcc the function
+launches a CUDA kernel, 16 x 16 threads a block.
 """
 
 from __future__ import annotations

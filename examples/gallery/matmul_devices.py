@@ -7,7 +7,9 @@ Look at the hops below each product: `aten::matmul` and `aten::mm` at the autogr
 the key of the device has its own kernel function, and that one looks at the dtype: where it has no code
 for it, as for bool on a CPU, the error comes from there, and the hop is marked as raised. Speed is the
 dtype's: the libraries have fast code for some and a plain loop for others. meta has no data, so its
-product is a shape and nothing is multiplied. A row is the best of five, and all have one size.
+product is a shape and nothing is multiplied. A row of the output is the best of five, and all have one size;
+tables of the report add up all calls: nearly all of meta's time there is its first product, which loads the
+functions in Python that find the shape.
 """
 
 from __future__ import annotations

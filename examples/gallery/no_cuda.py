@@ -3,9 +3,10 @@
     python examples/gallery/no_cuda.py
     tracer record examples/gallery/no_cuda.py
 
-Look at what is not there: `x.to("cuda")` and `device="cuda"` in Python leave no hop at all. A GPU that is
-there is hidden first, so that every machine shows the same. `device="cuda"` in Python is refused before
-the dispatcher sees an op; called as an operator, the same request gets as far as the key CUDA.
+Look at what is not there: `x.to("cuda")` and `device="cuda"` in Python leave no hop at all, since they are
+refused before the dispatcher sees an op. Called as an operator, the same request gets as far as the key
+BackendSelect, which finds no kernel for the key CUDA. This is shown with a torch that was built without CUDA.
+The script hides a GPU that is there; a torch with CUDA then refuses in other words.
 """
 
 from __future__ import annotations

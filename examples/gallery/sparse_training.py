@@ -4,10 +4,11 @@
     tracer record examples/gallery/sparse_training.py
 
 Look at one step: `aten::_cslt_compress` runs twice for each layer, for W and for its transpose; forward
-multiplies with the one, backward with the other, both in `aten::_cslt_sparse_mm`, and the gradient of W
-is a dense product. What chooses the zeros at runtime (a product with all 90 masks, an argmax) costs
-launches of its own, which the sparse products have to win back. Memory is paid, not saved: two packed
-weights of 9/16 are 9/8 of the dense one, which stays as well, since the optimizer changes it.
+multiplies with the one, backward with the other, both in `aten::_cslt_sparse_mm`, and the gradient of W is a
+dense product. What chooses the zeros at runtime (a product with all 90 masks, an argmax, and the chosen
+masks, fetched by index) costs launches of its own, which the sparse products have to win back. Memory is
+paid, not saved: two packed weights of 9/16 are 9/8 of the dense one, which stays as well, since the optimizer
+changes it.
 """
 
 from __future__ import annotations

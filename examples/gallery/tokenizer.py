@@ -7,8 +7,9 @@ Byte-pair encoding begins with single letters and merges the pair that is met mo
 The sequences are made up here: amino acids at random, and among them a few motifs that come back, so the
 merges should find the motifs. The tokenizer is trained, saved, loaded, and gives the same tokens after that.
 
-Look at how little there is to see: the `tokenizers` package works in Rust and no op of PyTorch takes part
-until `torch.tensor` has the numbers. From there it is `aten::embedding`, with the mean over each sequence.
+Look at how little there is to see: the `tokenizers` package works in Rust and no op of PyTorch takes part in
+making tokens. The first ops make the embedding's table; then `torch.tensor` takes the numbers, and from there
+it is `aten::embedding`, with the mean over each sequence.
 """
 
 from __future__ import annotations

@@ -132,8 +132,9 @@ def main() -> None:
 
     model.eval()
     said = [german.text(translate(model, english.batch([pair[0]]))) for pair in unseen]
-    for (source, _), text in zip(unseen[:3], said[:3], strict=True):
-        print(f"{source} -> {text}")
+    with_not = next(at for at, (source, _) in enumerate(unseen) if " not " in source)
+    for at in (0, 1, with_not):
+        print(f"{unseen[at][0]} -> {said[at]}")
     right = sum(text == target for text, (_, target) in zip(said, unseen, strict=True))
     print(f"right: {right} of {len(unseen)} sentences that training had not")
 

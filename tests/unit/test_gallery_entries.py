@@ -141,7 +141,8 @@ def test_a_report_is_made_with_the_options_of_its_device(
     assert f"    tracer report some.trace {' '.join(report)}\n" in text
     assert ("\n## On a GPU\n" in text, "\n## On a CPU\n" in text) == (on_gpu, not on_gpu)
     assert ("On a GPU it is so." in text) == on_gpu
-    assert (gallery.TIMES in text.replace("\n", " ")) == on_gpu
+    assert gallery.TIMES in text.replace("\n", " ")
+    assert (gallery.GPU_TIMES in text.replace("\n", " ")) == on_gpu
     assert ("\n## Ops\n" in text, "the last of the commands: Ops." in text) == (not on_gpu, on_gpu)
     assert "\n## Certificate\n\nwhole\n" in text
 
@@ -201,6 +202,8 @@ more
         ("/tmp/torchinductor_some/7r/c7.py:1", "torchinductor/7r/c7.py:1"),
         ("at /home/some/.cache/torch_extensions/py312/main.cpp", "at torch_extensions/py312/main.cpp"),
         (".venv/lib/python3.11/site-packages/torch/a.py", ".venv/lib/python3.11/site-packages/torch/a.py"),
+        (f"f ({ROOT}/.venv/lib/python3.11/site-packages/torch/a.py:3)", "f (torch/a.py:3)"),
+        (f"`{ROOT}/.venv/bin/python -B {ROOT}/examples/x.py`", "`python -B examples/x.py`"),
         ("2 / 3 of it", "2 / 3 of it"),
     ],
 )

@@ -131,7 +131,7 @@ inline uint32_t stack_id(Lane* lane, ApiFunction& function, uint64_t function_ke
   return take_stack(lane, function, key, frame);
 }
 
-// ---- names of device kernels -------------------------------------------------------------------------
+// The id of a device kernel's name among the strings of the lane.
 uint32_t name_id(Lane* lane, const char* name) {
   size_t length = strlen(name);
   return lane->intern_string(trace::hash_bytes(name, length), [&] { return std::string(name, length); });

@@ -158,13 +158,11 @@ class ArgumentWords {
 };
 
 // Stores an event whose words from the third on stand in the lane already, up to those of `arguments`.
-constexpr ptrdiff_t kAheadWords = 24;  // the lines to be written next are asked for: a helper thread's core has them
 inline void write_call(Lane* lane, HopEvent kind, uint64_t when, uint64_t call, const ArgumentWords& arguments) {
   uint64_t* at = lane->next;
   at[1] = call | arguments.bits();
   std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << kEventKindShift | (when & kTicksMask), std::memory_order_release);
   lane->next = arguments.end();
-  __builtin_prefetch(lane->next + kAheadWords, 1);
 }
 
 // Stores an event: body words first, then its first word, so that a torn event does not exist.
@@ -175,7 +173,6 @@ inline void write_event(Lane* lane, HopEvent kind, uint64_t when, Words... words
   ((at[++i] = words), ...);
   std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << kEventKindShift | (when & kTicksMask), std::memory_order_release);
   lane->next = at + 1 + sizeof...(words);
-  __builtin_prefetch(lane->next + kAheadWords, 1);
 }
 
 // ---- the recording --------------------------------------------------------------------------

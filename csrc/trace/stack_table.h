@@ -1,8 +1,8 @@
 // The native stacks that a lane has taken, by what they are known from.
 //
 // Calls of a program come in the same order again and again, so each entry remembers which ones were looked up after
-// it: the table is then read from one entry to the next, not at random. With one of them a sixth of the calls of a
-// training step are looked up at random, with four of them a hundredth.
+// it: the table is then read from one entry to the next, not at random. There are several of them, as an op is followed
+// by one thing in one layer and by another in the next.
 #pragma once
 
 #include <cstdint>

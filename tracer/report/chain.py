@@ -13,12 +13,15 @@ def chain_nodes(nodes: pl.DataFrame) -> list[dict[str, Any]]:
     From the outermost hop down to a call or to what the GPU did.
     """
     rows = nodes.to_dicts()
-    return [rows[place] for place in chain_places(nodes)]
+    return [rows[place] for place in _places(rows)]
 
 
 def chain_places(nodes: pl.DataFrame) -> list[int]:
     """Where the rows of `chain_nodes` stand in `nodes`, outermost first."""
-    rows = nodes.to_dicts()
+    return _places(nodes.to_dicts())
+
+
+def _places(rows: list[dict[str, Any]]) -> list[int]:
     places: list[int] = []
     while step := _next_of_chain(
         _children(rows, places[-1] + 1 if places else 0, len(places)),

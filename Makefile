@@ -59,7 +59,7 @@ test-full: $(VENV)/.installed
 	$(PYTEST) tests -m "not gpu"
 
 # Half a minute the first time; tracer need not be built.
-CXX_FILES = $(shell find cmake csrc tests examples -name '*.h' -o -name '*.cpp')
+CXX_FILES = $(shell find benchmarks cmake csrc tests examples -name '*.h' -o -name '*.cpp')
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -92,6 +92,7 @@ cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done
 	  -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DTRACER_CUDA_CHECK=ON \
 	  -DTRACER_CUDA_HEADERS=$(abspath $(CUDA_HEADERS)/nvidia/cu13/include) >/dev/null
 	$(BIN)/cmake --build build/cuda_check --target cuda_part tracer_injection override_kernels override_glue
+	$(CXX) -std=c++20 -Wall -fsyntax-only -I$(CUDA_HEADERS)/nvidia/cu13/include benchmarks/cupti_alone.cpp
 
 $(CUDA_HEADERS)/.done: $(VENV)/.tools
 	$(PIP) install --quiet --no-deps --target $(CUDA_HEADERS) --upgrade \

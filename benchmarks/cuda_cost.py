@@ -28,7 +28,7 @@ from pathlib import Path
 from random import Random
 
 import torch
-from cuda_process import VARIANTS, WORKLOADS
+from cuda_process import OPTIONS, VARIANTS, WORKLOADS
 from report import Goal, Table, short
 
 import tracer
@@ -277,7 +277,7 @@ def tables_of(rows: list[Row], variants: list[str]) -> list[Table]:
         return "-" if value is None else short(value)
 
     ratios = [name for name, compared in RATIOS.items() if set(compared) <= set(others)]
-    recorded = [variant for variant in others if not variant.startswith("prof")]
+    recorded = [variant for variant in others if variant in OPTIONS]
     return [
         Table(
             "host time of a step in ns: bare, and what each variant adds (median of rounds)",

@@ -8,6 +8,7 @@ Reads "visit" or "end" from stdin, a line each, and answers with a line of JSON 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import dataclasses
 import gc
 import importlib.util
@@ -15,6 +16,7 @@ import json
 import os
 import re
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -29,6 +31,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces each s
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.cpp_extension import CUDA_HOME
 
 import tracer
 
@@ -39,6 +42,9 @@ VARIANTS = {
     "full": "tracer, defaults: hops, API calls, GPU activities",
     "lean": "full without shapes, source lines and modules: prof has none of them",
     "driver": "full with --driver all",
+    "cupti": "CUPTI alone, as tracer asks for it: callbacks that do nothing, GPU activities thrown away",
+    "callbacks": "of cupti the callbacks",
+    "activities": "of cupti the GPU activities",
     "prof": "torch.profiler, CPU and CUDA activities",
     "prof+": "prof with record_shapes, with_stack",
 }
@@ -49,6 +55,9 @@ OPTIONS = {
     "lean": {"cuda": "on", "shapes": False, "source": False, "modules": False},
     "driver": {"cuda": "on", "driver": "all"},
 }
+
+CUPTI_PARTS = {"cupti": "cg", "callbacks": "c", "activities": "g"}
+"""Of variants without a tool: what cupti_alone.cpp starts."""
 
 Run = Callable[[], object]
 
@@ -130,6 +139,8 @@ class Process:
     @contextmanager
     def recorded(self) -> Iterator[None]:
         """One recording for the life of the process: what goes on once (names, stacks) is over by a visit."""
+        if parts := CUPTI_PARTS.get(self.variant):
+            start_cupti(parts, self.trace.parent)
         if self.variant not in OPTIONS:
             yield
             return
@@ -197,6 +208,24 @@ class Process:
             "summary": dataclasses.asdict(self.summary),
             "verdict": self.summary.verdict,
         }
+
+
+def start_cupti(parts: str, folder: Path) -> None:
+    """Compiles cupti_alone.cpp against the CUPTI that torch brings, and starts these parts of it for as long
+    as this process lives.
+    """
+    packages = Path(torch.__file__).parents[1] / "nvidia"
+    headers = [next(packages.glob("*/include/cupti.h")).parent]
+    if CUDA_HOME:  # the packages leave out some headers that those of CUPTI include
+        headers.append(Path(CUDA_HOME) / "include")
+    cupti = next(packages.glob("*/lib/libcupti.so*"))
+    source = Path(__file__).with_name("cupti_alone.cpp")
+    library = folder / f"cupti_alone.{os.getpid()}.so"
+    command = ["c++", "-std=c++20", "-O2", "-shared", "-fPIC", *(f"-I{folder}" for folder in headers)]
+    command += [str(source), str(cupti), f"-Wl,-rpath,{cupti.parent}", "-o", str(library)]
+    subprocess.run(command, check=True)
+    if error := ctypes.CDLL(str(library)).start(parts.encode()):
+        raise RuntimeError(f"CUPTI refuses to start ({error}): is another tool running?")
 
 
 @contextmanager

@@ -79,7 +79,7 @@ TIMES = (
 )
 GPU_TIMES = (
     "Times in the trees are the host's, those behind the word GPU the device's: in a tree with all that is "
-    "below, in a table the op's own."
+    "below, in a table of ops the op's own, of paths the path's."
 )
 
 # Folders of the machine that recorded, and what stands for them: packages, the interpreter, caches.
@@ -262,15 +262,13 @@ def report(entry: Entry, recorded: Recorded) -> str:
     """What is shown of an entry, in markdown: what to look at, its output, parts of the tree, the report."""
     trace = f"{entry.name}.trace"
     parts = [
-        f"# {entry.title}",
-        entry.teaches,
-        explanation(entry.script),
-        *([textwrap.fill(entry.gpu_says, 110)] if entry.gpu_says and recorded.on_gpu else []),
+        head(entry),
+        *([_filled(entry.gpu_says)] if entry.gpu_says and recorded.on_gpu else []),
         "Made by",
         "\n".join(f"    {line}" for line in commands(entry, recorded.on_gpu)),
         f"on {recorded.made_on}. The script printed",
         _block(recorded.out),
-        textwrap.fill(f"{GPU_TIMES} {TIMES}" if recorded.on_gpu else TIMES, 110),
+        _filled(f"{GPU_TIMES} {TIMES}" if recorded.on_gpu else TIMES),
     ]
     for tree in entry.shown_trees(recorded.on_gpu):
         shown = _told("tree", trace, *tree_options(entry, tree))
@@ -280,9 +278,19 @@ def report(entry: Entry, recorded: Recorded) -> str:
         whole, left_out = without(whole, [title for title in NOT_SHOWN if title not in entry.shows])
         if left_out:
             said = f"Left out below, and shown by the last of the commands: {'; '.join(left_out)}."
-            parts.append(textwrap.fill(said, 110))
+            parts.append(_filled(said))
     parts.append(whole)
     return of_no_machine("\n\n".join(part.strip("\n") for part in parts) + "\n")
+
+
+def head(entry: Entry) -> str:
+    """What a report of either device begins with: the title, what the entry teaches, what to look at."""
+    return f"# {entry.title}\n\n{_filled(entry.teaches)}\n\n{explanation(entry.script)}"
+
+
+def _filled(prose: str) -> str:
+    """In lines of 110 columns. No break at a hyphen: markdown would put a space there."""
+    return textwrap.fill(prose, 110, break_long_words=False, break_on_hyphens=False)
 
 
 def of_no_machine(text: str) -> str:

@@ -210,7 +210,7 @@ all_phases() {
   "$1" sample 30 20
   "$1" training 200 50
   "$1" compare 300 40
-  "$1" off 60 20
+  "$1" off 150 20
   "$1" loggers 60 10
 }
 

@@ -13,8 +13,8 @@ use of the same Linear finds its weight and bias, and an input that is bfloat16 
 Autograd records the copies (`ToCopyBackward0` under Backward), so gradients arrive as float32. In the names
 of autocast's kernels `CastPolicy)0` casts to the lower precision and `CastPolicy)1` to float32.
 
-Compare hops, not times: nothing gets faster at this size, and the first product of each shape in bfloat16
-sets up its code.
+Compare hops, not times: the work is tiny, and first calls set up code, as the first product of each shape in
+bfloat16 does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which op of a translator should be optimised first? Ask the kernel survey, not the profile's first line.
+"""Which op of a translator should be optimised first? Ask the kernel survey, not the host's times alone.
 
     python examples/gallery/candidates.py        (needs a CUDA GPU)
     tracer record examples/gallery/candidates.py

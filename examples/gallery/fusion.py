@@ -12,7 +12,7 @@ Compiling comes first, and is step 0. Then each of the six runs is a step, betwe
 Look at what a step's tree has besides the two marks (a tree goes by source lines, so both marks come first):
 of a compiled function on a CPU no op at all, since even the memory of the result is taken past the
 dispatcher. On a GPU one Triton kernel is launched there. The JIT fuses on a GPU alone, after it has watched
-two runs, and only neighbours that work element by element; on a CPU it calls the same ops as the eager
+one run, and only neighbours that work element by element; on a CPU it calls the same ops as the eager
 function does.
 
 Tables of the whole run are another matter: most of what they count is the compiling of step 0 and the
@@ -73,7 +73,7 @@ def main() -> None:
     for function, inputs in runs:
         ways[function] = {"compiled": torch.compile(function), "JIT": torch.jit.script(function)}
         for fast in ways[function].values():
-            for _ in range(3):  # the JIT looks twice before it fuses
+            for _ in range(3):  # the JIT watches the first run and compiles at the second
                 fast(*inputs)
     for function, inputs in runs:
         with Traffic() as eager:

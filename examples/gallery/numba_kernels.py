@@ -7,8 +7,8 @@ Look at the kernels: numba's two stand outside any op, launched by a call of the
 that calls them, one thread for each element of the result (1024 a block, the last one with threads that have
 nothing to do). torch's come below `aten::add` and `aten::mv`. Numba reads torch's tensors where they lie,
 without a copy. The product by hand lets each thread walk a row of its own. Compare the times on the GPU with
-the library's; those that the script prints are longer: Python, Numba's wrapper and PyTorch's dispatcher take
-more time than the kernel.
+the library's; those that the script prints are longer: they also hold Python, Numba's wrapper, PyTorch's
+dispatcher, the events and, here, the recording; over 5 calls that is more than the kernel.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     tracer record examples/gallery/placement.py
 
 Look at the hops of each `.to()`: one that changes nothing is one hop and gives the tensor itself back.
-Whatever changes, dtype or device, is `aten::_to_copy`: an empty tensor at the new place and
-`aten::copy_`. Without a GPU the second device is meta, which has shapes and no data. The first sum there
-runs functions in Python, and most of its time is loading them.
+Whatever changes, dtype or device, is `aten::_to_copy`: an empty tensor at the new place and `aten::copy_`.
+Without a GPU the second device is meta, which has shapes and no data. The first sum on meta runs functions in
+Python, and most of its time is loading them.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ The two differ in how many blocks each of four stages has, and in nothing else. 
 those of the paper's nets: 11,689,512 and 21,797,672. Where there is a GPU, the answers of both devices agree,
 up to the TF32 products of the GPU.
 
-Look at the two tables of one answer's ops (the section Ops further down counts the making of the nets too):
-20 and 36 convolutions (16 or 32 in the blocks, 3 in the shortcuts that halve the image, and the first), as
-many batch normalisations, and one way for all of them: `aten::conv2d`, `aten::convolution`,
+Look at the two tables of one answer's ops (a section Ops, where the report has one, counts the making of the
+nets too): 20 and 36 convolutions (16 or 32 in the blocks, 3 in the shortcuts that halve the image, and the
+first), as many batch normalisations, and one way for all of them: `aten::conv2d`, `aten::convolution`,
 `aten::_convolution`, and below that `aten::mkldnn_convolution` on a CPU, where `aten::cudnn_convolution`
 stands on a GPU. Most of an answer's time on a CPU is in that one op. ResNet-18 answers first, so its table
 has the cost of first calls.

@@ -4,10 +4,10 @@
     tracer record examples/gallery/triton_square.py
 
 Look at where the kernel stands: no op launches `square_rows`, so it is counted as outside ops, with the line
-here that calls it: a driver call of Triton's, `cuLaunchKernelEx`, that no runtime call encloses.
-Wrapped in `torch.library.triton_op` the same kernel belongs to the hop of `gallery::square`. A program of
-Triton takes a whole row here, as a block of 1024 numbers, and masks what lies beyond the row's 777; the order
-of threads within a block is left to the compiler.
+here that calls it: a driver call of Triton's, `cuLaunchKernelEx`, that no runtime call encloses. Wrapped in
+`torch.library.triton_op` the same kernel belongs to the hop of `gallery::square`. A program of Triton takes a
+whole row here, as a block of 1024 numbers, which 128 threads (`block 128` in the launch) share, and masks
+what lies beyond the row's 777; the order of threads within a block is left to the compiler.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ and so is making the optimizer, whose first use imports more of PyTorch: that ta
 before the script's own clock begins.
 
 Look at what the optimizer calls in step 0 and not in step 3: AdamW makes two moments and a counter for each
-of the 6 parameters when it first meets it (12 `aten::zeros_like` for the moments, and 6 times `aten::empty`
-to `aten::detach_` for the counters). What both steps call takes longer the first time: memory is mapped when
-it is first written, oneDNN prepares a primitive for each shape and direction. Compare the times of
-`aten::mkldnn_convolution` in both. On a GPU the first step also waits for the device to be initialised, for
-kernels to be loaded and for `cudaMalloc`, which later steps need not call since the allocator keeps what it
-has. Timing that begins with step 0 measures all that.
+of the 6 parameters when it first meets it (12 `aten::zeros_like` for the moments, and 6 more each of
+`aten::empty` to `aten::detach_` for the counters). Of what both steps call, most that takes long takes the
+host longer the first time: memory is mapped when it is first written, oneDNN prepares a primitive for each
+shape and direction. Compare the times of `aten::mkldnn_convolution` in both. On a GPU the first step also
+waits for the device to be initialised, for kernels to be loaded and for `cudaMalloc`, which later steps need
+not call since the allocator keeps what it has. Timing that begins with step 0 measures all that.
 """
 
 from __future__ import annotations

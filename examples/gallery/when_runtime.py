@@ -3,11 +3,11 @@
     python examples/gallery/when_runtime.py        (needs a CUDA GPU)
     tracer record examples/gallery/when_runtime.py
 
-Look at the calls below each line: the allocator asks for memory when its cache has none that fits and not
-again for the same size; an op that computes is a launch; a value that Python wants is a copy and a wait; a
-copy from pageable memory waits, one from pinned memory with `non_blocking=True` does not; events and streams
-are calls of their own; what is freed goes back to the cache, and to the driver when `empty_cache` says so. A
-view calls nothing.
+Look at the calls below each line: the allocator asks for memory when its cache, one for each stream, has none
+that fits and not again for the same size; an op that computes is a launch; a value that Python wants is a
+copy and a wait; a copy from pageable memory waits, one from pinned memory with `non_blocking=True` does not;
+events and streams are calls of their own; what is freed goes back to the cache, and to the driver when
+`empty_cache` says so. A view calls nothing.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def placement() -> CudaBuilder:
     return builder
 
 
-def test_the_chain_follows_most_of_the_time_not_the_gpu() -> None:
+def test_the_chain_follows_what_takes_far_longer_than_the_work_of_the_gpu() -> None:
     text = render(build_report(placement().cuda_trace(), "t"))
     chain = "`aten::_to_copy [CUDA]` -> `aten::empty_strided [CUDA]` `empty_strided_CUDA` |"
     assert chain in text
@@ -259,6 +259,80 @@ def test_a_kernel_that_takes_longer_than_the_host_leads_the_chain() -> None:
     activity = builder.activity_rows[0]
     activity["end_ns"] = activity["start_ns"] + 900_000 * US
     assert "-> `memcpy HtoD (pageable -> device)`: 100.0 %" in render(build_report(builder.cuda_trace(), "t"))
+
+
+def launches(*gpu_ns: int, grids: tuple[int, ...] = (8,)) -> CudaBuilder:
+    """A call of an op for each grid, with a kernel of each time; the first launch takes the host longest."""
+    builder = CudaBuilder()
+    for grid in grids:
+        builder.calls(hop("aten::mm", "CUDA", self_ns=26 * US))
+        start, own = builder.rows[-1]["start_ns"], len(builder.rows) - 1
+        for number, ns in enumerate(gpu_ns):
+            begin, end = start + 20 * US * number, start + (20 + 5 * number) * US
+            call = builder.api("cudaLaunchKernel", "launch", begin, end, hop=own)
+            builder.kernel(f"k{number}", end, end + ns, call, grid=(grid, 1, 1))
+    return builder
+
+
+def test_the_chain_follows_the_most_gpu_time() -> None:
+    report = build_report(launches(3 * US, 12 * US).cuda_trace(), "t")
+    text = render(report)
+    assert "### 1. `aten::mm [CUDA]` -> `k1`: 100.0 % of the time in ops" in text
+    assert "-> `cudaLaunchKernel(grid 8, block 128)` -> `k1` 12.0 us |" in text
+    assert "k1" in flowchart(report.paths[0].nodes, limit=1)
+
+
+def test_the_chain_passes_what_takes_the_host_a_little_longer_than_the_gpu() -> None:
+    builder = CudaBuilder()
+    empty, fill = (
+        hop(f"aten::{name}", "CUDA", self_ns=ns) for name, ns in (("empty", 40_000), ("fill_", 9000))
+    )
+    builder.calls(hop("aten::ones", "CUDA", empty, fill))
+    start = builder.rows[2]["start_ns"]
+    call = builder.api("cudaLaunchKernel", "launch", start + US, start + 5 * US, hop=2)
+    builder.kernel("fill", start + 6 * US, start + 7 * US, call)
+    assert "### 1. `aten::ones [CUDA]` -> `fill`: " in render(build_report(builder.cuda_trace(), "t"))
+
+
+def test_a_chain_says_how_many_more_arguments_its_time_is_of() -> None:
+    text = render(build_report(launches(3 * US, grids=(8, 9, 8)).cuda_trace(), "t"))
+    assert "-> `cudaLaunchKernel(grid 8, block 128 and 1 more)` -> `k0` 3.0 us |" in text
+
+
+def test_time_on_the_gpu_has_a_unit_of_its_own() -> None:
+    builder = placement()
+    row = next(
+        line for line in render(build_report(builder.cuda_trace(), "t")).splitlines() if "|    1 |" in line
+    )
+    assert "| 405.100 ms |" in row
+    assert row.endswith("| 1.20 us |")
+
+
+def test_a_library_call_that_only_stacks_name_takes_at_least_its_api_calls() -> None:
+    builder = CudaBuilder().calls(hop("aten::_cslt_sparse_mm", "CUDA", self_ns=90 * US))
+    named = {"library": "libcusparseLt.so.0", "library_call": "cusparseLtMatmul"}
+    first = builder.api("cudaLaunchKernel", "launch", 10 * US, 20 * US, hop=0, **named)
+    builder.api("cudaLaunchKernel", "launch", 25 * US, 30 * US, hop=0, **named)
+    builder.kernel("spmma", 21 * US, 26 * US, first)
+    report = build_report(builder.cuda_trace(), "t")
+    lines = [plain(line) for line in tree_lines(report.paths[0].nodes, report.signatures)]
+    assert lines[0].endswith(" 90.0 us (self 70.0), GPU 5.0 us")
+    assert lines[1] == "  cusparseLtMatmul at least 20.0 us, GPU 5.0 us"
+    assert '["cusparseLtMatmul<br/>at least 20.0 us"]' in flowchart(report.paths[0].nodes)
+
+
+def test_tables_of_all_steps_say_so_beside_those_of_steady_ones() -> None:
+    said = "Of all steps, warm-up included."
+    text = " ".join(render(build_report(training(), "t")).split())
+    for heading in ("### Launches of each op", "## Ops", "## Dispatch keys", "## Source lines"):
+        assert said in text.partition(f" {heading} ")[2].partition(" | ")[0], heading
+    assert said in " ".join(render(build_report(training(), "t", only="cuda")).split())
+    assert said not in render(build_report(placement().cuda_trace(), "t"))
+    hops = TraceBuilder()
+    for step in range(4):
+        hops.calls(hop("aten::mm", "CPU", step=step, phase="steady" if step else "warmup"))
+    assert said in render(build_report(hops.trace(), "t", steady=True))
+    assert said not in render(build_report(hops.trace(), "t"))
 
 
 @pytest.mark.parametrize(("steps", "known"), [(0, "no step"), (1, "only 1 step"), (2, "only 2 steps")])
@@ -358,11 +432,22 @@ def test_functions_that_are_not_told_are_counted_and_waits_are_told() -> None:
     assert "\n14 more functions left out.\n" in text
 
 
-def test_library_calls_of_the_certificate_are_those_with_arguments() -> None:
-    trace = TraceBuilder().calls(hop("aten::mm", "CPU")).trace(cuda={"state": "recorded", "library_calls": 1})
-    assert re.search(
-        r"^\| library calls with arguments +\| +1 \|", render(build_report(trace, "t")), flags=re.M
+def test_rows_of_the_certificate_say_what_they_count() -> None:
+    counts = {"library_calls": 1, "in_a_hop": 2, "captured_in_a_hop": 3, "outside_ops": 4}
+    by = [{"what": "my_scale (scale.so)", "count": 4}]
+    trace = (
+        TraceBuilder()
+        .calls(hop("aten::mm", "CPU"))
+        .trace(cuda={"state": "recorded", **counts, "outside_ops_by": by})
     )
+    rows = re.findall(r"^\| (\w[^|]*?) +\| +(\d) \|$", render(build_report(trace, "t")), flags=re.M)
+    assert rows[-5:] == [
+        ("library calls at their hooks", "1"),
+        ("kernels in a hop", "2"),
+        ("kernels captured in a hop", "3"),
+        ("kernels outside ops", "4"),
+        ("kernels outside ops by", "1"),
+    ]
 
 
 def test_a_long_kernel_is_drawn_with_all_that_encloses_it() -> None:

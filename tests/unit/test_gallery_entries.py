@@ -53,9 +53,7 @@ def test_report_is_of_this_entry(entry: gallery.Entry) -> None:
     again = f"make it again: python benchmarks/gallery.py --only {entry.name}"
     assert path.exists(), again
     text = path.read_text()
-    assert text.startswith(f"# {entry.title}\n\n{entry.teaches}\n\n{gallery.explanation(entry.script)}\n"), (
-        again
-    )
+    assert text.startswith(f"{gallery.head(entry)}\n"), again
     assert all(f"\n    {command}\n" in text for command in gallery.commands(entry)), again
     assert "**complete: " in text
 
@@ -145,6 +143,15 @@ def test_a_report_is_made_with_the_options_of_its_device(
     assert (gallery.GPU_TIMES in text.replace("\n", " ")) == on_gpu
     assert ("\n## Ops\n" in text, "the last of the commands: Ops." in text) == (not on_gpu, on_gpu)
     assert "\n## Certificate\n\nwhole\n" in text
+
+
+def test_prose_is_wrapped_at_no_hyphen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gallery, "SCRIPTS", tmp_path)
+    teaches = "word " * 20 + "first-and-second third."  # column 110 is within the hyphens
+    entry = gallery.Entry("some", "Some", teaches, "")
+    entry.script.write_text('"""Some.\n\n    a command\n\nLook here,\nand there.\n"""\n')
+    prose = f"{'word ' * 19}word\nfirst-and-second third."
+    assert gallery.head(entry) == f"# Some\n\n{prose}\n\nLook here,\nand there."
 
 
 def test_parts_that_are_shown_are_known(entry: gallery.Entry) -> None:

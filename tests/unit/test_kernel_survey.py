@@ -100,6 +100,69 @@ def test_kernels_of_one_op_share_its_limit() -> None:
     assert any("one of 2 kernels" in line for line in remarks(rows[0], None))
 
 
+STRIDED = "elementwise_kernel<128, 2, CUDAFunctor_add<float>>"
+
+
+def adds(*calls: dict[str, tuple[int, ...]], op: str = "aten::add.Tensor") -> CudaBuilder:
+    """An op call for each of `calls`: the times of the kernels that it launches, by name."""
+    builder = CudaBuilder()
+    both = builder.signature(([1 << 20], F32), ([1 << 20], F32))
+    for kernels in calls:
+        builder.calls(hop(op, "CUDA", inputs=both, self_ns=9000))
+        for name, times in kernels.items():
+            for time in times:
+                launched(builder, len(builder.rows) - 1, name, time)
+    return builder
+
+
+def test_calls_of_one_op_that_launch_other_kernels_have_a_headroom_each() -> None:
+    rows = survey_kernels(adds({ADD: (2700,)}, {STRIDED: (26_000,)}, {ADD: (2800,)}).cuda_trace()).rows
+    assert [(row.kernel, row.of_ns) for row in rows] == [(STRIDED, 26_000), (rows[1].kernel, 2750)]
+    assert rows[0].headroom == pytest.approx(1 - 2621.44 / 26_000)
+    assert rows[1].headroom == pytest.approx(1 - 2621.44 / 2750)
+    assert not any(row.beside_others_too for row in rows)
+
+
+def test_calls_of_one_op_that_launch_a_kernel_with_another_grid_have_a_headroom_each() -> None:
+    builder = adds({ADD: (3000,)}, {ADD: (26_000,)})
+    builder.activity_rows[1]["grid"] = [64, 1, 1]
+    rows = survey_kernels(builder.cuda_trace()).rows
+    assert [(row.grid, row.of_ns) for row in rows] == [((64, 1, 1), 26_000), ((1, 1, 1), 3000)]
+
+
+def test_a_kernel_alone_and_beside_others_is_two_rows() -> None:
+    alone, both = {STRIDED: (4000,)}, {STRIDED: (5000,), "copy_first": (20_000,)}
+    rows = survey_kernels(adds(both, alone, alone).cuda_trace()).rows
+    assert [(row.kernel, row.calls, row.of_ns, row.of_kernels, row.beside_others_too) for row in rows] == [
+        ("copy_first", 1, 25_000, 2, False),
+        (STRIDED, 1, 25_000, 2, True),
+        (STRIDED, 2, 4000, 1, True),
+    ]
+    gains = 25_000 - 2621.44, 2 * (4000 - 2621.44)
+    assert sum(row.score_ns or 0 for row in rows) == pytest.approx(sum(gains))
+
+
+def test_how_often_a_call_launches_its_kernels_makes_no_row() -> None:
+    row = only(adds({STRIDED: (10_000, 10_000)}, {STRIDED: (6000,)}).cuda_trace())
+    assert (row.calls, row.of_ns, row.of_kernels) == (3, 13_000, 1.5)
+
+
+def test_each_device_has_its_own_part_of_a_call() -> None:
+    builder = adds({STRIDED: (4000,), "copy_first": (20_000,)})
+    builder.activity_rows[1]["device"] = 1
+    rows = survey_kernels(builder.cuda_trace()).rows
+    assert {(row.device, row.of_ns, row.of_kernels) for row in rows} == {(0, 4000, 1), (1, 20_000, 1)}
+
+
+def test_kernels_of_unknown_work_are_not_told_apart_by_what_ran_beside_them() -> None:
+    calls = {STRIDED: (4000,)}, {STRIDED: (5000,), "copy_first": (20_000,)}
+    rows = survey_kernels(adds(*calls, op="my::op").cuda_trace()).rows
+    assert [(row.kernel, row.calls, row.of, row.of_ns) for row in rows] == [
+        ("copy_first", 1, None, None),
+        (STRIDED, 2, None, None),
+    ]
+
+
 TENSOR_GEMM = "cutlass_80_tensorop_s1688gemm_64x64_32x6_nn_align4"
 
 
@@ -132,6 +195,39 @@ def test_outside_ops_a_kernel_speaks_for_itself() -> None:
         builder.kernel(name, start + 1000, start + 3_000_000, call)
     found = {row.kernel: row.limit.by for row in survey_kernels(builder.cuda_trace()).rows if row.limit}
     assert found == {TENSOR_GEMM: "TF32 tensor", GEMM: "fp32 cores"}
+
+
+def library_calls(*calls: dict[str, int]) -> CudaBuilder:
+    """A product outside ops for each of `calls`: the time of each kernel that it launches, by name."""
+    builder = CudaBuilder().calls(hop("aten::neg", "CPU"))
+    arguments = "transa=N, transb=N, m=4096, n=4096, k=4096"
+    for number, kernels in enumerate(calls, 1):
+        start = number * 50_000_000
+        library = builder.library("cublasSgemm_v2", start, start + 9000, arguments=arguments)
+        for name, time in kernels.items():
+            call = builder.api("cudaLaunchKernel", "launch", start, start + 500, library_call_id=library)
+            builder.kernel(name, start + 1000, start + 1000 + time, call)
+    return builder
+
+
+def test_library_calls_that_launch_other_kernels_have_a_headroom_each() -> None:
+    calls = library_calls({GEMM: 3_000_000}, {"splitKreduce_kernel": 9000, GEMM: 4_000_000})
+    assert [
+        (row.kernel, row.of, row.of_ns, row.of_kernels) for row in survey_kernels(calls.cuda_trace()).rows
+    ] == [
+        (GEMM, "library call", 4_009_000, 2),
+        (GEMM, "library call", 3_000_000, 1),
+        ("splitKreduce_kernel", "library call", 4_009_000, 2),
+    ]
+
+
+def test_one_kernel_in_tf32_tells_for_its_whole_library_call_outside_ops() -> None:
+    calls = library_calls({TENSOR_GEMM: 3_000_000, "splitKreduce_kernel": 9000})
+    rows = survey_kernels(calls.cuda_trace()).rows
+    assert [(row.tf32, row.of_ns, row.limit and row.limit.by) for row in rows] == [
+        (True, 3_009_000, "TF32 tensor"),
+        (True, 3_009_000, "TF32 tensor"),
+    ]
 
 
 def test_a_row_without_a_limit_says_why() -> None:

@@ -100,7 +100,8 @@ def test_a_library_call_that_only_stacks_name_becomes_a_row() -> None:
         (1, "api", "cudaLaunchKernel"),
     ]
     library = links.rows.row(1, named=True)
-    assert (library["start_ns"], library["end_ns"], library["self_ns"]) == (1000, 4000, 1000)
+    assert (library["start_ns"], library["end_ns"], library["self_ns"]) == (1000, 4000, None)
+    assert links.rows["self_ns"][0] == 9000 - 3000 - 1000
 
 
 def test_driver_calls_within_a_runtime_call_are_rows_only_on_request() -> None:

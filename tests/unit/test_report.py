@@ -230,6 +230,28 @@ def test_numbers_of_a_column_share_a_unit() -> None:
     assert " us" not in row
 
 
+def test_a_share_that_rounds_to_nothing_is_not_none() -> None:
+    builder = TraceBuilder().calls(hop("aten::slow", "CPU", self_ns=20_000_000), hop("aten::quick", "CPU"))
+    text = render(build_report(builder.trace(), "t"))
+    assert "### 2. `aten::quick [CPU]`: < 0.1 % of the time in ops\n" in text
+    rows = [line for line in text.splitlines() if "`aten::quick" in line and line.startswith("|")]
+    assert ["< 0.1 %" in row for row in rows] == [True, True]  # of the hottest paths, and of the ops
+    assert "0.0 %" not in text.replace("100.0 %", "")
+    alone = render(build_report(builder.trace(), "t", patterns=["quick"]))
+    assert "with < 0.1 % of the time in ops." in " ".join(alone.split())
+
+
+def test_a_backward_line_that_runs_itself_is_named_once() -> None:
+    builder = TraceBuilder()
+    builder.calls(hop("aten::t", "CPU", backward_node="TBackward0", **at(41)))
+    text = render(build_report(builder.trace(), "t"))
+    assert "- `train.py:41`, backward in `TBackward0`: 1 call\n" in text
+    builder = TraceBuilder()
+    builder.calls(hop("aten::t", "CPU", backward_node="TBackward0", **at(41) | {"called_from": "a.py:45"}))
+    text = render(build_report(builder.trace(), "t"))
+    assert "- `train.py:41`, backward in `TBackward0`, run from `a.py:45`: 1 call\n" in text
+
+
 def test_lines_under_the_script_folder_and_in_packages_are_short() -> None:
     assert source_line("/home/user/project/a/train.py:4", "/home/user/project") == "a/train.py:4"
     assert source_line("/x/lib/site-packages/foo/a.py:4", "/home") == "foo/a.py:4"

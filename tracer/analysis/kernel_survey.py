@@ -38,11 +38,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One device kernel launched by one op with one signature, grid and block.
+    """One device kernel launched by one op with one signature, grid and block, beside the same others.
 
     `work` and `limit` are those of one call of the op (or of the library function, where `of` says
     so), `of_ns` the mean GPU time of all kernels of such a call: head-room compares those two, so
-    that an op's kernels share one. All of them are None where the work is unknown: `unknown` says why.
+    that a call's kernels share one. All of them are None where the work is unknown: `unknown` says why.
     """
 
     kernel: str
@@ -64,13 +64,15 @@ class KernelRow:
     occupancy: Occupancy | None
     work: Work | None
     limit: Limit | None
-    of: str
+    of: str | None
     of_ns: float | None
     of_kernels: float | None
     family: Family | None
     unknown: str = ""
     tf32: bool = False
     """Whether a kernel of the same op call multiplies in TF32"""
+    beside_others_too: bool = False
+    """Whether calls that launched other kernels beside it have a row for it too"""
 
     @property
     def threads(self) -> int:
@@ -86,6 +88,11 @@ class KernelRow:
     @property
     def score_ns(self) -> float | None:
         return None if self.headroom is None else self.headroom * self.total_ns
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether most of its calls launched more than this one kernel."""
+        return self.of_kernels is not None and self.of_kernels > 1.5
 
     @property
     def elements_per_thread(self) -> float | None:
@@ -155,14 +162,10 @@ def survey_kernels(
     devices = {int(row["device"]): row for row in trace.devices.iter_rows(named=True)}
     limits = {number: Limits.of(row, bandwidth, flops) for number, row in devices.items()}
     works = _Works(trace, signatures)
-    per_op = _mean_times(kernels, ["op", "signature", "device", "tf32"], "run")
-    per_library = _mean_times(kernels, ["library_name", "arguments", "device", "tf32"], "library_run")
+    kernels = _with_calls(kernels, works)
     least = int((kernels["end_ns"] - kernels["start_ns"]).min() or 0)  # type: ignore[arg-type]
     floor = min(least, FLOOR_NS)
-    rows = [
-        _row(group, works, per_op, per_library, devices, limits, floor)
-        for group in _groups(kernels).iter_rows(named=True)
-    ]
+    rows = [_row(group, works, devices, limits, floor) for group in _groups(kernels).iter_rows(named=True)]
     rows.sort(key=lambda row: (row.score_ns is None, -(row.score_ns or 0), -row.total_ns))
     return KernelSurvey(
         rows=rows,
@@ -215,6 +218,14 @@ class _Works:
         fields = dict(field.partition("=")[::2] for field in arguments.split(", "))
         return rnn_work(fields, name) if "RNN" in name else gemm_work(fields, name)
 
+    def known_of(
+        self, op: str | None, signature: int | None, library: str | None, arguments: str | None
+    ) -> str | None:
+        """What the work is known of: an "op", else a "library call", or None."""
+        if self.of_op(op, signature):
+            return "op"
+        return "library call" if self.of_library(library, arguments) else None
+
 
 def _with_context(trace: CudaTables, kernels: pl.DataFrame) -> pl.DataFrame:
     """The kernels with op, signature, source, library call and what tells one call from the next."""
@@ -233,8 +244,8 @@ def _with_context(trace: CudaTables, kernels: pl.DataFrame) -> pl.DataFrame:
         op=hops["op"].cast(pl.String).gather(hop),
         source=hops["source"].cast(pl.String).gather(hop),
         signature=signature.gather(hop).replace(_first_of_alike(trace.signatures)),
-        run=pl.struct(hop=hop, replay=pl.when(replayed).then(call)),
-        library_run=pl.struct(library=library, replay=pl.when(replayed).then(call)),
+        replay=pl.when(replayed).then(call),
+        library=library,
         library_name=pl.coalesce(
             libraries["name"].cast(pl.String).gather(library),
             calls["library_call"].cast(pl.String).gather(made_by),
@@ -264,62 +275,85 @@ def _first_of_alike(signatures: pl.DataFrame) -> dict[int, int]:
 
 
 def _computed_in_tf32(kernels: pl.DataFrame) -> pl.Series:
-    """Whether one of the kernels of the same op call multiplies in TF32.
+    """Whether one of the kernels of the same op call, or library call outside ops, multiplies in TF32.
 
     Kernels beside it, such as those that change a convolution's layout, do not say so in their names.
     """
     names = kernels["symbol"].unique().drop_nulls()
     own = pl.col("symbol").is_in([name for name in names if uses_tf32(name)])
-    no_hop = pl.col("hop").is_null()
-    # Outside ops a kernel speaks for itself.
-    call = pl.struct("run", alone=pl.when(no_hop).then(pl.int_range(pl.len())))
+    outside = pl.col("hop").is_null()
+    library = pl.when(outside).then("library")
+    # Outside both a kernel speaks for itself.
+    alone = pl.when(outside & pl.col("library").is_null()).then(pl.int_range(pl.len()))
+    call = pl.struct("hop", "replay", library, alone=alone)
     return kernels.select(own.fill_null(False).any().over(call)).to_series()
 
 
+def _with_calls(kernels: pl.DataFrame, works: _Works) -> pl.DataFrame:
+    """The kernels with the call that their work is known of, its GPU time and which kernels it launched.
+
+    `of` says what that call is, and `beside` numbers the different sets of kernels that calls launched.
+    All are null where no work is known, so that nothing tells such kernels apart by their calls.
+    """
+    calls = ("op", "signature", "library_name", "short_arguments")
+    known = kernels.group_by(calls).agg(pl.col("arguments").first())
+    of = [works.known_of(*row) for row in known.select(*calls[:3], "arguments").iter_rows()]
+    kernels = kernels.join(
+        known.select(*calls, of=pl.Series(of, dtype=pl.String)),
+        on=calls,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    call = pl.when(pl.col("of") == "op").then(pl.col("hop").cast(pl.Int64)).otherwise("library")
+    number = pl.col("number").first().over("of", call, "replay", "device")
+    kernels = kernels.with_row_index("number").with_columns(
+        call=pl.when(pl.col("of").is_not_null()).then(number)
+    )
+    made = (
+        kernels.drop_nulls("call")
+        .group_by("call")
+        .agg(
+            call_ns=pl.col("duration").sum(),
+            call_kernels=pl.len(),
+            names=pl.col("kernel").unique().sort(),
+        )
+        .with_columns(beside=pl.col("call").first().over("names"))
+    )
+    return kernels.join(made.drop("names"), on="call", how="left", maintain_order="left")
+
+
 def _groups(kernels: pl.DataFrame) -> pl.DataFrame:
+    first_of_call = pl.col("call").is_first_distinct()
     # Pointers among a library call's arguments differ from call to call, the short text does not.
-    return kernels.group_by(*_SAME, maintain_order=True).agg(
-        pl.col("symbol", "arguments", "cluster").first(),
+    groups = kernels.group_by(*_SAME, "beside", maintain_order=True).agg(
+        pl.col("symbol", "arguments", "cluster", "of").first(),
         calls=pl.len(),
         total_ns=pl.col("duration").sum(),
         median_ns=pl.col("duration").median().round().cast(pl.Int64),
         least_ns=pl.col("duration").min(),
         sources=pl.col("source").drop_nulls().unique(maintain_order=True),
+        of_ns=pl.col("call_ns").filter(first_of_call).mean(),
+        of_kernels=pl.col("call_kernels").filter(first_of_call).mean(),
     )
-
-
-def _mean_times(
-    kernels: pl.DataFrame, keys: list[str], run: str
-) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """By the keys: GPU time and number of kernels in one call."""
-    if "arguments" in keys:
-        kernels = kernels.with_columns(arguments="short_arguments")
-    table = kernels.group_by(keys).agg(
-        ns=pl.col("duration").sum() / pl.col(run).n_unique(), kernels=pl.len() / pl.col(run).n_unique()
-    )
-    return {tuple(row[: len(keys)]): (row[-2], row[-1]) for row in table.iter_rows()}
+    return groups.with_columns(beside_others_too=pl.len().over(_SAME) > 1)
 
 
 def _row(
     group: dict[str, Any],
     works: _Works,
-    per_op: dict[tuple[Any, ...], tuple[float, float]],
-    per_library: dict[tuple[Any, ...], tuple[float, float]],
     devices: dict[int, dict[str, Any]],
     limits: dict[int, Limits],
     floor: int,
 ) -> KernelRow:
     device, kernel = int(group["device"] or 0), group["kernel"] or UNKNOWN_KERNEL
     grid, block = tuple(group["grid"] or (1,)), tuple(group["block"] or (1,))
-    work, of = works.of_op(group["op"], group["signature"]), "op"
-    way = group["device"], group["tf32"]
-    time, count = per_op.get((group["op"], group["signature"], *way), (None, None))
-    if work is None and (work := works.of_library(group["library_name"], group["arguments"])):
-        of = "library call"
-        time, count = per_library[(group["library_name"], group["short_arguments"], *way)]
-    limit = (
-        _limit(work, kernel, time, limits.get(device), floor, tf32=group["tf32"]) if work and time else None
-    )
+    if group["of"] == "library call":
+        work = works.of_library(group["library_name"], group["arguments"])
+    else:
+        work = works.of_op(group["op"], group["signature"])
+    time, bounds = group["of_ns"], limits.get(device)
+    limit = _limit(work, kernel, time, bounds, floor, tf32=group["tf32"]) if work and time else None
     arguments = group["short_arguments"]
     return KernelRow(
         kernel=kernel,
@@ -344,12 +378,13 @@ def _row(
         ),
         work=work,
         limit=limit,
-        of=of,
+        of=group["of"],
         of_ns=time,
-        of_kernels=count,
+        of_kernels=group["of_kernels"],
         family=family_of(kernel),
         unknown="" if limit else works.why_unknown(group["op"], group["signature"], work),
         tf32=bool(group["tf32"]),
+        beside_others_too=group["beside_others_too"],
     )
 
 
@@ -395,7 +430,7 @@ def remarks(row: KernelRow, limits: Limits | None) -> list[str]:
         if full.share < 0.25 and full.limited_by in ("registers", "shared memory"):
             hold = "hold" if full.limited_by == "registers" else "holds"
             said.append(f"{full.limited_by} {hold} occupancy at {100 * full.share:.0f} %")
-    if row.of_kernels and row.of_kernels > 1.5:
+    if row.is_one_of_several:
         said.append(f"one of {row.of_kernels:.3g} kernels of the {row.of}: the limit is that of all of them")
     if row.limit and row.limit.in_cache and row.limit.by == "bytes":
         said.append(

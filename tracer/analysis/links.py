@@ -9,7 +9,9 @@
     queries, others    API calls directly in it that have no row: queries, and all others
 
 `inputs` of a row that is no hop is the id of a text about it (Links.details), beyond those of the
-signatures. `self_ns` is host time that no row below accounts for; of a GPU activity its duration.
+signatures. `self_ns` is host time that no row below accounts for; of a GPU activity its duration. It is
+null of a library call that only the stacks of its API calls name: its row lasts from the first of them to
+the last, and what the library did before and after counts as the own time of the hop around it.
 """
 
 from __future__ import annotations
@@ -293,8 +295,10 @@ def _with_times(rows: pl.DataFrame) -> pl.DataFrame:
         level = by_depth[start:end]
         level = level[parent[level] >= 0]
         np.add.at(gpu, parent[level], gpu[level])
+    own = pl.Series(np.where(on_gpu, duration, np.maximum(duration - nested, 0)))
+    recorded = (pl.col("kind") != "library") | pl.col("library_call").is_not_null()
     return rows.with_columns(
-        self_ns=pl.Series(np.where(on_gpu, duration, np.maximum(duration - nested, 0))),
+        self_ns=pl.when(recorded).then(own),
         gpu_ns=pl.Series(gpu),
     )
 

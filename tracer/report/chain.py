@@ -6,11 +6,14 @@ from typing import Any
 
 import polars as pl
 
+_STANDS_OUT = 10
+
 
 def chain_nodes(nodes: pl.DataFrame) -> list[dict[str, Any]]:
     """The rows of `nodes` (of one path, from trees.fold) that the time goes to, as dictionaries.
 
-    From the outermost hop down to a call or to what the GPU did.
+    From the outermost hop down to a call or to what the GPU did: to the most work of the GPU where there is
+    any, unless something else took far longer, as loading code or waiting does.
     """
     rows = nodes.to_dicts()
     return [rows[place] for place in _places(rows)]
@@ -32,15 +35,20 @@ def _places(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def _next_of_chain(below: list[tuple[int, dict[str, Any]]], own_ns: int) -> tuple[int, dict[str, Any]] | None:
-    """Of the nodes in a hop or call, with their places, the one with the most time.
+    """Of the nodes in a hop or call, with their places, the one that the time goes to.
 
-    Redispatches count, and what takes longer than the own work of what they are in. Where nothing does, the
-    host was busy itself: then it is the one with the most GPU time, if the GPU worked at all.
+    That is the one with the most GPU time. Where the GPU did nothing, or where another took so much longer
+    that the GPU's work is beside the point, it is the one with the most time, of redispatches and of what
+    takes longer than the own work of what they are in.
     """
-    if longer := [one for one in below if one[1]["kind"] == "redispatch" or _most_ns(one[1]) > own_ns]:
-        return max(longer, key=lambda one: _most_ns(one[1]))
+    longer = [one for one in below if one[1]["kind"] == "redispatch" or _most_ns(one[1]) > own_ns]
+    longest = max(longer, key=lambda one: _most_ns(one[1]), default=None)
     on_gpu = [one for one in below if one[1].get("gpu_total_ns")]
-    return max(on_gpu, key=lambda one: one[1]["gpu_total_ns"], default=None)
+    if not on_gpu:
+        return longest
+    busiest = max(on_gpu, key=lambda one: (one[1]["gpu_total_ns"], _most_ns(one[1])))
+    stands_out = longest and _most_ns(longest[1]) > _STANDS_OUT * _most_ns(busiest[1])
+    return longest if stands_out else busiest
 
 
 def _most_ns(node: dict[str, Any]) -> int:
@@ -49,7 +57,8 @@ def _most_ns(node: dict[str, Any]) -> int:
 
 
 def _own_ns(node: dict[str, Any]) -> int:
-    return int(node["median_self_ns"] * node["members"])
+    """0 where it is not known, as of a library call that only stacks name."""
+    return int((node["median_self_ns"] or 0) * node["members"])
 
 
 def _children(nodes: list[dict[str, Any]], first: int, level: int) -> list[tuple[int, dict[str, Any]]]:

@@ -156,6 +156,7 @@ class KernelsPage:
                 (row.grid, row.block, row.registers, row.shared_bytes, _name(row), self._inputs(row))
                 for row in shown
             ],
+            has_bytes=True,
         )
         rows = [
             [
@@ -221,9 +222,17 @@ class KernelsPage:
             lines.insert(0, f"kernel: {code(row.kernel)}")
         return "\n".join([f"#### {number}. {_name(row)}", "", *map(item, lines)])
 
-    def _names(self, rows: list[KernelRow], reads: list[tuple[object, ...]]) -> list[str]:
-        """The kernel's name for each row of a table, with what differs from rows whose `reads` are equal."""
+    def _names(
+        self, rows: list[KernelRow], reads: list[tuple[object, ...]], *, has_bytes: bool = False
+    ) -> list[str]:
+        """The kernel's name for each row of a table, with what differs from rows whose `reads` are equal.
+
+        `has_bytes`: the table has a column of them, which a name need not repeat.
+        """
         facts = [self._facts(row) for row in rows]
+        if has_bytes:
+            for of_row in facts:
+                del of_row["bytes"]
         alike: dict[tuple[object, ...], list[dict[str, str]]] = {}
         for cells, of_row in zip(reads, facts, strict=True):
             alike.setdefault(cells, []).append(of_row)
@@ -252,6 +261,9 @@ class KernelsPage:
             "expanded": "with an expanded input" if row.signature in self._expanded else "",
             "tf32": "in TF32" if row.tf32 else "",
             "device": f"device {row.device}",
+            "call": f"in calls of {duration(round(row.of_ns))}"
+            if row.beside_others_too and row.of_ns
+            else "",
         }
 
     def _inputs(self, row: KernelRow) -> str:
@@ -278,8 +290,11 @@ class KernelsPage:
         output = row.work.output if row.work else None
         if not output:
             return text
-        each = row.elements_per_thread or 0
-        text += f" for an output of {_extent(output)}, {each:.3g} elements a thread"
+        if row.is_one_of_several:  # it need not make all of the output
+            text += f"; the output of the whole {row.of} is {_extent(output)}"
+        else:
+            each = row.elements_per_thread or 0
+            text += f" for an output of {_extent(output)}, {each:.3g} elements a thread"
         if row.tile and len(output) >= 2:
             text += self._tiles(row, output)
         return text
@@ -313,7 +328,7 @@ class KernelsPage:
             return "unknown"
         words = [size(row.work.bytes or 0)] + [amount(row.work.flops, "FLOP")] * bool(row.work.flops)
         text = f"{', '.join(words)} {'an op call' if row.of == 'op' else 'a library call'}"
-        if row.of_ns and row.of_kernels and row.of_kernels > 1.5:
+        if row.is_one_of_several and row.of_ns:
             text += f" of {duration(round(row.of_ns))} in {row.of_kernels:.3g} kernels"
         text += f"; limit {duration(round(row.limit.ns))} by {row.limit.by}"
         return text + (f" ({row.work.note})" if row.work.note else "")

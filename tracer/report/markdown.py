@@ -28,7 +28,7 @@ from tracer.report.text import (
     source_line,
     steady_steps,
 )
-from tracer.report.tree import plain, tree_lines
+from tracer.report.tree import arguments_text, plain, time_text, tree_lines
 from tracer.trace.statements import in_words
 
 __all__ = ["code", "prose", "render", "table"]
@@ -90,6 +90,8 @@ class _Page:
             "threads": self.threads,
             "command": _command,
             "title": _title,
+            "percent": _percent,
+            "all_steps": self.all_steps,
             "cost": _cost,
             "inputs": self.inputs,
             "hops": self.hops,
@@ -138,8 +140,15 @@ class _Page:
             f"{len(report.paths)} hottest of {chosen.fitting:,}"
         )
         text += f" that have {words} in them, of {chosen.among:,} in all" if words else ""
-        share = 100 * sum(path.share for path in report.paths)
-        return wrapped(f"{text}{steady}, with {share:.1f} % of the time in ops{' there' if steady else ''}.")
+        share = _percent(sum(path.share for path in report.paths))
+        return wrapped(f"{text}{steady}, with {share} of the time in ops{' there' if steady else ''}.")
+
+    def all_steps(self) -> str:
+        """What a table of everything says where other tables are of the steady steps; else nothing."""
+        report = self._report
+        shown_apart = report.runtime and report.runtime.steps.steady
+        chosen_apart = report.chosen and report.chosen.steady and report.chosen.steps.steady
+        return "Of all steps, warm-up included." if shown_apart or chosen_apart else ""
 
     def threads(self) -> str:
         """How many threads and processes ran ops, and how many were recorded where those are more."""
@@ -207,6 +216,7 @@ class _Page:
         paths = self._report.paths
         unit = "ms" if paths and paths[0].total_ns >= _MS_FROM_NS else "us"
         median_unit = "ms" if any(path.median_ns >= _MS_FROM_NS for path in paths) else "us"
+        gpu_unit = "ms" if any(path.gpu_ns >= _MS_FROM_NS for path in paths) else "us"
         rows = [
             [
                 str(number),
@@ -214,9 +224,9 @@ class _Page:
                 f"{path.calls:,}",
                 f"{path.hops:,}",
                 _time(path.total_ns, unit),
-                f"{100 * path.share:.1f} %",
+                _percent(path.share),
                 _time(path.median_ns, median_unit),
-                *([_time(path.gpu_ns, unit)] if self._report.runtime else []),
+                *([_time(path.gpu_ns, gpu_unit)] if self._report.runtime else []),
             ]
             for number, path in enumerate(paths, 1)
         ]
@@ -279,12 +289,13 @@ class _Page:
     def _backward(self, calls: SourceCalls) -> str:
         if not calls.backward_node:
             return ""
-        run = f", run from {self._line(calls.called_from)}" if calls.called_from else ""
+        elsewhere = calls.called_from and calls.called_from != calls.source
+        run = f", run from {self._line(calls.called_from)}" if elsewhere else ""
         return f", backward in {code(calls.backward_node)}{run}"
 
     def _share(self, ns: int) -> str:
         whole = self._report.totals.in_ops_ns
-        return f"{100 * ns / whole:.1f} %" if whole else ""
+        return _percent(ns / whole) if whole else ""
 
 
 _VERSIONS = ("cupti", "driver_version", "runtime_version")
@@ -398,14 +409,14 @@ def _chain(path: Path, details: dict[int, str]) -> str:
         words[2:-2] = [f"... {len(words) - 4:,} more ..."]
     kernel = package_relative(hops[-1]["kernel"] or "")
     links = [code(_link(node, details)) for node in chain[len(hops) :]]
-    time = "" if chain[-1]["kind"] in HOP_KINDS else f" {duration(chain[-1]['median_ns'])}"
+    time = "" if chain[-1]["kind"] in HOP_KINDS else f" {time_text(chain[-1])}"
     return " -> ".join([*words[:-1], words[-1] + (f" {code(kernel)}" if kernel else ""), *links]) + time
 
 
 def _link(node: dict[str, Any], details: dict[int, str]) -> str:
     """`cublasSgemm_v2(N, N, m=64, n=64, k=64)` of a call, the name of what the GPU did."""
-    detail = details.get(node["signature"], "") if node["kind"] not in GPU_KINDS else ""
-    return shorten_kernel(table_name(node["op"]), _NAME) + (f"({detail})" if detail else "")
+    arguments = "" if node["kind"] in GPU_KINDS else arguments_text(node, details)
+    return shorten_kernel(table_name(node["op"]), _NAME) + arguments
 
 
 def _counted(value: Any) -> str | None:
@@ -430,8 +441,15 @@ def _counts(facts: dict[str, Any]) -> str:
     return table(["captured or dropped", "count:"], rows)
 
 
-_ROWS = {"library_calls": "library calls with arguments"}
-"""Rows of a certificate by another name: libraries that only a native stack names are not counted"""
+_ROWS = {
+    "library_calls": "library calls at their hooks",
+    "in_a_hop": "kernels in a hop",
+    "captured_in_a_hop": "kernels captured in a hop",
+    "outside_ops": "kernels outside ops",
+    "outside_ops_by": "kernels outside ops by",
+}
+"""Rows of a certificate by another name, which says what they count: of the library calls not those that only
+a native stack names"""
 _OF_A_LIMIT = (
     "stopped_at_max_size",
     "overwritten_hops",
@@ -472,6 +490,12 @@ def _reason(item: dict[str, Any]) -> str:
     op, key = item.get("op"), item.get("key")
     head = f"{code(f'{op} [{key}]' if key else op)} " if op else ""
     return head + prose(", ".join(str(v) for k, v in item.items() if k not in ("op", "key")))
+
+
+def _percent(share: float) -> str:
+    """`42.0 %` of 0.42; 0.0 % is nothing."""
+    text = f"{100 * share:.1f} %"
+    return "< 0.1 %" if share and text == "0.0 %" else text
 
 
 def _unit(rows: list[dict[str, Any]], key: str) -> str:

@@ -6,7 +6,8 @@ import polars as pl
 
 from tracer.analysis.device_kernels import table_name
 from tracer.report.chain import chain_places
-from tracer.report.text import duration, package_relative, registration, shorten, shorten_kernel
+from tracer.report.text import package_relative, registration, shorten, shorten_kernel
+from tracer.report.tree import time_text
 from tracer.trace.statements import in_words
 
 _WIDTH = 56
@@ -19,8 +20,8 @@ def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
     """The hops of one path (rows of trees.fold), left to right: `op [Key]`, kernel, registration.
 
     Thick arrows are redispatches, thin ones calls, dotted ones lead to the GPU. Of more than `limit` boxes
-    the chain that the time goes to and those with the most time, on the host or the GPU, are drawn, and a
-    last one, which no arrow leads to, counts the rest.
+    the chain that the time goes to and those with the most time in total, on the host or the GPU, are drawn,
+    and a last one, which no arrow leads to, counts the rest.
     """
     lines = ["flowchart LR"]
     above: list[int] = []
@@ -32,7 +33,7 @@ def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
         ]
         words += [node["kernel"]] if node["kernel"] else []
         words += [registration(node["registered_at"])] if node["registered_at"] else []
-        words.append(f"GPU {duration(node['median_ns'])}" if on_gpu else duration(node["median_ns"]))
+        words.append(f"{'GPU ' if on_gpu else ''}{time_text(node)}")
         words += [mark for mark in ("raised", "open") if node[mark]]
         lines.append(f'  h{number}["{"<br/>".join(_label(word) for word in words)}"]')
         del above[node["level"] :]

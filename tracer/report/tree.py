@@ -75,6 +75,21 @@ def module_text(module: str | None, others: int = 0) -> str:
     return f" [in {module}{f' and {others:,} more' if others else ''}]" if module else ""
 
 
+def arguments_text(node: dict[str, Any], texts: dict[int, str]) -> str:
+    """`(grid 2, block 64 and 1 more)` of a library or API call; empty where nothing is known of them.
+
+    `node` is a row of trees.fold, `texts` are Links.details, by id.
+    """
+    text, others = texts.get(node["signature"], ""), _other_texts(node, texts)
+    several = f" and {others:,} more" if others else ""
+    return f"({text}{several})" if text else ""
+
+
+def time_text(node: dict[str, Any]) -> str:
+    """`12.3 us`, the median of a row of trees.fold; `at least 12.3 us` of a library call without own time."""
+    return f"{'at least ' if node['median_self_ns'] is None else ''}{duration(node['median_ns'])}"
+
+
 def plain(line: Line) -> str:
     return "".join(text for _, text in line)
 
@@ -110,12 +125,10 @@ def _link(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
     """A library call, an API call, or what the GPU did."""
     on_host = node["kind"] in _HOST
     detail = texts.get(node["signature"], "")
-    others = _other_texts(node, texts)
-    several = f" and {others:,} more" if others and detail else ""
     line = [
         ("indent", "  " * (node["level"] + base)),
         ("link" if on_host else "device", node["op"] or "a kernel without a name"),
-        ("inputs", f"({detail}{several})" if on_host and detail else f" {detail}" if detail else ""),
+        ("inputs", arguments_text(node, texts) if on_host else f" {detail}" if detail else ""),
         ("time", f" {_times(node)}"),
     ]
     return line + _marks(node)
@@ -152,10 +165,12 @@ def _other_texts(node: dict[str, Any], texts: dict[int, str]) -> int:
 
 
 def _times(node: dict[str, Any]) -> str:
-    if node["kind"] in _HOST:
-        time = duration_and_self(node["median_ns"], node["median_self_ns"]) + _gpu(node)
-    else:
+    if node["kind"] not in _HOST:
         time = f"GPU {duration(node['median_ns'])}"
+    elif node["median_self_ns"] is None:
+        time = time_text(node) + _gpu(node)
+    else:
+        time = duration_and_self(node["median_ns"], node["median_self_ns"]) + _gpu(node)
     return time if node["count"] == 1 else f"{node['count']:,} x {time}"
 
 

@@ -59,8 +59,8 @@ DESCRIPTIONS = {
         "Fetches what the push before it kept; the stub of a kernel calls it before it launches."
     ),
     "MemcpyAsync": (
-        "Copies in a stream without waiting; PyTorch uses it for tensor.to, copy_, item and contiguous "
-        "copies between or within devices."
+        "Copies in a stream, without waiting unless the host memory is pageable; PyTorch uses it for "
+        "tensor.to, copy_, item and contiguous copies between or within devices."
     ),
     "Memcpy": "Copies and waits for the end; rare in PyTorch, some libraries set themselves up with it.",
     "Memcpy2DAsync": "Copies rows with gaps between them in a stream; used where a copy has a stride.",
@@ -117,7 +117,8 @@ DESCRIPTIONS = {
         "streams use it."
     ),
     "StreamSynchronize": (
-        "Makes the host wait for a stream; item, tolist, copies to pageable host memory and nonzero need it."
+        "Makes the host wait for a stream; item, tolist, nonzero and copies from or to pageable host memory "
+        "need it."
     ),
     "DeviceSynchronize": "Makes the host wait for all work of the device; torch.cuda.synchronize calls it.",
     "EventSynchronize": "Makes the host wait for an event; Event.synchronize calls it.",

@@ -15,7 +15,7 @@ FAMILIES = {
     "stream": "Makes, ends, orders or asks about a stream, the queue of work of a GPU.",
     "event": "Makes, records, waits on from a stream, or asks about an event, a mark in a stream.",
     "synchronisation": "Makes the host wait until work on the GPU has ended.",
-    "graph": "Captures, builds, changes, instantiates or launches a CUDA graph.",
+    "graph": "Captures, builds, changes, instantiates, launches or asks about a CUDA graph.",
     "module and code loading": "Brings device code into the process and finds kernels and variables in it.",
     "occupancy and attributes": "Reads or sets a kernel's limits or the shape of its next launch, "
     "or works out how many of its blocks fit.",

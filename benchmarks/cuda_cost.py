@@ -3,8 +3,9 @@
     python benchmarks/cuda_cost.py                 # about a minute and a half on a machine with a GPU
     python benchmarks/cuda_cost.py --quick         # under a minute, rougher
 
-Each variant runs each workload in a process of its own: part of what CUPTI costs stays after a tool has
-let go of it. Processes are visited in turns, one at a time. README.md in this folder has the details.
+Each variant runs each workload in processes of its own: part of what CUPTI costs stays after a tool has
+let go of it, and one process differs from the next. They are visited in turns, one at a time. README.md in
+this folder has the details.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ VISIT_SECONDS = 60
 
 
 class Visited:
-    """A process of cuda_process.py."""
+    """A process of cuda_process.py: the `number`-th of its variant and workload."""
 
-    def __init__(self, variant: str, workload: str, options: argparse.Namespace, folder: Path) -> None:
-        self.variant, self.workload = variant, workload
+    def __init__(
+        self, variant: str, workload: str, number: int, options: argparse.Namespace, folder: Path
+    ) -> None:
+        self.variant, self.workload, self.number = variant, workload, number
         self.visits: list[dict[str, float]] = []
         self.figures: dict[str, object] = {}
         self.error: str | None = None
@@ -133,7 +136,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cuda-cost-", dir=folder.absolute()) as scratch:
         try:
             for workload in options.workloads:
-                measure(options, workload, Path(scratch), processes)
+                for number in range(options.processes):
+                    measure(options, workload, number, Path(scratch), processes)
         except KeyboardInterrupt:
             print("stopped: what was measured until then follows", file=sys.stderr)
     seconds = time.perf_counter() - began
@@ -142,7 +146,7 @@ def main() -> None:
     machine = describe_machine(options.device)
     print_result(options, machine, seconds, rows, goal)
     if likely := interval(rows, processes, "full/prof"):
-        print("full/prof, 95 % of rounds drawn anew: {:.2f} to {:.2f}".format(*likely))
+        print("full/prof, 95 % of processes and rounds drawn anew: {:.2f} to {:.2f}".format(*likely))
     failed = [process for process in processes if process.error]
     for process in failed:
         print(f"FAILED: {process.variant}, {process.workload}: {process.error}")
@@ -155,6 +159,9 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, help="visits of each process (9; quick 3)")
+    parser.add_argument(
+        "--processes", type=int, default=1, metavar="N", help="that share the rounds, one after the other (1)"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds, a quarter of the steps")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["bare", "hops", "full", "prof"])
@@ -164,56 +171,84 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="where traces go while measuring (build/)")
     options = parser.parse_args()
     options.rounds = options.rounds or (3 if options.quick else 9)
+    if not 1 <= options.processes <= options.rounds:
+        parser.error("--processes: at least 1, and no more than there are rounds")
     if "bare" not in options.variants:
         parser.error("what a variant adds is counted from bare: name it too")
     return options
 
 
-def measure(options: argparse.Namespace, workload: str, folder: Path, processes: list[Visited]) -> None:
-    """Starts the processes of a workload together, each ready and warm, and visits them in turns. They are
+def measure(
+    options: argparse.Namespace, workload: str, number: int, folder: Path, processes: list[Visited]
+) -> None:
+    """Starts one process of each variant, together, and visits them in turns once they are warm. They are
     added to `processes` as soon as there is something to tell of them, so that Ctrl-C loses nothing.
     """
-    of_workload = [Visited(variant, workload, options, folder) for variant in options.variants]
+    started = [Visited(variant, workload, number, options, folder) for variant in options.variants]
+    rounds = range(
+        options.rounds * number // options.processes, options.rounds * (number + 1) // options.processes
+    )
     try:
-        for process in of_workload:
+        for process in started:
             process.started()
-        processes += of_workload
-        for number in range(options.rounds):
-            for place in range(len(of_workload)):
-                of_workload[(number + place) % len(of_workload)].visit()
+        processes += started
+        for turn in rounds:
+            for place in range(len(started)):
+                started[(turn + place) % len(started)].visit()
     finally:
-        for process in of_workload:
+        for process in started:
             process.end()
+
+
+def rounds_of(workload: str, processes: list[Visited]) -> list[list[dict[str, dict]]]:
+    """The visits of a workload: for each process of bare its rounds, of these the visit of each variant."""
+    groups: dict[int, list[Visited]] = {}
+    for process in processes:
+        if process.workload == workload:
+            groups.setdefault(process.number, []).append(process)
+    return [
+        [
+            {process.variant: process.visits[turn] for process in group if turn < len(process.visits)}
+            for turn in range(max(len(process.visits) for process in group))
+        ]
+        for group in groups.values()
+    ]
 
 
 def row_of(workload: str, processes: list[Visited]) -> Row | None:
     """None where bare did not run."""
-    of = {
-        process.variant: process for process in processes if process.workload == workload and process.visits
-    }
-    if "bare" not in of:
+    rounds = [visits for group in rounds_of(workload, processes) for visits in group if "bare" in visits]
+    if not rounds:
         return None
-    bare = of["bare"].visits
 
-    def added(process: Visited) -> list[float]:
-        # the same round, so that what disturbs the machine for seconds meets both
-        return [visit["ns"] - alone["ns"] for visit, alone in zip(process.visits, bare, strict=False)]
+    def of(variant: str) -> list[dict]:
+        return [visits[variant] for visits in rounds if variant in visits]
 
-    others = {variant: process for variant, process in of.items() if variant != "bare"}
+    ran = [variant for variant in VARIANTS if of(variant)]
+    others = [variant for variant in ran if variant != "bare"]
     return Row(
         workload=workload,
-        bare=statistics.median(visit["ns"] for visit in bare),
-        added={variant: statistics.median(added(process)) for variant, process in others.items()},
-        spread={
-            variant: spread([visit["ns"] for visit in process.visits]) for variant, process in of.items()
-        },
-        behind=statistics.median(visit["behind_ns"] for visit in bare),
+        bare=statistics.median(visit["ns"] for visit in of("bare")),
+        added={variant: statistics.median(added(rounds, variant)) for variant in others},
+        spread={variant: spread([visit["ns"] for visit in of(variant)]) for variant in ran},
+        behind=statistics.median(visit["behind_ns"] for visit in of("bare")),
         memory={
-            variant: max(visit["mib"] for visit in process.visits) - max(visit["mib"] for visit in bare)
-            for variant, process in others.items()
+            variant: max(visit["mib"] for visit in of(variant)) - max(visit["mib"] for visit in of("bare"))
+            for variant in others
         },
-        figures={variant: process.figures for variant, process in others.items() if process.figures},
+        figures={
+            process.variant: process.figures
+            for process in processes
+            if process.workload == workload and process.variant in others and process.figures
+        },
     )
+
+
+def added(rounds: list[dict[str, dict]], variant: str) -> list[float]:
+    """What a variant adds to bare in each round, in ns: what disturbs the machine for seconds meets both."""
+    return [
+        visits[variant]["ns"] - visits["bare"]["ns"] for visits in rounds if {variant, "bare"} <= set(visits)
+    ]
 
 
 def spread(numbers: list[float]) -> float:
@@ -233,28 +268,28 @@ DRAWS = 2000
 
 
 def interval(rows: list[Row], processes: list[Visited], name: str) -> tuple[float, float] | None:
-    """Where 95 % of the geometric means of the steps lie when each workload's rounds are drawn anew
-    (bootstrap); None where that cannot be said.
+    """Where 95 % of the geometric means of the steps lie when each workload's processes, and of each its
+    rounds, are drawn anew (bootstrap); None where that cannot be said.
     """
     random = Random(0)
-    rounds = []
-    for row in steps_of(rows):
-        of = {process.variant: process.visits for process in processes if process.workload == row.workload}
-        if not set(RATIOS[name]) <= set(of):
-            return None
-        visits = zip(of["bare"], *(of[variant] for variant in RATIOS[name]), strict=False)
-        rounds.append([[visit["ns"] for visit in visited] for visited in visits])
-    means = sorted(mean for _ in range(DRAWS) if (mean := drawn_mean(rounds, random)) is not None)
+    workloads = [rounds_of(row.workload, processes) for row in steps_of(rows)]
+    means = sorted(mean for _ in range(DRAWS) if (mean := drawn_mean(workloads, name, random)) is not None)
     return (means[len(means) // 40], means[-1 - len(means) // 40]) if len(means) > 0.9 * DRAWS else None
 
 
-def drawn_mean(rounds: list[list[list[float]]], random: Random) -> float | None:
-    """The geometric mean of the ratios, of rounds drawn with replacement; None where noise hides a cost."""
+def drawn_mean(workloads: list[list[list[dict]]], name: str, random: Random) -> float | None:
+    """The geometric mean of the ratios, of what is drawn with replacement; None where noise hides a cost."""
     logarithms = []
-    for of_workload in rounds:
-        drawn = random.choices(of_workload, k=len(of_workload))
-        one = statistics.median(first - bare for bare, first, _ in drawn)
-        other = statistics.median(second - bare for bare, _, second in drawn)
+    for groups in workloads:
+        drawn = [
+            visits
+            for group in random.choices(groups, k=len(groups))
+            for visits in random.choices(group, k=len(group))
+        ]
+        costs = [added(drawn, variant) for variant in RATIOS[name]]
+        if not all(costs):
+            return None
+        one, other = map(statistics.median, costs)
         if one <= 0 or other <= 0:
             return None
         logarithms.append(math.log(one / other))
@@ -335,7 +370,8 @@ def print_result(
 ) -> None:
     print(f"tracer {machine['tracer']}, torch {machine['torch']}, {machine['gpu']}")
     print(f"{machine['cores']} cores, {machine['platform']}, {machine['date']}")
-    print(f"{options.rounds} rounds in {seconds:.0f} s, a process for each variant and workload")
+    each = "a process" if options.processes == 1 else f"{options.processes} processes"
+    print(f"{options.rounds} rounds in {seconds:.0f} s, {each} for each variant and workload")
     for table in [
         *tables_of(rows, options.variants),
         Table("goal", ["", "measured", "goal", "aim", "verdict"], [goal.cells()]),
@@ -383,7 +419,13 @@ def as_json(machine: dict, seconds: float, rows: list[Row], goal: Goal, processe
             for row in rows
         ],
         "visits": [
-            {"variant": p.variant, "workload": p.workload, "visits": p.visits, "error": p.error}
+            {
+                "variant": p.variant,
+                "workload": p.workload,
+                "process": p.number,
+                "visits": p.visits,
+                "error": p.error,
+            }
             for p in processes
         ],
     }

@@ -150,7 +150,7 @@ do_loggers() {
 }
 
 do_cost() {
-  "$PYTHON" benchmarks/cuda_cost.py --variants bare full prof --rounds 30 \
+  "$PYTHON" benchmarks/cuda_cost.py --variants bare full prof --rounds 30 --processes 3 \
     --workloads "linear step" "seq2seq step" "resnet34 step" --json "$MADE/cuda_cost.json" | tee "$MADE/cuda_cost.txt"
   return "${PIPESTATUS[0]}"
 }

@@ -29,7 +29,7 @@ from pathlib import Path
 from random import Random
 
 import torch
-from cuda_process import OPTIONS, VARIANTS, WORKLOADS
+from cuda_process import CUPTI_PARTS, OPTIONS, VARIANTS, WORKLOADS
 from report import Goal, Table, short
 
 import tracer
@@ -75,6 +75,8 @@ class Visited:
     def end(self) -> None:
         if self.error is None:
             self.figures = self._ask("end", START_SECONDS) or {}
+            while self.figures.keys() & {"ns", "ready"}:  # the answer that Ctrl-C did not wait for
+                self.figures = self._answer(START_SECONDS) or {}
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
@@ -93,9 +95,12 @@ class Visited:
 
     def _answer(self, seconds: float) -> dict | None:
         timer = threading.Timer(seconds, self._process.kill)
+        timer.daemon = True
         timer.start()
-        line = self._process.stdout.readline()
-        timer.cancel()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            timer.cancel()
         if not line:
             self._fail(f"it ended, or gave no answer in {seconds:.0f} s")
             return None
@@ -173,6 +178,8 @@ def parse() -> argparse.Namespace:
     options.rounds = options.rounds or (3 if options.quick else 9)
     if not 1 <= options.processes <= options.rounds:
         parser.error("--processes: at least 1, and no more than there are rounds")
+    if options.device == "cpu" and CUPTI_PARTS.keys() & set(options.variants):
+        parser.error(f"--device cpu: {', '.join(CUPTI_PARTS)} need a GPU")
     if "bare" not in options.variants:
         parser.error("what a variant adds is counted from bare: name it too")
     return options
@@ -237,11 +244,23 @@ def row_of(workload: str, processes: list[Visited]) -> Row | None:
             for variant in others
         },
         figures={
-            process.variant: process.figures
-            for process in processes
-            if process.workload == workload and process.variant in others and process.figures
+            variant: figures for variant in others if (figures := figures_of(workload, variant, processes))
         },
     )
+
+
+def figures_of(workload: str, variant: str, processes: list[Visited]) -> dict[str, object]:
+    """Those of the first of its processes whose recording is not complete, else of the last."""
+    told = [
+        process.figures
+        for process in processes
+        if (process.workload, process.variant) == (workload, variant) and process.figures
+    ]
+    return next((figures for figures in told if not is_complete(figures)), told[-1] if told else {})
+
+
+def is_complete(figures: dict[str, object]) -> bool:
+    return str(figures.get("verdict", "")).startswith("complete")
 
 
 def added(rounds: list[dict[str, dict]], variant: str) -> list[float]:
@@ -385,7 +404,7 @@ def print_result(
         )
     for row in rows:
         for variant, figures in row.figures.items():
-            if not str(figures.get("verdict", "")).startswith("complete"):
+            if not is_complete(figures):
                 print(f"{variant}, {row.workload}: {figures.get('verdict')}")
 
 

@@ -42,7 +42,7 @@ VARIANTS = {
     "full": "tracer, defaults: hops, API calls, GPU activities",
     "lean": "full without shapes, source lines and modules: prof has none of them",
     "driver": "full with --driver all",
-    "cupti": "CUPTI alone, as tracer asks for it: callbacks that do nothing, GPU activities thrown away",
+    "cupti": "the main part of what full asks of CUPTI: callbacks that do nothing, activities thrown away",
     "callbacks": "of cupti the callbacks",
     "activities": "of cupti the GPU activities",
     "prof": "torch.profiler, CPU and CUDA activities",

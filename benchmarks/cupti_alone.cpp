@@ -1,5 +1,6 @@
 // What any recording of CUDA pays to CUPTI before it does anything itself: callbacks of the runtime API and of the
-// driver calls that launch, into a function that does nothing, and activities of the GPU, thrown away as they come.
+// driver calls that launch, into a function that does nothing, and kernels, copies and fills, thrown away as they
+// come. tracer asks for a little more: driver calls that do other work, nodes of graphs, a flush now and then.
 //
 // start("cg"): c for callbacks, g for activities of the GPU. Returns 0, or the error code of CUPTI.
 #include <cupti.h>

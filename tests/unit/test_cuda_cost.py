@@ -1,5 +1,6 @@
 """What benchmarks/cuda_cost.py makes of its visits."""
 
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,3 +100,27 @@ def test_rounds_that_a_process_did_not_live_to_see_count_for_the_others(cuda_cos
     row = cuda_cost.row_of("linear step", ran)
     assert row.added == {"full": 30.0, "prof": 50.0}
     assert cuda_cost.row_of("seq2seq step", ran) is None
+
+
+def test_an_incomplete_recording_is_told_whichever_process_made_it(cuda_cost):
+    ran = []
+    for number, verdict in enumerate(["complete", "incomplete: 5 lost", "complete"]):
+        ran += processes({"linear step": {"full": [20.0] * 3, "prof": [40.0] * 3}}, number=number)
+        ran[-2].figures = {"verdict": verdict}
+    assert cuda_cost.row_of("linear step", ran).figures == {"full": {"verdict": "incomplete: 5 lost"}}
+    ran[4].figures = {"verdict": "complete"}
+    assert cuda_cost.row_of("linear step", ran).figures == {"full": {"verdict": "complete"}}
+
+
+def test_the_end_is_not_taken_for_a_visit_that_was_interrupted(cuda_cost):
+    answers = '{"ns": 1.0}\\n{"verdict": "complete"}\\n'
+    visited = object.__new__(cuda_cost.Visited)
+    visited.error, visited.figures = None, {}
+    visited._process = subprocess.Popen(
+        [sys.executable, "-c", f"input(); print('{answers}', end='', flush=True)"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    visited.end()
+    assert visited.figures == {"verdict": "complete"}

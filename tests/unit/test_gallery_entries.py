@@ -58,6 +58,13 @@ def test_report_is_of_this_entry(entry: gallery.Entry) -> None:
     assert "**complete: " in text
 
 
+@pytest.mark.parametrize("path", sorted(gallery.REPORTS.glob("*.md")), ids=lambda path: path.name)
+def test_report_says_once_how_it_was_made_and_what_was_printed(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\nMade by\n") == 1
+    assert text.count(". The script printed\n") == 1
+
+
 def test_reports_are_short_and_of_entries() -> None:
     sizes = {path.name: path.stat().st_size for path in gallery.REPORTS.glob("*.md")}
     known = {path.name for entry in ENTRIES for path in gallery.reports_of(entry).values()}

@@ -148,7 +148,9 @@ class _Page:
         report = self._report
         shown_apart = report.runtime and report.runtime.steps.steady
         chosen_apart = report.chosen and report.chosen.steady and report.chosen.steps.steady
-        return "Of all steps, warm-up included." if shown_apart or chosen_apart else ""
+        if not (shown_apart or chosen_apart):
+            return ""
+        return "Of the whole recording, warm-up and what ran outside steps included."
 
     def threads(self) -> str:
         """How many threads and processes ran ops, and how many were recorded where those are more."""

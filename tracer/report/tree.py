@@ -86,8 +86,8 @@ def arguments_text(node: dict[str, Any], texts: dict[int, str]) -> str:
 
 
 def time_text(node: dict[str, Any]) -> str:
-    """`12.3 us`, the median of a row of trees.fold; `at least 12.3 us` of a library call without own time."""
-    return f"{'at least ' if node['median_self_ns'] is None else ''}{duration(node['median_ns'])}"
+    """`12.3 us`, the median of a row of trees.fold; a library call without own time says what it spans."""
+    return duration(node["median_ns"]) + (" (its API calls)" if node["median_self_ns"] is None else "")
 
 
 def plain(line: Line) -> str:

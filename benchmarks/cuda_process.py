@@ -31,7 +31,6 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces each s
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.cpp_extension import CUDA_HOME
 
 import tracer
 
@@ -214,6 +213,8 @@ def start_cupti(parts: str, folder: Path) -> None:
     """Compiles cupti_alone.cpp against the CUPTI that torch brings, and starts these parts of it for as long
     as this process lives.
     """
+    from torch.utils.cpp_extension import CUDA_HOME  # brings much that the other variants need not have
+
     packages = Path(torch.__file__).parents[1] / "nvidia"
     headers = [next(packages.glob("*/include/cupti.h")).parent]
     if CUDA_HOME:  # the packages leave out some headers that those of CUPTI include
@@ -221,7 +222,7 @@ def start_cupti(parts: str, folder: Path) -> None:
     cupti = next(packages.glob("*/lib/libcupti.so*"))
     source = Path(__file__).with_name("cupti_alone.cpp")
     library = folder / f"cupti_alone.{os.getpid()}.so"
-    command = ["c++", "-std=c++20", "-O2", "-shared", "-fPIC", *(f"-I{folder}" for folder in headers)]
+    command = ["c++", "-std=c++20", "-O2", "-shared", "-fPIC", *(f"-I{path}" for path in headers)]
     command += [str(source), str(cupti), f"-Wl,-rpath,{cupti.parent}", "-o", str(library)]
     subprocess.run(command, check=True)
     if error := ctypes.CDLL(str(library)).start(parts.encode()):

@@ -205,7 +205,7 @@ all_phases() {
   "$1" gallery 400 60
   "$1" gallery_tests 300 80
   "$1" times 60 30
-  "$1" cost 300 40
+  "$1" cost 400 40
   "$1" reports 100 60
   "$1" sample 30 20
   "$1" training 200 50

@@ -308,7 +308,7 @@ def test_time_on_the_gpu_has_a_unit_of_its_own() -> None:
     assert row.endswith("| 1.20 us |")
 
 
-def test_a_library_call_that_only_stacks_name_takes_at_least_its_api_calls() -> None:
+def test_a_library_call_that_only_stacks_name_has_the_time_of_its_api_calls() -> None:
     builder = CudaBuilder().calls(hop("aten::_cslt_sparse_mm", "CUDA", self_ns=90 * US))
     named = {"library": "libcusparseLt.so.0", "library_call": "cusparseLtMatmul"}
     first = builder.api("cudaLaunchKernel", "launch", 10 * US, 20 * US, hop=0, **named)

@@ -94,11 +94,11 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
     Where `hops` has rows of other kinds too (links.combine): bare (outermost rows that are no
     hops) and gpu_ns, and in nodes the medians of gpu_ns, queries and others, and gpu_total_ns.
     nodes, as a reader of the tree meets them: group, level (0 outermost), members (hops folded
-    into this line), count (of them under each hop of the line above), median_ns, median_self_ns,
-    total_ns, signatures (list of the distinct ids, null among them), modules (distinct ones, of outermost
-    hops; else null),
-    parent_node (row in nodes, null at level 0), and as `hop` the id of the first member with its op,
-    key, kernel, kind, registered_at, rule, override, signature (id or null), source, module, raised, open.
+    into this line), count (of them under each hop of the line above), median_ns, median_self_ns (null
+    where that is not known: links.combine), total_ns, signatures (list of the distinct ids, null among
+    them), modules (distinct ones, of outermost hops; else null), parent_node (row in nodes, null at level 0),
+    and as `hop` the id of the first member with its op, key, kernel, kind, registered_at, rule, override,
+    signature (id or null), source, module, raised, open.
     """
     hops = forest.hops
     outermost = forest.parent < 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -216,9 +216,9 @@ class _Page:
     def overview(self) -> str:
         """A table of the hottest paths, each with the chain of hops that the time goes to."""
         paths = self._report.paths
-        unit = "ms" if paths and paths[0].total_ns >= _MS_FROM_NS else "us"
-        median_unit = "ms" if any(path.median_ns >= _MS_FROM_NS for path in paths) else "us"
-        gpu_unit = "ms" if any(path.gpu_ns >= _MS_FROM_NS for path in paths) else "us"
+        unit = _unit(path.total_ns for path in paths)
+        median_unit = _unit(path.median_ns for path in paths)
+        gpu_unit = _unit(path.gpu_ns for path in paths)
         rows = [
             [
                 str(number),
@@ -268,7 +268,7 @@ class _Page:
     def survey(self, name: str) -> str:
         survey: Survey = getattr(self._report, name)
         columns = _COLUMNS[name]
-        units = {key: _unit(survey.rows, key) for _, key, kind in columns if kind == "time"}
+        units = {key: _unit(row[key] for row in survey.rows) for _, key, kind in columns if kind == "time"}
         write: dict[str, Callable[[dict[str, Any], str], str]] = {
             "time": lambda row, key: _time(row[key], units[key]),
             "count": lambda row, key: f"{row[key]:,}",
@@ -500,8 +500,9 @@ def _percent(share: float) -> str:
     return "< 0.1 %" if share and text == "0.0 %" else text
 
 
-def _unit(rows: list[dict[str, Any]], key: str) -> str:
-    return "ms" if max((row[key] or 0 for row in rows), default=0) >= _MS_FROM_NS else "us"
+def _unit(times: Iterable[int | None]) -> str:
+    """The unit of a column of times in nanoseconds."""
+    return "ms" if max((ns or 0 for ns in times), default=0) >= _MS_FROM_NS else "us"
 
 
 def _time(ns: int | None, unit: str) -> str:

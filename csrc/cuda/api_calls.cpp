@@ -131,10 +131,19 @@ inline uint32_t stack_id(Lane* lane, ApiFunction& function, uint64_t function_ke
   return take_stack(lane, function, key, frame);
 }
 
-// The id of a device kernel's name among the strings of the lane.
-uint32_t name_id(Lane* lane, const char* name) {
+__attribute__((noinline, cold)) uint32_t new_name_id(Lane* lane, const char* name) {
   size_t length = strlen(name);
-  return lane->intern_string(trace::hash_bytes(name, length), [&] { return std::string(name, length); });
+  uint32_t id = lane->intern_string(trace::hash_bytes(name, length), [&] { return std::string(name, length); });
+  if (!lane->names) lane->names = new (std::nothrow) trace::KnownNames;
+  if (lane->names && id != trace::kOther) lane->names->remember(name, lane->epoch, id);
+  return id;
+}
+
+// The id of a device kernel's name among the strings of the lane. The driver keeps it in one place while its module is
+// loaded.
+uint32_t name_id(Lane* lane, const char* name) {
+  uint32_t id = lane->names ? lane->names->find(name, lane->epoch) : 0;
+  return id ? id : new_name_id(lane, name);
 }
 
 // ---- calls ------------------------------------------------------------------------------------------
@@ -161,12 +170,10 @@ void begin_call(const CUpti_CallbackData* data, uint32_t id, const void* frame) 
   if (const char* name = data->symbolName) kernel = name_id(lane, name);
   uint32_t stack = stack_id(lane, *function, uint64_t(id) | uint64_t(driver) << 16, kernel, frame);
   uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
-  uint64_t* at = lane->next;
-  at[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
-  at[3] = uint64_t(kernel) | source << 32;
-  trace::ArgumentWords arguments(at + 4);
-  function->read_call(data->functionParams, arguments);
-  trace::write_call(lane, trace::kApiEnter, lane->now(), call_word(id, driver, lane), arguments);
+  lane->next[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
+  trace::CallEvent event(lane, trace::kApiEnter, 3, uint64_t(kernel) | source << 32);
+  function->read_call(data->functionParams, event.arguments);
+  event.write(lane->now(), call_word(id, driver, lane));
   lane->calls += 1;
   lane->calls_of_hop += 1;
   lane->runtime_calls += !driver;
@@ -188,11 +195,9 @@ void end_call(const CUpti_CallbackData* data, uint32_t id) {
   uint64_t result = 0;
   if (data->functionReturnValue) result = *static_cast<const uint32_t*>(data->functionReturnValue);
   bool captured = lane->captured && !function->builds;
-  uint64_t* at = lane->next;
-  at[2] = result | (captured ? trace::kCapturedBit : 0);
-  trace::ArgumentWords arguments(at + 3);
-  if (result == 0) function->read_return(data->functionParams, arguments);
-  trace::write_call(lane, trace::kApiExit, when, call_word(id, driver, lane), arguments);
+  trace::CallEvent event(lane, trace::kApiExit, 2, result | (captured ? trace::kCapturedBit : 0));
+  if (result == 0) function->read_return(data->functionParams, event.arguments);
+  event.write(when, call_word(id, driver, lane));
   lane->api_calls += 1;
   if (result != 0 || captured || (driver && lane->runtime_calls)) return;  // enclosed: its caller counts
   lane->launches += function->launches;

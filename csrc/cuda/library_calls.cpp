@@ -65,12 +65,10 @@ OpenCall begin(LibraryFunction& function, const uint64_t* arguments, size_t coun
   uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   uint64_t nested = lane->calls < trace::kMaxCallDepth ? lane->calls : trace::kMaxCallDepth;
-  uint64_t* at = lane->next;
-  at[2] = 0;
-  at[3] = source << 32;
-  trace::ArgumentWords words(at + 4);
-  for (size_t i = 0; i < count; ++i) words.put(arguments[i]);
-  trace::write_call(lane, trace::kLibraryEnter, lane->now(), function.number | depth << 46 | nested << 59, words);
+  lane->next[2] = 0;
+  trace::CallEvent event(lane, trace::kLibraryEnter, 3, source << 32);
+  for (size_t i = 0; i < count; ++i) event.arguments.put(arguments[i]);
+  event.write(lane->now(), function.number | depth << 46 | nested << 59);
   lane->calls += 1;
   return {lane, lane->epoch, function.number};
 }
@@ -83,9 +81,7 @@ void end(const OpenCall& open, int result) noexcept {
   if (trace::current_lane_for_call() != lane) return;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   uint64_t nested = lane->calls < trace::kMaxCallDepth ? lane->calls : trace::kMaxCallDepth;
-  uint64_t* at = lane->next;
-  at[2] = uint32_t(result);
-  trace::write_call(lane, trace::kLibraryExit, when, open.number | depth << 46 | nested << 59, trace::ArgumentWords(at + 3));
+  trace::CallEvent(lane, trace::kLibraryExit, 2, uint32_t(result)).write(when, open.number | depth << 46 | nested << 59);
 }
 
 // The hook of one function. Its types are those of the C interface with handles as void* and enumerations as int,

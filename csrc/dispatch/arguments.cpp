@@ -7,7 +7,7 @@ using trace::mix;
 
 // A signature names at most this many tensors; longer lists end there.
 constexpr size_t kMostTensors = 64;
-constexpr int64_t kMostDimensions = 64;
+constexpr size_t kMostDimensions = 64;
 
 constexpr auto kNoSizes = c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::NestedTensor});
 
@@ -39,10 +39,10 @@ View look(const at::Tensor& tensor) {
     view.device_type = uint8_t(device.type());
     view.device_index = int8_t(device.index());
     view.sizes = impl->sizes();
-    view.sized = int64_t(view.sizes.size()) <= kMostDimensions;
+    view.sized = view.sizes.size() <= kMostDimensions;
     if (impl->layout() == c10::kStrided) {
       view.strides = impl->strides();
-      view.flags |= trace::kHasStrides;
+      if (view.strides.size() == view.sizes.size()) view.flags |= trace::kHasStrides;
     }
     if (impl->requires_grad()) view.flags |= trace::kRequiresGrad;
   } catch (...) {
@@ -52,20 +52,70 @@ View look(const at::Tensor& tensor) {
   return view;
 }
 
+// Nearly all tensors have no other keys than these. Before they are initialised no tensor has them.
+const uint64_t plain_keys = (c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::Meta}) |
+                             c10::DispatchKeySet({c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutogradFunctionality,
+                                                  c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}))
+                                .raw_repr();
+const uint64_t dense_key = c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr();
+
+// Both halves of a product take part.
+inline uint64_t fold(uint64_t a, uint64_t b) {
+  auto product = static_cast<unsigned __int128>(a) * b;
+  return uint64_t(product) ^ uint64_t(product >> 64);
+}
+
+// What an id of the signature stands for. A size and its stride are folded into what came before in one multiplication;
+// tensors do not wait for each other but for the last step.
 struct Hasher {
   uint64_t hash = 0x2545F4914F6CDD1Dull;
   size_t tensors = 0;
 
   void tensor(uint16_t position, const at::Tensor& value) {
     if (++tensors > kMostTensors) return;
+    if (!plain_tensor(position, value)) any_tensor(position, value);
+  }
+
+ private:
+  // What any_tensor() would add. False: not known without asking the tensor, and nothing is added.
+  bool plain_tensor(uint16_t position, const at::Tensor& value) try {
+    const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
+    uint64_t keys = impl->key_set().raw_repr();
+    if (__builtin_expect((keys & ~plain_keys) || !(keys & dense_key) || impl->has_symbolic_sizes_strides(), 0)) return false;
+    c10::IntArrayRef sizes = impl->sizes(), strides = impl->strides();
+    if (__builtin_expect(impl->layout() != c10::kStrided || strides.size() != sizes.size() || sizes.size() > kMostDimensions, 0))
+      return false;
+    c10::Device device = impl->device();
+    uint8_t flags = trace::kHasStrides | (impl->requires_grad() ? trace::kRequiresGrad : 0);
+    add(keys,
+        facts(position, int8_t(c10::typeMetaToScalarType(impl->dtype())), uint8_t(device.type()), device.index(), uint8_t(c10::kStrided),
+              flags, sizes.size()),
+        sizes, strides);
+    return true;
+  } catch (...) {
+    return false;  // a class of tensors that has these keys and answers in a way of its own
+  }
+
+  __attribute__((noinline, cold)) void any_tensor(uint16_t position, const at::Tensor& value) {
     View view = look(value);
-    hash = mix(hash, view.keys.raw_repr());
-    hash = mix(hash, uint64_t(position) << 48 | uint64_t(uint8_t(view.dtype)) << 40 | uint64_t(view.device_type) << 32 |
-                         uint64_t(uint8_t(view.device_index)) << 24 | uint64_t(view.layout) << 16 | uint64_t(view.flags) << 8 |
-                         (view.sized ? view.sizes.size() : 255));
-    if (!view.sized) return;
-    for (int64_t size : view.sizes) hash = mix(hash, uint64_t(size));
-    for (int64_t stride : view.strides) hash = mix(hash, uint64_t(stride));
+    c10::IntArrayRef sizes, strides;
+    if (view.sized) sizes = view.sizes, strides = view.strides;
+    add(view.keys.raw_repr(),
+        facts(position, view.dtype, view.device_type, view.device_index, view.layout, view.flags,
+              view.sized ? sizes.size() : trace::kUnknownDimensions),
+        sizes, strides.size() == sizes.size() ? strides : sizes);
+  }
+
+  static uint64_t facts(uint16_t position, int8_t dtype, uint8_t device_type, int8_t device_index, uint8_t layout, uint8_t flags,
+                        size_t dimensions) {
+    return uint64_t(position) << 48 | uint64_t(uint8_t(dtype)) << 40 | uint64_t(device_type) << 32 | uint64_t(uint8_t(device_index)) << 24 |
+           uint64_t(layout) << 16 | uint64_t(flags) << 8 | dimensions;
+  }
+
+  void add(uint64_t keys, uint64_t facts, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+    uint64_t tensor = fold(keys ^ 0x8bb84b93962eacc9ull, facts ^ 0x2d358dccaa6c78a5ull);
+    for (size_t i = 0; i < sizes.size(); ++i) tensor = fold(tensor ^ uint64_t(sizes[i]), uint64_t(strides[i]) ^ 0x4b33a62ed433d4a3ull);
+    hash = mix(hash, tensor);
   }
 };
 
@@ -145,30 +195,50 @@ void visit(const BoxedArguments& arguments, Visitor& visitor) {
 }
 
 template <class Arguments>
-uint32_t intern(trace::Lane* lane, const Arguments& arguments) noexcept try {
-  Hasher hasher;
-  visit(arguments, hasher);
-  if (!hasher.tensors) return 0;
-  if (uint32_t id = lane->signatures.find(hasher.hash)) return id;
+__attribute__((noinline, cold)) uint32_t define(trace::Lane* lane, const Arguments& arguments, uint64_t hash) {
   if (trace::leave_out_definition()) return trace::kOther;
   Writer writer;
   visit(arguments, writer);
-  uint32_t id = lane->signatures.add(hasher.hash);
+  uint32_t id = lane->signatures.add(hash);
   trace::DefinitionBuilder definition(trace::kSignature);
   definition.put(id).put(writer.tensors).put_bytes(writer.tensors_bytes);
   lane->define(definition);
   return id;
+}
+
+template <class Arguments>
+uint32_t id_of(trace::Lane* lane, const Arguments& arguments, const Hasher& hasher) {
+  if (!hasher.tensors) return 0;
+  if (uint32_t id = lane->signatures.find(hasher.hash)) return id;
+  return define(lane, arguments, hasher.hash);
+}
+
+__attribute__((noinline)) void hash_other(Hasher& hasher, const TensorArgument& argument) { visit(TensorArguments{&argument, 1}, hasher); }
+
+}  // namespace
+
+uint32_t signature_of(trace::Lane* lane, const TensorArguments& arguments) noexcept try {
+  Hasher hasher;
+  for (size_t i = 0; i < arguments.size; ++i) {
+    const TensorArgument& argument = arguments.list[i];
+    if (__builtin_expect(argument.kind == ArgumentKind::kTensor, 1))
+      hasher.tensor(argument.position, *static_cast<const at::Tensor*>(argument.address));
+    else
+      hash_other(hasher, argument);
+  }
+  return id_of(lane, arguments, hasher);
 } catch (...) {
   return 0;
 }
 
-}  // namespace
-
-uint32_t signature_of(trace::Lane* lane, const TensorArguments& arguments) noexcept { return intern(lane, arguments); }
-
-uint32_t signature_of(trace::Lane* lane, const torch::jit::Stack& stack, size_t arguments) noexcept {
+uint32_t signature_of(trace::Lane* lane, const torch::jit::Stack& stack, size_t arguments) noexcept try {
   if (arguments > stack.size()) return 0;
-  return intern(lane, BoxedArguments{stack.data() + (stack.size() - arguments), arguments});
+  BoxedArguments boxed{stack.data() + (stack.size() - arguments), arguments};
+  Hasher hasher;
+  visit(boxed, hasher);
+  return id_of(lane, boxed, hasher);
+} catch (...) {
+  return 0;
 }
 
 }  // namespace tracer::dispatch

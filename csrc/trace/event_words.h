@@ -13,7 +13,7 @@ inline HopEvent kind_of_event(uint64_t first_word) { return HopEvent(first_word 
 // Words of the event that begins at `words`, of which `size` follow; 0: none is whole there.
 inline size_t words_of_event(const uint64_t* words, size_t size) {
   if (!size || !(words[0] & kEventBit)) return 0;
-  size_t count = 0;
+  size_t count = 0, brief = words[0] & kBriefBit ? 1 : 0;
   switch (kind_of_event(words[0])) {
     case kEnter:
       count = 5;
@@ -33,11 +33,11 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
       break;
     case kApiEnter:
     case kLibraryEnter:
-      count = size < 2 ? 0 : 4 + (words[1] >> 17 & 31);
+      count = size < 2 ? 0 : 4 - brief + (words[1] >> 17 & 31);
       break;
     case kApiExit:
     case kLibraryExit:
-      count = size < 2 ? 0 : 3 + (words[1] >> 17 & 31);
+      count = size < 2 ? 0 : 3 - brief + (words[1] >> 17 & 31);
       break;
   }
   return count <= size ? count : 0;

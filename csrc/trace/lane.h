@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "definition.h"
 #include "interner.h"
+#include "known_names.h"
 #include "stack_table.h"
 #include "trace_file.h"
 
@@ -99,6 +100,7 @@ struct alignas(64) Lane {
   Interner signatures, sources, strings;
   StackTable stacks;
   void* source_cache = nullptr; // of python/source_line, kept with the lane
+  KnownNames* names = nullptr;  // of device kernels, likewise
   std::atomic<Lane*> sibling{nullptr};  // registry
   std::atomic<bool> in_use{true};       // false: its thread has ended, another may take the lane
 
@@ -157,13 +159,44 @@ class ArgumentWords {
   uint64_t high_ = 0;
 };
 
-// Stores an event whose words from the third on stand in the lane already, up to those of `arguments`.
-inline void write_call(Lane* lane, HopEvent kind, uint64_t when, uint64_t call, const ArgumentWords& arguments) {
-  uint64_t* at = lane->next;
-  at[1] = call | arguments.bits();
-  std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << kEventKindShift | (when & kTicksMask), std::memory_order_release);
-  lane->next = arguments.end();
+// The lines that the next events will fill are asked for ahead of time: the one that follows from the next cache, and one
+// further on from memory. Without that an atomic instruction of the program soon waits until the event has its line.
+inline void ask_for_lines(const uint64_t* next) {
+  constexpr size_t kLineWords = 8, kFarLines = 16;
+  for (const uint64_t* line : {next + kLineWords, next + kFarLines * kLineWords}) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" ::"m"(*line));  // __builtin_prefetch() asks for reading here, without -mprfchw
+#else
+    __builtin_prefetch(line, 1);
+#endif
+  }
 }
+
+// The event of a call that begins or returns. Its words between the call and the arguments stand in the lane already, but
+// for the last of them, `word`: most often that is 0 and left out.
+class CallEvent {
+ public:
+  CallEvent(Lane* lane, HopEvent kind, size_t word, uint64_t value)
+      : arguments(lane->next + word + (value != 0)),
+        lane_(lane),
+        first_(kEventBit | uint64_t(kind) << kEventKindShift | (value ? 0 : kBriefBit)) {
+    lane->next[word] = value;
+  }
+
+  ArgumentWords arguments;
+
+  void write(uint64_t when, uint64_t call) {
+    uint64_t* at = lane_->next;
+    at[1] = call | arguments.bits();
+    std::atomic_ref<uint64_t>(at[0]).store(first_ | (when & kTicksMask), std::memory_order_release);
+    lane_->next = arguments.end();
+    ask_for_lines(lane_->next);
+  }
+
+ private:
+  Lane* lane_;
+  uint64_t first_;
+};
 
 // Stores an event: body words first, then its first word, so that a torn event does not exist.
 template <class... Words>
@@ -173,6 +206,7 @@ inline void write_event(Lane* lane, HopEvent kind, uint64_t when, Words... words
   ((at[++i] = words), ...);
   std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << kEventKindShift | (when & kTicksMask), std::memory_order_release);
   lane->next = at + 1 + sizeof...(words);
+  ask_for_lines(lane->next);
 }
 
 // ---- the recording --------------------------------------------------------------------------

@@ -22,7 +22,7 @@
 namespace tracer::trace {
 
 constexpr char kMagic[8] = {'t', 'r', 'a', 'c', 'e', 'r', '\n', '\x1a'};
-constexpr uint32_t kFormatVersion = 3;
+constexpr uint32_t kFormatVersion = 4;
 constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kHopChunkBytes = 1 << 20;
 constexpr uint32_t kDefinitionChunkBytes = 1 << 18;
@@ -103,8 +103,8 @@ static_assert(sizeof(ChunkHeader) == 64);
 // ---- stream of hops: 8-byte words -------------------------------------------------------------
 // The first word of an event, and no other, has bit 63 set:
 //
-//    63   62..59   58..0
-//   [ 1 | kind   | ticks since start_ticks ]
+//    63   62..59   58      57..0
+//   [ 1 | kind   | brief | ticks since start_ticks ]
 //
 // so a reader finds all events at once with one comparison, and after damage resynchronises at the
 // next event. The first word is stored last: an event whose first word is zero was never finished.
@@ -142,11 +142,13 @@ enum HopEvent : uint64_t {
 //   3: bits 0..31 device kernel that is launched (string id, 0: none), bits 32..62 source id (0: none; known
 //      only where no hop is open)
 //   4...: as many argument words as the call says, without their bit 63
+//   Brief: word 3 is 0 and left out; the arguments are the words 3...
 // kApiExit, kLibraryExit, it returned:
 //   1: the call, as at its kEnter, but with its own argument words: what was read when it returned
 //   2: bits 0..31 what it returned (cudaError_t, CUresult, cublasStatus_t...), bit 32 it made a node of a graph
 //      that is being captured and ran nothing
 //   3...: as many words as the call says
+//   Brief: word 2 is 0 and left out; the words that the call says are 2...
 // The call: bits 0..15 function (callback id of CUPTI, or number of the library function), bit 16 driver domain,
 //   bits 17..21 number of argument words, bits 22..45 bit 63 of each argument word, bits 46..58 depth (open hops of
 //   the thread), bits 59..62 calls of the thread that were open before this one (at most kMaxCallDepth)
@@ -155,7 +157,8 @@ enum HopEvent : uint64_t {
 //   kModulePath, 0: in none)
 constexpr uint64_t kEventBit = 1ull << 63;
 constexpr int kEventKindShift = 59;
-constexpr uint64_t kTicksMask = (1ull << kEventKindShift) - 1;
+constexpr uint64_t kBriefBit = 1ull << 58;  // of the events of calls; since version 4
+constexpr uint64_t kTicksMask = kBriefBit - 1;
 constexpr uint32_t kMaxCallWords = 24;
 constexpr uint32_t kMaxCallDepth = 15;
 constexpr uint64_t kCapturedBit = 1ull << 32;

@@ -97,6 +97,41 @@ def test_no_two_inputs_are_taken_for_each_other(tmp_path: Path) -> None:
     ]
 
 
+def test_thousands_of_inputs_that_differ_in_single_numbers_are_told_apart(tmp_path: Path) -> None:
+    numbers = [(size, stride) for size in (1, 2, 3) for stride in (0, 1, 2, 3)]
+    tensors = [torch.empty_strided((m, n), (s, t)) for m, s in numbers for n, t in numbers]
+    pairs = [(a, b) for a in tensors for b in tensors]
+    with tracer.record(tmp_path / "t.trace"):
+        for a, b in pairs:
+            torch.is_same_size(a, b)
+    trace = tracer.load(tmp_path / "t.trace")
+    described = {
+        id: [(*row["shape"], *row["stride"]) for row in rows.sort("position").to_dicts()]
+        for (id,), rows in trace.signatures.group_by("id")
+    }
+    hops = trace.hops.filter(pl.col("parent").is_null() & (pl.col("op") == "aten::is_same_size"))
+    assert [described[inputs] for inputs in hops["inputs"]] == [
+        [(*each.shape, *each.stride()) for each in pair] for pair in pairs
+    ]
+
+
+def test_a_tensor_that_answers_in_a_way_of_its_own_is_not_taken_for_a_plain_one(tmp_path: Path) -> None:
+    # These have the dispatch keys of a plain tensor.
+    plain = torch.ones(2)
+    own_layout = torch.Tensor._make_subclass(torch.Tensor, torch.ones(2), False, dispatch_layout=True)
+    own_device = torch.Tensor._make_subclass(torch.Tensor, torch.ones(2), False, dispatch_device=True)
+    with tracer.record(tmp_path / "t.trace"):
+        for tensor in (plain, own_layout, own_device, plain):
+            torch.is_same_size(plain, tensor)
+    trace = tracer.load(tmp_path / "t.trace")
+    hops = trace.hops.filter(pl.col("parent").is_null() & (pl.col("op") == "aten::is_same_size"))
+    seconds = [
+        trace.signatures.filter((pl.col("id") == id) & (pl.col("position") == 1)).to_dicts()[0]
+        for id in hops["inputs"]
+    ]
+    assert [row["shape"] for row in seconds] == [[2], None, None, [2]]
+
+
 def test_names_that_differ_in_single_letters_are_told_apart(tmp_path: Path) -> None:
     names = [f"{one}{'-' * length}{other}" for length in range(40) for one in "0123" for other in "0123"]
     x = torch.ones(2)

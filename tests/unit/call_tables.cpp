@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "../../csrc/trace/event_words.h"
 #include "../../csrc/trace/lane.h"
 
 using namespace tracer::trace;
@@ -73,16 +74,23 @@ void arguments_keep_all_their_bits() {
   lane.next = memory;
   lane.limit = memory + 64;
   const uint64_t given[] = {1, ~0ull, 1ull << 63, 0};
-  ArgumentWords words(memory + 4);
-  for (uint64_t word : given) words.put(word);
-  write_call(&lane, kApiEnter, 5, 77, words);
-  CHECK(lane.next == memory + 8);
-  CHECK((memory[1] & 0xffff) == 77 && (memory[1] >> 17 & 31) == 4);
-  for (int i = 0; i < 4; ++i) {
-    CHECK(!(memory[4 + i] >> 63));
-    CHECK((memory[4 + i] | (memory[1] >> (22 + i) & 1) << 63) == given[i]);
+  for (uint64_t last : {9, 0}) {
+    uint64_t* at = lane.next;
+    CallEvent event(&lane, kApiEnter, 3, last);
+    for (uint64_t word : given) event.arguments.put(word);
+    event.write(5, 77);
+    bool brief = !last;
+    uint64_t* first = at + (brief ? 3 : 4);
+    CHECK(lane.next == first + 4);
+    CHECK(words_of_event(at, 64) == size_t(lane.next - at));
+    CHECK((at[0] & kTicksMask) == 5 && bool(at[0] & kBriefBit) == brief && (brief || at[3] == last));
+    CHECK((at[1] & 0xffff) == 77 && (at[1] >> 17 & 31) == 4);
+    for (int i = 0; i < 4; ++i) {
+      CHECK(!(first[i] >> 63));
+      CHECK((first[i] | (at[1] >> (22 + i) & 1) << 63) == given[i]);
+    }
   }
-  ArgumentWords all(memory + 8);
+  ArgumentWords all(memory + 32);
   for (uint32_t i = 0; i < kMaxCallWords; ++i) {
     CHECK(!all.full());
     all.put(i);
@@ -90,9 +98,24 @@ void arguments_keep_all_their_bits() {
   CHECK(all.full());
 }
 
+void a_name_is_known_by_its_place_and_its_text() {
+  KnownNames names;
+  char place[] = "void add_kernel(float*)", other[] = "void add_kernel(float*)";
+  CHECK(!names.find(place, 1));
+  names.remember(place, 1, 7);
+  CHECK(names.find(place, 1) == 7);
+  CHECK(!names.find(other, 1));  // the same text elsewhere: has the same id, but not by its place
+  CHECK(!names.find(place, 2));  // ids are of a recording
+  place[5] = 'm';                // its module was unloaded, and another name stands there
+  CHECK(!names.find(place, 1));
+  names.remember(place, 1, 8);
+  CHECK(names.find(place, 1) == 8);
+}
+
 int main() {
   every_lookup_finds_its_own();
   four_ways_on_are_remembered();
   arguments_keep_all_their_bits();
+  a_name_is_known_by_its_place_and_its_text();
   puts("right");
 }

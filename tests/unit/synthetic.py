@@ -141,11 +141,13 @@ class Lane:
         high = sum((word >> 63) << bit for bit, word in enumerate(arguments))
         call = function | len(arguments) << 17 | high << 22
         call |= len(self.open_hops) << 46 | len(self.open_calls) << 59
-        return self._event(kind, call, *ids, *(word & ~(1 << 63) for word in arguments))
+        brief = self.file.brief and not ids[-1]
+        kept = ids[:-1] if brief else ids
+        return self._event(kind, call, *kept, *(word & ~(1 << 63) for word in arguments), brief=brief)
 
-    def _event(self, kind: int, *words: int) -> int:
+    def _event(self, kind: int, *words: int, brief: bool = False) -> int:
         self.file.ticks += 1
-        self.events.append((self.thread, [1 << 63 | kind << 59 | self.file.ticks, *words]))
+        self.events.append((self.thread, [1 << 63 | kind << 59 | brief << 58 | self.file.ticks, *words]))
         return self.file.ticks
 
     def define(self, kind: int, body: bytes) -> None:
@@ -207,6 +209,8 @@ class TraceWriter:
     header: dict[str, int] = field(default_factory=dict)
     """Fields of the file's header that differ from those of an orderly stop."""
     trailing_zeros: int = 0
+    brief: bool = True
+    """Whether the last word before a call's arguments is left out where it is 0, as since version 4."""
 
     def process(
         self,
@@ -349,7 +353,7 @@ class TraceWriter:
         chunks = self.chunks()
         end = 4096 + sum(map(len, chunks))
         fields = {
-            "version": 3,
+            "version": 4,
             "header_bytes": 4096,
             "state": 1,
             "error_number": 0,
@@ -400,7 +404,7 @@ class TraceWriter:
             self._chunk(
                 *(1, lane.process, lane.number, i, thread, struct.pack(f"<{len(words)}Q", *words)),
                 depth=depth,
-                ticks=words[0] & (1 << 59) - 1,
+                ticks=words[0] & (1 << 58) - 1,
             )
             for i, (thread, depth, words) in enumerate(groups)
         ]

@@ -299,6 +299,28 @@ def test_a_damaged_argument_word_does_not_make_an_event(tmp_path: Path) -> None:
     assert trace.certificate["damaged_chunks"] == 1
 
 
+def test_events_of_calls_with_and_without_a_word_that_is_zero_are_read_alike(tmp_path: Path) -> None:
+    def recorded(brief: bool) -> list[object]:
+        writer = new_recording(header={"version": 4 if brief else 3}, brief=brief)
+        writer.function(7, "cudaFoo", ("enter", "a", "int", 0, 8), ("exit", "*a", "int", 0, 8))
+        lane = writer.lane()
+        lane.define_string(1, "kernel")
+        lane.define_stack(2, 0x7000)
+        lane.enter(0)
+        for result in (0, 3):
+            for kernel in (0, 1):
+                lane.api_enter(7, 11, correlation=5 + result, stack=2, kernel=kernel)
+                lane.call_exit(*([22] if not result else []), result=result, captured=bool(kernel))
+        lane.exit()
+        lane.library_enter(7, 1 << 63, source=0)
+        lane.call_exit()
+        trace = load(writer.write(tmp_path / f"{brief}.trace"))
+        assert trace.certificate["torn_events"] == 0
+        return [trace.api_calls.rows(), trace.library_calls.rows(), trace.hops.rows()]
+
+    assert recorded(True) == recorded(False)
+
+
 @pytest.mark.parametrize(
     ("event", "word", "flip"),
     [
@@ -307,6 +329,7 @@ def test_a_damaged_argument_word_does_not_make_an_event(tmp_path: Path) -> None:
         (4, 1, 1 << 16),  # a library call of the driver
         (4, 2, 5),  # a library call with a correlation id
         (6, 1, 1 << 32),  # of a step
+        (6, 0, 1 << 58),  # a step without a word that no step has
     ],
 )
 def test_calls_with_bits_that_the_writer_never_sets_are_left_out(
@@ -316,7 +339,7 @@ def test_calls_with_bits_that_the_writer_never_sets_are_left_out(
     writer.function(7, "cudaFoo")
     lane = writer.lane()
     lane.enter(0)
-    lane.api(7, 1)
+    lane.api(7, 1, result=2)
     lane.library_enter(7)
     lane.call_exit()
     lane.step(1)
@@ -523,11 +546,11 @@ def test_a_thread_that_takes_a_lane_where_a_chunk_begins_has_its_own_hops(
         (b"tracer\n\x1a" + bytes(200), r"is cut within its header \(208 of 4096 bytes\)"),
         (
             TraceWriter(header={"version": 1}).data(),
-            r"has trace format 1 and this tracer reads 2 to 3: record it again",
+            r"has trace format 1 and this tracer reads 2 to 4: record it again",
         ),
         (
             TraceWriter(header={"version": 9}).data(),
-            r"has trace format 9 and this tracer reads up to 3: upgrade",
+            r"has trace format 9 and this tracer reads up to 4: upgrade",
         ),
     ],
 )

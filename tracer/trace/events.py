@@ -103,7 +103,14 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
 
     others = heads[~hop_events]
     calls = np.flatnonzero(_IS_CALL[kinds[~hop_events]])
-    words_before, arguments = _arguments(words, others[calls], kinds[~hop_events][calls])
+    call_heads, call_kinds = others[calls], kinds[~hop_events][calls]
+    is_brief = _is_brief(words, call_heads)
+    entered = (call_kinds == fmt.API_ENTER) | (call_kinds == fmt.LIBRARY_ENTER)
+    words_before, arguments = _arguments(words, call_heads, call_kinds)
+    second = _words_at(words, others + 2)
+    second[calls[is_brief & ~entered]] = 0
+    third = _words_at(words, call_heads + 3)
+    third[is_brief] = 0
     return EventBlock(
         ticks=_ticks(words, at),
         depth=depth,
@@ -119,9 +126,9 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
         before=np.cumsum(hop_events, dtype=np.int64)[~hop_events],
         other_ticks=_ticks(words, others),
         first=_words_at(words, others + 1),
-        second=_words_at(words, others + 2),
+        second=second,
         call=calls,
-        third=_words_at(words, others[calls] + 3),
+        third=third,
         words_before=words_before,
         arguments=arguments,
         torn=torn,
@@ -193,7 +200,7 @@ def _sizes(
     """Words of each event."""
     sizes = _WORDS[kinds]
     calls = np.flatnonzero(_IS_CALL[kinds])
-    sizes[calls] += argument_words(_words_at(words, heads[calls] + 1))
+    sizes[calls] += argument_words(_words_at(words, heads[calls] + 1)) - _is_brief(words, heads[calls])
     return sizes
 
 
@@ -205,14 +212,18 @@ def _arguments(
     counts = argument_words(call)
     before = np.cumsum(counts, dtype=np.int64) - counts
     nth = np.arange(int(counts.sum())) - np.repeat(before, counts)
-    low = words[np.repeat(heads + _WORDS[kinds], counts) + nth]
+    low = words[np.repeat(heads + _WORDS[kinds] - _is_brief(words, heads), counts) + nth]
     high = np.repeat(call >> np.uint64(fmt.CALL_HIGH_BITS_SHIFT), counts) >> nth.astype(np.uint64)
     return before, low | (high & np.uint64(1)) << np.uint64(63)
 
 
+def _is_brief(words: NDArray[np.uint64], heads: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return (words[heads] >> np.uint64(fmt.BRIEF_SHIFT) & np.uint64(1)).astype(np.bool_)
+
+
 def _words_at(words: NDArray[np.uint64], at: NDArray[np.int64]) -> NDArray[np.uint64]:
     """words[at]; some other word where `at` is past the end."""
-    return words[np.minimum(at, len(words) - 1)] if len(words) else words[:0]
+    return words[np.minimum(at, len(words) - 1)] if len(words) else np.empty(0, np.uint64)
 
 
 def _ticks(words: NDArray[np.uint64], at: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -238,19 +249,20 @@ def _plausible(
     good[numbered] = words[heads[numbered] + 1] >> np.uint64(32) == 0
     calls = np.flatnonzero(whole & _IS_CALL[kinds])
     good[calls] = _plausible_calls(words, heads[calls], kinds[calls])
+    good[~_IS_CALL[kinds] & _is_brief(words, heads)] = False
     return good
 
 
 def _plausible_calls(
     words: NDArray[np.uint64], heads: NDArray[np.int64], kinds: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    call, second = words[heads + 1], words[heads + 2]
+    call, second = words[heads + 1], _words_at(words, heads + 2)
     counts = argument_words(call)
     good = counts <= fmt.MAX_CALL_WORDS
     high_bits = call >> np.uint64(fmt.CALL_HIGH_BITS_SHIFT) & np.uint64((1 << fmt.MAX_CALL_WORDS) - 1)
     good &= high_bits >> counts.astype(np.uint64) == 0
     left = (kinds == fmt.API_EXIT) | (kinds == fmt.LIBRARY_EXIT)
-    good &= ~left | (second >> np.uint64(fmt.CALL_CAPTURED_BIT + 1) == 0)
+    good &= ~left | _is_brief(words, heads) | (second >> np.uint64(fmt.CALL_CAPTURED_BIT + 1) == 0)
     of_library = (kinds == fmt.LIBRARY_ENTER) | (kinds == fmt.LIBRARY_EXIT)
     good &= ~of_library | (call >> np.uint64(fmt.CALL_DRIVER_BIT) & np.uint64(1) == 0)
     good &= (kinds != fmt.LIBRARY_ENTER) | (second & np.uint64(fmt.LOW_32) == 0)

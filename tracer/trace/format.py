@@ -7,7 +7,7 @@ import zlib
 from typing import NamedTuple
 
 MAGIC = b"tracer\n\x1a"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 OLDEST_VERSION = 2
 """That is read: its header ends with `lost_hops`"""
 HEADER_BYTES = 4096
@@ -105,7 +105,8 @@ CHUNK_HEADER = struct.Struct("<3I2H8IQ2I")
 EVENT_BIT = 1 << 63
 EVENT_KIND_SHIFT = 59
 EVENT_KIND_MASK = 15
-TICKS_MASK = (1 << EVENT_KIND_SHIFT) - 1
+BRIEF_SHIFT = 58
+TICKS_MASK = (1 << BRIEF_SHIFT) - 1
 
 # HopEvent
 ENTER = 1

@@ -33,8 +33,8 @@ struct Read {
   uint64_t word(const void* parameters) const {
     const char* from;
     memcpy(&from, static_cast<const char*>(parameters) + pointer, sizeof from);
-    if (!from) return 0;
-    if (size == 4) return read<uint32_t>(from + member);
+    if (__builtin_expect(!from, 0)) return 0;
+    if (__builtin_expect(size == 4, 1)) return read<uint32_t>(from + member);
     if (size == 8) return read<uint64_t>(from + member);
     return size == 2 ? read<uint16_t>(from + member) : read<uint8_t>(from + member);
   }
@@ -70,6 +70,7 @@ struct alignas(64) ApiFunction {
   void read_call(const void* parameters, trace::ArgumentWords& words) const {
     if (!parameters) return;
     auto* from = static_cast<const uint64_t*>(parameters);
+    if (__builtin_expect(bytes == 8 && !reads_at_call, 1)) return words.put(from[0]);  // as most calls
     for (uint32_t i = 0; i < uint32_t(bytes / 8); ++i) words.put(from[i]);
     if (bytes % 8) {
       uint64_t rest = 0;

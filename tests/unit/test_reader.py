@@ -309,7 +309,7 @@ def test_events_of_calls_with_and_without_a_word_that_is_zero_are_read_alike(tmp
         lane.enter(0)
         for result in (0, 3):
             for kernel in (0, 1):
-                lane.api_enter(7, 11, correlation=5 + result, stack=2, kernel=kernel)
+                lane.api_enter(7, 1, correlation=5 + result, stack=2, kernel=kernel)  # 1: a name, too
                 lane.call_exit(*([22] if not result else []), result=result, captured=bool(kernel))
         lane.exit()
         lane.library_enter(7, 1 << 63, source=0)

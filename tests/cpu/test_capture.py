@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -60,6 +61,13 @@ def test_inputs_are_shapes_strides_types_and_devices(tmp_path: Path) -> None:
     assert {row["layout"] for row in rows} == {"torch.strided"}
 
 
+def inputs_of(trace: tracer.Trace, op: str) -> list[list[dict[str, Any]]]:
+    """For each outermost hop of an op its tensor arguments, by position."""
+    hops = trace.hops.filter(pl.col("parent").is_null() & (pl.col("op") == op))
+    described = {id: rows.sort("position").to_dicts() for (id,), rows in trace.signatures.group_by("id")}
+    return [described[inputs] for inputs in hops["inputs"]]
+
+
 def test_no_two_inputs_are_taken_for_each_other(tmp_path: Path) -> None:
     shapes = [
         (),
@@ -86,13 +94,8 @@ def test_no_two_inputs_are_taken_for_each_other(tmp_path: Path) -> None:
     with tracer.record(tmp_path / "t.trace"):
         for a, b in pairs:
             torch.equal(a, b)
-    trace = tracer.load(tmp_path / "t.trace")
-    described = {
-        id: [(row["shape"], row["stride"], row["dtype"]) for row in rows.sort("position").to_dicts()]
-        for (id,), rows in trace.signatures.group_by("id")
-    }
-    hops = trace.hops.filter(pl.col("parent").is_null() & (pl.col("op") == "aten::equal"))
-    assert [described[inputs] for inputs in hops["inputs"]] == [
+    recorded = inputs_of(tracer.load(tmp_path / "t.trace"), "aten::equal")
+    assert [[(row["shape"], row["stride"], row["dtype"]) for row in rows] for rows in recorded] == [
         [(list(each.shape), list(each.stride()), str(each.dtype)) for each in pair] for pair in pairs
     ]
 
@@ -104,13 +107,8 @@ def test_thousands_of_inputs_that_differ_in_single_numbers_are_told_apart(tmp_pa
     with tracer.record(tmp_path / "t.trace"):
         for a, b in pairs:
             torch.is_same_size(a, b)
-    trace = tracer.load(tmp_path / "t.trace")
-    described = {
-        id: [(*row["shape"], *row["stride"]) for row in rows.sort("position").to_dicts()]
-        for (id,), rows in trace.signatures.group_by("id")
-    }
-    hops = trace.hops.filter(pl.col("parent").is_null() & (pl.col("op") == "aten::is_same_size"))
-    assert [described[inputs] for inputs in hops["inputs"]] == [
+    recorded = inputs_of(tracer.load(tmp_path / "t.trace"), "aten::is_same_size")
+    assert [[(*row["shape"], *row["stride"]) for row in rows] for rows in recorded] == [
         [(*each.shape, *each.stride()) for each in pair] for pair in pairs
     ]
 
@@ -123,13 +121,8 @@ def test_a_tensor_that_answers_in_a_way_of_its_own_is_not_taken_for_a_plain_one(
     with tracer.record(tmp_path / "t.trace"):
         for tensor in (plain, own_layout, own_device, plain):
             torch.is_same_size(plain, tensor)
-    trace = tracer.load(tmp_path / "t.trace")
-    hops = trace.hops.filter(pl.col("parent").is_null() & (pl.col("op") == "aten::is_same_size"))
-    seconds = [
-        trace.signatures.filter((pl.col("id") == id) & (pl.col("position") == 1)).to_dicts()[0]
-        for id in hops["inputs"]
-    ]
-    assert [row["shape"] for row in seconds] == [[2], None, None, [2]]
+    recorded = inputs_of(tracer.load(tmp_path / "t.trace"), "aten::is_same_size")
+    assert [second["shape"] for _, second in recorded] == [[2], None, None, [2]]
 
 
 def test_names_that_differ_in_single_letters_are_told_apart(tmp_path: Path) -> None:

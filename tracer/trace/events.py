@@ -69,11 +69,11 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
     key sets seen and is added to.
     """
     heads = np.flatnonzero(words.view(np.int64) < 0)
-    kinds = (words[heads] >> np.uint64(fmt.EVENT_KIND_SHIFT)).astype(np.int64) & fmt.EVENT_KIND_MASK
-    ends = heads + _sizes(words, heads, kinds)
+    kinds, brief = _kinds(words[heads])
+    ends = heads + _sizes(words, heads, kinds, brief)
     limits = np.append(heads[1:], len(words))
     whole = (ends > heads) & (ends <= limits)
-    whole &= _plausible(words, heads, kinds, whole)
+    whole &= _plausible(words, heads, kinds, brief, whole)
     broken = ~whole
     if broken.any():
         whole &= ~_inside_broken(heads, ends, broken, len(words))
@@ -86,7 +86,7 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
     if words[rest:].any():
         torn += 1
 
-    heads, kinds = heads[whole], kinds[whole]
+    heads, kinds, brief = heads[whole], kinds[whole], brief[whole]
     hop_events = kinds <= fmt.EXIT
     at, enter = heads[hop_events], kinds[hop_events] == fmt.ENTER
     enters, exits = at[enter], at[~enter]
@@ -103,14 +103,13 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
 
     others = heads[~hop_events]
     calls = np.flatnonzero(_IS_CALL[kinds[~hop_events]])
-    call_heads, call_kinds = others[calls], kinds[~hop_events][calls]
-    is_brief = _is_brief(words, call_heads)
+    call_heads, call_kinds, call_brief = others[calls], kinds[~hop_events][calls], brief[~hop_events][calls]
     entered = (call_kinds == fmt.API_ENTER) | (call_kinds == fmt.LIBRARY_ENTER)
-    words_before, arguments = _arguments(words, call_heads, call_kinds)
+    words_before, arguments = _arguments(words, call_heads, call_kinds, call_brief)
     second = _words_at(words, others + 2)
-    second[calls[is_brief & ~entered]] = 0
+    second[calls[call_brief & ~entered]] = 0
     third = _words_at(words, call_heads + 3)
-    third[is_brief] = 0
+    third[call_brief] = 0
     return EventBlock(
         ticks=_ticks(words, at),
         depth=depth,
@@ -143,7 +142,7 @@ def parse_marks(words: NDArray[np.uint64]) -> EventBlock:
     Several times as fast as parse_events, for chunks of which nothing else is wanted.
     """
     heads = np.flatnonzero(words >= _FIRST_MARK)
-    kinds = (words[heads] >> np.uint64(fmt.EVENT_KIND_SHIFT)).astype(np.int64) & fmt.EVENT_KIND_MASK
+    kinds, _ = _kinds(words[heads])
     heads, sizes = heads[~_IS_CALL[kinds]], _WORDS[kinds[~_IS_CALL[kinds]]]
     whole = heads + sizes <= len(words)
     heads, sizes = heads[whole], sizes[whole]
@@ -157,8 +156,8 @@ def whole_events(words: NDArray[np.uint64]) -> int:
     heads = np.flatnonzero(words.view(np.int64) < 0)
     if not len(heads) or heads[0] != 0:
         return 0
-    kinds = (words[heads] >> np.uint64(fmt.EVENT_KIND_SHIFT)).astype(np.int64) & fmt.EVENT_KIND_MASK
-    ends = heads + _sizes(words, heads, kinds)
+    kinds, brief = _kinds(words[heads])
+    ends = heads + _sizes(words, heads, kinds, brief)
     gap = np.append(ends[:-1] != heads[1:], True)
     last = int(np.argmax(gap))
     if ends[last] <= len(words):
@@ -194,31 +193,39 @@ def argument_words(call: NDArray[np.uint64]) -> NDArray[np.int64]:
     return (call >> np.uint64(fmt.CALL_WORDS_SHIFT)).astype(np.int64) & fmt.CALL_WORDS_MASK
 
 
+def _kinds(first: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The kind of each event by its first word, and whether it is brief."""
+    kinds = (first >> np.uint64(fmt.EVENT_KIND_SHIFT)).astype(np.int64) & fmt.EVENT_KIND_MASK
+    return kinds, first & np.uint64(1 << fmt.BRIEF_SHIFT) != 0
+
+
 def _sizes(
-    words: NDArray[np.uint64], heads: NDArray[np.int64], kinds: NDArray[np.int64]
+    words: NDArray[np.uint64],
+    heads: NDArray[np.int64],
+    kinds: NDArray[np.int64],
+    brief: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
     """Words of each event."""
     sizes = _WORDS[kinds]
     calls = np.flatnonzero(_IS_CALL[kinds])
-    sizes[calls] += argument_words(_words_at(words, heads[calls] + 1)) - _is_brief(words, heads[calls])
+    sizes[calls] += argument_words(_words_at(words, heads[calls] + 1)) - brief[calls]
     return sizes
 
 
 def _arguments(
-    words: NDArray[np.uint64], heads: NDArray[np.int64], kinds: NDArray[np.int64]
+    words: NDArray[np.uint64],
+    heads: NDArray[np.int64],
+    kinds: NDArray[np.int64],
+    brief: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], np.ndarray]:
     """The argument words of calls one after the other, and how many stand before each call's."""
     call = _words_at(words, heads + 1)
     counts = argument_words(call)
     before = np.cumsum(counts, dtype=np.int64) - counts
     nth = np.arange(int(counts.sum())) - np.repeat(before, counts)
-    low = words[np.repeat(heads + _WORDS[kinds] - _is_brief(words, heads), counts) + nth]
+    low = words[np.repeat(heads + _WORDS[kinds] - brief, counts) + nth]
     high = np.repeat(call >> np.uint64(fmt.CALL_HIGH_BITS_SHIFT), counts) >> nth.astype(np.uint64)
     return before, low | (high & np.uint64(1)) << np.uint64(63)
-
-
-def _is_brief(words: NDArray[np.uint64], heads: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return (words[heads] >> np.uint64(fmt.BRIEF_SHIFT) & np.uint64(1)).astype(np.bool_)
 
 
 def _words_at(words: NDArray[np.uint64], at: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -234,6 +241,7 @@ def _plausible(
     words: NDArray[np.uint64],
     heads: NDArray[np.int64],
     kinds: NDArray[np.int64],
+    brief: NDArray[np.bool_],
     whole: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     """False for whole events with bits that the writer never writes."""
@@ -248,13 +256,15 @@ def _plausible(
     numbered = np.flatnonzero(whole & ((kinds == fmt.STEP) | (kinds == fmt.MODULE)))
     good[numbered] = words[heads[numbered] + 1] >> np.uint64(32) == 0
     calls = np.flatnonzero(whole & _IS_CALL[kinds])
-    good[calls] = _plausible_calls(words, heads[calls], kinds[calls])
-    good[~_IS_CALL[kinds] & _is_brief(words, heads)] = False
-    return good
+    good[calls] = _plausible_calls(words, heads[calls], kinds[calls], brief[calls])
+    return good & (~brief | _IS_CALL[kinds])
 
 
 def _plausible_calls(
-    words: NDArray[np.uint64], heads: NDArray[np.int64], kinds: NDArray[np.int64]
+    words: NDArray[np.uint64],
+    heads: NDArray[np.int64],
+    kinds: NDArray[np.int64],
+    brief: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     call, second = words[heads + 1], _words_at(words, heads + 2)
     counts = argument_words(call)
@@ -262,7 +272,7 @@ def _plausible_calls(
     high_bits = call >> np.uint64(fmt.CALL_HIGH_BITS_SHIFT) & np.uint64((1 << fmt.MAX_CALL_WORDS) - 1)
     good &= high_bits >> counts.astype(np.uint64) == 0
     left = (kinds == fmt.API_EXIT) | (kinds == fmt.LIBRARY_EXIT)
-    good &= ~left | _is_brief(words, heads) | (second >> np.uint64(fmt.CALL_CAPTURED_BIT + 1) == 0)
+    good &= ~left | brief | (second >> np.uint64(fmt.CALL_CAPTURED_BIT + 1) == 0)
     of_library = (kinds == fmt.LIBRARY_ENTER) | (kinds == fmt.LIBRARY_EXIT)
     good &= ~of_library | (call >> np.uint64(fmt.CALL_DRIVER_BIT) & np.uint64(1) == 0)
     good &= (kinds != fmt.LIBRARY_ENTER) | (second & np.uint64(fmt.LOW_32) == 0)

@@ -72,8 +72,8 @@ bool is_known_caller(uint64_t address) {
 // A thread's stack ends with what libc keeps there, which is larger than this.
 constexpr uint64_t kFarthest = 2048;
 
-uint64_t find_caller(const ApiFunction& function, const void* frame) {
-  for (const auto& known : function.distances) {
+uint64_t find_caller(const Distances& distances, const void* frame) {
+  for (const auto& known : distances) {
     uint32_t distance = known.load(std::memory_order_relaxed);
     if (!distance) break;
     uint64_t address;
@@ -84,7 +84,7 @@ uint64_t find_caller(const ApiFunction& function, const void* frame) {
 }
 
 // Whether find_caller() will find this caller the next time.
-bool learn_caller(ApiFunction& function, const native::Stack& stack) {
+bool learn_caller(Distances& distances, const native::Stack& stack) {
   if (!stack.caller || stack.distance > kFarthest) return false;
   bool found = is_known_caller(stack.caller);
   auto* slots = caller_slots(stack.caller);
@@ -93,7 +93,7 @@ bool learn_caller(ApiFunction& function, const native::Stack& stack) {
     found = slots[i].compare_exchange_strong(none, stack.caller) || none == stack.caller;
   }
   if (!found) return false;
-  for (auto& known : function.distances) {
+  for (auto& known : distances) {
     uint32_t none = 0;
     if (known.compare_exchange_strong(none, uint32_t(stack.distance)) || none == stack.distance) return true;
   }
@@ -105,13 +105,13 @@ bool learn_caller(ApiFunction& function, const native::Stack& stack) {
 constexpr uint32_t kMostPlaces = 63;
 constexpr uint32_t kMostStacks = 1 << 15;
 
-__attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, ApiFunction& function, uint64_t key, const void* frame) {
+__attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, Distances& distances, uint64_t key, const void* frame) {
   if (lane->stacks.size() >= kMostStacks || trace::leave_out_definition()) {
     stacks_not_taken.fetch_add(1, std::memory_order_relaxed);
     return 0;
   }
   native::Stack stack = native::walk_stack(frame, hidden_code, python_code);
-  if (!learn_caller(function, stack)) stack.caller = stack.distance = 0;
+  if (!learn_caller(distances, stack)) stack.caller = stack.distance = 0;
   if (uint32_t id = lane->stacks.find(key, stack.caller)) return id;
   uint32_t id = lane->stacks.add(key, stack.caller, uint32_t(stack.distance));
   if (!id) return 0;
@@ -123,12 +123,12 @@ __attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, ApiFunction& fun
   return id;
 }
 
-inline uint32_t stack_id(Lane* lane, ApiFunction& function, uint64_t function_key, uint32_t kernel, const void* frame) {
+inline uint32_t stack_id(Lane* lane, Distances& distances, uint64_t function_key, uint32_t kernel, const void* frame) {
   uint64_t place = lane->calls_of_hop < kMostPlaces ? lane->calls_of_hop : kMostPlaces;
   uint64_t key = trace::mix(trace::mix(lane->path, function_key | uint64_t(kernel) << 20), place);
   if (uint32_t id = lane->stacks.predict(key, frame)) return id;
-  if (uint32_t id = lane->stacks.find(key, find_caller(function, frame))) return id;
-  return take_stack(lane, function, key, frame);
+  if (uint32_t id = lane->stacks.find(key, find_caller(distances, frame))) return id;
+  return take_stack(lane, distances, key, frame);
 }
 
 __attribute__((noinline, cold)) uint32_t new_name_id(Lane* lane, const char* name) {
@@ -156,6 +156,63 @@ uint64_t call_word(uint32_t id, bool driver, const Lane* lane) {
   return uint64_t(id & 0xffff) | uint64_t(driver) << 16 | depth << 46 | nested << 59;
 }
 
+void write_enter(Lane* lane, const CUpti_CallbackData* data, const ApiFunction& function, uint64_t call, uint32_t stack, uint64_t names,
+                 uint64_t when) {
+  lane->next[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
+  trace::CallEvent event(lane, trace::kApiEnter, 3, names);
+  function.read_call(data->functionParams, event.arguments);
+  event.write(when, call);
+}
+
+void write_exit(Lane* lane, const CUpti_CallbackData* data, const ApiFunction& function, uint64_t call, uint32_t result, bool captured,
+                uint64_t when) {
+  trace::CallEvent event(lane, trace::kApiExit, 2, result | (captured ? trace::kCapturedBit : 0));
+  if (result == 0) function.read_return(data->functionParams, event.arguments);
+  event.write(when, call);
+}
+
+uint32_t result_of(const CUpti_CallbackData* data) {
+  return data->functionReturnValue ? *static_cast<const uint32_t*>(data->functionReturnValue) : 0;
+}
+
+// A query is written when it has returned, as one event; the lane remembers when it began. Bit of CUPTI's word of it.
+constexpr uint64_t kQueryMark = 1ull << 63;
+
+// A query that fails, or that takes longer than a kApiQuery can say.
+__attribute__((noinline, cold)) void write_as_call(Lane* lane, const CUpti_CallbackData* data, const ApiFunction& function, uint64_t call,
+                                                   uint32_t stack, uint64_t began, uint64_t when) {
+  write_enter(lane, data, function, call, stack, 0, began);
+  if (trace::current_lane_for_call() != lane) return;
+  write_exit(lane, data, function, call, result_of(data), false, when);
+  lane->api_calls += 1;
+}
+
+void end_query(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
+  Lane* lane = trace::thread_lane;
+  if (*data->correlationData != (mark_of(lane) | kQueryMark)) return;
+  *data->correlationData = 0;
+  uint64_t when = lane->now(), began = lane->query_began, lasted = when > began ? when - began : 0;
+  lane->calls -= 1;
+  lane->runtime_calls -= 1;
+  if (trace::current_lane_for_call() != lane) return;  // the recording has been stopped meanwhile
+  ApiFunction& function = *runtime_functions->find(id);
+  if (__builtin_expect(function.described_epoch.load(std::memory_order_acquire) != lane->epoch, 0))
+    describe_function(lane, false, id, function);
+  uint32_t stack = stack_id(lane, function.at_return, id, 0, frame);
+  uint64_t call = call_word(id, false, lane);
+  lane->calls_of_hop += 1;
+  if (__builtin_expect(result_of(data) != 0 || lasted > trace::kQueryTicksMask, 0))
+    return write_as_call(lane, data, function, call, stack, began, when);
+  uint64_t read = 0;
+  if (function.reads_at_return && data->functionParams)
+    read = function.reads[0].word(data->functionParams) << trace::kQueryReadShift | trace::kQueryReadsBit;
+  lane->next[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
+  trace::CallEvent event(lane, trace::kApiQuery, 3, lasted | read);
+  function.read_call(data->functionParams, event.arguments);
+  event.write(began, call);
+  lane->api_calls += 1;
+}
+
 template <bool driver>
 void begin_call(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
   *data->correlationData = 0;
@@ -164,16 +221,21 @@ void begin_call(const CUpti_CallbackData* data, uint32_t id, const void* frame) 
   if (driver && lane->runtime_calls && driver_calls != DriverCalls::kAll) return;
   ApiFunction* function = (driver ? driver_functions : runtime_functions)->find(id);
   if (!function) return;
+  // Outside hops a call has a source line, and with all driver calls it may enclose some: no query can say so.
+  if (!driver && function->query && lane->depth && driver_calls != DriverCalls::kAll) {
+    lane->calls += 1;
+    lane->runtime_calls += 1;
+    *data->correlationData = mark_of(lane) | kQueryMark;
+    lane->query_began = lane->now();
+    return;
+  }
   if (__builtin_expect(function->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0))
     describe_function(lane, driver, id, *function);
   uint32_t kernel = 0;
   if (const char* name = data->symbolName) kernel = name_id(lane, name);
-  uint32_t stack = stack_id(lane, *function, uint64_t(id) | uint64_t(driver) << 16, kernel, frame);
+  uint32_t stack = stack_id(lane, function->at_call, uint64_t(id) | uint64_t(driver) << 16, kernel, frame);
   uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
-  lane->next[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
-  trace::CallEvent event(lane, trace::kApiEnter, 3, uint64_t(kernel) | source << 32);
-  function->read_call(data->functionParams, event.arguments);
-  event.write(lane->now(), call_word(id, driver, lane));
+  write_enter(lane, data, *function, call_word(id, driver, lane), stack, uint64_t(kernel) | source << 32, lane->now());
   lane->calls += 1;
   lane->calls_of_hop += 1;
   lane->runtime_calls += !driver;
@@ -192,12 +254,9 @@ void end_call(const CUpti_CallbackData* data, uint32_t id) {
   uint64_t when = lane->now();
   if (trace::current_lane_for_call() != lane) return;  // the recording has been stopped meanwhile
   ApiFunction* function = (driver ? driver_functions : runtime_functions)->find(id);
-  uint64_t result = 0;
-  if (data->functionReturnValue) result = *static_cast<const uint32_t*>(data->functionReturnValue);
+  uint32_t result = result_of(data);
   bool captured = lane->captured && !function->builds;
-  trace::CallEvent event(lane, trace::kApiExit, 2, result | (captured ? trace::kCapturedBit : 0));
-  if (result == 0) function->read_return(data->functionParams, event.arguments);
-  event.write(when, call_word(id, driver, lane));
+  write_exit(lane, data, *function, call_word(id, driver, lane), result, captured, when);
   lane->api_calls += 1;
   if (result != 0 || captured || (driver && lane->runtime_calls)) return;  // enclosed: its caller counts
   lane->launches += function->launches;
@@ -222,7 +281,9 @@ void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId i
   auto* call = static_cast<const CUpti_CallbackData*>(data);
   bool enters = call->callbackSite == CUPTI_API_ENTER;
   if (__builtin_expect(domain == CUPTI_CB_DOMAIN_RUNTIME_API, 1))
-    enters ? begin_call<false>(call, id, __builtin_dwarf_cfa()) : end_call<false>(call, id);
+    enters                                ? begin_call<false>(call, id, __builtin_dwarf_cfa())
+    : *call->correlationData & kQueryMark ? end_query(call, id, __builtin_dwarf_cfa())
+                                          : end_call<false>(call, id);
   else
     enters ? begin_call<true>(call, id, __builtin_dwarf_cfa()) : end_call<true>(call, id);
 }

@@ -13,6 +13,10 @@ constexpr size_t kMostBytes = trace::kMaxCallWords * 8;
 
 bool is_word(size_t size) { return size == 1 || size == 2 || size == 4 || size == 8; }
 
+// Those that PyTorch calls again and again within an op. Other questions, when they come first, bring code to the GPU or
+// make a context.
+bool is_query(std::string_view name) { return name == "cudaGetDevice" || name == "cudaGetLastError" || name == "cudaPeekAtLastError"; }
+
 void append_line(std::string& layout, const char* when, const char* name, const char* type, size_t offset, size_t size) {
   layout += when;
   for (const std::string& part : {std::string(name), std::string(type), std::to_string(offset), std::to_string(size)})
@@ -43,6 +47,8 @@ void ApiFunctions::add(uint32_t id, const char* name, size_t bytes, std::vector<
   };
   function.reads_at_return = add_reads(Field::kAtReturn);
   function.reads_at_call = add_reads(Field::kAtCall);
+  // What a kApiQuery has room for.
+  function.query = is_query(text) && function.reads_at_return <= 1 && function.reads[0].size <= 4;
 }
 
 std::string ApiFunction::layout() const {

@@ -48,6 +48,10 @@ struct Read {
   }
 };
 
+// How far above a callback's frame the return address of the function's caller lies, in bytes: one for each copy of the
+// CUDA runtime in the process, 0 behind the last. Found by unwinding.
+using Distances = std::atomic<uint32_t>[4];
+
 struct alignas(64) ApiFunction {
   // ---- what every call reads: one cache line, but for functions that much is read of ----
   std::atomic<uint32_t> described_epoch{0};  // the recording that holds its definition
@@ -55,11 +59,9 @@ struct alignas(64) ApiFunction {
   bool launches = false;                     // runs a device kernel
   bool replays = false;                      // runs a CUDA graph
   bool builds = false;                       // makes nodes of a CUDA graph without being captured itself
+  bool query = false;                        // tells what the runtime knows of the thread
   uint8_t reads_at_return = 0, reads_at_call = 0;
-  // How far above the callback's frame the return address of the function's caller lies, in bytes: one for
-  // each copy of the CUDA runtime in the process. Found by unwinding.
-  static constexpr int kDistances = 4;
-  std::atomic<uint32_t> distances[kDistances] = {};
+  Distances at_call = {}, at_return = {};    // of the callback that comes then
   static constexpr size_t kMostReads = 16;
   Read reads[kMostReads];                    // those at the return, then those at the call
   // ---- the rest ----

@@ -32,6 +32,7 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
       count = 2;
       break;
     case kApiEnter:
+    case kApiQuery:
     case kLibraryEnter:
       count = size < 2 ? 0 : 4 - brief + (words[1] >> 17 & 31);
       break;

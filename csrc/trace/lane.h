@@ -86,6 +86,11 @@ struct alignas(64) Lane {
   // API calls that ended; of these the launches, and the launches of CUDA graphs, that ran now and succeeded
   uint64_t api_calls = 0, launches = 0, graph_launches = 0;
   uint32_t counted_epoch = 0;   // the recording that they are of
+  uint64_t query_began = 0;     // of the open call that is written when it returns, if there is one
+  KnownNames* names = nullptr;  // of device kernels, kept with the lane
+  // ---- two more: what is looked up ----
+  Interner signatures, sources;
+  StackTable stacks;
   // ---- cold; `lock` is held by the slow path and by whoever ends the recording ----
   std::mutex lock;
   uint32_t number = 0;
@@ -97,10 +102,8 @@ struct alignas(64) Lane {
   std::atomic<uint32_t> next_state{kNone};
   Chunk next_chunk;             // mapped at the other window where next_state is kReady
   DefinitionStream definitions;
-  Interner signatures, sources, strings;
-  StackTable stacks;
+  Interner strings;
   void* source_cache = nullptr; // of python/source_line, kept with the lane
-  KnownNames* names = nullptr;  // of device kernels, likewise
   std::atomic<Lane*> sibling{nullptr};  // registry
   std::atomic<bool> in_use{true};       // false: its thread has ended, another may take the lane
 

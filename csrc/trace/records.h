@@ -22,7 +22,7 @@
 namespace tracer::trace {
 
 constexpr char kMagic[8] = {'t', 'r', 'a', 'c', 'e', 'r', '\n', '\x1a'};
-constexpr uint32_t kFormatVersion = 4;
+constexpr uint32_t kFormatVersion = 5;
 constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kHopChunkBytes = 1 << 20;
 constexpr uint32_t kDefinitionChunkBytes = 1 << 18;
@@ -121,6 +121,7 @@ enum HopEvent : uint64_t {
   kLibraryExit = 10,   // as kApiExit
   kStep = 11,       // 2 words
   kModule = 12,     // 2 words
+  kApiQuery = 13,   // 4 words and its arguments
 };
 // kEnter, a hop was entered (bit 63 of words 1..4 is 0):
 //   1: the DispatchKeySet handed to the kernel function (raw_repr; its highest key is the hop's key)
@@ -149,6 +150,12 @@ enum HopEvent : uint64_t {
 //      that is being captured and ran nothing
 //   3...: as many words as the call says
 //   Brief: word 2 is 0 and left out; the words that the call says are 2...
+// kApiQuery (since version 5), a CUDA runtime function was called where a hop is open, and has returned 0; nothing else
+// happened in its thread meanwhile:
+//   1: the call, 2: correlation id and native stack, both as of a kApiEnter
+//   3: bits 0..29 ticks from the call to the return, bits 30..61 what was read when it returned, bit 62 there is such a word
+//   4...: as many argument words as the call says
+//   Brief: word 3 is 0 and left out
 // The call: bits 0..15 function (callback id of CUPTI, or number of the library function), bit 16 driver domain,
 //   bits 17..21 number of argument words, bits 22..45 bit 63 of each argument word, bits 46..58 depth (open hops of
 //   the thread), bits 59..62 calls of the thread that were open before this one (at most kMaxCallDepth)
@@ -162,6 +169,9 @@ constexpr uint64_t kTicksMask = kBriefBit - 1;
 constexpr uint32_t kMaxCallWords = 24;
 constexpr uint32_t kMaxCallDepth = 15;
 constexpr uint64_t kCapturedBit = 1ull << 32;
+constexpr uint64_t kQueryTicksMask = (1ull << 30) - 1;
+constexpr int kQueryReadShift = 30;
+constexpr uint64_t kQueryReadsBit = 1ull << 62;
 constexpr uint32_t kNoSequence = 0xffffffffu;
 constexpr uint32_t kMaxDepth = (1u << 13) - 1;
 constexpr uint32_t kOther = 0x7fffffff;  // an id of a string, source, signature: what it means was not written down

@@ -62,7 +62,7 @@ void Ring::count_overwritten(uint64_t offset) {
   if (size && header->stream == kHops) {
     for (size_t at = 0, count; (count = words_of_event(words + at, size - at)); at += count) {
       hops += kind_of_event(words[at]) == kEnter;
-      calls += kind_of_event(words[at]) == kApiEnter;
+      calls += kind_of_event(words[at]) == kApiEnter || kind_of_event(words[at]) == kApiQuery;
     }
   } else if (size) {
     while (activities * kActivityWords < size && words[activities * kActivityWords]) ++activities;

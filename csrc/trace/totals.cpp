@@ -121,6 +121,7 @@ Totals count_totals(const std::string& path) {
             break;
           }
           case kApiEnter:
+          case kApiQuery:
             ++totals.api_calls;
             break;
           default:

@@ -12,6 +12,7 @@ from seen import Part, Recorded, launches, of_graph, record_cases, run_cases
 
 OPS = Path(__file__).parent / "ops.py"
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+QUERIES = ["cudaGetDevice", "cudaGetLastError", "cudaPeekAtLastError"]
 GEMM = ("gemm", "gemv", "cutlass", "nvjet", "xmma")
 
 
@@ -93,6 +94,36 @@ def test_queries_of_a_warm_op_belong_to_its_hops(ops: Recorded) -> None:
     assert queries["hop"].null_count() == 0, str(part)
     assert set(queries["result"]) == {0}, str(part)
     assert set(queries["source"].str.contains(r"ops\.py:\d+$")) == {True}, str(part)
+
+
+@pytest.mark.parametrize("case", ["matmul", "cat", "gru"])
+def test_queries_say_as_much_as_other_calls(runs: tuple[dict, Recorded, Recorded], case: str) -> None:
+    """Within an op they are written when they have returned, with every driver call as all others are."""
+
+    def said(recorded: Recorded) -> list[tuple[object, ...]]:
+        part = recorded.part(case)
+        calls = part.api_calls.filter(pl.col("name").is_in(QUERIES), pl.col("hop").is_not_null())
+        assert (calls["end_ns"] > calls["start_ns"]).any(), str(part)
+        assert calls["open"].not_().all(), str(part)
+        assert calls["correlation"].n_unique() == len(calls), str(part)
+        devices = recorded.trace.arguments("cudaGetDevice")
+        of_call = dict(devices.select("id", "*device").iter_rows())
+        pointers = dict(devices.select("id", "device").iter_rows())
+        asked = calls.filter(pl.col("name") == "cudaGetDevice")["id"].to_list()
+        assert asked, str(part)
+        assert all(pointers[number] for number in asked), str(part)
+        return [
+            (
+                call["name"],
+                call["result"],
+                of_call.get(call["id"]),
+                part.ops_around(call),
+                part.stack_of(call),
+            )
+            for call in calls.iter_rows(named=True)
+        ]
+
+    assert said(runs[1]) == said(runs[2])
 
 
 def test_bf16_is_launched_by_the_driver(ops: Recorded) -> None:

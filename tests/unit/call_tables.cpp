@@ -90,6 +90,14 @@ void arguments_keep_all_their_bits() {
       CHECK((first[i] | (at[1] >> (22 + i) & 1) << 63) == given[i]);
     }
   }
+  uint64_t* at = lane.next;
+  for (uint64_t last : {9, 0}) {
+    at = lane.next;
+    CallEvent event(&lane, kApiQuery, 3, last);
+    event.arguments.put(1);
+    event.write(5, 77);
+    CHECK(words_of_event(at, 64) == (last ? 5 : 4) && lane.next == at + words_of_event(at, 64));
+  }
   ArgumentWords all(memory + 32);
   for (uint32_t i = 0; i < kMaxCallWords; ++i) {
     CHECK(!all.full());

@@ -126,6 +126,21 @@ class Lane:
         self.call_exit(result=result, captured=captured)
         return tick
 
+    def query(
+        self,
+        function: int,
+        *arguments: int,
+        correlation: int = 0,
+        stack: int = 0,
+        lasted: int = 1,
+        read: int | None = None,
+    ) -> int:
+        """A call and its return as one event; returns the tick of the call."""
+        third = lasted | (0 if read is None else read << 30 | 1 << 62)
+        tick = self._call(13, function, (correlation | stack << 32, third), arguments)
+        self.file.ticks += lasted
+        return tick
+
     def step(self, ended: int) -> int:
         return self._event(11, ended)
 
@@ -353,7 +368,7 @@ class TraceWriter:
         chunks = self.chunks()
         end = 4096 + sum(map(len, chunks))
         fields = {
-            "version": 4,
+            "version": 5,
             "header_bytes": 4096,
             "state": 1,
             "error_number": 0,

@@ -35,6 +35,15 @@ class Move(NamedTuple):
     leaves: int
 
 
+class Call(NamedTuple):
+    """A call that returns 0."""
+
+    arguments: list[int]
+    read: int | None
+    """What is read when it returns"""
+    lasted: int
+
+
 moves = st.builds(Move, st.integers(0, 3), st.integers(0, 3), st.booleans(), st.booleans(), st.integers(0, 3))
 
 
@@ -220,6 +229,7 @@ def sound_with_cuda(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, di
     layout = [("enter", f"a{number}", "void *", 8 * number, 8) for number in range(8)]
     for domain in range(3):
         writer.function(7, f"cudaLaunchKernel{domain}", *layout, ("exit", "*a", "int", 0, 4), domain=domain)
+    writer.function(8, "cudaGetDevice", *layout[:2], ("exit", "*a", "int", 0, 4))
     writer.enumeration("kind_t", one=1)
     writer.gpu(0, "GPU", maxIPC=4)
     writer.string(1, "_Z6kernelv")
@@ -233,6 +243,7 @@ def sound_with_cuda(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, di
         lane.api(7, correlation=1000 + number, driver=True)
         lane.call_exit(3, 4)
         lane.call_exit()
+        lane.query(8, *([1 << 63] * (number % 3)), correlation=2000 + number, stack=1, read=number)
         lane.exit()
         lane.step(number)
         writer.kernel(number, 5000 + number, 6000 + number, name=1, node=number % 3)
@@ -321,6 +332,59 @@ def test_events_of_calls_with_and_without_a_word_that_is_zero_are_read_alike(tmp
     assert recorded(True) == recorded(False)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(
+                Call,
+                st.lists(st.sampled_from([0, 5, 1 << 63, 2**64 - 1]), max_size=4),
+                st.sampled_from([None, 0, 1, 2**32 - 1]),
+                st.sampled_from([0, 1, 1000, 2**30 - 1]),
+            ),
+            st.sampled_from(["enter", "exit", "call", "library"]),
+        ),
+        max_size=60,
+    ),
+    st.integers(30, 200),
+)
+def test_a_query_is_read_as_the_call_and_the_return_that_it_stands_for(
+    tmp_path_factory: pytest.TempPathFactory, moves: list[Call | str], chunk_words: int
+) -> None:
+    def recorded(as_query: bool) -> list[object]:
+        writer = new_recording(hop_chunk_bytes=64 + 8 * chunk_words)
+        layout = [("enter", f"a{number}", "void *", 8 * number, 8) for number in range(4)]
+        writer.function(7, "cudaFoo", *layout, ("exit", "*a", "int", 0, 4))
+        writer.function(8, "cublasFoo", domain=2)
+        lane = writer.lane()
+        define_sources(lane)
+        lane.define_stack(1, 0x7000)
+        for number, move in enumerate(moves):
+            if isinstance(move, Call):
+                words = {"correlation": number + 1, "stack": number % 2}
+                if as_query and lane.open_hops:
+                    lane.query(7, *move.arguments, **words, lasted=move.lasted, read=move.read)
+                    continue
+                writer.ticks = lane.api_enter(7, *move.arguments, **words) + move.lasted - 1
+                lane.call_exit(*([] if move.read is None else [move.read]))
+            elif move == "enter":
+                lane.enter(1, source=1)
+            elif move == "exit" and lane.open_hops:
+                lane.exit()
+            elif move == "call":
+                lane.api(7, 1, 2)
+            elif move == "library":
+                lane.library_enter(8)
+        while lane.open_calls:
+            lane.call_exit()
+        trace = load(writer.write(tmp_path_factory.mktemp("queries") / "x.trace"))
+        assert trace.certificate["torn_events"] == 0
+        arguments = trace.arguments("cudaFoo").rows() if len(trace.api_calls) else None
+        return [trace.api_calls.rows(), arguments, trace.library_calls.rows(), trace.hops.rows()]
+
+    assert recorded(True) == recorded(False)
+
+
 @pytest.mark.parametrize(
     ("event", "word", "flip"),
     [
@@ -330,6 +394,10 @@ def test_events_of_calls_with_and_without_a_word_that_is_zero_are_read_alike(tmp
         (4, 2, 5),  # a library call with a correlation id
         (6, 1, 1 << 32),  # of a step
         (6, 0, 1 << 58),  # a step without a word that no step has
+        (7, 1, 1 << 16),  # a query of the driver
+        (7, 3, 1 << 35),  # what was read at a return where nothing was
+        (7, 2, 3),  # no correlation id
+        (7, 1, 1 << 46),  # outside hops
     ],
 )
 def test_calls_with_bits_that_the_writer_never_sets_are_left_out(
@@ -343,6 +411,7 @@ def test_calls_with_bits_that_the_writer_never_sets_are_left_out(
     lane.library_enter(7)
     lane.call_exit()
     lane.step(1)
+    lane.query(7, correlation=3)
     lane.exit()
     lane.events[event][1][word] ^= flip
     certificate = load(writer.write(tmp_path / "x.trace")).certificate
@@ -546,11 +615,11 @@ def test_a_thread_that_takes_a_lane_where_a_chunk_begins_has_its_own_hops(
         (b"tracer\n\x1a" + bytes(200), r"is cut within its header \(208 of 4096 bytes\)"),
         (
             TraceWriter(header={"version": 1}).data(),
-            r"has trace format 1 and this tracer reads 2 to 4: record it again",
+            r"has trace format 1 and this tracer reads 2 to 5: record it again",
         ),
         (
             TraceWriter(header={"version": 9}).data(),
-            r"has trace format 9 and this tracer reads up to 4: upgrade",
+            r"has trace format 9 and this tracer reads up to 5: upgrade",
         ),
     ],
 )

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from tracer.trace import format as fmt
 
 _WORDS = np.array(fmt.EVENT_WORDS, np.int64)
-_IS_CALL = np.isin(np.arange(len(_WORDS)), (fmt.API_ENTER, fmt.API_EXIT, fmt.LIBRARY_ENTER, fmt.LIBRARY_EXIT))
+_OF_CALL = (fmt.API_ENTER, fmt.API_EXIT, fmt.LIBRARY_ENTER, fmt.LIBRARY_EXIT, fmt.API_QUERY)
+_IS_CALL = np.isin(np.arange(len(_WORDS)), _OF_CALL)
 _LONGEST = max(fmt.EVENT_WORDS) + fmt.CALL_WORDS_MASK
 _CALL_SITES = 3
 _ENTER = np.uint64(1 << 63 - fmt.EVENT_KIND_SHIFT | fmt.ENTER)
@@ -21,7 +22,7 @@ _FIRST_MARK = np.uint64(fmt.EVENT_BIT | (fmt.EXIT + 1) << fmt.EVENT_KIND_SHIFT)
 
 @dataclass
 class EventBlock:
-    """Events in the order in which they were written.
+    """Events in the order in which they were written, a query as the call and the return that it stands for.
 
     `ticks`, `depth`, `hop` and `enter` have one row for each enter and each exit; `key_set` to
     `call_site` one for each enter; `raised` one for each exit; `kind` to `second` one for each
@@ -87,6 +88,8 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
         torn += 1
 
     heads, kinds, brief = heads[whole], kinds[whole], brief[whole]
+    if (kinds == fmt.API_QUERY).any():
+        words, heads, kinds, brief = _split_queries(words, heads, kinds, brief)
     hop_events = kinds <= fmt.EXIT
     at, enter = heads[hop_events], kinds[hop_events] == fmt.ENTER
     enters, exits = at[enter], at[~enter]
@@ -212,6 +215,52 @@ def _sizes(
     return sizes
 
 
+def _split_queries(
+    words: NDArray[np.uint64],
+    heads: NDArray[np.int64],
+    kinds: NDArray[np.int64],
+    brief: NDArray[np.bool_],
+) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """The same events, all of them whole; in place of each query its call and its return, both brief."""
+    query = kinds == fmt.API_QUERY
+    at, has_third = heads[query], ~brief[query]
+    first, call = words[at] & np.uint64(fmt.TICKS_MASK), words[at + 1]
+    third = np.where(has_third, _words_at(words, at + 3), np.uint64(0))
+    reads = third & np.uint64(fmt.QUERY_READS_BIT) != 0
+
+    old = np.repeat(np.arange(len(heads)), 1 + query)
+    is_return = np.append(False, old[1:] == old[:-1])
+    is_call = np.append(is_return[1:], False)
+    sizes = _sizes(words, heads, kinds, brief)[old]
+    sizes[is_call] -= has_third
+    sizes[is_return] = 2 + reads
+    new = np.cumsum(sizes) - sizes
+
+    # Each word from where it stood, the arguments of a query from behind its third word.
+    nth = np.arange(int(sizes.sum())) - np.repeat(new, sizes)
+    behind = np.zeros(len(old), np.int64)
+    behind[is_call] = has_third
+    split = _words_at(words, np.repeat(heads[old], sizes) + nth + np.repeat(behind, sizes) * (nth >= 3))
+    split[new[is_call]] = first | _first_brief_word(fmt.API_ENTER)
+    returns = new[is_return]
+    ticks = (first + (third & np.uint64(fmt.QUERY_TICKS_MASK))) & np.uint64(fmt.TICKS_MASK)
+    split[returns] = ticks | _first_brief_word(fmt.API_EXIT)
+    split[returns + 1] = call & ~np.uint64(fmt.CALL_ALL_ARGUMENTS)
+    split[returns + 1] |= reads.astype(np.uint64) << np.uint64(fmt.CALL_WORDS_SHIFT)
+    read = third >> np.uint64(fmt.QUERY_READ_SHIFT) & np.uint64(fmt.LOW_32)
+    split[returns[reads] + 2] = read[reads]
+
+    kinds, brief = kinds[old], brief[old]
+    kinds[is_call], kinds[is_return] = fmt.API_ENTER, fmt.API_EXIT
+    brief[is_call | is_return] = True
+    return split, new, kinds, brief
+
+
+def _first_brief_word(kind: int) -> np.uint64:
+    """Of brief events of a kind, without the ticks."""
+    return np.uint64(fmt.EVENT_BIT | kind << fmt.EVENT_KIND_SHIFT | 1 << fmt.BRIEF_SHIFT)
+
+
 def _arguments(
     words: NDArray[np.uint64],
     heads: NDArray[np.int64],
@@ -267,14 +316,20 @@ def _plausible_calls(
     brief: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     call, second = words[heads + 1], _words_at(words, heads + 2)
+    third = _words_at(words, heads + 3)
     counts = argument_words(call)
     good = counts <= fmt.MAX_CALL_WORDS
     high_bits = call >> np.uint64(fmt.CALL_HIGH_BITS_SHIFT) & np.uint64((1 << fmt.MAX_CALL_WORDS) - 1)
     good &= high_bits >> counts.astype(np.uint64) == 0
     left = (kinds == fmt.API_EXIT) | (kinds == fmt.LIBRARY_EXIT)
     good &= ~left | brief | (second >> np.uint64(fmt.CALL_CAPTURED_BIT + 1) == 0)
-    of_library = (kinds == fmt.LIBRARY_ENTER) | (kinds == fmt.LIBRARY_EXIT)
-    good &= ~of_library | (call >> np.uint64(fmt.CALL_DRIVER_BIT) & np.uint64(1) == 0)
+    query = kinds == fmt.API_QUERY
+    read = third & np.uint64(fmt.QUERY_READS_BIT) != 0
+    good &= ~query | brief | read | (third >> np.uint64(fmt.QUERY_READ_SHIFT) == 0)
+    in_hop = call >> np.uint64(fmt.CALL_DEPTH_SHIFT) & np.uint64(fmt.MAX_DEPTH) != 0
+    good &= ~query | in_hop & (second & np.uint64(fmt.LOW_32) != 0)
+    not_of_driver = query | (kinds == fmt.LIBRARY_ENTER) | (kinds == fmt.LIBRARY_EXIT)
+    good &= ~not_of_driver | (call >> np.uint64(fmt.CALL_DRIVER_BIT) & np.uint64(1) == 0)
     good &= (kinds != fmt.LIBRARY_ENTER) | (second & np.uint64(fmt.LOW_32) == 0)
     return good
 

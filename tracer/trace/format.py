@@ -7,7 +7,7 @@ import zlib
 from typing import NamedTuple
 
 MAGIC = b"tracer\n\x1a"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 OLDEST_VERSION = 2
 """That is read: its header ends with `lost_hops`"""
 HEADER_BYTES = 4096
@@ -121,8 +121,9 @@ LIBRARY_ENTER = 9
 LIBRARY_EXIT = 10
 STEP = 11
 MODULE = 12
+API_QUERY = 13
 # Words of each kind of event, of calls without those of their arguments; 0: there is no such kind.
-EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 0, 0, 0)
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 0, 0)
 
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
@@ -143,8 +144,14 @@ CALL_HIGH_BITS_SHIFT = 22
 CALL_DEPTH_SHIFT = 46
 CALL_CALLS_SHIFT = 59
 MAX_CALL_WORDS = 24
+CALL_ALL_ARGUMENTS = CALL_WORDS_MASK << CALL_WORDS_SHIFT | ((1 << MAX_CALL_WORDS) - 1) << CALL_HIGH_BITS_SHIFT
 MAX_CALL_DEPTH = 15
 CALL_CAPTURED_BIT = 32  # of the second word of an exit; the bits above it are 0
+
+# The third word of a query: how long it took, and what was read when it returned.
+QUERY_TICKS_MASK = (1 << 30) - 1
+QUERY_READ_SHIFT = 30
+QUERY_READS_BIT = 1 << 62
 
 # CallSite
 BY_PARENT = 0

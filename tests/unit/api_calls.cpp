@@ -1,0 +1,199 @@
+// What CUPTI's callbacks write of calls, called as CUPTI calls them: a thread in a hop and outside, calls that fail, that
+// take long, and that a pause, the end of the recording or a full file meets half way.
+//
+//   api_calls FILE   a recording of them; another one in FILE.full, which ends when FILE.full is full
+//
+// Prints the calls that were counted as ended in both, or what is wrong.
+#include "../../csrc/cuda/api_calls.cpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "../../csrc/trace/event_words.h"
+
+// What the rest of the extension would do, which needs a GPU, Python or torch.
+namespace tracer {
+namespace native {
+Stack walk_stack(const void*, const std::vector<CodeRange>&, const std::vector<CodeRange>&) noexcept {
+  Stack stack;
+  stack.frames = 1;
+  stack.counters[0] = 0x1234;
+  return stack;
+}
+std::vector<CodeRange> code_of(const std::vector<const char*>&) { return {}; }
+CodeRange code_of_this_extension() { return {}; }
+std::vector<CodeRange> code_of_python() { return {}; }
+void note_addresses(const uint64_t*, size_t) {}
+}  // namespace native
+namespace python {
+uint32_t source_id(trace::Lane*) { return 0; }
+}  // namespace python
+namespace cuda {
+struct Asks {
+  int* device;
+};
+void add_runtime_functions(ApiFunctions& table) {
+  table.add<Asks>(17, "cudaGetDevice", {in("device", "int *", 0, 8), out<int*>("*device", "int", 0)});
+  table.add<NoParameters>(10, "cudaGetLastError", {});
+  table.add<NoParameters>(211, "cudaLaunchKernel", {});
+}
+void add_driver_functions(ApiFunctions&) {}
+const std::vector<Enumeration>& enumerations() {
+  static std::vector<Enumeration> none;
+  return none;
+}
+const std::vector<Enumeration>& library_enumerations() { return enumerations(); }
+const Cupti& cupti() {
+  static Cupti none;
+  return none;
+}
+std::string Cupti::text(CUptiResult) const { return {}; }
+}  // namespace cuda
+}  // namespace tracer
+
+using namespace tracer;
+using namespace tracer::cuda;
+using trace::Lane;
+
+#define CHECK(what) \
+  if (!(what)) return printf("line %d: %s\n", __LINE__, #what), exit(1)
+
+struct Call {
+  uint32_t id;
+  uint32_t result = 0;
+  uint64_t word = 0xdeadbeef;  // as CUPTI leaves it
+  int device = 3;
+  Asks parameters{&device};
+  CUpti_CallbackData data{};
+
+  explicit Call(uint32_t id, uint32_t result = 0) : id(id), result(result) {
+    static uint32_t correlation = 0;
+    data.correlationData = &word;
+    data.correlationId = ++correlation;
+    data.functionParams = &parameters;
+    data.functionReturnValue = &this->result;
+  }
+  void begin() { at(CUPTI_API_ENTER); }
+  void end() { at(CUPTI_API_EXIT); }
+  void run() { begin(), end(); }
+
+ private:
+  void at(CUpti_ApiCallbackSite site) {
+    data.callbackSite = site;
+    on_callback(nullptr, CUPTI_CB_DOMAIN_RUNTIME_API, id, &data);
+  }
+};
+
+void enter_hop() {
+  Lane* lane = trace::current_lane();
+  trace::write_event(lane, trace::kEnter, lane->now(), uint64_t(1), uint64_t(1), uint64_t(trace::kNoSequence),
+                     lane->depth | 1ull << 13 | 0x7f00ull << 15);
+  lane->depth += 1;
+}
+
+void leave_hop() {
+  Lane* lane = trace::current_lane();
+  lane->depth -= 1;
+  trace::write_event(lane, trace::kExit, lane->now(), 1 | uint64_t(lane->depth) << 32);
+}
+
+void record_into(const char* path, trace::Limit limit = {}) {
+  trace::open_recording(trace::TraceFile::create(path, 7, 0, limit));
+  trace::start_recording();
+}
+
+// The kinds of events that `run` writes.
+template <class Run>
+std::vector<trace::HopEvent> written(Run run) {
+  Lane* lane = trace::current_lane();
+  const uint64_t* at = lane->next;
+  run();
+  std::vector<trace::HopEvent> kinds;
+  for (; at < lane->next; at += trace::words_of_event(at, size_t(lane->next - at))) kinds.push_back(trace::kind_of_event(*at));
+  return kinds;
+}
+
+using Events = std::vector<trace::HopEvent>;
+const Events as_query{trace::kApiQuery}, as_call{trace::kApiEnter, trace::kApiExit};
+
+void what_is_written(const char* path) {
+  record_into(path);
+  trace::current_lane()->start_ticks -= 4 * trace::kQueryTicksMask;  // so old that a call may have taken long
+  CHECK(written([] { Call(17).run(); }) == as_call);  // no hop is open
+  enter_hop();
+  CHECK(written([] { Call(17).run(); }) == as_query);
+  CHECK(written([] { Call(10).run(); }) == as_query);
+  CHECK(written([] { Call(211).run(); }) == as_call);
+  CHECK(written([] { Call(10, 600).run(); }) == as_call);
+  CHECK(written([] {
+          Call call(17);
+          call.begin();
+          trace::thread_lane->query_began -= trace::kQueryTicksMask + 1;
+          call.end();
+        }) == as_call);
+  CHECK(written([] {
+          Call call(17);
+          call.begin();
+          trace::thread_lane->query_began += 1ull << 40;  // a clock that goes back
+          call.end();
+        }) == as_query);
+  Lane* lane = trace::thread_lane;
+  uint64_t* query = lane->next;
+  Call(17).run();
+  CHECK((query[3] & trace::kQueryReadsBit) && (query[3] >> trace::kQueryReadShift & 0xffffffff) == 3);
+  CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 8 && lane->calls_of_hop == 8);
+
+  driver_calls = DriverCalls::kAll;
+  CHECK(written([] { Call(17).run(); }) == as_call);
+  driver_calls = DriverCalls::kLaunches;
+
+  // Met by a pause at one end, at the other, and between.
+  Call ends(17), begins(10), between(17);
+  ends.begin();
+  trace::pause_recording();
+  ends.end();
+  begins.begin();
+  trace::start_recording();
+  CHECK(written([&] { begins.end(); }).empty());
+  CHECK(skipped_calls.has(begins.data.correlationId));
+  CHECK(written([&] {
+          between.begin();
+          trace::pause_recording();
+          trace::start_recording();
+          between.end();
+        }) == as_query);
+  CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 10);
+  leave_hop();
+}
+
+// A call that another recording's begin meets, as another thread may start one, is in neither.
+void a_call_of_the_recording_before(const char* path) {
+  enter_hop();
+  Call call(17);
+  call.begin();
+  printf("%lu ", (unsigned long)trace::count_calls().calls);
+  trace::close_recording();
+  record_into(path);
+  call.end();
+  Lane* lane = trace::current_lane();
+  CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 0);
+  trace::close_recording();
+}
+
+void until_it_is_full(const char* path, uint32_t result) {
+  record_into(path, {4 << 20});
+  enter_hop();
+  while (trace::recording_epoch.load()) Call(17, result).run();
+  printf("%lu ", (unsigned long)trace::count_calls().calls);
+  trace::close_recording();
+}
+
+int main(int, char** arguments) {
+  std::string path = arguments[1];
+  make_functions();
+  driver_calls = DriverCalls::kLaunches;
+  what_is_written(path.c_str());
+  a_call_of_the_recording_before((path + ".next").c_str());
+  until_it_is_full((path + ".full").c_str(), 0);
+  until_it_is_full((path + ".failing").c_str(), 600);
+}

@@ -43,7 +43,7 @@ __attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::Dispatc
   hop->described_epoch.store(lane->epoch, std::memory_order_release);
 }
 
-inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint64_t return_address, trace::CallSite site, uint32_t inputs) {
+inline void write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint64_t return_address, trace::CallSite site, uint32_t inputs) {
   if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) describe(lane, hop, keys);
   uint64_t source = 0;
   if (lane->depth == 0) {
@@ -61,10 +61,8 @@ inline OpenHop write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint6
   trace::write_event(lane, trace::kEnter, lane->now(), raw & ~trace::kEventBit, uint64_t(hop->id) | source << 32,
                      sequence | uint64_t(inputs) << 32, depth | uint64_t(site) << 13 | (return_address & ((1ull << 48) - 1)) << 15);
   lane->depth += 1;
-  OpenHop open{lane, lane->epoch, hop->id, lane->path};
-  lane->path = trace::mix(open.path, hop->id);
+  lane->path = trace::mix(lane->path, hop->id);
   lane->calls_of_hop = 0;
-  return open;
 }
 
 const void* vtable_of_a_hop() {
@@ -78,40 +76,45 @@ const void* vtable_of_a_hop() {
 
 const void* const hop_vtable = vtable_of_a_hop();
 
-OpenHop enter_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept {
-  Lane* lane = trace::current_lane();
-  if (!lane) return {};
-  uint32_t inputs = arguments && lane->shapes ? signature_of(lane, *arguments) : 0;
-  return write_enter(lane, hop, keys, native::return_address(frame), call_site(frame), inputs);
+HopScope::HopScope(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept
+    : lane_(trace::current_lane()) {
+  if (lane_) enter(hop, keys, frame, arguments && lane_->shapes ? signature_of(lane_, *arguments) : 0);
 }
 
-OpenHop enter_boxed_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
-                        const torch::jit::Stack& stack) noexcept {
-  Lane* lane = trace::current_lane();
-  if (!lane) return {};
-  uint32_t inputs = lane->shapes && entry.hasSchema() ? signature_of(lane, stack, entry.schema().arguments().size()) : 0;
-  return write_enter(lane, hop, keys, native::return_address(frame), call_site(frame), inputs);
+HopScope::HopScope(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
+                   const torch::jit::Stack& stack) noexcept
+    : lane_(trace::current_lane()) {
+  if (!lane_) return;
+  bool known = lane_->shapes && entry.hasSchema();
+  enter(hop, keys, frame, known ? signature_of(lane_, stack, entry.schema().arguments().size()) : 0);
 }
 
-void leave_hop(OpenHop open, bool raised) noexcept {
-  Lane* lane = open.lane;
-  if (lane->epoch != open.epoch) return;
-  lane->path = open.path;
-  if (trace::recording_epoch.load(std::memory_order_relaxed) != open.epoch) {
+inline void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs) {
+  epoch_ = lane_->epoch;
+  hop_ = hop->id;
+  path_ = lane_->path;
+  write_enter(lane_, hop, keys, native::return_address(frame), call_site(frame), inputs);
+}
+
+void HopScope::leave() noexcept {
+  Lane* lane = lane_;
+  if (lane->epoch != epoch_) return;
+  lane->path = path_;
+  if (trace::recording_epoch.load(std::memory_order_relaxed) != epoch_) {
     lane->depth -= 1;  // left during a pause: later hops of this recording are not inside
     return;
   }
   if (__builtin_expect(lane->limit - lane->next < 2, 0) && !trace::lane_advance(lane)) return;
   lane->depth -= 1;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
-  trace::write_event(lane, trace::kExit, lane->now(), uint64_t(open.hop) | depth << 32 | uint64_t(raised) << 45);
+  trace::write_event(lane, trace::kExit, lane->now(), uint64_t(hop_) | depth << 32 | uint64_t(raised_) << 45);
 }
 
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   c10::impl::OperatorEntry& entry = entry_of(op);
   Hop* hop = is_hop(functor) ? static_cast<Hop*>(functor) : hop_of_boxed(functor, entry, keys);
   if (!recording()) return hop->original.callBoxed(op, keys, stack);
-  HopScope scope(enter_boxed_hop(hop, keys, TRACER_FRAME(), entry, *stack));
+  HopScope scope(hop, keys, TRACER_FRAME(), entry, *stack);
   hop->original.callBoxed(op, keys, stack);
   scope.returned();
 }
@@ -134,11 +137,12 @@ double calibrate_hop() {
     lane->next = lane->window_start(0);
     uint64_t begin = trace::nanoseconds(CLOCK_MONOTONIC);
     for (int i = 0; i < kHops; ++i) {
-      OpenHop open = write_enter(lane, hop, c10::DispatchKeySet(c10::DispatchKey::CPU), native::return_address(TRACER_FRAME()),
-                                 call_site(TRACER_FRAME()), 0);
+      uint64_t path = lane->path;
+      write_enter(lane, hop, c10::DispatchKeySet(c10::DispatchKey::CPU), native::return_address(TRACER_FRAME()), call_site(TRACER_FRAME()),
+                  0);
       lane->depth -= 1;
-      lane->path = open.path;
-      trace::write_event(lane, trace::kExit, lane->now(), uint64_t(open.hop));
+      lane->path = path;
+      trace::write_event(lane, trace::kExit, lane->now(), uint64_t(hop->id));
     }
     best = std::min(best, double(trace::nanoseconds(CLOCK_MONOTONIC) - begin) / kHops);
   }

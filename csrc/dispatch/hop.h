@@ -46,32 +46,28 @@ inline Hop* hop_of(c10::OperatorKernel* functor) {
 // Is a recording running? Wrappers that are in place while nothing is recorded ask nothing else.
 inline bool recording() { return trace::recording_epoch.load(std::memory_order_relaxed) != 0; }
 
-struct OpenHop {
-  trace::Lane* lane;  // nullptr: not recorded
-  uint32_t epoch;
-  uint32_t hop;
-  uint64_t path;      // the lane's before the hop
-};
-
+// A run of a hop: entered where it is made, left on every way out. A way out that did not say so before is an exception.
 // `frame` is the wrapper's TRACER_FRAME().
-OpenHop enter_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept;
-OpenHop enter_boxed_hop(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
-                        const torch::jit::Stack& stack) noexcept;
-void leave_hop(OpenHop open, bool raised) noexcept;
-
-// Leaves the hop on every way out; a way out that did not say so before is an exception.
 class HopScope {
  public:
-  explicit HopScope(OpenHop open) : open_(open) {}
+  HopScope(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept;
+  HopScope(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
+           const torch::jit::Stack& stack) noexcept;
   ~HopScope() {
-    if (open_.lane) leave_hop(open_, raised_);
+    if (lane_) leave();
   }
   void returned() { raised_ = false; }
   HopScope(const HopScope&) = delete;
   HopScope& operator=(const HopScope&) = delete;
 
  private:
-  OpenHop open_;
+  void enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs);
+  void leave() noexcept;
+
+  trace::Lane* lane_;  // nullptr: not recorded
+  uint64_t path_;      // the lane's before the hop
+  uint32_t epoch_;
+  uint32_t hop_;
   bool raised_ = true;
 };
 

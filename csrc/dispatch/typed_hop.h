@@ -26,18 +26,14 @@ struct TypedHop<Return(Args...)> {
     const c10::OperatorHandle& op = hop->op->handle;
     if (!recording()) return hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
     constexpr size_t tensors = (size_t(is_tensor_argument<Args>) + ... + 0);
-    OpenHop open;
+    TensorArgument list[tensors ? tensors : 1];
     if constexpr (tensors > 0) {
-      TensorArgument list[tensors];
       size_t filled = 0;
       uint16_t position = 0;
       (add_tensor_argument<Args>(list, filled, position++, args), ...);
-      TensorArguments arguments{list, tensors};
-      open = enter_hop(hop, keys, TRACER_FRAME(), &arguments);
-    } else {
-      open = enter_hop(hop, keys, TRACER_FRAME(), nullptr);
     }
-    HopScope scope(open);
+    TensorArguments arguments{list, tensors};
+    HopScope scope(hop, keys, TRACER_FRAME(), tensors > 0 ? &arguments : nullptr);
     if constexpr (std::is_void_v<Return>) {
       hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
       scope.returned();

@@ -77,11 +77,15 @@ void start() {
   dispatch::observe_ranges();
 }
 
+// The hops end first: another thread's would be named after a module around the one that it calls, once calls are no
+// longer followed.
 void stop() {
+  {
+    py::gil_scoped_release release;
+    trace::finish_lanes();
+  }
   dispatch::stop_observing_ranges();
   python::leave_modules();
-  py::gil_scoped_release release;
-  trace::finish_lanes();
 }
 
 py::list named(const std::vector<dispatch::NamedEntry>& entries) {

@@ -156,10 +156,11 @@ uint64_t call_word(uint32_t id, bool driver, const Lane* lane) {
   return uint64_t(id & 0xffff) | uint64_t(driver) << 16 | depth << 46 | nested << 59;
 }
 
-void write_enter(Lane* lane, const CUpti_CallbackData* data, const ApiFunction& function, uint64_t call, uint32_t stack, uint64_t names,
-                 uint64_t when) {
+// A kApiEnter or a kApiQuery; `third` is its third word.
+void write_enter(Lane* lane, trace::HopEvent kind, const CUpti_CallbackData* data, const ApiFunction& function, uint64_t call,
+                 uint32_t stack, uint64_t third, uint64_t when) {
   lane->next[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
-  trace::CallEvent event(lane, trace::kApiEnter, 3, names);
+  trace::CallEvent event(lane, kind, 3, third);
   function.read_call(data->functionParams, event.arguments);
   event.write(when, call);
 }
@@ -181,7 +182,7 @@ constexpr uint64_t kQueryMark = 1ull << 63;
 // A query that fails, or that takes longer than a kApiQuery can say.
 __attribute__((noinline, cold)) void write_as_call(Lane* lane, const CUpti_CallbackData* data, const ApiFunction& function, uint64_t call,
                                                    uint32_t stack, uint64_t began, uint64_t when) {
-  write_enter(lane, data, function, call, stack, 0, began);
+  write_enter(lane, trace::kApiEnter, data, function, call, stack, 0, began);
   if (trace::current_lane_for_call() != lane) return;
   write_exit(lane, data, function, call, result_of(data), false, when);
   lane->api_calls += 1;
@@ -206,10 +207,7 @@ void end_query(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
   uint64_t read = 0;
   if (function.reads_at_return && data->functionParams)
     read = function.reads[0].word(data->functionParams) << trace::kQueryReadShift | trace::kQueryReadsBit;
-  lane->next[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
-  trace::CallEvent event(lane, trace::kApiQuery, 3, lasted | read);
-  function.read_call(data->functionParams, event.arguments);
-  event.write(began, call);
+  write_enter(lane, trace::kApiQuery, data, function, call, stack, lasted | read, began);
   lane->api_calls += 1;
 }
 
@@ -235,7 +233,7 @@ void begin_call(const CUpti_CallbackData* data, uint32_t id, const void* frame) 
   if (const char* name = data->symbolName) kernel = name_id(lane, name);
   uint32_t stack = stack_id(lane, function->at_call, uint64_t(id) | uint64_t(driver) << 16, kernel, frame);
   uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
-  write_enter(lane, data, *function, call_word(id, driver, lane), stack, uint64_t(kernel) | source << 32, lane->now());
+  write_enter(lane, trace::kApiEnter, data, *function, call_word(id, driver, lane), stack, uint64_t(kernel) | source << 32, lane->now());
   lane->calls += 1;
   lane->calls_of_hop += 1;
   lane->runtime_calls += !driver;

@@ -1,9 +1,10 @@
 // What CUPTI's callbacks write of calls, called as CUPTI calls them: a thread in a hop and outside, calls that fail, that
 // take long, and that a pause, the end of the recording or a full file meets half way.
 //
-//   api_calls FILE   a recording of them; another one in FILE.full, which ends when FILE.full is full
+//   api_calls FILE   records them there; into FILE.full and FILE.failing until these are full, with calls that fail in the
+//                    latter; FILE.next stays empty
 //
-// Prints the calls that were counted as ended in both, or what is wrong.
+// Prints the calls that were counted as ended in FILE, FILE.full and FILE.failing, or what is wrong.
 #include "../../csrc/cuda/api_calls.cpp"
 
 #include <cstdio>

@@ -90,9 +90,8 @@ void arguments_keep_all_their_bits() {
       CHECK((first[i] | (at[1] >> (22 + i) & 1) << 63) == given[i]);
     }
   }
-  uint64_t* at = lane.next;
   for (uint64_t last : {9, 0}) {
-    at = lane.next;
+    uint64_t* at = lane.next;
     CallEvent event(&lane, kApiQuery, 3, last);
     event.arguments.put(1);
     event.write(5, 77);

@@ -76,24 +76,26 @@ const void* vtable_of_a_hop() {
 
 const void* const hop_vtable = vtable_of_a_hop();
 
-HopScope::HopScope(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept
-    : lane_(trace::current_lane()) {
-  if (lane_) enter(hop, keys, frame, arguments && lane_->shapes ? signature_of(lane_, *arguments) : 0);
-}
-
-HopScope::HopScope(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
-                   const torch::jit::Stack& stack) noexcept
-    : lane_(trace::current_lane()) {
-  if (!lane_) return;
-  bool known = lane_->shapes && entry.hasSchema();
-  enter(hop, keys, frame, known ? signature_of(lane_, stack, entry.schema().arguments().size()) : 0);
-}
-
-inline void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs) {
-  epoch_ = lane_->epoch;
+inline void HopScope::enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs) {
+  lane_ = lane;
+  epoch_ = lane->epoch;
   hop_ = hop->id;
-  path_ = lane_->path;
-  write_enter(lane_, hop, keys, native::return_address(frame), call_site(frame), inputs);
+  path_ = lane->path;
+  write_enter(lane, hop, keys, native::return_address(frame), call_site(frame), inputs);
+}
+
+void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, TensorArguments arguments) noexcept {
+  ask_for_call_site(frame);
+  Lane* lane = trace::current_lane();
+  if (lane) enter(lane, hop, keys, frame, arguments.size && lane->shapes ? signature_of(lane, arguments) : 0);
+}
+
+void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
+                     const torch::jit::Stack& stack) noexcept {
+  Lane* lane = trace::current_lane();
+  if (!lane) return;
+  bool known = lane->shapes && entry.hasSchema();
+  enter(lane, hop, keys, frame, known ? signature_of(lane, stack, entry.schema().arguments().size()) : 0);
 }
 
 void HopScope::leave() noexcept {
@@ -114,7 +116,8 @@ void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10:
   c10::impl::OperatorEntry& entry = entry_of(op);
   Hop* hop = is_hop(functor) ? static_cast<Hop*>(functor) : hop_of_boxed(functor, entry, keys);
   if (!recording()) return hop->original.callBoxed(op, keys, stack);
-  HopScope scope(hop, keys, TRACER_FRAME(), entry, *stack);
+  HopScope scope;
+  scope.enter(hop, keys, TRACER_FRAME(), entry, *stack);
   hop->original.callBoxed(op, keys, stack);
   scope.returned();
 }

@@ -46,26 +46,27 @@ inline Hop* hop_of(c10::OperatorKernel* functor) {
 // Is a recording running? Wrappers that are in place while nothing is recorded ask nothing else.
 inline bool recording() { return trace::recording_epoch.load(std::memory_order_relaxed) != 0; }
 
-// A run of a hop: entered where it is made, left on every way out. A way out that did not say so before is an exception.
-// `frame` is the wrapper's TRACER_FRAME().
+// A run of a hop: entered while something is recorded, left on every way out. A way out that did not say so before is an
+// exception. `frame` is the wrapper's TRACER_FRAME().
 class HopScope {
  public:
-  HopScope(Hop* hop, c10::DispatchKeySet keys, void* const* frame, const TensorArguments* arguments) noexcept;
-  HopScope(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
-           const torch::jit::Stack& stack) noexcept;
+  HopScope() = default;
   ~HopScope() {
     if (lane_) leave();
   }
+  void enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, TensorArguments arguments) noexcept;
+  void enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
+             const torch::jit::Stack& stack) noexcept;
   void returned() { raised_ = false; }
   HopScope(const HopScope&) = delete;
   HopScope& operator=(const HopScope&) = delete;
 
  private:
-  void enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs);
+  void enter(trace::Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs);
   void leave() noexcept;
 
-  trace::Lane* lane_;  // nullptr: not recorded
-  uint64_t path_;      // the lane's before the hop
+  trace::Lane* lane_ = nullptr;  // nullptr: not recorded
+  uint64_t path_;                // the lane's before the hop
   uint32_t epoch_;
   uint32_t hop_;
   bool raised_ = true;

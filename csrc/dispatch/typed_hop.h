@@ -24,16 +24,17 @@ struct TypedHop<Return(Args...)> {
   static Return call(c10::OperatorKernel* functor, c10::DispatchKeySet keys, Args... args) {
     Hop* hop = hop_of(functor);
     const c10::OperatorHandle& op = hop->op->handle;
-    if (!recording()) return hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
-    constexpr size_t tensors = (size_t(is_tensor_argument<Args>) + ... + 0);
-    TensorArgument list[tensors ? tensors : 1];
-    if constexpr (tensors > 0) {
-      size_t filled = 0;
-      uint16_t position = 0;
-      (add_tensor_argument<Args>(list, filled, position++, args), ...);
+    HopScope scope;
+    if (__builtin_expect(recording(), 1)) {
+      constexpr size_t tensors = (size_t(is_tensor_argument<Args>) + ... + 0);
+      TensorArgument list[tensors ? tensors : 1];
+      if constexpr (tensors > 0) {
+        size_t filled = 0;
+        uint16_t position = 0;
+        (add_tensor_argument<Args>(list, filled, position++, args), ...);
+      }
+      scope.enter(hop, keys, TRACER_FRAME(), TensorArguments{list, tensors});
     }
-    TensorArguments arguments{list, tensors};
-    HopScope scope(hop, keys, TRACER_FRAME(), tensors > 0 ? &arguments : nullptr);
     if constexpr (std::is_void_v<Return>) {
       hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
       scope.returned();

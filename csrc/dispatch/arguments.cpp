@@ -1,6 +1,17 @@
 #include "arguments.h"
 
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+
+#include "private_member.h"
+
 namespace tracer::dispatch {
+
+namespace layout {
+TRACER_PRIVATE_MEMBER(AutogradState, c10::TensorImpl, std::unique_ptr<c10::AutogradMetaInterface>, autograd_meta_);
+}
+
 namespace {
 
 using trace::mix;
@@ -59,6 +70,13 @@ const uint64_t plain_keys = (c10::DispatchKeySet({c10::DispatchKey::CPU, c10::Di
                                 .raw_repr();
 const uint64_t dense_key = c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr();
 
+// TensorImpl::requires_grad() without calls into two libraries, but for views, which ask their base. The state is of this
+// class, as all of autograd takes for granted (torch::autograd::impl::get_autograd_meta).
+bool requires_grad(const c10::TensorImpl& tensor) {
+  auto* state = static_cast<const torch::autograd::AutogradMeta*>((tensor.*member(layout::AutogradState{})).get());
+  return state && (state->requires_grad_ || state->grad_fn_ || (state->is_view_ && state->requires_grad()));
+}
+
 // Both halves of a product take part.
 inline uint64_t fold(uint64_t a, uint64_t b) {
   auto product = static_cast<unsigned __int128>(a) * b;
@@ -86,7 +104,7 @@ struct Hasher {
     if (__builtin_expect(impl->layout() != c10::kStrided || strides.size() != sizes.size() || sizes.size() > kMostDimensions, 0))
       return false;
     c10::Device device = impl->device();
-    uint8_t flags = trace::kHasStrides | (impl->requires_grad() ? trace::kRequiresGrad : 0);
+    uint8_t flags = trace::kHasStrides | (requires_grad(*impl) ? trace::kRequiresGrad : 0);
     add(keys,
         facts(position, int8_t(c10::typeMetaToScalarType(impl->dtype())), uint8_t(device.type()), device.index(), uint8_t(c10::kStrided),
               flags, sizes.size()),

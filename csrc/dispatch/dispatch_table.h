@@ -1,7 +1,4 @@
-// The dispatcher's table as words in memory: the only file that knows torch's private layout.
-//
-// Private members are named in explicit template instantiations, where access is not checked: legal
-// C++ that stops compiling, rather than working wrongly, when a release renames or retypes one.
+// The dispatcher's table as words in memory: the only file that knows how torch keeps it.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,22 +8,14 @@
 #include <atomic>
 #include <mutex>
 
+#include "private_member.h"
+
 static_assert(TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 10),
               "tracer supports torch 2.10 and newer: install a newer torch and build again");
 
 namespace tracer::dispatch {
 
 namespace layout {
-template <class Tag, typename Tag::type Member>
-struct Access {
-  friend typename Tag::type member(Tag) { return Member; }
-};
-#define TRACER_PRIVATE_MEMBER(tag, owner, type_of_member, name) \
-  struct tag {                                                  \
-    using type = type_of_member owner::*;                       \
-    friend type member(tag);                                    \
-  };                                                            \
-  template struct Access<tag, &owner::name>
 using Table = std::array<c10::KernelFunction, c10::num_runtime_entries>;
 TRACER_PRIVATE_MEMBER(DispatchTable, c10::impl::OperatorEntry, Table, dispatchTable_);
 TRACER_PRIVATE_MEMBER(UnboxedWord, c10::KernelFunction, void*, unboxed_kernel_func_);
@@ -34,13 +23,7 @@ TRACER_PRIVATE_MEMBER(SymUnboxedWord, c10::KernelFunction, void*, sym_unboxed_ke
 TRACER_PRIVATE_MEMBER(Boxed, c10::KernelFunction, c10::BoxedKernel, boxed_kernel_func_);
 TRACER_PRIVATE_MEMBER(BoxedWord, c10::BoxedKernel, c10::BoxedKernel::InternalBoxedKernelFunction*, boxed_kernel_func_);
 TRACER_PRIVATE_MEMBER(Functor, c10::BoxedKernel, c10::intrusive_ptr<c10::OperatorKernel>, functor_);
-#undef TRACER_PRIVATE_MEMBER
 
-// Types that are private themselves cannot be written down, so their members are taken with auto.
-template <class Tag, auto Member>
-struct AccessAny {
-  friend auto member(Tag) { return Member; }
-};
 struct OperatorDefinition {
   friend auto member(OperatorDefinition);
 };

@@ -61,6 +61,21 @@ def test_inputs_are_shapes_strides_types_and_devices(tmp_path: Path) -> None:
     assert {row["layout"] for row in rows} == {"torch.strided"}
 
 
+def test_inputs_say_what_requires_grad(tmp_path: Path) -> None:
+    leaf, plain, later = torch.ones(4, requires_grad=True), torch.ones(4), torch.ones(4)
+    view_of_later = later.view(2, 2)
+    later.requires_grad_()  # in newer torch its view requires it then, too
+    tensors = [leaf, plain, leaf * 2, leaf.detach(), leaf.view(2, 2), plain.view(2, 2), later, view_of_later]
+    with tracer.record(tmp_path / "t.trace"):
+        for tensor in tensors:
+            torch.neg(tensor)
+    trace = tracer.load(tmp_path / "t.trace")
+    said = dict(zip(trace.signatures["id"], trace.signatures["requires_grad"], strict=True))
+    inputs = trace.hops.filter((pl.col("op") == "aten::neg") & pl.col("parent").is_null())["inputs"]
+    assert [said[number] for number in inputs] == [tensor.requires_grad for tensor in tensors]
+    assert {True, False} == set(said.values())
+
+
 def inputs_of(trace: tracer.Trace, op: str) -> list[list[dict[str, Any]]]:
     """For each outermost hop of an op its tensor arguments, by position."""
     hops = trace.hops.filter(pl.col("parent").is_null() & (pl.col("op") == op))

@@ -22,10 +22,11 @@ PyObject* python_object(const Node& node) {
     return node.pyobj();
 }
 
-// The Python class of a node made by torch.autograd.Function: a live node's type cannot go away.
+// Whether torch.autograd.Function made the node. By name: libtorch_python does not export the class's type information.
+bool is_python_node(const torch::autograd::Node& node) { return strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE") == 0; }
+
+// The Python class of such a node: a live node's type cannot go away.
 const PyTypeObject* python_class(const torch::autograd::Node& node) {
-  // By name: libtorch_python does not export the class's type information.
-  if (strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE") != 0) return nullptr;
   PyObject* object = python_object(static_cast<const PyNode&>(node));
   return object ? Py_TYPE(object) : nullptr;
 }
@@ -36,8 +37,17 @@ std::string node_name(const torch::autograd::Node& node) {
   char* demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
   std::string name = demangled ? demangled : mangled;
   free(demangled);
-  if (auto* type = python_class(node)) name += std::string(" ") + type->tp_name;
+  const PyTypeObject* type = is_python_node(node) ? python_class(node) : nullptr;
+  if (type) name += std::string(" ") + type->tp_name;
   return name;
+}
+
+// The id of a node's name. Of all but Python's nodes the C++ class says everything: they are found by it alone.
+uint32_t name_id(trace::Lane* lane, const torch::autograd::Node& node) {
+  uint64_t hash = trace::mix(1, uint64_t(&typeid(node)));
+  if (uint32_t id = lane->strings.find(hash)) return id;
+  if (is_python_node(node)) hash = trace::mix(hash, uint64_t(python_class(node)));
+  return lane->intern_string(hash, [&] { return node_name(node); });
 }
 
 }  // namespace
@@ -52,9 +62,7 @@ void follow_autograd_node(trace::Lane* lane) {
     trace::write_event(lane, trace::kNode, lane->now(), uint64_t(0), uint64_t(0));
     return;
   }
-  const torch::autograd::Node& made = *node;
-  uint64_t hash = trace::mix(trace::mix(1, uint64_t(&typeid(made))), uint64_t(python_class(made)));
-  uint64_t string = lane->intern_string(hash, [&] { return node_name(made); });
+  uint64_t string = name_id(lane, *node);
   trace::write_event(lane, trace::kNode, lane->now(), sequence & ~trace::kEventBit, string | (node->thread_id() & 0x7fffffff) << 32);
 }
 

@@ -150,35 +150,44 @@ std::string joined(const Names& names) {
 }
 
 // A place in a tree, found once and looked at again whenever it is used: addresses are used again, and trees change.
-struct Place {
+// What each use reads stands in one cache line: of a large model's places each is met with its lines out of the caches.
+struct alignas(64) Place {
   PyObject* above;
-  PyObject* module;  // both to be compared only
-  Names names;
+  PyObject* module;                // both to be compared only
+  uint32_t path_above = 0, path = 0;  // of the last use
+  uint32_t defined = 0;            // the recording that `path` was known to be defined in, then
+  PyObject* name = nullptr;        // the first of the names from above to there
+  Names further;
   std::string text;
-  uint32_t path_above, path;  // of the last use
 };
 std::vector<Place>& places = *new std::vector<Place>;
 Interner& place_ids = *new Interner;
 
+// The child of that name, borrowed; nullptr where there is none. Not necessarily a module.
+PyObject* child_of(PyObject* module, PyObject* name) {
+  PyObject* children = children_of(module);
+  if (!children) return nullptr;
+  PyObject* child = PyDict_GetItemWithError(children, name);
+  Py_DECREF(children);
+  if (!child) PyErr_Clear();
+  return child;
+}
+
 bool still_stands(const Place& place) {
-  PyObject* module = place.above;
-  for (PyObject* name : place.names) {
-    PyObject* children = children_of(module);
-    if (!children) return false;
-    module = PyDict_GetItemWithError(children, name);
-    Py_DECREF(children);
-    if (!module) {
-      PyErr_Clear();
-      return false;
-    }
-    if (!is_module(module)) return false;
-  }
+  PyObject* module = child_of(place.above, place.name);
+  for (PyObject* name : place.further)
+    if (module) module = child_of(module, name);
   return module == place.module;
 }
 
+void forget_names(Place& place) {
+  Py_CLEAR(place.name);
+  for (PyObject* name : place.further) Py_DECREF(name);
+  place.further.clear();
+}
+
 void forget_places() {
-  for (Place& place : places)
-    for (PyObject* name : place.names) Py_DECREF(name);
+  for (Place& place : places) forget_names(place);
   places.clear();
   place_ids.clear();
 }
@@ -199,12 +208,13 @@ Place* place_of(PyObject* above, PyObject* module, bool search) {
     if (place_ids.size() >= kMostPlaces) forget_places();
     id = place_ids.add(hash);
     if (!id) return nullptr;
-    places.push_back({above, module, {}, {}, 0, 0});
+    places.push_back({.above = above, .module = module});
   }
   Place& place = places[id - 1];
-  for (PyObject* name : place.names) Py_DECREF(name);
-  place.names = std::move(names);
-  place.text = joined(place.names);
+  forget_names(place);
+  place.text = joined(names);
+  place.name = names.front();
+  place.further.assign(names.begin() + 1, names.end());
   place.path_above = place.path = 0;
   return &place;
 }
@@ -213,8 +223,18 @@ uint32_t path_at(Place* place, uint32_t path_above) {
   if (place->path_above != path_above) {
     place->path = path_below(path_above, place->text);
     place->path_above = path_above;
+    place->defined = 0;
   }
   return place->path;
+}
+
+uint32_t defined_path_at(Place* place, uint32_t path_above, uint32_t epoch) {
+  uint32_t path = path_at(place, path_above);
+  if (path && place->defined != epoch) {
+    define(path, epoch);
+    place->defined = epoch;
+  }
+  return path;
 }
 
 // ---- naming a call --------------------------------------------------------------------------------
@@ -232,7 +252,8 @@ bool is_worth_searching(Misses& missed, uint64_t hash) {
   return (missed.count & (missed.count - 1)) == 0;  // 0, 1, 2, 4, 8... times in vain
 }
 
-uint32_t path_in_calls(const Calls& calls, PyObject* module) {
+// Defined; 0 where none of the calls around has the module in its tree.
+uint32_t path_in_calls(const Calls& calls, PyObject* module, uint32_t epoch) {
   size_t depth = calls.depth < kMostCalls ? calls.depth : kMostCalls;
   const Call* nearest = nullptr;
   Misses* missed = nullptr;
@@ -240,8 +261,11 @@ uint32_t path_in_calls(const Calls& calls, PyObject* module) {
   for (size_t i = depth; i-- > 0;) {
     const Call& call = calls.calls[i];
     if (!call.module) continue;
-    if (call.module == module) return call.path;
-    if (Place* place = place_of(call.module, module, search)) return path_at(place, call.path);
+    if (call.module == module) {
+      if (call.path) define(call.path, epoch);
+      return call.path;
+    }
+    if (Place* place = place_of(call.module, module, search)) return defined_path_at(place, call.path, epoch);
     if (nearest) continue;
     nearest = &call;
     uint64_t hash = mix(mix(5, call.path), uint64_t(Py_TYPE(module)));
@@ -323,8 +347,8 @@ uint32_t path_in_frames(PyObject* module, bool in_backward) {
 }
 
 uint32_t name(const Calls& calls, PyObject* module, bool in_backward, uint32_t epoch) noexcept try {
-  uint32_t path = path_in_calls(calls, module);
-  if (!path) path = calls.depth ? path_of_class(module) : path_in_frames(module, in_backward);
+  if (uint32_t path = path_in_calls(calls, module, epoch)) return path;
+  uint32_t path = calls.depth ? path_of_class(module) : path_in_frames(module, in_backward);
   if (!calls.depth && !in_backward) remember_root(module, path);
   if (path) define(path, epoch);
   return path;

@@ -131,19 +131,23 @@ inline uint32_t stack_id(Lane* lane, Distances& distances, uint64_t function_key
   return take_stack(lane, distances, key, frame);
 }
 
-__attribute__((noinline, cold)) uint32_t new_name_id(Lane* lane, const char* name) {
+// How often a module was unloaded: names of kernels that were known before may be gone.
+std::atomic<uint32_t> modules_unloaded{0};
+
+__attribute__((noinline, cold)) uint32_t new_name_id(Lane* lane, const char* name, uint64_t age) {
   size_t length = strlen(name);
   uint32_t id = lane->intern_string(trace::hash_bytes(name, length), [&] { return std::string(name, length); });
   if (!lane->names) lane->names = new (std::nothrow) trace::KnownNames;
-  if (lane->names && id != trace::kOther) lane->names->remember(name, lane->epoch, id);
+  if (lane->names && id != trace::kOther) lane->names->remember(name, age, id);
   return id;
 }
 
 // The id of a device kernel's name among the strings of the lane. The driver keeps it in one place while its module is
 // loaded.
 uint32_t name_id(Lane* lane, const char* name) {
-  uint32_t id = lane->names ? lane->names->find(name, lane->epoch) : 0;
-  return id ? id : new_name_id(lane, name);
+  uint64_t age = uint64_t(lane->epoch) << 32 | modules_unloaded.load(std::memory_order_relaxed);
+  uint32_t id = lane->names ? lane->names->find(name, age) : 0;
+  return id ? id : new_name_id(lane, name, age);
 }
 
 // ---- calls ------------------------------------------------------------------------------------------
@@ -188,7 +192,7 @@ __attribute__((noinline, cold)) void write_as_call(Lane* lane, const CUpti_Callb
   lane->api_calls += 1;
 }
 
-void end_query(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
+__attribute__((noinline)) void end_query(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
   Lane* lane = trace::thread_lane;
   if (*data->correlationData != (mark_of(lane) | kQueryMark)) return;
   *data->correlationData = 0;
@@ -212,28 +216,15 @@ void end_query(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
 }
 
 template <bool driver>
-void begin_call(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
-  *data->correlationData = 0;
-  Lane* lane = trace::current_lane_for_call();
-  if (__builtin_expect(!lane, 0)) return skipped_calls.add(data->correlationId, trace::pauses());
-  if (driver && lane->runtime_calls && driver_calls != DriverCalls::kAll) return;
-  ApiFunction* function = (driver ? driver_functions : runtime_functions)->find(id);
-  if (!function) return;
-  // Outside hops a call has a source line, and with all driver calls it may enclose some: no query can say so.
-  if (!driver && function->query && lane->depth && driver_calls != DriverCalls::kAll) {
-    lane->calls += 1;
-    lane->runtime_calls += 1;
-    *data->correlationData = mark_of(lane) | kQueryMark;
-    lane->query_began = lane->now();
-    return;
-  }
-  if (__builtin_expect(function->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0))
-    describe_function(lane, driver, id, *function);
+__attribute__((noinline)) void begin_recorded_call(Lane* lane, ApiFunction& function, const CUpti_CallbackData* data, uint32_t id,
+                                                   const void* frame) {
+  if (__builtin_expect(function.described_epoch.load(std::memory_order_acquire) != lane->epoch, 0))
+    describe_function(lane, driver, id, function);
   uint32_t kernel = 0;
   if (const char* name = data->symbolName) kernel = name_id(lane, name);
-  uint32_t stack = stack_id(lane, function->at_call, uint64_t(id) | uint64_t(driver) << 16, kernel, frame);
+  uint32_t stack = stack_id(lane, function.at_call, uint64_t(id) | uint64_t(driver) << 16, kernel, frame);
   uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
-  write_enter(lane, trace::kApiEnter, data, *function, call_word(id, driver, lane), stack, uint64_t(kernel) | source << 32, lane->now());
+  write_enter(lane, trace::kApiEnter, data, function, call_word(id, driver, lane), stack, uint64_t(kernel) | source << 32, lane->now());
   lane->calls += 1;
   lane->calls_of_hop += 1;
   lane->runtime_calls += !driver;
@@ -243,7 +234,24 @@ void begin_call(const CUpti_CallbackData* data, uint32_t id, const void* frame) 
 }
 
 template <bool driver>
-void end_call(const CUpti_CallbackData* data, uint32_t id) {
+__attribute__((noinline)) void begin_call(const CUpti_CallbackData* data, uint32_t id, const void* frame) {
+  *data->correlationData = 0;
+  Lane* lane = trace::current_lane_for_call();
+  if (__builtin_expect(!lane, 0)) return skipped_calls.add(data->correlationId, trace::pauses());
+  if (driver && lane->runtime_calls && driver_calls != DriverCalls::kAll) return;
+  ApiFunction* function = (driver ? driver_functions : runtime_functions)->find(id);
+  if (!function) return;
+  // Outside hops a call has a source line, and with all driver calls it may enclose some: no query can say so.
+  if (driver || !function->query || !lane->depth || driver_calls == DriverCalls::kAll)
+    return begin_recorded_call<driver>(lane, *function, data, id, frame);
+  lane->calls += 1;
+  lane->runtime_calls += 1;
+  *data->correlationData = mark_of(lane) | kQueryMark;
+  lane->query_began = lane->now();
+}
+
+template <bool driver>
+__attribute__((noinline)) void end_call(const CUpti_CallbackData* data, uint32_t id) {
   Lane* lane = trace::thread_lane;
   if (*data->correlationData != mark_of(lane)) return;
   *data->correlationData = 0;
@@ -262,7 +270,7 @@ void end_call(const CUpti_CallbackData* data, uint32_t id) {
 }
 
 // A node of a CUDA graph was made: captured from a call, or copied when the graph was instantiated.
-void graph_node(CUpti_CallbackId id, const CUpti_ResourceData* data) {
+void graph_node_made(CUpti_CallbackId id, const CUpti_ResourceData* data) {
   auto* graph = static_cast<const CUpti_GraphData*>(data->resourceDescriptor);
   Lane* lane = trace::current_lane();
   if (!graph || !lane) return;
@@ -274,8 +282,15 @@ void graph_node(CUpti_CallbackId id, const CUpti_ResourceData* data) {
   trace::define_for_process(trace::DefinitionBuilder(trace::kGraphNode).put(node).put(original).put(correlation));
 }
 
+__attribute__((noinline, cold)) void see_resource(CUpti_CallbackId id, const CUpti_ResourceData* data) {
+  if (id == CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING || id == CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING)
+    modules_unloaded.fetch_add(1, std::memory_order_relaxed);
+  else
+    graph_node_made(id, data);
+}
+
 void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
-  if (domain == CUPTI_CB_DOMAIN_RESOURCE) return graph_node(id, static_cast<const CUpti_ResourceData*>(data));
+  if (__builtin_expect(domain == CUPTI_CB_DOMAIN_RESOURCE, 0)) return see_resource(id, static_cast<const CUpti_ResourceData*>(data));
   auto* call = static_cast<const CUpti_CallbackData*>(data);
   bool enters = call->callbackSite == CUPTI_API_ENTER;
   if (__builtin_expect(domain == CUPTI_CB_DOMAIN_RUNTIME_API, 1))
@@ -305,7 +320,8 @@ CUptiResult enable() {
       if (const char* name = driver_functions->find(id)->name; name && is_work(name))
         api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
   }
-  for (uint32_t id : {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
+  for (uint32_t id : {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+                      CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING})
     api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);
   return result;
 }

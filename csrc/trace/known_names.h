@@ -1,42 +1,38 @@
 // Long names that are met again and again at the same places in memory: what a lane calls them.
 //
-// A place may hold another name later, so what was found there is kept with a copy of it. Comparing hundreds of characters
-// takes less time than hashing them.
+// A place holds another name once what brought the first one is gone. Whoever looks one up says by `age` how often that may
+// have happened; that the beginning of the name is still the same is seen as well. The rest of it is not read: names of
+// kernels have hundreds of characters, and as other code has the caches, each line of them takes as long as a hop.
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
 namespace tracer::trace {
 
 class KnownNames {
  public:
-  KnownNames() = default;
-  KnownNames(const KnownNames&) = delete;
-  KnownNames& operator=(const KnownNames&) = delete;
-  ~KnownNames() {
-    for (Known& known : known_) free(known.text);
-  }
-
-  // The id of the name that stands at `place`, in the recording `epoch`; 0: not known.
-  uint32_t find(const char* place, uint32_t epoch) const {
+  // The id of the name that stands at `place`; 0: not known.
+  uint32_t find(const char* place, uint64_t age) const {
     const Known& known = known_[slot(place)];
-    bool same = known.place == place && known.epoch == epoch && known.text && strcmp(known.text, place) == 0;
+    bool same = known.place == place && known.age == age && strncmp(known.beginning, place, sizeof known.beginning) == 0;
     return same ? known.id : 0;
   }
 
-  void remember(const char* place, uint32_t epoch, uint32_t id) {
+  void remember(const char* place, uint64_t age, uint32_t id) {
     Known& known = known_[slot(place)];
-    free(known.text);
-    known = {place, strdup(place), epoch, id};
+    known.place = place;
+    known.age = age;
+    known.id = id;
+    strncpy(known.beginning, place, sizeof known.beginning);
   }
 
  private:
-  struct Known {
+  struct alignas(64) Known {
     const char* place = nullptr;
-    char* text = nullptr;
-    uint32_t epoch = 0, id = 0;
+    uint64_t age = 0;
+    uint32_t id = 0;
+    char beginning[44] = {};
   };
   static constexpr int kBits = 9;
   static size_t slot(const char* place) { return (reinterpret_cast<uint64_t>(place) * 0x9E3779B97F4A7C15ull) >> (64 - kBits); }

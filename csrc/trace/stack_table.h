@@ -76,7 +76,10 @@ class StackTable {
   // What most likely follows is asked for ahead of time: other code has the caches until then.
   uint32_t move_to(uint32_t id) {
     last_ = id - 1;
-    if (uint32_t next = known_[last_].next[0].id) __builtin_prefetch(&known_[next - 1]);
+    for (const Next& next : known_[last_].next) {
+      if (!next.id) break;
+      __builtin_prefetch(&known_[next.id - 1]);
+    }
     return id;
   }
 

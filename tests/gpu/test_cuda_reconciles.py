@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from launching import Launcher
+from loaded_kernels import TIMES, name_of
 from seen import Recorded, launches, of_graph
 
 TREE = Path(__file__).parents[2]
@@ -28,6 +29,7 @@ PROGRAMS = {
     "mm": [EXAMPLES / "mm.py", "--device", "cuda"],
     "cat": [EXAMPLES / "cat.py", "--device", "cuda"],
     "sample": [Path(__file__).parent / "sample.py", "--steps", STEPS],
+    "loaded": [Path(__file__).parent / "loaded_kernels.py"],
 }
 Runs = Callable[[str], Recorded]
 TRAINED = ["resnet34", "resnet34_bf16", "seq2seq", "gru", "sample"]
@@ -78,6 +80,24 @@ def test_launches_are_kernels_are_joined(run: Recorded) -> None:
     assert own["api_call"].null_count() == 0, unlike(run)
     assert set(own["api_call"]) == set(launched["id"]), unlike(run)
     assert len(own) > 50, run.about()
+
+
+def test_a_launch_names_the_kernel_that_ran(run: Recorded) -> None:
+    """The call says the compiler's name, the GPU the readable one: for each of the former always the same."""
+    calls = run.api_calls.select(pl.col("id"), launched="kernel")
+    own = run.kernels.filter(~of_graph(run.kernels)).join(calls, left_on="api_call", right_on="id")
+    assert own["launched"].null_count() == 0, run.about()
+    names = own.group_by("launched").agg(pl.col("name").unique()).filter(pl.col("name").list.len() > 1)
+    assert names.is_empty(), str(names.rows()[:3])
+
+
+def test_modules_that_are_unloaded_leave_no_names_behind(runs: Runs) -> None:
+    recorded = runs("loaded")
+    launched = recorded.api_calls.filter(pl.col("name") == "cuLaunchKernel").sort("start_ns")
+    assert launched["kernel"].to_list() == [name_of(number) for number in range(2 * TIMES)]
+    ran = recorded.kernels.join(launched.select("id", launched="kernel"), left_on="api_call", right_on="id")
+    assert len(ran) == 2 * TIMES
+    assert (ran["name"] == ran["launched"]).all()
 
 
 def test_every_activity_has_its_call_and_the_hop_of_it(run: Recorded) -> None:

@@ -167,6 +167,32 @@ void what_is_written(const char* path) {
   leave_hop();
 }
 
+// What a launch says of the name of its kernel.
+uint32_t kernel_of_launch(const char* name) {
+  const uint64_t* at = trace::current_lane()->next;
+  Call call(211);
+  call.data.symbolName = name;
+  call.run();
+  return uint32_t(at[3]);
+}
+
+void unload_a_module() {
+  CUpti_ResourceData data{};
+  on_callback(nullptr, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, &data);
+}
+
+void names_of_kernels() {
+  char name[] = "void a_kernel_with_a_name_of_which_only_the_end_differs<float, 1>(float*)";
+  uint32_t first = kernel_of_launch(name);
+  CHECK(first && kernel_of_launch(name) == first);
+  unload_a_module();
+  CHECK(kernel_of_launch(name) == first);
+  unload_a_module();
+  *strchr(name, '1') = '2';  // another module was loaded where that one was
+  uint32_t second = kernel_of_launch(name);
+  CHECK(second && second != first && kernel_of_launch(name) == second);
+}
+
 // A call that another recording's begin meets, as another thread may start one, is in neither.
 void a_call_of_the_recording_before(const char* path) {
   enter_hop();
@@ -194,6 +220,7 @@ int main(int, char** arguments) {
   make_functions();
   driver_calls = DriverCalls::kLaunches;
   what_is_written(path.c_str());
+  names_of_kernels();
   a_call_of_the_recording_before((path + ".next").c_str());
   until_it_is_full((path + ".full").c_str(), 0);
   until_it_is_full((path + ".failing").c_str(), 600);

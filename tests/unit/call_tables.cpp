@@ -105,24 +105,29 @@ void arguments_keep_all_their_bits() {
   CHECK(all.full());
 }
 
-void a_name_is_known_by_its_place_and_its_text() {
+void a_name_is_known_by_its_place_and_its_beginning() {
   KnownNames names;
   char place[] = "void add_kernel(float*)", other[] = "void add_kernel(float*)";
   CHECK(!names.find(place, 1));
   names.remember(place, 1, 7);
   CHECK(names.find(place, 1) == 7);
   CHECK(!names.find(other, 1));  // the same text elsewhere: has the same id, but not by its place
-  CHECK(!names.find(place, 2));  // ids are of a recording
-  place[5] = 'm';                // its module was unloaded, and another name stands there
+  CHECK(!names.find(place, 2));  // another recording, or a module has gone since
+  place[5] = 'm';                // another name stands there, though nobody said so
   CHECK(!names.find(place, 1));
   names.remember(place, 1, 8);
   CHECK(names.find(place, 1) == 8);
+  place[6] = 0;  // a shorter one that begins alike
+  CHECK(!names.find(place, 1));
+  std::string longer(300, 'x');
+  names.remember(longer.c_str(), 1, 9);
+  CHECK(names.find(longer.c_str(), 1) == 9 && !names.find(longer.c_str(), 2));
 }
 
 int main() {
   every_lookup_finds_its_own();
   four_ways_on_are_remembered();
   arguments_keep_all_their_bits();
-  a_name_is_known_by_its_place_and_its_text();
+  a_name_is_known_by_its_place_and_its_beginning();
   puts("right");
 }

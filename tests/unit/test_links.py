@@ -34,6 +34,13 @@ def matmul() -> CudaBuilder:
     return builder
 
 
+def test_a_call_of_no_known_function_is_counted_with_the_others() -> None:
+    """As a damaged trace has them: what the function is was in the part that is missing."""
+    builder = matmul()
+    builder.api("function 1234", None, 2500, 2550, hop=2)
+    assert combine(builder.cuda_trace()).rows.select("queries", "others").row(2) == (3, 2)
+
+
 def chain(links: Links) -> list[tuple[object, ...]]:
     """(depth, kind, op, text) of each row."""
     depth = Forest.of(links.rows).depth.tolist()

@@ -199,7 +199,7 @@ class _Nodes:
         hidden = np.flatnonzero(~shown)
         parent = self.call_parent[hidden]
         nested = self.outer[hidden] >= 0
-        asks = self.calls["role"].cast(pl.String).is_in(QUERY_ROLES).to_numpy()[hidden]
+        asks = self.calls["role"].cast(pl.String).is_in(QUERY_ROLES).fill_null(False).to_numpy()[hidden]
         most = int(rows["number"].max()) + 1  # type: ignore[arg-type]
         number = rows["number"].to_numpy()
         counted = (parent >= 0) & ~nested

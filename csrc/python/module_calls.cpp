@@ -174,7 +174,7 @@ PyObject* child_of(PyObject* module, PyObject* name) {
 }
 
 bool still_stands(const Place& place) {
-  PyObject* module = child_of(place.above, place.name);
+  PyObject* module = place.name ? child_of(place.above, place.name) : nullptr;
   for (PyObject* name : place.further)
     if (module) module = child_of(module, name);
   return module == place.module;
@@ -211,10 +211,12 @@ Place* place_of(PyObject* above, PyObject* module, bool search) {
     places.push_back({.above = above, .module = module});
   }
   Place& place = places[id - 1];
+  std::string text = joined(names);
+  Names further(names.begin() + 1, names.end());
   forget_names(place);
-  place.text = joined(names);
+  place.text = std::move(text);
   place.name = names.front();
-  place.further.assign(names.begin() + 1, names.end());
+  place.further = std::move(further);
   place.path_above = place.path = 0;
   return &place;
 }
@@ -360,6 +362,7 @@ PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t fla
   uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
   Calls* known = epoch && PyVectorcall_NARGS(flags) > 0 && is_module(arguments[0]) ? calls_of_thread() : nullptr;
   if (!known) return original(function, arguments, flags, names);
+  trace::current_lane();  // a forked child defines nothing before it has recorded something
   Calls& calls = *known;
   const size_t depth = calls.depth;
   const ModuleNow before = module_now;

@@ -561,6 +561,22 @@ def test_a_forked_child_names_what_it_calls(launcher: Launcher) -> None:
     assert modules(child, "cos") == [None], "called before the fork"
 
 
+def test_a_forked_child_may_begin_with_a_module(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, torch\n"
+        "model, x = torch.nn.Sequential(torch.nn.Tanh()), torch.ones(2)\n"
+        "model(x)\n"
+        "if os.fork() == 0:\n"
+        "    model(x)\n"
+        "else:\n"
+        "    os.wait()\n"
+    )
+    launcher.same("script.py")
+    hops = tracer.load(launcher.folder / "both.trace").hops
+    for number in (0, 1):
+        assert modules(hops.filter(pl.col("process") == number), "tanh") == ["0"]
+
+
 def python_entry() -> int:
     """What C callers of a Python function call."""
     return ctypes.cast(ctypes.pythonapi._PyFunction_Vectorcall, ctypes.c_void_p).value or 0

@@ -75,6 +75,25 @@ def test_a_kernel_has_its_launch_configuration(tmp_path: Path) -> None:
     }
 
 
+def test_a_kernel_has_the_name_that_its_launch_said(tmp_path: Path) -> None:
+    """The record may have that of a kernel which was at the same place before, and was unloaded."""
+    writer = new_writer()
+    lane = writer.lane()
+    lane.define_string(1, "_Z5otherPf")
+    lane.api_enter(LAUNCH, correlation=77, kernel=1)
+    lane.call_exit()
+    lane.api(LAUNCH, correlation=78)
+    lane.api(COPY, correlation=79)
+    lane.api(GRAPH_LAUNCH, correlation=80)
+    for correlation in (77, 78, 99):  # the last one is of no call
+        writer.kernel(correlation, correlation, 100, name=1)
+    writer.activity(2, 79, 79, 100)
+    writer.kernel(80, 80, 100, name=1, graph=1, node=5)
+    names = read(writer, tmp_path).gpu_activities.sort("start_ns")["name"].to_list()
+    own = "void kernel<float>(float*)"
+    assert names == ["other(float*)", own, "memcpy", own, own]
+
+
 def test_copies_and_fills_have_bytes_and_say_from_where_to_where(tmp_path: Path) -> None:
     writer = new_writer()
     pinned_to_device, managed, unknown = 2 | 3 << 8, 5 | 5 << 8, 0

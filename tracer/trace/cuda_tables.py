@@ -98,13 +98,14 @@ def activity_table(
 ) -> pl.DataFrame:
     """Joins the activities to the calls that caused them, and those of graphs to the captured calls."""
     count = len(activities)
-    is_kernel, is_copy = activities.kind == GPU_KERNEL, activities.kind == GPU_MEMCPY
+    is_kernel = activities.kind == GPU_KERNEL
     known = (activities.start != 0) & (activities.end != 0)
     start, end = nanoseconds(activities.start, to_ns), nanoseconds(activities.end, to_ns)
     call = _calls_of(api_calls, activities.process, activities.correlation)
     captured_by = _capturing_calls(activities, api_calls, definitions)
     hop_of_call = _ids(api_calls["hop"])
-    hop = take(hop_of_call, np.where(captured_by >= 0, captured_by, call))
+    cause = np.where(captured_by >= 0, captured_by, call)
+    hop = take(hop_of_call, cause)
     step, phase = steps_of_rows(steps, activities.process, start)
     phases = take(_ids(api_calls["phase"].cast(pl.String).replace_strict(PHASES, [0, 1])), call)
     step = np.where(call >= 0, take(_ids(api_calls["step"]), call), np.where(known, step, -1))
@@ -129,7 +130,7 @@ def activity_table(
             "captured_by": indices(captured_by),
             "process": activities.process,
             "kind": named(_KINDS, activities.kind.astype(np.int64)),
-            "name": _names(activities, definitions, is_kernel, is_copy),
+            "name": _names(activities, definitions, api_calls["kernel"], np.where(is_kernel, cause, -1)),
             "device": activities.device,
             "context": activities.context,
             "stream": activities.stream,
@@ -224,20 +225,28 @@ def _correlation(definitions: Definitions, process: int, node: int) -> int:
 
 
 def _names(
-    activities: Activities,
-    definitions: Definitions,
-    is_kernel: NDArray[np.bool_],
-    is_copy: NDArray[np.bool_],
+    activities: Activities, definitions: Definitions, launched: pl.Series, launches: Index
 ) -> pl.Series:
+    """The names of the activities. `launches`: rows of `launched`, the kernels that calls launched; -1: none.
+
+    What the launch said is right. CUPTI goes by the handle of a function, which may be that of another one
+    after its module was unloaded: then its records name the former one.
+    """
     names: list[str] = ["memset", *copy_names()]
-    codes = np.where(is_copy, activities.copy + 1, 0)
+    codes = np.where(activities.kind == GPU_MEMCPY, activities.copy + 1, 0)
+    is_kernel = activities.kind == GPU_KERNEL
     for process in np.unique(activities.process).tolist():
         of_process = np.flatnonzero((activities.process == process) & is_kernel)
         strings = definitions.strings.get((process, PROCESS_LANE), {})
         known = {number: len(names) + nth for nth, number in enumerate(strings)}
         names += [demangle(name) for name in strings.values()]
         codes[of_process] = lookup(known, activities.name[of_process])
-    return named(names, codes)
+    said = launched.gather(indices(launches)).cast(pl.String)
+    distinct = said.drop_nulls().unique(maintain_order=True).to_list()
+    places = {name: len(names) + nth for nth, name in enumerate(distinct)}
+    names += [demangle(name) for name in distinct]
+    said_code = _ids(said.replace_strict(places, default=None, return_dtype=pl.Int64))
+    return named(names, np.where(said_code >= 0, said_code, codes))
 
 
 def _ids(column: pl.Series) -> Index:

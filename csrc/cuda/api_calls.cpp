@@ -131,8 +131,9 @@ inline uint32_t stack_id(Lane* lane, Distances& distances, uint64_t function_key
   return take_stack(lane, distances, key, frame);
 }
 
-// How often a module was unloaded: names of kernels that were known before may be gone.
+// How often a module was unloaded, as far as CUPTI tells: names of kernels that were known before may be gone.
 std::atomic<uint32_t> modules_unloaded{0};
+bool unloading_is_told = false;
 
 __attribute__((noinline, cold)) uint32_t new_name_id(Lane* lane, const char* name, uint64_t age) {
   size_t length = strlen(name);
@@ -146,7 +147,7 @@ __attribute__((noinline, cold)) uint32_t new_name_id(Lane* lane, const char* nam
 // loaded.
 uint32_t name_id(Lane* lane, const char* name) {
   uint64_t age = uint64_t(lane->epoch) << 32 | modules_unloaded.load(std::memory_order_relaxed);
-  uint32_t id = lane->names ? lane->names->find(name, age) : 0;
+  uint32_t id = lane->names && unloading_is_told ? lane->names->find(name, age) : 0;
   return id ? id : new_name_id(lane, name, age);
 }
 
@@ -320,9 +321,11 @@ CUptiResult enable() {
       if (const char* name = driver_functions->find(id)->name; name && is_work(name))
         api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
   }
-  for (uint32_t id : {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
-                      CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING})
-    api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);
+  auto enable_resource = [&](uint32_t id) { return api.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id) == CUPTI_SUCCESS; };
+  enable_resource(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED);
+  enable_resource(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED);
+  unloading_is_told =
+      enable_resource(CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING) && enable_resource(CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
   return result;
 }
 

@@ -18,14 +18,19 @@ class StackTable {
   // The id of one of the stacks that were looked up after the last one, if it has this key and its caller is the one
   // whose return address stands on the stack above `frame`; else 0.
   uint32_t predict(uint64_t key, const void* frame) {
-    if (last_ >= known_.size()) return 0;
-    for (const Next& next : known_[last_].next) {
-      if (next.tag != uint32_t(key) || !next.id) continue;
-      const Known& known = known_[next.id - 1];
+    if (!last_) return 0;
+    const Known& last = known_[last_ - 1];
+    // All at once: which of them it is changes from call to call, and each branch on it would be guessed wrong.
+    uint32_t alike = 0;
+    for (uint32_t i = 0; i < kNext; ++i) alike |= uint32_t(last.tags[i] == uint32_t(key)) << i;
+    for (; alike; alike &= alike - 1) {
+      uint32_t id = last.next[__builtin_ctz(alike)];
+      if (!id) continue;
+      const Known& known = known_[id - 1];
       if (known.key != key) continue;
       uint64_t address;
       memcpy(&address, static_cast<const char*>(frame) + known.distance, sizeof address);
-      if (address == known.caller) return move_to(next.id);
+      if (address == known.caller) return move_to(id);
     }
     return 0;
   }
@@ -40,7 +45,7 @@ class StackTable {
   uint32_t add(uint64_t key, uint64_t caller, uint32_t distance) {
     uint32_t id = ids_.add(mix(key, caller));
     if (!id) return 0;
-    known_.push_back({key, caller, distance, 0, {}});
+    known_.push_back({key, caller, distance, 0, {}, {}});
     return step_to(id);
   }
 
@@ -52,39 +57,36 @@ class StackTable {
   }
 
  private:
-  struct Next {
-    uint32_t tag;  // of its key
-    uint32_t id;   // 0: none
-  };
   static constexpr uint32_t kNext = 4;
   struct alignas(64) Known {
     uint64_t key, caller;
     uint32_t distance;
-    uint32_t oldest;  // of `next`
-    Next next[kNext]; // looked up after this one
+    uint32_t oldest;       // of those that were looked up after this one:
+    uint32_t tags[kNext];  // of their keys
+    uint32_t next[kNext];  // their ids; 0: none
   };
 
   uint32_t step_to(uint32_t id) {
     const Known& known = known_[id - 1];
-    if (known.distance) {  // else nothing tells its caller from others
-      Known& before = known_[last_];
-      before.next[before.oldest++ % kNext] = {uint32_t(known.key), id};
+    if (known.distance && last_) {  // else nothing tells its caller from others
+      Known& before = known_[last_ - 1];
+      uint32_t place = before.oldest++ % kNext;
+      before.tags[place] = uint32_t(known.key);
+      before.next[place] = id;
     }
     return move_to(id);
   }
 
-  // What most likely follows is asked for ahead of time: other code has the caches until then.
+  // What may follow is asked for ahead of time: other code has the caches until then.
   uint32_t move_to(uint32_t id) {
-    last_ = id - 1;
-    for (const Next& next : known_[last_].next) {
-      if (!next.id) break;
-      __builtin_prefetch(&known_[next.id - 1]);
-    }
+    last_ = id;
+    const Known* known = known_.data();
+    for (uint32_t next : known[id - 1].next) __builtin_prefetch(known + next - (next != 0));
     return id;
   }
 
   std::vector<Known> known_;
-  uint32_t last_ = 0;
+  uint32_t last_ = 0;  // the id looked up last; 0: none
   Interner ids_;
 };
 

@@ -82,15 +82,6 @@ def test_launches_are_kernels_are_joined(run: Recorded) -> None:
     assert len(own) > 50, run.about()
 
 
-def test_a_launch_names_the_kernel_that_ran(run: Recorded) -> None:
-    """The call says the compiler's name, the GPU the readable one: for each of the former always the same."""
-    calls = run.api_calls.select(pl.col("id"), launched="kernel")
-    own = run.kernels.filter(~of_graph(run.kernels)).join(calls, left_on="api_call", right_on="id")
-    assert own["launched"].null_count() == 0, run.about()
-    names = own.group_by("launched").agg(pl.col("name").unique()).filter(pl.col("name").list.len() > 1)
-    assert names.is_empty(), str(names.rows()[:3])
-
-
 def test_modules_that_are_unloaded_leave_no_names_behind(runs: Runs) -> None:
     recorded = runs("loaded")
     launched = recorded.api_calls.filter(pl.col("name") == "cuLaunchKernel").sort("start_ns")

@@ -2,7 +2,7 @@
 //
 // A place holds another name once what brought the first one is gone. Whoever looks one up says by `age` how often that may
 // have happened: the name itself is not read. Names of kernels have hundreds of characters, and as other code has the
-// caches, each line of them takes as long as a hop.
+// caches, reading one takes nearly as long as a hop.
 #pragma once
 
 #include <cstdint>

@@ -199,7 +199,7 @@ class _Nodes:
         hidden = np.flatnonzero(~shown)
         parent = self.call_parent[hidden]
         nested = self.outer[hidden] >= 0
-        asks = self.calls["role"].cast(pl.String).is_in(QUERY_ROLES).fill_null(False).to_numpy()[hidden]
+        asks = _have_role(self.calls, QUERY_ROLES)[hidden]
         most = int(rows["number"].max()) + 1  # type: ignore[arg-type]
         number = rows["number"].to_numpy()
         counted = (parent >= 0) & ~nested
@@ -226,8 +226,13 @@ def _ids(table: pl.DataFrame, column: str) -> np.ndarray:
     return table[column].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
+def _have_role(calls: pl.DataFrame, roles: tuple[str, ...]) -> np.ndarray:
+    """Whether each call has one of these. A call of a damaged trace may have none."""
+    return calls["role"].cast(pl.String).is_in(roles).fill_null(False).to_numpy()
+
+
 def _shown(calls: pl.DataFrame, activities: pl.DataFrame, outer: np.ndarray) -> np.ndarray:
-    shown = calls["role"].cast(pl.String).is_in(SHOWN_ROLES).fill_null(False).to_numpy() & (outer < 0)
+    shown = _have_role(calls, SHOWN_ROLES) & (outer < 0)
     issuing = np.unique(activities["api_call"].drop_nulls().cast(pl.Int64).to_numpy())
     while len(issuing):  # and the calls that these stand in
         shown[issuing] = True

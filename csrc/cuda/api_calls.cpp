@@ -123,12 +123,17 @@ __attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, Distances& dista
   return id;
 }
 
-inline uint32_t stack_id(Lane* lane, Distances& distances, uint64_t function_key, uint32_t kernel, const void* frame) {
-  uint64_t place = lane->calls_of_hop < kMostPlaces ? lane->calls_of_hop : kMostPlaces;
-  uint64_t key = trace::mix(trace::mix(lane->path, function_key | uint64_t(kernel) << 20), place);
-  if (uint32_t id = lane->stacks.predict(key, frame)) return id;
+__attribute__((noinline)) uint32_t look_up_stack(Lane* lane, Distances& distances, uint64_t key, const void* frame) {
   if (uint32_t id = lane->stacks.find(key, find_caller(distances, frame))) return id;
   return take_stack(lane, distances, key, frame);
+}
+
+__attribute__((always_inline)) inline uint32_t stack_id(Lane* lane, Distances& distances, uint64_t function_key, uint32_t kernel,
+                                                        const void* frame) {
+  uint64_t place = lane->calls_of_hop < kMostPlaces ? lane->calls_of_hop : kMostPlaces;
+  uint64_t key = trace::mix(trace::mix(lane->path, function_key | uint64_t(kernel) << 20), place);
+  uint32_t id = lane->stacks.predict(key, frame);
+  return __builtin_expect(id != 0, 1) ? id : look_up_stack(lane, distances, key, frame);
 }
 
 // How often a module was unloaded, as far as CUPTI tells: names of kernels that were known before may be gone.
@@ -162,11 +167,12 @@ uint64_t call_word(uint32_t id, bool driver, const Lane* lane) {
 }
 
 // A kApiEnter or a kApiQuery; `third` is its third word.
-void write_enter(Lane* lane, trace::HopEvent kind, const CUpti_CallbackData* data, const ApiFunction& function, uint64_t call,
-                 uint32_t stack, uint64_t third, uint64_t when) {
+__attribute__((always_inline)) inline void write_enter(Lane* lane, trace::HopEvent kind, const CUpti_CallbackData* data,
+                                                       const ApiFunction& function, uint64_t call, uint32_t stack, uint64_t third,
+                                                       uint64_t when) {
   lane->next[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
   trace::CallEvent event(lane, kind, 3, third);
-  function.read_call(data->functionParams, event.arguments);
+  event.arguments = function.read_call(data->functionParams, event.arguments);
   event.write(when, call);
 }
 

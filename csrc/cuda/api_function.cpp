@@ -1,5 +1,6 @@
 #include "api_function.h"
 
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -15,7 +16,9 @@ bool is_word(size_t size) { return size == 1 || size == 2 || size == 4 || size =
 
 // Those that PyTorch calls again and again within an op. Other questions, when they come first, bring code to the GPU or
 // make a context.
-bool is_query(std::string_view name) { return name == "cudaGetDevice" || name == "cudaGetLastError" || name == "cudaPeekAtLastError"; }
+bool is_query(std::string_view name) {
+  return name == "cudaGetDevice" || name == "cudaGetLastError" || name == "cudaPeekAtLastError" || name == "cudaGetErrorString";
+}
 
 void append_line(std::string& layout, const char* when, const char* name, const char* type, size_t offset, size_t size) {
   layout += when;
@@ -49,6 +52,18 @@ void ApiFunctions::add(uint32_t id, const char* name, size_t bytes, std::vector<
   function.reads_at_call = add_reads(Field::kAtCall);
   // What a kApiQuery has room for.
   function.query = is_query(text) && function.reads_at_return <= 1 && function.reads[0].size <= 4;
+}
+
+trace::ArgumentWords ApiFunction::read_more(const void* parameters, trace::ArgumentWords words) const {
+  auto* from = static_cast<const uint64_t*>(parameters);
+  for (uint32_t i = 0; i < uint32_t(bytes / 8); ++i) words.put(from[i]);
+  if (bytes % 8) {
+    uint64_t rest = 0;
+    memcpy(&rest, from + bytes / 8, bytes % 8);
+    words.put(rest);
+  }
+  for (uint32_t i = 0; i < reads_at_call && !words.full(); ++i) words.put(reads[reads_at_return + i].word(parameters));
+  return words;
 }
 
 std::string ApiFunction::layout() const {

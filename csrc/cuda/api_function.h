@@ -68,25 +68,21 @@ struct alignas(64) ApiFunction {
   const char* name = nullptr;                // without suffixes of versions; nullptr: unknown to the headers of the build
   std::vector<Field> fields;
 
-  // What is recorded of the parameters.
-  void read_call(const void* parameters, trace::ArgumentWords& words) const {
-    if (!parameters) return;
-    auto* from = static_cast<const uint64_t*>(parameters);
-    if (__builtin_expect(bytes == 8 && !reads_at_call, 1)) return words.put(from[0]);  // as most calls
-    for (uint32_t i = 0; i < uint32_t(bytes / 8); ++i) words.put(from[i]);
-    if (bytes % 8) {
-      uint64_t rest = 0;
-      for (uint32_t i = 0; i < uint32_t(bytes % 8); ++i)
-        rest |= uint64_t(static_cast<const uint8_t*>(parameters)[bytes / 8 * 8 + i]) << 8 * i;
-      words.put(rest);
-    }
-    for (uint32_t i = 0; i < reads_at_call && !words.full(); ++i) words.put(reads[reads_at_return + i].word(parameters));
+  // What is recorded of the parameters. By value, and in two parts, so that the words of most calls stay in registers.
+  trace::ArgumentWords read_call(const void* parameters, trace::ArgumentWords words) const {
+    if (!parameters || !(bytes | reads_at_call)) return words;
+    if (bytes != 8 || reads_at_call) return read_more(parameters, words);
+    words.put(*static_cast<const uint64_t*>(parameters));
+    return words;
   }
   void read_return(const void* parameters, trace::ArgumentWords& words) const {
     if (!parameters) return;
     for (uint32_t i = 0; i < reads_at_return; ++i) words.put(reads[i].word(parameters));
   }
   std::string layout() const;
+
+ private:
+  trace::ArgumentWords read_more(const void* parameters, trace::ArgumentWords words) const;
 };
 
 // By callback id.

@@ -89,14 +89,15 @@ struct Hasher {
   uint64_t hash = 0x2545F4914F6CDD1Dull;
   size_t tensors = 0;
 
-  void tensor(uint16_t position, const at::Tensor& value) {
+  // Inlined, with what is rare taken by value and given back, so that both numbers stay in registers.
+  __attribute__((always_inline)) void tensor(uint16_t position, const at::Tensor& value) {
     if (++tensors > kMostTensors) return;
-    if (!plain_tensor(position, value)) any_tensor(position, value);
+    if (!plain_tensor(position, value)) *this = with_any_tensor(*this, position, value);
   }
 
  private:
-  // What any_tensor() would add. False: not known without asking the tensor, and nothing is added.
-  bool plain_tensor(uint16_t position, const at::Tensor& value) try {
+  // What with_any_tensor() would add. False: not known without asking the tensor, and nothing is added.
+  __attribute__((always_inline)) bool plain_tensor(uint16_t position, const at::Tensor& value) try {
     const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
     uint64_t keys = impl->key_set().raw_repr();
     if (__builtin_expect((keys & ~plain_keys) || !(keys & dense_key) || impl->has_symbolic_sizes_strides(), 0)) return false;
@@ -114,14 +115,15 @@ struct Hasher {
     return false;  // a class of tensors that has these keys and answers in a way of its own
   }
 
-  __attribute__((noinline, cold)) void any_tensor(uint16_t position, const at::Tensor& value) {
+  __attribute__((noinline, cold)) static Hasher with_any_tensor(Hasher hasher, uint16_t position, const at::Tensor& value) {
     View view = look(value);
     c10::IntArrayRef sizes, strides;
     if (view.sized) sizes = view.sizes, strides = view.strides;
-    add(view.keys.raw_repr(),
-        facts(position, view.dtype, view.device_type, view.device_index, view.layout, view.flags,
-              view.sized ? sizes.size() : trace::kUnknownDimensions),
-        sizes, strides.size() == sizes.size() ? strides : sizes);
+    hasher.add(view.keys.raw_repr(),
+               facts(position, view.dtype, view.device_type, view.device_index, view.layout, view.flags,
+                     view.sized ? sizes.size() : trace::kUnknownDimensions),
+               sizes, strides.size() == sizes.size() ? strides : sizes);
+    return hasher;
   }
 
   static uint64_t facts(uint16_t position, int8_t dtype, uint8_t device_type, int8_t device_index, uint8_t layout, uint8_t flags,
@@ -135,6 +137,13 @@ struct Hasher {
     for (size_t i = 0; i < sizes.size(); ++i) tensor = fold(tensor ^ uint64_t(sizes[i]), uint64_t(strides[i]) ^ 0x4b33a62ed433d4a3ull);
     hash = mix(hash, tensor);
   }
+};
+
+// The same for arguments of all kinds.
+struct HashVisitor {
+  Hasher hasher;
+
+  __attribute__((noinline)) void tensor(uint16_t position, const at::Tensor& value) { hasher.tensor(position, value); }
 };
 
 struct Writer {
@@ -231,7 +240,11 @@ uint32_t id_of(trace::Lane* lane, const Arguments& arguments, const Hasher& hash
   return define(lane, arguments, hasher.hash);
 }
 
-__attribute__((noinline)) void hash_other(Hasher& hasher, const TensorArgument& argument) { visit(TensorArguments{&argument, 1}, hasher); }
+__attribute__((noinline)) Hasher hash_other(Hasher hasher, const TensorArgument& argument) {
+  HashVisitor visitor{hasher};
+  visit(TensorArguments{&argument, 1}, visitor);
+  return visitor.hasher;
+}
 
 }  // namespace
 
@@ -242,7 +255,7 @@ uint32_t signature_of(trace::Lane* lane, const TensorArguments& arguments) noexc
     if (__builtin_expect(argument.kind == ArgumentKind::kTensor, 1))
       hasher.tensor(argument.position, *static_cast<const at::Tensor*>(argument.address));
     else
-      hash_other(hasher, argument);
+      hasher = hash_other(hasher, argument);
   }
   return id_of(lane, arguments, hasher);
 } catch (...) {
@@ -252,9 +265,9 @@ uint32_t signature_of(trace::Lane* lane, const TensorArguments& arguments) noexc
 uint32_t signature_of(trace::Lane* lane, const torch::jit::Stack& stack, size_t arguments) noexcept try {
   if (arguments > stack.size()) return 0;
   BoxedArguments boxed{stack.data() + (stack.size() - arguments), arguments};
-  Hasher hasher;
-  visit(boxed, hasher);
-  return id_of(lane, boxed, hasher);
+  HashVisitor visitor;
+  visit(boxed, visitor);
+  return id_of(lane, boxed, visitor.hasher);
 } catch (...) {
   return 0;
 }

@@ -52,18 +52,15 @@ uint32_t name_id(trace::Lane* lane, const torch::autograd::Node& node) {
 
 }  // namespace
 
-void follow_autograd_node(trace::Lane* lane) {
+bool autograd_node_changed(trace::Lane* lane, NodeWords& words) {
   auto node = torch::autograd::get_current_node();
   uint64_t sequence = node ? node->sequence_nr() : 0;
-  if (node.get() == lane->node && sequence == lane->node_sequence) return;
+  if (node.get() == lane->node && sequence == lane->node_sequence) return false;
   lane->node = node.get();
   lane->node_sequence = sequence;
-  if (!node) {
-    trace::write_event(lane, trace::kNode, lane->now(), uint64_t(0), uint64_t(0));
-    return;
-  }
-  uint64_t string = name_id(lane, *node);
-  trace::write_event(lane, trace::kNode, lane->now(), sequence & ~trace::kEventBit, string | (node->thread_id() & 0x7fffffff) << 32);
+  words = {};
+  if (node) words = {sequence & ~trace::kEventBit, name_id(lane, *node) | (node->thread_id() & 0x7fffffff) << 32};
+  return true;
 }
 
 }  // namespace tracer::dispatch

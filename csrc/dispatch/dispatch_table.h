@@ -53,6 +53,11 @@ class TableEntry {
   void* unboxed() const { return load(kernel_->*member(layout::UnboxedWord{})); }
   void* sym_unboxed() const { return load(kernel_->*member(layout::SymUnboxedWord{})); }
 
+  // Of an entry that nobody changes any more, such as a hop's copy.
+  c10::OperatorKernel* plain_functor() const { return static_cast<c10::OperatorKernel*>(functor_word()); }
+  void* plain_unboxed() const { return kernel_->*member(layout::UnboxedWord{}); }
+  void* plain_sym_unboxed() const { return kernel_->*member(layout::SymUnboxedWord{}); }
+
   void set_functor(c10::OperatorKernel* functor) { store(functor_word(), functor); }
   void set_boxed(void* function) { store(boxed_word(), function); }
   void set_unboxed(void* function) { store(kernel_->*member(layout::UnboxedWord{}), function); }

@@ -43,22 +43,34 @@ __attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::Dispatc
   hop->described_epoch.store(lane->epoch, std::memory_order_release);
 }
 
-inline void write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint64_t return_address, trace::CallSite site, uint32_t inputs) {
-  if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) describe(lane, hop, keys);
-  uint64_t source = 0;
-  if (lane->depth == 0) {
-    follow_autograd_node(lane);
-    if (uint32_t module = python::module_id(lane->epoch, lane->node); module != lane->module) {
-      lane->module = module;
-      trace::write_event(lane, trace::kModule, lane->now(), uint64_t(module));
-    }
-    if (lane->source) source = python::source_id(lane);
-    // Both may have written definitions only; the room for events is still there.
+struct Outermost {
+  uint64_t when, source;
+};
+
+// What the lane has to say before an outermost hop, at the hop's own time: the clock is read once for all.
+__attribute__((noinline)) Outermost write_what_runs(Lane* lane) {
+  NodeWords node;
+  bool other_node = autograd_node_changed(lane, node);
+  uint32_t module = python::module_id(lane->epoch, lane->node);
+  uint64_t source = lane->source ? python::source_id(lane) : 0;
+  // These may have written definitions only; the room for events is still there.
+  uint64_t when = lane->now();
+  if (other_node) trace::write_event(lane, trace::kNode, when, node.sequence, node.name_and_thread);
+  if (module != lane->module) {
+    lane->module = module;
+    trace::write_event(lane, trace::kModule, when, uint64_t(module));
   }
+  return {when, source};
+}
+
+__attribute__((always_inline)) inline void write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint64_t return_address,
+                                                       trace::CallSite site, uint32_t inputs) {
+  if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) describe(lane, hop, keys);
   uint64_t raw = keys.raw_repr();
   uint64_t sequence = at_autograd_key(raw) ? at::sequence_number::peek() & 0xffffffff : trace::kNoSequence;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
-  trace::write_event(lane, trace::kEnter, lane->now(), raw & ~trace::kEventBit, uint64_t(hop->id) | source << 32,
+  auto [when, source] = depth == 0 ? write_what_runs(lane) : Outermost{lane->now(), 0};
+  trace::write_event(lane, trace::kEnter, when, raw & ~trace::kEventBit, uint64_t(hop->id) | source << 32,
                      sequence | uint64_t(inputs) << 32, depth | uint64_t(site) << 13 | (return_address & ((1ull << 48) - 1)) << 15);
   lane->depth += 1;
   lane->path = trace::mix(lane->path, hop->id);
@@ -76,16 +88,27 @@ const void* vtable_of_a_hop() {
 
 const void* const hop_vtable = vtable_of_a_hop();
 
-inline void HopScope::enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs) {
+// call_site(), for most hops have one caller: it is known by the cache line that is read anyway.
+inline trace::CallSite call_site_of(Hop* hop, void* const* frame) {
+  uint64_t address = native::return_address(frame), first = hop->first_site.load(std::memory_order_relaxed);
+  if (__builtin_expect(first >> 2 == address, 1)) return static_cast<trace::CallSite>(first & 3);
+  trace::CallSite site = call_site_at(address);
+  if (__builtin_expect(site == kBehindHelper, 0)) return call_site_behind(frame);
+  if (!first) hop->first_site.store(address << 2 | uint64_t(site), std::memory_order_relaxed);
+  return site;
+}
+
+__attribute__((always_inline)) inline void HopScope::enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame,
+                                                           uint32_t inputs) {
   lane_ = lane;
   epoch_ = lane->epoch;
   hop_ = hop->id;
   path_ = lane->path;
-  write_enter(lane, hop, keys, native::return_address(frame), call_site(frame), inputs);
+  write_enter(lane, hop, keys, native::return_address(frame), call_site_of(hop, frame), inputs);
 }
 
 void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, TensorArguments arguments) noexcept {
-  ask_for_call_site(frame);
+  if (hop->first_site.load(std::memory_order_relaxed) >> 2 != native::return_address(frame)) ask_for_call_site(frame);
   Lane* lane = trace::current_lane();
   if (lane) enter(lane, hop, keys, frame, arguments.size && lane->shapes ? signature_of(lane, arguments) : 0);
 }

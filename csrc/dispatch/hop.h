@@ -17,12 +17,13 @@ struct OperatorRecord;
 // What every run of a hop reads stands in its first cache line.
 struct alignas(64) Hop final : c10::OperatorKernel {
   Hop(const c10::KernelFunction& kernel, const OperatorRecord* op, uint32_t id, uint32_t index)
-      : id(id), op(op), original(kernel), table_index(index) {}
+      : id(id), original(kernel), op(op), table_index(index) {}
 
   uint32_t id;
   std::atomic<uint32_t> described_epoch{0};   // the recording that holds this hop's definition
-  const OperatorRecord* op;
+  std::atomic<uint64_t> first_site{0};        // of the caller that was seen first: address << 2 | class
   c10::KernelFunction original;
+  const OperatorRecord* op;
   uint32_t table_index;
   uint32_t flags = 0;                         // trace::HopFlags
   void* kernel = nullptr;                     // the function that the entry points to

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "../native/caller.h"
+#include "dispatch_table.h"
 #include "hop.h"
 #include "operator_record.h"
 
@@ -21,9 +22,23 @@ template <class Return, class... Args>
 struct TypedHop<Return(Args...)> {
   static constexpr bool has_symint = std::disjunction_v<c10::has_symint<Args>...>;
 
+  // KernelFunction::call() without the operator: only a boxed function asks which one it is.
+  __attribute__((always_inline)) static Return call_original(Hop* hop, c10::DispatchKeySet keys, Args... args) {
+    TableEntry entry(hop->original);
+    if (void* function = has_symint ? entry.plain_sym_unboxed() : entry.plain_unboxed(); __builtin_expect(function != nullptr, 1)) {
+      auto* typed = reinterpret_cast<Return (*)(c10::OperatorKernel*, c10::DispatchKeySet, Args...)>(function);
+      return typed(entry.plain_functor(), keys, std::forward<Args>(args)...);
+    }
+    return convert_and_call_original(hop, keys, std::forward<Args>(args)...);
+  }
+
+  // The original is boxed, or takes integers where the entry takes symbolic ones.
+  __attribute__((noinline, cold)) static Return convert_and_call_original(Hop* hop, c10::DispatchKeySet keys, Args... args) {
+    return hop->original.template call<Return, Args...>(hop->op->handle, keys, std::forward<Args>(args)...);
+  }
+
   static Return call(c10::OperatorKernel* functor, c10::DispatchKeySet keys, Args... args) {
     Hop* hop = hop_of(functor);
-    const c10::OperatorHandle& op = hop->op->handle;
     HopScope scope;
     if (__builtin_expect(recording(), 1)) {
       constexpr size_t tensors = (size_t(is_tensor_argument<Args>) + ... + 0);
@@ -36,14 +51,14 @@ struct TypedHop<Return(Args...)> {
       scope.enter(hop, keys, TRACER_FRAME(), TensorArguments{list, tensors});
     }
     if constexpr (std::is_void_v<Return>) {
-      hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
+      call_original(hop, keys, std::forward<Args>(args)...);
       scope.returned();
     } else if constexpr (std::is_reference_v<Return>) {
-      Return result = hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
+      Return result = call_original(hop, keys, std::forward<Args>(args)...);
       scope.returned();
       return result;
     } else {
-      Return result = hop->original.template call<Return, Args...>(op, keys, std::forward<Args>(args)...);
+      Return result = call_original(hop, keys, std::forward<Args>(args)...);
       scope.returned();
       return result;
     }

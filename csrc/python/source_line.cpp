@@ -66,27 +66,28 @@ bool is_hidden(PyCodeObject* code) {
   return false;
 }
 
-// Which code objects are visible, per lane: a cache of sets. Finding out takes as long as many hops, so two code
+// Which code objects are visible, and the hashes of these, per lane: a cache of sets. Finding out takes as long as many hops, so two code
 // objects whose addresses meet must not take turns in one place.
 struct Visibility {
   Fingerprint code;
-  bool visible;
+  uint64_t hash;  // 0: not visible
 };
 constexpr size_t kVisibilitySets = 256;
 constexpr size_t kVisibilityWays = 8;
 
-bool is_visible(trace::Lane* lane, const Fingerprint& code) {
+// The hash of a visible code object; 0 for others.
+uint64_t hash_if_visible(trace::Lane* lane, const Fingerprint& code) {
   if (!lane->source_cache) lane->source_cache = calloc(kVisibilitySets * kVisibilityWays, sizeof(Visibility));
   auto* cache = static_cast<Visibility*>(lane->source_cache);
-  if (!cache) return false;
+  if (!cache) return 0;
   uint64_t hash = (uint64_t(code.code) >> 4) * 0x9E3779B97F4A7C15ull;
   Visibility* set = cache + (hash >> 56) * kVisibilityWays;
   for (size_t way = 0; way < kVisibilityWays && set[way].code.code; ++way)
-    if (set[way].code == code) return set[way].visible;
+    if (set[way].code == code) return set[way].hash;
   // The newest stands first; the oldest goes.
   for (size_t way = kVisibilityWays - 1; way > 0; --way) set[way] = set[way - 1];
-  set[0] = {code, !is_hidden(code.code)};
-  return set[0].visible;
+  set[0] = {code, is_hidden(code.code) ? 0 : hash_of(code) | 1};
+  return set[0].hash;
 }
 
 // A line that a frame runs.
@@ -127,9 +128,10 @@ int visible_lines(trace::Lane* lane, Line* lines, int most) {
     PyCodeObject* code = frame.code();
     if (!code) continue;
     Fingerprint fingerprint = fingerprint_of(code);
-    if (!is_visible(lane, fingerprint)) continue;
+    uint64_t hash = hash_if_visible(lane, fingerprint);
+    if (!hash) continue;
     int instruction = frame.instruction();
-    lines[count++] = {fingerprint, instruction, mix(hash_of(fingerprint), uint64_t(instruction))};
+    lines[count++] = {fingerprint, instruction, mix(hash, uint64_t(instruction))};
   }
   return count;
 }

@@ -358,6 +358,12 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
   return nullptr;
 }
 
+Lane* lane_for_call_slow() noexcept {
+  Lane* lane = current_lane();
+  bool has_room = lane && (lane->limit - lane->next >= kCallRoomWords || lane_advance(lane));
+  return has_room ? lane : nullptr;
+}
+
 bool lane_advance(Lane* lane) noexcept try {
   std::lock_guard guard(lane->lock);
   TraceFile* file = current_file.load();

@@ -137,10 +137,12 @@ inline Lane* current_lane() {
 }
 
 // The same with room for a call and its arguments.
+Lane* lane_for_call_slow() noexcept;
 inline Lane* current_lane_for_call() {
-  Lane* lane = current_lane();
-  if (__builtin_expect(lane && lane->limit - lane->next < kCallRoomWords, 0)) return lane_advance(lane) ? lane : nullptr;
-  return lane;
+  Lane* lane = thread_lane;
+  if (__builtin_expect(lane->epoch == recording_epoch.load(std::memory_order_relaxed) && lane->limit - lane->next >= kCallRoomWords, 1))
+    return lane;
+  return lane_for_call_slow();
 }
 
 // The argument words of a call, written into the lane one after the other: what the event says of their number and

@@ -21,8 +21,8 @@ class StackTable {
     if (!last_) return 0;
     const Known& last = known_[last_ - 1];
     // All at once: which of them it is changes from call to call, and each branch on it would be guessed wrong.
-    uint32_t alike = 0;
-    for (uint32_t i = 0; i < kNext; ++i) alike |= uint32_t(last.tags[i] == uint32_t(key)) << i;
+    auto is = [&](uint32_t i) { return uint32_t(last.tags[i] == uint32_t(key)) << i; };
+    uint32_t alike = is(0) | is(1) | is(2) | is(3);
     for (; alike; alike &= alike - 1) {
       uint32_t id = last.next[__builtin_ctz(alike)];
       if (!id) continue;
@@ -57,7 +57,7 @@ class StackTable {
   }
 
  private:
-  static constexpr uint32_t kNext = 4;
+  static constexpr uint32_t kNext = 4;  // as many as predict() compares
   struct alignas(64) Known {
     uint64_t key, caller;
     uint32_t distance;
@@ -80,8 +80,12 @@ class StackTable {
   // What may follow is asked for ahead of time: other code has the caches until then.
   uint32_t move_to(uint32_t id) {
     last_ = id;
-    const Known* known = known_.data();
-    for (uint32_t next : known[id - 1].next) __builtin_prefetch(known + next - (next != 0));
+    const Known* known = known_.data() - 1;
+    const uint32_t* next = known[id].next;  // none is 0, and no place is asked for in vain that could not be
+    __builtin_prefetch(known + next[0]);
+    __builtin_prefetch(known + next[1]);
+    __builtin_prefetch(known + next[2]);
+    __builtin_prefetch(known + next[3]);
     return id;
   }
 

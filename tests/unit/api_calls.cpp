@@ -33,9 +33,13 @@ namespace cuda {
 struct Asks {
   int* device;
 };
+struct Names {
+  int error;
+};
 void add_runtime_functions(ApiFunctions& table) {
   table.add<Asks>(17, "cudaGetDevice", {in("device", "int *", 0, 8), out<int*>("*device", "int", 0)});
   table.add<NoParameters>(10, "cudaGetLastError", {});
+  table.add<Names>(12, "cudaGetErrorString", {in("error", "int", 0, 4)});
   table.add<NoParameters>(211, "cudaLaunchKernel", {});
 }
 void add_driver_functions(ApiFunctions&) {}
@@ -124,6 +128,12 @@ void what_is_written(const char* path) {
   enter_hop();
   CHECK(written([] { Call(17).run(); }) == as_query);
   CHECK(written([] { Call(10).run(); }) == as_query);
+  CHECK(written([] {
+          Names of{719};
+          Call call(12);
+          call.data.functionParams = &of;
+          call.run();
+        }) == as_query);
   CHECK(written([] { Call(211).run(); }) == as_call);
   CHECK(written([] { Call(10, 600).run(); }) == as_call);
   CHECK(written([] {
@@ -142,7 +152,7 @@ void what_is_written(const char* path) {
   uint64_t* query = lane->next;
   Call(17).run();
   CHECK((query[3] & trace::kQueryReadsBit) && (query[3] >> trace::kQueryReadShift & 0xffffffff) == 3);
-  CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 8 && lane->calls_of_hop == 8);
+  CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 9 && lane->calls_of_hop == 9);
 
   driver_calls = DriverCalls::kAll;
   CHECK(written([] { Call(17).run(); }) == as_call);
@@ -163,7 +173,7 @@ void what_is_written(const char* path) {
           trace::start_recording();
           between.end();
         }) == as_query);
-  CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 10);
+  CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 11);
   leave_hop();
 }
 

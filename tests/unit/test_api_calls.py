@@ -47,6 +47,8 @@ def test_what_is_written_of_calls(tmp_path: Path) -> None:
         assert calls["open"].not_().sum() == int(counted) > 0, name
         assert (calls["end_ns"] - calls["start_ns"]).max() < 10**10, name
         assert trace.certificate["torn_events"] == 0, name
+    asked = load(tmp_path / "x.trace").arguments("cudaGetErrorString")
+    assert asked["error"].to_list() == [719]  # four bytes, which are no whole word
     kernels = load(tmp_path / "x.trace").api_calls["kernel"].drop_nulls().to_list()
     first, second = kernels[0], kernels[-2]
     assert kernels == [first] * 3 + [second] * 2 + [first]

@@ -31,7 +31,8 @@ template <size_t words>
 __attribute__((noinline)) long hop(long a, long b, long c) {
   volatile long list[words] = {a, b, c};
   void* const* frame = TRACER_FRAME();
-  site = dispatch::call_site(frame);
+  static dispatch::FirstCaller first;
+  site = dispatch::call_site(first, frame);
   auto* expected = __builtin_extract_return_addr(__builtin_return_address(0));
   same_address = native::return_address(frame) == reinterpret_cast<uint64_t>(expected);
   return list[0] + list[1] + list[2];

@@ -59,7 +59,7 @@ struct alignas(64) ApiFunction {
   bool launches = false;                     // runs a device kernel
   bool replays = false;                      // runs a CUDA graph
   bool builds = false;                       // makes nodes of a CUDA graph without being captured itself
-  bool query = false;                        // tells what the runtime knows of the thread
+  bool query = false;                        // tells something and does nothing: written when it has returned
   uint8_t reads_at_return = 0, reads_at_call = 0;
   Distances at_call = {}, at_return = {};    // of the callback that comes then
   static constexpr size_t kMostReads = 16;

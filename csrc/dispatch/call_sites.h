@@ -38,11 +38,21 @@ inline trace::CallSite call_site_at(uint64_t address) {
   return look_up_call_site(address);
 }
 
-// `frame` is the wrapper's TRACER_FRAME().
-inline trace::CallSite call_site(void* const* frame) {
-  trace::CallSite site = call_site_at(native::return_address(frame));
-  if (__builtin_expect(site != kBehindHelper, 1)) return site;
-  return call_site_behind(frame);
+// What a wrapper remembers of the caller that it met first, most often its only one: address << 2 | class, or 0.
+using FirstCaller = std::atomic<uint64_t>;
+
+// Whether the wrapper was called from where it was first; `frame` is its TRACER_FRAME().
+inline bool is_first_caller(const FirstCaller& first, void* const* frame) {
+  return first.load(std::memory_order_relaxed) >> 2 == native::return_address(frame);
+}
+
+inline trace::CallSite call_site(FirstCaller& first, void* const* frame) {
+  if (__builtin_expect(is_first_caller(first, frame), 1)) return static_cast<trace::CallSite>(first.load(std::memory_order_relaxed) & 3);
+  uint64_t address = native::return_address(frame);
+  trace::CallSite site = call_site_at(address);
+  if (__builtin_expect(site == kBehindHelper, 0)) return call_site_behind(frame);
+  if (!first.load(std::memory_order_relaxed)) first.store(address << 2 | uint64_t(site), std::memory_order_relaxed);
+  return site;
 }
 
 }  // namespace tracer::dispatch

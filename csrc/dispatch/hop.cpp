@@ -88,27 +88,17 @@ const void* vtable_of_a_hop() {
 
 const void* const hop_vtable = vtable_of_a_hop();
 
-// call_site(), for most hops have one caller: it is known by the cache line that is read anyway.
-inline trace::CallSite call_site_of(Hop* hop, void* const* frame) {
-  uint64_t address = native::return_address(frame), first = hop->first_site.load(std::memory_order_relaxed);
-  if (__builtin_expect(first >> 2 == address, 1)) return static_cast<trace::CallSite>(first & 3);
-  trace::CallSite site = call_site_at(address);
-  if (__builtin_expect(site == kBehindHelper, 0)) return call_site_behind(frame);
-  if (!first) hop->first_site.store(address << 2 | uint64_t(site), std::memory_order_relaxed);
-  return site;
-}
-
 __attribute__((always_inline)) inline void HopScope::enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame,
                                                            uint32_t inputs) {
   lane_ = lane;
   epoch_ = lane->epoch;
   hop_ = hop->id;
   path_ = lane->path;
-  write_enter(lane, hop, keys, native::return_address(frame), call_site_of(hop, frame), inputs);
+  write_enter(lane, hop, keys, native::return_address(frame), call_site(hop->first_caller, frame), inputs);
 }
 
 void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, TensorArguments arguments) noexcept {
-  if (hop->first_site.load(std::memory_order_relaxed) >> 2 != native::return_address(frame)) ask_for_call_site(frame);
+  if (!is_first_caller(hop->first_caller, frame)) ask_for_call_site(frame);
   Lane* lane = trace::current_lane();
   if (lane) enter(lane, hop, keys, frame, arguments.size && lane->shapes ? signature_of(lane, arguments) : 0);
 }
@@ -164,8 +154,8 @@ double calibrate_hop() {
     uint64_t begin = trace::nanoseconds(CLOCK_MONOTONIC);
     for (int i = 0; i < kHops; ++i) {
       uint64_t path = lane->path;
-      write_enter(lane, hop, c10::DispatchKeySet(c10::DispatchKey::CPU), native::return_address(TRACER_FRAME()), call_site(TRACER_FRAME()),
-                  0);
+      write_enter(lane, hop, c10::DispatchKeySet(c10::DispatchKey::CPU), native::return_address(TRACER_FRAME()),
+                  call_site(hop->first_caller, TRACER_FRAME()), 0);
       lane->depth -= 1;
       lane->path = path;
       trace::write_event(lane, trace::kExit, lane->now(), uint64_t(hop->id));

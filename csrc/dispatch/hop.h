@@ -7,6 +7,7 @@
 
 #include "../trace/lane.h"
 #include "arguments.h"
+#include "call_sites.h"
 
 namespace tracer::dispatch {
 
@@ -21,7 +22,7 @@ struct alignas(64) Hop final : c10::OperatorKernel {
 
   uint32_t id;
   std::atomic<uint32_t> described_epoch{0};   // the recording that holds this hop's definition
-  std::atomic<uint64_t> first_site{0};        // of the caller that was seen first: address << 2 | class
+  FirstCaller first_caller{0};
   c10::KernelFunction original;
   const OperatorRecord* op;
   uint32_t table_index;

@@ -66,8 +66,8 @@ bool is_hidden(PyCodeObject* code) {
   return false;
 }
 
-// Which code objects are visible, and the hashes of these, per lane: a cache of sets. Finding out takes as long as many hops, so two code
-// objects whose addresses meet must not take turns in one place.
+// Which code objects are visible, and the hashes of these, per lane: a cache of sets. Finding out takes as long as many
+// hops, so two code objects whose addresses meet must not take turns in one place.
 struct Visibility {
   Fingerprint code;
   uint64_t hash;  // 0: not visible

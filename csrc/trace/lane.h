@@ -136,8 +136,9 @@ inline Lane* current_lane() {
   return lane_slow(epoch);
 }
 
-// The same with room for a call and its arguments.
 Lane* lane_for_call_slow() noexcept;
+
+// The same with room for a call and its arguments.
 inline Lane* current_lane_for_call() {
   Lane* lane = thread_lane;
   if (__builtin_expect(lane->epoch == recording_epoch.load(std::memory_order_relaxed) && lane->limit - lane->next >= kCallRoomWords, 1))

@@ -57,7 +57,7 @@ class StackTable {
   }
 
  private:
-  static constexpr uint32_t kNext = 4;  // as many as predict() compares
+  static constexpr uint32_t kNext = 4;  // as many as predict() compares and move_to() asks for, each by its number
   struct alignas(64) Known {
     uint64_t key, caller;
     uint32_t distance;
@@ -80,12 +80,11 @@ class StackTable {
   // What may follow is asked for ahead of time: other code has the caches until then.
   uint32_t move_to(uint32_t id) {
     last_ = id;
-    const Known* known = known_.data() - 1;
-    const uint32_t* next = known[id].next;  // none is 0, and no place is asked for in vain that could not be
-    __builtin_prefetch(known + next[0]);
-    __builtin_prefetch(known + next[1]);
-    __builtin_prefetch(known + next[2]);
-    __builtin_prefetch(known + next[3]);
+    const Known* known = known_.data();
+    const Known& now = known[id - 1];
+    // Where there is none, its own line, which is there already.
+    auto ask_for = [&](uint32_t next) { __builtin_prefetch(next ? known + (next - 1) : &now); };
+    ask_for(now.next[0]), ask_for(now.next[1]), ask_for(now.next[2]), ask_for(now.next[3]);
     return id;
   }
 

@@ -150,7 +150,7 @@ do_loggers() {
 }
 
 do_cost() {
-  "$PYTHON" benchmarks/cuda_cost.py --variants bare full prof --rounds 30 --processes 3 \
+  "$PYTHON" benchmarks/cuda_cost.py --variants bare full prof --rounds 32 --processes 8 \
     --workloads "linear step" "seq2seq step" "resnet34 step" --json "$MADE/cuda_cost.json" | tee "$MADE/cuda_cost.txt"
   return "${PIPESTATUS[0]}"
 }
@@ -205,7 +205,7 @@ all_phases() {
   "$1" gallery 400 60
   "$1" gallery_tests 300 80
   "$1" times 60 30
-  "$1" cost 400 40
+  "$1" cost 500 40
   "$1" reports 100 60
   "$1" sample 30 20
   "$1" training 200 50

@@ -14,8 +14,8 @@ constexpr size_t kMostBytes = trace::kMaxCallWords * 8;
 
 bool is_word(size_t size) { return size == 1 || size == 2 || size == 4 || size == 8; }
 
-// Those that PyTorch and cuDNN call again and again within an op. Other questions, when they come first, bring code to the GPU or
-// make a context.
+// Those that PyTorch and cuDNN call again and again within an op. Other questions, when they come first, bring code to
+// the GPU or make a context.
 bool is_query(std::string_view name) {
   return name == "cudaGetDevice" || name == "cudaGetLastError" || name == "cudaPeekAtLastError" || name == "cudaGetErrorString";
 }

@@ -47,11 +47,12 @@ inline bool is_first_caller(const FirstCaller& first, void* const* frame) {
 }
 
 inline trace::CallSite call_site(FirstCaller& first, void* const* frame) {
-  if (__builtin_expect(is_first_caller(first, frame), 1)) return static_cast<trace::CallSite>(first.load(std::memory_order_relaxed) & 3);
-  uint64_t address = native::return_address(frame);
+  // Read once: of threads that meet different callers first, one may overwrite what another has stored.
+  uint64_t address = native::return_address(frame), known = first.load(std::memory_order_relaxed);
+  if (__builtin_expect(known >> 2 == address, 1)) return static_cast<trace::CallSite>(known & 3);
   trace::CallSite site = call_site_at(address);
   if (__builtin_expect(site == kBehindHelper, 0)) return call_site_behind(frame);
-  if (!first.load(std::memory_order_relaxed)) first.store(address << 2 | uint64_t(site), std::memory_order_relaxed);
+  if (!known) first.store(address << 2 | uint64_t(site), std::memory_order_relaxed);
   return site;
 }
 

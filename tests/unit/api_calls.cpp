@@ -36,11 +36,15 @@ struct Asks {
 struct Names {
   int error;
 };
+struct Many {
+  uint64_t words[trace::kMaxCallWords];
+};
 void add_runtime_functions(ApiFunctions& table) {
   table.add<Asks>(17, "cudaGetDevice", {in("device", "int *", 0, 8), out<int*>("*device", "int", 0)});
   table.add<NoParameters>(10, "cudaGetLastError", {});
   table.add<Names>(12, "cudaGetErrorString", {in("error", "int", 0, 4)});
   table.add<NoParameters>(211, "cudaLaunchKernel", {});
+  table.add<Many>(300, "cudaMany", {in("words", "many", 0, 8)});
 }
 void add_driver_functions(ApiFunctions&) {}
 const std::vector<Enumeration>& enumerations() {
@@ -229,6 +233,22 @@ void until_it_is_full(const char* path, uint32_t result) {
   trace::close_recording();
 }
 
+// A call of as many words as one can have is never written over what the lane has room for.
+void room_for_the_largest(const char* path) {
+  record_into(path, {4 << 20});
+  enter_hop();
+  Many many{};
+  while (trace::recording_epoch.load()) {
+    Call call(300);
+    call.data.functionParams = &many;
+    call.run();
+    Lane* lane = trace::thread_lane;
+    CHECK(lane->next <= lane->limit);
+    Call(17).run();  // so that each remainder of room is met
+  }
+  trace::close_recording();
+}
+
 int main(int, char** arguments) {
   std::string path = arguments[1];
   make_functions();
@@ -237,6 +257,7 @@ int main(int, char** arguments) {
   what_is_written(path.c_str());
   names_of_kernels();
   a_call_of_the_recording_before((path + ".next").c_str());
+  room_for_the_largest((path + ".many").c_str());
   until_it_is_full((path + ".full").c_str(), 0);
   until_it_is_full((path + ".failing").c_str(), 600);
 }

@@ -5,19 +5,23 @@
 # make lint   ruff, mypy and clang-format, changing nothing  make format  ruff and clang-format, in place
 # make samples  the demo's report, into reports/          make check-layout, make check-aarch64: docs/versions.md
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
-# Python, torch and its index are variables.
+# make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
+# Variables: PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda; TORCH_INDEX, a package index.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+TORCH_BUILD ?= auto
 TORCH_INDEX ?=
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 VENV ?= .venv
 CXX ?= g++
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-TORCH_STAMP := $(VENV)/.torch-$(subst =,-,$(subst /,_,$(subst $() ,_,$(strip $(TORCH)))))
-SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth \
-  $(shell find csrc tracer gdb cmake -type f -not -name '*.pyc' -not -path 'cmake/checks/*' 2>/dev/null)
+TORCH_STAMP := $(VENV)/.torch-$(subst =,-,$(subst /,_,$(subst $() ,_,$(strip $(TORCH) $(TORCH_BUILD) $(TORCH_INDEX)))))
+SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth cmake/_build_info.py.in $(wildcard cmake/*.cmake) \
+  $(shell find csrc tracer gdb -type f -not -name '*.pyc' 2>/dev/null)
+TIMED := cmake/timed.sh
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
@@ -27,8 +31,9 @@ PYTEST := $(BIN)/pytest
 
 demo: $(VENV)/.installed
 	@mkdir -p $(DEMO)
-	$(BIN)/tracer record --force -o $(DEMO)/seq2seq_gru.trace examples/seq2seq_gru.py
-	$(BIN)/tracer report $(DEMO)/seq2seq_gru.trace --force -o $(DEMO)/report.md
+	@$(TIMED) 'recording examples/seq2seq_gru.py' \
+	  $(BIN)/tracer record --force -o $(DEMO)/seq2seq_gru.trace examples/seq2seq_gru.py
+	@$(TIMED) 'reporting on it' $(BIN)/tracer report $(DEMO)/seq2seq_gru.trace --force -o $(DEMO)/report.md
 	@echo "trace:  $(DEMO)/seq2seq_gru.trace"
 	@echo "report: $(DEMO)/report.md"
 	@echo "next:   $(BIN)/tracer tree $(DEMO)/seq2seq_gru.trace | less"
@@ -129,21 +134,18 @@ check:
 	@echo 'int main() {}' | $(CXX) -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || { echo "$(CXX) does not know C++20: apt-get install g++ (11 or newer)" >&2; exit 1; }
 
 $(VENV)/bin/python: | check
-	$(PYTHON) -m venv $(VENV)
+	@$(TIMED) 'virtual environment $(VENV)' $(PYTHON) -m venv $(VENV)
 
 $(TORCH_STAMP): | $(VENV)/bin/python
-	$(PIP) install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	@chosen="$$($(BIN)/python cmake/choose_torch.py '$(TORCH)' --build '$(TORCH_BUILD)' --index '$(TORCH_INDEX)' \
+	  --cpu-index '$(TORCH_CPU_INDEX)')" && $(TIMED) "pip install $$chosen" $(PIP) install numpy $$chosen
 	@rm -f $(VENV)/.torch-* && touch $@
 
-# With a torch that has CUDA also the one package of headers that it does not bring itself.
-CRT := import torch; v = torch.version.cuda; print(v and \
-  (f'nvidia-cuda-crt=={v}.*' if int(v.split('.')[0]) > 12 else f'nvidia-cuda-nvcc-cu12=={v}.*') or '')
 $(VENV)/.tools: $(TORCH_STAMP)
-	$(PIP) install --quiet scikit-build-core cmake ninja
-	@crt="$$($(BIN)/python -c "$(CRT)")" && { [ -z "$$crt" ] || $(PIP) install --quiet "$$crt"; }
+	@$(TIMED) 'tools that build' $(PIP) install --quiet scikit-build-core cmake ninja
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
-	@echo 'building tracer (two to four minutes the first time)'
-	@$(PIP) install --quiet --no-build-isolation '.[test]'
+	@$(TIMED) 'building tracer (two to four minutes the first time)' \
+	  $(PIP) install --quiet --no-build-isolation '.[test]'
 	@touch $@

@@ -1,26 +1,49 @@
-# The folders with cupti.h, CUPTI's generated headers, cuda.h and crt/host_defines.h, of the major version of CUDA that
-# torch has. torch's own packages bring all but the last, which is in nvidia-cuda-crt (CUDA 13) or nvidia-cuda-nvcc-cu12.
-function(find_cuda_headers result version)
-  if(version STREQUAL None)
-    set(version 13.0)
+# The headers that the CUDA part is compiled with: those of the packages that torch brought, else those of a toolkit of
+# the same version of CUDA. A toolkit of another version is taken only if CUDA_HOME names it.
+
+# The CUDA version of a folder of headers, as 13.0; empty if it has no cuda.h.
+function(cuda_version_of folder result)
+  set(${result} "" PARENT_SCOPE)
+  if(EXISTS ${folder}/cuda.h)
+    file(STRINGS ${folder}/cuda.h line REGEX "#define[ \t]+CUDA_VERSION[ \t]+[0-9]+" LIMIT_COUNT 1)
+    if(line MATCHES "([0-9]+)[ \t]*$")
+      math(EXPR major "${CMAKE_MATCH_1} / 1000")
+      math(EXPR minor "${CMAKE_MATCH_1} % 1000 / 10")
+      set(${result} ${major}.${minor} PARENT_SCOPE)
+    endif()
   endif()
-  string(REGEX MATCH "^[0-9]+" major "${version}")
-  execute_process(
-    COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; s = u.find_spec('nvidia'); print(';'.join(s.submodule_search_locations) if s else '', end='')"
-    OUTPUT_VARIABLE packages
-    ERROR_QUIET)
+endfunction()
+
+# Sets CUDA_HEADERS, the folders, and CUDA_HEADERS_VERSION. `version`: of torch's CUDA, as 13.0, or None.
+function(find_cuda_headers version)
   set(places ${TRACER_CUDA_HEADERS})
-  # The packages of CUDA 13 keep all headers in one folder; before them each library had its own.
-  foreach(package ${packages})
-    list(APPEND places ${package}/cu${major}/include ${package}/cuda_cupti/include ${package}/cuda_runtime/include
-      ${package}/cuda_nvcc/include)
-  endforeach()
-  foreach(toolkit $ENV{CUDA_HOME} /usr/local/cuda-${version} /usr/local/cuda)
-    list(APPEND places ${toolkit}/include ${toolkit}/extras/CUPTI/include)
-  endforeach()
+  set(passed_over "")
+  string(REGEX MATCH "^[0-9]+" major "${version}")
+  if(major)
+    execute_process(
+      COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; s = u.find_spec('nvidia'); print(';'.join(s.submodule_search_locations) if s else '', end='')"
+      OUTPUT_VARIABLE packages
+      ERROR_QUIET)
+    # The packages of CUDA 13 keep all headers in one folder; before them each library had its own.
+    foreach(package ${packages})
+      list(APPEND places ${package}/cu${major}/include ${package}/cuda_runtime/include ${package}/cuda_cupti/include
+        ${package}/cuda_nvcc/include)
+    endforeach()
+    foreach(toolkit $ENV{CUDA_HOME} /usr/local/cuda-${version} /usr/local/cuda)
+      cuda_version_of(${toolkit}/include has)
+      string(REGEX MATCH "^[0-9]+" has_major "${has}")
+      if(has STREQUAL version OR (toolkit STREQUAL "$ENV{CUDA_HOME}" AND has_major STREQUAL major))
+        list(APPEND places ${toolkit}/include ${toolkit}/extras/CUPTI/include)
+      elseif(has)
+        string(APPEND passed_over " ${toolkit} has CUDA ${has}, so it is not used.")
+      endif()
+    endforeach()
+  endif()
+  # No package of torch's brings crt/host_defines.h.
+  list(APPEND places ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/headers)
   set(folders)
   set(missing)
-  foreach(header cupti.h generated_cuda_runtime_api_meta.h cuda.h cuda_runtime_api.h crt/host_defines.h)
+  foreach(header cuda.h cuda_runtime_api.h cupti.h generated_cuda_runtime_api_meta.h crt/host_defines.h)
     set(found)
     foreach(place ${places})
       if(NOT found AND EXISTS ${place}/${header})
@@ -34,14 +57,20 @@ function(find_cuda_headers result version)
     endif()
   endforeach()
   if(missing)
-    if(major GREATER_EQUAL 13)
-      set(command "pip install 'nvidia-cuda-cupti==${version}.*' 'nvidia-cuda-runtime==${version}.*' 'nvidia-cuda-crt==${version}.*'")
+    if(NOT major)
+      set(command "set TRACER_CUDA_HEADERS to a folder that has them")
+    elseif(major GREATER_EQUAL 13)
+      set(command "pip install 'nvidia-cuda-cupti==${version}.*' 'nvidia-cuda-runtime==${version}.*', or set CUDA_HOME to a toolkit of CUDA ${version}")
     else()
-      set(command "pip install 'nvidia-cuda-cupti-cu12==${version}.*' 'nvidia-cuda-runtime-cu12==${version}.*' 'nvidia-cuda-nvcc-cu12==${version}.*'")
+      set(command "pip install 'nvidia-cuda-cupti-cu${major}==${version}.*' 'nvidia-cuda-runtime-cu${major}==${version}.*', or set CUDA_HOME to a toolkit of CUDA ${version}")
     endif()
-    message(FATAL_ERROR "torch has CUDA ${version}, and these of its headers are missing: ${missing}. ${command}, or set CUDA_HOME to a toolkit")
+    string(REPLACE ";" ", " missing "${missing}")
+    message(FATAL_ERROR "torch has CUDA ${version}, and these headers of it are missing: ${missing}.${passed_over} To install them: ${command}")
   endif()
   list(REMOVE_DUPLICATES folders)
-  message(STATUS "CUDA headers in ${folders}")
-  set(${result} ${folders} PARENT_SCOPE)
+  list(GET folders 0 first)
+  cuda_version_of(${first} CUDA_HEADERS_VERSION)
+  message(STATUS "headers of CUDA ${CUDA_HEADERS_VERSION} in ${folders}")
+  set(CUDA_HEADERS ${folders} PARENT_SCOPE)
+  set(CUDA_HEADERS_VERSION ${CUDA_HEADERS_VERSION} PARENT_SCOPE)
 endfunction()

@@ -211,9 +211,9 @@ py::dict end() {
   return out;
 }
 
-void begin_cuda(bool wanted, const std::string& driver, const std::string& injection) {
+void begin_cuda(bool wanted, const std::string& driver, const std::string& injection, const std::string& unusable) {
   running();
-  cuda::begin({wanted, driver, injection});
+  cuda::begin({wanted, driver, injection, unusable});
 }
 
 py::dict cuda_statement() {
@@ -269,7 +269,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("close", &end);
   m.def("recording", &recording);
   m.def("cuda_is_built", &cuda::is_built);
-  m.def("begin_cuda", &begin_cuda, py::arg("wanted"), py::arg("driver"), py::arg("injection"));
+  m.def("begin_cuda", &begin_cuda, py::arg("wanted"), py::arg("driver"), py::arg("injection"), py::arg("unusable"));
   m.def("end_cuda", &cuda::end, py::call_guard<py::gil_scoped_release>());
   m.def("cuda_statement", &cuda_statement);
   m.def("step", &trace::write_step, py::arg("steps"));

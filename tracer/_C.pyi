@@ -114,7 +114,7 @@ def recording() -> str | None:
     """The path of the recording that is open."""
 
 def cuda_is_built() -> bool: ...
-def begin_cuda(wanted: bool, driver: str, injection: str) -> None:
+def begin_cuda(wanted: bool, driver: str, injection: str, unusable: str) -> None:
     """Record CUDA from its initialisation on, or now; `injection` is the library that CUDA loads then."""
 
 def end_cuda() -> None: ...

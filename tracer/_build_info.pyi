@@ -2,5 +2,8 @@
 
 TORCH_VERSION: str | None
 TORCH_CUDA: str | None
+CUDA_HEADERS: str | None
 COMPILER: str | None
+OVERRIDES_MISSING: str
+OVERRIDES_NVCC: str | None
 PYTHON: str

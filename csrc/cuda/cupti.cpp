@@ -25,11 +25,18 @@ Cupti load() {
 #ifdef CUpti_SubscriberParams_STRUCT_SIZE
   found.cuptiSubscribe_v2 = reinterpret_cast<decltype(found.cuptiSubscribe_v2)>(dlsym(library, "cuptiSubscribe_v2"));
 #endif
-  if (found.missing.empty()) found.cuptiGetVersion(&found.version);
   return found;
 }
 
 }  // namespace
+
+uint32_t Cupti::version() const {
+  // Without the driver CUPTI 13.2 calls itself without end, in this function as in others.
+  if (!missing.empty() || !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) return 0;
+  uint32_t version = 0;
+  cuptiGetVersion(&version);
+  return version;
+}
 
 std::string Cupti::text(CUptiResult result) const {
   const char* text = nullptr;

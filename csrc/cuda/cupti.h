@@ -21,9 +21,10 @@ struct Cupti {
 #ifdef CUpti_SubscriberParams_STRUCT_SIZE
   decltype(&::cuptiSubscribe_v2) cuptiSubscribe_v2 = nullptr;  // says who holds CUPTI; not in every CUPTI 12
 #endif
-  uint32_t version = 0;
   std::string missing;  // why there is none of it; empty: all of it is there
 
+  // 0 if the driver is not loaded: then CUPTI must not be called.
+  uint32_t version() const;
   std::string text(CUptiResult result) const;
 };
 

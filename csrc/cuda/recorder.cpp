@@ -180,6 +180,7 @@ void begin(const Options& wanted) {
   forget_activities();
   stacks_not_taken.store(0);
   if (!options.wanted) return;
+  if (!options.unusable.empty()) return give_up("failed", options.unusable);
   if (!cupti().missing.empty()) {
     state = "failed";
     why = cupti().missing;
@@ -217,7 +218,7 @@ Statement statement() {
     out.state = "no driver";
     out.why = "this machine has no NVIDIA driver (libcuda.so.1)";
   }
-  out.cupti = cupti().version;
+  if (options.wanted && options.unusable.empty()) out.cupti = cupti().version();
   out.driver_calls = options.driver;
   if (void* driver = driver_library())
     if (auto version = reinterpret_cast<CUresult (*)(int*)>(dlsym(driver, "cuDriverGetVersion"))) version(&out.driver_version);

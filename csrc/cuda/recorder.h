@@ -12,6 +12,7 @@ struct Options {
   bool wanted = true;
   std::string driver = "launches";  // none | launches | all
   std::string injection;            // path of the library that the driver loads when CUDA is initialised
+  std::string unusable;             // why CUPTI must not be called on this machine; empty: it may be
 };
 
 struct Statement {

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from tracer import _build_info
+from tracer.cli.record import LEFT_OUT
+from tracer.recording import kept
 
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 TIMEOUT = 240  # seconds; a busy machine imports torch slowly
@@ -34,6 +44,17 @@ class Run:
         return "".join(OUR_LINES.findall(self.err))
 
 
+@functools.cache
+def cache_folder() -> str:
+    """One for all tests, in which the line that a first recording adds counts as said."""
+    folder = tempfile.mkdtemp(prefix="tracer-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("XDG_CACHE_HOME", folder)
+        kept.write(LEFT_OUT, _build_info.OVERRIDES_MISSING, "")
+    return folder
+
+
 class Launcher:
     """Writes scripts into one folder and runs them there."""
 
@@ -43,6 +64,7 @@ class Launcher:
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("TRACER_", "PYTEST_"))
         }
+        self.environment["XDG_CACHE_HOME"] = cache_folder()
 
     def write(self, text: str, name: str = "script.py") -> Path:
         path = self.folder / name

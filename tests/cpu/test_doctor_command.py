@@ -9,7 +9,19 @@ from pathlib import Path
 import torch
 from launching import Launcher, Run
 
-CHECKS = {"Python", "torch", "tracer", "layout", "recording", "symbols", "CUDA", "driver", "GPU", "gdb"}
+CHECKS = {
+    "Python",
+    "torch",
+    "tracer",
+    "layout",
+    "recording",
+    "symbols",
+    "CUDA",
+    "overrides",
+    "driver",
+    "GPU",
+    "gdb",
+}
 CHECKS |= {"compiler", "disk", "environment"}
 LINE = re.compile(r"^(ok|note|problem) +(\S+(?: user)?) +(.*)$", re.MULTILINE)
 
@@ -65,7 +77,8 @@ def test_another_torch_is_a_problem(launcher: Launcher) -> None:
     assert run.status == 1
     assert found["tracer"] == "problem"
     assert "recording" not in found
-    assert "-> rebuild it in its folder: pip install --no-build-isolation" in " ".join(run.out.split())
+    assert "-> rebuild it" in run.out
+    assert "-m pip install --no-build-isolation --force-reinstall" in " ".join(run.out.split())
     assert "1 problem stops recording" in run.out
 
 

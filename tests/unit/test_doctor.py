@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from elf import FUNCTION, write_library
@@ -135,6 +136,54 @@ def test_cupti_and_who_holds_it() -> None:
     assert states(cupti("failed", why="libcupti.so.13 is not there", version=0)) == [("note", "CUPTI")]
     assert list(cuda.check_cupti(None, tried(), {})) == []
     assert states(cuda.check_cupti("13.0", trial.Trial("broken"), {})) == [("note", "CUPTI")]
+
+
+def test_without_a_driver_cupti_is_not_asked_for() -> None:
+    assert [(found.state, found.text) for found in cupti("no driver", version=0)] == [
+        ("ok", "not called: there is no NVIDIA driver")
+    ]
+
+
+def test_a_cupti_that_crashed_when_it_was_tried() -> None:
+    reason = "cuptiSubscribe of libcupti.so.13 crashed (signal 11)"
+    attempt = certified(cuda={"state": "failed", "why": reason, "cupti": 0})
+    (found,) = cuda.check_cupti("13.0", attempt, {}, reason)
+    assert (found.state, found.text) == ("note", reason)
+    assert "install another version of the package nvidia-cuda-cupti" in found.advice
+
+
+def built(monkeypatch: pytest.MonkeyPatch, **facts: str | None) -> None:
+    """As if tracer had been built so."""
+    known = {
+        "TORCH_CUDA": "13.0",
+        "CUDA_HEADERS": "13.0",
+        "OVERRIDES_MISSING": "",
+        "OVERRIDES_NVCC": "13.0.48",
+    }
+    module = SimpleNamespace(**{**known, **facts})
+    monkeypatch.setitem(sys.modules, "tracer._build_info", module)
+    monkeypatch.setattr(software.tracer, "_build_info", module, raising=False)
+
+
+def test_the_headers_that_tracer_was_built_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    built(monkeypatch)
+    assert cuda.check_build("13.0").text == "torch has CUDA 13.0, tracer was built with headers of CUDA 13.0"
+    assert cuda.check_build("13.0").state == "ok"
+    built(monkeypatch, CUDA_HEADERS="13.2")
+    found = cuda.check_build("13.0")
+    assert (found.state, found.text[-12:]) == ("note", "of CUDA 13.2")
+    assert found.advice.startswith("unset CUDA_HOME, which named them, and rebuild it")
+    built(monkeypatch, TORCH_CUDA=None)
+    assert cuda.check_build("13.0").state == "note"
+
+
+def test_overrides_that_the_build_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    built(monkeypatch)
+    assert cuda.check_overrides("13.0").text == "mm, gru and cat, compiled by nvcc 13.0.48"
+    built(monkeypatch, OVERRIDES_MISSING="no working nvcc was found", OVERRIDES_NVCC=None)
+    found = cuda.check_overrides("13.0")
+    assert (found.state, found.text) == ("note", "mm, gru and cat were left out: no working nvcc was found")
+    assert cuda.check_overrides(None).state == "ok"
 
 
 def test_a_certificate_from_a_gpu_is_understood() -> None:

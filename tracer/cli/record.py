@@ -12,13 +12,15 @@ from typing import Annotated, NoReturn
 import typer
 
 import tracer
-from tracer.recording import extension, naming
+from tracer.recording import extension, kept, naming
+from tracer.recording.cuda import why_unusable
 from tracer.recording.errors import RecordingError
 from tracer.recording.options import MOST_LINES, Options
 from tracer.recording.recording import draw_session
 
 # Parsing stops at the script, so that everything after it is the script's own.
 CONTEXT = {"allow_interspersed_args": False}
+LEFT_OUT = "left-out"  # what is kept of having said so
 
 
 def record(
@@ -137,12 +139,29 @@ def record(
         )
         options.override = _overrides(override or [], command[0], module)
         _check_installation()
+        unusable = why_unusable(options)
         request = _request(command[0] if not module else command[1], output, force)
     except RecordingError as error:
         _refuse(error)
-    request |= {"session": draw_session(), **options.document()}
+    request |= {"session": draw_session(), "cupti_unusable": unusable, **options.document()}
+    _say_what_was_left_out()
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     _become([*flags, *command], request)
+
+
+def _say_what_was_left_out() -> None:
+    """At the first recording of a build: pip hid what the build said."""
+    from tracer import _build_info
+
+    reason = _build_info.OVERRIDES_MISSING
+    if _build_info.TORCH_CUDA is None or not reason or kept.read(LEFT_OUT, reason) is not None:
+        return
+    kept.write(LEFT_OUT, reason, "")
+    typer.echo(
+        "tracer: the overrides mm, gru and cat were left out of this build, everything else is there: "
+        f"{reason} (said once; tracer doctor repeats it)",
+        err=True,
+    )
 
 
 def _command(script: list[str], module: bool) -> list[str]:
@@ -179,12 +198,27 @@ def _check_installation() -> None:
         raise RecordingError(f"a recording to {_path_in(running)} is running already; stop it first")
     extension.check(extension.installed_torch())
     packages = str(Path(tracer.__file__).resolve().parent.parent)
+    startup = os.path.join(packages, "tracer_startup.pth")
     active = {os.path.realpath(folder) for folder in _site_folders()}
-    if packages not in active or not os.path.exists(os.path.join(packages, "tracer_startup.pth")):
+    if not os.path.exists(startup):
+        raise RecordingError(f"{startup} is missing, so no recording can begin; {extension.rebuild()}")
+    if packages not in active and not _begins_with_python():
         raise RecordingError(
-            f"tracer in {packages} is not installed by pip (no tracer_startup.pth is active "
-            "there); run in its folder: pip install --no-build-isolation ."
+            f"{sys.executable} does not read {startup}, which begins a recording, because that folder is "
+            f"on its path but is not one of its site folders; {extension.install()}"
         )
+
+
+def _begins_with_python() -> bool:
+    """Whether a new interpreter reads the start-up file: `site.addsitedir` adds folders that none lists."""
+    asked = "import sys; sys.exit('tracer.recording.startup' not in sys.modules)"
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    environment = {**os.environ, "TRACER_JOIN": "{}"}
+    try:
+        done = subprocess.run([sys.executable, *flags, "-c", asked], env=environment, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0
 
 
 def _site_folders() -> list[str]:

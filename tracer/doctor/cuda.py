@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tracer.doctor.finding import Finding
 from tracer.doctor.trial import Trial
+from tracer.recording import extension
 
 _NVIDIA = Path("/proc/driver/nvidia")
 _INJECTION = "CUDA_INJECTION64_PATH"
@@ -26,11 +27,28 @@ def check_build(torch_cuda: str | None) -> Finding:
     except ImportError:
         return Finding("note", "CUDA", f"torch has CUDA {torch_cuda}, tracer is not built")
     if _build_info.TORCH_CUDA is None:
-        advice = f"{_HOPS_ALONE}; rebuild tracer with this torch"
+        advice = f"{_HOPS_ALONE}; {extension.rebuild()}"
         return Finding("note", "CUDA", f"torch has CUDA {torch_cuda}, tracer was built without", advice)
-    return Finding(
-        "ok", "CUDA", f"torch has CUDA {torch_cuda}, tracer was built with {_build_info.TORCH_CUDA}"
-    )
+    text = f"torch has CUDA {torch_cuda}, tracer was built with headers of CUDA {_build_info.CUDA_HEADERS}"
+    if torch_cuda != _build_info.CUDA_HEADERS:
+        advice = f"unset CUDA_HOME, which named them, and {extension.rebuild()}"
+        return Finding("note", "CUDA", text, advice)
+    return Finding("ok", "CUDA", text)
+
+
+def check_overrides(torch_cuda: str | None) -> Finding:
+    """Whether the build has the CUDA kernels of mm, gru and cat, and which nvcc compiled them."""
+    try:
+        from tracer import _build_info
+    except ImportError:
+        return Finding("note", "overrides", "tracer is not built")
+    if torch_cuda is None:
+        return Finding("ok", "overrides", "your own; mm, gru and cat are for a torch with CUDA")
+    if _build_info.OVERRIDES_NVCC is None:
+        text = f"mm, gru and cat were left out: {_build_info.OVERRIDES_MISSING}"
+        advice = "your own overrides work; to add these, build tracer again where nvcc is"
+        return Finding("note", "overrides", text, advice)
+    return Finding("ok", "overrides", f"mm, gru and cat, compiled by nvcc {_build_info.OVERRIDES_NVCC}")
 
 
 def check_driver(torch_cuda: str | None) -> Finding:
@@ -60,8 +78,13 @@ def check_gpus(torch_cuda: str | None, environment: Mapping[str, str]) -> Findin
     return Finding("note", "GPU", f"none is visible here{visible}", _HOPS_ALONE)
 
 
-def check_cupti(torch_cuda: str | None, trial: Trial, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether CUPTI was found by the trial, its version, and who may hold it."""
+def check_cupti(
+    torch_cuda: str | None, trial: Trial, environment: Mapping[str, str], unusable: str = ""
+) -> Iterator[Finding]:
+    """Whether CUPTI was found by the trial, its version, and who may hold it.
+
+    unusable    why it must not be called here, as `cupti_probe.unusable` says it
+    """
     if torch_cuda is None:
         return
     said = trial.cuda
@@ -71,6 +94,13 @@ def check_cupti(torch_cuda: str | None, trial: Trial, environment: Mapping[str, 
         yield Finding("ok", "CUPTI", _cupti_version(version) + place)
     elif trial.failure:
         yield Finding("note", "CUPTI", "not looked for, since nothing could be recorded")
+        return
+    elif said.get("state") == "no driver":
+        yield Finding("ok", "CUPTI", "not called: there is no NVIDIA driver")
+        return
+    elif unusable:
+        advice = f"{_HOPS_ALONE}; install another version of the package nvidia-cuda-cupti, or another driver"
+        yield Finding("note", "CUPTI", unusable, advice)
         return
     else:
         why = said.get("why") or "not found"

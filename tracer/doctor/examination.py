@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tracer.doctor import cuda, environment, machine, software, trial
 from tracer.doctor.finding import Finding
+from tracer.recording import cupti_probe
 
 
 def examine(*, with_gpu: bool = False) -> Iterator[Finding]:
@@ -16,19 +17,21 @@ def examine(*, with_gpu: bool = False) -> Iterator[Finding]:
     yield software.check_torch(folder)
     built = list(software.check_extension(folder))
     yield from built
+    torch_cuda = software.torch_facts(folder).get("cuda") if folder else None
+    torch_cuda = torch_cuda if isinstance(torch_cuda, str) else None
+    unusable = cupti_probe.unusable(torch_cuda, again=True)  # kept, so that the trial knows it
     attempt = trial.Trial("not tried")  # it would fail for the reason that was just given
     if built and all(finding.state != "problem" for finding in built):
         attempt = trial.record_something()
         yield from trial.check_recording(attempt)
     yield from software.check_symbols(folder)
     if folder:
-        torch_cuda = software.torch_facts(folder).get("cuda")
-        torch_cuda = torch_cuda if isinstance(torch_cuda, str) else None
         yield cuda.check_build(torch_cuda)
+        yield cuda.check_overrides(torch_cuda)
         yield cuda.check_driver(torch_cuda)
         yield cuda.check_gpus(torch_cuda, os.environ)
         on_gpu = trial.record_something("cuda") if with_gpu else None
-        yield from cuda.check_cupti(torch_cuda, on_gpu or attempt, os.environ)
+        yield from cuda.check_cupti(torch_cuda, on_gpu or attempt, os.environ, unusable)
         if on_gpu:
             yield cuda.check_trial(on_gpu)
     yield machine.check_gdb()

@@ -10,10 +10,10 @@ from tracer.overrides.counts import HandedOver, Ran
 from tracer.overrides.errors import OverrideError
 from tracer.overrides.override import AUTO, FORCE, Kernels, Override, targets_of
 from tracer.overrides.target import Target
+from tracer.recording import extension
 
 EXTENSION = "tracer._overrides"
 NAMES = ("mm", "gru", "cat")
-_REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps ."
 _OWN = "a kernel of your own can be used on any device, see tracer.overrides.register"
 
 
@@ -28,12 +28,12 @@ def missing() -> str | None:
 
 
 def _why() -> str:
-    """What the build said, in brackets; nothing where it said nothing, or is older than its saying so."""
+    """What the build said, in brackets; nothing if it said nothing."""
     try:
         from tracer import _build_info
     except ImportError:
         return ""
-    reason = getattr(_build_info, "OVERRIDES_MISSING", "")
+    reason = _build_info.OVERRIDES_MISSING
     return f" ({reason})" if reason else ""
 
 
@@ -104,5 +104,5 @@ def _native() -> ModuleType:
     except ImportError as error:
         raise OverrideError(
             f"the built-in overrides do not load with torch {torch.__version__} "
-            f"({str(error).splitlines()[0]}); rebuild tracer in its folder: {_REBUILD}"
+            f"({str(error).splitlines()[0]}); {extension.rebuild()}"
         ) from None

@@ -42,7 +42,7 @@ class JoinedRecording:
         native.arm(options.ops)
         write_document(native, "libraries", native.libraries())
         write_document(native, "enums", native.enums())
-        cuda.begin(native, options)
+        cuda.begin(native, options, request.get("cupti_unusable", ""))
         follow_python(native, options)
         joined = cls(native)
         _begin_overrides(options)

@@ -12,20 +12,28 @@ from tracer.recording.options import Options
 _FAILED = ("not built", "failed", "held", "no driver")
 
 
-def begin(native: ModuleType, options: Options) -> None:
-    """Begin it, now or when the process first uses CUDA.
+def begin(native: ModuleType, options: Options, unusable: str) -> None:
+    """Begin it, now or when the process first uses CUDA. `unusable`: why CUPTI must not be called, or "".
 
     Raises RecordingError where CUDA must be recorded (`cuda="on"`) and it is known that it cannot.
     """
     folder = os.path.dirname(tracer.__file__)
     injection = os.path.join(folder, "libtracer_injection.so")
-    native.begin_cuda(options.cuda != "off", options.driver, injection)
+    native.begin_cuda(options.cuda != "off", options.driver, injection, unusable)
     if options.cuda == "on":
         statement = native.cuda_statement()
         if statement["state"] in _FAILED:
             raise RecordingError(
                 f"CUDA cannot be recorded: {statement['why']}; record without it: --cuda off"
             )
+
+
+def why_unusable(options: Options) -> str:
+    """Why CUPTI must not be called on this machine; "" if it may be, or is not wanted."""
+    from tracer import _build_info
+    from tracer.recording import cupti_probe
+
+    return "" if options.cuda == "off" else cupti_probe.unusable(_build_info.TORCH_CUDA)
 
 
 def certificate(native: ModuleType) -> dict:

@@ -8,15 +8,21 @@ import sys
 from types import ModuleType
 
 from tracer.recording.errors import RecordingError
+from tracer.recording.summary import quoted
 
 OLDEST_TORCH = (2, 10)
 LAUNCHERS = ("triton", "numba", "numba_cuda")  # packages that call the user's kernels
-REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps ."
+TOOLS = "scikit-build-core cmake ninja"  # that a build without isolation needs
 
 
 def load() -> ModuleType:
-    """Import `tracer._C`, after torch. Raises RecordingError where the two do not fit."""
-    import torch
+    """Import `tracer._C`, after torch. Raises RecordingError if the two do not fit."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise _no_torch() from None
 
     import tracer
 
@@ -26,7 +32,7 @@ def load() -> ModuleType:
     except ImportError as error:
         raise RecordingError(
             f"tracer's extension does not load with torch {torch.__version__} "
-            f"({_first_line(error)}); rebuild it in tracer's folder: {REBUILD}"
+            f"({_first_line(error)}); {rebuild()}"
         ) from None
     if _C.recording() is None:  # running threads read the list
         _C.hide_sources([*map(_folder, (torch.__file__, tracer.__file__)), *_launchers()])
@@ -56,28 +62,69 @@ def check(torch_version: str | None) -> None:
     Raises RecordingError, naming both versions and the command that rebuilds.
     """
     if torch_version is None:
-        raise RecordingError(f"torch is not installed in {sys.executable}; install it first")
+        raise _no_torch()
     try:
         from tracer import _build_info
     except ImportError:
-        raise RecordingError(
-            "tracer is not installed, this is its source; install it there: "
-            "pip install --no-build-isolation ."
-        ) from None
+        source = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+        raise RecordingError(f"{source} is the source of tracer, not installed; {install(source)}") from None
     if _numbers(torch_version) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         raise RecordingError(f"torch {torch_version} is too old; tracer records torch {oldest} and newer")
     built_with = _build_info.TORCH_VERSION
     if built_with is None:
-        raise RecordingError(
-            "tracer was installed without torch and only reads traces; to record, run in its "
-            f"folder: {REBUILD}"
-        )
+        raise RecordingError(f"tracer was installed without torch and only reads traces; {rebuild()}")
     if torch_version != built_with:
         raise RecordingError(
-            f"tracer was built with torch {built_with} and this is torch {torch_version}; "
-            f"rebuild it in its folder: {REBUILD}"
+            f"tracer was built with torch {built_with} and this is torch {torch_version}; {rebuild()}"
         )
+
+
+def _no_torch() -> RecordingError:
+    return RecordingError(f"torch is not installed in {sys.executable}; install it first")
+
+
+def rebuild() -> str:
+    """The advice that builds tracer again with the torch of this Python, from where it was installed."""
+    folder = _source_folder()
+    where = "rebuild it: " if folder else "rebuild it in its folder: "
+    return where + _commands("--force-reinstall --no-deps", folder or ".")
+
+
+def install(folder: str | None = None) -> str:
+    """The advice that installs tracer here, from `folder`, else from where it was installed before."""
+    folder = folder or _source_folder()
+    where = "install it here: " if folder else "install it here, from its source folder: "
+    return where + _commands("", folder or ".")
+
+
+def _commands(options: str, folder: str) -> str:
+    pip = f"{_python()} -m pip install"
+    words = [pip, "--no-build-isolation", options, quoted(folder)]
+    return f"{pip} {TOOLS} && {' '.join(word for word in words if word)}"
+
+
+def _python() -> str:
+    """This Python, as a shell finds it."""
+    from shutil import which
+
+    found = which("python")
+    same = found is not None and os.path.realpath(os.path.dirname(found)) == os.path.dirname(sys.executable)
+    return "python" if same else quoted(sys.executable)
+
+
+def _source_folder() -> str | None:
+    """Where pip installed this tracer from, if that folder is still there."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        url = json.loads(distribution("tracer").read_text("direct_url.json") or "{}").get("url", "")
+    except (PackageNotFoundError, ValueError, OSError):
+        return None
+    folder = unquote(urlsplit(url).path) if url.startswith("file:") else ""
+    return folder if os.path.exists(os.path.join(folder, "pyproject.toml")) else None
 
 
 def installed_torch() -> str | None:

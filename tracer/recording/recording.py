@@ -40,6 +40,7 @@ class Recording:
     reserved    the caller made `path`, empty, for this recording
     session     the random number that processes of one recording share; None: drawn
     shown       the path as messages show it; None: `path`
+    unusable    why CUPTI must not be called, or ""; None: to be found out
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Recording:
         reserved: bool = False,
         session: int | None = None,
         shown: str | None = None,
+        unusable: str | None = None,
     ) -> None:
         self._given = None if path is None else os.fspath(path)
         self._options = options or Options()
@@ -58,6 +60,7 @@ class Recording:
         self._reserved = reserved
         self._session = draw_session() if session is None else session
         self._shown = shown or ""
+        self._unusable = unusable
         self._native: Any = None  # the extension, once the recording has begun
         self._pid = 0
         self._running = False
@@ -74,6 +77,8 @@ class Recording:
                 raise RecordingError(f"a recording to {running} is running already; stop it first")
             if self.summary is not None:
                 raise RecordingError(f"the recording to {self._shown} has ended; make a new one")
+            if self._unusable is None:
+                self._unusable = cuda_part.why_unusable(self._options)
             self._reserve()
             replaced = self._set_aside()
             try:
@@ -90,7 +95,7 @@ class Recording:
                 write_document(native, "environment", environment.snapshot(self._options.document()))
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
-                cuda_part.begin(native, self._options)
+                cuda_part.begin(native, self._options, self._unusable)
                 follow_python(native, self._options)
                 overrides.begin(self._options)
             except BaseException as error:
@@ -222,6 +227,7 @@ class Recording:
             {
                 "path": self.path,
                 "session": self._session,
+                "cupti_unusable": self._unusable,
                 **self._options.document(),
             }
         )

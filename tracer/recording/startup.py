@@ -3,7 +3,8 @@
 TRACER_RECORD (of `tracer record`) makes this process the root of a recording. TRACER_JOIN, which
 the root leaves to its children, makes them join it. Both are JSON objects:
 
-    {"path": absolute path, "session": int, and the fields of tracer.recording.options.Options}
+    {"path": absolute path, "session": int, "cupti_unusable": why CUPTI must not be called, or "",
+     and the fields of tracer.recording.options.Options}
 
 and TRACER_RECORD has also "shown" (the path as the user gave it), "overwrite" and "reserved"
 (the launcher made the empty file). Until torch is imported only modules that the interpreter has
@@ -94,6 +95,7 @@ class _Root:
                 reserved=request["reserved"],
                 session=request["session"],
                 shown=request["shown"],
+                unusable=request["cupti_unusable"],
             )
             self._recording.start()
         except Exception as error:

@@ -64,7 +64,7 @@ class Summary:
             lines.append(f"  {_count(self.open_hops, 'hop')} still open at the end")
         mark = warn if self.dropped else ""
         lines += [f"{mark}{line}{plain if mark else ''}" for line in _folded(self.verdict)]
-        name = _quoted(self.shown)
+        name = quoted(self.shown)
         lines.append(f"  next: {bold}tracer tree {name}{plain}   or   tracer report {name}")
         return "\n".join(lines) + "\n"
 
@@ -166,7 +166,8 @@ def _folded(text: str) -> list[str]:
     return lines
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """`name` as a word of a shell's command line."""
     # As shlex.quote, which a script might shadow and torch does not import.
     safe = all(character.isalnum() or character in "@%+=:,./-_" for character in name)
     return name if name and safe else "'" + name.replace("'", "'\"'\"'") + "'"

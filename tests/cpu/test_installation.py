@@ -1,0 +1,112 @@
+"""Where tracer is installed, and what a Python that finds it there can do with it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from launching import Launcher, Run
+from test_launcher import WITH_TORCH
+
+import tracer
+
+PACKAGES = sysconfig.get_path("purelib")
+RECORD = ("-m", "tracer", "record", "--force", "-o", "run.trace", "script.py")
+
+
+class Environment:
+    """A virtual environment without packages of its own."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.folder = launcher.folder / "environment"
+        self._launcher = launcher
+        venv.create(self.folder, symlinks=True)
+        version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        self.packages = self.folder / "lib" / version / "site-packages"
+        self.python = self.folder / "bin" / "python"
+
+    def path_file(self, line: str) -> None:
+        (self.packages / "more.pth").write_text(line + "\n")
+
+    def run(self, *arguments: str, **extra: str) -> Run:
+        return self._launcher.run([str(self.python), *arguments], extra=extra)
+
+
+@pytest.fixture
+def environment(launcher: Launcher) -> Environment:
+    launcher.write(WITH_TORCH)
+    return Environment(launcher)
+
+
+def test_python_m_tracer_is_the_command(launcher: Launcher) -> None:
+    run = launcher.python("-m", "tracer", "--version")
+    assert (run.status, run.out) == (0, f"tracer {tracer.__version__}\n")
+
+
+def test_a_site_folder_that_was_added_records(environment: Environment) -> None:
+    environment.path_file(f"import site; site.addsitedir({PACKAGES!r})")
+    run = environment.run(*RECORD)
+    assert run.status == 0, run.err
+    assert "complete: nothing dropped" in run.err
+
+
+def test_a_folder_on_the_path_alone_gets_true_advice(environment: Environment, launcher: Launcher) -> None:
+    environment.path_file(PACKAGES)
+    run = environment.run(*RECORD)
+    assert (run.status, run.out, launcher.traces()) == (2, "", [])
+    assert re.fullmatch(
+        rf"tracer: {environment.python} does not read {PACKAGES}/tracer_startup.pth, which begins a "
+        r"recording, "
+        r"because that folder is on its path but is not one of its site folders; install it here.*: "
+        rf"{environment.python} -m pip install scikit-build-core cmake ninja && "
+        rf"{environment.python} -m pip install --no-build-isolation \S+\n",
+        run.err,
+    )
+
+
+def test_an_environment_without_torch_says_so(environment: Environment) -> None:
+    shutil.copytree(Path(tracer.__file__).parent, environment.packages / "tracer")
+    run = environment.run(
+        "-c", "import tracer\ntry:\n tracer.start()\nexcept tracer.RecordingError as e:\n print(e)"
+    )
+    assert run.out == f"torch is not installed in {environment.python}; install it first\n"
+
+
+def installed(environment: Environment, **facts: str) -> None:
+    """tracer as pip installs it, with another account of its making; everything else from here."""
+    shutil.copytree(Path(tracer.__file__).parent, environment.packages / "tracer")
+    shutil.copy(Path(PACKAGES, "tracer_startup.pth"), environment.packages)
+    with (environment.packages / "tracer" / "_build_info.py").open("a") as file:
+        file.writelines(f"{name} = {value!r}\n" for name, value in facts.items())
+    environment.path_file(PACKAGES)
+
+
+def test_the_first_recording_says_what_the_build_left_out(
+    environment: Environment, launcher: Launcher
+) -> None:
+    installed(environment, TORCH_CUDA="13.0", OVERRIDES_MISSING="no working nvcc was found")
+    cache = str(launcher.folder / "cache")
+    first, second = (environment.run(*RECORD, XDG_CACHE_HOME=cache) for _ in range(2))
+    line = (
+        "tracer: the overrides mm, gru and cat were left out of this build, everything else is there: "
+        "no working nvcc was found (said once; tracer doctor repeats it)\n"
+    )
+    assert first.err.startswith(line)
+    assert "left out" not in second.err
+    assert second.status == 0
+
+
+def test_a_build_without_torch_names_a_command_that_has_its_tools(environment: Environment) -> None:
+    installed(environment)
+    with (environment.packages / "tracer" / "_build_info.py").open("a") as file:
+        file.write("TORCH_VERSION = None\n")
+    run = environment.run(*RECORD)
+    assert run.status == 2
+    assert "tracer was installed without torch and only reads traces; rebuild it" in run.err
+    assert f"{environment.python} -m pip install scikit-build-core cmake ninja && " in run.err
+    assert "--no-build-isolation --force-reinstall --no-deps" in run.err

@@ -1,0 +1,114 @@
+"""Whether CUPTI can be called on this machine, tried in a process of its own.
+
+A CUPTI that crashes or hangs when it is first called (13.2 without a driver does) must not take the script
+with it. What was found is kept for each version of the library and of the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tracer.recording import kept
+
+_SECONDS = 60
+_KIND = "cupti"
+_DONE = "leaving"
+# Any of them: there is an NVIDIA driver here. Nothing is loaded to find out.
+_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+# Calls what a recording calls first, and names each function before it is called.
+_TRY = """\
+import ctypes, resource, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+cupti = ctypes.CDLL(sys.argv[1])
+def call(name, *arguments):
+    print(name, flush=True)
+    getattr(cupti, name)(*arguments)
+version, text, subscriber = ctypes.c_uint32(), ctypes.c_char_p(), ctypes.c_void_p()
+signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
+callback = signature(lambda *_: None)
+call("cuptiGetVersion", ctypes.byref(version))
+call("cuptiGetResultString", 0, ctypes.byref(text))
+call("cuptiSubscribe", ctypes.byref(subscriber), callback, None)
+if subscriber:
+    call("cuptiUnsubscribe", subscriber)
+print("leaving", flush=True)
+"""
+
+
+def unusable(cuda: str | None, *, again: bool = False) -> str:
+    """Why CUPTI must not be called here, in half a sentence; "" if it may be.
+
+    cuda    the version of CUDA that tracer was built for, as 13.0; None: none, so nothing is tried
+    again   try it even if what was found before is known
+    """
+    if cuda is None or not any(map(os.path.exists, _DRIVER)):
+        return ""  # the extension calls CUPTI only if it finds the driver loaded
+    library = find_library(cuda)
+    key = f"{library} {_stamp(library)} {_driver()}"
+    reason = None if again else kept.read(_KIND, key)
+    if reason is None:
+        reason = attempt(library)
+        kept.write(_KIND, key, reason)
+    return reason
+
+
+def find_library(cuda: str) -> str:
+    """The libcupti that torch loads: of NVIDIA's packages, else the name that the loader searches for."""
+    major = cuda.partition(".")[0]
+    name = f"libcupti.so.{major}"
+    for folder in sys.path:
+        for package in (f"cu{major}", "cuda_cupti"):
+            path = os.path.join(folder, "nvidia", package, "lib", name)
+            if os.path.exists(path):
+                return os.path.realpath(path)
+    return name
+
+
+def attempt(library: str) -> str:
+    """Call it in another process. "" if that process lived, or could not even load the libraries."""
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_INJECTION64_PATH"}
+    command = [sys.executable, "-I", "-S", "-c", _TRY, library]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return f"{_last(error.stdout)} of {library} did not return within {_SECONDS} s"
+    except OSError:
+        return ""
+    last = _last(done.stdout)
+    # 1 is Python's own error. A script that ignores SIGCHLD hides the status, but not how far it came.
+    if done.returncode == 1 or (done.returncode == 0 and last == _DONE):
+        return ""
+    how = f" (signal {-done.returncode})" if done.returncode < 0 else ""
+    return f"{last} of {library} crashed{how}"
+
+
+def _last(out: bytes | None) -> str:
+    lines = (out or b"").decode(errors="replace").split()
+    return lines[-1] if lines else "loading"
+
+
+def _stamp(library: str) -> str:
+    try:
+        found = os.stat(library)
+    except OSError:
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _driver() -> str:
+    try:
+        with open(_DRIVER[0], encoding="utf-8", errors="replace") as file:
+            return file.readline()
+    except OSError:
+        return ""

@@ -1,0 +1,40 @@
+"""Small texts that are kept from one recording to the next, in the user's cache folder.
+
+A cache folder that cannot be read or written is no error: then nothing is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+
+def read(kind: str, key: str) -> str | None:
+    """What was kept of `kind` under exactly this key; None: nothing."""
+    try:
+        with open(_path(kind, key), encoding="utf-8") as file:
+            known, _, text = file.read().partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if known == _line(key) else None
+
+
+def write(kind: str, key: str, text: str) -> None:
+    path = _path(kind, key)
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(f"{_line(key)}\n{text}")
+        os.replace(temporary, path)
+    except (OSError, UnicodeEncodeError):
+        pass
+
+
+def _line(key: str) -> str:
+    return " ".join(key.split())
+
+
+def _path(kind: str, key: str) -> str:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(cache, "tracer", f"{kind}-{zlib.crc32(_line(key).encode(errors='replace')):08x}")

@@ -25,7 +25,7 @@ TIMED := cmake/timed.sh
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: samples check-layout check-aarch64 test-compilers
+.PHONY: samples check-layout check-aarch64 test-compilers fresh matrix
 .PHONY: demo gallery gallery-gpu install test test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
@@ -53,8 +53,10 @@ samples: $(VENV)/.installed
 
 install: $(VENV)/.installed
 
+# TESTS: which files or folders.
+TESTS ?= tests
 test: $(VENV)/.installed
-	$(PYTEST) tests -n 2 -m "not slow and not gpu and not gallery and not compiler"
+	$(PYTEST) $(TESTS) -n 2 -m "not slow and not gpu and not gallery and not compiler"
 
 # Overlays, extensions, compiled code: tests that have the machine's compiler at work.
 test-compilers: $(VENV)/.installed
@@ -117,6 +119,11 @@ check-layout: $(VENV)/.tools
 # apt-get install g++-aarch64-linux-gnu qemu-user
 check-aarch64: $(VENV)/.tools $(CUDA_HEADERS)/.done
 	$(BIN)/python cmake/checks/aarch64.py --cuda-headers $(CUDA_HEADERS)/nvidia/cu13/include
+
+# Root, network and debootstrap: bare Debian systems, in which the last commit is built and tested (an hour or two).
+SUITES ?= bookworm trixie sid
+fresh matrix:
+	$(PYTHON) cmake/checks/systems.py $@ $(SUITES)
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py

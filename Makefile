@@ -25,7 +25,7 @@ TIMED := cmake/timed.sh
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: samples check-layout check-aarch64 test-compilers fresh matrix
+.PHONY: samples check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: demo gallery gallery-gpu install test test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
@@ -119,6 +119,10 @@ check-layout: $(VENV)/.tools
 # apt-get install g++-aarch64-linux-gnu qemu-user
 check-aarch64: $(VENV)/.tools $(CUDA_HEADERS)/.done
 	$(BIN)/python cmake/checks/aarch64.py --cuda-headers $(CUDA_HEADERS)/nvidia/cu13/include
+
+# Root: the README's first command where this machine's CUDA toolkit and local wheels are hidden.
+stranger:
+	cmake/checks/stranger.sh
 
 # Root, network and debootstrap: bare Debian systems, in which the last commit is built and tested (an hour or two).
 SUITES ?= bookworm trixie sid

@@ -1,6 +1,6 @@
 """A bare Debian in a folder, with an ordinary user and no more packages than README.md names.
 
-Needs root, debootstrap and network. This machine's CUDA toolkit, wheels and configuration are not seen inside.
+Needs root, debootstrap and network. The CUDA toolkit, wheels and settings of this machine are not seen inside.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class BareSystem:
         self._remove()
 
     def clone(self, repository: Path, name: str) -> Path:
-        """The repository's last commit, in a home folder of its own; the path is that outside of the system."""
+        """The repository's last commit, in a home folder of its own; the path as seen from outside."""
         home = self.root / "home" / name
         home.mkdir()
         subprocess.run(["git", "clone", "-q", str(repository), str(home / "tracer")], check=True)

@@ -1,4 +1,4 @@
-"""A package index on this machine: local wheels of torch, everything else from PyPI; as PyTorch's CPU index is."""
+"""A package index on this machine: local wheels of torch, all else from PyPI; as PyTorch's CPU index is."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ CXX ?= g++
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-TORCH_STAMP := $(VENV)/.torch-$(subst =,-,$(subst /,_,$(subst $() ,_,$(strip $(TORCH) $(TORCH_BUILD) $(TORCH_INDEX)))))
+# Without what means something in the name of a target.
+TORCH_STAMP := $(VENV)/.torch-$(shell echo '$(TORCH)-$(TORCH_BUILD)-$(TORCH_INDEX)' | tr -c 'a-zA-Z0-9.\n' -)
 SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth cmake/_build_info.py.in $(wildcard cmake/*.cmake) \
   $(shell find csrc tracer gdb -type f -not -name '*.pyc' 2>/dev/null)
 TIMED := cmake/timed.sh

@@ -1,12 +1,13 @@
 """A bare Debian in a folder, with an ordinary user and no more packages than README.md names.
 
-Needs root, debootstrap and network. The CUDA toolkit, wheels and settings of this machine are not seen inside.
+Needs root, debootstrap and network. CUDA toolkit, wheels and settings of this machine are not seen inside.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -92,11 +93,18 @@ class BareSystem:
                 status: int | None = process.wait(limit)
             except subprocess.TimeoutExpired:
                 status = None
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, 15)
-                    process.wait(30)
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         return Done(status, time.monotonic() - began)
+
+    def stop(self) -> None:
+        """End every process that runs in it, also those that a test left behind."""
+        for entry in Path("/proc").glob("[0-9]*/root"):
+            try:
+                if os.readlink(entry) == str(self.root):
+                    os.kill(int(entry.parent.name), signal.SIGKILL)
+            except OSError:
+                pass  # it has ended
 
     def forget(self, name: str) -> None:
         shutil.rmtree(self.root / "home" / name)
@@ -128,6 +136,7 @@ class BareSystem:
             raise NoSystemError(f"{self.suite}: {' '.join(command[:3])} failed: {last} ({log})")
 
     def _remove(self) -> None:
+        self.stop()
         for what in ("dev", "sys", "proc"):
             inside = self.root / what
             if os.path.ismount(inside):

@@ -20,6 +20,8 @@ git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t 
 cd "$folder"
 make demo TORCH_BUILD=cuda
 .venv/bin/python - <<'CHECK'
+import sys
+sys.path.remove("")  # the installed tracer, not its source
 from tracer import _build_info as built
 assert built.TORCH_CUDA and built.CUDA_HEADERS == built.TORCH_CUDA, vars(built)
 CHECK

@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -118,9 +119,15 @@ class Systems:
             made = installing.map(lambda suite: stack.enter_context(BareSystem(suite, FOLDER)), suites)
             systems = dict(zip(suites, made, strict=True))
             with ThreadPoolExecutor(self._jobs) as pool:
-                for result in pool.map(lambda row: self._try(systems[row.suite], row), wanted):
-                    if result is not None:
-                        known[result.row] = result
+                try:
+                    for result in pool.map(lambda row: self._try(systems[row.suite], row), wanted):
+                        if result is not None:
+                            known[result.row] = result
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    for system in systems.values():
+                        system.stop()
+                    raise
         return [known[row] for row in rows if row in known]
 
     def _try(self, system: BareSystem, row: Row) -> Result | None:
@@ -234,12 +241,16 @@ def main() -> None:
     given = parser.parse_args()
     rows = list((fresh_rows if given.what == "fresh" else matrix_rows)(given.suites))
     FOLDER.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     try:
         with WheelIndex(_local_wheels()) as index:
             results = Systems(given.jobs, given.limit, index).run(rows)
     except NoSystemError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit("stopped; what had ended is kept and not run again for this commit")
     text = f"Commit {_git('rev-parse', '--short', 'HEAD')}, {date.today().isoformat()}:\n\n{table(results)}"
     print(f"\n{text}\n\n{(time.monotonic() - began) / 60:.0f} minutes")
     if given.what == "matrix" and set(given.suites) == set(SUITES):

@@ -17,6 +17,7 @@ from tracer.cli.output import check_output, write_output
 
 if TYPE_CHECKING:
     from tracer.compare.switch import Switch
+    from tracer.overrides import OverrideError
 
 # Options may stand behind the script; those that tracer does not know are the script's own.
 CONTEXT = {"ignore_unknown_options": True}
@@ -155,28 +156,34 @@ def _switch(names: list[str]) -> Switch:
         for name in names:
             given_names.checked(name, folder)  # before torch is imported, which takes seconds
     except OverrideError as error:
-        fail(f"{error}{_instead(names)}", USAGE)
-    if find_spec("torch") is None:
-        fail("comparing needs PyTorch, and it is not installed here")
+        fail(_said(error), USAGE)
+    _need_torch()
     from tracer.compare.switch import CannotCompareError, Switch
 
     sys.path.insert(0, folder)  # where modules of overrides are, as python has it for a script
     try:
         with _watching(f"loading {', '.join(names)}"):
             return Switch(names)
-    except (OverrideError, CannotCompareError) as error:
+    except OverrideError as error:
+        fail(_said(error), USAGE)
+    except CannotCompareError as error:
         fail(str(error), USAGE)
     except Exception as error:
         traceback.print_exc()
         fail(f"{', '.join(names)} cannot be imported: {type(error).__name__}, see above")
 
 
-def _instead(names: list[str]) -> str:
-    """What can be compared where a built-in override cannot."""
-    from tracer.overrides.builtin import NAMES
+def _need_torch() -> None:
+    if find_spec("torch") is None:
+        fail("comparing needs PyTorch, and it is not installed here")
 
-    is_built_in = any(name.partition(":")[0] in NAMES for name in names)
-    return "; compare your own with --override FILE.py:FUNCTION" if is_built_in else ""
+
+def _said(error: OverrideError) -> str:
+    """The error, and what can be compared if the built-in overrides cannot."""
+    from tracer.overrides.errors import BuiltinError
+
+    instead = "; compare your own with --override FILE.py:FUNCTION"
+    return f"{error}{instead if isinstance(error, BuiltinError) else ''}"
 
 
 def _script(command: list[str], names: list[str], repeats: int) -> tuple[str, str]:
@@ -185,13 +192,17 @@ def _script(command: list[str], names: list[str], repeats: int) -> tuple[str, st
     if not os.path.exists(command[0]):
         known = ", ".join(_FAMILIES)
         fail(f"there is no script {command[0]} here; name one, or built-in cases: {known}", USAGE)
+    _need_torch()
     from tracer.compare.program import ProgramError, compare_program
     from tracer.compare.program_markdown import render
+    from tracer.overrides import OverrideError
 
     try:
         found = compare_program(command, names, repeats, _watching)
+    except OverrideError as error:
+        fail(_said(error), USAGE)
     except ProgramError as error:
-        fail(f"{error}{_instead(names) if error.code == USAGE else ''}", error.code)
+        fail(str(error))
     return render(found), ""
 
 

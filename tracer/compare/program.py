@@ -20,7 +20,7 @@ from tracer.compare.chains import ChainTables
 from tracer.compare.model import Chains, Timing
 from tracer.compare.switch import forced
 from tracer.compare.timing import Samples
-from tracer.overrides import OverrideError
+from tracer.overrides import builtin
 from tracer.overrides import names as given_names
 from tracer.trace import Trace, TraceError, load
 
@@ -32,15 +32,10 @@ _MOST_CHAINS = 10
 # This tracer, and no folder of that name where the command runs.
 _TRACER = "import sys; sys.path[:] = filter(None, sys.path); from tracer.cli.app import main; main()"
 _SHOWN_OF_STDERR = 15
-_USAGE = 2
 
 
 class ProgramError(Exception):
-    """The message is what the user is told; `code` the exit status."""
-
-    def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
-        self.code = code
+    """The message is what the user is told."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +109,13 @@ def compare_program(
 ) -> ProgramComparison:
     """Runs a script with its arguments `runs` times on each side.
 
-    Raises ProgramError where a name is wrong, or the script fails.
+    Raises OverrideError if a name is wrong or a built-in override cannot run here, ProgramError if the
+    script fails.
     """
     folder = os.path.dirname(os.path.abspath(command[0]))
-    try:
-        wanted = [given_names.checked(forced(name), folder) for name in names]
-    except OverrideError as error:
-        raise ProgramError(str(error), _USAGE) from None
+    wanted = [given_names.checked(forced(name), folder) for name in names]
+    if any(given_names.is_built_in(name) for name in names):
+        builtin.check()  # before the script runs with stock, which may take long
     stock: list[_Run] = []
     override: list[_Run] = []
     with tempfile.TemporaryDirectory() as place:

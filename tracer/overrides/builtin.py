@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 from tracer.overrides.counts import HandedOver, Ran
-from tracer.overrides.errors import OverrideError
+from tracer.overrides.errors import BuiltinError, OverrideError
 from tracer.overrides.override import AUTO, FORCE, Kernels, Override, targets_of
 from tracer.overrides.target import Target
 from tracer.recording import extension
@@ -86,23 +86,28 @@ class BuiltinOverride(Override):
         return [self._by_mode[mode]]
 
 
+def check() -> None:
+    """Raises BuiltinError if they cannot run here. Imports torch."""
+    _native()
+
+
 def builtin_overrides() -> dict[str, Override]:
     return {name: BuiltinOverride(name) for name in NAMES}
 
 
 def _native() -> ModuleType:
+    if reason := missing():
+        raise BuiltinError(reason)
     import torch
 
-    if reason := missing():
-        raise OverrideError(reason)
     if not torch.cuda.is_available():
-        raise OverrideError(
+        raise BuiltinError(
             f"the built-in overrides ({', '.join(NAMES)}) need a GPU, and there is none here; {_OWN}"
         )
     try:
         return import_module(EXTENSION)
     except ImportError as error:
-        raise OverrideError(
+        raise BuiltinError(
             f"the built-in overrides do not load with torch {torch.__version__} "
             f"({str(error).splitlines()[0]}); {extension.rebuild()}"
         ) from None

@@ -7,6 +7,10 @@ class OverrideError(Exception):
     """An override cannot be registered or switched on; the message is one line and says what to do."""
 
 
+class BuiltinError(OverrideError):
+    """The built-in overrides cannot run here, whichever of them was asked for."""
+
+
 class HandOver(Exception):  # noqa: N818 (it is no error)
     """Raised by an override's function: stock shall compute this call, for the reason given.
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from tracer.overrides import builtin, registry
-from tracer.overrides.errors import OverrideError
+from tracer.overrides.errors import BuiltinError, OverrideError
 from tracer.overrides.file_module import module_name
 from tracer.overrides.override import AUTO, MODES, Override
 
@@ -57,8 +57,14 @@ def checked(text: str, folder: str) -> str:
     elif given.name not in registry.registered():
         raise OverrideError(registry.unknown(given.name))
     elif reason := builtin.missing():
-        raise OverrideError(reason)
+        raise BuiltinError(reason)
     return text
+
+
+def is_built_in(text: str) -> bool:
+    """Whether a built-in override is named, in any mode."""
+    given = parse(text)
+    return not given.module and given.name in builtin.NAMES
 
 
 def _is_there(module: str, folder: str) -> bool:

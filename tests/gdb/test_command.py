@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from debugging import debug
 from launching import Launcher
 
@@ -71,7 +72,8 @@ def test_keys_limits_and_what_was_never_reached(launcher: Launcher) -> None:
     found = debug(
         launcher, "script.py", "--limit", "1", "-b", "aten::mm [CPU]", "-b", "aten::bmm",
         "-b", "aten::mm.out", "-b", "aten::mm [Foo]",
-        "-b", "at::native::structured_mm_out_cuda::impl", "-b", "wrapper_SparseCPU__mm",
+        "-b", "at::native::structured_mm_out_cuda::impl", "-b", "at::native::structured_mm_out_mps::impl",
+        "-b", "wrapper_SparseCPU__mm",
     )  # fmt: skip
     assert found.functions() == ["wrapper_CPU_mm"]
     said = found.run.err
@@ -79,7 +81,10 @@ def test_keys_limits_and_what_was_never_reached(launcher: Launcher) -> None:
     assert "aten::bmm was never reached" in said
     path = "aten::mm called 4 x, torch::autograd::VariableType::mm 4 x, wrapper_CPU_mm 4 x"
     assert f"wrapper_SparseCPU__mm was never reached; {path}" in said
-    assert f"structured_mm_out_cuda::impl is in no library that was loaded; {path}" in said
+    # mps is Apple's; torch's library for CUDA is loaded if there is one, whether or not there is a GPU
+    assert f"structured_mm_out_mps::impl is in no library that was loaded; {path}" in said
+    unused = "is in no library that was loaded" if torch.version.cuda is None else "was never reached"
+    assert f"structured_mm_out_cuda::impl {unused}; {path}" in said
     assert "aten::mm [Foo]: this torch has no dispatch key Foo" in said
     wrong = debug(launcher, "script.py", "-b", "aten::mm", "--when", "shape(7) == 1", "--at", "1")
     assert wrong.stops == []

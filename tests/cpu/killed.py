@@ -8,6 +8,7 @@ in a shared file, which outlives the kill as the trace does.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import signal
@@ -21,6 +22,7 @@ from tracer.trace import format as fmt
 
 OPS = ("aten::neg", "aten::matmul", "aten::sum")  # what the threads call, one each
 CALLS_BEFORE_STOP = 6_000
+PR_SET_PDEATHSIG = 1
 
 
 class Progress:
@@ -98,13 +100,14 @@ def reached(phase: str, progress: Progress, trace: Path) -> bool:
 
 
 def main(folder: Path, moments: list[str]) -> None:
-    import torch
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch is there: set_num_threads() is for one thread only
+    import torch  # noqa: F401
 
-    torch.set_num_threads(1)
     for number, moment in enumerate(moments):
         phase, delay = moment.split(":")
         child = os.fork()
         if child == 0:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if this script is ended before it
             try:
                 record_until_killed(folder, number, None if phase == "run" else CALLS_BEFORE_STOP)
             finally:
@@ -112,7 +115,7 @@ def main(folder: Path, moments: list[str]) -> None:
         progress = Progress(folder / f"{number}.progress")
         while not reached(phase, progress, folder / f"{number}.trace"):
             assert os.waitpid(child, os.WNOHANG) == (0, 0), "the recording ended by itself"
-            time.sleep(0)
+            time.sleep(0.0002)  # not 0: the core is the recording's
         time.sleep(float(delay))
         os.kill(child, signal.SIGKILL)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL

@@ -20,7 +20,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # What a test starts has this mark in its environment, with the number of the pytest process: so it is found
-# when its parents have ended. That of a worker of pytest-xdist begins with that of the process that started it.
+# when its parents have ended. A worker of pytest-xdist has one that begins with its parent's.
 _MARK = "STARTED_BY_TESTS"
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # the kernel notes when a process began in whole ones
 os.environ[_MARK] = _OURS = f"{os.environ.get(_MARK, '')}{os.getpid()}-{time.time_ns()}/"

@@ -22,7 +22,7 @@ from tracer.cli.record import LEFT_OUT
 from tracer.recording import kept
 
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
-TIMEOUT = 240  # seconds; a busy machine imports torch slowly
+TIMEOUT = 900  # seconds; only what hangs takes so long, also on a machine that does ten other things
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from launching import Launcher, Run
+from launching import TIMEOUT, Launcher, Run
 
 import tracer
 from tracer.trace import format as fmt
@@ -50,7 +50,7 @@ def cramped(request: pytest.FixtureRequest, launcher: Launcher) -> Iterator[tupl
 
 def run_in(launcher: Launcher, prefix: list[str], *arguments: str) -> Run:
     process = launcher.start(*prefix, *arguments)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=TIMEOUT)
     return Run(process.returncode, out, err)
 
 

@@ -27,7 +27,7 @@ ROUNDS = 2
 def overhead(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     # torch 2.11 warns about its own profiler
     command = [sys.executable, "-W", "ignore", str(OVERHEAD), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1800, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launching import Launcher, Run
+from launching import TIMEOUT, Launcher, Run
 
 import tracer
 
@@ -187,7 +187,7 @@ def test_interrupt(launcher: Launcher) -> None:
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == -signal.SIGINT
     assert "KeyboardInterrupt" in err
     assert "tracer: run.trace\n" in err
@@ -343,7 +343,7 @@ def test_numbering(launcher: Launcher) -> None:
 def test_two_at_once(launcher: Launcher) -> None:
     launcher.write(WITH_TORCH, "train.py")
     both = [launcher.start(str(launcher.tracer), "record", "train.py") for _ in range(2)]
-    said = [process.communicate(timeout=120)[1] for process in both]
+    said = [process.communicate(timeout=TIMEOUT)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert launcher.traces() == ["train.0001.trace", "train.0002.trace"]
     assert {text.splitlines()[0] for text in said} == {

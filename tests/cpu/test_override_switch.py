@@ -235,7 +235,7 @@ def test_nothing_is_warned_of() -> None:
 
 
 def test_torch_warns_once_in_a_process_and_that_is_left_to_the_script(tmp_path: Path) -> None:
-    """Builds with CUDA, from torch 2.13 on, use the warning up on import: they give none without tracer either."""
+    """Builds with CUDA, from torch 2.13 on, use it up on import: they give none without tracer either."""
     registering = "tracer.overrides.register('aten::mm', 'CPU', lambda self, mat2: self, name='own')"
     switching = "with tracer.overrides.use('own'): pass"
 

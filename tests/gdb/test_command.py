@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from debugging import debug
-from launching import Launcher
+from launching import TIMEOUT, Launcher
 
 import tracer
 
@@ -250,22 +249,22 @@ def test_ctrl_c_leaves_nothing_behind(launcher: Launcher) -> None:
     _wait_for(launcher.folder / "seen")
     assert running.poll() is None
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=120)
+    _, err = running.communicate(timeout=TIMEOUT)
     assert running.returncode == 130, err
     assert "interrupted by Ctrl-C" in err
     assert len((launcher.folder / "stops.jsonl").read_text().splitlines()) == 1
-    assert not [pid for pid in (script, gdb) if os.path.exists(f"/proc/{pid}")]
+    assert not [pid for pid in (script, gdb) if _runs(pid)]
 
 
 def test_a_killed_session_leaves_nothing_behind(launcher: Launcher) -> None:
-    launcher.write("import os, time, torch\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
+    launcher.write("import os, time, torch\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(3600)\n")
     running = launcher.start(str(launcher.tracer), "gdb", "script.py", "-b", "aten::neg")
     _wait_for(launcher.folder / "pid")
     script = int((launcher.folder / "pid").read_text())
     gdb = _parent(script)
     running.kill()
-    running.wait(30)
-    deadline = time.monotonic() + 30
+    running.wait(TIMEOUT)
+    deadline = time.monotonic() + TIMEOUT  # less than the script sleeps
     while [pid for pid in (script, gdb) if _runs(pid)]:
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -297,7 +296,7 @@ def test_a_hop_of_a_trace_again(launcher: Launcher) -> None:
 
 
 def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + TIMEOUT
     while not (path.exists() and (path.stat().st_size or path.name == "seen")):
         assert time.monotonic() < deadline, path
         time.sleep(0.05)

@@ -60,7 +60,7 @@ import torch
 
 torch.mm(torch.ones(2, 3), torch.ones(3, 4))
 print("hello", input("name? "), flush=True)
-for _ in range(1000):
+for _ in range(100_000):
     time.sleep(0.02)
     if not sys.stdin.isatty():
         break
@@ -88,7 +88,7 @@ class Terminal:
     def present_settings(self) -> list[Any]:
         return termios.tcgetattr(self._theirs)
 
-    def until(self, text: str, seconds: float = 120) -> str:
+    def until(self, text: str, seconds: float = 900) -> str:
         """What appears up to and with `text`."""
         end = time.monotonic() + seconds
         while text not in self._text:
@@ -111,7 +111,7 @@ class Terminal:
     def wait(self) -> str:
         """Waits for the end; returns what the driver says of it."""
         said = self.until("exit status:") + self.until("\n")
-        assert self.process.wait(60) == 0
+        assert self.process.wait(900) == 0
         return said.splitlines()[-1]
 
     def processes(self) -> list[tuple[int, str]]:
@@ -126,11 +126,21 @@ class Terminal:
                 found.append((int(path.parent.name), head.partition("(")[2]))
         return found
 
+    def cpu_seconds(self) -> float:
+        """What the session has used of the processor: on a busy machine the clock says nothing."""
+        numbers = [number for number, _ in self.processes()]
+        fields = [Path(f"/proc/{n}/stat").read_text().rpartition(")")[2].split() for n in numbers]
+        return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
+
+    def is_stopped(self, number: int) -> bool:
+        """Whether gdb holds a process."""
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "t"
+
     def close(self) -> None:
         os.close(self._ours)  # hangs up
         os.close(self._theirs)
         try:
-            self.process.wait(20)
+            self.process.wait(200)
         except subprocess.TimeoutExpired:
             self.process.kill()
 
@@ -201,9 +211,9 @@ def test_next_hop_stops_at_the_next_operator(open_terminal: Opener) -> None:
     terminal.until(PROMPT)
     arguments = f"  self: {LEFT}\n  mat2: {RIGHT}"
     assert terminal.ask("next-hop").endswith(f"call aten::mm\n{arguments}")
-    began = time.monotonic()
+    began = terminal.cpu_seconds()
     assert terminal.ask("next-hop") == f"redispatch aten::mm [CPU]\n{arguments}"
-    assert time.monotonic() - began < 2
+    assert terminal.cpu_seconds() - began < 2
     terminal.type("continue\n")
     assert "went on" in terminal.until("exit status:")  # hops stop only while next-hop runs
 
@@ -262,9 +272,9 @@ def test_break_op(open_terminal: Opener) -> None:
         assert "wrapper_CPU_mm" in answer
         assert "\n" not in answer
     assert terminal.ask("break-op").startswith("break-op needs an operator")
-    began = time.monotonic()
+    began = terminal.cpu_seconds()
     assert terminal.ask("break-op mm CPU").endswith("wrapper_CPU_mm of aten::mm")
-    assert time.monotonic() - began < 2
+    assert terminal.cpu_seconds() - began < 2
     assert terminal.ask("break-op mm CPU") == "break-op mm CPU is set already; info breakpoints lists it"
     assert "where its key is AutogradCPU" in terminal.ask("break-op mm AutogradCPU")
     assert "kernel aten::mm [AutogradCPU] torch::autograd::VariableType::mm\n" in terminal.ask("continue")
@@ -296,13 +306,14 @@ def test_the_script_has_the_terminal_while_it_runs(open_terminal: Opener) -> Non
     terminal.until("name? ")
     terminal.type("Ada\n")
     terminal.until("hello Ada\n")
-    time.sleep(0.2)
     terminal.type("\x03")
     assert "received signal SIGINT" in terminal.until(PROMPT)
     assert terminal.ask("finish-op") == "there is no op call on the stack of this thread"
     assert "script.py:" in terminal.ask("dispatch-bt")
+    (script,) = (number for number, _ in terminal.processes() if terminal.is_stopped(number))
     terminal.type("next-hop\n")
-    time.sleep(1)
+    while terminal.is_stopped(script):
+        time.sleep(0.1)
     terminal.type("\x03")  # no operator runs any more
     assert "received signal SIGINT" in terminal.until(PROMPT)
     assert "KeyboardInterrupt" in terminal.ask("signal SIGINT")  # of which Python dies by the signal
@@ -320,7 +331,7 @@ def test_needs_a_terminal(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
         check=False,
     )
     assert done.stderr.strip().endswith("DebuggerError: --interactive needs a terminal on standard input")

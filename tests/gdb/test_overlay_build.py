@@ -137,7 +137,8 @@ def quick(here: Target, mm: Overlay, tmp_path: Path) -> tuple[Path, Path]:
             for last; do :; done
             case "$*" in
               --version) echo quick; exit;;
-              *-shared*) kind=-shared; output=$(echo "$*" | sed 's/.*-o \\([^ ]*\\).*/\\1/'); sleep 1;;
+              *-shared*) kind=-shared; output=$(echo "$*" | sed 's/.*-o \\([^ ]*\\).*/\\1/')
+                sleep 1; while [ -e "$0.hold" ]; do sleep 0.1; done;;
               *) kind=-c; output=$last; echo "$*" >> "$0.log";;
             esac
             exec g++ $kind -x c++ /dev/null -o "$output"
@@ -162,8 +163,8 @@ def run(code: str, preloaded: Sequence[Path] = ()) -> subprocess.CompletedProces
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Returns once `condition` holds; fails after a minute."""
-    deadline = time.monotonic() + 60
+    """Returns once `condition` holds; fails after ten minutes."""
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -421,6 +422,8 @@ def test_a_killed_build_leaves_nothing_that_is_taken_for_whole(
     here: Target, quick: tuple[Path, Path]
 ) -> None:
     compiler, cache = quick
+    hold = Path(f"{compiler}.hold")  # it is killed while it links
+    hold.touch()
     process = subprocess.Popen(
         [sys.executable, "-c", BUILD, str(cache), str(compiler)], start_new_session=True
     )
@@ -430,6 +433,7 @@ def test_a_killed_build_leaves_nothing_that_is_taken_for_whole(
     process.wait()
     assert list(base.glob(".building-*"))
     assert not list(base.glob("*/overlay.so"))
+    hold.unlink()
     built = overlay.build(here, ["mm"], cache=cache, compiler=str(compiler))
     assert not built.cached
     assert not list(base.glob(".building-*"))
@@ -439,13 +443,15 @@ def test_an_interrupted_build_leaves_no_compiler_behind(
     here: Target, quick: tuple[Path, Path], tmp_path: Path
 ) -> None:
     compiler, cache = quick
-    compiler.write_text(f"#!/bin/sh\n[ $1 = --version ] && exit\nsleep 60 &\ntouch {tmp_path}/$!.pid\nwait\n")
+    compiler.write_text(
+        f"#!/bin/sh\n[ $1 = --version ] && exit\nsleep 3600 &\ntouch {tmp_path}/$!.pid\nwait\n"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", BUILD, str(cache), str(compiler)], stderr=subprocess.PIPE
     )
     wait_for(lambda: list(tmp_path.glob("*.pid")))
     process.send_signal(signal.SIGINT)
-    assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    assert b"KeyboardInterrupt" in process.communicate(timeout=600)[1]
     children = [int(path.stem) for path in tmp_path.glob("*.pid")]
     wait_for(lambda: not any(is_running(child) for child in children))
 

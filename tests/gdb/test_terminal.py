@@ -44,7 +44,7 @@ class Terminal:
         )  # fmt: skip
         os.close(theirs)
 
-    def expect(self, wanted: str, seconds: float = 120) -> None:
+    def expect(self, wanted: str, seconds: float = 900) -> None:
         """Reads until `wanted` has been printed since the last time."""
         deadline = time.monotonic() + seconds
         while wanted not in self.text:
@@ -67,7 +67,7 @@ class Terminal:
                     self.text += os.read(self._ours, 65536).decode("utf-8", "replace")
                 except OSError:
                     break
-        return self.process.wait(30)
+        return self.process.wait(900)
 
 
 def _own_terminal() -> None:

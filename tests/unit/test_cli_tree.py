@@ -291,17 +291,19 @@ def test_progress_shows_only_on_a_terminal_and_only_when_it_takes_long(
 ) -> None:
     from tracer.cli import common
 
-    def shown(stream: io.StringIO, patience: float) -> str:
+    def shown(stream: io.StringIO, patience: float, seconds: float) -> str:
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(common, "_PATIENCE_SECONDS", patience)
         monkeypatch.setenv("TERM", "xterm-256color")
         with common.progress("reading run.trace"):
-            time.sleep(0.2)
+            until = time.monotonic() + seconds
+            while "reading run.trace" not in stream.getvalue() and time.monotonic() < until:
+                time.sleep(0.01)
         return stream.getvalue()
 
-    assert "reading run.trace" in shown(Terminal(), 0.01)
-    assert shown(Terminal(), 60) == ""
-    assert shown(io.StringIO(), 0.01) == ""
+    assert "reading run.trace" in shown(Terminal(), 0.01, 60)
+    assert shown(Terminal(), 60, 0.2) == ""
+    assert shown(io.StringIO(), 0.01, 0.2) == ""
 
 
 @pytest.fixture

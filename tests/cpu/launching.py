@@ -61,9 +61,8 @@ class Launcher:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.tracer = Path(sysconfig.get_path("scripts")) / "tracer"
-        self.environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("TRACER_", "PYTEST_"))
-        }
+        others = ("TRACER_", "PYTEST_", "PYTHONUNBUFFERED")  # Python buffers its output for most people
+        self.environment = {name: text for name, text in os.environ.items() if not name.startswith(others)}
         self.environment["XDG_CACHE_HOME"] = cache_folder()
 
     def write(self, text: str, name: str = "script.py") -> Path:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 
 from tracer.overrides.locks import counting
+from tracer.recording.startup import say
 
 Ran = dict[str, int]
 """operator -> calls that the override computed"""
@@ -53,12 +53,4 @@ def say_handed_over(name: str, operator: str, reasons: Iterable[str]) -> None:
     for reason in reasons:
         if reason != BY_ITSELF and (name, operator, reason) not in _said:
             _said.add((name, operator, reason))
-            _say(f"override {name} handed {operator} over to stock: {reason}")
-
-
-def _say(line: str) -> None:
-    try:
-        sys.__stderr__.write(f"tracer: {line}\n")  # type: ignore[union-attr]
-        sys.__stderr__.flush()  # type: ignore[union-attr]
-    except (OSError, ValueError, AttributeError):
-        pass  # stderr was closed: there is nobody to tell
+            say(f"override {name} handed {operator} over to stock: {reason}")

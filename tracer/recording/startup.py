@@ -143,9 +143,12 @@ def _parse(request: str) -> dict[str, Any]:
 
 
 def _write(text: str) -> None:
+    # Past the buffer: what cannot be written would stay there, and Python would end with status 120 for it.
     try:
-        sys.__stderr__.write(text)  # type: ignore[union-attr]
         sys.__stderr__.flush()  # type: ignore[union-attr]
+        data = text.encode(sys.__stderr__.encoding, "backslashreplace")  # type: ignore[union-attr]
+        while data:
+            data = data[os.write(sys.__stderr__.fileno(), data) :]  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):
         pass  # stderr was closed: there is nobody to tell
 

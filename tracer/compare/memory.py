@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,13 +73,14 @@ def _on_cpu(run: Callable[[], object]) -> Memory | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Kineto writes two lines to stderr for each profile."""
+    """Kineto writes two lines to stderr for each profile, and torch 2.11 and 2.12 warn of several cycles."""
     level = "KINETO_LOG_LEVEL"
-    if level in os.environ:
-        yield
-        return
-    os.environ[level] = "99"
+    was = os.environ.get(level)
+    os.environ.setdefault(level, "99")
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Warning: Profiler clears events")
+            yield
     finally:
-        del os.environ[level]
+        if was is None:
+            del os.environ[level]

@@ -5,7 +5,11 @@
 #include <Python.h>
 #include <frameobject.h>
 
-#if PY_VERSION_HEX >= 0x030B0000
+#if PY_VERSION_HEX >= 0x030E0000
+#define Py_BUILD_CORE
+#include <internal/pycore_interpframe_structs.h>
+#undef Py_BUILD_CORE
+#elif PY_VERSION_HEX >= 0x030B0000
 #define Py_BUILD_CORE
 #include <internal/pycore_frame.h>
 #undef Py_BUILD_CORE
@@ -16,7 +20,7 @@ namespace tracer::python {
 // Variables that functions inside use too are kept in a cell.
 inline PyObject* content_of(PyObject* local) { return local && PyCell_Check(local) ? PyCell_GET(local) : local; }
 
-#if PY_VERSION_HEX >= 0x030E0000
+#if PY_VERSION_HEX >= 0x030F0000 || defined(Py_GIL_DISABLED) || defined(Py_STACKREF_DEBUG)
 inline constexpr bool kFramesKnown = false;
 class Frame {
  public:
@@ -29,34 +33,60 @@ class Frame {
 };
 #elif PY_VERSION_HEX >= 0x030B0000
 inline constexpr bool kFramesKnown = true;
+
+#if PY_VERSION_HEX >= 0x030E0000
+// The low bits say what kind of a reference it is; the frame keeps the object alive. nullptr where it is an integer.
+inline PyObject* object_of(_PyStackRef reference) {
+  constexpr uintptr_t kTag = 3, kInteger = 3;
+  return (reference.bits & kTag) == kInteger ? nullptr : reinterpret_cast<PyObject*>(reference.bits & ~kTag);
+}
+#else
+inline PyObject* object_of(PyObject* reference) { return reference; }
+#endif
+
 class Frame {
  public:
   static Frame current(PyThreadState* thread) {
 #if PY_VERSION_HEX >= 0x030D0000
-    return Frame(thread->current_frame);
+    return python_frame(thread->current_frame);
 #else
-    return Frame(thread->cframe ? thread->cframe->current_frame : nullptr);
+    return python_frame(thread->cframe ? thread->cframe->current_frame : nullptr);
 #endif
   }
   explicit operator bool() const { return frame_ != nullptr; }
-  Frame caller() const { return Frame(frame_->previous); }
-  // nullptr for the frames that stand for C code.
-  PyCodeObject* code() const {
+  Frame caller() const { return python_frame(frame_->previous); }
+  PyCodeObject* code() const { return code_of(frame_); }
+  // In bytes from the start of the code, as PyCode_Addr2Line takes it.
+  int instruction() const {
 #if PY_VERSION_HEX >= 0x030D0000
-    return frame_->f_executable && PyCode_Check(frame_->f_executable) ? reinterpret_cast<PyCodeObject*>(frame_->f_executable) : nullptr;
-#elif PY_VERSION_HEX >= 0x030C0000
-    return frame_->owner == FRAME_OWNED_BY_CSTACK ? nullptr : frame_->f_code;
+    return int(reinterpret_cast<char*>(frame_->instr_ptr) - code()->co_code_adaptive);
 #else
-    return frame_->f_code;
+    return _PyInterpreterFrame_LASTI(frame_) * int(sizeof(_Py_CODEUNIT));
 #endif
   }
-  // In bytes from the start of the code, as PyCode_Addr2Line takes it.
-  int instruction() const { return _PyInterpreterFrame_LASTI(frame_) * int(sizeof(_Py_CODEUNIT)); }
   // The first argument of a function that has one; nullptr once it was deleted.
-  PyObject* first_local() const { return content_of(frame_->localsplus[0]); }
+  PyObject* first_local() const { return content_of(object_of(frame_->localsplus[0])); }
 
  private:
   explicit Frame(_PyInterpreterFrame* frame) : frame_(frame) {}
+
+  // From CPython 3.12 on, each call of Python from C has a frame of its own, without code: as many as there are Python
+  // frames where decorators call through C. They are passed over.
+  static Frame python_frame(_PyInterpreterFrame* frame) {
+    while (frame && !code_of(frame)) frame = frame->previous;
+    return Frame(frame);
+  }
+  static PyCodeObject* code_of(_PyInterpreterFrame* frame) {
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject* executable = object_of(frame->f_executable);
+    return executable && PyCode_Check(executable) ? reinterpret_cast<PyCodeObject*>(executable) : nullptr;
+#elif PY_VERSION_HEX >= 0x030C0000
+    return frame->owner == FRAME_OWNED_BY_CSTACK ? nullptr : frame->f_code;
+#else
+    return frame->f_code;
+#endif
+  }
+
   _PyInterpreterFrame* frame_;
 };
 #else

@@ -336,7 +336,7 @@ uint32_t path_in_frames(PyObject* module, bool in_backward) {
   Frame frame = Frame::current(PyThreadState_Get());
   for (int i = 0; frame && i < kMostFrames; ++i, frame = frame.caller()) {
     PyCodeObject* code = frame.code();
-    if (!code || code->co_argcount < 1) continue;
+    if (code->co_argcount < 1) continue;
     PyObject* argument = frame.first_local();
     if (!argument || argument == current || !is_module(argument)) continue;
     if (Place* place = place_of(argument, current, true)) {

@@ -126,7 +126,6 @@ int visible_lines(trace::Lane* lane, Line* lines, int most) {
   Frame frame = Frame::current(thread);
   for (int i = 0; frame && count < most && i < kMostFrames; ++i, frame = frame.caller()) {
     PyCodeObject* code = frame.code();
-    if (!code) continue;
     Fingerprint fingerprint = fingerprint_of(code);
     uint64_t hash = hash_if_visible(lane, fingerprint);
     if (!hash) continue;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,37 @@ def test_source_is_the_line_of_the_caller(tmp_path: Path) -> None:
         linear(x)  # through nn/modules: those frames are torch's own
     hops = tracer.load(tmp_path / "t.trace").hops
     assert hops.row(0, named=True)["source"] == f"{__file__}:{line}"
+
+
+def test_source_below_many_frames_of_torch_that_c_calls(tmp_path: Path) -> None:
+    """From Python 3.12 on, each call of Python from C has a frame beside the one of the function."""
+    names: dict[str, Any] = {"torch": torch}
+    text = "def run(depth):\n    sorted([depth - 1], key=run) if depth else torch.ones(2)\n    return 0\n"
+    exec(compile(text, str(Path(torch.__file__).parent / "made.py"), "exec"), names)
+    line = test_source_below_many_frames_of_torch_that_c_calls.__code__.co_firstlineno + 7
+    with tracer.record(tmp_path / "t.trace"):
+        names["run"](100)
+    assert set(tracer.load(tmp_path / "t.trace").hops["source"]) == {f"{__file__}:{line}"}
+
+
+def test_source_in_generators_and_comprehensions(tmp_path: Path) -> None:
+    line = test_source_in_generators_and_comprehensions.__code__.co_firstlineno + 4
+
+    def generate() -> Iterator[torch.Tensor]:
+        yield torch.neg(x)
+        yield from (torch.exp(x) for _ in range(2))
+
+    x = torch.ones(2)
+    with tracer.record(tmp_path / "t.trace"):
+        for tensor in generate():
+            tensor.sin()
+        [y.cos() for y in [x]]
+        sorted([x], key=torch.tan)
+    hops = tracer.load(tmp_path / "t.trace").hops.filter(kind="call")
+    places = {"neg": 0, "exp": 1, "sin": 6, "cos": 7, "tan": 8}
+    lines = {op: {f"{__file__}:{line + place}"} for op, place in places.items()}
+    found = {op: set(hops.filter(pl.col("op").cast(pl.String) == f"aten::{op}")["source"]) for op in lines}
+    assert found == lines
 
 
 def backward_of(tmp_path: Path) -> pl.DataFrame:

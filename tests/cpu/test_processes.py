@@ -101,7 +101,8 @@ def test_an_idle_child_says_nothing_in_the_name_of_its_parent(launcher: Launcher
     assert trace.certificate["closed_in_order"] == {0: True, 1: False}
 
 
-def test_data_loader_workers(launcher: Launcher) -> None:
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_data_loader_workers(launcher: Launcher, method: str) -> None:
     launcher.write(
         "import torch\n"
         "from torch.utils.data import DataLoader, Dataset\n"
@@ -109,14 +110,18 @@ def test_data_loader_workers(launcher: Launcher) -> None:
         "class Squares(Dataset):\n"
         "    def __len__(self): return 12\n"
         "    def __getitem__(self, i): return torch.neg(torch.full((2,), float(i)))\n"
-        "model = torch.nn.Linear(2, 1)\n"
-        "optimizer = torch.optim.SGD(model.parameters(), 0.01)\n"
-        "for epoch in range(2):\n"
-        "    for batch in DataLoader(Squares(), batch_size=3, num_workers=2):\n"
+        "def train(model, optimizer, loader):\n"
+        "    for batch in loader:\n"
         "        optimizer.zero_grad()\n"
         "        loss = model(batch).square().mean()\n"
         "        loss.backward(); optimizer.step()\n"
         "    print(loss.item())\n"
+        "if __name__ == '__main__':\n"
+        "    model = torch.nn.Linear(2, 1)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), 0.01)\n"
+        "    for epoch in range(2):\n"
+        "        train(model, optimizer, DataLoader(Squares(), batch_size=3, num_workers=2,\n"
+        f"                                           multiprocessing_context={method!r}))\n"
     )
     launcher.same("script.py")
     trace = load(launcher)

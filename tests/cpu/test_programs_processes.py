@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 from launching import Launcher
 from programs import at, values, whole
 
@@ -35,6 +36,41 @@ def test_fork_server_with_torch(launcher: Launcher) -> None:
     counts = at(trace.hops, "aten::exp", "CPU").group_by("process").len().sort("process").rows()
     assert counts == [(2, 3), (3, 5)], "the server itself runs nothing"
     assert all(source.endswith("script.py:4") for source in values(at(trace.hops, "aten::exp"), "source"))
+
+
+@pytest.mark.parametrize("torch_in_main", [True, False])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_of_children_and_pools(launcher: Launcher, method: str, torch_in_main: bool) -> None:
+    """All of them end their part, whether they have torch from the start or import it while they work."""
+    launcher.write(
+        "import concurrent.futures, multiprocessing, sys\n"
+        + "import torch\n" * torch_in_main
+        + "def work(n):\n"
+        "    import torch\n"
+        "    x = torch.ones(2)\n"
+        "    for _ in range(n): torch.neg(x)\n"
+        "    return n\n"
+        "def parent(n):\n"
+        "    child = multiprocessing.Process(target=work, args=(n,))\n"
+        "    child.start(); work(1); child.join()\n"
+        "def leave():\n"
+        "    work(11); sys.exit(4)\n"
+        "def start(target, *args):\n"
+        "    child = multiprocessing.Process(target=target, args=args)\n"
+        "    child.start(); child.join(); print(child.exitcode)\n"
+        "if __name__ == '__main__':\n"
+        f"    multiprocessing.set_start_method({method!r})\n"
+        "    work(0)\n"
+        "    start(parent, 3); start(leave)\n"
+        "    with multiprocessing.Pool(1) as pool:\n"
+        "        print(pool.map(work, [4, 1])); pool.close(); pool.join()\n"
+        "    with concurrent.futures.ProcessPoolExecutor(1) as pool: print(list(pool.map(work, [5, 2])))\n"
+        "    import torch.multiprocessing\n"
+        f"    torch.multiprocessing.start_processes(work, nprocs=2, start_method={method!r})\n"
+    )
+    launcher.same("script.py")
+    negated = at(load(launcher).hops, "aten::neg", "CPU").group_by("process").len()
+    assert sorted(negated["len"]) == [1, 1, 3, 5, 7, 11], "of start_processes: 0 and 1"
 
 
 def test_persistent_workers(launcher: Launcher) -> None:

@@ -77,7 +77,10 @@ def _begin_overrides(options: Options) -> None:
 
 
 def close_with_multiprocessing(recording: Stoppable) -> None:
-    """Stop `recording` at the end of multiprocessing's children too, which skip atexit."""
+    """Stop `recording` at the end of multiprocessing's children too, which forget or skip what atexit has.
+
+    multiprocessing refers to `recording` weakly: the caller keeps it.
+    """
     util = sys.modules.get("multiprocessing.util")
     if util is None:
         return

@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from tracer.recording.children import JoinedRecording
     from tracer.recording.recording import Recording
 
-_installed = False
+# Held here too: a child that multiprocessing forks forgets what was registered to run at its end.
+_process: _Root | _Child | None = None
 
 
 def install() -> None:
     """Take the request from the environment and wait for torch."""
-    global _installed
-    if _installed:  # `site` reads the .pth files of a virtual environment twice
+    global _process
+    if _process is not None:  # `site` reads the .pth files of a virtual environment twice
         return
-    _installed = True
     request = os.environ.pop("TRACER_RECORD", None)
     if request is not None:
         os.environ["TRACER_JOIN"] = request
-        process: _Root | _Child = _Root(request)
+        _process = _Root(request)
     else:
-        process = _Child(os.environ["TRACER_JOIN"])
-    atexit.register(process.at_exit)  # registered first, so it runs last
-    TorchImportHook(process.torch_imported).install()
+        _process = _Child(os.environ["TRACER_JOIN"])
+    atexit.register(_process.at_exit)  # registered first, so it runs last
+    TorchImportHook(_process.torch_imported).install()
 
 
 class _Child:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from synthetic import CERTIFICATE, TraceWriter
 
+from tracer.report.markdown import render
+from tracer.report.model import build_report
 from tracer.trace import load
+from tracer.trace.format import SHAPES, SOURCE
 
 
 def certificate(
@@ -97,6 +100,34 @@ def test_hops_of_an_op_whose_definition_is_lost_are_counted(tmp_path: Path) -> N
     assert trace.hops["op"].to_list() == [None]
     assert trace.certificate["undefined_hops"] == 1
     assert "1 hop of an unknown op" in trace.certificate["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "environment", "why"),
+    [
+        (True, True, {"python": "3.15.2"}, []),
+        (False, False, {"python": "3.15.2"}, []),
+        (True, False, {"python": "3.15.2"}, ["Python 3.15.2"]),
+        (True, False, [], ["its Python"]),
+    ],
+)
+def test_why_there_are_no_source_lines(
+    tmp_path: Path, asked: bool, known: bool, environment: Any, why: list[str]
+) -> None:
+    writer = TraceWriter(header={"flags": SHAPES | SOURCE * asked})
+    writer.process(certificate={**CERTIFICATE, "source_lines": known})
+    writer.json(0, "environment", environment)
+    writer.hop(0)
+    lane = writer.lane()
+    lane.enter(0)
+    lane.exit()
+    trace = load(writer.write(tmp_path / "x.trace"))
+    start = "no source lines were recorded: tracer did not know how"
+    lines = [f"{start} {python} keeps its frames" for python in why]
+    assert trace.certificate["why"] == lines
+    assert trace.certificate["verdict"] == "complete: 1 hop, nothing dropped"
+    report = render(build_report(trace, "x.trace")).splitlines()
+    assert [line for line in report if "source lines were" in line] == [f"- {line}" for line in lines]
 
 
 @pytest.mark.parametrize("document", [[], "text", 3, {"lost_hops": "many", "guards": [], "not_hooked": [1]}])

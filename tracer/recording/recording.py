@@ -151,7 +151,7 @@ class Recording:
         certificate = cuda_part.certificate(native)  # compares the entries, so before they are restored
         if self._options.source and not certificate["source_lines"]:
             version = sys.version.split()[0]
-            say(f"no source lines were recorded: how Python {version} keeps its frames is not known")
+            say(f"no source lines were recorded: tracer does not know how Python {version} keeps its frames")
         certificate["steps"] = steps.end()
         if certificate["cuda"]["state"] == "recorded":
             write_document(native, "libraries", native.libraries())  # CUDA loads some when they are used

@@ -108,7 +108,7 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
         certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
     dropped = _dropped(certificate)
-    remarks = _remarks(certificate, findings)
+    remarks = _remarks_on_source(recording, stated) + _remarks(certificate, findings)
     if findings.cuda:
         certificate["cuda"] = findings.cuda.counts
         dropped += findings.cuda.dropped
@@ -193,6 +193,17 @@ def _remarks(certificate: dict[str, Any], findings: Findings) -> list[str]:
         reasons = "; ".join(findings.unresolved_why)
         lines.append(f"{unresolved} without a name" + (f": {reasons}" if reasons else ""))
     return lines
+
+
+def _remarks_on_source(recording: Recording, stated: dict[int, dict[str, Any]]) -> list[str]:
+    """Why lines that were asked for are not there."""
+    unknown = any(document.get("source_lines") is False for document in stated.values())
+    if not unknown or not recording.header.flags & fmt.SOURCE:
+        return []
+    environments = (documents.get("environment") for documents in recording.definitions.documents.values())
+    versions = (document.get("python") for document in environments if isinstance(document, dict))
+    python = next((f"Python {version}" for version in versions if isinstance(version, str)), "its Python")
+    return [f"no source lines were recorded: tracer did not know how {python} keeps its frames"]
 
 
 def _steps(stated: dict[int, dict[str, Any]]) -> dict[str, Any] | None:

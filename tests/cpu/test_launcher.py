@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -416,6 +417,19 @@ def test_another_torch(launcher: Launcher, version: str, expected: str) -> None:
     launcher.write("print('must not run')\n")
     elsewhere = fake_torch(launcher, version)
     assert_refused(launcher.record("script.py", extra=elsewhere), expected)
+    assert launcher.traces() == []
+
+
+def test_a_free_threaded_python(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher.write("print('must not run')\n")
+    made_up = "import sys, sysconfig\nsysconfig.get_config_vars()\nsys.abiflags += 't'\n"
+    launcher.write(made_up, "other/sitecustomize.py")
+    run = launcher.record("script.py", extra={"PYTHONPATH": str(launcher.folder / "other")})
+    expected = "is a free-threaded build, on which tracer only reads traces; to record, use"
+    assert_refused(run, expected)
+    monkeypatch.setattr(sys, "abiflags", "t")
+    with pytest.raises(tracer.RecordingError, match=expected):
+        tracer.start(launcher.folder / "x.trace")
     assert launcher.traces() == []
 
 

@@ -52,11 +52,19 @@ def test_torch_is_described_by_its_version_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "state"),
-    [((3, 9, 1), "problem"), ((3, 10, 0), "ok"), ((3, 13, 2), "ok"), ((3, 14, 0), "note")],
+    [((3, 9, 1), "problem"), ((3, 10, 0), "ok"), ((3, 14, 2), "ok"), ((3, 15, 0), "note")],
 )
 def test_versions_of_python(version: tuple[int, ...], state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", version)
     assert software.check_python().state == state
+
+
+def test_a_free_threaded_python_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert software.check_python().state != "problem"
+    monkeypatch.setattr(sys, "abiflags", "t")
+    found = software.check_python()
+    assert (found.state, found.advice) == ("problem", "use a Python with the GIL")
+    assert "(free-threaded)" in found.text
 
 
 def test_a_stripped_library_is_noted(tmp_path: Path) -> None:

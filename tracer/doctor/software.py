@@ -15,7 +15,7 @@ from tracer.recording import extension
 from tracer.recording.errors import RecordingError
 from tracer.trace.symbols import Symbols
 
-_OLDEST_PYTHON, _NEWEST_PYTHON = (3, 10), (3, 13)
+_OLDEST_PYTHON, _NEWEST_PYTHON = (3, 10), (3, 14)
 _FACT = re.compile(r"(?P<name>\w+)(?:: [^=]+)? = (?P<value>.+)")
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so")
 
@@ -26,12 +26,14 @@ def check_python() -> Finding:
         return Finding("problem", "Python", text, "tracer records CPython 3.10 and newer: use another Python")
     if sys.implementation.name != "cpython":
         return Finding("problem", "Python", f"{text} ({sys.implementation.name})", "record with CPython")
+    if extension.is_free_threaded():
+        return Finding("problem", "Python", f"{text} (free-threaded)", "use a Python with the GIL")
     if version > _NEWEST_PYTHON:
         return Finding(
             "note",
             "Python",
             text,
-            "source lines are known to be recorded up to 3.13; without them: tracer record --no-source",
+            "source lines are known to be recorded up to 3.14; without them: tracer record --no-source",
         )
     return Finding("ok", "Python", text)
 

@@ -59,8 +59,13 @@ def _launchers() -> list[str]:
 def check(torch_version: str | None) -> None:
     """Compare a torch version (None: not installed) with the one tracer was built with.
 
-    Raises RecordingError, naming both versions and the command that rebuilds.
+    Raises RecordingError, naming both versions and the command that rebuilds, and on a free-threaded Python.
     """
+    if is_free_threaded():
+        raise RecordingError(
+            f"Python {sys.version.split()[0]} is a free-threaded build, on which tracer only reads traces; "
+            "to record, use a Python with the GIL"
+        )
     if torch_version is None:
         raise _no_torch()
     try:
@@ -125,6 +130,11 @@ def _source_folder() -> str | None:
         return None
     folder = unquote(urlsplit(url).path) if url.startswith("file:") else ""
     return folder if os.path.exists(os.path.join(folder, "pyproject.toml")) else None
+
+
+def is_free_threaded() -> bool:
+    """Whether this Python was built without the GIL. Its objects differ, even if the GIL is on."""
+    return "t" in getattr(sys, "abiflags", "")
 
 
 def installed_torch() -> str | None:

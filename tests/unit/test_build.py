@@ -1,0 +1,67 @@
+"""What the build refuses, by CMake itself, before it looks for a compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+TORCH = """\
+__version__ = {version!r}
+class version:
+    cuda = None
+def compiled_with_cxx11_abi():
+    return True
+"""
+# What `python3.14t` says of itself.
+FREE_THREADED = """\
+import sysconfig
+get = sysconfig.get_config_var
+sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else get(name)
+"""
+
+
+def configure(folder: Path, *, torch: str | None, customize: str = "") -> tuple[int, str]:
+    """Exit status and output, in one line, with a torch and a Python that are made up."""
+    packages = folder / "packages"
+    packages.mkdir()
+    text = "raise ImportError" if torch is None else TORCH.format(version=torch)
+    (packages / "torch.py").write_text(text)
+    (packages / "sitecustomize.py").write_text(customize)
+    done = subprocess.run(
+        [str(CMAKE), "-S", str(ROOT), "-B", str(folder / "build"), f"-DPython_EXECUTABLE={sys.executable}"],
+        env=os.environ | {"PYTHONPATH": str(packages)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed")
+
+
+def test_an_old_torch_is_refused(tmp_path: Path) -> None:
+    status, said = configure(tmp_path, torch="2.9.1")
+    assert status == 1
+    assert "torch 2.9.1 is too old: tracer needs torch 2.10 or newer" in said
+
+
+def test_a_free_threaded_python_is_refused(tmp_path: Path) -> None:
+    status, said = configure(tmp_path, torch="2.13.0", customize=FREE_THREADED)
+    assert status == 1
+    assert "is a free-threaded Python, on which tracer does not record: use a Python with the GIL" in said
+    assert "compiler" not in said
+
+
+def test_a_free_threaded_python_without_torch_reads_traces(tmp_path: Path) -> None:
+    status, said = configure(tmp_path, torch=None, customize=FREE_THREADED)
+    assert status == 0, said
+    assert "this build reads traces and records none" in said

@@ -5,7 +5,9 @@
 #include <Python.h>
 #include <frameobject.h>
 
-#if PY_VERSION_HEX >= 0x030E0000
+#if PY_VERSION_HEX >= 0x030F0000
+// Unknown; its headers may have other names.
+#elif PY_VERSION_HEX >= 0x030E0000
 #define Py_BUILD_CORE
 #include <internal/pycore_interpframe_structs.h>
 #undef Py_BUILD_CORE
@@ -35,7 +37,7 @@ class Frame {
 inline constexpr bool kFramesKnown = true;
 
 #if PY_VERSION_HEX >= 0x030E0000
-// The low bits say what kind of a reference it is; the frame keeps the object alive. nullptr where it is an integer.
+// The two low bits are a tag. The frame keeps the object alive, so no reference is taken. nullptr for an integer.
 inline PyObject* object_of(_PyStackRef reference) {
   constexpr uintptr_t kTag = 3, kInteger = 3;
   return (reference.bits & kTag) == kInteger ? nullptr : reinterpret_cast<PyObject*>(reference.bits & ~kTag);
@@ -70,8 +72,7 @@ class Frame {
  private:
   explicit Frame(_PyInterpreterFrame* frame) : frame_(frame) {}
 
-  // From CPython 3.12 on, each call of Python from C has a frame of its own, without code: as many as there are Python
-  // frames where decorators call through C. They are passed over.
+  // From CPython 3.12 on, each call of Python from C adds a frame without code: skip these, as sys._getframe does.
   static Frame python_frame(_PyInterpreterFrame* frame) {
     while (frame && !code_of(frame)) frame = frame->previous;
     return Frame(frame);

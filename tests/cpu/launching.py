@@ -21,6 +21,7 @@ from tracer import _build_info
 from tracer.cli.record import LEFT_OUT
 from tracer.recording import kept
 
+ADDRESS = re.compile(r"0x[0-9a-f]+")  # in a message of Python, another one in each process
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 TIMEOUT = 900  # seconds; only what hangs takes so long, also on a machine that does ten other things
 
@@ -86,7 +87,8 @@ class Launcher:
     def same(self, *arguments: str, **options: object) -> Run:
         """Run under both, and require the same status, stdout and stderr. Returns the traced run."""
         plain, traced = self.both(*arguments, **options)
-        assert (traced.status, traced.out, traced.own_err) == (plain.status, plain.out, plain.err)
+        errors = [ADDRESS.sub("0x...", text) for text in (traced.own_err, plain.err)]
+        assert (traced.status, traced.out, errors[0]) == (plain.status, plain.out, errors[1])
         return traced
 
     def start(self, *command: str) -> subprocess.Popen[str]:

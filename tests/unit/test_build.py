@@ -1,4 +1,4 @@
-"""What the build refuses, by CMake itself, before it looks for a compiler."""
+"""What the build refuses: `make` before it downloads anything, CMake before it looks for a compiler."""
 
 from __future__ import annotations
 
@@ -45,15 +45,34 @@ def configure(folder: Path, *, torch: str | None, customize: str = "") -> tuple[
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
-pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed")
+needs_cmake = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed")
 
 
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_make_refuses_a_free_threaded_python(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FREE_THREADED)
+    done = subprocess.run(
+        ["make", "-C", str(ROOT), "check", f"PYTHON={sys.executable}"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == (
+        f"{sys.executable} is free-threaded: tracer records with a Python that has the GIL (make PYTHON=...)"
+    )
+
+
+@needs_cmake
 def test_an_old_torch_is_refused(tmp_path: Path) -> None:
     status, said = configure(tmp_path, torch="2.9.1")
     assert status == 1
     assert "torch 2.9.1 is too old: tracer needs torch 2.10 or newer" in said
 
 
+@needs_cmake
 def test_a_free_threaded_python_is_refused(tmp_path: Path) -> None:
     status, said = configure(tmp_path, torch="2.13.0", customize=FREE_THREADED)
     assert status == 1
@@ -61,6 +80,7 @@ def test_a_free_threaded_python_is_refused(tmp_path: Path) -> None:
     assert "compiler" not in said
 
 
+@needs_cmake
 def test_a_free_threaded_python_without_torch_reads_traces(tmp_path: Path) -> None:
     status, said = configure(tmp_path, torch=None, customize=FREE_THREADED)
     assert status == 0, said

@@ -57,7 +57,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        return f"{self.suite}-{self.torch.replace('==', '-')}-{self.build}"
+        return f"{self.suite}-{self.torch.replace('==', '-')}-{self.build}{'-demo' * (self.tests is None)}"
 
     @property
     def commands(self) -> list[str]:

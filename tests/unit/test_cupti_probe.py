@@ -12,7 +12,8 @@ import pytest
 
 from tracer.recording import cupti_probe, kept
 
-ANSWERS = {"cuptiGetVersion": "", "cuptiGetResultString": "", "cuptiSubscribe": "", "cuptiUnsubscribe": ""}
+FUNCTIONS = ("cuptiGetVersion", "cuptiGetResultString", "cuptiSubscribe", "cuptiEnableDomain")
+FUNCTIONS += ("cuptiActivityEnable", "cuptiActivityDisable", "cuptiUnsubscribe")
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc to make libraries with")
 
@@ -20,9 +21,10 @@ pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no
 def library(path: Path, **bodies: str) -> Path:
     """A libcupti whose functions do what `bodies` say; a libcuda.so.1 beside it."""
     source = "#include <unistd.h>\nunsigned calls;\n"
-    for name, body in {**ANSWERS, **bodies}.items():
-        source += f"int {name}(void** out) {{ {body}; return 0; }}\n"
-    for made, text in ((path, source), (path.parent / "libcuda.so.1", "int cuInit;\n")):
+    for name in FUNCTIONS:
+        source += f"int {name}(void** out) {{ {bodies.get(name, '')}; return 0; }}\n"
+    driver = f"int cuInit(int flags) {{ {bodies.get('cuInit', '')}; return 0; }}\n"
+    for made, text in ((path, source), (path.parent / "libcuda.so.1", driver)):
         command = ["gcc", "-w", "-O0", "-shared", "-fPIC", "-x", "c", "-", "-o", str(made)]
         subprocess.run(command, input=text.encode(), check=True)
     return path
@@ -35,16 +37,15 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cupti_that_answers_is_usable(tmp_path: Path) -> None:
-    assert (
-        cupti_probe.attempt(str(library(tmp_path / "libcupti.so.13", cuptiSubscribe="*out = &calls"))) == ""
-    )
+    path = library(tmp_path / "libcupti.so.13", cuptiSubscribe="*out = &calls")
+    assert cupti_probe.attempt(str(path)) == ""
 
 
 def test_a_missing_library_is_left_to_the_recording(tmp_path: Path) -> None:
     assert cupti_probe.attempt(str(tmp_path / "libcupti.so.13")) == ""
 
 
-@pytest.mark.parametrize("function", ["cuptiGetVersion", "cuptiSubscribe", "cuptiUnsubscribe"])
+@pytest.mark.parametrize("function", [*FUNCTIONS, "cuInit"])
 def test_the_function_that_crashed_is_named(tmp_path: Path, function: str) -> None:
     bodies = {"cuptiSubscribe": "*out = &calls", function: "*(volatile int*)8 = 1"}
     path = library(tmp_path / "libcupti.so.13", **bodies)

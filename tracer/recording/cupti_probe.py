@@ -17,15 +17,16 @@ _KIND = "cupti"
 _DONE = "leaving"
 # Any of them: there is an NVIDIA driver here. Nothing is loaded to find out.
 _DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
-# Calls what a recording calls first, and names each function before it is called.
+# Calls what a recording calls first and names each function before. 2 is the domain of runtime calls,
+# 10 the activity of kernels.
 _TRY = """\
 import ctypes, resource, sys
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+cuda = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
 cupti = ctypes.CDLL(sys.argv[1])
-def call(name, *arguments):
+def call(name, *arguments, library=cupti):
     print(name, flush=True)
-    getattr(cupti, name)(*arguments)
+    getattr(library, name)(*arguments)
 version, text, subscriber = ctypes.c_uint32(), ctypes.c_char_p(), ctypes.c_void_p()
 signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 callback = signature(lambda *_: None)
@@ -33,6 +34,10 @@ call("cuptiGetVersion", ctypes.byref(version))
 call("cuptiGetResultString", 0, ctypes.byref(text))
 call("cuptiSubscribe", ctypes.byref(subscriber), callback, None)
 if subscriber:
+    call("cuptiEnableDomain", 1, subscriber, 2)
+    call("cuptiActivityEnable", 10)
+    call("cuInit", 0, library=cuda)
+    call("cuptiActivityDisable", 10)
     call("cuptiUnsubscribe", subscriber)
 print("leaving", flush=True)
 """

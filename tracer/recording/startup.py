@@ -145,12 +145,20 @@ def _parse(request: str) -> dict[str, Any]:
 def _write(text: str) -> None:
     # Past the buffer: what cannot be written would stay there, and Python would end with status 120 for it.
     try:
-        sys.__stderr__.flush()  # type: ignore[union-attr]
-        data = text.encode(sys.__stderr__.encoding, "backslashreplace")  # type: ignore[union-attr]
+        stream = sys.__stderr__
+        _flush(stream)
+        data = text.encode(stream.encoding, "backslashreplace")  # type: ignore[union-attr]
         while data:
-            data = data[os.write(sys.__stderr__.fileno(), data) :]  # type: ignore[union-attr]
+            data = data[os.write(stream.fileno(), data) :]  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):
         pass  # stderr was closed: there is nobody to tell
+
+
+def _flush(stream: Any) -> None:
+    try:
+        stream.flush()  # what the script wrote comes first
+    except OSError:
+        pass
 
 
 def _is_terminal() -> bool:

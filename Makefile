@@ -128,7 +128,7 @@ stranger:
 # Root, network and debootstrap: bare Debian systems, in which the last commit is built and tested (an hour or two).
 SUITES ?= bookworm trixie sid
 fresh matrix:
-	$(PYTHON) cmake/checks/systems.py $@ $(SUITES)
+	$(PYTHON) cmake/checks/systems.py $@ $(SUITES) $(SYSTEMS_OPTIONS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py

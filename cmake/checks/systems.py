@@ -4,9 +4,9 @@
     python cmake/checks/systems.py matrix [bookworm trixie sid]
 
 `fresh`: `make demo` and `make test` as a newcomer runs them, with the CPU build of torch if there is one, and
-with the CUDA build. `matrix`: the same with other versions of torch; rows that `fresh` ran on this commit are
-not run again, and the table goes into docs/versions.md. The last commit is tested. Logs and results are in
-build/systems. The exit status is 1 if a command failed.
+with the CUDA build. `matrix`: the same with other versions of torch; rows that `fresh` ran are not run again,
+and the table goes into docs/versions.md. The last commit is tested; with --since, a result of that commit or a
+later one counts too. Logs and results are in build/systems. The exit status is 1 if a command failed.
 """
 
 from __future__ import annotations
@@ -105,10 +105,11 @@ def matrix_rows(suites: Iterable[str]) -> Iterator[Row]:
 class Systems:
     """Runs rows, several at a time, and keeps their results."""
 
-    def __init__(self, jobs: int, limit: float, index: WheelIndex) -> None:
+    def __init__(self, jobs: int, limit: float, index: WheelIndex, since: str) -> None:
         self._jobs, self._limit, self._index = jobs, limit, index
-        self._commit = _git("rev-parse", "--short", "HEAD")
-        self._known = FOLDER / f"results-{self._commit}.jsonl"
+        commits = _git("rev-list", "--abbrev-commit", f"{since}..HEAD").split()
+        self._commits = {*commits, _git("rev-parse", "--short", since)}
+        self._known = FOLDER / "results.jsonl"
 
     def run(self, rows: list[Row]) -> list[Result]:
         """The results in the order of the rows; a row that cannot be told from another build is left out."""
@@ -140,7 +141,8 @@ class Systems:
             print(f"{row.name}: no CPU build of torch is to be had for its Python, so this is the CUDA row")
             system.forget(row.name)
             return None
-        result = Result(row, self._commit, date.today().isoformat())
+        commit = _git("rev-parse", "--short", "HEAD", folder=clone)
+        result = Result(row, commit, date.today().isoformat())
         result.python = _inside(system, "import platform; print(platform.python_version())")
         for command in row.commands:
             log = FOLDER / f"{row.name}-{command.split()[1]}.log"
@@ -170,21 +172,23 @@ class Systems:
     def _read(self) -> Iterator[Result]:
         for line in self._known.read_text().splitlines() if self._known.exists() else ():
             document = json.loads(line)
-            yield Result(**{**document, "row": Row(**document["row"])})
+            if document["commit"] in self._commits:
+                yield Result(**{**document, "row": Row(**document["row"])})
 
 
 def table(results: list[Result]) -> str:
     """The results as markdown."""
     lines = [
-        "| system | Python | torch | `make demo` | tests | disk |",
-        "|---|---|---|---|---|---:|",
+        "| system | Python | torch | `make demo` | tests | disk | commit |",
+        "|---|---|---|---|---|---:|---|",
     ]
     for result in results:
         demo, tests = (_cell(result, name) for name in ("make demo", "make test"))
         selected = " (12 files)" if result.row.tests else ""
         disk = f"{result.megabytes / 1024:.1f} GiB"
         lines.append(
-            f"| {result.row.suite} | {result.python} | {result.torch} | {demo} | {tests}{selected} | {disk} |"
+            f"| {result.row.suite} | {result.python} | {result.torch} | {demo} | {tests}{selected} | {disk} "
+            f"| {result.commit} |"
         )
     return "\n".join(lines)
 
@@ -212,8 +216,9 @@ def _inside(system: BareSystem, code: str) -> str:
     return subprocess.check_output(command, text=True).strip()
 
 
-def _git(*arguments: str) -> str:
-    return subprocess.check_output(["git", "-C", str(ROOT), *arguments], text=True).strip()
+def _git(*arguments: str, folder: Path = ROOT) -> str:
+    command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
+    return subprocess.check_output(command, text=True).strip()
 
 
 def _local_wheels() -> list[Path]:
@@ -238,6 +243,7 @@ def main() -> None:
     parser.add_argument("suites", nargs="*", default=SUITES, help="bookworm trixie sid")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="rows at a time")
     parser.add_argument("--limit", type=float, default=5400, help="seconds for a command")
+    parser.add_argument("--since", default="HEAD", metavar="COMMIT", help="results from there on count")
     given = parser.parse_args()
     rows = list((fresh_rows if given.what == "fresh" else matrix_rows)(given.suites))
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -246,12 +252,13 @@ def main() -> None:
     began = time.monotonic()
     try:
         with WheelIndex(_local_wheels()) as index:
-            results = Systems(given.jobs, given.limit, index).run(rows)
+            results = Systems(given.jobs, given.limit, index, given.since).run(rows)
     except NoSystemError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit("stopped; what had ended is kept and not run again for this commit")
-    text = f"Commit {_git('rev-parse', '--short', 'HEAD')}, {date.today().isoformat()}:\n\n{table(results)}"
+    days = sorted({result.day for result in results})
+    text = f"Run on {' and '.join(days)}, without a GPU and without an NVIDIA driver:\n\n{table(results)}"
     print(f"\n{text}\n\n{(time.monotonic() - began) / 60:.0f} minutes")
     if given.what == "matrix" and set(given.suites) == set(SUITES):
         write_table(text)

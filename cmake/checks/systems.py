@@ -5,8 +5,8 @@
 
 `fresh`: `make demo` and `make test` as a newcomer runs them, with the CPU build of torch if there is one, and
 with the CUDA build. `matrix`: the same with other versions of torch; rows that `fresh` ran are not run again,
-and the table goes into docs/versions.md. The last commit is tested; with --since, a result of that commit or a
-later one counts too. Logs and results are in build/systems. The exit status is 1 if a command failed.
+and the table goes into docs/versions.md. The last commit is tested; with --since, results of that commit and
+of later ones count too. Logs and results are in build/systems. The exit status is 1 if a command failed.
 """
 
 from __future__ import annotations

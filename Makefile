@@ -18,8 +18,7 @@ CXX ?= g++
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Without what means something in the name of a target.
-TORCH_STAMP := $(VENV)/.torch-$(shell echo '$(TORCH)-$(TORCH_BUILD)-$(TORCH_INDEX)' | tr -c 'a-zA-Z0-9.\n' -)
+TORCH_STAMP := $(VENV)/.torch-$(shell echo '$(TORCH) $(TORCH_BUILD) $(TORCH_INDEX)' | cksum | tr -c '0-9\n' -)
 SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth cmake/_build_info.py.in $(wildcard cmake/*.cmake) \
   $(shell find csrc tracer gdb -type f -not -name '*.pyc' 2>/dev/null)
 TIMED := cmake/timed.sh
@@ -146,16 +145,28 @@ check:
 	@command -v $(CXX) >/dev/null || { echo "the C++ compiler $(CXX) is missing: apt-get install g++" >&2; exit 1; }
 	@echo 'int main() {}' | $(CXX) -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || { echo "$(CXX) does not know C++20: apt-get install g++ (11 or newer)" >&2; exit 1; }
 
+# If PYTHON is given: an environment that is there keeps its own.
+MINOR := import sys; print('%d.%d' % sys.version_info[:2])
+ifneq ($(origin PYTHON),file)
+check: check-python
+check-python:
+	@[ ! -x $(BIN)/python ] || [ "$$($(PYTHON) -c "$(MINOR)")" = "$$($(BIN)/python -c "$(MINOR)")" ] || { echo "$(VENV) has Python $$($(BIN)/python -c "$(MINOR)") and not that of PYTHON=$(PYTHON): make clean first, or add VENV=FOLDER" >&2; exit 1; }
+.PHONY: check-python
+endif
+
 $(VENV)/bin/python: | check
 	@$(TIMED) 'virtual environment $(VENV)' $(PYTHON) -m venv $(VENV)
 
+# Another build of the version that is there would count as installed.
+HAS_TORCH := import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)
 $(TORCH_STAMP): | $(VENV)/bin/python
+	@! $(BIN)/python -c "$(HAS_TORCH)" || $(PIP) uninstall --quiet --yes torch
 	@chosen="$$($(BIN)/python cmake/choose_torch.py '$(TORCH)' --build '$(TORCH_BUILD)' --index '$(TORCH_INDEX)' \
-	  --cpu-index '$(TORCH_CPU_INDEX)')" && $(TIMED) "pip install $$chosen" $(PIP) install numpy $$chosen
+	  --cpu-index '$(TORCH_CPU_INDEX)')" && $(TIMED) "pip install $$chosen" $(PIP) install $$chosen
 	@rm -f $(VENV)/.torch-* && touch $@
 
 $(VENV)/.tools: $(TORCH_STAMP)
-	@$(TIMED) 'tools that build' $(PIP) install --quiet scikit-build-core cmake ninja
+	@$(TIMED) 'tools that build' $(PIP) install --quiet scikit-build-core cmake ninja numpy
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)

@@ -1,21 +1,28 @@
 """Which build of torch `make` installs: arguments for pip on stdout, and why on stderr in one line.
 
 Without an NVIDIA driver a CPU build does all that tracer can show there, and the CUDA build is 2.7 GB to
-download and 5.4 GB on disk. Runs with nothing but the standard library, before anything is installed.
+download and 5.4 GB on disk. Runs in a new virtual environment, with pip and the standard library alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
+import gzip
 import json
 import platform
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
+from pathlib import Path
 from urllib.parse import unquote
+
+from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
+from pip._vendor.packaging.version import InvalidVersion, Version
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 SECONDS = 5.0  # for the CPU index to answer
@@ -27,12 +34,10 @@ def main() -> None:
     parser.add_argument("--build", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--index", default="", help="an index that torch must come from")
     parser.add_argument("--cpu-index", default=CPU_INDEX)
-    parser.add_argument(
-        "--pip", default=sys.executable, help="the Python whose pip is asked for local wheels"
-    )
     given = parser.parse_args()
     if given.build not in ("auto", "cpu", "cuda"):
         sys.exit(f"TORCH_BUILD is auto, cpu or cuda, not {given.build}")
+    given.torch = "".join(given.torch.split())  # the shell splits what is printed
     arguments, why = choose(given)
     print(f"torch: {why}", file=sys.stderr)
     print(*arguments)
@@ -43,26 +48,31 @@ def choose(given: argparse.Namespace) -> tuple[list[str], str]:
     if given.index:
         return [given.torch, "--index-url", given.index], f"{given.torch} of {given.index}, as you asked"
     if given.build == "cuda":
-        return [plain(given.torch)], f"the CUDA build of {given.torch} (2.7 GB to download), as you asked"
+        return [with_cuda(given.torch)], f"the CUDA build of {given.torch} (2.7 GB to download), as you asked"
     if given.build == "auto" and has_driver():
         return [given.torch], f"{given.torch} from pip's own index, since this machine has an NVIDIA driver"
     reason = "as you asked" if given.build == "cpu" else "since this machine has no NVIDIA driver"
     if index_has(given.cpu_index, given.torch):
         return [given.torch, "--index-url", given.cpu_index], f"the CPU build of {given.cpu_index}, {reason}"
-    if version := local_version(given.torch, given.pip):
+    if version := local_version(given.torch):
         return [f"torch=={version}"], f"the local wheel of torch {version}, {reason}"
     missing = (
         f"{given.cpu_index} has no wheel of it for this Python or did not answer within {SECONDS:.0f} s, "
-        "and pip knows no local one"
+        "and pip found no local one"
     )
     if given.build == "cpu":
         sys.exit(f"there is no CPU build of {given.torch}: {missing}")
     return [given.torch], f"pip's default build of {given.torch} (with CUDA: 2.7 GB to download): {missing}"
 
 
-def plain(torch: str) -> str:
-    """Without local versions: pip prefers a wheel of 2.13.0+cpu that lies on this machine to 2.13.0."""
-    return re.sub(r"^torch==([\d.]+)$", r"torch===\1", torch)
+def with_cuda(torch: str) -> str:
+    """What keeps pip from a local CPU wheel: 2.13.0+cpu is newer than 2.13.0, and === takes 2.13.0 alone."""
+    if exact := re.fullmatch(r"torch==([\d.]+)", torch):
+        version = [*exact[1].strip(".").split("."), "0", "0"]
+        return f"torch==={'.'.join(version[: max(3, len(version) - 2)])}"
+    if version := local_version(torch):
+        sys.exit(f"pip prefers the local wheel of torch {version}; name the version: TORCH=torch==X.Y.Z")
+    return torch
 
 
 def has_driver() -> bool:
@@ -78,11 +88,12 @@ def index_has(index: str, torch: str) -> bool:
     answer: list[bytes] = []
 
     def ask() -> None:
-        try:
-            with urllib.request.urlopen(f"{index.rstrip('/')}/torch/", timeout=SECONDS) as page:
-                answer.append(page.read())
-        except (OSError, ValueError):
-            pass
+        request = urllib.request.Request(
+            f"{index.rstrip('/')}/torch/", headers={"Accept-Encoding": "identity"}
+        )
+        # whatever a server or a proxy answers, a wheel it is not
+        with contextlib.suppress(Exception), urllib.request.urlopen(request, timeout=SECONDS) as page:
+            answer.append(page.read())
 
     asking = threading.Thread(target=ask, daemon=True)  # looking up a name has no time limit of its own
     asking.start()
@@ -91,33 +102,50 @@ def index_has(index: str, torch: str) -> bool:
 
 
 def wheels(page: bytes) -> list[str]:
+    if page.startswith(b"\x1f\x8b"):
+        with contextlib.suppress(OSError, EOFError):
+            page = gzip.decompress(page)
     return re.findall(r">\s*(torch-[^<>\s]+\.whl)\s*<", unquote(page.decode(errors="replace")))
 
 
 def suits(wheel: str, torch: str) -> bool:
     """Whether a wheel, by its name, is of this torch and runs on this Python and processor."""
-    wanted = re.fullmatch(r"torch(?:==([^,;]+))?", torch)
-    if wanted is None:
-        return False  # a range or a file: pip itself must decide
-    _, version, python, abi, system = wheel.removesuffix(".whl").split("-")[:5]
+    parts = wheel.removesuffix(".whl").split("-")
+    try:
+        wanted = Requirement(torch)
+        if len(parts) != 5 or not wanted.specifier.contains(Version(parts[1])):
+            return False
+    except (InvalidRequirement, InvalidVersion):
+        return False  # a file or an address: there is nothing to choose
+    python, abi, system = parts[2:]
     here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     return (
-        wanted[1] in (None, version, version.partition("+")[0])
+        wanted.url is None
         and (python, abi) == (here, here)
         and system.startswith(("linux", "manylinux"))
         and system.endswith(platform.machine())
     )
 
 
-def local_version(torch: str, python: str) -> str | None:
+def local_version(torch: str) -> str | None:
     """The CPU build among the local wheels that pip is configured to look at; None: there is none."""
-    command = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--dry-run"]
-    command += ["--ignore-installed", "--no-index", "--no-deps", "--report", "-", torch]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    try:
-        version = json.loads(done.stdout)["install"][0]["metadata"]["version"]
-    except (ValueError, LookupError):
-        return None
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "install",
+            "--quiet",
+            "--dry-run",
+        ]
+        command += ["--ignore-installed", "--no-index", "--no-deps", "--report", str(report), torch]
+        subprocess.run(command, capture_output=True, check=False)
+        try:
+            version = json.loads(report.read_text())["install"][0]["metadata"]["version"]
+        except (OSError, ValueError, LookupError):
+            return None
     return version if version.endswith("+cpu") else None
 
 

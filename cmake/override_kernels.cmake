@@ -4,6 +4,14 @@
 set(OVERRIDE_ARCHITECTURES "80,90")  # as in -gencode below
 set(OVERRIDES_MISSING)
 
+# What a build in the same folder found before may be gone, or be another toolkit's.
+unset(NVCC CACHE)
+unset(CUDART CACHE)
+if(CMAKE_CUDA_COMPILER AND NOT "$ENV{CUDA_HOME}" STREQUAL "" AND NOT CMAKE_CUDA_COMPILER STREQUAL "$ENV{CUDA_HOME}/bin/nvcc")
+  unset(CMAKE_CUDA_COMPILER CACHE)
+  file(REMOVE ${CMAKE_PLATFORM_INFO_DIR}/CMakeCUDACompiler.cmake)
+endif()
+
 # nvcc of a toolkit, or of the package nvidia-cuda-nvcc.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   execute_process(

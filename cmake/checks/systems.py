@@ -161,8 +161,10 @@ class Systems:
     def _has_cpu_build(self, system: BareSystem, row: Row, variables: dict[str, str]) -> bool:
         log = FOLDER / f"{row.name}-torch.log"
         index = f"--cpu-index {variables['TORCH_CPU_INDEX']}" if "TORCH_CPU_INDEX" in variables else ""
-        command = f"python3 cmake/choose_torch.py '{row.torch}' {index}"
-        system.run(command, row.name, log, limit=60, variables={})
+        command = (
+            f"python3 -m venv ~/choose && ~/choose/bin/python cmake/choose_torch.py '{row.torch}' {index}"
+        )
+        system.run(command, row.name, log, limit=120, variables={})
         return "CPU build of" in log.read_text()
 
     def _keep(self, result: Result) -> None:

@@ -30,14 +30,6 @@ Cupti load() {
 
 }  // namespace
 
-uint32_t Cupti::version() const {
-  // Without the driver CUPTI 13.2 calls itself without end, in this function as in others.
-  if (!missing.empty() || !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) return 0;
-  uint32_t version = 0;
-  cuptiGetVersion(&version);
-  return version;
-}
-
 std::string Cupti::text(CUptiResult result) const {
   const char* text = nullptr;
   if (cuptiGetResultString) cuptiGetResultString(result, &text);

@@ -1,5 +1,6 @@
 // The functions of libcupti that are used, found in the library when it is first wanted: the extension links
-// against none of CUDA's libraries.
+// against none of CUDA's libraries. None of them may be called before the driver is initialised: without a driver
+// CUPTI 13.2 calls itself without end, even in cuptiGetVersion.
 #pragma once
 
 #include <cupti.h>
@@ -22,9 +23,6 @@ struct Cupti {
   decltype(&::cuptiSubscribe_v2) cuptiSubscribe_v2 = nullptr;  // says who holds CUPTI; not in every CUPTI 12
 #endif
   std::string missing;  // why there is none of it; empty: all of it is there
-
-  // 0 if the driver is not loaded: then CUPTI must not be called.
-  uint32_t version() const;
   std::string text(CUptiResult result) const;
 };
 

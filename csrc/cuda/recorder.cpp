@@ -31,6 +31,7 @@ Options options;
 std::string& state = *new std::string;
 std::string& why = *new std::string;
 std::string& profiler = *new std::string;
+uint32_t version = 0;  // of CUPTI, once it was called
 bool attached = false;
 bool injecting = false;
 
@@ -81,6 +82,7 @@ void leave_torch_profiler() {
 void attach() {
   std::lock_guard guard(lock);
   if (attached || state != "not used") return;
+  cupti().cuptiGetVersion(&version);
   std::string holder;
   DriverCalls driver = options.driver == "all" ? DriverCalls::kAll : options.driver == "none" ? DriverCalls::kNone : DriverCalls::kLaunches;
   std::string error = subscribe(driver, holder);
@@ -111,7 +113,8 @@ bool is_cuda_initialised() {
   if (!driver) return false;
   auto count = reinterpret_cast<CUresult (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
   int devices = 0;
-  return count && count(&devices) != CUDA_ERROR_NOT_INITIALIZED;
+  // Another answer than success: not initialised yet, no GPU, or the stub of a toolkit in the driver's place.
+  return count && count(&devices) == CUDA_SUCCESS;
 }
 
 // The driver loads a library that this variable names when it is initialised: before that nothing has to be
@@ -218,7 +221,7 @@ Statement statement() {
     out.state = "no driver";
     out.why = "this machine has no NVIDIA driver (libcuda.so.1)";
   }
-  if (options.wanted && options.unusable.empty()) out.cupti = cupti().version();
+  out.cupti = version;
   out.driver_calls = options.driver;
   if (void* driver = driver_library())
     if (auto version = reinterpret_cast<CUresult (*)(int*)>(dlsym(driver, "cuDriverGetVersion"))) version(&out.driver_version);

@@ -24,16 +24,16 @@ print(torch.__version__, product().sum().item())
 
 @pytest.fixture
 def stripped(tmp_path: Path) -> Path:
-    """A folder with a torch whose libtorch_cpu has only exported symbols; all else are links."""
+    """A folder with a torch whose libraries of kernels have only exported symbols; all else are links."""
     torch_folder = Path(torch.__file__).parent
     made = tmp_path / "stripped" / "torch"
     (made / "lib").mkdir(parents=True)
     for folder, into in ((torch_folder, made), (torch_folder / "lib", made / "lib")):
         for entry in folder.iterdir():
-            if entry.name not in ("lib", "libtorch_cpu.so"):
+            if entry.name in ("libtorch_cpu.so", "libtorch_cuda.so"):
+                subprocess.run(["strip", "-o", into / entry.name, entry], check=True)
+            elif entry.name != "lib":
                 (into / entry.name).symlink_to(entry)
-    command = ["strip", "-o", made / "lib" / "libtorch_cpu.so", torch_folder / "lib" / "libtorch_cpu.so"]
-    subprocess.run(command, check=True)
     return made.parent
 
 

@@ -27,16 +27,28 @@ sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else get(
 """
 
 
+# Nothing that is installed is found.
+NO_PACKAGES = """\
+import sys
+sys.path[:] = [folder for folder in sys.path if not folder.endswith("-packages")]
+"""
+
+
 def configure(folder: Path, *, torch: str | None, customize: str = "") -> tuple[int, str]:
     """Exit status and output, in one line, with a torch and a Python that are made up."""
     packages = folder / "packages"
     packages.mkdir()
-    text = "raise ImportError" if torch is None else TORCH.format(version=torch)
-    (packages / "torch.py").write_text(text)
+    if torch is None:
+        customize += NO_PACKAGES
+    else:
+        text = torch if torch.startswith("raise ") else TORCH.format(version=torch)
+        (packages / "torch.py").write_text(text)
     (packages / "sitecustomize.py").write_text(customize)
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{packages}" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
     done = subprocess.run(
-        [str(CMAKE), "-S", str(ROOT), "-B", str(folder / "build"), f"-DPython_EXECUTABLE={sys.executable}"],
-        env=os.environ | {"PYTHONPATH": str(packages)},
+        [str(CMAKE), "-S", str(ROOT), "-B", str(folder / "build"), f"-DPython_EXECUTABLE={python}"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -63,6 +75,14 @@ def test_make_refuses_a_free_threaded_python(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[0] == (
         f"{sys.executable} is free-threaded: tracer records with a Python that has the GIL (make PYTHON=...)"
     )
+
+
+@needs_cmake
+def test_a_torch_that_cannot_be_imported_is_no_reason_to_read_traces_only(tmp_path: Path) -> None:
+    status, said = configure(tmp_path, torch="raise ImportError('libbroken.so is missing')")
+    assert status == 1
+    assert f"torch is installed, and {tmp_path}/python cannot import it; repair or remove it first" in said
+    assert "libbroken.so is missing" in said
 
 
 @needs_cmake

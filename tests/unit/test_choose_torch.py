@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.server
 import platform
 import subprocess
@@ -31,13 +32,18 @@ class Index(http.server.BaseHTTPRequestHandler):
 
     wheels: tuple[str, ...] = ()
     delay = 0.0
+    compressed = False
+    raw = b""  # sent as it is, in place of all else
 
     def do_GET(self) -> None:
         time.sleep(self.delay)
+        if self.raw:
+            self.wfile.write(self.raw)
+            return
         page = "".join(f'<a href="{name}#sha256=0">{name}</a><br/>' for name in self.wheels).encode()
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(page)
+        self.wfile.write(gzip.compress(page) if self.compressed else page)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -67,13 +73,24 @@ def test_the_cpu_index_is_taken_if_it_has_a_wheel_for_this_python(index: tuple[t
     assert out == f"torch==2.13.0 --index-url {url}"
     assert said == f"torch: the CPU build of {url}, since this machine has no NVIDIA driver"
     assert chosen("torch", "--cpu-index", url)[0] == f"torch --index-url {url}"
-    for other in ("torch==2.11.0", "torch>=2.12"):
+    for asked in ("torch==2.13", "torch==2.13.*", "torch>=2.11,<2.14", "torch==2.13.0+cpu"):
+        assert chosen(asked, "--cpu-index", url)[0] == f"{asked} --index-url {url}"
+    assert chosen("torch == 2.13.0", "--cpu-index", url)[0] == f"torch==2.13.0 --index-url {url}"
+    for other in ("torch==2.11.0", "torch>=2.14", "https://example.org/torch.whl"):
         assert chosen(other, "--cpu-index", url)[0] == other
 
 
 @has_driver
+def test_an_index_behind_a_cache_that_compresses(index: tuple[type[Index], str]) -> None:
+    answers, url = index
+    answers.wheels, answers.compressed = (f"torch-2.13.0%2Bcpu-{HERE}.whl",), True
+    assert chosen("torch==2.13.0", "--cpu-index", url)[0] == f"torch==2.13.0 --index-url {url}"
+
+
+@has_driver
 @pytest.mark.parametrize(
-    "name", [f"cp39-cp39-manylinux_2_28_{platform.machine()}", f"{TAG}-{TAG}t-x", f"{TAG}-{TAG}-win_amd64"]
+    "name",
+    [f"cp39-cp39-manylinux_2_28_{platform.machine()}", f"{TAG}-{TAG}t-x", f"{TAG}-{TAG}-win_amd64", "none"],
 )
 def test_a_wheel_for_another_python_or_system_is_none(index: tuple[type[Index], str], name: str) -> None:
     answers, url = index
@@ -96,6 +113,25 @@ def test_an_index_that_does_not_answer_costs_five_seconds(index: tuple[type[Inde
 
 
 @has_driver
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 1000\r\n\r\n<a>torch",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.0 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\n\x1f\x8b<a>torch-2.13.0+cpu.whl</a>",
+    ],
+)
+def test_an_index_that_answers_something_else(index: tuple[type[Index], str], raw: bytes) -> None:
+    answers, url = index
+    answers.raw = raw
+    out, said, status = chosen("torch==2.13.0", "--cpu-index", url)
+    assert (out, status) == ("torch==2.13.0", 0)
+    assert said.count("\n") == 0
+
+
+@has_driver
 def test_a_local_cpu_wheel_comes_after_the_index(tmp_path: Path) -> None:
     wheel = tmp_path / f"torch-2.13.0+cpu-{TAG}-none-any.whl"
     subprocess.run([sys.executable, "-c", WHEEL, str(wheel)], check=True)
@@ -108,6 +144,16 @@ def test_who_asks_for_cuda_gets_no_local_cpu_wheel() -> None:
     out, said, _ = chosen("torch==2.13.0", "--build", "cuda")
     assert out == "torch===2.13.0", "=== takes no local version such as 2.13.0+cpu"
     assert "the CUDA build of torch==2.13.0 (2.7 GB to download), as you asked" in said
+    assert chosen("torch==2.13", "--build", "cuda")[0] == "torch===2.13.0"
+    assert chosen("torch>=2.11,<2.14", "--build", "cuda")[0] == "torch>=2.11,<2.14"
+
+
+def test_who_asks_for_cuda_must_name_the_version_beside_a_local_cpu_wheel(tmp_path: Path) -> None:
+    wheel = tmp_path / f"torch-2.13.0+cpu-{TAG}-none-any.whl"
+    subprocess.run([sys.executable, "-c", WHEEL, str(wheel)], check=True)
+    out, said, status = chosen("torch", "--build", "cuda", PIP_FIND_LINKS=str(tmp_path))
+    assert (out, status) == ("", 1)
+    assert said == "pip prefers the local wheel of torch 2.13.0+cpu; name the version: TORCH=torch==X.Y.Z"
 
 
 def test_who_asks_for_a_cpu_build_that_there_is_not_gets_none() -> None:

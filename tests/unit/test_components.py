@@ -92,6 +92,13 @@ def test_of_a_call_the_library_that_encloses_it_decides_before_its_stack() -> No
     ]
 
 
+def test_a_call_whose_name_is_lost_belongs_to_none() -> None:
+    builder = CudaBuilder()
+    builder.api("cudaGetDevice", "query", 1, 2)
+    calls = builder.cuda_trace().api_calls.with_columns(name=pl.lit(None, pl.Categorical))
+    assert components(calls, builder.cuda_trace().stacks).to_list() == ["unknown"]
+
+
 def test_no_calls() -> None:
     trace = CudaBuilder().cuda_trace()
     assert components(trace.api_calls, trace.stacks).dtype == pl.String

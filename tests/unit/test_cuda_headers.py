@@ -39,9 +39,12 @@ def found(tmp_path: Path, version: str, *, home: Path | None = None) -> tuple[st
 
     Packages are looked for in tmp_path/site/nvidia.
     """
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # its own packages are not looked at
+    python.chmod(0o755)
     script = tmp_path / "find.cmake"
     script.write_text(
-        f'set(CMAKE_CURRENT_SOURCE_DIR "{ROOT}")\nset(Python_EXECUTABLE "{sys.executable}")\n'
+        f'set(CMAKE_CURRENT_SOURCE_DIR "{ROOT}")\nset(Python_EXECUTABLE "{python}")\n'
         f'include("{ROOT}/cmake/cuda_headers.cmake")\nfind_cuda_headers("{version}")\n'
         'message("FOUND|${CUDA_HEADERS_VERSION}|${CUDA_HEADERS}")\n'
     )

@@ -38,25 +38,25 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cupti_that_answers_is_usable(tmp_path: Path) -> None:
     path = library(tmp_path / "libcupti.so.13", cuptiSubscribe="*out = &calls")
-    assert cupti_probe.attempt(str(path)) == ""
+    assert cupti_probe.attempt(str(path)) == ("", True)
 
 
 def test_a_missing_library_is_left_to_the_recording(tmp_path: Path) -> None:
-    assert cupti_probe.attempt(str(tmp_path / "libcupti.so.13")) == ""
+    assert cupti_probe.attempt(str(tmp_path / "libcupti.so.13")) == ("", True)
 
 
 @pytest.mark.parametrize("function", [*FUNCTIONS, "cuInit"])
 def test_the_function_that_crashed_is_named(tmp_path: Path, function: str) -> None:
     bodies = {"cuptiSubscribe": "*out = &calls", function: "*(volatile int*)8 = 1"}
     path = library(tmp_path / "libcupti.so.13", **bodies)
-    assert cupti_probe.attempt(str(path)) == f"{function} of {path} crashed (signal 11)"
+    assert cupti_probe.attempt(str(path)) == (f"{function} of {path} crashed (signal 11)", True)
 
 
 def test_a_crash_is_known_where_children_are_not_waited_for(tmp_path: Path) -> None:
     path = library(tmp_path / "libcupti.so.13", cuptiGetVersion="*(volatile int*)8 = 1")
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert cupti_probe.attempt(str(path)) == f"cuptiGetVersion of {path} crashed"
+        assert cupti_probe.attempt(str(path)) == (f"cuptiGetVersion of {path} crashed", False)
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -64,7 +64,7 @@ def test_a_crash_is_known_where_children_are_not_waited_for(tmp_path: Path) -> N
 def test_a_function_that_does_not_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupti_probe, "_SECONDS", 3)
     path = library(tmp_path / "libcupti.so.13", cuptiSubscribe="for (;;) pause()")
-    assert cupti_probe.attempt(str(path)) == f"cuptiSubscribe of {path} did not return within 3 s"
+    assert cupti_probe.attempt(str(path)) == (f"cuptiSubscribe of {path} did not return within 3 s", False)
 
 
 def test_it_is_tried_once_for_each_library_and_driver(
@@ -77,15 +77,23 @@ def test_it_is_tried_once_for_each_library_and_driver(
     monkeypatch.setattr(cupti_probe, "_DRIVER", (str(driver),))
     monkeypatch.syspath_prepend(str(tmp_path))
     tried: list[str] = []
-    monkeypatch.setattr(cupti_probe, "attempt", lambda library: tried.append(library) or f"no {len(tried)}")
-    assert [cupti_probe.unusable("13.0") for _ in range(3)] == ["no 1"] * 3
+    lasts = [True]
+    monkeypatch.setattr(
+        cupti_probe, "attempt", lambda library: tried.append(library) or (f"no {len(tried)}", lasts[0])
+    )
+    again = "; tracer doctor tries it again"
+    assert [cupti_probe.unusable("13.0") for _ in range(3)] == ["no 1" + again] * 3
     assert tried == [str(path)]
-    assert cupti_probe.unusable("13.0", again=True) == "no 2"
-    assert cupti_probe.unusable("13.0") == "no 2"
+    assert cupti_probe.unusable("13.0", again=True) == "no 2" + again
+    assert cupti_probe.unusable("13.0") == "no 2" + again
     path.write_text("another")
-    assert cupti_probe.unusable("13.0") == "no 3"
+    assert cupti_probe.unusable("13.0") == "no 3" + again
     driver.write_text("NVRM version: 590\n")
-    assert cupti_probe.unusable("13.0") == "no 4"
+    assert cupti_probe.unusable("13.0") == "no 4" + again
+    lasts[0] = False
+    driver.write_text("NVRM version: 600\n")
+    said = [cupti_probe.unusable("13.0") for _ in range(2)]
+    assert said == ["no 5" + again, "no 6" + again], "what another try may find better is not kept"
     assert cupti_probe.unusable(None) == ""
     monkeypatch.setattr(cupti_probe, "_DRIVER", (str(tmp_path / "none"),))
     assert cupti_probe.unusable("13.0") == "", "without a driver nothing is tried, and nothing is called"
@@ -95,6 +103,13 @@ def test_what_cannot_be_kept_is_no_error(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "cache").write_text("a file")
     kept.write("kind", "key", "text")
     assert kept.read("kind", "key") is None
+    monkeypatch.chdir(tmp_path)
+    for relative in ("cache-here", "~"):  # one that the specification ignores, a user without a home folder
+        monkeypatch.setenv("XDG_CACHE_HOME", relative)
+        monkeypatch.setenv("HOME", relative)
+        kept.write("kind", "key", "text")
+        assert kept.read("kind", "key") is None
+    assert os.listdir(tmp_path) == ["cache"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     kept.write("kind", "key", "text\nof two lines")
     assert kept.read("kind", "key") == "text\nof two lines"

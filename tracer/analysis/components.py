@@ -172,7 +172,7 @@ def components(calls: pl.DataFrame, stacks: pl.DataFrame) -> pl.Series:
         else library
     )
     names = calls["name"].cast(pl.String)
-    loads = [name for name in names.unique() if _LOADS.match(name)]
+    loads = [name for name in names.unique().drop_nulls() if _LOADS.match(name)]
     return pl.select(
         pl.when(names.is_in(loads))
         .then(pl.lit(LOADING.name))

@@ -17,6 +17,7 @@ from tracer.recording.cuda import why_unusable
 from tracer.recording.errors import RecordingError
 from tracer.recording.options import MOST_LINES, Options
 from tracer.recording.recording import draw_session
+from tracer.recording.startup import say
 
 # Parsing stops at the script, so that everything after it is the script's own.
 CONTEXT = {"allow_interspersed_args": False}
@@ -140,11 +141,11 @@ def record(
         options.override = _overrides(override or [], command[0], module)
         _check_installation()
         unusable = why_unusable(options)
+        _say_what_was_left_out()
         request = _request(command[0] if not module else command[1], output, force)
     except RecordingError as error:
         _refuse(error)
     request |= {"session": draw_session(), "cupti_unusable": unusable, **options.document()}
-    _say_what_was_left_out()
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     _become([*flags, *command], request)
 
@@ -157,10 +158,9 @@ def _say_what_was_left_out() -> None:
     if _build_info.TORCH_CUDA is None or not reason or kept.read(LEFT_OUT, reason) is not None:
         return
     kept.write(LEFT_OUT, reason, "")
-    typer.echo(
-        "tracer: the overrides mm, gru and cat were left out of this build, everything else is there: "
-        f"{reason} (said once; tracer doctor repeats it)",
-        err=True,
+    say(
+        "the overrides mm, gru and cat were left out of this build, everything else is there: "
+        f"{reason} (said once; tracer doctor repeats it)"
     )
 
 

@@ -102,6 +102,10 @@ def check_cupti(
         advice = f"{_HOPS_ALONE}; install another version of the package nvidia-cuda-cupti, or another driver"
         yield Finding("note", "CUPTI", unusable, advice)
         return
+    elif said.get("state") == "not used":
+        yield Finding(
+            "ok", "CUPTI", ", ".join(trial.cupti) or "found; its version is known once CUDA is used"
+        )
     else:
         why = said.get("why") or "not found"
         advice = f"{_HOPS_ALONE}; install the package that torch brings it in: nvidia-cuda-cupti"

@@ -7,7 +7,7 @@ with it. What was found is kept for each version of the library and of the drive
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
 import sys
 
 from tracer.recording import kept
@@ -16,7 +16,9 @@ _SECONDS = 60
 _KIND = "cupti"
 _DONE = "leaving"
 # Any of them: there is an NVIDIA driver here. Nothing is loaded to find out.
-_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/nvmap", "/dev/dxg")
+# What a fault in CUPTI itself ends a process with; others come from outside, and the next try may go well.
+_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 # Calls what a recording calls first and names each function before. 2 is the domain of runtime calls,
 # 10 the activity of kernels.
 _TRY = """\
@@ -50,14 +52,15 @@ def unusable(cuda: str | None, *, again: bool = False) -> str:
     again   try it even if what was found before is known
     """
     if cuda is None or not any(map(os.path.exists, _DRIVER)):
-        return ""  # the extension calls CUPTI only if it finds the driver loaded
+        return ""  # the extension calls CUPTI only after the driver was initialised
     library = find_library(cuda)
-    key = f"{library} {_stamp(library)} {_driver()}"
+    key = f"{library} {_stamp(library)} {os.uname().nodename} {_driver()}"
     reason = None if again else kept.read(_KIND, key)
     if reason is None:
-        reason = attempt(library)
-        kept.write(_KIND, key, reason)
-    return reason
+        reason, lasts = attempt(library)
+        if lasts:
+            kept.write(_KIND, key, reason)
+    return f"{reason}; tracer doctor tries it again" if reason else ""
 
 
 def find_library(cuda: str) -> str:
@@ -72,8 +75,13 @@ def find_library(cuda: str) -> str:
     return name
 
 
-def attempt(library: str) -> str:
-    """Call it in another process. "" if that process lived, or could not even load the libraries."""
+def attempt(library: str) -> tuple[str, bool]:
+    """Call it in another process: why it must not be called, and whether that will be so the next time.
+
+    "" if that process lived, or could not even load the libraries.
+    """
+    import subprocess
+
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_INJECTION64_PATH"}
     command = [sys.executable, "-I", "-S", "-c", _TRY, library]
     try:
@@ -87,15 +95,15 @@ def attempt(library: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        return f"{_last(error.stdout)} of {library} did not return within {_SECONDS} s"
+        return f"{_last(error.stdout)} of {library} did not return within {_SECONDS} s", False
     except OSError:
-        return ""
+        return "", False
     last = _last(done.stdout)
     # 1 is Python's own error. A script that ignores SIGCHLD hides the status, but not how far it came.
     if done.returncode == 1 or (done.returncode == 0 and last == _DONE):
-        return ""
+        return "", True
     how = f" (signal {-done.returncode})" if done.returncode < 0 else ""
-    return f"{last} of {library} crashed{how}"
+    return f"{last} of {library} crashed{how}", -done.returncode in _FAULTS
 
 
 def _last(out: bytes | None) -> str:

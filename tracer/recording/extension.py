@@ -72,6 +72,11 @@ def check(torch_version: str | None) -> None:
         from tracer import _build_info
     except ImportError:
         source = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+        if installed := _installed_elsewhere():
+            raise RecordingError(
+                f"{source} is the source of tracer and hides the one that is installed in {installed}; "
+                "run the command tracer, or python -m tracer in another folder"
+            ) from None
         raise RecordingError(f"{source} is the source of tracer, not installed; {install(source)}") from None
     if _numbers(torch_version) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
@@ -104,37 +109,48 @@ def install(folder: str | None = None) -> str:
 
 
 def _commands(options: str, folder: str) -> str:
-    pip = f"{_python()} -m pip install"
+    python = _python()
+    pip = f"{python} -m pip install"
+    no_pip = f"{python} -m ensurepip && " if importlib.util.find_spec("pip") is None else ""
     words = [pip, "--no-build-isolation", options, quoted(folder)]
-    return f"{pip} {TOOLS} && {' '.join(word for word in words if word)}"
+    return f"{no_pip}{pip} {TOOLS} && {' '.join(word for word in words if word)}"
 
 
 def _python() -> str:
     """This Python, as a shell finds it."""
     from shutil import which
 
-    found = which("python")
-    same = found is not None and os.path.realpath(os.path.dirname(found)) == os.path.dirname(sys.executable)
+    found = which("python") or ""
+    same_folder = os.path.dirname(found) == os.path.dirname(sys.executable)
+    same = same_folder and os.path.realpath(found) == os.path.realpath(sys.executable)
     return "python" if same else quoted(sys.executable)
 
 
 def _source_folder() -> str | None:
     """Where pip installed this tracer from, if that folder is still there."""
     import json
-    from importlib.metadata import PackageNotFoundError, distribution
+    from importlib.metadata import distribution
     from urllib.parse import unquote, urlsplit
 
     try:
-        url = json.loads(distribution("tracer").read_text("direct_url.json") or "{}").get("url", "")
-    except (PackageNotFoundError, ValueError, OSError):
+        url = urlsplit(json.loads(distribution("tracer").read_text("direct_url.json") or "{}")["url"])
+    except Exception:  # not installed by pip, or a file that says something else
         return None
-    folder = unquote(urlsplit(url).path) if url.startswith("file:") else ""
+    folder = unquote(url.path) if url.scheme == "file" else ""
     return folder if os.path.exists(os.path.join(folder, "pyproject.toml")) else None
 
 
 def is_free_threaded() -> bool:
     """Whether this Python was built without the GIL. Its objects differ, even if the GIL is on."""
     return "t" in getattr(sys, "abiflags", "")
+
+
+def _installed_elsewhere() -> str | None:
+    """The folder of sys.path that has a tracer that was built."""
+    for folder in sys.path:
+        if os.path.exists(os.path.join(folder, "tracer", "_build_info.py")):
+            return folder
+    return None
 
 
 def installed_torch() -> str | None:

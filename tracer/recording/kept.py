@@ -26,9 +26,12 @@ def write(kind: str, key: str, text: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(f"{_line(key)}\n{text}")
-        os.replace(temporary, path)
     except (OSError, UnicodeEncodeError):
-        pass
+        return
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
 
 
 def _line(key: str) -> str:
@@ -36,5 +39,9 @@ def _line(key: str) -> str:
 
 
 def _path(kind: str, key: str) -> str:
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):  # as the XDG specification has it
+        cache = os.path.join(os.path.expanduser("~"), ".cache")
+    if not os.path.isabs(cache):  # a user without a home folder
+        cache = os.devnull
     return os.path.join(cache, "tracer", f"{kind}-{zlib.crc32(_line(key).encode(errors='replace')):08x}")

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# Helpers of the tests whose assertions say what differed.
+pytest.register_assert_rewrite("launching", "programs")
+
 # A command that a shell runs in the background ignores Ctrl-C, and so does all that the tests start: those
 # that send it would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

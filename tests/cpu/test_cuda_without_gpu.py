@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
+from launching import Launcher
 
 import tracer
 from tracer import _C
@@ -13,6 +16,28 @@ from tracer.recording.options import Options
 from tracer.recording.recording import Recording
 
 pytestmark = pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
+
+
+STUB = """\
+int cuDriverGetVersion(int* version) { return 34; }
+int cuDeviceGetCount(int* count) { return 34; }
+int cuInit(unsigned flags) { return 34; }
+"""
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_the_stub_of_a_toolkit_is_no_driver(launcher: Launcher, loaded: bool) -> None:
+    """Images for builds have it under the driver's name; each of its functions answers 34."""
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no gcc to make a library with")
+    command = ["gcc", "-w", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-x", "c", "-"]
+    path = launcher.folder / "libcuda.so.1"
+    subprocess.run([*command, "-o", str(path)], input=STUB.encode(), check=True)
+    load = "import ctypes; ctypes.CDLL('libcuda.so.1', mode=ctypes.RTLD_GLOBAL)\n" if loaded else ""
+    launcher.write(load + "import torch\nprint((torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())\n")
+    run = launcher.record("script.py", extra={"LD_LIBRARY_PATH": str(launcher.folder)})
+    assert (run.status, run.out) == (0, "8.0\n"), run.err
+    assert "complete: nothing dropped" in run.said
 
 
 @pytest.mark.parametrize("cuda", ["auto", "off"])

@@ -14,6 +14,7 @@ from launching import Launcher, Run
 from test_launcher import WITH_TORCH
 
 import tracer
+from tracer.recording import extension
 
 PACKAGES = sysconfig.get_path("purelib")
 RECORD = ("-m", "tracer", "record", "--force", "-o", "run.trace", "script.py")
@@ -99,6 +100,53 @@ def test_the_first_recording_says_what_the_build_left_out(
     assert first.err.startswith(line)
     assert "left out" not in second.err
     assert second.status == 0
+
+
+def test_a_stderr_that_takes_nothing_stops_no_first_recording(
+    environment: Environment, launcher: Launcher
+) -> None:
+    installed(environment, TORCH_CUDA="13.0", OVERRIDES_MISSING="no working nvcc was found")
+    command = f"{environment.python} {' '.join(RECORD)} 2>/dev/full"
+    run = launcher.run(["sh", "-c", command], extra={"XDG_CACHE_HOME": str(launcher.folder / "cache")})
+    assert run.status == 0
+    assert len(tracer.load(launcher.folder / "run.trace").hops) > 0
+
+
+def test_the_source_folder_hides_what_is_installed(environment: Environment, launcher: Launcher) -> None:
+    installed(environment)
+    shutil.copytree(Path(tracer.__file__).parent, launcher.folder / "tracer")
+    (launcher.folder / "tracer" / "_build_info.py").unlink()
+    run = environment.run(*RECORD)
+    assert run.status == 2
+    assert run.err == (
+        f"tracer: {launcher.folder} is the source of tracer and hides the one that is installed in "
+        f"{environment.packages}; run the command tracer, or python -m tracer in another folder\n"
+    )
+
+
+@pytest.mark.parametrize("said", ["[]", "null", '{"url": null}', '{"url": "file://[/x"}', "{", ""])
+def test_where_pip_installed_it_from_may_be_unknown(environment: Environment, said: str) -> None:
+    installed(environment, TORCH_VERSION="2.10.9+other")
+    about = environment.packages / "tracer-0.1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tracer\nVersion: 0.1.0\n")
+    (about / "direct_url.json").write_text(said)
+    run = environment.run(*RECORD)
+    assert run.status == 2
+    assert run.err.count("\n") == 1
+    assert run.err.endswith(" --no-deps .\n")
+
+
+def test_the_python_of_an_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, target in (("python", "/bin/true"), ("python3.11", sys.executable)):
+        (tmp_path / name).symlink_to(target)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3.11"))
+    assert f"{tmp_path}/python3.11 -m pip install" in extension.rebuild(), "python is another one"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert ": python -m pip install" in extension.rebuild()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert ": python -m ensurepip && python -m pip install" in extension.rebuild()
 
 
 def test_a_build_without_torch_names_a_command_that_has_its_tools(environment: Environment) -> None:

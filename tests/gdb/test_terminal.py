@@ -28,6 +28,15 @@ print("answer", input("question? "))
 """
 
 
+WAIT = """
+import time
+def wait(prompt):
+    print(prompt, flush=True)
+    while True:
+        time.sleep(0.05)
+"""
+
+
 class Terminal:
     """A process on a pseudo-terminal of its own."""
 
@@ -119,7 +128,8 @@ def test_the_terminal_is_handed_to_gdb_at_the_stop(launcher: Launcher) -> None:
 
 
 def test_ctrl_c_is_the_scripts(launcher: Launcher) -> None:
-    terminal = under_gdb(launcher, SCRIPT.replace("breakpoint()", "pass"))
+    # Not in input(): Python sees a Ctrl-C between its prompt and its read only when the read returns.
+    terminal = under_gdb(launcher, WAIT + SCRIPT.replace("breakpoint()", "pass").replace("input(", "wait("))
     terminal.expect("question? ")
     terminal.type("\x03")
     terminal.expect("KeyboardInterrupt")

@@ -44,6 +44,7 @@ class BareSystem:
         self.suite = suite
         self._logs = logs
         self.root = Path()
+        self._stopped = False
 
     def __enter__(self) -> BareSystem:
         if os.geteuid() != 0:
@@ -74,7 +75,9 @@ class BareSystem:
         return home / "tracer"
 
     def run(self, command: str, name: str, log: Path, *, limit: float, variables: Mapping[str, str]) -> Done:
-        """A shell command of the user, in the clone of that name."""
+        """A shell command of the user, in the clone of that name. Nothing begins after `stop`."""
+        if self._stopped:
+            raise NoSystemError(f"{self.suite} was stopped")
         environment = {"HOME": f"/home/{name}", "USER": "user", "LANG": "C.UTF-8", "TERM": "dumb"}
         environment |= {"PATH": "/usr/bin:/bin", **variables}
         chroot = shutil.which("chroot") or "/usr/sbin/chroot"
@@ -99,6 +102,7 @@ class BareSystem:
 
     def stop(self) -> None:
         """End every process that runs in it, also those that a test left behind."""
+        self._stopped = True
         for entry in Path("/proc").glob("[0-9]*/root"):
             try:
                 if os.readlink(entry) == str(self.root):

@@ -68,7 +68,13 @@ def test_a_ring_keeps_the_newest_and_counts_the_rest(ring: Recorded) -> None:
 def test_what_a_ring_keeps_of_its_last_step_is_whole(ring: Recorded) -> None:
     """A kernel is there, and its call and the call's hop too, unless they are older than the oldest hop."""
     oldest = ring.hops["start_ns"].min()
-    kernels = ring.kernels.filter(~of_graph(ring.kernels), pl.col("start_ns") > oldest + 50_000_000)
+    calls = ring.api_calls.select(api_call="id", called_ns="start_ns")
+    waits = ring.kernels.filter(~of_graph(ring.kernels)).join(calls, on="api_call")
+    # A call may be older than its kernel by the longest wait that is known: on a busy machine the GPU lags.
+    longest = waits.select((pl.col("start_ns") - pl.col("called_ns")).max()).item()
+    kernels = ring.kernels.filter(
+        ~of_graph(ring.kernels), pl.col("start_ns") > oldest + max(50_000_000, 2 * longest)
+    )
     assert len(kernels) > 100
     assert kernels["api_call"].null_count() == 0
     last = ring.api_calls["step"].max()

@@ -22,7 +22,7 @@ from tracer.cli.record import LEFT_OUT
 from tracer.recording import kept
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")  # in a message of Python, another one in each process
-# Python 3.14 warns so in one run of some, with and without tracer, when workers end while their queue is freed.
+# Python 3.14 warns so in some runs, with and without tracer, if workers end while their queue is freed.
 SOME_RUNS = re.compile(r"^\S*/resource_tracker\.py:\d+: UserWarning: .*\n(?:  .*\n)*", re.MULTILINE)
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 TIMEOUT = 900  # seconds; only what hangs takes so long, also on a machine that does ten other things

@@ -124,7 +124,7 @@ check-aarch64: $(VENV)/.tools $(CUDA_HEADERS)/.done
 stranger:
 	cmake/checks/stranger.sh
 
-# Root, network and debootstrap: bare Debian systems, in which the last commit is built and tested (an hour or two).
+# Root, network and debootstrap: bare Debian systems, in which the last commit is built and tested (two to three hours).
 SUITES ?= bookworm trixie sid
 fresh matrix:
 	$(PYTHON) cmake/checks/systems.py $@ $(SUITES) $(SYSTEMS_OPTIONS)

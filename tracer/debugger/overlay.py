@@ -15,12 +15,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracer import interrupts
 from tracer.debugger import overlay_sources, trampolines
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.overlay_sources import Source
@@ -211,22 +211,6 @@ def _key(
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-@contextlib.contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block: what it starts is known by then, and ended."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-    if came:
-        signal.raise_signal(signal.SIGINT)
-
-
 @dataclass(frozen=True)
 class _Build:
     """One build in a temporary folder. `kept_log` gets what the compiler says when it fails."""
@@ -334,7 +318,7 @@ class _Build:
                     name, command = waiting.pop(0)
                     self.say(f"{verb} {name}")
                     log = self.folder / f"{verb}{len(waiting)}.log"
-                    with log.open("wb") as stream, _interrupts_wait():
+                    with log.open("wb") as stream, interrupts.waiting():
                         # A compiler has children; the group ends them too.
                         process = subprocess.Popen(
                             command, cwd=self.folder, stdout=stream, stderr=stream, start_new_session=True

@@ -46,7 +46,7 @@ def check_overrides(torch_cuda: str | None) -> Finding:
         return Finding("ok", "overrides", "your own; mm, gru and cat are for a torch with CUDA")
     if _build_info.OVERRIDES_NVCC is None:
         text = f"mm, gru and cat were left out: {_build_info.OVERRIDES_MISSING}"
-        advice = "your own overrides work; to add these, build tracer again where nvcc is"
+        advice = "your own overrides work; to add these, install a CUDA toolkit and build tracer again"
         return Finding("note", "overrides", text, advice)
     return Finding("ok", "overrides", f"mm, gru and cat, compiled by nvcc {_build_info.OVERRIDES_NVCC}")
 

@@ -6,14 +6,13 @@ import atexit
 import json
 import os
 import random
-import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from types import ModuleType, TracebackType
 from typing import Any
 
+from tracer import interrupts
 from tracer.recording import cuda as cuda_part
 from tracer.recording import environment, extension, naming, overrides, steps
 from tracer.recording.children import (
@@ -136,7 +135,7 @@ class Recording:
                 close_part(native)
                 return None
             atexit.unregister(self._stop_at_exit)
-            with _uninterrupted(at_exit):
+            with interrupts.waiting(then_raised=not at_exit):  # less than a second, and the trace stays whole
                 self._close(native)
         return self.summary
 
@@ -292,27 +291,6 @@ def step() -> None:
     Where it is never called, the steps of the optimizer are the steps.
     """
     steps.called()
-
-
-@contextmanager
-def _uninterrupted(at_exit: bool) -> Iterator[None]:
-    """Ctrl-C waits until the trace is closed: less than a second, and it stays whole."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    interrupted = False
-
-    def note(*_: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-    if interrupted and not at_exit:
-        signal.raise_signal(signal.SIGINT)
 
 
 def draw_session() -> int:

@@ -39,7 +39,8 @@ def test_interrupted_twice(launcher: Launcher, gap: float) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode in (-signal.SIGINT, 1)
-    assert "/tracer/" not in err, "no frame of tracer in a traceback"
+    # The folder that the tests run in may be called tracer too, with torch's own frames below it.
+    assert f'File "{Path(tracer.__file__).parent}/' not in err, "no frame of tracer in a traceback"
     assert tracer.load(launcher.folder / "run.trace").certificate["closed_in_order"] == {0: True}
 
 

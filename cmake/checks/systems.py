@@ -4,9 +4,10 @@
     python cmake/checks/systems.py matrix [bookworm trixie sid]
 
 `fresh`: `make demo` and `make test` as a newcomer runs them, with the CPU build of torch if there is one, and
-with the CUDA build. `matrix`: the same with other versions of torch; rows that `fresh` ran are not run again,
-and the table goes into docs/versions.md. The last commit is tested; with --since, results of that commit and
-of later ones count too. Logs and results are in build/systems. The exit status is 1 if a command failed.
+with the CUDA build. `matrix`: these rows, and the same with other versions of torch; the table of all goes
+into docs/versions.md. A row that has been run is not run again. The last commit is tested; with --since,
+results of that commit and of later ones count too. Logs and results are in build/systems. The exit status is
+1 if a command failed.
 """
 
 from __future__ import annotations
@@ -102,6 +103,16 @@ def matrix_rows(suites: Iterable[str]) -> Iterator[Row]:
             yield Row(suite, torch, "cuda", SELECTION)
 
 
+def rows_of(what: str, suites: Iterable[str]) -> list[Row]:
+    """Without a demo alone where the same is tested as well."""
+    suites = list(suites)
+    rows = dict.fromkeys(fresh_rows(suites))
+    if what == "matrix":
+        rows.update(dict.fromkeys(matrix_rows(suites)))
+    tested = {(row.suite, row.torch, row.build) for row in rows if row.tests is not None}
+    return [row for row in rows if row.tests is not None or (row.suite, row.torch, row.build) not in tested]
+
+
 class Systems:
     """Runs rows, several at a time, and keeps their results."""
 
@@ -179,7 +190,8 @@ class Systems:
 
 
 def table(results: list[Result]) -> str:
-    """The results as markdown."""
+    """The results as markdown, by system and version of torch."""
+    results = sorted(results, key=lambda result: (SUITES.index(result.row.suite), result.torch))
     lines = [
         "| system | Python | torch | `make demo` | tests | disk | commit |",
         "|---|---|---|---|---|---:|---|",
@@ -247,7 +259,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=5400, help="seconds for a command")
     parser.add_argument("--since", default="HEAD", metavar="COMMIT", help="results from there on count")
     given = parser.parse_args()
-    rows = list((fresh_rows if given.what == "fresh" else matrix_rows)(given.suites))
+    rows = rows_of(given.what, given.suites)
     FOLDER.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     signal.signal(signal.SIGTERM, signal.default_int_handler)

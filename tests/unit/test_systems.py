@@ -36,6 +36,16 @@ def test_rows_do_not_share_a_folder() -> None:
     assert tested >= {(s, t) for s in systems.SUITES for t in (systems.DEFAULT, systems.NEWEST)}
 
 
+def test_the_matrix_has_the_fresh_rows_too() -> None:
+    fresh, matrix = (systems.rows_of(what, systems.SUITES) for what in ("fresh", "matrix"))
+    assert {row for row in fresh if row.tests is not None} < set(matrix)
+    untested = [[row.name for row in rows if row.tests is None] for rows in (fresh, matrix)]
+    assert untested == [
+        ["sid-torch-2.13.0-cuda-demo", "sid-torch-2.13.0-auto-demo"],
+        ["sid-torch-2.13.0-auto-demo"],
+    ]
+
+
 def test_a_failure_is_seen_in_the_table_and_in_the_verdict() -> None:
     assert not TESTED.passed
     assert systems.table([TESTED]).splitlines()[2] == (

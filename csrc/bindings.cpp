@@ -39,13 +39,21 @@ trace::TraceFile& running() {
 
 uint32_t flags_of(bool shapes, bool source) { return (shapes ? trace::kShapes : 0u) | (source ? trace::kSource : 0u); }
 
-void create(const std::string& path, uint64_t session, bool shapes, bool source, uint64_t max_bytes, bool ring) {
+void create(const std::string& path, uint64_t session, bool shapes, bool source, uint64_t max_bytes, bool ring, bool replace) {
   if (auto* file = trace::recording_file())
     throw std::runtime_error("a recording to " + file->path() + " is running already; stop it first");
   try {
-    trace::open_recording(trace::TraceFile::create(path, session, flags_of(shapes, source), {max_bytes, ring}));
+    trace::open_recording(trace::TraceFile::create(path, session, flags_of(shapes, source), {max_bytes, ring}, replace));
   } catch (const std::system_error& error) {
     raise_os_error(error, path);
+  }
+}
+
+void take_place() {
+  try {
+    running().take_place();
+  } catch (const std::system_error& error) {
+    raise_os_error(error, running().path());
   }
 }
 
@@ -189,11 +197,12 @@ py::dict end() {
   bool full = file.is_full();
   uint64_t overwritten = file.header().overwritten_hops;
   trace::Totals totals;
+  trace::Ending ending;
   {
     py::gil_scoped_release release;
     define_symbols();
-    trace::close_recording();
-    totals = trace::count_totals(path);
+    ending = trace::close_recording();
+    if (!ending.damaged) totals = trace::count_totals(path);
   }
   py::dict out;
   out["path"] = path;
@@ -206,6 +215,8 @@ py::dict end() {
   out["api_calls"] = totals.api_calls;
   out["activities"] = totals.activities;
   out["full"] = full;
+  out["damaged"] = ending.damaged;
+  out["outlived"] = ending.outlived;
   out["overwritten_hops"] = overwritten;
   out["error"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();
   return out;
@@ -250,7 +261,8 @@ py::object recording() {
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Capture of dispatcher hops into a trace file.";
   m.def("create", &create, py::arg("path"), py::arg("session"), py::arg("shapes"), py::arg("source"), py::arg("max_bytes") = 0,
-        py::arg("ring") = false);
+        py::arg("ring") = false, py::arg("replace") = false);
+  m.def("take_place", &take_place);
   m.def("join", &join, py::arg("path"), py::arg("session"));
   m.def("arm", &arm, py::arg("operators") = std::vector<std::string>());
   m.def("start", &start);

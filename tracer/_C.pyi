@@ -52,17 +52,31 @@ class Closed(TypedDict):
     api_calls: int
     activities: int
     full: bool
+    damaged: bool
+    outlived: bool
     overwritten_hops: int
     error: str | None
 
 def create(
-    path: str, session: int, shapes: bool, source: bool, max_bytes: int = 0, ring: bool = False
+    path: str,
+    session: int,
+    shapes: bool,
+    source: bool,
+    max_bytes: int = 0,
+    ring: bool = False,
+    replace: bool = False,
 ) -> None:
-    """Make the file of a recording. Raises OSError, and RuntimeError where one is running.
+    """Begin the file of a recording, which is empty or not there.
+
+    With `replace` the file that is there stays as it is until `take_place`. Raises RuntimeError if this
+    process is recording, BlockingIOError if another recording writes the file, and other OSErrors.
 
     `max_bytes`: the largest size, 0: none; at it the newest hops take the place of the oldest (`ring`), or
     the recording stops.
     """
+
+def take_place() -> None:
+    """The recording has begun: from now on its file is at its path. Raises OSError."""
 
 def join(path: str, session: int) -> bool:
     """Open the file of another process's recording; False where that has ended."""

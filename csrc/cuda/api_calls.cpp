@@ -106,7 +106,7 @@ constexpr uint32_t kMostPlaces = 63;
 constexpr uint32_t kMostStacks = 1 << 15;
 
 __attribute__((noinline, cold)) uint32_t take_stack(Lane* lane, Distances& distances, uint64_t key, const void* frame) {
-  if (lane->stacks.size() >= kMostStacks || trace::leave_out_definition()) {
+  if (lane->stacks.size() >= kMostStacks || lane->leave_out_definition()) {
     stacks_not_taken.fetch_add(1, std::memory_order_relaxed);
     return 0;
   }

@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "../fork_locks.h"
 #include "../trace/lane.h"
 
 namespace tracer::cuda {
@@ -83,7 +84,7 @@ std::string ApiFunction::layout() const {
 }
 
 void describe(trace::FunctionDomain domain, uint32_t id, const char* name, const std::string& layout) {
-  static std::mutex& lock = *new std::mutex;
+  static std::mutex& lock = fork_lock<LockOrder::kFunctions>();
   static auto& written = *new std::set<std::string_view>;
   static uint32_t written_epoch = 0;
   std::lock_guard guard(lock);

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "../fork_locks.h"
 #include "../trace/lane.h"
 #include "api_calls.h"
 #include "cupti.h"
@@ -28,7 +29,7 @@ constexpr size_t kMostBuffers = 128;  // CUPTI holds a few for each context and 
 constexpr size_t kSparePage = 4096;   // never nullptr: some CUPTI crash on it
 constexpr int kFlushMilliseconds = 200;
 
-std::mutex& lock = *new std::mutex;
+std::mutex& lock = fork_lock<LockOrder::kBuffers>();
 auto& free_buffers = *new std::vector<uint8_t*>;
 auto& spare_pages = *new std::unordered_set<uint8_t*>;
 size_t buffers_made = 0, buffers_out = 0;
@@ -83,7 +84,7 @@ uint32_t name_id(const char* name) {
   }
   uint64_t hash = trace::hash_bytes(text.data(), text.size());
   if (auto found = names.find(hash); found != names.end()) return found->second;
-  if (trace::leave_out_definition()) return trace::kOther;
+  if (trace::leave_out_process_definition()) return trace::kOther;
   auto id = uint32_t(names.size() + 1);
   names.emplace(hash, id);
   trace::define_for_process(trace::DefinitionBuilder(trace::kString).put(id).put_string(text));
@@ -93,8 +94,8 @@ uint32_t name_id(const char* name) {
 uint64_t pair(uint64_t low, uint64_t high) { return (low & 0xffffffff) | high << 32; }
 
 uint64_t since_start(uint64_t when) {
-  trace::TraceFile* file = trace::recording_file();
-  return file && when > file->start_ticks() ? when - file->start_ticks() : 0;
+  uint64_t start = trace::start_of_recording();
+  return start && when > start ? when - start : 0;
 }
 
 struct Record {
@@ -214,7 +215,7 @@ void see(const CUpti_Activity* activity) {
 }
 
 void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
-  static std::mutex& one_at_a_time = *new std::mutex;
+  static std::mutex& one_at_a_time = fork_lock<LockOrder::kActivities>();
   {
     std::lock_guard guard(one_at_a_time);
     CUpti_Activity* activity = nullptr;
@@ -279,8 +280,9 @@ void disable_activities() {
 
 void start_flushing() {
   sem_init(&flush_end, 0, 0);
-  sigset_t all, before;  // signals belong to the script's threads
+  sigset_t all, before;  // signals belong to the script's threads, but SIGBUS (trace/bus_error.h)
   sigfillset(&all);
+  sigdelset(&all, SIGBUS);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   flushing = pthread_create(&flush_thread, nullptr, flush_main, nullptr) == 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "../fork_locks.h"
 #include "../native/elf.h"
 #include "../trace/lane.h"
 #include "api_calls.h"
@@ -26,7 +27,7 @@ constexpr const char* kInjection = "CUDA_INJECTION64_PATH";
 constexpr uint64_t kPatienceNs = 1'000'000'000;  // without progress of the GPU
 constexpr uint64_t kQuietNs = 20'000'000;        // without a record, where their number is not known
 
-std::mutex& lock = *new std::mutex;
+std::mutex& lock = fork_lock<LockOrder::kCuda>();
 Options options;
 std::string& state = *new std::string;
 std::string& why = *new std::string;
@@ -158,7 +159,6 @@ void drain() {
 
 // A child has none of its parent's CUDA: it may begin its own if the parent had not.
 void after_fork_in_child() {
-  new (&lock) std::mutex;
   if (attached) {
     attached = false;
     state = "not used";
@@ -174,8 +174,7 @@ void after_fork_in_child() {
 bool is_built() { return true; }
 
 void begin(const Options& wanted) {
-  static bool once = (pthread_atfork(nullptr, nullptr, after_fork_in_child), true);
-  (void)once;
+  in_forked_child(after_fork_in_child);
   options = wanted;
   state = options.wanted ? "not used" : "off";
   why = options.wanted ? "" : "--cuda off";

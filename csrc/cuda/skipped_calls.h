@@ -6,13 +6,15 @@
 #include <mutex>
 #include <vector>
 
+#include "../fork_locks.h"
+
 namespace tracer::cuda {
 
 class SkippedCalls {
  public:
   // `pause`: which pause of the recording it is. CUPTI counts correlations up.
   void add(uint32_t correlation, uint32_t pause) {
-    std::lock_guard guard(lock_);
+    std::lock_guard guard(lock());
     if (stretches_.empty() || stretches_.back().pause != pause) stretches_.push_back({pause, correlation, correlation});
     Stretch& stretch = stretches_.back();
     stretch.first = std::min(stretch.first, correlation);
@@ -20,23 +22,22 @@ class SkippedCalls {
   }
 
   bool has(uint32_t correlation) const {
-    std::lock_guard guard(lock_);
+    std::lock_guard guard(lock());
     for (const Stretch& stretch : stretches_)
       if (stretch.first <= correlation && correlation <= stretch.last) return true;
     return false;
   }
 
-  // Also in a forked child, whatever its parent's threads were doing.
   void forget() {
-    new (&lock_) std::mutex;
+    std::lock_guard guard(lock());
     stretches_.clear();
   }
 
  private:
+  static std::mutex& lock() { return fork_lock<LockOrder::kSkipped>(); }
   struct Stretch {
     uint32_t pause, first, last;
   };
-  mutable std::mutex lock_;
   std::vector<Stretch> stretches_;
 };
 

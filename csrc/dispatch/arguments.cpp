@@ -223,7 +223,7 @@ void visit(const BoxedArguments& arguments, Visitor& visitor) {
 
 template <class Arguments>
 __attribute__((noinline, cold)) uint32_t define(trace::Lane* lane, const Arguments& arguments, uint64_t hash) {
-  if (trace::leave_out_definition()) return trace::kOther;
+  if (lane->leave_out_definition()) return trace::kOther;
   Writer writer;
   visit(arguments, writer);
   uint32_t id = lane->signatures.add(hash);

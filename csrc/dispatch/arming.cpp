@@ -10,6 +10,7 @@
 #include <typeinfo>
 #include <unordered_map>
 
+#include "../fork_locks.h"
 #include "../native/elf.h"
 #include "../python/python_kernel.h"
 #include "call_sites.h"
@@ -26,6 +27,12 @@ const TypedFunctions& typed_functions();  // generated
 namespace {
 
 using c10::impl::OperatorEntry;
+
+// The dispatcher's lock. With it goes one of our own, which a fork waits for: the dispatcher's would stay locked in the child.
+struct TablesGuard {
+  std::lock_guard<std::mutex> ours{fork_lock<LockOrder::kTables>()};
+  std::lock_guard<std::mutex> dispatchers{dispatcher_mutex()};
+};
 
 // Everything here changes under the dispatcher's lock only, and lives for ever.
 PointerMap<OperatorRecord>& records = *new PointerMap<OperatorRecord>;  // by OperatorEntry*
@@ -290,7 +297,7 @@ ArmingResult arm(const std::vector<std::string>& operators) {
   (void)listener;
   ArmingResult result;
   {
-    std::lock_guard lock(dispatcher_mutex());
+    TablesGuard lock;
     take_slots();
     rearmed = 0;
     unhookable.clear();
@@ -317,7 +324,7 @@ ArmingResult arm(const std::vector<std::string>& operators) {
 }
 
 void restore() {
-  std::lock_guard lock(dispatcher_mutex());
+  TablesGuard lock;
   for_each_operator([&](const c10::OperatorHandle&, OperatorEntry& operator_entry) {
     OperatorRecord* record = records.find(&operator_entry);
     if (!record) return;
@@ -334,7 +341,7 @@ void restore() {
 void name_python_kernels() {
   std::vector<Hop*> hops;
   {
-    std::lock_guard lock(dispatcher_mutex());
+    TablesGuard lock;
     hops.swap(unnamed_python_hops);
   }
   PyGILState_STATE gil = PyGILState_Ensure();
@@ -344,7 +351,7 @@ void name_python_kernels() {
 
 std::vector<uint64_t> recorded_kernels() {
   std::vector<uint64_t> addresses;
-  std::lock_guard lock(dispatcher_mutex());
+  TablesGuard lock;
   for (const Hop* hop : all_hops) {
     if (hop->described_epoch.load() != trace::epoch_of_recording()) continue;
     for (void* function : {hop->kernel, hop->boxed}) addresses.push_back(reinterpret_cast<uint64_t>(function));
@@ -354,7 +361,7 @@ std::vector<uint64_t> recorded_kernels() {
 
 ArmingState compare() {
   ArmingState state;
-  std::lock_guard lock(dispatcher_mutex());
+  TablesGuard lock;
   state.entries = entries_seen;
   state.hooked = entries_hooked;
   state.rearmed = rearmed;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "../fork_locks.h"
 #include "../trace/lane.h"
 
 namespace tracer::dispatch {
@@ -36,13 +37,16 @@ at::CallbackHandle observer = at::INVALID_CALLBACK_HANDLE;
 
 }  // namespace
 
+// torch locks the list of callbacks: a fork waits until that is over.
 void observe_ranges() {
+  std::lock_guard guard(fork_lock<LockOrder::kTables>());
   if (observer != at::INVALID_CALLBACK_HANDLE) return;
   observer = at::addGlobalCallback(
       at::RecordFunctionCallback(enter_range, leave_range).needsInputs(false).needsOutputs(false).scopes({at::RecordScope::USER_SCOPE}));
 }
 
 void stop_observing_ranges() {
+  std::lock_guard guard(fork_lock<LockOrder::kTables>());
   if (observer == at::INVALID_CALLBACK_HANDLE) return;
   at::removeCallback(observer);
   observer = at::INVALID_CALLBACK_HANDLE;

@@ -4,12 +4,13 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "../fork_locks.h"
 #include "elf.h"
 
 namespace tracer::native {
 namespace {
 
-std::mutex& noted_lock = *new std::mutex;
+std::mutex& noted_lock = fork_lock<LockOrder::kAddresses>();
 auto& noted = *new std::unordered_set<uint64_t>;
 
 }  // namespace

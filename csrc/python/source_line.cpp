@@ -100,7 +100,7 @@ struct Line {
 // The id of a line of this lane.
 uint32_t id_of(trace::Lane* lane, const Line& line) {
   if (uint32_t id = lane->sources.find(line.hash)) return id;
-  if (trace::leave_out_definition()) return trace::kOther;
+  if (lane->leave_out_definition()) return trace::kOther;
   uint32_t id = lane->sources.add(line.hash);
   PyCodeObject* code = line.code.code;
   // Pure reading of the line table; it takes no reference and needs no GIL.
@@ -143,7 +143,7 @@ __attribute__((noinline)) uint32_t stack_id(trace::Lane* lane, int most) {
   uint64_t hash = mix(11, uint64_t(count));
   for (int i = 0; i < count; ++i) hash = mix(hash, lines[i].hash);
   if (uint32_t id = lane->sources.find(hash)) return id;
-  if (trace::leave_out_definition()) return trace::kOther;
+  if (lane->leave_out_definition()) return trace::kOther;
   trace::DefinitionBuilder stack(trace::kPythonStack);
   uint32_t ids[kMostStackLines];
   for (int i = 0; i < count; ++i)

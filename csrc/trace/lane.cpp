@@ -7,12 +7,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <new>
 
 #include <ATen/record_function.h>
+
+#include "../fork_locks.h"
 
 namespace tracer::trace {
 
@@ -31,12 +35,14 @@ NoLane nobody;
 std::atomic<Lane*> all_lanes{nullptr};
 std::atomic<uint32_t> lanes_made{0};
 std::atomic<TraceFile*> current_file{nullptr};
+std::atomic<uint64_t> current_start{0};
 std::atomic<uint32_t> times_paused{0};
-uint32_t last_epoch = 0;      // of this process and its parents; changes under control_lock
-std::mutex& control_lock = *new std::mutex;
-std::mutex& process_definitions_lock = *new std::mutex;
+std::atomic<uint32_t> last_epoch{0};  // of this process and its parents; changes under control_lock
+bool ending = false;                  // the recording does not begin again; changes under control_lock
+std::mutex& control_lock = fork_lock<LockOrder::kControl>();
+std::mutex& process_definitions_lock = fork_lock<LockOrder::kDefinitions>();
 DefinitionStream& process_definitions = *new DefinitionStream;
-std::mutex& activities_lock = *new std::mutex;
+std::mutex& activities_lock = fork_lock<LockOrder::kRecords>();
 ActivityStream& activities = *new ActivityStream;
 std::atomic<bool> process_registered{false};  // false in a forked child until it records something
 enum How : uint32_t { kRoot = 0, kForked = 1, kJoined = 2 };
@@ -48,7 +54,7 @@ sem_t helper_work;
 std::atomic<bool> helper_stop{false};
 pthread_t helper_thread;
 std::atomic<bool> helper_running{false};
-std::mutex& helper_lock = *new std::mutex;
+std::mutex& helper_lock = fork_lock<LockOrder::kHelper>();
 
 void prepare_next(Lane* lane) {
   TraceFile* file = current_file.load();
@@ -83,21 +89,27 @@ void start_helper() {
   if (helper_running) return;
   sem_init(&helper_work, 0, 0);
   helper_stop = false;
-  // The helper takes no signal: handlers belong to the script's threads.
+  // The helper takes no signal: handlers belong to the script's threads. But SIGBUS, which is its own (bus_error.h).
   sigset_t all, before;
   sigfillset(&all);
+  sigdelset(&all, SIGBUS);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   helper_running = pthread_create(&helper_thread, nullptr, helper_main, nullptr) == 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void stop_helper() {
-  std::lock_guard guard(helper_lock);
+// With helper_lock held.
+void join_helper() {
   if (!helper_running) return;
   helper_stop = true;
   sem_post(&helper_work);
   pthread_join(helper_thread, nullptr);
   helper_running = false;
+}
+
+void stop_helper() {
+  std::lock_guard guard(helper_lock);
+  join_helper();
 }
 
 // ---- lanes ------------------------------------------------------------------------------------
@@ -118,6 +130,7 @@ Lane* make_lane() {
     return nullptr;
   }
   lane->windows = static_cast<char*>(windows);
+  guard(windows, size_t(kWindows) * kHopChunkBytes);
   lane->number = lanes_made.fetch_add(1);
   Lane* head = all_lanes.load();
   do lane->sibling.store(head);
@@ -133,26 +146,60 @@ Lane* acquire_lane() {
   return make_lane();
 }
 
-void say_stopped(TraceFile& file) {
-  static std::atomic<bool> said{false};
-  if (said.exchange(true)) return;
-  const char* why = file.out_of_space() ? strerror(file.out_of_space()) : "the largest size is reached";
-  char text[512];
-  int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script goes on untraced\n", why, file.path().c_str());
-  if (write(2, text, size_t(size)) < 0) {
+std::string why_stopped(const TraceFile& file) {
+  if (file.out_of_space() == EBADF) return "the script closed the trace's descriptor, and the file is not there any more";
+  if (file.out_of_space()) return strerror(file.out_of_space());
+  return "the largest size is reached";
+}
+
+std::atomic<bool> said_stopped{false};
+// What the handler of SIGBUS says: made ahead of time, as nothing can be made there.
+char damaged_text[512];
+std::atomic<int> damaged_size{0};
+
+void say_damaged() {
+  if (said_stopped.exchange(true)) return;
+  if (write(2, damaged_text, size_t(damaged_size.load())) < 0) {
     // stderr is closed: the certificate says it
   }
 }
 
+void say_stopped(TraceFile& file) {
+  if (file.is_damaged()) return say_damaged();
+  if (said_stopped.exchange(true)) return;
+  char text[512];
+  int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script goes on untraced\n", why_stopped(file).c_str(),
+                      file.path().c_str());
+  if (write(2, text, std::min(size_t(size), sizeof text - 1)) < 0) {
+    // stderr is closed: the certificate says it
+  }
+}
+
+// Runs in the handler of SIGBUS.
+void stop_damaged() {
+  recording_epoch.store(0);
+  times_paused.fetch_add(1);
+  say_damaged();
+}
+
+void watch_file(const TraceFile& file) {
+  int size = snprintf(damaged_text, sizeof damaged_text,
+                      "tracer: recording stopped: another process cut or replaced %s while it was written; the script goes on untraced\n",
+                      file.path().c_str());
+  damaged_size.store(std::min(size, int(sizeof damaged_text) - 1));
+  watch_bus_errors(stop_damaged);
+}
+
 // Without memory the hop is not recorded; the op goes on.
 void lose_hop() {
+  std::lock_guard guard(activities_lock);  // under which the file is deleted
   if (TraceFile* file = current_file.load()) std::atomic_ref<uint64_t>(file->header().lost_hops).fetch_add(1);
 }
 
 // No chunk: the recording is over for this process.
 void give_up(TraceFile& file) {
   pause_recording();
-  if (file.out_of_space() || file.is_full()) say_stopped(file);
+  if (file.out_of_space() || file.is_full() || file.is_damaged()) say_stopped(file);
 }
 
 // Begins to write into `chunk`, mapped at the lane's current window.
@@ -166,6 +213,7 @@ void enter_chunk(Lane* lane, TraceFile& file, Chunk chunk) {
 }
 
 bool first_chunk(Lane* lane, TraceFile& file) {
+  watch_bus_errors(stop_damaged);  // before a handler that the script, or a worker of a DataLoader, has installed since
   Chunk chunk = file.claim(kHopChunkBytes, kHops);
   if (!chunk.offset && file.is_ring()) chunk = file.claim_beyond_ring(kHopChunkBytes);
   void* where = lane->window_start(lane->window);
@@ -205,10 +253,6 @@ void after_fork_in_child() {
   thread_lane = &nobody.lane;
   all_lanes.store(nullptr);
   lanes_made.store(0);
-  new (&control_lock) std::mutex;
-  new (&helper_lock) std::mutex;
-  new (&process_definitions_lock) std::mutex;
-  new (&activities_lock) std::mutex;
   process_definitions.abandon();
   activities.abandon();
   process_registered = false;
@@ -217,15 +261,14 @@ void after_fork_in_child() {
   if (recording_epoch.load()) recording_epoch.store(last_epoch);
 }
 
-// A helper thread would count as a thread of the parent when Python warns about forking with threads.
-void before_fork() { stop_helper(); }
-
 void install_once() {
   static bool installed = false;
   if (installed) return;
   installed = true;
   pthread_key_create(&lane_key, release_lane);
-  pthread_atfork(before_fork, nullptr, after_fork_in_child);
+  // A helper thread would count as a thread of the parent when Python warns about forking with threads.
+  before_fork_with(LockOrder::kHelper, join_helper);
+  in_forked_child(after_fork_in_child);
 }
 
 }  // namespace
@@ -241,6 +284,7 @@ bool DefinitionStream::write(TraceFile& file, uint32_t lane, uint32_t epoch, con
     void* mapping = chunk.offset ? file.map(chunk, nullptr) : nullptr;
     if (!mapping) return false;
     mapping_ = static_cast<char*>(mapping);
+    range_ = guard(mapping, chunk.capacity);
     chunk_ = chunk;
     file.begin(mapping_, chunk, kDefinitions, lane, sequence_++, epoch, 0);
     used_ = sizeof(ChunkHeader);
@@ -257,9 +301,11 @@ bool DefinitionStream::write(TraceFile& file, uint32_t lane, uint32_t epoch, con
 
 void DefinitionStream::finish(TraceFile& file) {
   if (!mapping_) return;
+  unguard(range_);
   munmap(mapping_, chunk_.capacity);
   file.finish(chunk_, used_);
   mapping_ = nullptr;
+  range_ = nullptr;
   chunk_ = {};
 }
 
@@ -272,6 +318,7 @@ bool ActivityStream::write(TraceFile& file, uint32_t epoch, const uint64_t* reco
     void* mapping = chunk.offset ? file.map(chunk, nullptr) : nullptr;
     if (!mapping) return false;
     mapping_ = static_cast<char*>(mapping);
+    range_ = guard(mapping, chunk.capacity);
     chunk_ = chunk;
     file.begin(mapping_, chunk, kActivities, kProcessLane, sequence_++, epoch, 0);
     used_ = sizeof(ChunkHeader);
@@ -285,9 +332,11 @@ bool ActivityStream::write(TraceFile& file, uint32_t epoch, const uint64_t* reco
 
 void ActivityStream::finish(TraceFile& file) {
   if (!mapping_) return;
+  unguard(range_);
   munmap(mapping_, chunk_.capacity);
   file.finish(chunk_, used_);
   mapping_ = nullptr;
+  range_ = nullptr;
   chunk_ = {};
 }
 
@@ -296,6 +345,12 @@ void Lane::define(const DefinitionBuilder& definition) {
   TraceFile* file = current_file.load();
   if (!file || epoch != recording_epoch.load()) return;
   if (!definitions.write(*file, number, epoch, definition)) give_up(*file);
+}
+
+bool Lane::leave_out_definition() {
+  std::lock_guard guard(lock);
+  TraceFile* file = current_file.load();
+  return file && epoch == recording_epoch.load() && file->leave_out_definition();
 }
 
 Lane* lane_slow(uint32_t epoch) noexcept try {
@@ -329,7 +384,7 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
       lane->strings.clear();
       lane->stacks.clear();
       lane->sequence = 0;
-      lane->api_calls = lane->launches = lane->graph_launches = 0;
+      for (auto* counter : {&lane->api_calls, &lane->launches, &lane->graph_launches}) *counter = 0;
       lane->counted_epoch = epoch;
       lane->epoch = epoch;
       lane->depth = 0;
@@ -410,6 +465,10 @@ void open_recording(TraceFile* file) {
   std::lock_guard control(control_lock);
   process_definitions.abandon();
   activities.abandon();
+  said_stopped.store(false);
+  watch_file(*file);
+  ending = false;
+  current_start.store(file->start_ticks());
   current_file.store(file);
   process_registered = true;
   ++last_epoch;
@@ -417,6 +476,9 @@ void open_recording(TraceFile* file) {
 }
 
 void start_recording() {
+  std::lock_guard control(control_lock);
+  TraceFile* running = current_file.load();
+  if (ending || (running && running->is_damaged())) return;  // another thread stops it, or the file is lost
   // Arming has taken long enough to tell the rate of the clock, for a process that is killed soon.
   if (TraceFile* file = current_file.load()) file->refresh_clock();
   recording_epoch.store(last_epoch);
@@ -430,7 +492,11 @@ void pause_recording() {
 uint32_t pauses() { return times_paused; }
 
 void finish_lanes() {
-  recording_epoch.store(0);
+  {
+    std::lock_guard control(control_lock);
+    ending = true;
+    recording_epoch.store(0);
+  }
   TraceFile* file = current_file.load();
   if (!file) return;
   for (Lane* lane = all_lanes.load(); lane; lane = lane->sibling.load()) {
@@ -456,24 +522,25 @@ void finish_lanes() {
   }
 }
 
-void close_recording() {
+Ending close_recording() {
   TraceFile* file = current_file.load();
-  if (!file) return;
+  if (!file) return {};
   finish_lanes();
   stop_helper();
   {
-    std::lock_guard guard(process_definitions_lock);
+    // Whoever holds one of these, or the lock of a lane that writes, may use the file; nobody else does.
+    std::scoped_lock guard(process_definitions_lock, activities_lock);
     process_definitions.finish(*file);
     process_definitions.abandon();
-  }
-  {
-    std::lock_guard guard(activities_lock);
     activities.finish(*file);
     activities.abandon();
     current_file.store(nullptr);
   }
   if (process_registered) file->close();
+  unwatch_bus_errors();
+  Ending ending = {file->is_damaged(), file->was_outlived()};
   delete file;
+  return ending;
 }
 
 TraceFile* recording_file() { return current_file.load(); }
@@ -510,10 +577,13 @@ void write_step(uint32_t steps) {
 
 uint32_t epoch_of_recording() { return last_epoch; }
 
-bool leave_out_definition() {
+bool leave_out_process_definition() {
+  std::lock_guard guard(process_definitions_lock);
   TraceFile* file = current_file.load();
   return file && file->leave_out_definition();
 }
+
+uint64_t start_of_recording() { return current_start.load(); }
 
 Lane* make_scratch_lane() {
   auto* lane = new Lane;

@@ -21,8 +21,23 @@ namespace tracer::trace {
 
 extern std::atomic<uint32_t> recording_epoch;
 
-// Whether a ring has no space for another string, source line, signature or stack; counts what is left out.
-bool leave_out_definition();
+// A word that its owner writes and others read now and then: as fast as a plain one, and no data race.
+template <class T>
+class Relaxed {
+ public:
+  constexpr Relaxed(T value) : value_(value) {}
+  operator T() const { return value_.load(std::memory_order_relaxed); }
+  T operator->() const { return *this; }
+  Relaxed& operator=(T value) {
+    value_.store(value, std::memory_order_relaxed);
+    return *this;
+  }
+  // By the owner: another's write in between is lost.
+  void operator+=(T value) { *this = *this + value; }
+
+ private:
+  std::atomic<T> value_;
+};
 
 // The cold stream of a lane.
 class DefinitionStream {
@@ -31,12 +46,13 @@ class DefinitionStream {
   // Closes the chunk; later writes of late threads go nowhere.
   void finish(TraceFile& file);
   void abandon() {
-    mapping_ = nullptr, chunk_ = {};
+    mapping_ = nullptr, range_ = nullptr, chunk_ = {};
     sequence_ = 0;
   }
 
  private:
   char* mapping_ = nullptr;
+  GuardedRange* range_ = nullptr;
   Chunk chunk_;
   uint32_t used_ = 0;
   uint32_t sequence_ = 0;
@@ -48,12 +64,13 @@ class ActivityStream {
   bool write(TraceFile& file, uint32_t epoch, const uint64_t* record);
   void finish(TraceFile& file);
   void abandon() {
-    mapping_ = nullptr, chunk_ = {};
+    mapping_ = nullptr, range_ = nullptr, chunk_ = {};
     sequence_ = 0;
   }
 
  private:
   char* mapping_ = nullptr;
+  GuardedRange* range_ = nullptr;
   Chunk chunk_;
   uint32_t used_ = 0;
   uint32_t sequence_ = 0;
@@ -65,11 +82,17 @@ constexpr ptrdiff_t kRoomWords = 12;
 // Room for a kApiEnter with all the arguments that one can have.
 constexpr ptrdiff_t kCallRoomWords = 4 + kMaxCallWords;
 
+// Who may touch what, and when:
+//   - the thread that owns the lane: everything but `lock`'s part; that with `lock`;
+//   - whoever ends the recording: with `lock`, and only `epoch`, `next` (read), and what belongs to `lock`. The owner may be in
+//     the middle of a hop meanwhile: its words go into memory of no file then, and its next check of `epoch` fails;
+//   - the helper thread: `window` (read) and `next_chunk`, while next_state is kWorking;
+//   - anyone: the counters, to read them.
 struct alignas(64) Lane {
   // ---- hot: one cache line ----
-  uint64_t* next = nullptr;
+  Relaxed<uint64_t*> next = nullptr;
   uint64_t* limit = nullptr;
-  uint32_t epoch = ~0u;
+  Relaxed<uint32_t> epoch = ~0u;
   uint32_t depth = 0;
   uint64_t start_ticks = 0;
   uint64_t path = 0;            // hash of the open hops, outermost first
@@ -84,8 +107,8 @@ struct alignas(64) Lane {
   uint32_t correlation = 0;     // of the API call that began last
   bool captured = false;        // it made a node of a CUDA graph
   // API calls that ended; of these the launches, and the launches of CUDA graphs, that ran now and succeeded
-  uint64_t api_calls = 0, launches = 0, graph_launches = 0;
-  uint32_t counted_epoch = 0;   // the recording that they are of
+  Relaxed<uint64_t> api_calls = 0, launches = 0, graph_launches = 0;
+  Relaxed<uint32_t> counted_epoch = 0;  // the recording that they are of
   uint64_t query_began = 0;     // of the open call that is written when it returns, if there is one
   KnownNames* names = nullptr;  // of device kernels, kept with the lane
   // ---- two more: what is looked up ----
@@ -109,6 +132,8 @@ struct alignas(64) Lane {
 
   uint64_t* window_start(uint32_t which) const { return reinterpret_cast<uint64_t*>(windows + size_t(which) * kHopChunkBytes); }
   void define(const DefinitionBuilder& definition);
+  // Whether a ring has no space for another string, source line, signature or stack; counts what is left out.
+  bool leave_out_definition();
   // The id of a text in this lane's string table; `make` gives the text where the hash is new.
   template <class Make>
   uint32_t intern_string(uint64_t hash, Make make) {
@@ -222,11 +247,19 @@ void start_recording();                         // hops are written
 void pause_recording();                         // hops are not written; what is written is kept
 uint32_t pauses();                              // how often the recording of this process was paused
 void finish_lanes();                            // pauses, and no thread writes into the file any more
+// How a file was left: another process cut it or wrote over it; other processes of the recording lived on.
+struct Ending {
+  bool damaged = false, outlived = false;
+};
 // Ends the recording of this process; the file is closed and deleted.
-void close_recording();
+Ending close_recording();
 TraceFile* recording_file();
+// The clock at its start; 0: there was none yet.
+uint64_t start_of_recording();
 // Writes a definition of the process (not of a thread).
 void define_for_process(const DefinitionBuilder& definition);
+// leave_out_definition() for one of those.
+bool leave_out_process_definition();
 // The calls that all lanes of the process have counted in the running recording, or in the last one.
 struct CallCounts {
   uint64_t calls = 0, launches = 0, graph_launches = 0;

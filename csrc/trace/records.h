@@ -43,7 +43,7 @@ struct FileHeader {
   uint32_t state;             //  16  FileState
   uint32_t error_number;      //  20  errno of the reservation that failed, else 0
   uint64_t session;           //  24  random; a process that joins compares it
-  uint64_t next_chunk;        //  32  atomic: file offset of the first unclaimed byte
+  uint64_t next_chunk;        //  32  atomic: file offset of the first unclaimed byte; with kEndIsFinal once it is closed
   uint64_t start_ticks;       //  40  clock at the start; ticks in records count from here
   uint64_t start_ns;          //  48  CLOCK_MONOTONIC at the same moment
   uint64_t last_ticks;        //  56  clock pair taken last (refreshed while recording): the rate of
@@ -73,7 +73,11 @@ enum HeaderFlags : uint32_t {
   kShapes = 1,  // of tensors are recorded
   kSource = 2,  // lines are recorded
   kFull = 4,    // max_bytes was reached, and the recording stopped there
+  kOutlived = 8,  // processes of the recording lived when the root closed the file
+  kRefused = 16,  // a process had hops to write after that
 };
+// In next_chunk: no chunk is claimed any more.
+constexpr uint64_t kEndIsFinal = 1ull << 62;
 // A slot's owner: 0 where it was never written, else one of these and the process number (bits 0..29).
 enum SlotOwner : uint32_t { kSlotWritten = 1u << 30, kSlotInUse = 2u << 30 };
 

@@ -22,13 +22,18 @@ uint32_t Ring::slots_of(uint64_t max_bytes) { return uint32_t(max_bytes / 4 * 3 
 
 uint64_t Ring::header_bytes(uint32_t slots) { return kHeaderBytes + (slots * sizeof(uint32_t) + kPage - 1) / kPage * kPage; }
 
-Ring::Ring(int fd, HeaderPage& page) : fd_(fd), page_(page), slots_(page.header.ring_slots), first_(page.header.header_bytes) {
-  void* owners = mmap(nullptr, first_ - kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, off_t(kHeaderBytes));
+Ring::Ring(Descriptor& descriptor, HeaderPage& page)
+    : descriptor_(descriptor), page_(page), slots_(page.header.ring_slots), first_(page.header.header_bytes) {
+  void* owners = mmap(nullptr, first_ - kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), off_t(kHeaderBytes));
   if (owners == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "cannot map the ring");
   owners_ = static_cast<uint32_t*>(owners);
+  guard_ = guard(owners, first_ - kHeaderBytes);
 }
 
-Ring::~Ring() { munmap(owners_, first_ - kHeaderBytes); }
+Ring::~Ring() {
+  unguard(guard_);
+  munmap(owners_, first_ - kHeaderBytes);
+}
 
 // A process that ended without finishing its chunks.
 bool Ring::is_abandoned(uint32_t owner) const {
@@ -53,8 +58,10 @@ uint64_t Ring::take(uint32_t process) {
 }
 
 void Ring::count_overwritten(uint64_t offset) {
-  void* mapping = mmap(nullptr, kHopChunkBytes, PROT_READ, MAP_SHARED, fd_, off_t(offset));
+  if (!descriptor_.reaches(offset + kHopChunkBytes)) return;
+  void* mapping = mmap(nullptr, kHopChunkBytes, PROT_READ, MAP_SHARED, descriptor_.get(), off_t(offset));
   if (mapping == MAP_FAILED) return;
+  GuardedRange* guarded = guard(mapping, kHopChunkBytes);
   auto* header = static_cast<const ChunkHeader*>(mapping);
   auto* words = reinterpret_cast<const uint64_t*>(header + 1);
   size_t size = header->magic == kChunkMagic && header->capacity <= kHopChunkBytes ? words_in(*header) : 0;
@@ -67,6 +74,7 @@ void Ring::count_overwritten(uint64_t offset) {
   } else if (size) {
     while (activities * kActivityWords < size && words[activities * kActivityWords]) ++activities;
   }
+  unguard(guarded);
   munmap(mapping, kHopChunkBytes);
   std::atomic_ref(page_.header.overwritten_hops).fetch_add(hops);
   std::atomic_ref(page_.header.overwritten_calls).fetch_add(calls);

@@ -8,6 +8,8 @@
 
 namespace tracer::trace {
 
+class Descriptor;
+struct GuardedRange;
 struct HeaderPage;
 
 class Ring {
@@ -18,7 +20,7 @@ class Ring {
   static uint64_t header_bytes(uint32_t slots);
 
   // Maps the owners of the slots. Throws std::system_error.
-  Ring(int fd, HeaderPage& page);
+  Ring(Descriptor& descriptor, HeaderPage& page);
   ~Ring();
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
@@ -38,11 +40,12 @@ class Ring {
   std::atomic_ref<uint32_t> owner(uint64_t offset) { return std::atomic_ref(owners_[(offset - first_) / kHopChunkBytes]); }
   bool is_abandoned(uint32_t owner) const;
 
-  int fd_;
+  Descriptor& descriptor_;
   HeaderPage& page_;
   uint32_t slots_;
   uint64_t first_;
   uint32_t* owners_;
+  GuardedRange* guard_;
 };
 
 }  // namespace tracer::trace

@@ -1,6 +1,7 @@
 #include "trace_file.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -21,8 +22,6 @@
 namespace tracer::trace {
 namespace {
 
-// A claim at or beyond this offset was made after the root had closed the file.
-constexpr uint64_t kClosedOffset = 1ull << 62;
 // Trimming copies at most this much; beyond it, unused parts become holes in place.
 constexpr uint64_t kMostCopied = 64ull << 20;
 constexpr uint64_t kPage = 4096;
@@ -52,8 +51,13 @@ void populate(void* mapping, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kPage) *(static_cast<volatile char*>(mapping) + at) = 0;
 }
 
-TraceFile::TraceFile(std::string path, int fd, HeaderPage* page) : path_(std::move(path)), fd_(fd), page_(page) {
-  if (page->header.ring_slots) ring_ = std::make_unique<Ring>(fd, *page);
+TraceFile::TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page)
+    : path_(std::move(path)),
+      descriptor_(std::move(descriptor)),
+      page_(page),
+      page_guard_(guard(page, kHeaderBytes)),
+      session_(page->header.session) {
+  if (page->header.ring_slots) ring_ = std::make_unique<Ring>(*descriptor_, *page);
 }
 
 // Chunks are mapped where they stand in the file, which needs a kernel with pages as small as their unit.
@@ -64,10 +68,36 @@ void check_page_size() {
                              "boot a kernel with pages of 4096 bytes");
 }
 
-TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t flags, Limit limit) {
-  check_page_size();
-  int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) fail("cannot create the trace");
+namespace {
+
+// Where a path leads, links followed.
+std::string target_of(const std::string& path) {
+  char target[PATH_MAX];
+  return realpath(path.c_str(), target) ? target : path;
+}
+
+// The empty file at `path`, made if need be, with no other recorder.
+std::unique_ptr<Descriptor> open_empty(const std::string& path) {
+  for (;;) {
+    int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) fail("cannot create the trace");
+    auto file = std::make_unique<Descriptor>(target_of(path), fd);
+    if (!file->lock()) {
+      errno = EWOULDBLOCK;
+      fail("another recording writes the trace");
+    }
+    if (!file->is_at(path)) continue;  // replaced in between
+    struct stat status;
+    if (fstat(file->get(), &status) == 0 && status.st_size > 0) {
+      errno = EEXIST;
+      fail("the trace is there already");
+    }
+    return file;
+  }
+}
+
+// Writes the header into an empty file. nullptr: errno says why, and what was reserved is given back.
+HeaderPage* begin_file(int fd, uint64_t session, uint32_t flags, Limit limit) {
   uint32_t slots = limit.ring ? Ring::slots_of(limit.bytes) : 0;
   uint64_t first = slots ? Ring::header_bytes(slots) : kHeaderBytes;
   uint64_t reserved = first + uint64_t(slots) * kHopChunkBytes;
@@ -78,9 +108,8 @@ TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t
     if (ftruncate(fd, 0) != 0) {
       // What was reserved of it stays; the caller removes the file.
     }
-    ::close(fd);
     errno = error;
-    fail("cannot reserve space for the trace");
+    return nullptr;
   }
   FileHeader& header = page->header;
   ClockPair now = read_clocks();
@@ -97,30 +126,71 @@ TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t
   header.max_bytes = limit.bytes;
   header.ring_slots = slots;
   memcpy(header.magic, kMagic, sizeof kMagic);
-  auto* file = new TraceFile(path, fd, page);
-  file->register_process();
-  return file;
+  return page;
+}
+
+}  // namespace
+
+TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t flags, Limit limit, bool replace) {
+  check_page_size();
+  std::unique_ptr<Descriptor> file, replaced;
+  std::unique_ptr<UnnamedFile> unnamed;
+  if (replace) {
+    std::string target = target_of(path);
+    replaced = std::make_unique<Descriptor>(target, ::open(target.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (replaced->get() >= 0 && !replaced->lock()) {
+      errno = EWOULDBLOCK;
+      fail("another recording writes the trace");
+    }
+    unnamed = std::make_unique<UnnamedFile>(target, 0644);
+    if (unnamed->fd() < 0) fail("cannot create the trace");
+    file = std::make_unique<Descriptor>(target, unnamed->fd());
+    file->lock();
+  } else {
+    file = open_empty(path);
+  }
+  HeaderPage* page = begin_file(file->get(), session, flags, limit);
+  if (!page) fail("cannot reserve space for the trace");
+  forget_lost_mapping();
+  auto* trace = new TraceFile(path, std::move(file), page);
+  trace->unnamed_ = std::move(unnamed);
+  trace->replaced_ = std::move(replaced);
+  trace->register_process();
+  return trace;
+}
+
+void TraceFile::take_place() {
+  if (!unnamed_) return;
+  int fd = descriptor_->get();
+  if (fd < 0 || !unnamed_->replace(fd)) fail("cannot put the trace in the place of the other file");
+  unnamed_.reset();
+  replaced_.reset();
 }
 
 TraceFile* TraceFile::join(const std::string& path, uint64_t session) {
-  int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return nullptr;
-  struct stat status;
-  HeaderPage* page = fstat(fd, &status) == 0 && status.st_size >= kHeaderBytes ? map_header(fd) : nullptr;
+  auto file = std::make_unique<Descriptor>(target_of(path), fd);
+  fd = file->get();
+  HeaderPage* page = file->reaches(kHeaderBytes) ? map_header(fd) : nullptr;
   if (!page || memcmp(page->header.magic, kMagic, sizeof kMagic) != 0 || page->header.session != session ||
       page->header.version != kFormatVersion || shared(page->header.state).load() != kRecording) {
     if (page) munmap(page, kHeaderBytes);
-    ::close(fd);
     return nullptr;
   }
-  auto* file = new TraceFile(path, fd, page);
-  file->register_process();
-  return file;
+  forget_lost_mapping();
+  auto* trace = new TraceFile(path, std::move(file), page);
+  trace->register_process();
+  return trace;
 }
 
 TraceFile::~TraceFile() {
+  unguard(page_guard_);
   munmap(page_, kHeaderBytes);
-  ::close(fd_);
+}
+
+bool TraceFile::is_damaged() const {
+  return mapping_was_lost() || page_->header.session != session_ || memcmp(page_->header.magic, kMagic, sizeof kMagic) != 0;
 }
 
 void TraceFile::register_process() {
@@ -129,13 +199,23 @@ void TraceFile::register_process() {
   shared(page_->header.attached).fetch_add(1);
 }
 
+// Nothing more is recorded, by any process.
+void TraceFile::stop_for(int error) {
+  out_of_space_.store(error);
+  if (is_damaged()) return;  // the header is not ours any more
+  uint32_t recording = kRecording;
+  shared(page_->header.error_number).store(uint32_t(error));
+  shared(page_->header.state).compare_exchange_strong(recording, kOutOfSpace);
+}
+
 Chunk TraceFile::claim(uint32_t capacity, Stream stream) {
+  if (is_damaged()) return {};
   if (stream == kDefinitions) {
     shared(page_->header.definition_bytes).fetch_add(capacity, std::memory_order_relaxed);
     return claim_at_end(capacity);
   }
   if (ring_) {
-    if (out_of_space_.load(std::memory_order_relaxed) || shared(page_->header.state).load() != kRecording) return {};
+    if (out_of_space_.load(std::memory_order_relaxed) || !is_open()) return {};
     return {ring_->take(process_), kHopChunkBytes};
   }
   uint64_t max = page_->header.max_bytes;
@@ -155,31 +235,51 @@ bool TraceFile::leave_out_definition() {
   return true;
 }
 
+// Whether hops are written still, by any process.
+bool TraceFile::is_open() {
+  uint32_t state = shared(page_->header.state).load();
+  if (state == kClosed) shared(page_->header.flags).fetch_or(kRefused);
+  return state == kRecording;
+}
+
 Chunk TraceFile::claim_at_end(uint32_t capacity) {
   if (out_of_space_.load(std::memory_order_relaxed)) return {};
-  uint64_t offset = shared(page_->header.next_chunk).fetch_add(capacity);
-  if (offset >= kClosedOffset || shared(page_->header.state).load() != kRecording) return {};
+  int fd = descriptor_->get();
+  if (fd < 0) {
+    stop_for(EBADF);
+    return {};
+  }
+  auto next = shared(page_->header.next_chunk);
+  uint64_t offset = next.load();
+  do {
+    if ((offset & kEndIsFinal) || !is_open()) return {};
+  } while (!next.compare_exchange_weak(offset, offset + capacity));
   int error;
-  do error = posix_fallocate(fd_, off_t(offset), capacity);
+  do error = posix_fallocate(fd, off_t(offset), capacity);
   while (error == EINTR);
   if (error) {
-    uint32_t recording = kRecording;
-    shared(page_->header.error_number).store(uint32_t(error));
-    shared(page_->header.state).compare_exchange_strong(recording, kOutOfSpace);
-    out_of_space_.store(error);
+    stop_for(error);
     return {};
   }
   return {offset, capacity};
 }
 
-void* TraceFile::map(Chunk chunk, void* where) const {
-  void* mapping = mmap(where, chunk.capacity, PROT_READ | PROT_WRITE, MAP_SHARED | (where ? MAP_FIXED : 0), fd_, off_t(chunk.offset));
-  return mapping == MAP_FAILED ? nullptr : mapping;
+void* TraceFile::map(Chunk chunk, void* where) {
+  int fd = descriptor_->reaches(chunk.offset + chunk.capacity) ? descriptor_->get() : -1;
+  if (fd < 0) {
+    stop_for(EBADF);
+    return nullptr;
+  }
+  void* mapping = mmap(where, chunk.capacity, PROT_READ | PROT_WRITE, MAP_SHARED | (where ? MAP_FIXED : 0), fd, off_t(chunk.offset));
+  if (mapping != MAP_FAILED) return mapping;
+  stop_for(errno);
+  return nullptr;
 }
 
-void TraceFile::fill(Chunk chunk) const {
+void TraceFile::fill(Chunk chunk) {
   static const void* zeros = mmap(nullptr, kHopChunkBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (zeros == MAP_FAILED || pwrite(fd_, zeros, chunk.capacity, off_t(chunk.offset)) < 0) {
+  int fd = descriptor_->get();
+  if (zeros == MAP_FAILED || fd < 0 || pwrite(fd, zeros, chunk.capacity, off_t(chunk.offset)) < 0) {
     // Then the pages come one by one, when they are populated.
   }
 }
@@ -205,14 +305,18 @@ void TraceFile::begin(void* mapping, Chunk chunk, Stream stream, uint32_t lane, 
 }
 
 void TraceFile::finish(Chunk chunk, uint32_t used) {
-  if (pwrite(fd_, &used, sizeof used, off_t(chunk.offset + offsetof(ChunkHeader, used))) < 0) {
+  uint64_t at = chunk.offset + offsetof(ChunkHeader, used);
+  if (is_damaged() || !descriptor_->reaches(at + sizeof used)) return;
+  if (pwrite(descriptor_->get(), &used, sizeof used, off_t(at)) < 0) {
     // The reader then reads up to the first zero word; nothing is lost.
   }
   if (ring_ && ring_->has(chunk.offset)) ring_->finish(chunk.offset, process_);
 }
 
 void TraceFile::release(Chunk chunk) {
-  fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(chunk.offset), chunk.capacity);
+  int fd = descriptor_->get();
+  if (is_damaged() || fd < 0) return;
+  fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(chunk.offset), chunk.capacity);
   if (ring_ && ring_->has(chunk.offset)) ring_->give_back(chunk.offset);
 }
 
@@ -233,30 +337,31 @@ bool TraceFile::others_alive() const {
 }
 
 void TraceFile::close() {
+  if (is_damaged()) return;
   if (process_ < kMaxProcesses) shared(page_->pids[process_]).store(0);
   shared(page_->header.attached).fetch_sub(1);
   if (!is_root()) return;
   refresh_clock();
   uint32_t recording = kRecording;
   shared(page_->header.state).compare_exchange_strong(recording, kClosed);
-  // From here on no process gets a chunk, so `end` is the end.
-  uint64_t end = shared(page_->header.next_chunk).exchange(kClosedOffset);
+  // From here on no process gets a chunk.
+  uint64_t end = shared(page_->header.next_chunk).fetch_or(kEndIsFinal);
   if (!others_alive())
     compact(end);
   else
-    shared(page_->header.next_chunk).store(end);
+    shared(page_->header.flags).fetch_or(kOutlived);
+  descriptor_->unlock();
 }
 
 // Cuts off what the chunks do not use. A kill at any moment leaves the file as it was or trimmed.
 void TraceFile::compact(uint64_t end) {
   struct stat status;
-  if (fstat(fd_, &status) != 0) return;
+  int fd = descriptor_->get();
+  if (unnamed_ || fstat(fd, &status) != 0) return;
   end = std::min<uint64_t>(end, uint64_t(status.st_size));
-  auto* file = static_cast<uint8_t*>(mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0));
-  if (file == MAP_FAILED) {
-    shared(page_->header.next_chunk).store(end);
-    return;
-  }
+  GuardedMapping mapping(fd, end, PROT_READ | PROT_WRITE);
+  uint8_t* file = mapping.data();
+  if (!file) return;
   std::vector<Part> parts;
   uint64_t target = kHeaderBytes;
   for (uint64_t at = page_->header.header_bytes; at + sizeof(ChunkHeader) <= end;) {
@@ -276,7 +381,8 @@ void TraceFile::compact(uint64_t end) {
     target += round_up(used, 64);
     at += header->capacity;
   }
-  if (target > kMostCopied || !replace_with(file, parts, target)) {
+  if (target <= kMostCopied && replace_with(file, parts, target)) return;
+  if (!is_damaged()) {
     uint64_t last = parts.empty() ? page_->header.header_bytes : parts.back().offset + round_up(parts.back().used, 64);
     for (auto& part : parts) {
       auto* header = reinterpret_cast<ChunkHeader*>(file + part.offset);
@@ -285,34 +391,32 @@ void TraceFile::compact(uint64_t end) {
       if (part.offset == parts.back().offset)
         header->capacity = uint32_t(last - part.offset);
       else if (hole < stop)
-        fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(hole), off_t(stop - hole));
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(hole), off_t(stop - hole));
     }
-    shared(page_->header.next_chunk).store(last);
-    if (ftruncate(fd_, off_t(last)) != 0) {
+    shared(page_->header.next_chunk).store(last | kEndIsFinal);
+    if (ftruncate(fd, off_t(last)) != 0) {
       // The file keeps zeros at its end; the reader skips them.
     }
   }
-  munmap(file, end);
 }
 
 // Writes the used parts one behind the other into a new file, which takes the place of this one.
-bool TraceFile::replace_with(const uint8_t* file, const std::vector<Part>& parts, uint64_t size) const {
-  struct stat here, there;
-  char* path = realpath(path_.c_str(), nullptr);  // a link stays a link
-  std::string ours = path ? path : "";
-  free(path);
-  if (ours.empty() || fstat(fd_, &here) != 0 || stat(ours.c_str(), &there) != 0) return false;
-  if (here.st_ino != there.st_ino || here.st_dev != there.st_dev) return false;  // moved away meanwhile
-  std::string fresh = ours + ".XXXXXX";  // a name of its own: no file of the user's is overwritten
-  int fd = mkostemp(fresh.data(), O_CLOEXEC);
-  if (fd < 0) return false;
-  bool whole = fchmod(fd, here.st_mode & 0777) == 0 && posix_fallocate(fd, 0, off_t(size)) == 0;
-  auto* copy = whole ? static_cast<uint8_t*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) : nullptr;
-  whole = whole && copy != MAP_FAILED;
-  if (whole) {
+bool TraceFile::replace_with(const uint8_t* file, const std::vector<Part>& parts, uint64_t size) {
+  struct stat here;
+  std::string target = target_of(path_);  // a link stays a link
+  int ours = descriptor_->get();
+  if (ours < 0 || fstat(ours, &here) != 0 || !descriptor_->is_at(target)) return false;  // moved away meanwhile
+  UnnamedFile fresh(target, here.st_mode & 0777);
+  Descriptor made(target, fresh.fd());
+  int fd = made.get();
+  if (fd < 0 || fchmod(fd, here.st_mode & 0777) != 0 || posix_fallocate(fd, 0, off_t(size)) != 0) return false;
+  {
+    GuardedMapping mapping(fd, size, PROT_READ | PROT_WRITE);
+    uint8_t* copy = mapping.data();
+    if (!copy) return false;
     memcpy(copy, page_, kHeaderBytes);
     auto* header = reinterpret_cast<FileHeader*>(copy);
-    header->next_chunk = size;
+    header->next_chunk = size | kEndIsFinal;
     header->header_bytes = kHeaderBytes;  // without the owners of a ring's slots
     uint8_t* at = copy + kHeaderBytes;
     // Definitions first: a file that is cut short later keeps the names of the hops that it keeps.
@@ -326,12 +430,8 @@ bool TraceFile::replace_with(const uint8_t* file, const std::vector<Part>& parts
         at += header->capacity;
       }
     }
-    munmap(copy, size);
-    whole = rename(fresh.c_str(), ours.c_str()) == 0;
   }
-  if (!whole) unlink(fresh.c_str());
-  ::close(fd);
-  return whole;
+  return !is_damaged() && fresh.replace(made.get());
 }
 
 }  // namespace tracer::trace

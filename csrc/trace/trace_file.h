@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "bus_error.h"
+#include "descriptor.h"
 #include "records.h"
 #include "ring.h"
+#include "unnamed_file.h"
 
 namespace tracer::trace {
 
@@ -32,12 +35,15 @@ struct Limit {
 
 class TraceFile {
  public:
-  // Creates the file anew. Throws std::system_error.
-  static TraceFile* create(const std::string& path, uint64_t session, uint32_t flags, Limit limit);
+  // Begins the file at `path`, which is empty or not there; with `replace` the file that is there stays as it is until
+  // take_place(). Throws std::system_error: EWOULDBLOCK where another recorder has the file, EEXIST where it is not empty.
+  static TraceFile* create(const std::string& path, uint64_t session, uint32_t flags, Limit limit, bool replace);
   // Opens the file of a running recording; nullptr when it has ended or is another session's.
   static TraceFile* join(const std::string& path, uint64_t session);
   ~TraceFile();
 
+  // The recording has begun: from now on its file is at `path`. Throws std::system_error.
+  void take_place();
   const std::string& path() const { return path_; }
   FileHeader& header() { return page_->header; }
   uint32_t process() const { return process_; }
@@ -56,10 +62,11 @@ class TraceFile {
   bool leave_out_definition();
   // A chunk of hops that is written again from its begin: what stands in it is counted as overwritten.
   void count_overwritten(Chunk chunk) { ring_->count_overwritten(chunk.offset); }
-  // Maps a chunk for writing, at `where` if given. nullptr when the kernel refuses.
-  void* map(Chunk chunk, void* where) const;
+  // Maps a chunk for writing, at `where` if given. nullptr when the kernel refuses: then the recording is over, and
+  // `out_of_space` says why.
+  void* map(Chunk chunk, void* where);
   // Fills a fresh chunk with zeros: its pages are then in memory, and writable at a third of the cost.
-  void fill(Chunk chunk) const;
+  void fill(Chunk chunk);
   // Writes the header of a chunk as the first bytes of its mapping.
   void begin(void* mapping, Chunk chunk, Stream stream, uint32_t lane, uint32_t sequence, uint32_t epoch, uint32_t depth);
   // Says how many bytes of a chunk were written (it may be unmapped already).
@@ -72,24 +79,33 @@ class TraceFile {
   // process of the recording lives.
   void close();
   int out_of_space() const { return out_of_space_.load(); }
+  // Whether another process has cut the file, or written another one over it.
+  bool is_damaged() const;
+  bool was_outlived() const { return page_->header.flags & kOutlived; }
   bool is_full() const { return page_->header.flags & kFull; }
   bool is_ring() const { return ring_ != nullptr; }
   bool is_root() const { return process_ == 0; }
 
  private:
-  TraceFile(std::string path, int fd, HeaderPage* page);
+  TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page);
   bool others_alive() const;
+  bool is_open();
   Chunk claim_at_end(uint32_t capacity);
+  void stop_for(int error);
   struct Part {
     uint64_t offset;
     uint32_t used;
   };
   void compact(uint64_t end);
-  bool replace_with(const uint8_t* file, const std::vector<Part>& parts, uint64_t size) const;
+  bool replace_with(const uint8_t* file, const std::vector<Part>& parts, uint64_t size);
 
   std::string path_;
-  int fd_;
+  std::unique_ptr<Descriptor> descriptor_;
+  std::unique_ptr<UnnamedFile> unnamed_;    // until take_place(), with `replace`
+  std::unique_ptr<Descriptor> replaced_;    // the file that is there until then, locked
   HeaderPage* page_;
+  GuardedRange* page_guard_;
+  uint64_t session_;
   std::unique_ptr<Ring> ring_;
   uint32_t process_ = 0;
   std::atomic<int> out_of_space_{0};

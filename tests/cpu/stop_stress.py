@@ -1,4 +1,4 @@
-"""Four threads run ops, backward in two of them, while recordings start and stop. Run as a script:
+"""Five threads run ops, backward in two of them, while recordings start and stop. Run as a script:
 
 python stop_stress.py LIBRARY STARTS RECORDINGS ARMINGS
 
@@ -7,6 +7,7 @@ Prints how often each thread came round. Any wrong result, changed table word or
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from pathlib import Path
@@ -21,6 +22,15 @@ from tracer import _C
 def forward() -> torch.Tensor:
     a = torch.arange(16.0).view(4, 4)
     return torch.cat([a @ a.T, a.relu().add(1)]).sum(0)
+
+
+turns = itertools.count(1)
+
+
+def new_shapes() -> torch.Tensor:
+    """Each call writes signatures that no call before it had."""
+    number = next(turns)
+    return torch.empty_strided((1, 1), (number % 30_011 + 1, number)).fill_(number % 7).neg().sum() * 0
 
 
 def backward() -> torch.Tensor:
@@ -52,10 +62,11 @@ def main(library: str, starts: int, recordings: int, armings: int) -> None:
     words = TableWords(Path(library))
     before = words.read()
     end = threading.Event()
-    workers = [Worker(run, end) for run in (forward, forward, backward, backward)]
+    workers = [Worker(run, end) for run in (forward, new_shapes, new_shapes, backward, backward)]
     for worker in workers:
         worker.start()
     try:
+        Path("starts.trace").unlink(missing_ok=True)
         _C.create("starts.trace", 1, True, True)
         _C.arm()
         for _ in range(starts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracer.overrides.locks import counting
+from tracer.locks import counting
 from tracer.recording.startup import say
 
 Ran = dict[str, int]

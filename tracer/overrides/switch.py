@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracer.locks import switching
 from tracer.overrides import journal, stock
 from tracer.overrides.counts import say_handed_over
 from tracer.overrides.errors import OverrideError
-from tracer.overrides.locks import switching
 from tracer.overrides.override import Kernels, Override, targets_of
 from tracer.overrides.registration import WithoutTheWarning
 from tracer.overrides.target import Target

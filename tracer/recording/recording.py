@@ -7,12 +7,11 @@ import json
 import os
 import random
 import sys
-import threading
 from collections.abc import Iterable
 from types import ModuleType, TracebackType
 from typing import Any
 
-from tracer import interrupts
+from tracer import interrupts, locks
 from tracer.recording import cuda as cuda_part
 from tracer.recording import environment, extension, naming, overrides, steps
 from tracer.recording.children import (
@@ -26,7 +25,6 @@ from tracer.recording.options import Options
 from tracer.recording.startup import say
 from tracer.recording.summary import Summary, summary_of
 
-_lock = threading.RLock()
 _current: Recording | None = None
 
 
@@ -69,7 +67,7 @@ class Recording:
     def start(self) -> Recording:
         """Begin. Raises RecordingError if one is running, or the file cannot be written."""
         global _current
-        with _lock:
+        with locks.recording:
             native = extension.load()
             running = native.recording()
             if running is not None:
@@ -79,16 +77,8 @@ class Recording:
             if self._unusable is None:
                 self._unusable = cuda_part.why_unusable(self._options)
             self._reserve()
-            replaced = self._set_aside()
             try:
-                native.create(
-                    self.path,
-                    self._session,
-                    self._options.shapes,
-                    self._options.source,
-                    self._options.max_size or 0,
-                    self._options.is_ring,
-                )
+                self._create(native)
                 if not native.arm(self._options.ops)["operators"]:
                     say(f"no operator is called like {', '.join(self._options.ops)}, so far")
                 write_document(native, "environment", environment.snapshot(self._options.document()))
@@ -97,13 +87,12 @@ class Recording:
                 cuda_part.begin(native, self._options, self._unusable)
                 follow_python(native, self._options)
                 overrides.begin(self._options)
+                native.take_place()
             except BaseException as error:
-                self._undo(native, replaced)
+                self._undo(native)
                 if isinstance(error, (OSError, RuntimeError)):
                     raise RecordingError(f"{self._shown} cannot be recorded: {error}") from error
                 raise
-            if replaced is not None:
-                os.unlink(replaced)
             os.environ["TRACER_JOIN"] = self._invitation()
             self._native = native
             self._pid = os.getpid()
@@ -121,7 +110,7 @@ class Recording:
         A recording that has ended already is left alone. Raises RecordingError if it never began.
         """
         global _current
-        with _lock:
+        with locks.recording:
             if not self._running:
                 if self._native is None:
                     raise RecordingError("this recording has not begun; call start() first")
@@ -166,6 +155,8 @@ class Recording:
             closed = native.close()
         except RuntimeError:
             raise RecordingError(f"{self._shown} was moved or removed while it was recorded") from None
+        if closed["damaged"]:
+            raise RecordingError(f"another process cut or replaced {self._shown} while it was recorded")
         self.summary = summary_of(self._shown, closed, certificate, ns_per_hop, were_on)
 
     def _stop_at_exit(self) -> None:
@@ -197,29 +188,31 @@ class Recording:
         if not self._reserved:
             self._reserved = naming.reserve(self._given, self._overwrite)
 
-    def _set_aside(self) -> str | None:
-        if self._reserved:
-            return None
-        path = str(self.path)
-        kept = f"{path}.{os.getpid()}.replaced"
+    def _create(self, native: ModuleType) -> None:
+        """Begin the file; beside it, numbered, if another recording writes it."""
+        options = self._options
+        request = (self._session, options.shapes, options.source, options.max_size or 0, options.is_ring)
         try:
-            os.rename(path, kept)
-        except OSError as error:
-            raise RecordingError(f"{self._shown} cannot be overwritten: {error.strerror}") from None
-        return kept
+            native.create(self.path, *request, replace=not self._reserved)
+        except BlockingIOError:
+            taken, path = self._shown, str(self.path)
+            stem = os.path.basename(path).removesuffix(naming.SUFFIX)
+            self.path = naming.reserve_numbered(os.path.dirname(path), stem)
+            self._shown = os.path.join(os.path.dirname(taken), os.path.basename(self.path))
+            self._reserved = True
+            native.create(self.path, *request)
+            say(f"another recording writes {taken}; this one goes to {self._shown}")
 
-    def _undo(self, native: ModuleType, replaced: str | None) -> None:
+    def _undo(self, native: ModuleType) -> None:
         if native.recording() is not None:
             native.end_cuda()
             native.restore()
             native.close()
-        path = str(self.path)
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
-        if replaced is not None:
-            os.rename(replaced, path)
+        if self._reserved:
+            try:
+                os.unlink(str(self.path))
+            except OSError:
+                pass
 
     def _invitation(self) -> str:
         return json.dumps(

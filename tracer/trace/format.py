@@ -25,6 +25,8 @@ MONOTONIC = 2
 SHAPES = 1
 SOURCE = 2
 FULL = 4
+OUTLIVED = 8
+REFUSED = 16
 
 
 class FileHeader(NamedTuple):
@@ -64,7 +66,7 @@ class FileHeader(NamedTuple):
 FILE_HEADER = struct.Struct("<8s4I7Q6I2Q2I5Q")
 _FILE_HEADER_2 = struct.Struct("<8s4I7Q6IQ")
 NEXT_CHUNK_OFFSET = 32
-CLOSED_OFFSET = 1 << 62  # `next_chunk` while the root trims the file
+_END_IS_FINAL = 1 << 62  # in `next_chunk`: the file is closed
 
 CHUNK_MAGIC = 0x4B4E4843
 CHUNK_ALIGNMENT = 64
@@ -212,7 +214,9 @@ PROCESS_ORIGINS = ("root", "forked", "joined")  # `how` of a Process definition
 def unpack_file_header(data: bytes) -> FileHeader:
     """The header at the begin of a file; what its version does not have is 0."""
     header = FileHeader(*_FILE_HEADER_2.unpack_from(data))
-    return header if header.version < 3 else FileHeader(*FILE_HEADER.unpack_from(data))
+    if header.version >= 3:
+        header = FileHeader(*FILE_HEADER.unpack_from(data))
+    return header._replace(next_chunk=header.next_chunk & ~_END_IS_FINAL)
 
 
 def pack_definition(kind: int, ticks: int, body: bytes) -> bytes:

@@ -266,7 +266,7 @@ def _read(file: ChunkFile, parse_hops: ParseHops) -> Recording:
         else:
             losses.damaged_chunks += 1
     recording.end = max(file.end, file.first)
-    if recording.header.state == fmt.CLOSED and recording.header.next_chunk < fmt.CLOSED_OFFSET:
+    if recording.header.state == fmt.CLOSED:
         losses.missing_bytes = max(0, recording.header.next_chunk - file.size)
     chunks: list[Collection[int]] = [*recording.lanes.values(), *recording.activities.values()]
     if not recording.header.is_ring:  # there they were overwritten

@@ -11,11 +11,15 @@ def _fork_safe(lock: threading.Lock | threading.RLock) -> None:
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
+recording = threading.RLock()
+"""Held while a recording begins or ends"""
 switching = threading.RLock()
 """Held while overrides are switched, and while what is on is looked at as a whole"""
 counting = threading.Lock()
 """Held for one addition"""
 
-# The last that is registered is taken first: a thread that switches may count, and not the other way.
+# The last that is registered is taken first: a thread that begins a recording may switch, one that switches
+# may count, and not the other way.
 _fork_safe(counting)
 _fork_safe(switching)
+_fork_safe(recording)

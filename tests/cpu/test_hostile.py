@@ -246,3 +246,34 @@ def test_times_are_known_of_a_process_that_is_killed_at_once(launcher: Launcher)
     assert tracer.load(launcher.folder / "run.trace").certificate["clock_known"]
     first, second = hops(launcher, "run.trace").filter(op="aten::ones", kind="call")["start_ns"]
     assert 0.25 <= (second - first) / 1e9 <= most
+
+
+def test_memory_that_cannot_be_mapped(launcher: Launcher) -> None:
+    """The largest number of mappings is reached for a while: the script lives, and what is missing is said."""
+    launcher.write(
+        "import ctypes, threading, torch\n"
+        "c = ctypes.CDLL(None)\n"
+        "c.mmap.restype = ctypes.c_void_p\n"
+        "c.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]\n"
+        "c.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]\n"
+        "x, go = torch.ones(1), threading.Event()\n"
+        "def work():\n"
+        "    go.wait()\n"
+        "    for _ in range(10_000): torch.neg(x)\n"
+        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+        "for thread in threads: thread.start()\n"
+        "taken = []\n"
+        "while True:\n"
+        "    place = c.mmap(None, 4096, 1 if len(taken) % 2 else 3, 0x22, -1, 0)\n"
+        "    if place in (None, 2**64 - 1): break\n"
+        "    taken.append(place)\n"
+        "for _ in range(6): c.munmap(taken.pop(), 4096)\n"
+        "go.set()\n"
+        "for thread in threads: thread.join()\n"
+        "for place in taken: c.munmap(place, 4096)\n"
+        "print('ran')\n"
+    )
+    traced = launcher.same("script.py")
+    assert "incomplete: " in traced.said
+    certificate = tracer.load(launcher.folder / "both.trace").certificate
+    assert certificate["lost_hops"] or "Cannot allocate memory" in certificate["verdict"], certificate

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
 
 import torch
 from launching import Launcher, Run
+
+from tracer.recording.invitation import this_process
 
 CHECKS = {
     "Python",
@@ -96,11 +99,13 @@ def test_no_torch_is_a_problem(launcher: Launcher) -> None:
 
 
 def test_a_recording_around_it_is_a_problem(launcher: Launcher) -> None:
-    run = doctor(launcher, TRACER_JOIN='{"path": "/tmp/other.trace"}')
+    other = launcher.write("", "other.trace")  # of a recording that waits for torch to be imported
+    around = {"path": str(other), "process": this_process()}
+    run = doctor(launcher, TRACER_JOIN=json.dumps(around))
     found = states(run)
     assert run.status == 1
     assert (found["environment"], found["recording"]) == ("problem", "problem")
-    assert "/tmp/other.trace is running already" in " ".join(run.out.split())
+    assert f"{other} is running already" in " ".join(run.out.split())
 
 
 def test_a_preloaded_library_that_is_missing_is_noted(launcher: Launcher) -> None:

@@ -287,14 +287,68 @@ def test_fork_before_torch(launcher: Launcher) -> None:
 # ---- inside a recording --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("begin", ["tracer.start()", "tracer.record('other.trace').__enter__()"])
-def test_recording_inside_a_recording(launcher: Launcher, begin: str) -> None:
+NESTED = """
+import multiprocessing, os, torch, tracer
+def with_block():
+    with tracer.record('inner.trace', steps='0:1') as recording:
+        torch.neg(torch.ones(2)); tracer.step(); recording.step()
+    return recording
+def start_and_stop():
+    recording = tracer.start('inner.trace')
+    torch.neg(torch.ones(2))
+    assert tracer.stop() is recording.summary
+    return recording
+def unnamed():
+    recording = tracer.start()
+    recording.stop()
+    return recording
+def errors(*calls):
+    for call in calls:
+        try: call()
+        except tracer.RecordingError as error: print(error)
+def use():
+    for run in (with_block, start_and_stop, unnamed):
+        recording = run()
+        print(os.path.basename(recording.path), type(recording.summary).__name__)
+        recording.summary.text(), recording.summary.verdict
+        for left in os.listdir(): left.startswith(('inner', 'script.0')) and os.unlink(left)
+    recording = tracer.start('inner.trace')
+    errors(recording.start, tracer.start)
+    tracer.stop()
+    errors(recording.start, tracer.stop, tracer.record('x.trace').stop)
+    for left in os.listdir(): left.startswith('inner') and os.unlink(left)
+if __name__ == '__main__':
+    use()
+    for method in ('fork', 'spawn'):
+        child = multiprocessing.get_context(method).Process(target=use)
+        child.start(); child.join(); print(child.exitcode)
+    torch.abs(torch.ones(2))
+"""
+
+
+def test_a_script_that_records_itself_runs_as_it_does_alone(launcher: Launcher) -> None:
+    launcher.write(NESTED)
+    plain, traced = launcher.both("script.py")
+    assert (plain.status, plain.err) == (0, "")
+    numbered = re.compile(r"script\.\d+\.trace")  # there is nothing that could be numbered
+    assert numbered.sub("script.trace", plain.out) == traced.out
+    assert (traced.status, traced.own_err) == (0, "")
+    said = "tracer: inner.trace is not made: this process is recorded already, to "
+    assert [line.startswith(said) for line in traced.said.splitlines()].count(True) == 2, traced.said
+    hops = tracer.load(launcher.folder / "both.trace").hops
+    assert len(hops.filter((hops["op"] == "aten::neg") & (hops["kind"] == "call"))) == 3 * 2
+    assert "aten::abs" in set(hops["op"]), "the recording around it goes on"
+
+
+def test_what_a_recording_inside_a_recording_says(launcher: Launcher) -> None:
     launcher.write(
-        f"import torch, tracer\ntry:\n    {begin}\nexcept tracer.RecordingError as error:\n    print(error)\n"
+        "import torch, tracer\n"
+        "with tracer.record('inner.trace') as recording: torch.ones(2)\n"
+        "print(recording.summary.verdict)\n"
     )
     traced = launcher.record("-o", "run.trace", "script.py")
     path = launcher.folder / "run.trace"
-    assert traced.out == f"a recording to {path} is running already; stop it first\n"
+    assert traced.out == f"incomplete: nothing: this process is recorded to {path}\n"
     assert launcher.traces() == ["run.trace"]
 
 
@@ -304,6 +358,63 @@ def test_launcher_inside_a_recording(launcher: Launcher) -> None:
     assert traced.status == 2
     assert f"a recording to {launcher.folder / 'outer.trace'} is running already" in traced.err
     assert launcher.traces() == []
+
+
+ENDINGS = {"in order": "", "killed": "os.kill(os.getpid(), 9)\n", "without a stop": "os._exit(0)\n"}
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_a_shell_that_outlives_the_recording(launcher: Launcher, ending: str) -> None:
+    """What a recorded script left in the environment of a shell or a service counts as long as it records."""
+    launcher.write("import torch\nprint(torch.ones(2).neg().sum().item())\n", "later.py")
+    later = (
+        "cat gate; cp outer.trace before.trace; "
+        f"{sys.executable} later.py; {launcher.tracer} record -o later.trace later.py; echo $?; : > done"
+    )
+    os.mkfifo(launcher.folder / "gate")
+    launcher.write(
+        "import os, subprocess, torch\ntorch.ones(2)\n"
+        "with open('log', 'w') as log:\n"
+        f"    subprocess.Popen(['bash', '-c', {later!r}], stdout=log, stderr=log, start_new_session=True)\n"
+        + ending
+    )
+    launcher.record("-o", "outer.trace", "script.py")
+    (launcher.folder / "gate").write_text("")
+    end = time.monotonic() + TIMEOUT
+    while not (launcher.folder / "done").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    first, second, *said, status = (launcher.folder / "log").read_text().splitlines()
+    assert (first, second, status) == ("-2.0", "-2.0", "0")
+    assert said[0] == "tracer: later.trace"
+    before, after = (tracer.load(launcher.folder / name) for name in ("before.trace", "outer.trace"))
+    assert len(after.processes) == len(before.processes) == 1
+    assert "aten::neg" in set(tracer.load(launcher.folder / "later.trace").hops["op"])
+
+
+REQUEST = {"path": "PATH", "shown": "x", "session": 1, "process": [1, 1, 1], "cupti_unusable": ""}
+REQUEST |= {"reserved": True, "overwrite": True, "override": ["none:such"]}
+STALE = {
+    "garbage": "garbage",
+    "a list": "[1]",
+    "no fields": "{}",
+    "a descriptor as path": '{"path": 0, "reserved": true}',
+    "of another process": json.dumps(REQUEST),
+}
+
+
+@pytest.mark.parametrize("request_", STALE.values(), ids=STALE)
+@pytest.mark.parametrize("variable", ["TRACER_RECORD", "TRACER_JOIN"])
+def test_variables_that_nobody_set_for_this_process(launcher: Launcher, request_: str, variable: str) -> None:
+    empty = launcher.write("", "empty.trace")
+    extra = {variable: request_.replace("PATH", str(empty))}
+    for script in ("import torch\nprint(torch.ones(2))\n", "print(1)\n"):
+        launcher.write(script)
+        plain, run = launcher.python("script.py"), launcher.python("script.py", extra=extra)
+        assert (run.status, run.out, run.own_err) == (plain.status, plain.out, plain.err)
+        assert run.said.count("\n") <= ("torch" in script)
+        assert empty.exists()
+        assert empty.stat().st_size == 0
+    assert launcher.record("-o", "t.trace", "script.py", extra=extra).status == 0
 
 
 def test_api(launcher: Launcher) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import tracer
-from tracer.recording import extension, kept, naming
+from tracer.recording import extension, invitation, kept, naming
 from tracer.recording.cuda import why_unusable
 from tracer.recording.errors import RecordingError
 from tracer.recording.options import MOST_LINES, Options
@@ -145,7 +145,8 @@ def record(
         request = _request(command[0] if not module else command[1], output, force)
     except RecordingError as error:
         _refuse(error)
-    request |= {"session": draw_session(), "cupti_unusable": unusable, **options.document()}
+    request |= {"session": draw_session(), "process": invitation.this_process()}
+    request |= {"cupti_unusable": unusable, **options.document()}
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     _become([*flags, *command], request)
 
@@ -194,8 +195,8 @@ def _overrides(given: list[str], script: str, module: bool) -> list[str]:
 
 
 def _check_installation() -> None:
-    if running := os.environ.get("TRACER_JOIN"):
-        raise RecordingError(f"a recording to {_path_in(running)} is running already; stop it first")
+    if running := invitation.running(os.environ.get(invitation.NAME, "")):
+        raise RecordingError(f"a recording to {running} is running already; stop it first")
     extension.check(extension.installed_torch())
     packages = str(Path(tracer.__file__).resolve().parent.parent)
     startup = os.path.join(packages, "tracer_startup.pth")
@@ -213,7 +214,7 @@ def _begins_with_python() -> bool:
     """Whether a new interpreter reads the start-up file: `site.addsitedir` adds folders that none lists."""
     asked = "import sys; sys.exit('tracer.recording.startup' not in sys.modules)"
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    environment = {**os.environ, "TRACER_JOIN": "{}"}
+    environment = {**os.environ, invitation.NAME: "{}"}
     try:
         done = subprocess.run([sys.executable, *flags, "-c", asked], env=environment, check=False)
     except OSError:
@@ -251,13 +252,6 @@ def _become(arguments: list[str], request: dict[str, object]) -> NoReturn:
         if request["reserved"]:
             naming.remove_if_empty(str(request["path"]))
         _refuse(RecordingError(f"{sys.executable} cannot be run: {error.strerror}"))
-
-
-def _path_in(request: str) -> str:
-    try:
-        return json.loads(request)["path"]
-    except (ValueError, KeyError, TypeError):
-        return "another file"
 
 
 def _refuse(error: RecordingError) -> NoReturn:

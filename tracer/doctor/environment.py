@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tracer
 from tracer.doctor.finding import Finding
+from tracer.recording import invitation
 
 _NAME = "environment"
 
@@ -23,9 +24,12 @@ def check_environment(variables: Mapping[str, str], *, no_site: bool | None = No
 
 def _of_tracer(variables: Mapping[str, str]) -> Iterator[Finding]:
     for name in sorted(variables):
-        if name in ("TRACER_JOIN", "TRACER_RECORD"):
+        if name == invitation.NAME and invitation.running(variables[name]):
             text = f"{name} is set: a recording runs around this shell, and another cannot begin"
             yield Finding("problem", _NAME, text, f"leave the recorded program, or: unset {name}")
+        elif name in (invitation.NAME, "TRACER_RECORD"):
+            text = f"{name} is left over from a recording that has ended; tracer ignores it"
+            yield Finding("note", _NAME, text, f"unset {name}")
         elif name.startswith("TRACER_"):
             yield Finding("note", _NAME, f"{name}={variables[name]}", "tracer does not read it")
 

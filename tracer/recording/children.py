@@ -9,7 +9,7 @@ import zlib
 from types import ModuleType
 from typing import Protocol
 
-from tracer.recording import cuda, extension, overrides, steps
+from tracer.recording import cuda, extension, invitation, overrides, steps
 from tracer.recording.errors import RecordingError
 from tracer.recording.options import Options
 from tracer.recording.startup import say
@@ -29,14 +29,18 @@ class JoinedRecording:
     @classmethod
     def join(cls, request: dict) -> JoinedRecording | None:
         """Join; None if the recording has ended or has not begun."""
+        path = request["path"]
+        if not invitation.lives(request["process"], path):
+            os.environ.pop(invitation.NAME, None)
+            return None
         try:
-            if os.stat(request["path"]).st_size == 0:
+            if os.stat(path).st_size == 0:
                 return None
         except OSError:
             return None
         native = extension.load()
-        if not native.join(request["path"], request["session"]):
-            os.environ.pop("TRACER_JOIN", None)
+        if not native.join(path, request["session"]):
+            os.environ.pop(invitation.NAME, None)
             return None
         options = Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"})
         native.arm(options.ops)
@@ -56,7 +60,7 @@ class JoinedRecording:
         if not self._running:
             return
         self._running = False
-        os.environ.pop("TRACER_JOIN", None)
+        os.environ.pop(invitation.NAME, None)
         close_part(self._native)
 
 

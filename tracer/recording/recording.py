@@ -13,7 +13,7 @@ from typing import Any
 
 from tracer import interrupts, locks
 from tracer.recording import cuda as cuda_part
-from tracer.recording import environment, extension, naming, overrides, steps
+from tracer.recording import environment, extension, invitation, naming, overrides, steps
 from tracer.recording.children import (
     close_part,
     close_with_multiprocessing,
@@ -23,13 +23,17 @@ from tracer.recording.children import (
 from tracer.recording.errors import RecordingError
 from tracer.recording.options import Options
 from tracer.recording.startup import say
-from tracer.recording.summary import Summary, summary_of
+from tracer.recording.summary import Summary, summary_of, summary_of_nothing
 
-_current: Recording | None = None
+_current: Recording | None = None  # that the script began: `tracer.stop()` ends it
+_said_inside = False
 
 
 class Recording:
     """One recording, from `start` to `stop`, usable with `with`.
+
+    In a process that is recorded already (by `tracer record`, or because its parent is) it records
+    nothing, says so once, and can be used like any other: the script runs as it would alone.
 
     path        where the trace goes; None: named after the script and numbered, in this folder
     options     what is recorded; None: the defaults
@@ -38,6 +42,7 @@ class Recording:
     session     the random number that processes of one recording share; None: drawn
     shown       the path as messages show it; None: `path`
     unusable    why CUPTI must not be called, or ""; None: to be found out
+    launched    `tracer record` begins it and ends it, and the script's calls do not reach it
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Recording:
         session: int | None = None,
         shown: str | None = None,
         unusable: str | None = None,
+        launched: bool = False,
     ) -> None:
         self._given = None if path is None else os.fspath(path)
         self._options = options or Options()
@@ -58,9 +64,11 @@ class Recording:
         self._session = draw_session() if session is None else session
         self._shown = shown or ""
         self._unusable = unusable
+        self._launched = launched
         self._native: Any = None  # the extension, once the recording has begun
         self._pid = 0
         self._running = False
+        self._inside: str | None = None  # the trace of the recording that this one is inside of
         self.path: str | None = None
         self.summary: Summary | None = None
 
@@ -68,12 +76,14 @@ class Recording:
         """Begin. Raises RecordingError if one is running, or the file cannot be written."""
         global _current
         with locks.recording:
-            native = extension.load()
-            running = native.recording()
-            if running is not None:
-                raise RecordingError(f"a recording to {running} is running already; stop it first")
+            if _current is not None and _current._pid == os.getpid():
+                raise RecordingError(f"a recording to {_current.path} is running already; stop it first")
             if self.summary is not None:
                 raise RecordingError(f"the recording to {self._shown} has ended; make a new one")
+            native = extension.load()
+            outer = native.recording()
+            if outer is not None:
+                return self._start_inside(outer)
             if self._unusable is None:
                 self._unusable = cuda_part.why_unusable(self._options)
             self._reserve()
@@ -93,11 +103,12 @@ class Recording:
                 if isinstance(error, (OSError, RuntimeError)):
                     raise RecordingError(f"{self._shown} cannot be recorded: {error}") from error
                 raise
-            os.environ["TRACER_JOIN"] = self._invitation()
+            os.environ[invitation.NAME] = self._invitation()
             self._native = native
             self._pid = os.getpid()
             self._running = True
-            _current = self
+            if not self._launched:
+                _current = self
             atexit.register(self._stop_at_exit)
             close_with_multiprocessing(self)
             native.start()
@@ -112,14 +123,17 @@ class Recording:
         global _current
         with locks.recording:
             if not self._running:
-                if self._native is None:
+                if self._native is None and self._inside is None:
                     raise RecordingError("this recording has not begun; call start() first")
                 return self.summary
             native = self._native
             self._running = False
             if _current is self:
                 _current = None
-            os.environ.pop("TRACER_JOIN", None)
+            if self._inside is not None:
+                self.summary = summary_of_nothing(str(self.path), self._shown, self._inside)
+                return self.summary
+            os.environ.pop(invitation.NAME, None)
             if os.getpid() != self._pid:
                 close_part(native)
                 return None
@@ -132,6 +146,19 @@ class Recording:
         """Say that a step of the program (a training step, a batch) has ended."""
         if self._running:
             steps.called()
+
+    def _start_inside(self, outer: str) -> Recording:
+        global _current, _said_inside
+        self._shown = self._given or naming.stem_of_script(_script()) + naming.SUFFIX
+        self.path = os.path.abspath(self._shown)
+        self._inside = outer
+        self._pid = os.getpid()
+        self._running = True
+        _current = self
+        if not _said_inside:
+            _said_inside = True
+            say(f"{self._shown} is not made: this process is recorded already, to {outer}")
+        return self
 
     def _close(self, native: ModuleType) -> None:
         native.end_cuda()
@@ -178,8 +205,7 @@ class Recording:
 
     def _reserve(self) -> None:
         if self._given is None:
-            stem = naming.stem_of_script(sys.argv[0] if getattr(sys, "argv", None) else "")
-            self.path = naming.reserve_numbered(os.getcwd(), stem)
+            self.path = naming.reserve_numbered(os.getcwd(), naming.stem_of_script(_script()))
             self._reserved = True
             self._shown = os.path.basename(self.path)
             return
@@ -219,10 +245,15 @@ class Recording:
             {
                 "path": self.path,
                 "session": self._session,
+                "process": invitation.this_process(),
                 "cupti_unusable": self._unusable,
                 **self._options.document(),
             }
         )
+
+
+def _script() -> str:
+    return sys.argv[0] if getattr(sys, "argv", None) else ""
 
 
 def record(

@@ -3,7 +3,8 @@
 TRACER_RECORD (of `tracer record`) makes this process the root of a recording. TRACER_JOIN, which
 the root leaves to its children, makes them join it. Both are JSON objects:
 
-    {"path": absolute path, "session": int, "cupti_unusable": why CUPTI must not be called, or "",
+    {"path": absolute path, "session": int, "process": tracer.recording.invitation.this_process(),
+     "cupti_unusable": why CUPTI must not be called, or "",
      and the fields of tracer.recording.options.Options}
 
 and TRACER_RECORD has also "shown" (the path as the user gave it), "overwrite" and "reserved"
@@ -17,6 +18,7 @@ import atexit
 import os
 import sys
 
+from tracer.recording import invitation
 from tracer.recording.import_hook import TorchImportHook
 from tracer.recording.naming import remove_if_empty
 
@@ -38,10 +40,10 @@ def install() -> None:
         return
     request = os.environ.pop("TRACER_RECORD", None)
     if request is not None:
-        os.environ["TRACER_JOIN"] = request
+        os.environ[invitation.NAME] = request
         _process = _Root(request)
     else:
-        _process = _Child(os.environ["TRACER_JOIN"])
+        _process = _Child(os.environ[invitation.NAME])
     atexit.register(_process.at_exit)  # registered first, so it runs last
     TorchImportHook(_process.torch_imported).install()
 
@@ -83,11 +85,12 @@ class _Root:
         if os.getpid() != self._pid:  # forked before torch was imported
             self._child.torch_imported()
             return
+        request: dict[str, Any] = {}
         try:
             from tracer.recording.options import Options
             from tracer.recording.recording import Recording
 
-            request = _parse(self._request)
+            request = _request_to_record(self._request)
             self._recording = Recording(
                 request["path"],
                 options=Options.of(request),
@@ -96,14 +99,15 @@ class _Root:
                 session=request["session"],
                 shown=request["shown"],
                 unusable=request["cupti_unusable"],
+                launched=True,
             )
             self._recording.start()
         except Exception as error:
             self._recording = None
             self._failed = True
             say(f"nothing is recorded: {error}")
-            self._give_up()
-            if _parse(self._request).get("override"):
+            _give_up(request)
+            if request.get("override"):
                 sys.exit(2)  # without its overrides the script would be another program
 
     def at_exit(self) -> None:
@@ -115,16 +119,45 @@ class _Root:
             elif os.getpid() != self._pid:
                 self._child.at_exit()
             elif not self._failed:
-                self._give_up()
-                say("nothing was recorded: the script did not import torch")
+                self._torch_was_not_imported()
         except Exception as error:
             say(f"the recording did not end in order: {error}")
 
-    def _give_up(self) -> None:
-        os.environ.pop("TRACER_JOIN", None)
-        request = _parse(self._request)
-        if request["reserved"]:
-            remove_if_empty(request["path"])
+    def _torch_was_not_imported(self) -> None:
+        try:
+            request = _request_to_record(self._request)
+        except ValueError:
+            return
+        _give_up(request)
+        say("nothing was recorded: the script did not import torch")
+
+
+def _request_to_record(text: str) -> dict[str, Any]:
+    """What `tracer record` asked this process for. Raises ValueError where somebody else set it."""
+    stale = ValueError("TRACER_RECORD was not set by `tracer record` for this process; unset it")
+    try:
+        request = _parse(text)
+    except ValueError:
+        raise stale from None
+    kinds = (
+        ("path", str),
+        ("shown", str),
+        ("session", int),
+        ("reserved", bool),
+        ("overwrite", bool),
+        ("cupti_unusable", str),
+    )
+    if not isinstance(request, dict) or request.get("process") != invitation.this_process():
+        raise stale
+    if not all(isinstance(request.get(name), kind) for name, kind in kinds):
+        raise stale
+    return request
+
+
+def _give_up(request: dict[str, Any]) -> None:
+    os.environ.pop(invitation.NAME, None)
+    if request.get("reserved"):
+        remove_if_empty(request["path"])
 
 
 def say(line: str) -> None:

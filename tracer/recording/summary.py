@@ -91,6 +91,12 @@ def summary_of(
     )
 
 
+def summary_of_nothing(path: str, shown: str, outer: str) -> Summary:
+    """Of a recording inside of that to `outer`, which has the hops of both."""
+    why = (f"nothing: this process is recorded to {outer}",)
+    return Summary(path, shown, 0, 0, 0, 0, 0, 0, 0, 0, None, why)
+
+
 def _of_overrides(documents: list[dict]) -> Iterator[str]:
     figures: dict[tuple[str, str], list[int]] = {}
     for document in documents:

@@ -1,0 +1,91 @@
+"""Which recordings still run, by what they left in the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracer.recording.invitation import lives, running, this_process
+from tracer.trace import format as fmt
+
+ASK = "from tracer.recording.invitation import this_process; print(this_process(), flush=True); input()"
+
+
+def header(path: Path, **fields: int) -> None:
+    start = {"magic": fmt.MAGIC, "version": fmt.FORMAT_VERSION, "header_bytes": fmt.HEADER_BYTES}
+    values = start | {"state": fmt.RECORDING, "session": 1 << 63} | fields
+    words = [values.get(name, 0) for name in fmt.FileHeader._fields]
+    path.write_bytes(fmt.FILE_HEADER.pack(*words).ljust(fmt.HEADER_BYTES, b"\0"))
+
+
+def invitation(given: Path, **fields: Any) -> str:
+    return json.dumps({"path": str(given), "session": 1 << 63, "process": this_process()} | fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "expected"),
+    [
+        ({}, {}, True),
+        ({}, {"state": fmt.CLOSED}, False),
+        ({}, {"state": fmt.OUT_OF_SPACE}, False),
+        ({}, {"session": 5}, False),
+        ({"session": None}, {}, False),
+        ({"process": [os.getpid(), 1, this_process()[2]]}, {}, False),
+        ({"process": [os.getpid()]}, {}, False),
+        ({"process": "me"}, {}, False),
+        ({"process": [-1, 0, this_process()[2]]}, {}, False),
+        ({"path": 3}, {}, False),
+        ({"path": "/nowhere/at.all"}, {}, False),
+    ],
+)
+def test_running(tmp_path: Path, fields: dict[str, Any], state: dict[str, int], expected: bool) -> None:
+    path = tmp_path / "run.trace"
+    header(path, **state)
+    assert running(invitation(path, **fields)) == (str(path) if expected else None)
+
+
+def test_a_recording_that_waits_for_torch_runs(tmp_path: Path) -> None:
+    path = tmp_path / "run.trace"
+    path.touch()
+    assert running(invitation(path)) == str(path)
+    path.write_text("the trace that --force will replace")
+    assert running(invitation(path)) is None
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "[]", "3", "{}", '{"path": "/dev/zero"}'])
+def test_what_is_no_invitation(text: str) -> None:
+    assert running(text) is None
+
+
+def test_a_process_lives_until_it_ends_or_is_a_zombie(tmp_path: Path) -> None:
+    path = str(tmp_path)
+    child = subprocess.Popen([sys.executable, "-c", ASK], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    process = json.loads(child.stdout.readline())
+    assert process[0] == child.pid
+    assert lives(process, path)
+    child.stdin.write(b"\n")
+    child.stdin.close()
+    child.stdout.close()
+    while lives(process, path):  # nobody waits for it: what is left is a zombie
+        time.sleep(0.01)
+    child.wait()
+    assert not lives(process, path)
+
+
+def test_a_process_in_another_container_lives_as_long_as_its_file_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "run.trace"
+    path.touch()
+    elsewhere = [1, 1, 1]
+    with path.open("r+b"):
+        assert lives(elsewhere, str(path))
+    assert not lives(elsewhere, str(path))
+    assert not lives(elsewhere, "/nowhere/at.all")

@@ -1,0 +1,104 @@
+"""TRACER_JOIN, by which processes join a recording. A shell or a service keeps it when that has ended.
+
+So an invitation names the process that records, and counts only while that process lives and its file
+says that it is being written.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+NAME = "TRACER_JOIN"
+
+# The begin of a trace: csrc/trace/records.h.
+_MAGIC = b"tracer\n\x1a"
+_STATE, _SESSION, _HEADER = slice(16, 20), slice(24, 32), 32
+_RECORDING = 0
+
+
+def this_process() -> list[int]:
+    """What tells this process from all others: its number, when it began, whose numbers these are.
+
+    It stays the same when the process becomes another program.
+    """
+    return [os.getpid(), _began("self"), _namespace()]
+
+
+def lives(process: object, path: str) -> bool:
+    """Whether the process that `this_process` described so has not ended.
+
+    `path` is the file that it writes: of a process in another container nothing else can be seen.
+    """
+    if not isinstance(process, list) or not all(isinstance(number, int) for number in process):
+        return False
+    if len(process) != 3 or process[0] <= 0:
+        return False
+    number, began, namespace = process
+    if namespace != _namespace():
+        return _is_written(path)
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # another user's
+    return _began(str(number)) == began
+
+
+def running(invitation: str) -> str | None:
+    """The path of the recording that an invitation leads to; None if that has ended or cannot be understood.
+
+    A recording that waits for `import torch` counts as one that runs.
+    """
+    import json
+
+    try:
+        request = json.loads(invitation)
+        path = request["path"]
+        if not isinstance(path, str) or not lives(request["process"], path):
+            return None
+        with open(path, "rb") as file:
+            header = file.read(_HEADER)
+        return path if not header or _is_recording(header, request) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_recording(header: bytes, request: Mapping[str, Any]) -> bool:
+    state, session = (int.from_bytes(header[part], "little") for part in (_STATE, _SESSION))
+    return header.startswith(_MAGIC) and state == _RECORDING and session == request["session"]
+
+
+def _began(process: str) -> int:
+    """When a process began, in ticks of the kernel's clock; 0 if it has ended, or /proc cannot be read."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _is_written(path: str) -> bool:
+    from tracer.trace.leases import is_open_for_writing
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        return is_open_for_writing(descriptor)
+    finally:
+        os.close(descriptor)

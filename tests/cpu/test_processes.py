@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,33 @@ def test_multiprocessing(launcher: Launcher, method: str, how: str | None) -> No
     assert sorted(runs_by_process(trace, "aten::neg").values()) == [1, 3, 5]
     if how is not None:
         assert trace.processes["how"].cast(pl.String).to_list() == ["root", how, how]
+
+
+@pytest.mark.parametrize("begin", ["", "import tracer; tracer.start('both.trace')"], ids=["record", "start"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_that_nobody_joins(launcher: Launcher, method: str, begin: str) -> None:
+    """multiprocessing joins it when the process ends; until then it is recorded."""
+    launcher.write(
+        "import atexit, os, time, multiprocessing, torch\n"
+        "def work():\n"
+        "    torch.ones(1)\n"
+        "    while not os.path.exists('ending'): time.sleep(0.01)\n"
+        "    time.sleep(1)  # else it might end before what ends too early\n"
+        "    for _ in range(30_000): torch.neg(torch.ones(2))\n"
+        "    print('child')\n"
+        "if __name__ == '__main__':\n"
+        f"    {begin or 'pass'}\n"
+        f"    multiprocessing.get_context({method!r}).Process(target=work).start()\n"
+        "    atexit.register(lambda: open('ending', 'w').close())\n"
+        "    print('parent', flush=True)\n"
+    )
+    run = launcher.python("script.py") if begin else launcher.record("-o", "both.trace", "script.py")
+    assert (run.status, run.out, run.own_err) == (0, "parent\nchild\n", "")
+    trace = load(launcher)
+    assert list(runs_by_process(trace, "aten::neg").values()) == [30_000]
+    if not begin:
+        counted = int(re.search(r"([\d,]+) hops", run.said)[1].replace(",", ""))
+        assert counted == len(trace.hops)
 
 
 def test_an_idle_child_says_nothing_in_the_name_of_its_parent(launcher: Launcher) -> None:

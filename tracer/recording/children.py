@@ -6,8 +6,9 @@ import json
 import os
 import sys
 import zlib
+from collections.abc import Callable
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 from tracer.recording import cuda, extension, invitation, overrides, steps
 from tracer.recording.errors import RecordingError
@@ -88,13 +89,18 @@ def close_with_multiprocessing(recording: Stoppable) -> None:
     util = sys.modules.get("multiprocessing.util")
     if util is None:
         return
-
-    def stop_last(recording: Stoppable) -> None:
-        util.Finalize(None, recording.stop, exitpriority=-(1 << 30))
-
-    util.register_after_fork(recording, stop_last)
+    util.register_after_fork(recording, lambda recording: stop_last(recording.stop))
     if util.process.parent_process() is not None:  # in a child that has begun its work already
-        stop_last(recording)
+        stop_last(recording.stop)
+
+
+def stop_last(stop: Callable[[], object]) -> Any:
+    """Call `stop` at the end of this process, when multiprocessing has joined its children: after atexit.
+
+    Returns multiprocessing's Finalize object; None if multiprocessing is not in use.
+    """
+    util = sys.modules.get("multiprocessing.util")
+    return None if util is None else util.Finalize(None, stop, exitpriority=-(1 << 30))
 
 
 def follow_python(native: ModuleType, options: Options) -> None:

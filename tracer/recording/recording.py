@@ -18,6 +18,7 @@ from tracer.recording.children import (
     close_part,
     close_with_multiprocessing,
     follow_python,
+    stop_last,
     write_document,
 )
 from tracer.recording.errors import RecordingError
@@ -68,6 +69,7 @@ class Recording:
         self._native: Any = None  # the extension, once the recording has begun
         self._pid = 0
         self._running = False
+        self._finalizer: Any = None  # of multiprocessing, which stops it at the end of the process
         self._inside: str | None = None  # the trace of the recording that this one is inside of
         self.path: str | None = None
         self.summary: Summary | None = None
@@ -109,7 +111,8 @@ class Recording:
             self._running = True
             if not self._launched:
                 _current = self
-            atexit.register(self._stop_at_exit)
+                self._finalizer = stop_last(self._stop_at_exit)
+                atexit.register(self._at_exit)
             close_with_multiprocessing(self)
             native.start()
             steps.begin(native, self._options)
@@ -137,7 +140,7 @@ class Recording:
             if os.getpid() != self._pid:
                 close_part(native)
                 return None
-            atexit.unregister(self._stop_at_exit)
+            self._forget_the_exit()
             with interrupts.waiting(then_raised=not at_exit):  # less than a second, and the trace stays whole
                 self._close(native)
         return self.summary
@@ -185,6 +188,17 @@ class Recording:
         if closed["damaged"]:
             raise RecordingError(f"another process cut or replaced {self._shown} while it was recorded")
         self.summary = summary_of(self._shown, closed, certificate, ns_per_hop, were_on)
+
+    def _at_exit(self) -> None:
+        joins_first = os.getpid() == self._pid and self._finalizer is not None
+        if not joins_first or not self._finalizer.still_active():
+            self._stop_at_exit()
+
+    def _forget_the_exit(self) -> None:
+        atexit.unregister(self._at_exit)
+        if self._finalizer is not None:
+            self._finalizer.cancel()
+            self._finalizer = None
 
     def _stop_at_exit(self) -> None:
         try:

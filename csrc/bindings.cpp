@@ -193,19 +193,20 @@ void write_json(const std::string& kind, const py::bytes& compressed) {
 py::dict end() {
   trace::TraceFile& file = running();
   std::string path = file.path();
-  int error = file.out_of_space();
+  int error = int(file.header().error_number);  // of any process
   bool full = file.is_full();
-  uint64_t overwritten = file.header().overwritten_hops;
+  uint64_t session = file.header().session;
   trace::Totals totals;
-  trace::Ending ending;
+  bool damaged;
   {
     py::gil_scoped_release release;
     define_symbols();
-    ending = trace::close_recording();
-    if (!ending.damaged) totals = trace::count_totals(path);
+    damaged = trace::close_recording();
+    if (!damaged) totals = trace::count_totals(path, session);
   }
   py::dict out;
   out["path"] = path;
+  out["gone"] = damaged ? "cut or overwritten by another process" : totals.gone;
   out["bytes"] = totals.bytes;
   out["hops"] = totals.hops;
   out["op_calls"] = totals.op_calls;
@@ -215,9 +216,14 @@ py::dict end() {
   out["api_calls"] = totals.api_calls;
   out["activities"] = totals.activities;
   out["full"] = full;
-  out["damaged"] = ending.damaged;
-  out["outlived"] = ending.outlived;
-  out["overwritten_hops"] = overwritten;
+  out["max_size"] = totals.max_bytes;
+  out["lost_hops"] = totals.lost_hops;
+  out["overwritten_hops"] = totals.overwritten_hops;
+  out["overwritten_calls"] = totals.overwritten_calls;
+  out["overwritten_activities"] = totals.overwritten_activities;
+  out["other_definitions"] = totals.other_definitions;
+  out["still_running"] = totals.still_running;
+  out["not_stopped"] = totals.not_stopped;
   out["error"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();
   return out;
 }

@@ -43,6 +43,8 @@ class Library(TypedDict):
 
 class Closed(TypedDict):
     path: str
+    gone: str
+    """`moved or removed`, `replaced by another recording`... : why nothing was counted; empty: it was"""
     bytes: int
     hops: int
     op_calls: int
@@ -52,9 +54,14 @@ class Closed(TypedDict):
     api_calls: int
     activities: int
     full: bool
-    damaged: bool
-    outlived: bool
+    max_size: int
+    lost_hops: int
     overwritten_hops: int
+    overwritten_calls: int
+    overwritten_activities: int
+    other_definitions: int
+    still_running: int
+    not_stopped: int
     error: str | None
 
 def create(

@@ -522,9 +522,9 @@ void finish_lanes() {
   }
 }
 
-Ending close_recording() {
+bool close_recording() {
   TraceFile* file = current_file.load();
-  if (!file) return {};
+  if (!file) return false;
   finish_lanes();
   stop_helper();
   {
@@ -538,9 +538,9 @@ Ending close_recording() {
   }
   if (process_registered) file->close();
   unwatch_bus_errors();
-  Ending ending = {file->is_damaged(), file->was_outlived()};
+  bool damaged = file->is_damaged();
   delete file;
-  return ending;
+  return damaged;
 }
 
 TraceFile* recording_file() { return current_file.load(); }

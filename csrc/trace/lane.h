@@ -247,12 +247,9 @@ void start_recording();                         // hops are written
 void pause_recording();                         // hops are not written; what is written is kept
 uint32_t pauses();                              // how often the recording of this process was paused
 void finish_lanes();                            // pauses, and no thread writes into the file any more
-// How a file was left: another process cut it or wrote over it; other processes of the recording lived on.
-struct Ending {
-  bool damaged = false, outlived = false;
-};
-// Ends the recording of this process; the file is closed and deleted.
-Ending close_recording();
+// Ends the recording of this process; the file is closed and deleted. True: another process had cut the file, or written
+// over it.
+bool close_recording();
 TraceFile* recording_file();
 // The clock at its start; 0: there was none yet.
 uint64_t start_of_recording();

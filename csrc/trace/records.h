@@ -73,8 +73,6 @@ enum HeaderFlags : uint32_t {
   kShapes = 1,  // of tensors are recorded
   kSource = 2,  // lines are recorded
   kFull = 4,    // max_bytes was reached, and the recording stopped there
-  kOutlived = 8,  // processes of the recording lived when the root closed the file
-  kRefused = 16,  // a process had hops to write after that
 };
 // In next_chunk: no chunk is claimed any more.
 constexpr uint64_t kEndIsFinal = 1ull << 62;

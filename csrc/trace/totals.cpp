@@ -1,6 +1,7 @@
 #include "totals.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,9 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
-#include <system_error>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +21,7 @@
 #include "event_words.h"
 #include "interner.h"
 #include "records.h"
+#include "trace_file.h"
 
 namespace tracer::trace {
 namespace {
@@ -45,13 +49,22 @@ std::vector<View> chunks_of(const uint8_t* file, uint64_t end) {
   return chunks;
 }
 
-void read_definitions(const View& chunk, OpOfHop& ops) {
+// multiprocessing's: it has no work of its own, and ends later than the processes that it serves.
+bool is_fork_server(const char* process, size_t bytes) {
+  uint32_t how;
+  memcpy(&how, process + 12, 4);  // number, process id, that of the parent, how, then the command
+  constexpr uint32_t kJoined = 2;  // records.h
+  return how == kJoined && std::string_view(process, bytes).find("multiprocessing.forkserver") != std::string_view::npos;
+}
+
+void read_definitions(const View& chunk, OpOfHop& ops, std::set<uint32_t>& fork_servers) {
   for (size_t at = 0; at + 2 <= chunk.size;) {
     DefinitionHead head;
     memcpy(&head, chunk.words + at, sizeof head);
     if (head.magic != kDefinitionMagic || head.bytes < sizeof head || at + head.bytes / 8 > chunk.size) return;
+    const char* payload = reinterpret_cast<const char*>(chunk.words + at) + sizeof head;
+    if (head.kind == kProcess && is_fork_server(payload, head.bytes - sizeof head)) fork_servers.insert(chunk.header->process);
     if (head.kind == kHop) {
-      const char* payload = reinterpret_cast<const char*>(chunk.words + at) + sizeof head;
       uint32_t id, length;
       memcpy(&id, payload, 4);
       memcpy(&length, payload + 28, 4);  // id, flags, index, two addresses, then the op's name
@@ -61,28 +74,68 @@ void read_definitions(const View& chunk, OpOfHop& ops) {
   }
 }
 
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool is_alive(uint32_t pid) {
+  std::string stat = text_of("/proc/" + std::to_string(pid) + "/stat");
+  size_t name = stat.rfind(") ");
+  if (name == std::string::npos) return kill(pid_t(pid), 0) == 0 || errno == EPERM;
+  return stat[name + 2] != 'Z' && stat[name + 2] != 'X';
+}
+
+void count_processes(const HeaderPage& page, const std::set<uint32_t>& fork_servers, Totals& totals) {
+  uint32_t open = page.header.attached;
+  for (uint32_t i = 0; i < std::min<uint32_t>(page.header.next_process, kMaxProcesses); ++i) {
+    if (!page.pids[i] || !is_alive(page.pids[i])) continue;
+    totals.still_running += !fork_servers.count(i);
+    if (open) --open;
+  }
+  totals.not_stopped = open;
+}
+
+void copy_counts(const FileHeader& header, Totals& totals) {
+  totals.max_bytes = header.max_bytes;
+  totals.lost_hops = header.lost_hops;
+  totals.overwritten_hops = header.overwritten_hops;
+  totals.overwritten_calls = header.overwritten_calls;
+  totals.overwritten_activities = header.overwritten_activities;
+  totals.other_definitions = header.other_definitions;
+}
+
 }  // namespace
 
-Totals count_totals(const std::string& path) {
+Totals count_totals(const std::string& path, uint64_t session) {
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat status;
   void* mapping = MAP_FAILED;
-  if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0)
+  if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= off_t(sizeof(HeaderPage)))
     mapping = mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-  int error = errno;
   if (fd >= 0) close(fd);
-  if (mapping == MAP_FAILED) throw std::system_error(error, std::generic_category(), path);
-
   Totals totals;
+  if (mapping == MAP_FAILED) {
+    totals.gone = "moved or removed";
+    return totals;
+  }
   totals.bytes = uint64_t(status.st_size);
+  auto& page = *static_cast<const HeaderPage*>(mapping);
+  if (page.header.session != session) {
+    totals.gone = memcmp(page.header.magic, kMagic, sizeof kMagic) ? "overwritten" : "replaced by another recording";
+    munmap(mapping, totals.bytes);
+    return totals;
+  }
+  copy_counts(page.header, totals);
   auto chunks = chunks_of(static_cast<const uint8_t*>(mapping), totals.bytes);
   OpOfHop ops;
+  std::set<uint32_t> fork_servers;
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<View>> lanes;  // process, epoch, lane
   std::set<std::pair<uint32_t, uint64_t>> threads;
   std::set<uint32_t> processes;
   for (auto& chunk : chunks) {
     processes.insert(chunk.header->process);
-    if (chunk.header->stream == kDefinitions) read_definitions(chunk, ops);
+    if (chunk.header->stream == kDefinitions) read_definitions(chunk, ops, fork_servers);
     if (chunk.header->stream == kActivities) totals.activities += chunk.size / kActivityWords;
     if (chunk.header->stream == kHops) lanes[{chunk.header->process, chunk.header->epoch, chunk.header->lane}].push_back(chunk);
   }
@@ -133,6 +186,7 @@ Totals count_totals(const std::string& path) {
   }
   totals.threads = uint32_t(threads.size());
   totals.processes = uint32_t(processes.size());
+  count_processes(page, fork_servers, totals);
   munmap(mapping, totals.bytes);
   return totals;
 }

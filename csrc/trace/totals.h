@@ -7,12 +7,16 @@
 namespace tracer::trace {
 
 struct Totals {
+  std::string gone;  // why the file at the path is not that recording's any more; then nothing is counted
   uint64_t bytes = 0, hops = 0, op_calls = 0, open_hops = 0;
   uint64_t api_calls = 0, activities = 0;  // of CUDA
   uint32_t threads = 0, processes = 0;
+  uint32_t still_running = 0, not_stopped = 0;  // of the other processes, those that live, and those that died
+  uint64_t max_bytes = 0, lost_hops = 0, overwritten_hops = 0, overwritten_calls = 0, overwritten_activities = 0;
+  uint64_t other_definitions = 0;
 };
 
-// Throws std::system_error where the file cannot be read.
-Totals count_totals(const std::string& path);
+// Of the recording of this session, which this process has closed.
+Totals count_totals(const std::string& path, uint64_t session);
 
 }  // namespace tracer::trace

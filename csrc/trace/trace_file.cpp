@@ -236,11 +236,7 @@ bool TraceFile::leave_out_definition() {
 }
 
 // Whether hops are written still, by any process.
-bool TraceFile::is_open() {
-  uint32_t state = shared(page_->header.state).load();
-  if (state == kClosed) shared(page_->header.flags).fetch_or(kRefused);
-  return state == kRecording;
-}
+bool TraceFile::is_open() const { return shared(page_->header.state).load() == kRecording; }
 
 Chunk TraceFile::claim_at_end(uint32_t capacity) {
   if (out_of_space_.load(std::memory_order_relaxed)) return {};
@@ -346,10 +342,7 @@ void TraceFile::close() {
   shared(page_->header.state).compare_exchange_strong(recording, kClosed);
   // From here on no process gets a chunk.
   uint64_t end = shared(page_->header.next_chunk).fetch_or(kEndIsFinal);
-  if (!others_alive())
-    compact(end);
-  else
-    shared(page_->header.flags).fetch_or(kOutlived);
+  if (!others_alive()) compact(end);
   descriptor_->unlock();
 }
 

@@ -81,7 +81,6 @@ class TraceFile {
   int out_of_space() const { return out_of_space_.load(); }
   // Whether another process has cut the file, or written another one over it.
   bool is_damaged() const;
-  bool was_outlived() const { return page_->header.flags & kOutlived; }
   bool is_full() const { return page_->header.flags & kFull; }
   bool is_ring() const { return ring_ != nullptr; }
   bool is_root() const { return process_ == 0; }
@@ -89,7 +88,7 @@ class TraceFile {
  private:
   TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page);
   bool others_alive() const;
-  bool is_open();
+  bool is_open() const;
   Chunk claim_at_end(uint32_t capacity);
   void stop_for(int error);
   struct Part {

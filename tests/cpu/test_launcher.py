@@ -221,7 +221,7 @@ def test_summary(launcher: Launcher) -> None:
     first, *rest = traced.err.splitlines()
     assert first == "tracer: a run.trace"
     assert re.search(r"[\d,]+ op calls?, [\d,]+ hops?, \d+ threads?, 1 process, ", traced.err)
-    assert re.search(r"about \d+ ns a hop", traced.err)
+    assert re.search(r"at least \d+ ns a hop", traced.err)
     assert "complete: nothing dropped" in traced.err
     assert "tracer tree 'a run.trace'" in rest[-1]
     assert "\x1b" not in traced.err

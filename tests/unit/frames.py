@@ -254,7 +254,10 @@ class TraceBuilder:
                 "options": {"shapes": True, "source": True},
             },
             {
-                "verdict": f"complete: {len(hops)} hops, nothing dropped",
+                "complete": len(hops) > 0,
+                "verdict": f"complete: {len(hops)} hops, nothing dropped"
+                if len(hops)
+                else "incomplete: 0 hops; nothing was recorded: no op ran",
                 "processes": hops["process"].n_unique(),
                 "threads": len(threads),
                 "hops": len(hops),

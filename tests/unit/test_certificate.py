@@ -51,7 +51,7 @@ def test_nothing_dropped_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stated", "clause"),
     [
-        ({"lost_hops": 3}, "3 hops not written (no memory)"),
+        ({"lost_hops": 3}, "3 hops not written (no memory, or the recording had ended)"),
         ({"not_hooked": [{"op": "aten::x", "key": "CPU", "why": "?"}]}, "1 table entry not hooked"),
         (
             {"lost_entries": [{"op": "aten::x", "key": "CPU"}, {"op": "aten::y", "key": "CPU"}]},
@@ -59,28 +59,28 @@ def test_nothing_dropped_is_said(tmp_path: Path) -> None:
         ),
         (
             {"out_of_space": "No space left on device"},
-            "what ran after the recording had stopped early (No space left on device)",
+            "the recording stopped early: No space left on device",
         ),
     ],
 )
 def test_what_was_dropped_is_in_the_verdict(tmp_path: Path, stated: dict[str, Any], clause: str) -> None:
     found = certificate(tmp_path, **stated)
-    assert found["verdict"] == f"1 hop; dropped: {clause}"
+    assert found["verdict"] == f"incomplete: 1 hop; {clause}"
     assert clause in found["why"]
+    assert found["complete"] is False
 
 
 def test_a_full_disk_is_named_without_a_stop_in_order(tmp_path: Path) -> None:
     header = {"state": 2, "error_number": errno.ENOSPC}
     found = certificate(tmp_path, header=header)
-    clause = "what ran after the recording had stopped early (No space left on device)"
-    assert found["verdict"] == f"1 hop; dropped: {clause}"
+    assert found["verdict"] == "incomplete: 1 hop; the recording stopped early: No space left on device"
 
 
 def test_a_process_that_did_not_stop_in_order(tmp_path: Path) -> None:
     found = certificate(tmp_path, second=True)
     assert found["closed_in_order"] == {0: True, 1: False}
-    assert found["verdict"] == "complete: 2 hops, nothing dropped; 1 process did not stop in order"
-    assert found["why"] == ["1 process did not stop in order: 1"]
+    assert found["verdict"] == "incomplete: 2 hops; 1 process did not stop in order"
+    assert found["why"] == ["1 process did not stop in order"]
 
 
 def test_uncertain_things_are_explained_without_a_drop(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def load(path: Path):
         raise sys.modules["tracer.trace"].TraceError(f"{path} is no tracer trace")
     trace = small_trace()
     if text.startswith("dropped"):
-        trace.certificate["verdict"] = "11 hops; 5 dropped: no space"
+        trace.certificate |= {"complete": False, "verdict": "incomplete: 11 hops; no space"}
     return trace
 
 
@@ -159,7 +159,7 @@ def test_without_file_the_newest_trace_is_taken_and_named(folder: Path) -> None:
 
 def test_a_trace_that_is_not_whole_says_so(folder: Path) -> None:
     (folder / "run.trace").write_text("dropped")
-    assert tracer("tree", "run.trace").stderr == "tracer: 11 hops; 5 dropped: no space\n"
+    assert tracer("tree", "run.trace").stderr == "tracer: incomplete: 11 hops; no space\n"
 
 
 @pytest.mark.parametrize("verb", ["tree", "report"])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from synthetic import CERTIFICATE, TraceWriter
 
 from tracer.trace import Trace, load
+from tracer.trace.format import RECORDING
 
 LAUNCH, GRAPH_LAUNCH, COPY, GET_DEVICE, DRIVER_LAUNCH, GEMM = 211, 311, 41, 17, 307, 5
 STATED = {"state": "recorded", "why": "", "cupti": 130000, "driver_calls": "launches", "buffers": 2}
@@ -52,9 +53,11 @@ def test_without_cuda_the_certificate_says_nothing_of_it(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("state", ["off", "not used", "no driver", "not built"])
 def test_a_process_that_did_not_use_cuda_lacks_nothing(tmp_path: Path, state: str) -> None:
-    cuda, whole = certificate(new_writer({"state": state, "why": "because"}), tmp_path)
+    writer = new_writer({"state": state, "why": "because"})
+    writer.lane().enter(0)
+    cuda, whole = certificate(writer, tmp_path)
     assert (cuda["state"], cuda["why"], cuda["kernels"], cuda["reconciles"]) == (state, "because", 0, True)
-    assert whole["verdict"].startswith("complete")
+    assert whole["complete"]
 
 
 @pytest.mark.parametrize("state", ["held", "failed"])
@@ -162,7 +165,7 @@ def test_what_does_not_agree_is_said(tmp_path: Path, name: str, count: Any, sent
     cuda, whole = certificate(full(**{name: count}), tmp_path)
     assert not cuda["reconciles"]
     assert whole["why"] == [sentence]
-    assert whole["verdict"] == f"1 hop; dropped: {sentence}"
+    assert whole["verdict"] == f"incomplete: 1 hop; {sentence}"
 
 
 def test_a_launch_without_its_kernel(tmp_path: Path) -> None:
@@ -195,13 +198,14 @@ def test_a_killed_process_says_how_many_kernels_had_not_been_delivered(tmp_path:
     assert "killed: 3 launches whose kernels had not been delivered" in whole["verdict"]
 
 
-def test_a_killed_process_that_lacks_nothing_is_complete(tmp_path: Path) -> None:
+def test_a_killed_process_that_lacks_nothing_says_that_it_was_killed(tmp_path: Path) -> None:
     writer = new_writer(closed=False)
+    writer.header = {"state": RECORDING}
     writer.lane().api(LAUNCH, correlation=1)
     writer.kernel(1)
     cuda, whole = certificate(writer, tmp_path)
     assert cuda["reconciles"]
-    assert whole["verdict"] == "complete: 0 hops, nothing dropped; 1 process did not stop in order"
+    assert whole["verdict"] == "killed, or ended without a stop: 0 hops until then, nothing dropped"
 
 
 def test_processes_are_counted_together_and_compared_one_by_one(tmp_path: Path) -> None:
@@ -286,7 +290,7 @@ def test_the_counts_are_those_of_the_tables(
     assert sum(cuda[name] for name in parts) == cuda["kernels"]
     assert sum(cause["count"] for cause in cuda["outside_ops_by"]) == cuda["outside_ops"]
     assert cuda["reconciles"] == (cuda["unjoined"] == cuda["launches_without_kernel"] == 0)
-    assert trace.certificate["verdict"].startswith("complete") == cuda["reconciles"]
+    assert trace.certificate["complete"] == (cuda["reconciles"] and bool(calls or kernels))
 
 
 @pytest.mark.parametrize(("overwritten", "said"), [(50, 57), (49, 57), (50, None)])

@@ -115,8 +115,7 @@ def _tell(trace: Trace, file: Path, output: Path, chosen: Format, remarks: list[
     else:
         listed += f"; {time_origin(trace)}"
     print(f"tracer: {file} -> {output}: {listed}", file=sys.stderr)
-    verdict = str(trace.certificate.get("verdict", ""))
-    if verdict and not verdict.startswith("complete"):
-        remarks = [*remarks, verdict]
+    if not trace.certificate["complete"]:
+        remarks = [*remarks, trace.certificate["verdict"]]
     for remark in remarks:
         print(f"tracer: {remark}", file=sys.stderr)

@@ -155,9 +155,8 @@ def _tree(file: Path, selection: Selection, depth: int | None, limit: int, fold:
 
 
 def _say_verdict(trace: Trace) -> None:
-    verdict = str(trace.certificate.get("verdict", ""))
-    if verdict and not verdict.startswith("complete"):
-        print(f"tracer: {verdict}", file=sys.stderr)
+    if not trace.certificate["complete"]:
+        print(f"tracer: {trace.certificate['verdict']}", file=sys.stderr)
 
 
 def _show(

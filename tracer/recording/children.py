@@ -118,6 +118,8 @@ def write_document(native: ModuleType, kind: str, document: object) -> None:
 
 def _write_certificate(native: ModuleType) -> None:
     try:
-        write_document(native, "certificate", {**cuda.certificate(native), "steps": steps.end()})
+        certificate = {**cuda.certificate(native), "steps": steps.end()}
+        certificate["outlived"] = invitation.has_ended(str(native.recording()))
+        write_document(native, "certificate", certificate)
     except OSError:
         pass  # no space left: the header of the file says so

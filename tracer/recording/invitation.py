@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
 NAME = "TRACER_JOIN"
 
 # The begin of a trace: csrc/trace/records.h.
 _MAGIC = b"tracer\n\x1a"
 _STATE, _SESSION, _HEADER = slice(16, 20), slice(24, 32), 32
-_RECORDING = 0
+_RECORDING, _CLOSED = 0, 1
 
 
 def this_process() -> list[int]:
@@ -62,16 +57,32 @@ def running(invitation: str) -> str | None:
         path = request["path"]
         if not isinstance(path, str) or not lives(request["process"], path):
             return None
-        with open(path, "rb") as file:
-            header = file.read(_HEADER)
-        return path if not header or _is_recording(header, request) else None
+        header = _header(path)
+        same = int.from_bytes(header[_SESSION], "little") == request["session"]
+        return path if not header or (same and _is_recording(header)) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _is_recording(header: bytes, request: Mapping[str, Any]) -> bool:
-    state, session = (int.from_bytes(header[part], "little") for part in (_STATE, _SESSION))
-    return header.startswith(_MAGIC) and state == _RECORDING and session == request["session"]
+def has_ended(path: str) -> bool:
+    """Whether the recording to this file was stopped in order, as its header says."""
+    try:
+        return _state(_header(path)) == _CLOSED
+    except OSError:
+        return False
+
+
+def _header(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_HEADER)
+
+
+def _is_recording(header: bytes) -> bool:
+    return header.startswith(_MAGIC) and _state(header) == _RECORDING
+
+
+def _state(header: bytes) -> int:
+    return int.from_bytes(header[_STATE], "little")
 
 
 def _began(process: str) -> int:

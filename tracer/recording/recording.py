@@ -181,13 +181,11 @@ class Recording:
             write_document(native, "certificate", certificate)
         except OSError:
             pass  # no space left: close() says so
-        try:
-            closed = native.close()
-        except RuntimeError:
-            raise RecordingError(f"{self._shown} was moved or removed while it was recorded") from None
-        if closed["damaged"]:
-            raise RecordingError(f"another process cut or replaced {self._shown} while it was recorded")
-        self.summary = summary_of(self._shown, closed, certificate, ns_per_hop, were_on)
+        closed = native.close()
+        if closed["gone"]:
+            raise RecordingError(f"{self._shown} was {closed['gone']} while it was recorded")
+        ops = bool(self._options.ops)
+        self.summary = summary_of(self._shown, closed, certificate, ns_per_hop, were_on, ops=ops)
 
     def _at_exit(self) -> None:
         joins_first = os.getpid() == self._pid and self._finalizer is not None

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tracer.trace.statements import in_words
+from tracer.trace.verdict import Evidence, Verdict, judge, no_steps_in_words
+
 _WIDTH = 80
 
 
@@ -13,8 +16,8 @@ class Summary:
     """The closed recording in figures.
 
     `api_calls` are of CUDA, `activities` the kernels, copies and fills of GPUs, `size` is in bytes,
-    `ns_per_hop` the calibrated cost of one recorded hop in nanoseconds (None where it was not
-    measured), `dropped` one phrase for each kind of thing that is not in the trace.
+    `ns_per_hop` the least that one recorded hop costs, in nanoseconds, as measured in a loop (None
+    where it was not measured), `dropped` one phrase for each kind of thing that is not in the trace.
     """
 
     path: str
@@ -35,6 +38,10 @@ class Summary:
     """Which steps were recorded, where not all were"""
 
     @property
+    def complete(self) -> bool:
+        return not self.dropped
+
+    @property
     def verdict(self) -> str:
         if self.dropped:
             return "incomplete: " + "; ".join(self.dropped)
@@ -44,24 +51,24 @@ class Summary:
         """A few lines of at most 80 columns (paths aside), each ended."""
         bold, warn, plain = ("\x1b[1m", "\x1b[33m", "\x1b[0m") if colour else ("", "", "")
         counts = (
-            f"{_count(self.op_calls, 'op call')}, {_count(self.hops, 'hop')}, "
-            f"{_count(self.threads, 'thread')}, "
-            f"{_count(self.processes, 'process', 'processes')}, {_bytes(self.size)}"
+            f"{in_words(self.op_calls, 'op call')}, {in_words(self.hops, 'hop')}, "
+            f"{in_words(self.threads, 'thread')}, "
+            f"{in_words(self.processes, 'process', 'processes')}, {_bytes(self.size)}"
         )
         lines = [f"tracer: {bold}{self.shown}{plain}", *_folded(counts)]
         if self.api_calls or self.activities:
             lines += _folded(
-                f"{_count(self.api_calls, 'CUDA call')}, "
-                f"{_count(self.activities, 'GPU activity', 'GPU activities')}"
+                f"{in_words(self.api_calls, 'CUDA call')}, "
+                f"{in_words(self.activities, 'GPU activity', 'GPU activities')}"
             )
         if self.ns_per_hop is not None:
-            lines.append(f"  cost: about {self.ns_per_hop:.0f} ns a hop")
+            lines.append(f"  cost: at least {self.ns_per_hop:.0f} ns a hop")
         if self.steps:
             lines += _folded(self.steps)
         for override in self.overrides:
             lines += _folded(override)
         if self.open_hops:
-            lines.append(f"  {_count(self.open_hops, 'hop')} still open at the end")
+            lines.append(f"  {in_words(self.open_hops, 'hop')} still open at the end")
         mark = warn if self.dropped else ""
         lines += [f"{mark}{line}{plain if mark else ''}" for line in _folded(self.verdict)]
         name = quoted(self.shown)
@@ -70,9 +77,18 @@ class Summary:
 
 
 def summary_of(
-    shown: str, closed: dict, certificate: dict, ns_per_hop: float | None, overrides: list[dict]
+    shown: str,
+    closed: dict,
+    certificate: dict,
+    ns_per_hop: float | None,
+    overrides: list[dict],
+    *,
+    ops: bool = False,
 ) -> Summary:
-    """Put together what `close()` and `certificate()` of the extension returned."""
+    """Put together what `close()` and `certificate()` of the extension returned.
+
+    `ops`: only some operators were hooked.
+    """
     return Summary(
         path=closed["path"],
         shown=shown,
@@ -85,7 +101,7 @@ def summary_of(
         api_calls=closed["api_calls"],
         activities=closed["activities"],
         ns_per_hop=ns_per_hop,
-        dropped=tuple(_dropped(closed, certificate)),
+        dropped=_judged(closed, certificate, ops).missing,
         steps=_steps(certificate.get("steps")),
         overrides=tuple(_of_overrides(overrides)),
     )
@@ -104,52 +120,55 @@ def _of_overrides(documents: list[dict]) -> Iterator[str]:
         figure[0] += document["ran"]
         figure[1] += sum(document["handed_over"].values())
     for (name, operator), (ran, handed_over) in figures.items():
-        left = f", {_count(handed_over, 'call')} handed over to stock" if handed_over else ""
-        yield f"override {name}: {operator} {_count(ran, 'call') if ran else 'never ran'}{left}"
+        left = f", {in_words(handed_over, 'call')} handed over to stock" if handed_over else ""
+        yield f"override {name}: {operator} {in_words(ran, 'call') if ran else 'never ran'}{left}"
 
 
-def _dropped(closed: dict, certificate: dict) -> Iterator[str]:
-    if closed.get("full"):
-        yield "the recording stopped at the largest size"
-    if closed.get("overwritten_hops"):
-        yield f"{_count(closed['overwritten_hops'], 'older hop')} overwritten"
-    if closed.get("error"):
-        yield f"the recording stopped early: {closed['error']}"
-    if certificate.get("lost_hops"):
-        yield f"{_count(certificate['lost_hops'], 'hop')} not written"
-    if certificate.get("lost_entries"):
-        count = len(certificate["lost_entries"])
-        yield f"{_count(count, 'kernel')} replaced while recording and not seen"
-    if certificate.get("not_hooked"):
-        count = len(certificate["not_hooked"])
-        yield f"{_count(count, 'dispatch table entry', 'dispatch table entries')} not hooked"
+def _judged(closed: dict, certificate: dict, ops: bool) -> Verdict:
+    no_steps = _no_steps(certificate.get("steps"))
+    counted = (
+        *("max_size", "overwritten_hops", "overwritten_calls", "overwritten_activities"),
+        *("other_definitions", "lost_hops", "still_running", "not_stopped"),
+    )
+    return judge(
+        Evidence(
+            recorded=closed["hops"] + closed["api_calls"] + closed["activities"],
+            why_nothing=no_steps or ("no op ran that --ops names" if ops else "no op ran"),
+            out_of_space=closed["error"],
+            stopped_at_max_size=closed["full"],
+            not_hooked=len(certificate.get("not_hooked", ())),
+            lost_entries=len(certificate.get("lost_entries", ())),
+            no_steps=no_steps,
+            cuda=tuple(_dropped_of_cuda(certificate.get("cuda") or {})),
+            **{name: closed[name] for name in counted},
+        )
+    )
 
-    yield from _dropped_of_cuda(certificate.get("cuda") or {})
+
+def _no_steps(steps: dict | None) -> str | None:
+    if not steps or not steps["wanted"]:
+        return None
+    first, end = steps["wanted"]
+    return no_steps_in_words(first, end, steps["ended"])
 
 
 def _steps(steps: dict | None) -> str:
-    if not steps or not steps["wanted"]:
+    if not steps or not steps["wanted"] or _no_steps(steps):
         return ""
     first, end = steps["wanted"]
-    if not steps["ended"]:
-        return "no step ended: call tracer.step() after each, so that --steps can count them"
-    if steps["ended"] <= first:
-        return f"no step {first}: only {_count(steps['ended'], 'step')} ended"
-    return f"only steps {first}:{'' if end is None else end}, of {_count(steps['ended'], 'step')} that ended"
+    return (
+        f"only steps {first}:{'' if end is None else end}, of {in_words(steps['ended'], 'step')} that ended"
+    )
 
 
 def _dropped_of_cuda(cuda: dict) -> Iterator[str]:
     if cuda.get("state") in ("held", "failed"):
         yield f"no CUDA: {cuda['why']}"
     if cuda.get("dropped_activities"):
-        yield f"{_count(cuda['dropped_activities'], 'GPU activity', 'GPU activities')} dropped"
+        yield f"{in_words(cuda['dropped_activities'], 'GPU activity', 'GPU activities')} dropped"
     missing = cuda.get("launches", 0) - (cuda.get("kernels", 0) - cuda.get("graph_kernels", 0))
     if missing > 0:
-        yield f"{_count(missing, 'kernel')} launched and not seen to end"
-
-
-def _count(number: int, noun: str, plural: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+        yield f"{in_words(missing, 'kernel')} launched and not seen to end"
 
 
 def _bytes(size: int) -> str:

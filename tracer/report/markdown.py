@@ -185,7 +185,7 @@ class _Page:
         return table(["", ""], [[name, value] for name, value in shown.items() if value])
 
     def certificate(self) -> str:
-        left_out = ["verdict", "why", "overrides", "steps", "max_size"]
+        left_out = ["complete", "verdict", "why", "not_stopped", "outlived", "overrides", "steps", "max_size"]
         if not self._report.certificate.get("max_size"):
             left_out += _OF_A_LIMIT
         return _counts({k: v for k, v in self._report.certificate.items() if k not in left_out})

@@ -11,7 +11,18 @@ from tracer.trace.cuda_certificate import CudaFindings
 from tracer.trace.overrides import remarks_on
 from tracer.trace.reader import Recording
 from tracer.trace.statements import count_in, in_words
+from tracer.trace.verdict import (
+    KILLED,
+    STOPPED,
+    WRITTEN,
+    Evidence,
+    Verdict,
+    judge,
+    no_steps_in_words,
+    not_stopped_in_words,
+)
 
+FORK_SERVER = "multiprocessing.forkserver"
 NOT_VISIBLE = (
     "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk) reads kernels "
     "past the dispatch table: the hop itself is not seen, hops nested in it are",
@@ -40,6 +51,8 @@ class Findings:
     clock_known: bool = True
     cuda: CudaFindings | None = None
     overrides: list[dict[str, Any]] = field(default_factory=list)
+    whole: bool = True
+    """Whether all of the file was read"""
 
 
 def stated_certificates(recording: Recording) -> dict[int, dict[str, Any]]:
@@ -47,7 +60,7 @@ def stated_certificates(recording: Recording) -> dict[int, dict[str, Any]]:
     documents = recording.definitions.documents
     return {
         process: document
-        for process in sorted(recording.pids.keys() | recording.definitions.processes.keys())
+        for process in _processes(recording)
         if isinstance(document := documents.get(process, {}).get("certificate"), dict)
     }
 
@@ -55,16 +68,19 @@ def stated_certificates(recording: Recording) -> dict[int, dict[str, Any]]:
 def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any]:
     """Merges what the processes certified at their stop, the header and what the reader found.
 
-    `closed_in_order` maps each process number to whether it stopped in order; `why` has a
-    sentence for each thing that is not complete; `verdict` is one line. `cuda` is absent where
-    no process looked at CUDA, `overrides` where none was on.
+    `complete` says whether all that ran is in the trace, `verdict` says so in one line, and `why` has a
+    sentence for each thing that is missing or uncertain. `closed_in_order` maps each process number
+    to whether it stopped in order, `not_stopped` lists those that ended otherwise, and `outlived` counts
+    those that ran on after the recording had ended.
+    `cuda` is absent where no process looked at CUDA, `overrides` where none was on.
     """
     header, losses = recording.header, recording.losses
-    processes = sorted(recording.pids.keys() | recording.definitions.processes.keys())
+    processes = _processes(recording)
     stated = stated_certificates(recording)
     root = stated.get(0, next(iter(stated.values()), {}))
     guards = [document["guards"] for document in stated.values() if _is(document, "guards", dict)]
     certificate: dict[str, Any] = {
+        "complete": False,
         "verdict": "",
         "processes": len(processes),
         "threads": findings.threads,
@@ -88,6 +104,8 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
         "steps": _steps(stated),
         "torn_events": losses.torn_events,
         "closed_in_order": {process: process in stated for process in processes},
+        "outlived": _outlived(stated, recording),
+        "not_stopped": _not_stopped(stated, recording),
         "out_of_space": _out_of_space(header, stated),
         "entries": max((count_in(d, "entries") for d in stated.values()), default=0),
         "hooked": max((count_in(d, "hooked") for d in stated.values()), default=0),
@@ -107,81 +125,104 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
         certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
-    dropped = _dropped(certificate)
-    remarks = _remarks_on_source(recording, stated) + _remarks(certificate, findings)
+    remarks = _remarks_on_source(recording, stated) + _remarks(certificate, recording.ended, findings)
     if findings.cuda:
         certificate["cuda"] = findings.cuda.counts
-        dropped += findings.cuda.dropped
         remarks += findings.cuda.remarks
     if findings.overrides:
         certificate["overrides"] = findings.overrides
         remarks += remarks_on(findings.overrides)
-    certificate["why"] = dropped + remarks
-    certificate["verdict"] = _verdict(certificate, dropped)
+    verdict = judge(_evidence(certificate, recording, findings))
+    certificate["complete"] = verdict.complete
+    certificate["verdict"] = _in_words(verdict, certificate["hops"])
+    certificate["why"] = [*verdict.missing, *remarks]
     return certificate
 
 
-def _verdict(certificate: dict[str, Any], dropped: list[str]) -> str:
-    hops = in_words(certificate["hops"], "hop")
-    if dropped:
-        return f"{hops}; dropped: {'; '.join(dropped)}"
-    killed = sum(not closed for closed in certificate["closed_in_order"].values())
-    if killed:
-        return f"complete: {hops}, nothing dropped; {_not_stopped(killed)}"
-    return f"complete: {hops}, nothing dropped"
+def _in_words(verdict: Verdict, hops: int) -> str:
+    until = {KILLED: " until then", WRITTEN: " so far"}.get(verdict.ended, "")
+    missing = f"; {'; '.join(verdict.missing)}" if verdict.missing else ", nothing dropped"
+    return f"{verdict.head}: {in_words(hops, 'hop')}{until}{missing}"
 
 
-def _dropped(certificate: dict[str, Any]) -> list[str]:
-    """What is not in the hops, a clause each."""
-    lines = []
-    if certificate["out_of_space"]:
-        lines.append(f"what ran after the recording had stopped early ({certificate['out_of_space']})")
-    if certificate["stopped_at_max_size"]:
-        lines.append(f"what ran after the file had reached {_size(certificate['max_size'])} (--max-size)")
-    overwritten = [
-        in_words(certificate[f"overwritten_{name}"], singular, plural)
-        for name, singular, plural in (
-            ("hops", "hop", ""),
-            ("calls", "CUDA call", ""),
-            ("activities", "GPU activity", "GPU activities"),
-        )
-        if certificate[f"overwritten_{name}"]
+def _evidence(certificate: dict[str, Any], recording: Recording, findings: Findings) -> Evidence:
+    """What the certificate says, for the verdict."""
+    cuda = findings.cuda
+    in_gpu_tables = ("api_calls", "library_calls", "kernels", "memcpys", "memsets")
+    recorded = certificate["hops"] + sum(cuda.counts.get(name, 0) for name in in_gpu_tables if cuda)
+    no_steps = _no_steps(certificate["steps"])
+    counted = (
+        *("max_size", "stopped_at_max_size", "overwritten_hops", "overwritten_calls"),
+        *("overwritten_activities", "other_definitions", "out_of_space", "lost_hops", "damaged_chunks"),
+        *("missing_chunks", "missing_bytes", "torn_events", "lost_exits", "unmatched_exits"),
+        *("undefined_hops", "outlived"),
+    )
+    return Evidence(
+        recorded=recorded if findings.whole else max(recorded, 1),
+        why_nothing=no_steps or _why_nothing(recording),
+        ended=recording.ended,
+        not_hooked=len(certificate["not_hooked"]),
+        lost_entries=len(certificate["lost_entries"]),
+        not_stopped=len(certificate["not_stopped"]),
+        no_steps=no_steps,
+        cuda=tuple(cuda.dropped) if cuda else (),
+        **{name: certificate[name] for name in counted},
+    )
+
+
+def _not_stopped(stated: dict[int, dict[str, Any]], recording: Recording) -> list[int]:
+    """The processes that ended out of order; not a fork server, which has no work of its own."""
+    return [
+        process
+        for process in _processes(recording)
+        if process not in stated
+        and not _still_runs(recording, process)
+        and not _is_fork_server(recording, process)
     ]
-    if overwritten:
-        size = _size(certificate["max_size"])
-        lines.append(f"{' and '.join(overwritten)} overwritten (--max-size {size} keeps the newest)")
-    if certificate["lost_hops"]:
-        lines.append(f"{in_words(certificate['lost_hops'], 'hop')} not written (no memory)")
-    for name, singular, text in (
-        ("damaged_chunks", "chunk", "damaged"),
-        ("missing_chunks", "chunk", "missing"),
-        ("missing_bytes", "byte", "cut off the end of the file"),
-        ("torn_events", "record", "not whole"),
-        ("lost_exits", "hop", "without their exit"),
-        ("unmatched_exits", "exit", "without their enter"),
-        ("undefined_hops", "hop", "of an unknown op"),
-    ):
-        if certificate[name]:
-            lines.append(f"{in_words(certificate[name], singular)} {text}")
-    if certificate["not_hooked"]:
-        lines.append(f"{_entries(certificate['not_hooked'])} not hooked")
-    if certificate["lost_entries"]:
-        lines.append(f"{_entries(certificate['lost_entries'])} found unhooked at the stop")
-    return lines
 
 
-def _remarks(certificate: dict[str, Any], findings: Findings) -> list[str]:
+def _outlived(stated: dict[int, dict[str, Any]], recording: Recording) -> int:
+    """How many processes run on after the recording had ended."""
+    return sum(
+        (stated.get(process, {}).get("outlived") is True or _still_runs(recording, process))
+        and not _is_fork_server(recording, process)
+        for process in _processes(recording)
+    )
+
+
+def _still_runs(recording: Recording, process: int) -> bool:
+    pid = recording.pids.get(process)
+    return recording.written and recording.ended == STOPPED and os.path.exists(f"/proc/{pid}")
+
+
+def _processes(recording: Recording) -> list[int]:
+    return sorted(recording.pids.keys() | recording.definitions.processes.keys())
+
+
+def _is_fork_server(recording: Recording, process: int) -> bool:
+    known = recording.definitions.processes.get(process)
+    return known is not None and known.how == "joined" and FORK_SERVER in known.command
+
+
+def _why_nothing(recording: Recording) -> str:
+    for documents in recording.definitions.documents.values():
+        environment = documents.get("environment")
+        options = environment.get("options") if isinstance(environment, dict) else None
+        if isinstance(options, dict) and options.get("ops"):
+            return "no op ran that --ops names"
+    return "no op ran"
+
+
+def _remarks(certificate: dict[str, Any], ended: str, findings: Findings) -> list[str]:
     """What is uncertain without a hop being lost."""
     lines = []
     closed = certificate["closed_in_order"]
-    if not all(closed.values()):
-        killed = ", ".join(str(process) for process, stopped in closed.items() if not stopped)
-        lines.append(f"{_not_stopped(sum(not stop for stop in closed.values()))}: {killed}")
+    not_stopped = certificate["not_stopped"]
+    if not_stopped and ended != STOPPED:  # else the verdict has it
+        names = ", ".join(map(str, not_stopped))
+        lines.append(f"{not_stopped_in_words(len(not_stopped))}: {names}")
     if any(closed.values()) and not certificate["call_sites"]:
         lines.append("return addresses were not classified: kind goes by the enclosing hop alone")
-    if certificate["other_definitions"]:
-        times = in_words(certificate["other_definitions"], "time")
-        lines.append(f"{times} there was no space in the ring for a string, source line or shape: (other)")
     lines += _remarks_on_steps(certificate["steps"])
     for name, works in certificate["guards"].items():
         if not works:
@@ -215,22 +256,21 @@ def _steps(stated: dict[int, dict[str, Any]]) -> dict[str, Any] | None:
 def _remarks_on_steps(steps: dict[str, Any] | None) -> list[str]:
     if steps is None:
         return []
-    first, end = (*steps["wanted"], None, None)[:2]
+    if _no_steps(steps):
+        return []
+    first, end = _wanted(steps)
     wanted = f"{first}:{'' if end is None else end}"
     ended = in_words(count_in(steps, "ended"), "step")
-    by = steps.get("counted_by")
-    if not by:
-        return [f"no step ended, so that there are no steps {wanted}: call tracer.step() after each"]
-    return [f"only steps {wanted} were recorded (--steps), of {ended} counted by {by}"]
+    return [f"only steps {wanted} were recorded (--steps), of {ended} counted by {steps.get('counted_by')}"]
 
 
-def _size(size: int | None) -> str:
-    """As it was asked for: 256M."""
-    size = size or 0
-    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
-        if size >> shift:
-            return f"{size / (1 << shift):.4g}{unit}"
-    return str(size)
+def _no_steps(steps: dict[str, Any] | None) -> str | None:
+    return no_steps_in_words(*_wanted(steps), count_in(steps, "ended")) if steps else None
+
+
+def _wanted(steps: dict[str, Any]) -> tuple[int, int | None]:
+    first, end = (*steps["wanted"], None, None)[:2]
+    return first if isinstance(first, int) else 0, end if isinstance(end, int) else None
 
 
 def _out_of_space(header: fmt.FileHeader, stated: dict[int, dict[str, Any]]) -> str | None:
@@ -254,11 +294,3 @@ def _union(stated: dict[int, dict[str, Any]], name: str) -> list[dict[str, Any]]
 
 def _is(document: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> bool:
     return isinstance(document.get(name), kind)
-
-
-def _entries(entries: list[dict[str, Any]]) -> str:
-    return in_words(len(entries), "table entry", "table entries")
-
-
-def _not_stopped(count: int) -> str:
-    return f"{in_words(count, 'process', 'processes')} did not stop in order"

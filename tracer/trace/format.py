@@ -25,8 +25,6 @@ MONOTONIC = 2
 SHAPES = 1
 SOURCE = 2
 FULL = 4
-OUTLIVED = 8
-REFUSED = 16
 
 
 class FileHeader(NamedTuple):
@@ -69,6 +67,7 @@ NEXT_CHUNK_OFFSET = 32
 _END_IS_FINAL = 1 << 62  # in `next_chunk`: the file is closed
 
 CHUNK_MAGIC = 0x4B4E4843
+HOP_CHUNK_BYTES = 1 << 20
 CHUNK_ALIGNMENT = 64
 PROCESS_LANE = 0xFFFFFFFF  # of what belongs to a process and not to a thread
 

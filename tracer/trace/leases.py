@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import signal
 
@@ -11,20 +12,27 @@ def is_open_for_writing(descriptor: int) -> bool:
 
     True where leases are not to be had (the file is somebody else's, or on a file system without them).
     """
-    return _is_refused(descriptor, fcntl.F_RDLCK)
+    return _refused(descriptor, fcntl.F_RDLCK) is not None
+
+
+def has_writer(descriptor: int) -> bool | None:
+    """Whether some process can still write to the file; None where leases are not to be had."""
+    why = _refused(descriptor, fcntl.F_RDLCK)
+    return why == errno.EAGAIN if why in (None, errno.EAGAIN) else None
 
 
 def is_open_elsewhere(descriptor: int) -> bool:
     """Whether another process has the file open at all: only then is a write lease refused."""
-    return _is_refused(descriptor, fcntl.F_WRLCK)
+    return _refused(descriptor, fcntl.F_WRLCK) is not None
 
 
-def _is_refused(descriptor: int, lease: int) -> bool:
+def _refused(descriptor: int, lease: int) -> int | None:
+    """Why the kernel gives no lease, as an errno; None: it does."""
     try:
         # Somebody who opens the file just now would have the kernel send SIGIO, which kills.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, lease)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError:
-        return True
-    return False
+    except OSError as error:
+        return error.errno
+    return None

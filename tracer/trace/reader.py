@@ -18,7 +18,9 @@ from tracer.trace import format as fmt
 from tracer.trace.activities import parse_activities
 from tracer.trace.definitions import Definitions
 from tracer.trace.events import EventBlock, parse_events
+from tracer.trace.leases import has_writer
 from tracer.trace.packed import is_packed, unpack
+from tracer.trace.verdict import KILLED, STOPPED, WRITTEN
 
 
 class TraceError(Exception):
@@ -56,6 +58,10 @@ class Recording:
     pids: dict[int, int] = field(default_factory=dict)
     """process -> OS process id"""
     losses: Losses = field(default_factory=Losses)
+    ended: str = STOPPED
+    """How, as tracer.trace.verdict has it"""
+    written: bool = False
+    """Whether a process can still write to the file"""
 
 
 class Place(NamedTuple):
@@ -266,9 +272,31 @@ def _read(file: ChunkFile, parse_hops: ParseHops) -> Recording:
         else:
             losses.damaged_chunks += 1
     recording.end = max(file.end, file.first)
-    if recording.header.state == fmt.CLOSED:
-        losses.missing_bytes = max(0, recording.header.next_chunk - file.size)
+    recording.written = _is_written(file, recording.header)
+    if recording.header.state == fmt.RECORDING:
+        recording.ended = WRITTEN if recording.written else KILLED
+    losses.missing_bytes = _missing_bytes(recording, file.size)
     chunks: list[Collection[int]] = [*recording.lanes.values(), *recording.activities.values()]
     if not recording.header.is_ring:  # there they were overwritten
         losses.missing_chunks += sum(max(numbers) + 1 - len(numbers) for numbers in chunks)
     return recording
+
+
+def _is_written(file: ChunkFile, header: fmt.FileHeader) -> bool:
+    if file.packed:
+        return False
+    written = has_writer(file.descriptor)
+    return os.path.exists(f"/proc/{header.root_pid}") if written is None else written
+
+
+def _missing_bytes(recording: Recording, size: int) -> int:
+    """How many bytes were cut off the end of the file, as far as its header tells."""
+    header = recording.header
+    missing = max(0, header.next_chunk - size)
+    if header.state == fmt.CLOSED:
+        return missing
+    if recording.ended == KILLED:
+        # Each thread may have died between asking for a chunk and getting it.
+        possible = fmt.HOP_CHUNK_BYTES * (len(recording.lanes) + 2 * len(recording.pids))
+        return missing if missing > possible else 0
+    return 0

@@ -132,6 +132,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         clock_known=clock_known,
         cuda=_cuda_findings(recording, gathered, calls, activities, stacks) if step is None else None,
         overrides=overrides_of(definitions, hops, recording.header.start_ns, _only(environment, step)),
+        whole=step is None,
     )
     return Trace(
         path=recording.path,

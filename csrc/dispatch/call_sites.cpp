@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "../native/code_before.h"
 #include "../native/elf.h"
+#include "../native/stack.h"
 
 namespace tracer::dispatch {
 
@@ -19,7 +21,22 @@ struct CodeRange {
   uint64_t begin, end;
   trace::CallSite site;
 };
-std::vector<CodeRange>& ranges = *new std::vector<CodeRange>;  // sorted; complete before the first hop
+// All complete before the first hop.
+std::vector<CodeRange>& ranges = *new std::vector<CodeRange>;  // sorted
+// torch's libraries, whose functions are known by name, and this extension, whose hops stand between the others.
+auto& known_libraries = *new std::vector<native::CodeRange>;
+// What the dispatcher calls before a kernel function whenever it calls an operator, and never when it redispatches one.
+std::vector<const void*>& profiler_functions = *new std::vector<const void*>;
+
+bool in_known_library(uint64_t address) {
+  for (const auto& library : known_libraries)
+    if (address >= library.begin && address < library.end) return true;
+  return false;
+}
+
+bool asks_the_profiler(std::string_view name) {
+  return name.starts_with("_ZN2at27getStepCallbacksUnlessEmptyE") || name.starts_with("_ZN3c1010Dispatcher17runRecordFunctionE");
+}
 
 // By the mangled name; kByParent for all other functions.
 trace::CallSite class_of(std::string_view name) {
@@ -39,8 +56,8 @@ trace::CallSite class_of(std::string_view name) {
     return trace::kCall;
   if (name.starts_with("_ZNK3c1010Dispatcher15redispatchBoxedE") || name.starts_with("_ZNK3c1014OperatorHandle15redispatchBoxedE"))
     return trace::kRedispatch;
-  // Compilers inline Dispatcher::callBoxed into this fallback, which calls its own operator again.
-  if (name.find("21functionalizeFallbackE") != std::string_view::npos) return trace::kCall;
+  // Compilers inline Dispatcher::callBoxed into these fallbacks, which call their own operator again.
+  if (name.find("21functionalizeFallbackE") != std::string_view::npos || name.starts_with("_ZL17get_local_results")) return trace::kCall;
   if (name.starts_with("_ZN3c1025callUnboxedKernelFunctionI")) return kBehindHelper;
   return trace::kByParent;
 }
@@ -66,6 +83,8 @@ _Unwind_Reason_Code find_caller(_Unwind_Context* context, void* argument) {
   return _URC_NO_REASON;
 }
 
+// callUnboxedKernelFunction, KernelFunction::call and Dispatcher::call, where an extension was compiled without inlining.
+constexpr int kMostHelpers = 4;
 constexpr size_t kHelperSlots = 1 << 10;
 std::atomic<uint64_t> helper_frames[kHelperSlots];  // return address << 16 | words
 
@@ -81,13 +100,34 @@ int64_t words_of_caller(void* const* frame) {
   return words;
 }
 
+// Bytes from the question to the call: 30 to 300 in optimised code, 500 in callBoxed without optimisation, and 90 more for
+// each argument of a typed call.
+constexpr uint64_t kMostBytes = 512, kMostBytesOfExtension = 2048;
+
+// Of code that no name tells about: it has the dispatcher inlined, or is a helper that an extension has of its own.
+trace::CallSite site_by_code(uint64_t address) {
+  bool known = in_known_library(address);
+  uint64_t bytes = known ? kMostBytes : kMostBytesOfExtension;
+  if (native::calls_before(address, bytes, profiler_functions.data(), profiler_functions.size())) return trace::kCall;
+  return known ? trace::kByParent : kBehindHelper;
+}
+
 }  // namespace
 
 trace::CallSite call_site_behind(void* const* frame) noexcept {
-  int64_t words = words_of_caller(frame);
-  if (!words) return trace::kByParent;
-  trace::CallSite site = call_site_at(native::plain_address(frame[words]));
-  return site == kBehindHelper ? trace::kByParent : site;
+  bool known = in_known_library(native::return_address(frame));
+  for (int helper = 0; frame && helper < kMostHelpers; ++helper) {
+    int64_t words = words_of_caller(frame);
+    if (!words) return trace::kByParent;
+    uint64_t address = native::plain_address(frame[words]);
+    // What an extension's own helpers were called by is not asked beyond the extension.
+    if (in_known_library(address) != known) return trace::kByParent;
+    trace::CallSite site = call_site_at(address);
+    if (site != kBehindHelper) return site;
+    if (known) return trace::kByParent;
+    frame = native::frame_of_caller(frame, words);
+  }
+  return trace::kByParent;
 }
 
 bool prepare_call_sites() {
@@ -96,13 +136,16 @@ bool prepare_call_sites() {
   for (const char* name : {"libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so"}) {
     native::Library library = native::find_library(name);
     if (library.path.empty()) continue;
+    known_libraries.push_back({library.begin, library.end});
     read |= native::for_each_function(library.path, [&](const char* symbol, uint64_t address, uint64_t size) {
       // Two comparisons settle most of half a million names.
-      if (symbol[0] != '_' || symbol[1] != 'Z' || symbol[2] != 'N') return;
+      if (symbol[0] != '_' || symbol[1] != 'Z' || (symbol[2] != 'N' && symbol[2] != 'L')) return;
+      if (asks_the_profiler(symbol)) profiler_functions.push_back(reinterpret_cast<const void*>(library.load_bias + address));
       trace::CallSite site = class_of(symbol);
       if (site != trace::kByParent) ranges.push_back({library.load_bias + address, library.load_bias + address + size, site});
     });
   }
+  known_libraries.push_back(native::code_of_this_extension());
   std::sort(ranges.begin(), ranges.end(), [](const CodeRange& a, const CodeRange& b) { return a.begin < b.begin; });
   return read && !ranges.empty();
 }
@@ -113,6 +156,7 @@ trace::CallSite look_up_call_site(uint64_t address) noexcept {
   trace::CallSite site = trace::kByParent;
   // A return address may stand right behind a call that ends the function.
   if (after != ranges.begin() && address <= std::prev(after)->end) site = std::prev(after)->site;
+  if (site == trace::kByParent) site = site_by_code(address);
   size_t slot = call_site_slot(address), free = slot;
   for (size_t i = 0; i < kCallSiteLine; ++i) {
     if (call_site_cache[slot ^ i].load(std::memory_order_relaxed)) continue;

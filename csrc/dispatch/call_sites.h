@@ -1,4 +1,5 @@
-// Call or redispatch: told by the code at a hop's return address.
+// Call or redispatch: told by the code at a hop's return address. torch's functions are known by name; other code has the
+// dispatcher inlined, and calls where it has asked torch's profiler just before.
 #pragma once
 
 #include <atomic>
@@ -13,8 +14,9 @@ bool prepare_call_sites();
 
 trace::CallSite look_up_call_site(uint64_t address) noexcept;
 
-// c10::callUnboxedKernelFunction calls for _ops::X::call and _ops::X::redispatch alike (operators with
-// SymInt arguments); the code that called it tells. Never written to the file.
+// c10::callUnboxedKernelFunction calls for both _ops::X::call and _ops::X::redispatch (operators with SymInt
+// arguments), and an extension that was compiled without inlining has more such functions of its own: the code that
+// called them tells. Never written to the file.
 constexpr auto kBehindHelper = trace::CallSite(3);
 trace::CallSite call_site_behind(void* const* frame) noexcept;
 

@@ -3,7 +3,8 @@
 // TRACER_FRAME() is a place in the frame of the function that says it; return_address() reads from there where that
 // function returns to. When frames are unwound, each is known by where it begins and ends: is_frame_of() says, of
 // frames from the innermost outwards, which one has the place, and return_slot() which word of a frame holds the
-// address that it returns to.
+// address that it returns to. frame_of_caller() is what TRACER_FRAME() would be in the function that has the return slot
+// `words` above `frame`; nullptr where that is not known.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,8 @@ inline uint64_t return_address(void* const* frame) { return plain_address(frame[
 inline bool is_frame_of(void* const* frame, void* const* end) { return end == frame; }
 
 inline void* const* return_slot(void* const*, void* const* end, uint64_t) { return end - 1; }
+
+inline void* const* frame_of_caller(void* const* frame, int64_t words) { return frame + words + 1; }
 
 #elif defined(__aarch64__)
 
@@ -46,6 +49,9 @@ inline void* const* return_slot(void* const* begin, void* const* end, uint64_t a
   }
   return found;
 }
+
+// Where its pair lies is not known.
+inline void* const* frame_of_caller(void* const*, int64_t) { return nullptr; }
 
 #else
 #error "tracer records on x86-64 and aarch64: where return addresses lie on the stack of this processor is not known"

@@ -180,8 +180,8 @@ constexpr uint32_t kOther = 0x7fffffff;  // an id of a string, source, signature
 
 // How the hop was reached, by the code at the return address.
 enum CallSite : uint64_t {
-  kByParent = 0,    // other code: a redispatch iff the enclosing hop is of the same op
-  kCall = 1,        // at::_ops::X::call, Dispatcher::callBoxed, callWithDispatchKeySlowPath
+  kByParent = 0,    // other code: a redispatch iff the enclosing hop is of the same op, at a higher key
+  kCall = 1,        // at::_ops::X::call, Dispatcher::callBoxed, callWithDispatchKeySlowPath, code that has these inlined
   kRedispatch = 2,  // at::_ops::X::redispatch
 };
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -34,6 +35,11 @@ struct View {
 
 // Of each process: which op a hop id is of (as a hash of its name).
 using OpOfHop = std::unordered_map<uint64_t, uint64_t>;
+
+struct OpenHop {
+  uint64_t op;
+  int priority;  // of its key
+};
 
 std::vector<View> chunks_of(const uint8_t* file, uint64_t end) {
   std::vector<View> chunks;
@@ -142,7 +148,7 @@ Totals count_totals(const std::string& path, uint64_t session) {
   for (auto& [lane, parts] : lanes) {
     uint32_t process = std::get<0>(lane);
     std::sort(parts.begin(), parts.end(), [](const View& a, const View& b) { return a.header->sequence < b.header->sequence; });
-    std::vector<uint64_t> open;  // op of each open hop
+    std::vector<OpenHop> open;
     uint64_t of_thread = 0;
     uint32_t next = 0;
     for (auto& part : parts) {
@@ -157,8 +163,10 @@ Totals count_totals(const std::string& path, uint64_t session) {
             uint64_t op = found == ops.end() ? 0 : found->second;
             uint64_t site = event[4] >> 13 & 3;
             ++totals.hops;
-            totals.op_calls += site == kCall || (site == kByParent && (open.empty() || open.back() != op));
-            open.push_back(op);
+            int priority = std::bit_width(event[1]);
+            bool continues = !open.empty() && open.back().op == op && priority < open.back().priority;
+            totals.op_calls += site == kCall || (site == kByParent && !continues);
+            open.push_back({op, priority});
             break;
           }
           case kExit:

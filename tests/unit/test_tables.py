@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from synthetic import AUTOGRAD_CPU, CPU, REDISPATCH, Lane, TraceWriter, tensor
+from synthetic import AUTOGRAD_CPU, CALL, CPU, REDISPATCH, Lane, TraceWriter, tensor
 
 from tracer.trace import Trace, load
 
@@ -48,8 +48,8 @@ def writer_with(*ops: str) -> TraceWriter:
     return writer
 
 
-def hop(lane: Lane, number: int, **options: int) -> int:
-    tick = lane.enter(number, **options)
+def hop(lane: Lane, number: int, *key_set: int, **options: int) -> int:
+    tick = lane.enter(number, *key_set, **options)
     lane.exit()
     return tick
 
@@ -99,16 +99,20 @@ def test_what_is_not_captured_yet_is_null(tmp_path: Path) -> None:
 def test_kind_goes_by_call_site_and_else_by_the_enclosing_op(tmp_path: Path) -> None:
     writer = writer_with("aten::mm", "aten::add.Tensor")
     lane = writer.lane()
-    lane.enter(0)
+    lane.enter(0, AUTOGRAD_CPU)
     hop(lane, 0, call_site=REDISPATCH)
     hop(lane, 0, call_site=BY_PARENT)
     hop(lane, 1, call_site=BY_PARENT)
+    hop(lane, 0, call_site=CALL)
+    hop(lane, 0, AUTOGRAD_CPU, call_site=BY_PARENT)  # not below the key of the hop around it
+    hop(lane, 0, AUTOGRAD_CPU & ~1 | 2, call_site=BY_PARENT)  # nor is another backend's
     lane.exit()
     hop(lane, 1, call_site=BY_PARENT)
     trace = read(writer, tmp_path)
-    assert trace.hops["kind"].to_list() == ["call", "redispatch", "redispatch", "call", "call"]
+    expected = ["call", "redispatch", "redispatch", "call", "call", "call", "call", "call"]
+    assert trace.hops["kind"].to_list() == expected
     assert trace.hops["op"].to_list()[3] == "aten::add.Tensor"
-    assert trace.certificate["op_calls"] == 3
+    assert trace.certificate["op_calls"] == 6
 
 
 def test_key_is_the_highest_of_the_key_set(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tracer.trace.clock import ns_per_tick
 from tracer.trace.completion import resolve_symbols
 from tracer.trace.definitions import Definitions, Signature
 from tracer.trace.events import parse_events, whole_events
-from tracer.trace.hop_table import KernelNames, signatures_table
+from tracer.trace.hop_table import KernelNames, is_redispatch, priorities, signatures_table
 from tracer.trace.keys import find_key_names
 from tracer.trace.leases import is_open_for_writing
 from tracer.trace.live_lane import LiveLane, LiveRows
@@ -356,7 +356,8 @@ class _Names:
         codes = op.to_physical()
         parent = pl.Series(np.where(rows.parent >= 0, rows.parent, 0), dtype=ID)
         same = (codes == codes.gather(parent)).fill_null(False).to_numpy() & (rows.parent >= 0)
-        redispatch = (rows.call_site == fmt.REDISPATCH) | ((rows.call_site == fmt.BY_PARENT) & same)
+        level = priorities(self._key_sets)[rows.key_set]
+        redispatch = is_redispatch(rows.call_site, same_op=same, below=level < level[rows.parent])
         source = _mapped(rows.source, sources.get)
         node = _mapped(rows.node, lambda name: node_name(strings[name]) if strings.get(name) else None)
         paths = definitions.modules.get(process, {})

@@ -73,7 +73,7 @@ def hops_table(
             "parent": indices(columns.parent),
             "process": columns.process,
             "thread": columns.thread,
-            "kind": _kinds(columns, op),
+            "kind": _kinds(columns, op, key_sets),
             "op": op,
             "key": _keys(columns, rows, keys, key_sets),
             "kernel": of_definition(
@@ -105,12 +105,34 @@ def hops_table(
     return in_order(table, HOPS)
 
 
-def _kinds(columns: HopColumns, op: pl.Series) -> pl.Series:
+def _kinds(columns: HopColumns, op: pl.Series, key_sets: list[int]) -> pl.Series:
     codes = op.to_physical()
     enclosing = codes.gather(indices(columns.parent))
     same = (codes == enclosing).fill_null(False).to_numpy()
-    is_redispatch = (columns.call_site == fmt.REDISPATCH) | ((columns.call_site == fmt.BY_PARENT) & same)
-    return named(["call", "redispatch"], is_redispatch.astype(np.int32))
+    level = priorities(key_sets)[columns.key_set]
+    below = level < level[columns.parent] if len(level) else same
+    return named(
+        ["call", "redispatch"], is_redispatch(columns.call_site, same_op=same, below=below).astype(np.int32)
+    )
+
+
+def priorities(key_sets: list[int]) -> NDArray[np.int64]:
+    """Of each key set a number that is larger where its highest functionality comes earlier."""
+    return np.array([key_set.bit_length() for key_set in key_sets], np.int64)
+
+
+def is_redispatch(
+    call_site: NDArray[np.integer], *, same_op: NDArray[np.bool_], below: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Whether a hop continues the op call of the hop around it.
+
+    Where the code that called it does not tell: if it has the same op, at a key below that hop's. An operator that
+    calls itself begins again at a key as high.
+    """
+    redispatch: NDArray[np.bool_] = (call_site == fmt.REDISPATCH) | (
+        (call_site == fmt.BY_PARENT) & same_op & below
+    )
+    return redispatch
 
 
 def _keys(

@@ -1,0 +1,99 @@
+#include "code_before.h"
+
+#include <link.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace tracer::native {
+
+#if defined(__x86_64__)
+
+namespace {
+
+// The executable segment that has an address, and all that its library has in memory: between segments nothing may be.
+struct Segment {
+  static constexpr int kMostParts = 16;
+  struct Part {
+    uint64_t begin, end;
+  };
+
+  uint64_t address, begin = 0, end = 0;
+  Part parts[kMostParts];
+  int count = 0;
+
+  bool has_code(uint64_t at, uint64_t bytes) const { return at >= begin && at + bytes <= end; }
+  bool has_data(uint64_t at, uint64_t bytes) const {
+    return std::any_of(parts, parts + count, [&](const Part& part) { return at >= part.begin && at + bytes <= part.end; });
+  }
+};
+
+Segment segment_of(uint64_t address) {
+  Segment found{address};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        auto& segment = *static_cast<Segment*>(data);
+        segment.count = 0;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& part = info->dlpi_phdr[i];
+          if (part.p_type != PT_LOAD || !(part.p_flags & PF_R) || segment.count == Segment::kMostParts) continue;
+          uint64_t begin = info->dlpi_addr + part.p_vaddr, end = begin + part.p_memsz;
+          segment.parts[segment.count++] = {begin, end};
+          if ((part.p_flags & PF_X) && segment.address > begin && segment.address <= end) segment.begin = begin, segment.end = end;
+        }
+        return segment.end ? 1 : 0;
+      },
+      &found);
+  return found;
+}
+
+template <class T>
+T read(uint64_t at) {
+  T value;
+  memcpy(&value, reinterpret_cast<const void*>(at), sizeof value);
+  return value;
+}
+
+// Where a call to `target` ends up: at the function, or through an entry of the linkage table at what its slot holds.
+uint64_t called_function(const Segment& segment, uint64_t target) {
+  uint64_t at = target;
+  if (segment.has_code(at, 4) && read<uint32_t>(at) == 0xfa1e0ff3) at += 4;  // endbr64
+  if (segment.has_code(at, 1) && read<uint8_t>(at) == 0xf2) at += 1;         // bnd
+  if (!segment.has_code(at, 6) || read<uint16_t>(at) != 0x25ff) return target;  // jmp *slot(%rip)
+  uint64_t slot = at + 6 + uint64_t(int64_t(read<int32_t>(at + 2)));
+  return slot % 8 == 0 && segment.has_data(slot, 8) ? read<uint64_t>(slot) : target;
+}
+
+// A call through a register, or memory that one points to: FF /2. Behind another FF these bytes are most likely the end of
+// a negative number; FF 15 calls a function of another library.
+bool is_call_by_pointer(uint64_t at) {
+  uint8_t mode = read<uint8_t>(at + 1);
+  return read<uint8_t>(at) == 0xff && (mode >> 3 & 7) == 2 && mode != 0x15 && read<uint8_t>(at - 1) != 0xff;
+}
+
+}  // namespace
+
+bool calls_before(uint64_t address, uint64_t bytes, const void* const* functions, size_t count) noexcept {
+  constexpr uint64_t kCall = 5, kShortestCall = 2, kLongestCall = 7;
+  Segment segment = segment_of(address);
+  uint64_t first = std::max(segment.begin + 1, address - bytes);
+  for (uint64_t at = address - kShortestCall - kCall; segment.end && at >= first; --at) {
+    if (at + kCall + kLongestCall < address && is_call_by_pointer(at + kCall)) return false;
+    uint64_t target = at + kCall + uint64_t(int64_t(read<int32_t>(at + 1)));
+    bool direct = read<uint8_t>(at) == 0xe8 && segment.has_code(target, 1);
+    bool by_slot = read<uint16_t>(at - 1) == 0x15ff && segment.has_data(target, 8);  // call *slot(%rip), as -fno-plt has it
+    if (!direct && !by_slot) continue;
+    uint64_t function = direct ? called_function(segment, target) : read<uint64_t>(target);
+    for (size_t i = 0; i < count; ++i)
+      if (function == reinterpret_cast<uint64_t>(functions[i])) return true;
+  }
+  return false;
+}
+
+#else
+
+bool calls_before(uint64_t, uint64_t, const void* const*, size_t) noexcept { return false; }
+
+#endif
+
+}  // namespace tracer::native

@@ -1,0 +1,118 @@
+"""An extension whose kernels and fallbacks call their own operator again: calls and redispatches as its code says.
+
+The dispatcher is inlined into the extension, or is functions of its own where it was compiled without optimisation.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from programs import ways
+from rank import Step, profiled, traced
+from torch.utils.cpp_extension import load_inline
+
+import tracer
+
+pytestmark = pytest.mark.compiler
+
+SOURCE = """
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+using c10::DispatchKey;
+
+int64_t typed(const at::Tensor& x, int64_t n) {
+  if (n == 0) return x.clone().numel();
+  static auto op = c10::Dispatcher::singleton()
+                       .findSchemaOrThrow("NAME::typed", "")
+                       .typed<int64_t(const at::Tensor&, int64_t)>();
+  return op.call(x, n - 1);
+}
+
+at::Tensor boxed(const at::Tensor& x, int64_t n) {
+  if (n == 0) return x.clone();
+  static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("NAME::boxed", "");
+  torch::jit::Stack stack{x, n - 1};
+  op.callBoxed(&stack);
+  return stack[0].toTensor();
+}
+
+template <DispatchKey key>
+void calls_again(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  c10::impl::ExcludeDispatchKeyGuard guard(key);
+  op.callBoxed(stack);
+}
+
+template <DispatchKey key>
+void redispatches(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  c10::impl::ExcludeDispatchKeyGuard guard(key);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key), stack);
+}
+
+at::Tensor product(const at::Tensor& x, bool call) {
+  c10::impl::IncludeDispatchKeyGuard guard(
+      call ? DispatchKey::TESTING_ONLY_GenericMode : DispatchKey::TESTING_ONLY_GenericWrapper);
+  return at::mm(x, x);
+}
+
+TORCH_LIBRARY(NAME, library) {
+  library.def("typed(Tensor x, int n) -> int", {at::Tag::pt2_compliant_tag});
+  library.def("boxed(Tensor x, int n) -> Tensor", {at::Tag::pt2_compliant_tag});
+  library.impl("typed", DispatchKey::CPU, TORCH_FN(typed));
+  library.impl("boxed", DispatchKey::CPU, TORCH_FN(boxed));
+}
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&calls_again<DispatchKey::TESTING_ONLY_GenericMode>>());
+}
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&redispatches<DispatchKey::TESTING_ONLY_GenericWrapper>>());
+}
+"""
+
+
+@pytest.fixture(scope="module", params=["-O0", "-O2"])
+def extension(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    folder = tmp_path_factory.mktemp("extension")
+    name = f"tracer_calls_again{request.param.replace('-', '_')}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", sysconfig.get_path("scripts"), prepend=":")  # ninja
+        patch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
+        source = SOURCE.replace("NAME", name)
+        return load_inline(name, source, functions=["product"], extra_cflags=[request.param])
+
+
+def agreed(step: Step, folder: Path) -> Counter[str]:
+    """The op calls as the profiler counts them, as tracer does, and as tracer does beside the profiler."""
+    expected = profiled(step)
+    assert traced(step, folder / "alone.trace") == expected
+    assert traced(lambda: profiled(step), folder / "beside.trace") & expected == expected
+    return expected
+
+
+@pytest.mark.parametrize("name", ["typed", "boxed"])
+def test_an_operator_that_calls_itself(extension: ModuleType, tmp_path: Path, name: str) -> None:
+    op, x = getattr(getattr(torch.ops, extension.__name__), name), torch.ones(2, 2)
+    assert agreed(lambda: op(x, 3), tmp_path)[op.default.name()] == 4
+
+
+def test_a_fallback_that_calls(extension: ModuleType, tmp_path: Path) -> None:
+    x = torch.ones(2, 2)
+    assert agreed(lambda: extension.product(x, True), tmp_path)["aten::mm"] == 2
+    hops = tracer.load(tmp_path / "alone.trace").hops
+    first = "aten::mm [TESTING_ONLY_GenericMode]"
+    assert ways(hops, "aten::mm", "CPU") == [[first, "aten::mm [AutogradCPU]", "-> aten::mm [CPU]"]]
+
+
+def test_a_fallback_that_redispatches(extension: ModuleType, tmp_path: Path) -> None:
+    x = torch.ones(2, 2)
+    assert agreed(lambda: extension.product(x, False), tmp_path)["aten::mm"] == 1
+    hops = tracer.load(tmp_path / "alone.trace").hops
+    first = "aten::mm [TESTING_ONLY_GenericWrapper]"
+    assert ways(hops, "aten::mm", "CPU") == [[first, "-> aten::mm [AutogradCPU]", "-> aten::mm [CPU]"]]

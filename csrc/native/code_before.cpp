@@ -1,6 +1,7 @@
 #include "code_before.h"
 
 #include <link.h>
+#include <unwind.h>
 
 #include <algorithm>
 #include <cstring>
@@ -71,12 +72,17 @@ bool is_call_by_pointer(uint64_t at) {
   return read<uint8_t>(at) == 0xff && (mode >> 3 & 7) == 2 && mode != 0x15 && read<uint8_t>(at - 1) != 0xff;
 }
 
+// Where the function begins, or the part of one that a compiler has set apart.
+uint64_t function_of(uint64_t address) {
+  return reinterpret_cast<uint64_t>(_Unwind_FindEnclosingFunction(reinterpret_cast<void*>(address - 1)));
+}
+
 }  // namespace
 
 bool calls_before(uint64_t address, uint64_t bytes, const void* const* functions, size_t count) noexcept {
   constexpr uint64_t kCall = 5, kShortestCall = 2, kLongestCall = 7;
   Segment segment = segment_of(address);
-  uint64_t first = std::max(segment.begin + 1, address - bytes);
+  uint64_t first = std::max({segment.begin + 1, function_of(address), address - bytes});
   for (uint64_t at = address - kShortestCall - kCall; segment.end && at >= first; --at) {
     if (at + kCall + kLongestCall < address && is_call_by_pointer(at + kCall)) return false;
     uint64_t target = at + kCall + uint64_t(int64_t(read<int32_t>(at + 1)));

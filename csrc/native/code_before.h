@@ -7,8 +7,8 @@
 namespace tracer::native {
 
 // Whether one of the functions is called, directly or through the procedure linkage table, in the last `bytes` in front of
-// the call that returns to `address`, and no call through a pointer comes between: that one would be what was prepared
-// there. False also if the code is in no library, or on a processor whose code is not read (only x86-64's is).
+// the call that returns to `address`, in the same function, and no call through a pointer comes between: that one would be what was
+// prepared there. False also if the code is in no library, or on a processor whose code is not read (only x86-64's is).
 bool calls_before(uint64_t address, uint64_t bytes, const void* const* functions, size_t count) noexcept;
 
 }  // namespace tracer::native

@@ -1,4 +1,4 @@
-"""One rank of a program on several: its op calls as torch's profiler counts them and as tracer does, as JSON."""
+"""One rank of a program on several: its op calls as torch's profiler and as tracer count them, as JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tensor_parallel(ranks: int) -> Step:
 
 
 def profiled(step: Step) -> Counter[str]:
-    """Calls of each operator; what torch.profiler names otherwise, ranges and autograd nodes, is no operator."""
+    """Calls of each operator; ranges and autograd nodes, which torch.profiler names too, are none."""
     config = torch._C._profiler._ExperimentalConfig(capture_overload_names=True, profile_all_threads=True)
     with profile(activities=[ProfilerActivity.CPU], experimental_config=config) as profiler:
         step()

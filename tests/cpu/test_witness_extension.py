@@ -1,6 +1,6 @@
-"""An extension whose kernels and fallbacks call their own operator again: calls and redispatches as its code says.
+"""An extension whose kernels and fallbacks call their own operator again: calls, and no redispatches.
 
-The dispatcher is inlined into the extension, or is functions of its own where it was compiled without optimisation.
+Its code has the dispatcher inlined, or as functions of its own if it was compiled without optimisation.
 """
 
 from __future__ import annotations
@@ -56,23 +56,30 @@ void redispatches(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key), stack);
 }
 
-at::Tensor product(const at::Tensor& x, bool call) {
+at::Tensor copy(const at::Tensor& x) { return x.clone(); }
+
+at::Tensor copy_by(const at::Tensor& x, bool call) {
   c10::impl::IncludeDispatchKeyGuard guard(
       call ? DispatchKey::TESTING_ONLY_GenericMode : DispatchKey::TESTING_ONLY_GenericWrapper);
-  return at::mm(x, x);
+  static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("NAME::copy", "").typed<decltype(copy)>();
+  return op.call(x);
 }
 
 TORCH_LIBRARY(NAME, library) {
   library.def("typed(Tensor x, int n) -> int", {at::Tag::pt2_compliant_tag});
   library.def("boxed(Tensor x, int n) -> Tensor", {at::Tag::pt2_compliant_tag});
+  library.def("copy(Tensor x) -> Tensor", {at::Tag::pt2_compliant_tag});
   library.impl("typed", DispatchKey::CPU, TORCH_FN(typed));
   library.impl("boxed", DispatchKey::CPU, TORCH_FN(boxed));
+  library.impl("copy", DispatchKey::CPU, TORCH_FN(copy));
 }
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&calls_again<DispatchKey::TESTING_ONLY_GenericMode>>());
+TORCH_LIBRARY_IMPL(NAME, TESTING_ONLY_GenericMode, library) {
+  library.impl("copy",
+               torch::CppFunction::makeFromBoxedFunction<&calls_again<DispatchKey::TESTING_ONLY_GenericMode>>());
 }
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&redispatches<DispatchKey::TESTING_ONLY_GenericWrapper>>());
+TORCH_LIBRARY_IMPL(NAME, TESTING_ONLY_GenericWrapper, library) {
+  library.impl("copy",
+               torch::CppFunction::makeFromBoxedFunction<&redispatches<DispatchKey::TESTING_ONLY_GenericWrapper>>());
 }
 """
 
@@ -85,7 +92,7 @@ def extension(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         patch.setenv("PATH", sysconfig.get_path("scripts"), prepend=":")  # ninja
         patch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
         source = SOURCE.replace("NAME", name)
-        return load_inline(name, source, functions=["product"], extra_cflags=[request.param])
+        return load_inline(name, source, functions=["copy_by"], extra_cflags=[request.param])
 
 
 def agreed(step: Step, folder: Path) -> Counter[str]:
@@ -102,17 +109,13 @@ def test_an_operator_that_calls_itself(extension: ModuleType, tmp_path: Path, na
     assert agreed(lambda: op(x, 3), tmp_path)[op.default.name()] == 4
 
 
-def test_a_fallback_that_calls(extension: ModuleType, tmp_path: Path) -> None:
-    x = torch.ones(2, 2)
-    assert agreed(lambda: extension.product(x, True), tmp_path)["aten::mm"] == 2
+@pytest.mark.parametrize(("key", "calls"), [("GenericMode", True), ("GenericWrapper", False)])
+def test_a_boxed_kernel_that_calls_or_redispatches(
+    extension: ModuleType, tmp_path: Path, key: str, calls: bool
+) -> None:
+    x, op = torch.ones(2, 2), f"{extension.__name__}::copy"
+    assert agreed(lambda: extension.copy_by(x, calls), tmp_path)[op] == 1 + calls
     hops = tracer.load(tmp_path / "alone.trace").hops
-    first = "aten::mm [TESTING_ONLY_GenericMode]"
-    assert ways(hops, "aten::mm", "CPU") == [[first, "aten::mm [AutogradCPU]", "-> aten::mm [CPU]"]]
-
-
-def test_a_fallback_that_redispatches(extension: ModuleType, tmp_path: Path) -> None:
-    x = torch.ones(2, 2)
-    assert agreed(lambda: extension.product(x, False), tmp_path)["aten::mm"] == 1
-    hops = tracer.load(tmp_path / "alone.trace").hops
-    first = "aten::mm [TESTING_ONLY_GenericWrapper]"
-    assert ways(hops, "aten::mm", "CPU") == [[first, "-> aten::mm [AutogradCPU]", "-> aten::mm [CPU]"]]
+    arrow = "" if calls else "-> "
+    keys = [f"{op} [TESTING_ONLY_{key}]", f"{arrow}{op} [AutogradCPU]", f"-> {op} [CPU]"]
+    assert ways(hops, op, "CPU") == [keys]

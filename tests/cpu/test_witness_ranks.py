@@ -1,4 +1,4 @@
-"""Tensors that are spread over ranks: tracer counts the op calls that torch's own profiler counts, on each rank."""
+"""Tensors that are spread over ranks: tracer counts the op calls that torch's own profiler counts."""
 
 from __future__ import annotations
 

@@ -126,8 +126,8 @@ def is_redispatch(
 ) -> NDArray[np.bool_]:
     """Whether a hop continues the op call of the hop around it.
 
-    Where the code that called it does not tell: if it has the same op, at a key below that hop's. An operator that
-    calls itself begins again at a key as high.
+    If the code that called it does not tell: if it has the same op, at a key below that hop's. An
+    operator that calls itself begins again at a key as high.
     """
     redispatch: NDArray[np.bool_] = (call_site == fmt.REDISPATCH) | (
         (call_site == fmt.BY_PARENT) & same_op & below

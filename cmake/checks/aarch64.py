@@ -34,7 +34,12 @@ from compiling import (
 HERE = Path(__file__).resolve().parent
 CROSS = "aarch64-linux-gnu-g++"
 LIBRARIES = Path("/usr/aarch64-linux-gnu")  # where Debian and Ubuntu have those of the cross compiler
-PROCESSOR_SOURCES = ("dispatch/call_sites.cpp", "native/code_before.cpp", "native/elf.cpp", "native/stack.cpp")
+PROCESSOR_SOURCES = (
+    "dispatch/call_sites.cpp",
+    "native/code_before.cpp",
+    "native/elf.cpp",
+    "native/stack.cpp",
+)
 
 
 class ProgramError(Exception):

@@ -42,11 +42,13 @@ std::string node_name(const torch::autograd::Node& node) {
   return name;
 }
 
-// The id of a node's name. Of all but Python's nodes the C++ class says everything: they are found by it alone.
+// The id of a node's name. Of all but Python's nodes the C++ class says everything: they are found by it alone. A Python
+// class is found by its name: a later one may have its address.
 uint32_t name_id(trace::Lane* lane, const torch::autograd::Node& node) {
   uint64_t hash = trace::mix(1, uint64_t(&typeid(node)));
   if (uint32_t id = lane->strings.find(hash)) return id;
-  if (is_python_node(node)) hash = trace::mix(hash, uint64_t(python_class(node)));
+  const PyTypeObject* type = is_python_node(node) ? python_class(node) : nullptr;
+  if (type) hash = trace::mix(hash, trace::hash_bytes(type->tp_name, strlen(type->tp_name)));
   return lane->intern_string(hash, [&] { return node_name(node); });
 }
 
@@ -54,12 +56,14 @@ uint32_t name_id(trace::Lane* lane, const torch::autograd::Node& node) {
 
 bool autograd_node_changed(trace::Lane* lane, NodeWords& words) {
   auto node = torch::autograd::get_current_node();
-  uint64_t sequence = node ? node->sequence_nr() : 0;
-  if (node.get() == lane->node && sequence == lane->node_sequence) return false;
+  uint64_t sequence = node ? node->sequence_nr() : 0, thread = node ? node->thread_id() : 0;
+  // Each thread counts its own nodes, and a node may lie where another thread's was.
+  uint64_t number = node ? trace::mix(sequence, thread) : 0;
+  if (node.get() == lane->node && number == lane->node_sequence) return false;
   lane->node = node.get();
-  lane->node_sequence = sequence;
+  lane->node_sequence = number;
   words = {};
-  if (node) words = {sequence & ~trace::kEventBit, name_id(lane, *node) | (node->thread_id() & 0x7fffffff) << 32};
+  if (node) words = {sequence & ~trace::kEventBit, name_id(lane, *node) | (thread & 0x7fffffff) << 32};
   return true;
 }
 

@@ -2,6 +2,8 @@
 
 #include <ATen/SequenceNumber.h>
 
+#include <algorithm>
+
 #include "../python/module_calls.h"
 #include "../python/source_line.h"
 #include "autograd_node.h"
@@ -63,8 +65,9 @@ __attribute__((noinline)) Outermost write_what_runs(Lane* lane) {
   return {when, source};
 }
 
-__attribute__((always_inline)) inline void write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint64_t return_address,
-                                                       trace::CallSite site, uint32_t inputs) {
+// Gives back the autograd sequence number that it wrote.
+__attribute__((always_inline)) inline uint32_t write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint64_t return_address,
+                                                           trace::CallSite site, uint32_t inputs) {
   if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) describe(lane, hop, keys);
   uint64_t raw = keys.raw_repr();
   uint64_t sequence = at_autograd_key(raw) ? at::sequence_number::peek() & 0xffffffff : trace::kNoSequence;
@@ -75,6 +78,13 @@ __attribute__((always_inline)) inline void write_enter(Lane* lane, Hop* hop, c10
   lane->depth += 1;
   lane->path = trace::mix(lane->path, hop->id);
   lane->calls_of_hop = 0;
+  return uint32_t(sequence);
+}
+
+// How many autograd nodes the thread has made since the number was `sequence`: they have the numbers from there on.
+uint64_t nodes_made(uint32_t sequence) {
+  if (sequence == trace::kNoSequence) return 0;
+  return std::min(uint32_t(at::sequence_number::peek()) - sequence, trace::kMostNodes);
 }
 
 const void* vtable_of_a_hop() {
@@ -94,7 +104,7 @@ __attribute__((always_inline)) inline void HopScope::enter(Lane* lane, Hop* hop,
   epoch_ = lane->epoch;
   hop_ = hop->id;
   path_ = lane->path;
-  write_enter(lane, hop, keys, native::return_address(frame), call_site(hop->first_caller, frame), inputs);
+  sequence_ = write_enter(lane, hop, keys, native::return_address(frame), call_site(hop->first_caller, frame), inputs);
 }
 
 void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, TensorArguments arguments) noexcept {
@@ -122,7 +132,8 @@ void HopScope::leave() noexcept {
   if (__builtin_expect(lane->limit - lane->next < 2, 0) && !trace::lane_advance(lane)) return;
   lane->depth -= 1;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
-  trace::write_event(lane, trace::kExit, lane->now(), uint64_t(hop_) | depth << 32 | uint64_t(raised_) << 45);
+  trace::write_event(lane, trace::kExit, lane->now(),
+                     uint64_t(hop_) | depth << 32 | uint64_t(raised_) << 45 | nodes_made(sequence_) << trace::kExitNodesShift);
 }
 
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

@@ -71,6 +71,7 @@ class HopScope {
   uint64_t path_;                // the lane's before the hop
   uint32_t epoch_;
   uint32_t hop_;
+  uint32_t sequence_;  // as in its kEnter
   bool raised_ = true;
 };
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "code_objects.h"
 #include "frame.h"
 
 namespace tracer::python {
@@ -9,30 +10,21 @@ namespace {
 
 using trace::mix;
 
-// Frames above this many are not searched.
-constexpr int kMostFrames = 128;
+// Frames above this many are not searched. CPython's own limit is 1,000 unless a program raises it.
+constexpr int kMostFrames = 1024;
 constexpr int kMostStackLines = 64;
 std::vector<std::string>& hidden = *new std::vector<std::string>;
 
 // What identifies a code object: its address alone may be another's after it was freed.
 struct Fingerprint {
   PyCodeObject* code;
-  PyObject *filename, *lines;
-  int first_line;
+  uint32_t generation;
   bool operator==(const Fingerprint&) const = default;
 };
 
-Fingerprint fingerprint_of(PyCodeObject* code) {
-  return {code, code->co_filename,
-#if PY_VERSION_HEX >= 0x030A0000
-          code->co_linetable,
-#endif
-          code->co_firstlineno};
-}
+Fingerprint fingerprint_of(PyCodeObject* code) { return {code, generation_of(code)}; }
 
-uint64_t hash_of(const Fingerprint& f) {
-  return mix(mix(mix(mix(7, uint64_t(f.code)), uint64_t(f.filename)), uint64_t(f.lines)), uint64_t(f.first_line));
-}
+uint64_t hash_of(const Fingerprint& f) { return mix(mix(7, uint64_t(f.code)), f.generation); }
 
 // UTF-8 of a str, without the GIL: a str never changes. Other kinds than compact ASCII are re-encoded by hand.
 std::string text_of(PyObject* text) {
@@ -161,7 +153,10 @@ std::atomic<int> stack_lines{1};
 
 bool can_read_source_lines() { return kFramesKnown; }
 
-void hide_sources(std::vector<std::string> folders) { hidden = std::move(folders); }
+void hide_sources(std::vector<std::string> folders) {
+  hidden = std::move(folders);
+  watch_code_objects();
+}
 
 void set_stack_lines(int lines) { stack_lines = lines < 1 ? 1 : lines > kMostStackLines ? kMostStackLines : lines; }
 

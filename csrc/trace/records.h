@@ -22,7 +22,7 @@
 namespace tracer::trace {
 
 constexpr char kMagic[8] = {'t', 'r', 'a', 'c', 'e', 'r', '\n', '\x1a'};
-constexpr uint32_t kFormatVersion = 5;
+constexpr uint32_t kFormatVersion = 6;
 constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kHopChunkBytes = 1 << 20;
 constexpr uint32_t kDefinitionChunkBytes = 1 << 18;
@@ -131,7 +131,8 @@ enum HopEvent : uint64_t {
 //   3: bits 0..31 autograd sequence number (kNoSequence: not at an Autograd key), bits 32..62 signature id (0: none)
 //   4: bits 0..12 depth (open hops of the thread before this one), bits 13..14 call site class, bits 15..62 return address
 // kExit, the innermost open hop was left:
-//   1: bits 0..31 hop id, bits 32..44 depth (as in its kEnter), bit 45 an exception left it
+//   1: bits 0..31 hop id, bits 32..44 depth (as in its kEnter), bit 45 an exception left it, bits 46..62 (since version 6) how
+//      many autograd nodes its thread made meanwhile, kMostNodes or more are kMostNodes (0: not at an Autograd key)
 // kNode, from here on the thread evaluates this autograd node (none when the name is 0):
 //   1: bits 0..62 the node's sequence number
 //   2: bits 0..31 name (string id), bits 32..62 torch's number of the thread that made the node
@@ -176,6 +177,8 @@ constexpr int kQueryReadShift = 30;
 constexpr uint64_t kQueryReadsBit = 1ull << 62;
 constexpr uint32_t kNoSequence = 0xffffffffu;
 constexpr uint32_t kMaxDepth = (1u << 13) - 1;
+constexpr int kExitNodesShift = 46;
+constexpr uint32_t kMostNodes = (1u << 17) - 1;
 constexpr uint32_t kOther = 0x7fffffff;  // an id of a string, source, signature: what it means was not written down
 
 // How the hop was reached, by the code at the return address.
@@ -226,11 +229,12 @@ enum HopFlags : uint32_t {
 };
 // One tensor of a signature:
 //   u16 argument position, u8 dimensions (255: unknown), i8 ScalarType (-1: unknown),
-//   u8 DeviceType, i8 device index, u8 Layout (255: unknown), u8 TensorFlags,
+//   u8 DeviceType (255: unknown, since version 6), i8 device index, u8 Layout (255: unknown), u8 TensorFlags,
 //   u64 key set, dimensions x i64 size, and where kHasStrides is set dimensions x i64 stride
 enum TensorFlags : uint8_t { kRequiresGrad = 1, kHasStrides = 2, kUndefined = 4 };
 constexpr uint8_t kUnknownDimensions = 255;
 constexpr uint8_t kUnknownLayout = 255;
+constexpr uint8_t kUnknownDevice = 255;
 
 // ---- stream of activities ------------------------------------------------------------------------
 // Records of 16 words; the first word is stored last, and is 0 where nothing was written.

@@ -54,6 +54,8 @@ class Lane:
     """(thread that wrote it, words)"""
     definitions: list[bytes] = field(default_factory=list)
     open_hops: list[int] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+    """of the open hops"""
     open_calls: list[tuple[int, int]] = field(default_factory=list)
     """(kind of the exit, function and domain)"""
 
@@ -69,6 +71,7 @@ class Lane:
         """Returns the tick."""
         depth = len(self.open_hops)
         self.open_hops.append(hop)
+        self.sequences.append(sequence)
         return self._event(
             1,
             key_set,
@@ -77,9 +80,12 @@ class Lane:
             depth | call_site << 13 | 0x7F0012345678 << 15,
         )
 
-    def exit(self, raised: bool = False) -> int:
-        hop = self.open_hops.pop()
-        return self._event(2, hop | len(self.open_hops) << 32 | raised << 45)
+    def exit(self, raised: bool = False, made: int | None = None) -> int:
+        """`made`: autograd nodes; a hop with a sequence number makes one unless it is said otherwise."""
+        hop, sequence = self.open_hops.pop(), self.sequences.pop()
+        if made is None:
+            made = int(sequence != NO_SEQUENCE)
+        return self._event(2, hop | len(self.open_hops) << 32 | raised << 45 | made << 46)
 
     def node(self, name: int, sequence: int = 0, made_by: int = 0) -> int:
         return self._event(3, sequence, name | made_by << 32)
@@ -93,6 +99,7 @@ class Lane:
     def adopt(self, thread: int, torch_thread: int) -> int:
         self.thread = thread
         self.open_hops = []
+        self.sequences = []
         self.open_calls = []
         return self._event(6, thread | torch_thread << 32)
 
@@ -368,7 +375,7 @@ class TraceWriter:
         chunks = self.chunks()
         end = 4096 + sum(map(len, chunks))
         fields = {
-            "version": 5,
+            "version": 6,
             "header_bytes": 4096,
             "state": 1,
             "error_number": 0,

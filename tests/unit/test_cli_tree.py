@@ -31,6 +31,7 @@ def small_trace():
     builder.calls(matmul, times=3)
     builder.calls(hop("aten::add.Tensor", "CPU", source=f"{SOURCE}:42", called_from=f"{SOURCE}:42"))
     node = {"backward_node": "MmBackward0", "source": f"{SOURCE}:41", "called_from": f"{SOURCE}:45"}
+    node["forward_hop"] = 0
     builder.calls(hop("aten::mm", "CPU", **node), thread=101)
     builder.calls(hop("my::op", "CPU", hop("aten::neg", "CPU", raised=True), open=True), thread=101)
     return builder.trace()

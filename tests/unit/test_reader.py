@@ -619,11 +619,11 @@ def test_a_thread_that_takes_a_lane_where_a_chunk_begins_has_its_own_hops(
         (b"tracer\n\x1a" + bytes(200), r"is cut within its header \(208 of 4096 bytes\)"),
         (
             TraceWriter(header={"version": 1}).data(),
-            r"has trace format 1 and this tracer reads 2 to 5: record it again",
+            r"has trace format 1 and this tracer reads 2 to 6: record it again",
         ),
         (
             TraceWriter(header={"version": 9}).data(),
-            r"has trace format 9 and this tracer reads up to 5: upgrade",
+            r"has trace format 9 and this tracer reads up to 6: upgrade",
         ),
     ],
 )

@@ -181,7 +181,7 @@ def test_backward_hops_have_the_line_of_their_forward_hop(tmp_path: Path) -> Non
     engine.exit()
     engine.node(2, sequence=ACCUMULATE_GRAD, made_by=1)
     hop(engine, 2)
-    engine.node(3, sequence=1, made_by=1)
+    engine.node(3, sequence=2, made_by=1)  # made in Python, in no hop
     hop(engine, 2)
     engine.node(0)
     hop(engine, 2)
@@ -209,6 +209,35 @@ def test_backward_hops_have_the_line_of_their_forward_hop(tmp_path: Path) -> Non
         (9, 1002, "Double", None, None, None),
         (10, 1002, None, None, None, None),
     ]
+
+
+def test_a_node_that_no_recorded_hop_made_has_no_forward_hop(tmp_path: Path) -> None:
+    writer = writer_with("aten::linear", "aten::addmm", "aten::mm", "aten::_foreach_mul_")
+    lane = writer.lane(torch_thread=1)
+    lane.enter(0, AUTOGRAD_CPU, sequence=4)  # nodes 4 and 5, of which the inner call made one
+    lane.enter(1, AUTOGRAD_CPU, sequence=4)
+    lane.exit(made=1)
+    lane.exit(made=2)
+    lane.enter(2, AUTOGRAD_CPU, sequence=6)  # it needs no gradient
+    lane.exit(made=0)
+    lane.enter(
+        3, AUTOGRAD_CPU, sequence=9
+    )  # nodes 6 to 8 were made between hops, or by operators without a hook
+    lane.exit(made=3)
+    lane.enter(2, AUTOGRAD_CPU, sequence=13)  # of an operator without a hook, 12
+    lane.exit(made=1)
+    lane.enter(2, AUTOGRAD_CPU, sequence=14)  # open: what it makes is not known
+    lane.define_string(1, "X")
+    other = writer.lane(number=1, thread=1002, torch_thread=2)
+    other.define_string(1, "X")
+    numbers = range(3, 16)
+    for number in numbers:
+        other.node(1, sequence=number, made_by=1)
+        hop(other, 2)
+    hops = read(writer, tmp_path).hops.filter(pl.col("thread") == 1002)
+    found = dict(zip(numbers, hops["forward_hop"].to_list(), strict=True))
+    made = {4: 1, 5: 0, 9: 3, 10: 3, 11: 3, 13: 4}
+    assert found == {number: made.get(number) for number in numbers}
 
 
 def test_a_node_made_in_another_process_or_later_has_no_forward_hop(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from tracer.analysis.trees import Forest
+from tracer.analysis.trees import Forest, own_or_forward_line
 
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _CALLS = pl.col("kind") == "call"
@@ -70,10 +70,10 @@ def per_module(forest: Forest) -> pl.DataFrame:
 def per_backward_node(forest: Forest) -> pl.DataFrame:
     """Backward op calls beside the forward line and op that made their node; most time first.
 
-    Columns: source (the forward line), forward_op (null where none is known), backward_node,
+    Columns: source (the forward line) and forward_op (both null where none is known), backward_node,
     called_from, ops (list of the distinct ops called), calls, hops, total_ns.
     """
-    outermost = _outermost(forest).filter(pl.col("backward"))
+    outermost = _outermost(forest).filter(pl.col("backward")).with_columns(source=own_or_forward_line())
     forward = forest.hops.select(forward_hop="id", forward_op="op")
     return (
         outermost.join(forward, on="forward_hop", how="left", maintain_order="left")

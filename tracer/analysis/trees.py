@@ -23,6 +23,12 @@ _MEASURED = ("gpu_ns", "queries", "others")
 _HOP_KINDS = ("call", "redispatch")
 
 
+def own_or_forward_line() -> pl.Expr:
+    """`source`, but null for a backward hop without a forward hop, where it is the running line."""
+    known = pl.col("backward_node").is_null() | pl.col("forward_hop").is_not_null()
+    return pl.when(known).then("source")
+
+
 @dataclass(frozen=True)
 class Forest:
     """Hops in the order they were entered, and where each stands.

@@ -141,7 +141,8 @@ def _tree(file: Path, selection: Selection, depth: int | None, limit: int, fold:
         kept = matching if matching.all() else forest.around(matching)
         shallow = kept if depth is None else kept & (forest.depth < depth)
         by = [*_GROUP, _STACK] if len(trace.python_stacks) else _GROUP
-        groups, nodes = trees.fold(trees.Forest.of(hops.filter(shallow)), by, identical=fold)
+        shown = hops.filter(shallow).with_columns(source=trees.own_or_forward_line())
+        groups, nodes = trees.fold(trees.Forest.of(shown), by, identical=fold)
     with writing():
         _show(trace, groups, nodes, limit, combined.details)
         if depth and (deeper := int(kept.sum() - shallow.sum())):

@@ -25,9 +25,9 @@ class EventBlock:
     """Events in the order in which they were written, a query as the call and the return that it stands for.
 
     `ticks`, `depth`, `hop` and `enter` have one row for each enter and each exit; `key_set` to
-    `call_site` one for each enter; `raised` one for each exit; `kind` to `second` one for each
-    other event, where `before` is the number of enters and exits before it and `first` and
-    `second` are its words. Of those, the enters and exits of API and library calls have a row in
+    `call_site` one for each enter; `raised` and `made` (autograd nodes) one for each exit; `kind` to
+    `second` one for each other event, where `before` is the number of enters and exits before it and
+    `first` and `second` are its words. Of those, the enters and exits of API and library calls have a row in
     `call` (their row among the others) and `third`, and in `words_before` (words before its own in
     `arguments`, which has the argument words of all calls).
     """
@@ -42,6 +42,7 @@ class EventBlock:
     signature: NDArray[np.uint32]
     call_site: NDArray[np.uint8]
     raised: NDArray[np.bool_]
+    made: NDArray[np.uint32]
     kind: NDArray[np.uint8]
     before: NDArray[np.int64]
     other_ticks: NDArray[np.int64]
@@ -59,6 +60,7 @@ class EventBlock:
 
 _PER_EVENT = ("ticks", "depth", "hop", "enter")
 _PER_ENTER = ("key_set", "source", "sequence", "signature", "call_site")
+_PER_EXIT = ("raised", "made")
 _PER_OTHER = ("kind", "other_ticks", "first", "second")
 _OF_CALLS = ("third", "arguments")
 
@@ -123,7 +125,8 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
         sequence=(sequenced & np.uint64(fmt.LOW_32)).astype(np.uint32),
         signature=(sequenced >> np.uint64(32)).astype(np.uint32),
         call_site=(placed >> np.uint64(fmt.CALL_SITE_SHIFT)).astype(np.uint8) & 3,
-        raised=(left >> np.uint64(fmt.EXIT_RAISED_BIT)).astype(np.bool_),
+        raised=(left >> np.uint64(fmt.EXIT_RAISED_BIT) & np.uint64(1)).astype(np.bool_),
+        made=(left >> np.uint64(fmt.EXIT_NODES_SHIFT)).astype(np.uint32),
         kind=kinds[~hop_events].astype(np.uint8),
         before=np.cumsum(hop_events, dtype=np.int64)[~hop_events],
         other_ticks=_ticks(words, others),
@@ -182,7 +185,7 @@ def join_blocks(blocks: list[EventBlock]) -> EventBlock:
         return blocks[0]
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(block, name) for block in blocks])
-        for name in (*_PER_EVENT, *_PER_ENTER, "raised", *_PER_OTHER, *_OF_CALLS)
+        for name in (*_PER_EVENT, *_PER_ENTER, *_PER_EXIT, *_PER_OTHER, *_OF_CALLS)
     }
     for name, counted in (("before", "ticks"), ("call", "kind"), ("words_before", "arguments")):
         offsets = np.cumsum([0] + [len(getattr(block, counted)) for block in blocks[:-1]])
@@ -295,8 +298,6 @@ def _plausible(
 ) -> NDArray[np.bool_]:
     """False for whole events with bits that the writer never writes."""
     good = np.ones(len(heads), np.bool_)
-    exits = np.flatnonzero(whole & (kinds == fmt.EXIT))
-    good[exits] = words[heads[exits] + 1] >> np.uint64(fmt.EXIT_RAISED_BIT + 1) == 0
     enters = np.flatnonzero(whole & (kinds == fmt.ENTER))
     placed = words[heads[enters] + 4]
     sites = (placed >> np.uint64(fmt.CALL_SITE_SHIFT)) & np.uint64(3)

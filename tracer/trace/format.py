@@ -7,7 +7,7 @@ import zlib
 from typing import NamedTuple
 
 MAGIC = b"tracer\n\x1a"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 OLDEST_VERSION = 2
 """That is read: its header ends with `lost_hops`"""
 HEADER_BYTES = 4096
@@ -134,6 +134,7 @@ MAX_DEPTH = (1 << 13) - 1
 CALL_SITE_SHIFT = 13
 RETURN_ADDRESS_SHIFT = 15
 EXIT_RAISED_BIT = 45
+EXIT_NODES_SHIFT = 46  # since version 6: autograd nodes that the thread made meanwhile
 ACCUMULATE_GRAD = (1 << 63) - 1  # the sequence number of nodes that no forward hop made
 
 # The call word of the events of API and library calls.
@@ -197,6 +198,7 @@ HAS_STRIDES = 2
 UNDEFINED = 4
 UNKNOWN_DIMENSIONS = 255
 UNKNOWN_LAYOUT = 255
+UNKNOWN_DEVICE = 255
 
 # The stream of activities: records of 16 words.
 ACTIVITY_WORDS = 16

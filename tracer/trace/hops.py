@@ -25,9 +25,6 @@ _OTHER = "(other)"
 _LARGEST_ORDER = 16
 """Backwards of backwards that are followed to the first forward line."""
 
-# Parts of the names of nodes that Python, or the interpreter of TorchScript, makes outside of op calls.
-_MADE_BY_NO_HOP = ("PyNode", "DifferentiableGraphBackward")
-
 
 @dataclass
 class Vocabulary:
@@ -167,11 +164,9 @@ def gather_hops(recording: Recording) -> Gathered:
     joined_calls = _join_calls(parts, offsets)
     joined = _join([part.columns for part in parts], offsets)
     processes = np.repeat(np.array([span.process for span in spans], np.uint32), sizes)
-    names = vocabulary.names.numbers.items()
-    without = [code for name, code in names if any(kind in name for kind in _MADE_BY_NO_HOP)]
-    perhaps = [code for name, code in names if "CppNode" in name]
-    forward_of_node = _forward_hops(nodes, without, perhaps, spans, offsets, joined)
+    forward_of_node = _forward_hops(nodes, spans, offsets, joined)
     node = joined.pop("node")
+    joined.pop("made")
     forward = take(forward_of_node, node)
     _take_modules_of_forward(joined["module"], forward)
     if vocabulary.python_stacks.numbers:
@@ -250,8 +245,10 @@ def _span_columns(
     end = np.where(ended, ticks[nesting.end], last)
     exits = np.cumsum(~enter) - 1
     closed = nesting.exit >= 0
-    raised = np.zeros(len(start), np.bool_)
-    raised[closed] = block.raised[span.exits][exits[nesting.exit[closed]]]
+    raised, made = np.zeros(len(start), np.bool_), np.zeros(len(start), np.uint32)
+    leaves = exits[nesting.exit[closed]]
+    raised[closed] = block.raised[span.exits][leaves]
+    made[closed] = block.made[span.exits][leaves]
 
     source = block.source[span.enters]
     sequence = block.sequence[span.enters].astype(np.int64)
@@ -271,6 +268,7 @@ def _span_columns(
         "range": _ranges(block, span, position, ids.names),
         "sequence": sequence,
         "node": _node_rows(block, span, position, ids.names, nodes),
+        "made": made,
         "raised": raised,
         "open": ~ended,
         "lost": ended & ~closed,
@@ -341,40 +339,47 @@ def _node_rows(
 
 
 def _forward_hops(
-    nodes: _Nodes,
-    made_by_no_hop: list[int],
-    perhaps_by_a_hop: list[int],
-    spans: list[Span],
-    offsets: NDArray[np.int64],
-    columns: dict[str, np.ndarray],
+    nodes: _Nodes, spans: list[Span], offsets: NDArray[np.int64], columns: dict[str, np.ndarray]
 ) -> NDArray[np.int64]:
-    """For each node the hop that made it; -1: none."""
+    """For each node the hop that made it, the innermost one; -1: none that was recorded.
+
+    A thread numbers the nodes that it makes. `sequence` of a hop is the number that came next when it
+    was entered, and it made `made` nodes:
+
+        aten::linear  sequence 7, made 1: node 7
+          aten::addmm   sequence 7, made 1: node 7, this is the innermost
+        aten::mm      sequence 8, made 0: it needed no gradient
+                      node 8 was made between hops
+        aten::sin     sequence 9, made 1: node 9
+    """
     forward = np.full(nodes.count, -1, np.int64)
     process = concatenate(nodes.process, np.int64)
     maker = concatenate(nodes.maker, np.int64)
-    sequence = concatenate(nodes.sequence, np.int64)
+    number = concatenate(nodes.sequence, np.int64)
     ticks = concatenate(nodes.ticks, np.int64)
-    made = sequence != fmt.ACCUMULATE_GRAD
-    name = concatenate(nodes.name, np.int32)
-    made &= ~np.isin(name, made_by_no_hop)
-    exact = np.isin(name, perhaps_by_a_hop)  # an operator's kernel made it first of all, or no hop did
+    first, parent = columns["sequence"], columns["parent"]
+    end = first + columns["made"]
     groups: dict[tuple[int, int], list[np.ndarray]] = {}
     for span, offset in zip(spans, offsets.tolist(), strict=True):
         size = span.enters.stop - span.enters.start
-        at_autograd = np.flatnonzero(columns["sequence"][offset : offset + size] >= 0) + offset
-        groups.setdefault((span.process, span.torch_thread), []).append(at_autograd)
-    for (number, torch_thread), parts in groups.items():
-        wanted = np.flatnonzero(made & (process == number) & (maker == torch_thread))
+        makers = np.flatnonzero(columns["made"][offset : offset + size]) + offset
+        groups.setdefault((span.process, span.torch_thread), []).append(makers)
+    for (of_process, torch_thread), parts in groups.items():
+        wanted = np.flatnonzero((process == of_process) & (maker == torch_thread))
+        wanted = wanted[number[wanted] != fmt.ACCUMULATE_GRAD]
         hops = np.concatenate(parts)
         if not len(wanted) or not len(hops):
             continue
-        # The last hop with at most a node's number: where the least of all later ones is as small.
-        least = np.minimum.accumulate(columns["sequence"][hops][::-1])[::-1]
-        last = np.searchsorted(least, sequence[wanted], "right") - 1
-        found = take(hops, last)
-        before = columns["start"][np.maximum(found, 0)] <= ticks[wanted]
-        before &= ~exact[wanted] | (take(columns["sequence"], found) == sequence[wanted])
-        forward[wanted] = np.where(before, found, -1)
+        hops = hops[
+            np.argsort(first[hops], kind="stable")
+        ]  # of those with the same number the innermost is last
+        found = take(hops, np.searchsorted(first[hops], number[wanted], "right") - 1)
+        outside = np.flatnonzero(found >= 0)
+        while len(outside := outside[end[found[outside]] <= number[wanted[outside]]]):
+            found[outside] = parent[found[outside]]
+            outside = outside[found[outside] >= 0]
+        began = columns["start"][np.maximum(found, 0)] <= ticks[wanted]
+        forward[wanted] = np.where(began, found, -1)
     return forward
 
 
@@ -438,6 +443,7 @@ _COLUMN_TYPES = {
     "python_stack": np.int32,
     "range": np.int32,
     "sequence": np.int64,
+    "made": np.uint32,
     "node": np.int32,
     "raised": np.bool_,
     "open": np.bool_,

@@ -133,14 +133,11 @@ class _Window:
 
     def _nodes(self, lane: Lane) -> set[_Node]:
         """The oldest node of each thread among those that a lane evaluated in the window."""
-        names = self._recording.definitions.strings.get(lane, {})
-        of_python = [number for number, name in names.items() if "PyNode" in name]
         oldest: dict[int, int] = {}
         for _, block in self._marks[lane].values():
             at = (block.kind == fmt.NODE) & (block.other_ticks >= self._begin)
             at &= block.other_ticks < self._end
-            name = low(block.second)
-            at &= (name != 0) & ~np.isin(name, of_python) & (block.first != fmt.ACCUMULATE_GRAD)
+            at &= (low(block.second) != 0) & (block.first != fmt.ACCUMULATE_GRAD)
             makers = (block.second[at] >> np.uint64(32)).astype(np.int64)
             for maker in np.unique(makers).tolist():
                 sequence = int(block.first[at][makers == maker].min())

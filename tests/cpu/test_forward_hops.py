@@ -1,0 +1,142 @@
+"""A backward hop has the forward hop, line and node that are its own; what is not in the trace is null."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from torch import nn
+
+import tracer
+
+A, W = torch.randn(3, 3), torch.randn(3, 3, requires_grad=True)
+
+
+def recorded(folder: Path, run: Callable[[], object], **options: Any) -> pl.DataFrame:
+    with tracer.record(folder / "x.trace", overwrite=True, **options):
+        run()
+    return tracer.load(folder / "x.trace").hops
+
+
+def makers(hops: pl.DataFrame) -> dict[str, set[str | None]]:
+    """Backward node -> the operators of its forward hops; None: there is no forward hop."""
+    backward = hops.filter(pl.col("backward_node").is_not_null() & pl.col("parent").is_null())
+    ops = hops["op"].cast(pl.String).gather(backward["forward_hop"])
+    found: dict[str, set[str | None]] = {}
+    for node, op in zip(backward["backward_node"].cast(pl.String), ops, strict=True):
+        found.setdefault(node, set()).add(op)
+    return found
+
+
+def test_an_operator_without_a_hook_leaves_no_neighbour(tmp_path: Path) -> None:
+    def run() -> None:
+        torch.mm(A, A)  # it needs no gradient
+        W.sin().sum().backward()
+
+    hops = recorded(tmp_path, run, ops=["aten::m*"])
+    assert makers(hops) == {"SinBackward0": {None}}
+    backward = hops.filter(pl.col("backward_node").is_not_null())
+    assert backward["source"].to_list() == backward["called_from"].to_list(), "the running line"
+
+
+def test_a_view_whose_node_is_made_when_it_is_read(tmp_path: Path) -> None:
+    def run() -> None:
+        base = W.clone()
+        view = base[0]
+        base.mul_(2.0)
+        torch.mm(A, A)
+        assert view.grad_fn
+        view.sum().backward()
+
+    found = makers(recorded(tmp_path, run))
+    assert found["AsStridedBackward0"] == {None}
+    assert found["MulBackward0"] == {"aten::mul_.Tensor"}
+    assert found["SumBackward0"] == {"aten::sum"}
+
+
+def test_several_nodes_of_one_hop(tmp_path: Path) -> None:
+    leaves = [torch.ones(2, requires_grad=True) for _ in range(3)]
+
+    def run() -> None:
+        tensors = [leaf * 1.0 for leaf in leaves]
+        torch._foreach_mul_(tensors, 2.0)
+        view = tensors[0][0]
+        view.mul_(3.0)
+        sum(tensor.sum() for tensor in tensors).backward()
+
+    found = makers(recorded(tmp_path, run))
+    assert found["MulBackward1"] == {"aten::_foreach_mul_.Scalar"}
+    assert found["CopySlices"] == {"aten::mul_.Tensor"}
+
+
+def test_graphs_made_in_threads(tmp_path: Path) -> None:
+    """Each thread counts from 0, and a node lies where the last one's was."""
+    x, ones = torch.ones(3, requires_grad=True), torch.ones(3)
+    made: list[torch.Tensor] = []
+
+    def run() -> None:
+        for turn in range(30):
+            of_turn = x.cos if turn % 2 else x.sin
+            thread = threading.Thread(target=lambda made_by=of_turn: made.append(made_by()))
+            thread.start()
+            thread.join()
+            torch.autograd.grad([made.pop()], [x], [ones])
+
+    found = makers(recorded(tmp_path, run))
+    assert found == {"SinBackward0": {"aten::sin"}, "CosBackward0": {"aten::cos"}}
+
+
+def test_names_of_function_classes_that_come_and_go(tmp_path: Path) -> None:
+    names = ["Alpha", "Beta", "Gamma", "Delta"] * 10
+
+    def run() -> None:
+        for name in names:
+            functions = {
+                "forward": staticmethod(lambda ctx, x: x * 1),
+                "backward": staticmethod(lambda ctx, gradient: gradient * 3),
+            }
+            made = type(name, (torch.autograd.Function,), functions)
+            torch.autograd.grad(made.apply(W), W, torch.ones(3, 3))
+            del made, functions
+            gc.collect()
+
+    hops = recorded(tmp_path, run).filter(pl.col("backward_node").is_not_null() & pl.col("parent").is_null())
+    ran = hops.filter(pl.col("op").cast(pl.String) == "aten::mul.Tensor")["backward_node"].cast(pl.String)
+    assert ran.to_list() == [f"{name}Backward" for name in names]
+
+
+def test_lines_of_code_that_comes_and_goes(tmp_path: Path) -> None:
+    """Snippets of one name and size, each freed before the next is made."""
+    lines = [1, 4, 10, 2, 7] * 20
+
+    def run() -> None:
+        for line in lines:
+            exec(compile("\n" * (line - 1) + "torch.neg(A)\n", "<cell>", "exec"), {"torch": torch, "A": A})
+
+    hops = recorded(tmp_path, run)
+    outermost = hops.filter(pl.col("parent").is_null())
+    assert outermost["source"].to_list() == [f"<cell>:{line}" for line in lines]
+
+
+def test_the_line_below_many_modules(tmp_path: Path) -> None:
+    model: nn.Module = nn.ReLU()
+    for _ in range(100):
+        model = nn.Sequential(model)
+    line = test_the_line_below_many_modules.__code__.co_firstlineno + 5
+    hops = recorded(tmp_path, lambda: model(A))
+    assert set(hops["source"]) == {f"{__file__}:{line}"}
+
+
+def test_the_tree_names_no_line_where_the_forward_line_is_not_known(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from tracer.cli.app import app
+
+    recorded(tmp_path, lambda: W.sin().sum().backward(), ops=["aten::m*"])
+    said = CliRunner().invoke(app, ["tree", str(tmp_path / "x.trace")]).output
+    assert "\nbackward: SinBackward0 (run from " in f"\n{said}"

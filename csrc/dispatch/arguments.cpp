@@ -20,13 +20,26 @@ using trace::mix;
 constexpr size_t kMostTensors = 64;
 constexpr size_t kMostDimensions = 64;
 
-constexpr auto kNoSizes = c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::NestedTensor});
+// TensorImpl::requires_grad() without calls into two libraries, but for views, which ask their base. The state is of this
+// class, as all of autograd takes for granted (torch::autograd::impl::get_autograd_meta).
+bool requires_grad(const c10::TensorImpl& tensor) {
+  auto* state = static_cast<const torch::autograd::AutogradMeta*>((tensor.*member(layout::AutogradState{})).get());
+  return state && (state->requires_grad_ || state->grad_fn_ || (state->is_view_ && state->requires_grad()));
+}
 
-// What may be read of a tensor without running code of its own.
+// What of a tensor a Python subclass answers itself. The bits are protected, and torch's own functions run that Python.
+struct AnsweredByPython : c10::TensorImpl {
+  static const AnsweredByPython& of(const c10::TensorImpl& tensor) { return static_cast<const AnsweredByPython&>(tensor); }
+  bool sizes() const { return python_custom_sizes_strides_ != 0; }
+  bool device() const { return python_custom_device_; }
+  bool layout() const { return python_custom_layout_; }
+};
+
+// What may be read of a tensor without running Python.
 struct View {
   c10::DispatchKeySet keys;
   int8_t dtype = -1;
-  uint8_t device_type = 0;
+  uint8_t device_type = trace::kUnknownDevice;
   int8_t device_index = -1;
   uint8_t layout = trace::kUnknownLayout;
   uint8_t flags = 0;
@@ -41,21 +54,25 @@ View look(const at::Tensor& tensor) {
     return view;
   }
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const auto& by_python = AnsweredByPython::of(*impl);
   view.keys = impl->key_set();
   view.dtype = int8_t(c10::typeMetaToScalarType(impl->dtype()));
-  if (impl->has_symbolic_sizes_strides() || view.keys.has_any(kNoSizes)) return view;
   try {
-    view.layout = uint8_t(impl->layout());
-    c10::Device device = impl->device();
-    view.device_type = uint8_t(device.type());
-    view.device_index = int8_t(device.index());
+    if (requires_grad(*impl)) view.flags |= trace::kRequiresGrad;
+    if (!by_python.layout()) view.layout = uint8_t(impl->layout());
+    if (!by_python.device()) {
+      c10::Device device = impl->device();
+      view.device_type = uint8_t(device.type());
+      view.device_index = int8_t(device.index());
+    }
+    // The tensors of a nested one have sizes of their own; symbolic ones are expressions in Python.
+    if (by_python.sizes() || impl->has_symbolic_sizes_strides() || view.keys.has(c10::DispatchKey::NestedTensor)) return view;
     view.sizes = impl->sizes();
     view.sized = view.sizes.size() <= kMostDimensions;
-    if (impl->layout() == c10::kStrided) {
+    if (view.layout == uint8_t(c10::kStrided)) {
       view.strides = impl->strides();
       if (view.strides.size() == view.sizes.size()) view.flags |= trace::kHasStrides;
     }
-    if (impl->requires_grad()) view.flags |= trace::kRequiresGrad;
   } catch (...) {
     view.sized = false;
     view.flags &= uint8_t(~trace::kHasStrides);
@@ -69,13 +86,6 @@ const uint64_t plain_keys = (c10::DispatchKeySet({c10::DispatchKey::CPU, c10::Di
                                                   c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}))
                                 .raw_repr();
 const uint64_t dense_key = c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr();
-
-// TensorImpl::requires_grad() without calls into two libraries, but for views, which ask their base. The state is of this
-// class, as all of autograd takes for granted (torch::autograd::impl::get_autograd_meta).
-bool requires_grad(const c10::TensorImpl& tensor) {
-  auto* state = static_cast<const torch::autograd::AutogradMeta*>((tensor.*member(layout::AutogradState{})).get());
-  return state && (state->requires_grad_ || state->grad_fn_ || (state->is_view_ && state->requires_grad()));
-}
 
 // Both halves of a product take part.
 inline uint64_t fold(uint64_t a, uint64_t b) {
@@ -134,7 +144,11 @@ struct Hasher {
 
   void add(uint64_t keys, uint64_t facts, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
     uint64_t tensor = fold(keys ^ 0x8bb84b93962eacc9ull, facts ^ 0x2d358dccaa6c78a5ull);
-    for (size_t i = 0; i < sizes.size(); ++i) tensor = fold(tensor ^ uint64_t(sizes[i]), uint64_t(strides[i]) ^ 0x4b33a62ed433d4a3ull);
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      // Added once more: a stride of just this number makes the product 0.
+      uint64_t sized = tensor ^ uint64_t(sizes[i]);
+      tensor = sized + fold(sized, uint64_t(strides[i]) ^ 0x4b33a62ed433d4a3ull);
+    }
     hash = mix(hash, tensor);
   }
 };

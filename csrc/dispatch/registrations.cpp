@@ -9,6 +9,8 @@ const std::string& key_name(uint32_t table_index) {
     auto* made = new std::array<std::string, kTableEntries>;
     for (int key = 0; key <= int(c10::DispatchKey::EndOfRuntimeBackendKeys); ++key) {
       auto dispatch_key = static_cast<c10::DispatchKey>(key);
+      // The end of the functionalities is no key: asked for its entry, c10 reads behind its table.
+      if (dispatch_key == c10::DispatchKey::EndOfFunctionalityKeys) continue;
       if (dispatch_key == c10::DispatchKey::Dense || c10::isPerBackendFunctionalityKey(dispatch_key)) continue;
       int index = c10::getDispatchTableIndexForDispatchKey(dispatch_key);
       // StartOf...Backends has the index of the first backend, which comes after it and wins.

@@ -138,7 +138,9 @@ def test_a_tensor_that_answers_in_a_way_of_its_own_is_not_taken_for_a_plain_one(
         for tensor in (plain, own_layout, own_device, plain):
             torch.is_same_size(plain, tensor)
     recorded = inputs_of(tracer.load(tmp_path / "t.trace"), "aten::is_same_size")
-    assert [second["shape"] for _, second in recorded] == [[2], None, None, [2]]
+    facts = [tuple(second[name] for name in ("shape", "device", "layout")) for _, second in recorded]
+    known = ([2], "cpu", "torch.strided")
+    assert facts == [known, ([2], "cpu", None), ([2], None, "torch.strided"), known]
 
 
 def test_names_that_differ_in_single_letters_are_told_apart(tmp_path: Path) -> None:

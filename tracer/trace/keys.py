@@ -53,7 +53,9 @@ class KeyNames:
             return None
         return str(self.dtypes.get(str(number), f"ScalarType {number}"))
 
-    def device(self, kind: int, index: int) -> str:
+    def device(self, kind: int, index: int) -> str | None:
+        if kind == fmt.UNKNOWN_DEVICE:
+            return None
         name = str(self.device_types.get(str(kind), f"device type {kind}"))
         return name if index < 0 else f"{name}:{index}"
 

@@ -78,6 +78,16 @@ def test_without_steps_nothing_is_said(tmp_path: Path) -> None:
     assert phases(writer, tmp_path) == [(None, None)]
 
 
+def test_of_a_count_that_began_again_the_last_is_kept(tmp_path: Path) -> None:
+    writer = new_writer()
+    lane = writer.lane()
+    for number in (1, 2, 3, 1, 2):
+        work(lane)
+        lane.step(number)
+    work(lane)
+    assert read(writer, tmp_path).hops["step"].to_list() == [0, 0, 0, 0, 1, None]
+
+
 def test_with_fewer_than_three_steps_there_is_no_phase(tmp_path: Path) -> None:
     writer = new_writer()
     lane = writer.lane()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import weakref
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from tracer.recording.options import Options
@@ -17,58 +19,73 @@ class Steps:
     """Counts the steps of this process, and pauses the recording outside of those that are wanted.
 
     A step ends where the script calls `tracer.step()`; as long as it never does, where the
-    optimizer that stepped first returns from `step()` (only if `count_optimizer` was called).
+    optimizer that stepped first returns from `step()`. That is one object: once it is collected,
+    the next optimizer that steps goes on counting.
     """
 
     def __init__(self, native: ModuleType, wanted: tuple[int, int | None] | None) -> None:
         """`wanted`: the first step that is recorded, and the one after the last (None: no end)."""
         self._native = native
         self._wanted = wanted
-        self._pid = os.getpid()
-        self._optimizer: weakref.ref | None = None
         self._hook: Any = None
+        self._optimizer: weakref.ref | None = None
         self.ended = 0
         self.counted_by: str | None = None
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
 
     def begin(self) -> None:
         """Right after the recording has begun."""
+        from torch.compiler import is_compiling
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        def stepped(optimizer: object, *_: object) -> None:
+            # torch.compile compiles hooks into the steps that it compiles: nothing else may be in this one.
+            if not is_compiling():
+                self._optimizer_stepped(optimizer, sys._getframe(1))
+
+        self._hook = register_optimizer_step_post_hook(stepped)
         if self._wanted and self._wanted[0] > 0:
             self._native.pause()
 
-    def count_optimizer(self) -> None:
-        """Count the steps of the optimizer too: it is told by a hook after each of its steps."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        self._hook = register_optimizer_step_post_hook(self._optimizer_stepped)
-
     def end(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        self._hook.remove()
 
     def called(self) -> None:
         """The script said that a step has ended."""
         self._of_this_process()
-        if self.counted_by != BY_CALL:
-            self.ended = 0
-            self.counted_by = BY_CALL
-        self._advance()
-
-    def _optimizer_stepped(self, optimizer: object, *_: object) -> None:
-        self._of_this_process()
-        if self.counted_by == BY_CALL:
-            return
-        if self._optimizer is None or self._optimizer() is None:
-            self._optimizer = weakref.ref(optimizer)
-        if self._optimizer() is optimizer:
-            self.counted_by = BY_OPTIMIZER
+        with self._lock:
+            if self.counted_by != BY_CALL:
+                self._count_calls()
             self._advance()
+
+    def _optimizer_stepped(self, optimizer: object, step: FrameType) -> None:
+        self._of_this_process()
+        if self.counted_by == BY_CALL or _is_nested(optimizer, step):
+            return
+        with self._lock:
+            if self._optimizer is None or self._optimizer() is None:
+                self._optimizer = weakref.ref(optimizer)
+            if self._optimizer() is optimizer:
+                self.counted_by = BY_OPTIMIZER
+                self._advance()
 
     def _of_this_process(self) -> None:
         """A forked process counts its own steps."""
-        if os.getpid() != self._pid:
-            self._pid = os.getpid()
-            self.ended = 0
+        if os.getpid() == self._pid:
+            return
+        self._pid = os.getpid()
+        self._lock = threading.RLock()  # another thread of the parent may hold the old one
+        self._optimizer = None
+        self.ended = 0
+        self.counted_by = None
+
+    def _count_calls(self) -> None:
+        """From here on the script counts, from 0."""
+        if self.ended and self._wanted:
+            (self._native.pause if self._wanted[0] > 0 else self._native.resume)()
+        self.ended = 0
+        self.counted_by = BY_CALL
 
     def _advance(self) -> None:
         self.ended += 1
@@ -80,11 +97,19 @@ class Steps:
         if self.ended == end:
             self._native.pause()
 
-    def document(self) -> dict[str, object] | None:
-        """What the certificate says of them; None where none ended and none was asked for."""
-        if self._wanted is None and not self.ended:
-            return None
+    def document(self) -> dict[str, object]:
+        """What the certificate says of them."""
         return {"wanted": self._wanted, "ended": self.ended, "counted_by": self.counted_by}
+
+
+def _is_nested(optimizer: object, step: FrameType) -> bool:
+    """Whether another `step` of this optimizer called this one, as that of its base class."""
+    caller = step.f_back
+    while caller is not None:
+        if caller.f_code is step.f_code and caller.f_locals.get("self") is optimizer:
+            return True
+        caller = caller.f_back
+    return False
 
 
 _current: Steps | None = None
@@ -94,9 +119,6 @@ def begin(native: ModuleType, options: Options) -> None:
     """Count the steps of this process from here on: its recording has just begun."""
     global _current
     _current = Steps(native, options.steps)
-    # Where all steps are kept, the ranges that torch opens around those of the optimizer tell.
-    if options.steps or options.is_ring:
-        _current.count_optimizer()
     _current.begin()
 
 

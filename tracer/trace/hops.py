@@ -72,7 +72,7 @@ class Gathered:
     hops: HopColumns
     calls: CallColumns
     steps: dict[int, StepEnds]
-    """process -> when its steps ended, in ticks: as it said itself, else its optimizer's"""
+    """process -> when its steps ended, in ticks"""
     vocabulary: Vocabulary
     threads: set[tuple[int, int]]
     """(process, OS thread id)"""
@@ -155,7 +155,9 @@ def gather_hops(recording: Recording) -> Gathered:
         for process, ends in counted.items()
     }
     for process, ended_ranges in optimizer_steps.items():
-        if process not in steps and len(ticks := _of_first(ended_ranges)):
+        if process in steps or _counted_steps(recording.definitions, process):
+            continue
+        if len(ticks := _of_first(ended_ranges)):
             steps[process] = StepEnds.of_all(ticks)
     parts.sort(key=lambda part: (part.span.process, part.span.thread, part.first))
     spans = [part.span for part in parts]
@@ -306,6 +308,12 @@ def _ended_ranges(block: EventBlock, span: Span, names: Mapping[int, int]) -> tu
     name = take(lookup(names, low(block.first[span.others][events])), begun)
     named = name >= 0
     return name[named], block.other_ticks[span.others][events][exits[named]]
+
+
+def _counted_steps(definitions: Definitions, process: int) -> bool:
+    """Whether a process counted its optimizer's steps; of older traces torch's ranges around them tell."""
+    certificate = definitions.documents.get(process, {}).get("certificate")
+    return isinstance(certificate, dict) and isinstance(certificate.get("steps"), dict)
 
 
 def _of_first(ranges: list[tuple[Codes, NDArray[np.int64]]]) -> NDArray[np.int64]:

@@ -31,10 +31,12 @@ class StepEnds(NamedTuple):
 
     @classmethod
     def of_counted(cls, times: Index, numbers: Index) -> StepEnds:
-        """The last end of each number; a script that begins to count itself begins again."""
+        """Ends in any order, with their numbers. Of a script that began to count again, the last count."""
         order = np.argsort(times, kind="stable")
-        last = {int(numbers[row]): int(times[row]) for row in order}
-        return cls(np.sort(np.array(list(last.values()), np.int64)), np.sort(np.array(list(last), np.int64)))
+        times, numbers = times[order], numbers[order].astype(np.int64)
+        begun_again = np.flatnonzero(np.diff(numbers) <= 0)
+        first = int(begun_again[-1]) + 1 if len(begun_again) else 0
+        return cls(times[first:], numbers[first:])
 
     @property
     def first(self) -> int:

@@ -15,6 +15,7 @@
 #include "dispatch/hop.h"
 #include "dispatch/ranges.h"
 #include "native/elf.h"
+#include "python/compiled_calls.h"
 #include "python/module_calls.h"
 #include "python/source_line.h"
 #include "symbols.h"
@@ -94,6 +95,7 @@ void stop() {
   }
   dispatch::stop_observing_ranges();
   python::leave_modules();
+  python::leave_compiled();
 }
 
 py::list named(const std::vector<dispatch::NamedEntry>& entries) {
@@ -125,6 +127,7 @@ py::dict certificate() {
   out["call_sites"] = state.call_sites;
   out["source_lines"] = python::can_read_source_lines();
   out["modules"] = python::modules_were_followed();
+  out["compiled_calls"] = python::compiled_calls();
   guards["updateDispatchTableEntry_"] = state.guards_update;
   guards["checkInvariants"] = state.guards_check;
   out["guards"] = guards;
@@ -282,6 +285,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("write_json", &write_json, py::arg("kind"), py::arg("compressed"));
   m.def("set_stack_lines", &python::set_stack_lines, py::arg("lines"));
   m.def("follow_modules", [](py::handle module_class) { python::follow_modules(module_class.ptr()); }, py::arg("module_class"));
+  m.def("follow_compiled", &python::follow_compiled, py::arg("note"));
   m.def("hide_sources", &python::hide_sources, py::arg("folders"));
   m.def("calibrate", &dispatch::calibrate_hop, py::call_guard<py::gil_scoped_release>());
   m.def("close", &end);

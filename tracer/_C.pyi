@@ -125,6 +125,12 @@ def set_stack_lines(lines: int) -> None:
 def follow_modules(module_class: type | None) -> None:
     """Record in which module (`torch.nn.Module`) op calls run, until `stop`. None: do not."""
 
+def follow_compiled(note: bytes) -> None:
+    """Count the calls of code that torch.compile and AOTInductor made, until `stop`.
+
+    The first call of a recording writes `note`, a compressed document, into the trace.
+    """
+
 def calibrate() -> float:
     """Nanoseconds that recording adds to a hop, measured now."""
 

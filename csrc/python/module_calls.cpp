@@ -11,6 +11,7 @@
 
 #include "../trace/lane.h"
 #include "frame.h"
+#include "function_entry.h"
 
 namespace tracer::python {
 namespace {
@@ -381,14 +382,6 @@ PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t fla
   calls.depth = depth;
   if (depth < kMostCalls) Py_XDECREF(std::exchange(calls.calls[depth].module, nullptr));
   return result;
-}
-
-void set_entry(PyFunctionObject* function, vectorcallfunc entry) {
-#if PY_VERSION_HEX >= 0x030C0000
-  PyFunction_SetVectorcall(function, entry);
-#else
-  function->vectorcall = entry;
-#endif
 }
 
 }  // namespace

@@ -104,16 +104,21 @@ def stop_last(stop: Callable[[], object]) -> Any:
 
 
 def follow_python(native: ModuleType, options: Options) -> None:
-    """Set what is recorded of Python beside the source line; modules are followed until the stop."""
+    """Set what is recorded of Python beside the source line; modules and compiled code are followed."""
     import torch
 
     native.set_stack_lines(options.stack)
     native.follow_modules(torch.nn.Module if options.modules else None)
+    native.follow_compiled(_compressed({"called": True}))
 
 
 def write_document(native: ModuleType, kind: str, document: object) -> None:
     """Put a JSON document into the trace, compressed: the list of libraries is long."""
-    native.write_json(kind, zlib.compress(json.dumps(document).encode()))
+    native.write_json(kind, _compressed(document))
+
+
+def _compressed(document: object) -> bytes:
+    return zlib.compress(json.dumps(document).encode())
 
 
 def _write_certificate(native: ModuleType) -> None:

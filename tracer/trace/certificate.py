@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracer.trace import compiled
 from tracer.trace import format as fmt
 from tracer.trace.cuda_certificate import CudaFindings
 from tracer.trace.overrides import remarks_on
@@ -122,6 +123,10 @@ def build_certificate(recording: Recording, findings: Findings) -> dict[str, Any
         "unresolved_kernels": findings.unresolved_kernels,
         "not_visible": list(NOT_VISIBLE),
     }
+    calls, all_of_them = compiled.compiled_calls(recording.definitions.documents, stated)
+    certificate["compiled_calls"] = calls
+    if calls:
+        certificate["not_visible"].insert(0, compiled.in_a_sentence(calls, all_of_them))
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
         certificate["not_visible"] += [NO_MODULE] * certificate["modules"]

@@ -1,0 +1,116 @@
+"""What the certificate says of compiled code, whose kernels are no hops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from launching import Launcher
+
+import tracer
+
+MODEL = """
+import os, sys, torch
+def function(x, weight):
+    return torch.nn.functional.gelu(x @ weight).sum()
+x, weight = torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)
+"""
+LOOP = "for _ in range(3): compiled(x, weight).backward()\n"
+
+
+@pytest.fixture(autouse=True)
+def cache(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One folder for all tests: they compile the same code."""
+    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.getbasetemp() / "inductor")
+
+
+def certificate_of(launcher: Launcher, script: str, status: int = 0) -> dict[str, Any]:
+    launcher.write(MODEL + script)
+    alone = launcher.python("script.py")
+    recorded = launcher.record("-o", "run.trace", "script.py")
+    assert (recorded.status, recorded.out) == (alone.status, alone.out), recorded.err
+    assert recorded.status == status, recorded.err
+    return tracer.load(launcher.folder / "run.trace").certificate
+
+
+def said(certificate: dict[str, Any]) -> list[str]:
+    return [text for text in certificate["not_visible"] if "torch.compile" in text]
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("options", ["", ", options={'cpp_wrapper': True}"])
+def test_calls_of_compiled_code_are_counted(launcher: Launcher, options: str) -> None:
+    certificate = certificate_of(launcher, f"compiled = torch.compile(function{options})\n" + LOOP)
+    assert certificate["compiled_calls"] == 6  # three forwards, three backwards
+    (text,) = said(certificate)
+    assert text.startswith("6 calls of code compiled by torch.compile or AOTInductor")
+
+
+@pytest.mark.compiler
+def test_calls_of_a_package_are_counted(launcher: Launcher) -> None:
+    script = """
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.gelu(x) * 2
+with torch.no_grad():
+    exported = torch.export.export(Model(), (x,))
+    package = torch._inductor.aoti_compile_and_package(exported, package_path=os.path.abspath("model.pt2"))
+    model = torch._inductor.aoti_load_package(package)
+    print(model(x).sum().item(), model(x).sum().item())
+"""
+    assert certificate_of(launcher, script)["compiled_calls"] == 2
+
+
+@pytest.mark.compiler
+def test_a_killed_process_says_that_compiled_code_ran(launcher: Launcher) -> None:
+    script = "compiled = torch.compile(function)\n" + LOOP + "os.kill(os.getpid(), 9)\n"
+    certificate = certificate_of(launcher, script, status=-9)
+    assert certificate["compiled_calls"] == 1
+    (text,) = said(certificate)
+    assert text.startswith("at least 1 call of code compiled")
+
+
+@pytest.mark.compiler
+def test_calls_in_a_forked_process_and_of_code_from_before_the_recording(launcher: Launcher) -> None:
+    launcher.write(
+        MODEL
+        + "compiled = torch.compile(function)\n"
+        + LOOP
+        + """
+import tracer
+from torch._inductor.output_code import CompiledFxGraph
+import importlib._bootstrap as importlib
+before = [dict(vars(CompiledFxGraph)), dict(vars(importlib)), list(sys.meta_path)]
+with tracer.record("run.trace", cuda="off"):
+    now = [dict(vars(CompiledFxGraph)), dict(vars(importlib)), list(sys.meta_path)]
+    compiled(x, weight)
+    child = os.fork()
+    if child == 0:
+        compiled(x, weight)
+        compiled(x, weight)
+        tracer.stop()
+        os._exit(0)
+    os.waitpid(child, 0)
+compiled(x, weight)
+print(before == now)
+with tracer.record("other.trace", cuda="off"):
+    compiled(x, weight)
+"""
+    )
+    run = launcher.python("script.py")
+    assert (run.status, run.out) == (0, "True\n"), run.err
+    assert tracer.load(launcher.folder / "run.trace").certificate["compiled_calls"] == 3
+    assert tracer.load(launcher.folder / "other.trace").certificate["compiled_calls"] == 1
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "print(function(x, weight).item(), 'torch._dynamo' in sys.modules, 'torch._inductor' in sys.modules)",
+        "print(torch.compile(function, backend='eager')(x, weight).item())",  # its ops are hops
+    ],
+)
+def test_without_compiled_code_nothing_is_said(launcher: Launcher, script: str) -> None:
+    certificate = certificate_of(launcher, script + "\n")
+    assert certificate["compiled_calls"] == 0
+    assert not said(certificate)

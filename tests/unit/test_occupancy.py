@@ -70,17 +70,49 @@ def test_unknown_devices_and_impossible_launches() -> None:
     assert occupancy(Launch(1, 256, 32, 300_000), H200) is None
 
 
-def test_peaks_are_those_of_the_data_sheets() -> None:
-    h200 = Limits.of({"name": "NVIDIA H200", **H200})
-    assert h200.bytes_per_s == 4.8e12
-    assert h200.flops_per_s["fp32 cores"] == pytest.approx(67e12, rel=0.01)
-    assert h200.flops_per_s["fp64 tensor"] == pytest.approx(67e12, rel=0.01)
-    tensor_clock = Limits.of(H200 | {"coreClockRate": 1_830_000})
-    assert tensor_clock.flops_per_s["16-bit tensor"] == pytest.approx(989e12, rel=0.01)
-    assert tensor_clock.flops_per_s["TF32 tensor"] == pytest.approx(494e12, rel=0.01)
-    assert Limits.of(T4).flops_per_s["16-bit tensor"] == pytest.approx(65e12, rel=0.01)
-    a100 = {"computeCapabilityMajor": 8, "numMultiprocessors": 108, "coreClockRate": 1_410_000}
-    assert Limits.of(a100).flops_per_s["16-bit tensor"] == pytest.approx(312e12, rel=0.01)
+DATA_SHEETS = [
+    # name, capability, multiprocessors, MHz at most; TFLOP/s: fp32, fp64 tensor, TF32, 16 bits, 8 bits
+    ("NVIDIA H200", (9, 0), 132, 1980, (67, 67, 494.7, 989.4, 1978.9)),
+    ("NVIDIA H100 80GB HBM3", (9, 0), 132, 1980, (67, 67, 494.7, 989.4, 1978.9)),
+    ("NVIDIA H100 PCIe", (9, 0), 114, 1755, (51.2, 51.2, 378, 756, 1513)),
+    ("NVIDIA H100 NVL", (9, 0), 132, 1785, (60, 60, 417.5, 835.5, 1670.5)),
+    ("NVIDIA H20", (9, 0), 78, 1980, (39.5, 39.5, 74, 148, 296)),
+    ("NVIDIA B200", (10, 0), 148, 1980, (75, 37.5, 1125, 2250, 4500)),
+    ("NVIDIA B300 SXM6 AC", (10, 3), 148, 1980, (75, None, 1125, 2250, 4500)),
+    ("NVIDIA A100-SXM4-80GB", (8, 0), 108, 1410, (19.5, 19.5, 156, 312, None)),
+    ("NVIDIA A10", (8, 6), 72, 1695, (31.2, None, 62.5, 125, None)),
+    ("NVIDIA L4", (8, 9), 58, 2040, (30.3, None, 60, 121, 242)),
+    ("NVIDIA L40", (8, 9), 142, 2490, (90.5, None, 90.5, 181, 362)),
+    ("NVIDIA L40S", (8, 9), 142, 2520, (91.6, None, 183, 366, 733)),
+    ("NVIDIA GeForce RTX 4090", (8, 9), 128, 2520, (82.6, None, 82.6, 165.2, 660.6)),
+    ("NVIDIA GeForce RTX 5090", (12, 0), 170, 2407, (104.8, None, 104.8, 209.5, 838)),
+    ("Orin", (8, 7), 16, 1300, (5.3, None, None, 42.5, None)),
+    ("Tesla V100-SXM2-16GB", (7, 0), 80, 1530, (15.7, None, None, 125, None)),
+    ("Tesla T4", (7, 5), 40, 1590, (8.1, None, None, 65, None)),
+]
+
+
+@pytest.mark.parametrize(("name", "capability", "count", "clock", "sheet"), DATA_SHEETS)
+def test_peaks_are_those_of_the_data_sheets(
+    name: str, capability: tuple[int, int], count: int, clock: int, sheet: tuple[float | None, ...]
+) -> None:
+    limits = Limits.of(
+        {
+            "name": name,
+            "computeCapabilityMajor": capability[0],
+            "computeCapabilityMinor": capability[1],
+            "numMultiprocessors": count,
+            "coreClockRate": clock * 1000,
+        }
+    )
+    units = ("fp32 cores", "fp64 tensor", "TF32 tensor", "16-bit tensor", "8-bit tensor")
+    for unit, tflops in zip(units, sheet, strict=True):
+        if tflops is not None:
+            assert limits.flops_per_s[unit] == pytest.approx(tflops * 1e12, rel=0.015), unit
+
+
+def test_the_bandwidth_is_that_which_the_device_names() -> None:
+    assert Limits.of({"name": "NVIDIA H200", **H200}).bytes_per_s == 4.8e12
 
 
 def test_unknown_and_measured_limits() -> None:

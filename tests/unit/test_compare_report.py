@@ -44,7 +44,7 @@ def right() -> CaseResult:
         calls=10,
         memory=(Memory(1, 256, 256), Memory(2, 2048, 1024)),
         checks=[Check("result", BOUND, Deviation(1e-7, 1e-7, 1.0), Deviation(2e-7, 3e-7, 1.0), "", None)],
-        limit=Limit(2_000, BYTES, 4.8e12, in_cache=True),
+        limit=Limit(2_000, BYTES, 4.8e12),
         ran={"aten::mm": 1},
         chains=chains(),
     )
@@ -112,21 +112,32 @@ def test_a_case_on_the_cpu() -> None:
 
 
 def test_a_case_on_the_gpu_has_host_wall_and_gpu_time() -> None:
-    text = render(comparison(right(), device=CUDA))
+    case = right()
+    case.limit = Limit(2_000, BYTES, 4.8e12, in_cache=True)
+    text = render(comparison(case, device=CUDA))
     assert row(text, "mm fp32 8x8")[2:] == [
         *("20.0 us", "10.0 us", "2.00 (2.00 to 2.00)"),
         *("5.0 us", "4.0 us", "1.25 (1.25 to 1.25)"),
-        *("40 % -> 50 %", "2.00", "right"),
+        *("in L2", "2.00", "right"),
     ]
+    assert "limit, of" not in text
     assert row(text, "host time")[1].startswith("9.0 us")
     assert row(text, "launches") == ["library calls, API calls, launches", "0, 0, 0", "0, 0, 0", ""]
     assert "CUDA, state: recorded" in text
+    said = " ".join(text.split())
+    assert "No limit is known: the memory moves its bytes in 2.0 us" in said
+    assert "In L2: its bytes fit into the L2 cache" in said
+
+
+def test_bytes_beyond_the_cache_are_a_limit() -> None:
+    text = render(comparison(right(), device=CUDA))
+    assert row(text, "mm fp32 8x8")[-3:] == ["40 % -> 50 %", "2.00", "right"]
+    assert row(text, "limit, of the GPU time")[1:] == ["40 %", "50 %", ""]
     said = " ".join(text.split())
     assert (
         "The least time that the device allows is 2.0 us, by the bytes that must be moved, at 4.8 TB/s"
         in said
     )
-    assert "they fit into the L2 cache" in said
 
 
 def test_a_limit_without_gpu_time_is_that_of_the_wall_time() -> None:

@@ -136,6 +136,8 @@ def _method(comparison: Comparison) -> str:
             " The limit is the least time for the bytes of a case or for its operations, whichever is "
             f"longer, by {prose(comparison.roof)}; of the limit: that time divided by {time}."
         )
+        if comparison.device != CPU:
+            text += " In L2: its bytes fit into the L2 cache, so that the memory is no limit."
     return wrapped(text)
 
 
@@ -197,8 +199,15 @@ def _share_cell(case: CaseResult, on_gpu: bool) -> str:
     """`35 % -> 52 %`: how near stock and override come to the limit; of the wall time it is said."""
     if case.limit is None or case.limited is None:
         return ""
+    if _is_no_bound(case.limit):
+        return "in L2"
     stock, override = (_share(case.limit, of) for of in (case.limited.stock, case.limited.override))
     return f"{stock} -> {override}{'' if case.gpu or not on_gpu else ', wall'}"
+
+
+def _is_no_bound(limit: Limit) -> bool:
+    """The inputs are the same in every call, so that they come from the L2 cache if they fit in."""
+    return limit.by == BYTES and limit.in_cache
 
 
 def _share(limit: Limit, of: Spread) -> str:
@@ -298,7 +307,7 @@ def _figures(case: CaseResult, device: str) -> str:
     for name, timing in kinds[:1] if device == CPU else kinds:
         if timing:
             rows.append([f"{name} time", spread(timing.stock), spread(timing.override), interval(timing)])
-    if case.limit and case.limited:
+    if case.limit and case.limited and not _is_no_bound(case.limit):
         sides = case.limited.stock, case.limited.override
         name = "the GPU time" if case.gpu else "the wall time"
         rows.append([f"limit, of {name}", *(_share(case.limit, side) for side in sides), ""])
@@ -329,13 +338,17 @@ def _limit(limit: Limit, device: str) -> str:
     if device == CPU:
         rate = amount(limit.rate, "B/s" if limit.by == BYTES else "FLOP/s")
         return wrapped(f"At the best that stock reached here, {rate}, its {limit.by} take {_time(limit.ns)}.")
+    if _is_no_bound(limit):
+        return wrapped(
+            f"No limit is known: the memory moves its bytes in {_time(limit.ns)}, but they fit into the L2 "
+            "cache, where the calls before left them."
+        )
     by = f"by what it computes, {limit.by} at {amount(limit.rate, 'FLOP/s')}"
     if limit.by == "fp32 cores":
         by += " (products made of three TF32 ones could take less)"
     if limit.by == BYTES:
         by = f"by the bytes that must be moved, at {amount(limit.rate, 'B/s')}"
-    cached = "; they fit into the L2 cache, so less is possible" if limit.in_cache else ""
-    return wrapped(f"The least time that the device allows is {_time(limit.ns)}, {by}{cached}.")
+    return wrapped(f"The least time that the device allows is {_time(limit.ns)}, {by}.")
 
 
 def _errors(case: CaseResult) -> str:

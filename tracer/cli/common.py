@@ -55,6 +55,12 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
             fail(str(error))
         except OSError as error:
             fail(f"cannot read {file}: {error.strerror or error}")
+        except MemoryError:
+            fail(too_large(file))
+
+
+def too_large(file: Path) -> str:
+    return f"to read {file} takes more memory than there is"
 
 
 @contextmanager

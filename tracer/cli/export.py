@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, progress
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, progress, too_large
 
 if TYPE_CHECKING:
     from tracer.export.formats import Format
@@ -71,6 +71,8 @@ def export(
         fail(str(error))
     except OSError as error:
         fail(f"cannot write {output}: {error.strerror or error}")
+    except MemoryError:
+        fail(too_large(file))
     _tell(trace, file, output, chosen, remarks)
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.cli.common import fail, writing
+from tracer.cli.common import fail, too_large, writing
 from tracer.cli.lines import print_line, print_table, styled
 from tracer.cli.selection import Selection
 
@@ -59,6 +59,8 @@ def follow_trace(
         fail(str(error))
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror or error}")
+    except MemoryError:
+        fail(too_large(file))
     except KeyboardInterrupt:
         pass  # how following ends
     finally:

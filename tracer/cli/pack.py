@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, chosen_trace, fail, progress
+from tracer.cli.common import USAGE, chosen_trace, fail, progress, too_large
 
 
 def pack(
@@ -84,3 +84,5 @@ def _complete(file: Path) -> None:
         fail(str(error))
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror or error}")
+    except MemoryError:
+        fail(too_large(file))

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.target import Target
-from tracer.trace.names import demangle, short_kernel_name
+from tracer.trace.demangling import demangle_trusted
+from tracer.trace.names import short_kernel_name
 from tracer.trace.symbols import Symbols
 
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so", "libc10.so")
@@ -130,7 +131,7 @@ class Functions:
                 if match and operator and fnmatchcase(operator, pattern):
                     name = f"at::_ops::{match[1]}::{match[2]}"
                     points.append(
-                        Point(pattern, match[2], name, demangle(mangled), library, offset, operator)
+                        Point(pattern, match[2], name, demangle_trusted(mangled), library, offset, operator)
                     )
         if not points:
             raise DebuggerError(f"no operator matches {pattern}{self.near_names(pattern)}")
@@ -161,7 +162,7 @@ class Functions:
             for mangled, offset in found:
                 if not any(text in mangled for text in texts):
                     continue
-                symbol = demangle(mangled)
+                symbol = demangle_trusted(mangled)
                 kind = _kind(symbol, name, wrapped)
                 if kind is not None:
                     short = short_kernel_name(symbol)
@@ -186,7 +187,7 @@ class Functions:
         points = []
         for library, symbols in self.libraries.items():
             for mangled, offset in symbols.search(*texts):
-                symbol = demangle(mangled)
+                symbol = demangle_trusted(mangled)
                 if symbol.endswith("[clone .cold]") or symbol.startswith((_UNBOXED, _BOXED)):
                     continue
                 short = short_kernel_name(symbol)

@@ -45,12 +45,14 @@ def resolve_symbols(definitions: Definitions) -> tuple[Found, list[str]]:
     for process in definitions.hops.keys() | counters.keys():
         hops = definitions.hops.get(process, {})
         kernels = {hop.kernel_address for hop in hops.values() if not hop.python_kernel} - {0}
-        known = set[int]().union(
-            *(definitions.symbols.get(owner, {}).keys() for owner in definitions.lineage(process))
-        )
+        unknown = {
+            address
+            for address in kernels | counters.get(process, set())
+            if not definitions.symbol(process, address)
+        }
         loaded = LoadedLibraries(definitions, process)
         by_library: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-        for address in sorted((kernels | counters.get(process, set())) - known):
+        for address in sorted(unknown):
             if library := loaded.find(address):
                 place = address - library["base"], address
                 by_library[library["path"], library["build_id"]].append(place)

@@ -12,10 +12,10 @@ from tracer.trace.activities import Activities, copy_names
 from tracer.trace.arrays import lookup, take
 from tracer.trace.calls import CallColumns
 from tracer.trace.definitions import Definitions
+from tracer.trace.demangling import demangle
 from tracer.trace.format import GPU_KERNEL, GPU_MEMCPY, PROCESS_LANE
 from tracer.trace.functions import CallArguments
 from tracer.trace.hops import Gathered
-from tracer.trace.names import demangle
 from tracer.trace.roles import role
 from tracer.trace.schema import API_CALLS, DEVICES, GPU_ACTIVITIES, LIBRARY_CALLS
 from tracer.trace.series import categories, in_order, indices, named, nanoseconds, nullable
@@ -26,6 +26,8 @@ Index = NDArray[np.int64]
 
 _DOMAINS = ["runtime", "driver"]
 _KINDS = ["", "kernel", "memcpy", "memset"]
+_MORE_FACTS = 64
+"""Of devices, which this version does not know"""
 
 
 @dataclass
@@ -158,12 +160,13 @@ def activity_table(
 def device_table(definitions: Definitions) -> pl.DataFrame:
     """A row for each GPU of each process, a column for each fact that CUPTI tells of it."""
     rows = [
-        {"process": process, "device": device, "name": gpu.name, **gpu.facts}
+        {**gpu.facts, "process": process, "device": device, "name": gpu.name}
         for process, gpus in sorted(definitions.gpus.items())
         for device, gpu in sorted(gpus.items())
     ]
-    more = {name: pl.Int64 for row in rows for name in row if name not in DEVICES}
-    return pl.DataFrame(rows, schema={**DEVICES, **more}, strict=False)
+    more = dict.fromkeys(name for row in rows for name in row if name not in DEVICES)
+    columns = {**DEVICES, **dict.fromkeys(list(more)[:_MORE_FACTS], pl.Int64)}
+    return pl.DataFrame(rows, schema=columns, strict=False)
 
 
 def _libraries(calls: CallColumns, functions: list[str], stacks: Stacks) -> tuple[pl.Series, pl.Series]:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tracer.trace import format as fmt
+from tracer.trace.documents import Budget, read_document
+from tracer.trace.errors import TraceError
+
+LONGEST_NAME = 1 << 13
+"""Characters: a name may be in many rows, and in the text of many lines"""
+_LONGEST_MEMBER = 64
+"""Of an enumeration: in the text of each call. The longest of CUDA has 54"""
+_LONGEST_LIST = 1 << 20
+_LONGEST_LINEAGE = 1000
 
 
 class ProcessDefinition(NamedTuple):
@@ -110,12 +119,11 @@ class _Body:
         self.offset = end
         return content
 
-    def text(self) -> str:
-        return self.bytes().decode("utf-8", "replace")
-
-    def document(self) -> Any:
-        """A zlib-compressed JSON document."""
-        return json.loads(zlib.decompress(self.bytes()))
+    def text(self, most: int = LONGEST_NAME) -> str:
+        """What is longer is cut, with `...` at its end."""
+        content = self.bytes()
+        text = content[: 4 * most].decode("utf-8", "replace")
+        return text if len(text) <= most and len(content) <= 4 * most else f"{text[: most - 3]}..."
 
     def numbers(self, count: int) -> tuple[int, ...]:
         return self.fields(f"{count}q")
@@ -129,6 +137,7 @@ class _Body:
 class Definitions:
     """All definitions of a file; ids are scoped as csrc/trace/records.h says."""
 
+    path: str = ""
     processes: dict[int, ProcessDefinition] = field(default_factory=dict)
     thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
     """(process, OS thread id) -> name"""
@@ -163,20 +172,27 @@ class Definitions:
     """process -> id of the node -> where it comes from"""
     gpus: defaultdict[int, dict[int, GpuDefinition]] = field(default_factory=lambda: defaultdict(dict))
     """process -> device -> what it is"""
+    _frames: defaultdict[Scope, dict[int, str]] = field(default_factory=lambda: defaultdict(dict), repr=False)
+    """(process, lane) -> id of the source -> its line in Python stacks"""
     left_out: int = 0
     """Times that fmt.OTHER stands for a string, source line, signature or stack"""
+    damaged_documents: int = 0
+    """Documents that something was taken out of, since it was of another type"""
     _decoded: dict[bytes, Signature] = field(default_factory=dict, repr=False)
+    _by_pid: dict[int, int] = field(default_factory=dict, repr=False)
+    _budget: Budget = field(default_factory=Budget, repr=False)
 
     def lineage(self, process: int) -> list[int]:
         """The process, and those whose memory it has a copy of because it was forked."""
-        by_pid = {known.pid: number for number, known in self.processes.items()}
-        line = [process]
-        while (known := self.processes.get(line[-1])) and known.how == "forked":
-            parent = by_pid.get(known.parent_pid)
-            if parent is None or parent in line:
+        line = {process: None}
+        last = process
+        while (known := self.processes.get(last)) and known.how == "forked":
+            parent = self._by_pid.get(known.parent_pid)
+            if parent is None or parent in line or len(line) == _LONGEST_LINEAGE:
                 break
-            line.append(parent)
-        return line
+            line[parent] = None
+            last = parent
+        return list(line)
 
     def symbol(self, process: int, address: int) -> SymbolDefinition | None:
         """What a process, or one that it was forked from, wrote of an address."""
@@ -184,6 +200,13 @@ class Definitions:
             if found := self.symbols.get(owner, {}).get(address):
                 return found
         return None
+
+    def symbol_names(self) -> Iterator[str]:
+        """All symbols, and all strings, some of which are symbols of device kernels."""
+        for symbols in self.symbols.values():
+            yield from (known.symbol for known in symbols.values())
+        for strings in self.strings.values():
+            yield from strings.values()
 
     def parse(self, header: fmt.ChunkHeader, payload: bytes) -> tuple[int, bool]:
         """Adds the records of a chunk.
@@ -224,6 +247,7 @@ class Definitions:
             origin = fmt.PROCESS_ORIGINS[how] if how < len(fmt.PROCESS_ORIGINS) else "unknown"
             body.check_end()
             self.processes[number] = ProcessDefinition(number, pid, parent, origin, command)
+            self._by_pid[pid] = number
         elif kind == fmt.THREAD_NAME:
             thread, _ = body.fields("IQ")
             name = body.text()
@@ -235,9 +259,9 @@ class Definitions:
             body.check_end()
             self.hops[process][hop] = HopDefinition(flags, table_index, unboxed, boxed, *texts)
         elif kind == fmt.JSON:
-            name, document = body.text(), body.document()
+            name, packed = body.text(), body.bytes()
             body.check_end()
-            self.documents[process][name] = document
+            self._add_document(process, name, packed)
         elif kind == fmt.SYMBOL:
             address, offset = body.fields("2Q")
             symbol, library = body.text(), body.text()
@@ -273,24 +297,38 @@ class Definitions:
         else:
             self._add_cuda(kind, body, scope)
 
+    def _add_document(self, process: int, name: str, packed: bytes) -> None:
+        self._budget.add(len(packed))
+        content = self._budget.unpack(packed)
+        if content is None:
+            raise TraceError(
+                f"cannot read {self.path}: its documents unpack to more than 8 MiB and 32 times their size; "
+                "it is damaged, or made to use up memory"
+            )
+        document, damaged = read_document(name, content)
+        self.damaged_documents += damaged
+        self.documents[process][name] = document
+
     def _add_stack(self, scope: Scope, number: int, lines: tuple[int, ...]) -> None:
         sources, functions = self.sources[scope], self.functions_of_sources[scope]
         if not lines or any(line not in functions for line in lines):
             raise ValueError("a stack of lines that are not known")
         self.sources[scope][number] = sources[lines[0]]
-        self.python_stacks[scope][number] = tuple(
-            f"{sources[line]} {functions[line]}".rstrip() for line in lines
-        )
+        frames = self._frames[scope]
+        for line in lines:  # frames that stacks share are one text
+            if line not in frames:
+                frames[line] = f"{sources[line]} {functions[line]}".rstrip()
+        self.python_stacks[scope][number] = tuple(frames[line] for line in lines)
 
     def _add_cuda(self, kind: int, body: _Body, scope: Scope) -> None:
         process = scope[0]
         if kind == fmt.FUNCTION:
             domain, function = body.fields("2I")
-            name, layout = body.text(), body.text()
+            name, layout = body.text(), body.text(_LONGEST_LIST)
             body.check_end()
             self.functions[process][domain, function] = FunctionDefinition(name, layout)
         elif kind == fmt.ENUMERATION:
-            name, values = body.text(), _numbers_by_name(body.text())
+            name, values = body.text(), _numbers_by_name(body.text(_LONGEST_LIST))
             body.check_end()
             # Of several names for one number the first stands.
             self.enumerations[process][name] = {
@@ -307,7 +345,7 @@ class Definitions:
             self.graph_nodes[process][node] = GraphNode(original, correlation)
         elif kind == fmt.GPU:
             (device,) = body.fields("I")
-            name, facts = body.text(), _numbers_by_name(body.text())
+            name, facts = body.text(), _numbers_by_name(body.text(_LONGEST_LIST))
             body.check_end()
             self.gpus[process][device] = GpuDefinition(name, facts)
         else:
@@ -317,7 +355,10 @@ class Definitions:
 def _numbers_by_name(text: str) -> dict[str, int]:
     """From a line `name=number` for each; raises ValueError where one is not of that form."""
     pairs = (line.rpartition("=") for line in text.splitlines())
-    return {name: int(number) for name, _, number in pairs}
+    values = {name[:_LONGEST_MEMBER]: int(number) for name, _, number in pairs}
+    if any(not -(1 << 63) <= value < 1 << 63 for value in values.values()):
+        raise ValueError("a number that is larger than any of C's")
+    return values
 
 
 def _signature(body: _Body) -> Signature:

@@ -80,7 +80,7 @@ class Follower:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Raises TraceError where there is no such file, or it is no trace."""
         self.path = os.fspath(path)
-        self.definitions = Definitions()
+        self.definitions = Definitions(self.path)
         self.signatures: Numbering[Signature] = Numbering()
         self.more = False
         """Whether the last look left something for the next"""

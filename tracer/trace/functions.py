@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tracer.trace.calls import CallColumns, Functions, Words
 from tracer.trace.definitions import Definitions
+from tracer.trace.format import MAX_CALL_WORDS
 
 _UNSIGNED = re.compile(
     r"unsigned( (char|short|int|long|long long))?( int)?|size_t|uint(8|16|32|64)_t|cuuint(32|64)_t|bool|_Bool"
@@ -43,14 +44,25 @@ class Field:
         return re.sub(r"\b(const|enum|struct|volatile)\b ?", "", self.type).strip()
 
 
+_LONGEST_NAME = 64
+_BYTES = 8 * MAX_CALL_WORDS
+
+
 def parse_layout(layout: str) -> list[Field]:
-    """The fields of a function, a line each; lines of another form are left out."""
-    fields = []
+    """The fields of a function, a line each; lines of another form are left out.
+
+    So are fields that a call cannot have: a second one at the same offset, or one behind all argument words.
+    The text of a call would be much larger than its record.
+    """
+    fields: dict[tuple[bool, int], Field] = {}
     for line in layout.splitlines():
         parts = line.split("\t")
         if len(parts) == 5 and parts[0] in ("enter", "exit") and all(map(str.isdecimal, parts[3:])):
-            fields.append(Field(parts[0] == "exit", parts[1], parts[2], int(parts[3]), int(parts[4])))
-    return fields
+            name, c_type = (part[:_LONGEST_NAME] for part in parts[1:3])
+            field = Field(parts[0] == "exit", name, c_type, int(parts[3]), int(parts[4]))
+            if 0 < field.size <= _BYTES and field.offset <= _BYTES:
+                fields.setdefault((field.at_exit, field.offset), field)
+    return list(fields.values())
 
 
 class CallArguments:
@@ -64,15 +76,17 @@ class CallArguments:
             calls.function[self._order], np.arange(len(functions.numbers) + 1), "left"
         )
         self._defined = []
+        enumerations: dict[int, dict[str, dict[int, str]]] = {}
         for process, domain, number in functions.numbers:
             defined = definitions.functions[process][domain, number]
             fields = parse_layout(defined.layout)
-            enumerations = {
-                name: values
-                for owner in reversed(definitions.lineage(process))
-                for name, values in definitions.enumerations.get(owner, {}).items()
-            }
-            self._defined.append((defined.name, fields, enumerations))
+            if process not in enumerations:
+                enumerations[process] = {
+                    name: values
+                    for owner in reversed(definitions.lineage(process))
+                    for name, values in definitions.enumerations.get(owner, {}).items()
+                }
+            self._defined.append((defined.name, fields, enumerations[process]))
 
     def names(self) -> list[str]:
         """The name of each function, by its code."""

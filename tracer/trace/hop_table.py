@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace import format as fmt
+from tracer.trace.arrays import Numbering
 from tracer.trace.definitions import Definitions, HopDefinition, PythonStack, Signature
 from tracer.trace.hops import Gathered, HopColumns
 from tracer.trace.keys import KeyNames
@@ -16,7 +17,7 @@ from tracer.trace.libraries import library_offset
 from tracer.trace.modules import module_texts
 from tracer.trace.names import kernel_name, node_name
 from tracer.trace.overrides import OverrideNames
-from tracer.trace.schema import HOPS, PYTHON_STACKS, SIGNATURES, STRING
+from tracer.trace.schema import HOPS, ID, PYTHON_STACKS, SIGNATURES, STRING
 from tracer.trace.series import categories, in_order, indices, named, nanoseconds, nullable
 from tracer.trace.steps import PHASES, Steps, steps_of_rows
 
@@ -147,9 +148,9 @@ def _keys(
     for process in np.unique(columns.process).tolist():
         first, last = np.searchsorted(columns.process, [process, process + 1])
         names = keys.get(process)
-        values = [names.highest(key_set) if names else None for key_set in key_sets]
-        part = categories(values or [None]).gather(columns.key_set[first:last])
-        found = found.append(part)
+        used, codes = np.unique(columns.key_set[first:last], return_inverse=True)
+        values = [names.highest(key_sets[code]) if names else None for code in used.tolist()]
+        found = found.append(categories(values or [None]).gather(codes.reshape(-1)))
     return pl.select(pl.coalesce(found, entry)).to_series() if len(found) else entry
 
 
@@ -164,12 +165,16 @@ def _self_times(
 
 
 def python_stacks_table(stacks: list[PythonStack]) -> pl.DataFrame:
-    return pl.DataFrame(
-        [
-            pl.Series("id", range(len(stacks)), PYTHON_STACKS["id"]),
-            pl.Series("frames", list(map(list, stacks)), PYTHON_STACKS["frames"]),
-        ]
+    """The text of a frame is there once, however many stacks have it."""
+    texts: Numbering[str] = Numbering()
+    codes = [texts(frame) for stack in stacks for frame in stack]
+    frames = pl.Series(list(texts.numbers), dtype=pl.String).gather(pl.Series(codes, dtype=ID))
+    ids = pl.Series("id", range(len(stacks)), PYTHON_STACKS["id"])
+    of_frames = ids.gather(np.repeat(np.arange(len(stacks)), [len(stack) for stack in stacks]))
+    grouped = (
+        pl.DataFrame({"id": of_frames, "frames": frames}).group_by("id", maintain_order=True).agg("frames")
     )
+    return in_order(ids.to_frame().join(grouped, on="id", how="left", maintain_order="left"), PYTHON_STACKS)
 
 
 def signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> pl.DataFrame:

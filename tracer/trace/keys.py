@@ -25,17 +25,17 @@ class KeyNames:
 
     @classmethod
     def from_document(cls, document: Any) -> KeyNames | None:
-        """From the JSON "enums"; None where it is not of that form."""
-        try:
-            return cls(
-                backends=int(document["num_backends"]),
-                keys=tuple(key if isinstance(key, str) else tuple(map(str, key)) for key in document["keys"]),
-                dtypes=dict(document["dtypes"]),
-                device_types=dict(document["device_types"]),
-                layouts=dict(document["layouts"]),
-            )
-        except (KeyError, TypeError, ValueError):
+        """From the document "enums"; None where it is not whole."""
+        names = ("num_backends", "keys", "dtypes", "device_types", "layouts")
+        if document is None or any(document.get(name) is None for name in names):
             return None
+        return cls(
+            backends=document["num_backends"],
+            keys=tuple(key if isinstance(key, str) else tuple(key) for key in document["keys"]),
+            dtypes=document["dtypes"],
+            device_types=document["device_types"],
+            layouts=document["layouts"],
+        )
 
     def highest(self, key_set: int) -> str | None:
         """The name of the key of highest priority in a key set; None where it has no name."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections.abc import Callable
 from functools import cache
+from itertools import accumulate
+
+from tracer.trace.demangling import demangle
 
 _ANONYMOUS = "(anonymous namespace)"
 _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
@@ -17,23 +18,9 @@ _RUN_TIME = "c10::impl::detail::WrapFunctionIntoRuntimeFunctor_<"
 _POINTER = "c10::CompileTimeFunctionPointer<"
 _LITERAL = re.compile(r"-?\d+[a-z]*|true|false|\([\w:]+\)-?\d+")
 _CLONE = re.compile(r"( \[clone [^\]]*\])+$")
+_DEEPEST = 64
+"""No function's name has so many; what is made to be deeper takes long, and all of the stack"""
 _QUALIFIERS = (" const", " volatile", " &", " &&", "&&", "&")
-
-
-@cache
-def demangle(symbol: str) -> str:
-    """The C++ name of a symbol; the symbol itself where it is none or cannot be demangled."""
-    function = _cxa_demangle()
-    if function is None or not symbol.startswith("_Z"):
-        return symbol
-    status = ctypes.c_int()
-    address = function(symbol.encode(), None, None, ctypes.byref(status))
-    if not address:
-        return symbol
-    try:
-        return ctypes.string_at(address).decode("utf-8", "replace")
-    finally:
-        _free()(address)
 
 
 @cache
@@ -44,6 +31,8 @@ def short_kernel_name(name: str) -> str:
     template arguments functions and literals stay, since they tell instances apart.
     """
     name = _CLONE.sub("", name)
+    if _depth(name) > _DEEPEST:
+        return name
     for wrapper in (_UNBOXED, _BOXED, _FALLBACK, _BOXED_FUNCTOR):
         # A return type may stand before it: functions that are templates have theirs in the name.
         start = name.find(wrapper)
@@ -140,6 +129,12 @@ def _arguments(text: str, start: int) -> list[str]:
     return arguments
 
 
+def _depth(text: str) -> int:
+    """How many template brackets and parentheses stand in each other, at most."""
+    steps = [(letter in "<(") - (letter in ">)") for letter in text if letter in "<>()"]
+    return max(accumulate(steps), default=0)
+
+
 def _closing(text: str, start: int) -> int:
     """Where the bracket that opens at `start` is closed; the end of the text if nowhere."""
     depth = 0
@@ -152,27 +147,3 @@ def _closing(text: str, start: int) -> int:
             if depth == 0:
                 return position
     return len(text)
-
-
-@cache
-def _cxa_demangle() -> Callable[..., int | None] | None:
-    try:
-        function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
-    except (OSError, AttributeError):
-        return None
-    function.restype = ctypes.c_void_p
-    function.argtypes = (
-        ctypes.c_char_p,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.POINTER(ctypes.c_int),
-    )
-    return function
-
-
-@cache
-def _free() -> Callable[..., None]:
-    function = ctypes.CDLL(None).free
-    function.argtypes = (ctypes.c_void_p,)
-    function.restype = None
-    return function

@@ -10,6 +10,15 @@ from collections.abc import Iterator
 MAGIC = b"\xfd7zXZ\x00"
 SUFFIX = ".xz"
 _STEP = 1 << 20
+_SPARE = 256 << 20
+_RATIO = 100
+"""Traces are 5 to 15 times as large as they are packed, where they are not made of zeros."""
+_DECODER_BYTES = 256 << 20
+"""Memory that unpacking may take: `xz -9` asks for 65 MiB of it"""
+
+
+class PackedError(Exception):
+    """A packed file that cannot be unpacked: why, and what to do."""
 
 
 def is_packed(descriptor: int) -> bool:
@@ -20,18 +29,30 @@ def unpack(descriptor: int) -> int:
     """A descriptor of an unlinked temporary file with the trace that was packed.
 
     Of a packed file that is cut or damaged that has what stands before the damage, as a cut trace
-    does. Raises OSError where there is no room.
+    does. Raises OSError where there is no room, PackedError where it would take too much.
     """
+    most = _SPARE + _RATIO * os.fstat(descriptor).st_size
     with tempfile.TemporaryFile() as file:
+        size = 0
         for piece in _unpacked(descriptor):
-            file.write(piece)
+            size += len(piece)
+            if size > most:
+                raise PackedError(
+                    f"it unpacks to more than 256 MiB and {_RATIO} times its size; "
+                    "if you know where it comes from, unpack it with xz -d and read that"
+                )
+            if piece.count(0) == len(piece):
+                file.seek(len(piece), os.SEEK_CUR)  # zeros take no room
+            else:
+                file.write(piece)
+        file.truncate(size)
         file.flush()
         return os.dup(file.fileno())
 
 
 def _unpacked(descriptor: int) -> Iterator[bytes]:
     """Pieces of limited size: zeros can be a thousandth when they are packed."""
-    decompressor = lzma.LZMADecompressor()
+    decompressor = lzma.LZMADecompressor(memlimit=_DECODER_BYTES)
     offset = 0
     while not decompressor.eof:
         piece = b""
@@ -42,7 +63,12 @@ def _unpacked(descriptor: int) -> Iterator[bytes]:
         offset += len(piece)
         try:
             yield decompressor.decompress(piece, _STEP)
-        except lzma.LZMAError:
+        except lzma.LZMAError as error:
+            if "limit" in str(error):
+                raise PackedError(
+                    "to unpack it takes more than 256 MiB of memory; "
+                    "if you know where it comes from, unpack it with xz -d and read that"
+                ) from None
             return
 
 

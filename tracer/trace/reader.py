@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from tracer.trace import format as fmt
 from tracer.trace.activities import parse_activities
 from tracer.trace.definitions import Definitions
+from tracer.trace.errors import TraceError
 from tracer.trace.events import EventBlock, parse_events
+from tracer.trace.files import open_regular
 from tracer.trace.leases import has_writer
-from tracer.trace.packed import is_packed, unpack
+from tracer.trace.packed import PackedError, is_packed, unpack
 from tracer.trace.verdict import KILLED, STOPPED, WRITTEN
-
-
-class TraceError(Exception):
-    """A file that cannot be read as a trace: one line, what is wrong and what to do."""
 
 
 @dataclass
@@ -82,7 +80,7 @@ class ChunkFile:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.descriptor = open_regular(path)
         except FileNotFoundError:
             raise TraceError(f"no such file: {path}") from None
         except OSError as error:
@@ -93,12 +91,12 @@ class ChunkFile:
         """Reads on from the unpacked file; returns whether it was packed."""
         packed = self.descriptor
         try:
-            if os.path.isdir(self.path) or not is_packed(packed):
+            if not is_packed(packed):
                 return False
             self.descriptor = unpack(packed)
-        except OSError as error:
+        except (OSError, PackedError) as error:
             os.close(packed)
-            raise TraceError(f"cannot read {self.path}: {error.strerror or error}") from None
+            raise TraceError(f"cannot read {self.path}: {getattr(error, 'strerror', '') or error}") from None
         os.close(packed)
         return True
 
@@ -128,8 +126,7 @@ class ChunkFile:
             self.size = os.fstat(self.descriptor).st_size
             data = self.read(0, fmt.HEADER_BYTES)
         except OSError as error:
-            reason = "it is a folder" if os.path.isdir(self.path) else error.strerror
-            raise TraceError(f"cannot read {self.path}: {reason}") from None
+            raise TraceError(f"cannot read {self.path}: {error.strerror}") from None
         if not data and self.packed:
             raise TraceError(f"{self.path} is a packed file that is damaged: nothing in it can be read")
         if not data:
@@ -240,6 +237,7 @@ def read_chunks(file: ChunkFile, parse_hops: ParseHops) -> Recording:
 
 def _read(file: ChunkFile, parse_hops: ParseHops) -> Recording:
     recording = Recording(file.path, file.header(), file.packed, file.first)
+    recording.definitions.path = file.path
     recording.definitions.left_out = recording.header.other_definitions
     losses = recording.losses
     for header, place in file.chunks(losses):
@@ -271,6 +269,7 @@ def _read(file: ChunkFile, parse_hops: ParseHops) -> Recording:
             losses.damaged_chunks += damaged
         else:
             losses.damaged_chunks += 1
+    losses.torn_events += recording.definitions.damaged_documents
     recording.end = max(file.end, file.first)
     recording.written = _is_written(file, recording.header)
     if recording.header.state == fmt.RECORDING:

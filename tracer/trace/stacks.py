@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 
 from tracer.trace.definitions import Definitions, ProgramCounters
+from tracer.trace.demangling import demangle
 from tracer.trace.libraries import LoadedLibraries
-from tracer.trace.names import demangle, short_kernel_name
+from tracer.trace.names import short_kernel_name
 from tracer.trace.schema import FRAME, STACKS
 from tracer.trace.series import in_order
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from tracer.trace import format as fmt
 from tracer.trace.arrays import low
+from tracer.trace.errors import TraceError
 from tracer.trace.events import EventBlock, join_blocks, outermost_enters, parse_events, parse_marks
 from tracer.trace.hops import gather_hops
-from tracer.trace.reader import ChunkFile, Place, Recording, TraceError, read_chunks
+from tracer.trace.reader import ChunkFile, Place, Recording, read_chunks
 from tracer.trace.steps import StepEnds
 
 Lane = tuple[int, int]

@@ -11,6 +11,8 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
+from tracer.trace.files import open_regular
+
 _SYMBOL = np.dtype(
     [
         ("name", "<u4"),
@@ -23,13 +25,24 @@ _SYMBOL = np.dtype(
 )
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _UNDEFINED_SECTION = 0
+_LONGEST = 1 << 16
+# What pyelftools raises on a file that is damaged is whatever that leads it to.
+_UNREADABLE = (
+    ELFError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    RecursionError,
+)
 
 
 class Symbols:
     """Reads `.symtab` (else `.dynsym`) of a library; raises OSError or ValueError."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        with open(path, "rb") as stream:
+        with os.fdopen(open_regular(path), "rb") as stream:
             try:
                 elf = ELFFile(stream)
                 table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
@@ -39,7 +52,7 @@ class Symbols:
                 self.has_lines = elf.get_section_by_name(".debug_line") is not None
                 self.stripped = table.name != ".symtab"
                 self.build_id = _build_id(elf)
-            except ELFError as error:
+            except _UNREADABLE as error:
                 raise ValueError(f"{os.fspath(path)} is no ELF library: {error}") from None
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         symbols = np.frombuffer(data, _SYMBOL, table["sh_size"] // _SYMBOL.itemsize, table["sh_offset"])
@@ -84,7 +97,8 @@ class Symbols:
 
     def _name(self, row: int) -> str:
         start = self._strings + int(self._names[row])
-        return self._data[start : self._data.find(b"\0", start)].decode("utf-8", "replace")
+        end = self._data.find(b"\0", start, start + _LONGEST)
+        return self._data[start : end if end >= 0 else start + _LONGEST].decode("utf-8", "replace")
 
 
 def build_id(path: str | os.PathLike[str]) -> str:
@@ -92,10 +106,10 @@ def build_id(path: str | os.PathLike[str]) -> str:
 
     Raises OSError, or ValueError if it is no ELF file.
     """
-    with open(path, "rb") as stream:
+    with os.fdopen(open_regular(path), "rb") as stream:
         try:
             return _build_id(ELFFile(stream))
-        except ELFError as error:
+        except _UNREADABLE as error:
             raise ValueError(f"{os.fspath(path)} is no ELF library: {error}") from None
 
 

@@ -16,6 +16,7 @@ from tracer.trace.clock import ns_per_tick
 from tracer.trace.completion import complete_symbols
 from tracer.trace.cuda_certificate import CudaFindings, CudaTables, count_cuda
 from tracer.trace.cuda_tables import CallTables, activity_table, call_tables, device_table
+from tracer.trace.demangling import prepare
 from tracer.trace.functions import CallArguments
 from tracer.trace.hop_table import KernelNames, hops_table, python_stacks_table, signatures_table
 from tracer.trace.hops import Gathered, gather_hops
@@ -102,6 +103,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     """
     recording = read_recording(path) if step is None else read_step(path, step)
     why = complete_symbols(recording)
+    prepare(recording.definitions.symbol_names())
     gathered = gather_hops(recording)
     columns, vocabulary = gathered.hops, gathered.vocabulary
     definitions = recording.definitions

@@ -1,0 +1,214 @@
+"""The JSON documents of a trace, checked once, when they are read.
+
+A trace may be damaged or somebody else's, so a document may hold anything. What is of another type than
+readers expect is taken out, so that they find it absent, and counted as damage.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_SPARE = 8 << 20
+_RATIO = 32
+"""JSON of the recorder is 3 to 12 times as large as it is packed."""
+
+
+@dataclass
+class Budget:
+    """Bytes that the documents of a file may still have when they are unpacked.
+
+    Without it a file of some kilobytes could unpack to gigabytes.
+    """
+
+    left: int = _SPARE
+
+    def add(self, packed: int) -> None:
+        self.left += _RATIO * packed
+
+    def unpack(self, data: bytes) -> bytes | None:
+        """None if it is larger. Raises zlib.error if it is damaged."""
+        unpacker = zlib.decompressobj()
+        content = unpacker.decompress(data, max(self.left, 0) + 1)
+        if len(content) > self.left:
+            return None
+        if not unpacker.eof:
+            raise zlib.error("a document that is cut")
+        self.left -= len(content)
+        return content
+
+
+def read_document(kind: str, content: bytes) -> tuple[Any, bool]:
+    """The document of this kind, and whether something was taken out of it.
+
+    Raises ValueError or RecursionError if it is no JSON at all, or all of it is of another type.
+    """
+    check = _Check()
+    document = check.fitted(json.loads(content), _DOCUMENTS.get(kind, Any))
+    if document is _WRONG:
+        raise ValueError("a document of another type")
+    return document, check.damaged
+
+
+_WRONG = object()
+
+
+class _Check:
+    def __init__(self) -> None:
+        self.damaged = False
+
+    def fitted(self, value: Any, wanted: Any) -> Any:
+        """`value` as far as it is of the wanted form, else _WRONG.
+
+        A form is one of:
+            a function that says whether a value fits, or Any
+            a list of one form, which each element must have
+            a tuple of one form: a list, from which elements of other forms are taken out
+            a dictionary of forms, by the name of the field, or by `str` for all that are not named; fields
+            that are wrong are taken out
+        """
+        if isinstance(wanted, (list, tuple)):
+            return self._list(value, wanted[0], all_of=isinstance(wanted, list))
+        if isinstance(wanted, dict):
+            return self._fields(value, wanted) if isinstance(value, dict) else _WRONG
+        value = self._anything(value)
+        return value if wanted is Any or value is _WRONG or wanted(value) else _WRONG
+
+    def _list(self, value: Any, wanted: Any, *, all_of: bool) -> Any:
+        if not isinstance(value, list):
+            return _WRONG
+        elements = [self.fitted(element, wanted) for element in value]
+        fitting = [element for element in elements if element is not _WRONG]
+        if len(fitting) < len(elements):
+            self.damaged = True
+            return _WRONG if all_of else fitting
+        return elements
+
+    def _fields(self, value: dict[str, Any], wanted: dict[Any, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, field in value.items():
+            if field is None:
+                found[_printable(name)] = None
+                continue
+            fitted = self.fitted(field, wanted.get(name, wanted.get(str, Any)))
+            if fitted is _WRONG:
+                self.damaged = True
+            else:
+                found[_printable(name)] = fitted
+        return found
+
+    def _anything(self, value: Any) -> Any:
+        """What JSON can hold and a table or a text cannot is wrong: numbers without end."""
+        if isinstance(value, str):
+            return _printable(value)
+        if isinstance(value, bool) or value is None:
+            return value
+        if isinstance(value, int):
+            return value if -(1 << 63) <= value < 1 << 64 else _WRONG
+        if isinstance(value, float):
+            return value if math.isfinite(value) else _WRONG
+        if isinstance(value, dict):
+            return self._fields(value, {})
+        return self._list(value, Any, all_of=False)
+
+
+def _printable(text: str) -> str:
+    """Half a surrogate pair, as a file name that is not UTF-8 has, cannot be written anywhere."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _count(value: Any) -> bool:
+    return _whole(value) and value >= 0
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _backends(value: Any) -> bool:
+    return _count(value) and value <= 64  # bits of a key set
+
+
+def _whole_or_null(value: Any) -> bool:
+    return value is None or _whole(value)
+
+
+def _key(value: Any) -> bool:
+    return _text(value) or (isinstance(value, list) and all(map(_text, value)))
+
+
+def _flags_or_text(value: Any) -> bool:
+    return isinstance(value, (bool, str))
+
+
+_COUNTS: dict[str, Callable[[Any], bool]] = dict.fromkeys(
+    (
+        *("api_calls", "launches", "graph_launches", "kernels", "memcpys", "memsets", "graph_kernels"),
+        *("dropped_activities", "stacks_not_taken", "buffers", "buffer_bytes"),
+        *("cupti", "driver_version", "runtime_version"),
+    ),
+    _count,
+)
+_DOCUMENTS: dict[str, Any] = {
+    "environment": {
+        **dict.fromkeys(("tracer", "python", "torch", "torch_cuda", "platform", "cpu"), _text),
+        "cores": _count,
+        "argv": [_text],
+        "command": [_text],
+        "cwd": _text,
+        "started_at": _text,
+        "options": {
+            **dict.fromkeys(("shapes", "source", "modules", "then_stop"), _flag),
+            "ops": [_text],
+            "steps": [_whole_or_null],
+            "max_size": _count,
+        },
+    },
+    "libraries": ({"path": _text, "base": _count, "end": _count, "build_id": _text},),
+    "enums": {
+        "num_backends": _backends,
+        "keys": [_key],
+        **{name: {str: _text} for name in ("dtypes", "device_types", "layouts")},
+    },
+    "certificate": {
+        **dict.fromkeys(("entries", "hooked", "rearmed", "lost_hops"), _count),
+        **{name: ({str: _text},) for name in ("not_hooked", "lost_entries")},
+        **dict.fromkeys(("call_sites", "source_lines", "modules", "full"), _flag),
+        "guards": {str: _flag},
+        "out_of_space": _text,
+        "ns_per_hop": _number,
+        "steps": {"wanted": [_whole_or_null], "ended": _count, "counted_by": _text},
+        "cuda": {
+            **_COUNTS,
+            **dict.fromkeys(("state", "why", "driver_calls"), _text),
+            "lost": [_text],
+            "library_hooks": {str: _flags_or_text},
+        },
+    },
+    "overrides": {
+        "compiled_frames": _count,
+        "overrides": (
+            {
+                **dict.fromkeys(("name", "mode", "operator", "key", "kernel", "registered_at"), _text),
+                **dict.fromkeys(("from_ns", "to_ns", "times", "ran"), _count),
+                "handed_over": {str: _count},
+            },
+        ),
+    },
+}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from tracer.report.visible import visible
+
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
@@ -19,9 +21,14 @@ USAGE = 2
 _PATIENCE_SECONDS = 2.0
 
 
+def say(message: str) -> None:
+    """One line on stderr; names in it may be anything."""
+    print(f"tracer: {visible(message)}", file=sys.stderr)
+
+
 def fail(message: str, code: int = 1) -> NoReturn:
     """Ends the command with one line on stderr."""
-    print(f"tracer: {message}", file=sys.stderr)
+    say(message)
     raise typer.Exit(code)
 
 
@@ -32,7 +39,7 @@ def chosen_trace(file: Path | None) -> Path:
         if not traces:
             fail("no *.trace file in this folder; name one, or make one: tracer record SCRIPT", USAGE)
         file = max(traces, key=lambda path: path.stat().st_mtime_ns)
-        print(f"tracer: reading {file}, the newest trace here", file=sys.stderr)
+        say(f"reading {file}, the newest trace here")
     elif file.is_dir():
         fail(f"{file} is a folder; name a trace file in it", USAGE)
     elif not file.exists():
@@ -70,8 +77,9 @@ def progress(text: str) -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.markup import escape
 
-    status = Console(stderr=True).status(text)
+    status = Console(stderr=True).status(escape(visible(text)))
     timer = threading.Timer(_PATIENCE_SECONDS, status.start)
     timer.daemon = True
     timer.start()

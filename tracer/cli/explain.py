@@ -51,6 +51,7 @@ def explain(
       tracer explain torchvision::nms --import torchvision
     """
     from tracer.report.explain import explain_lines
+    from tracer.report.visible import visible
 
     if file is None:
         explanations = _here(operator, modules or [])
@@ -62,12 +63,12 @@ def explain(
     with writing():
         if len(explanations) > 1:
             names = ", ".join(explanation.op for explanation in explanations)
-            print(f"{len(explanations)} overloads: {names}\n")
+            print(f"{len(explanations)} overloads: {visible(names)}\n")
         for number, explanation in enumerate(explanations):
             if number:
                 print(f"\n{'-' * 80}\n")
             for role, text in explain_lines(explanation, every_key=every_key):
-                typer.secho(text, bold=role != "text")
+                typer.secho(visible(text), bold=role != "text")
 
 
 def _here(operator: str, modules: list[str]) -> list[Explanation]:

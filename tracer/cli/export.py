@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, progress, too_large
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, progress, say, too_large
 
 if TYPE_CHECKING:
     from tracer.export.formats import Format
@@ -116,8 +115,8 @@ def _tell(trace: Trace, file: Path, output: Path, chosen: Format, remarks: list[
         listed = f"{len(trace.hops):,} hops by self time"
     else:
         listed += f"; {time_origin(trace)}"
-    print(f"tracer: {file} -> {output}: {listed}", file=sys.stderr)
+    say(f"{file} -> {output}: {listed}")
     if not trace.certificate["complete"]:
         remarks = [*remarks, trace.certificate["verdict"]]
     for remark in remarks:
-        print(f"tracer: {remark}", file=sys.stderr)
+        say(remark)

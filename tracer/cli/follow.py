@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.cli.common import fail, too_large, writing
+from tracer.cli.common import fail, say, too_large, writing
 from tracer.cli.lines import print_line, print_table, styled
 from tracer.cli.selection import Selection
 
@@ -72,7 +72,7 @@ def _follow(follower: Follower, selection: Selection, depth: int | None, show: _
     try:
         while not follower.wait():
             if not waited:
-                print(f"tracer: {follower.path} is empty so far; waiting for the recording", file=sys.stderr)
+                say(f"{follower.path} is empty so far; waiting for the recording")
             waited = True
             time.sleep(_PAUSE_SECONDS)
         levels = depth or (None if show.every_level or selection.op or selection.key else 1)

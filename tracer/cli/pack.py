@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, chosen_trace, fail, progress, too_large
+from tracer.cli.common import USAGE, chosen_trace, fail, progress, say, too_large
 
 
 def pack(
@@ -47,7 +46,7 @@ def pack(
         except OSError as error:
             fail(f"cannot write {output}: {error.strerror or error}")
     before, after = file.stat().st_size, output.stat().st_size
-    print(f"tracer: {file} ({size(before)}) -> {output} ({size(after)})", file=sys.stderr)
+    say(f"{file} ({size(before)}) -> {output} ({size(after)})")
 
 
 def _check(file: Path, output: Path, force: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from tracer.analysis.patterns import fits_op
+from tracer.cli.common import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,5 +139,5 @@ def _nothing(option: str, wanted: str, values: Iterable[str]) -> NoReturn:
 
 def _end(message: str) -> NoReturn:
     """An empty answer is an answer: said on stderr, and no error."""
-    print(f"tracer: {message}", file=sys.stderr)
+    say(message)
     raise typer.Exit(0)

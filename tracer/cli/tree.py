@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, writing
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
 from tracer.cli.lines import print_line, print_table
 from tracer.cli.selection import Selection
 
@@ -157,7 +156,7 @@ def _tree(file: Path, selection: Selection, depth: int | None, limit: int, fold:
 
 def _say_verdict(trace: Trace) -> None:
     if not trace.certificate["complete"]:
-        print(f"tracer: {trace.certificate['verdict']}", file=sys.stderr)
+        say(trace.certificate["verdict"])
 
 
 def _show(

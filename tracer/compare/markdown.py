@@ -17,7 +17,7 @@ from tracer.compare.model import CaseResult, Comparison, Timing
 from tracer.compare.roof import BYTES, Limit
 from tracer.compare.spread import Spread
 from tracer.compare.timing import GRAPH_CALLS
-from tracer.report.cells import code, item, prose, table, wrapped
+from tracer.report.cells import code, fenced, item, prose, table, wrapped
 from tracer.report.text import amount, count, duration, size
 
 
@@ -248,7 +248,7 @@ def _result(case: CaseResult) -> str:
 def _case(number: int, case: CaseResult, comparison: Comparison) -> list[str]:
     parts = [f"## {number}. {prose(case.name)}"]
     if case.failed:
-        return [*parts, "It raised:", f"```text\n{case.failed.rstrip()}\n```"]
+        return [*parts, "It raised:", fenced(case.failed.rstrip().split("\n"))]
     parts += [said for check in case.wrong for said in [_wrong(check)]]
     parts += [_ran(case), _figures(case, comparison.device), _errors(case)]
     if case.limit:
@@ -268,7 +268,7 @@ def _chains(number: int, case: CaseResult, shown: dict[Hashable, int]) -> list[s
         return [f"The dispatch chains are those of case {first}, with other times."]
     same = chains[0] == chains[1]
     title = "The dispatch chains of one recorded call" + (", which are the same:" if same else ":")
-    return [title, f"```text\n{side_by_side(case.chains)}\n```"]
+    return [title, fenced(side_by_side(case.chains).split("\n"))]
 
 
 def _wrong(check: Check) -> str:

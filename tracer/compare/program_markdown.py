@@ -6,7 +6,7 @@ from tracer.compare.columns import side_by_side
 from tracer.compare.markdown import certificate_lines, command_line, facts_table, interval, spread
 from tracer.compare.model import Timing
 from tracer.compare.program import OpComparison, ProgramComparison
-from tracer.report.cells import code, prose, table, wrapped
+from tracer.report.cells import code, fenced, prose, table, wrapped
 from tracer.report.overrides import overrides_section
 from tracer.report.text import count, duration, left_out
 
@@ -88,12 +88,11 @@ def _ratio_title(found: ProgramComparison) -> str:
 def _output(found: ProgramComparison) -> str:
     if not found.output:
         return f"Both sides wrote the same to stdout: {count(found.output_lines, 'line')}."
-    shown = found.output[:_OUTPUT_LINES]
+    shown = [line.expandtabs() for line in found.output[:_OUTPUT_LINES]]
     more = len(found.output) - len(shown)
     unshown = [f"... {count(more, 'more line')}"] if more else []
     by_itself = "" if found.steady_output else " It differs between runs of stock, too."
-    text = "\n".join([*shown, *unshown])
-    return f"What the script wrote to stdout differs.{by_itself}\n\n```diff\n{text}\n```"
+    return f"What the script wrote to stdout differs.{by_itself}\n\n{fenced([*shown, *unshown], 'diff')}"
 
 
 def _ops(found: ProgramComparison) -> str:
@@ -134,4 +133,4 @@ def _chain(number: int, op: OpComparison) -> list[str]:
     text = "The most frequent dispatch chain of each side" + (", which are the same." if same else ".")
     if notes:
         text += f" {'; '.join(notes)}."
-    return [title, wrapped(text), f"```text\n{side_by_side(op.chains)}\n```"]
+    return [title, wrapped(text), fenced(side_by_side(op.chains).split("\n"))]

@@ -6,12 +6,16 @@ import re
 import textwrap
 from collections.abc import Iterable
 
+from tracer.report.visible import visible
+
 _PADDED = 44
+_MARKUP = re.compile(r"[\\`*\[\]<~]|(?<![^\W_])_|_(?![^\W_])|(?<!\S)>")
+_BEGINS_BLOCK = re.compile(r"#{1,6}(\s|$)|[<>|]|~~~|```|[-+*](\s|$)|\d{1,9}[.)](\s|$)|[-=*_:|\s]+$")
 
 
 def code(text: object) -> str:
     """A code span that shows `text` as it is, also in a cell and with backticks in it."""
-    words = " ".join(str(text).split())
+    words = visible(" ".join(str(text).split()))
     ticks = "`" * (max((len(run) for run in re.findall("`+", words)), default=0) + 1)
     pad = " " if words.startswith("`") or words.endswith("`") else ""
     return f"{ticks}{pad}{words}{pad}{ticks}" if words else ""
@@ -19,8 +23,17 @@ def code(text: object) -> str:
 
 def prose(text: object) -> str:
     """`text` on one line, with nothing in it that markdown or HTML would read as its own."""
-    words = " ".join(str(text).split())
-    return re.sub(r"[\\`*\[\]<~]|(?<!\w)_|_(?!\w)|(?<!\S)>", lambda match: "\\" + match[0], words)
+    words = visible(" ".join(str(text).split()))
+    escaped = _MARKUP.sub(lambda match: "\\" + match[0], words)
+    return re.sub(r"^(\d*)([^\w\\])", r"\1\\\2", escaped) if _BEGINS_BLOCK.match(words) else escaped
+
+
+def fenced(lines: Iterable[str], language: str = "text") -> str:
+    """A block of code with these lines, which nothing in them ends."""
+    shown = [visible(line) for line in lines]
+    longest = max((len(run) for line in shown for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(longest + 1, 3)
+    return "\n".join([f"{fence}{language}", *shown, fence])
 
 
 def table(titles: list[str], rows: Iterable[list[str]], *, ragged: bool = False) -> str:
@@ -31,7 +44,7 @@ def table(titles: list[str], rows: Iterable[list[str]], *, ragged: bool = False)
     """
     right = [title.endswith(":") for title in titles]
     cells = [[title.rstrip(":") for title in titles]]
-    cells += [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    cells += [[_unsplit(cell) for cell in row] for row in rows]
     widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(titles))]
     for i, width in enumerate(widths):
         if width > _PADDED:
@@ -45,9 +58,24 @@ def table(titles: list[str], rows: Iterable[list[str]], *, ragged: bool = False)
     return "\n".join(f"| {line} |" for line in lines)
 
 
+def _unsplit(cell: str) -> str:
+    """`cell` with its `|` escaped; one that follows a backslash would count as not escaped."""
+    return re.sub(r"(?<=\\)\|", " |", cell).replace("|", r"\|")
+
+
 def wrapped(text: str, indent: str = "") -> str:
-    """`text` in lines of at most 100 columns, those after the first indented (a list item's by two)."""
-    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    """`text` in lines of at most 100 columns, those after the first indented (a list item's by two).
+
+    No line begins with what would begin a heading, a list, or a block of code or HTML: names may hold that.
+    """
+    lines = textwrap.wrap(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    kept = lines[:1]
+    for line in lines[1:]:
+        if _BEGINS_BLOCK.match(line.lstrip()):
+            kept[-1] += f" {line.lstrip()}"
+        else:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def item(text: str) -> str:

@@ -256,7 +256,7 @@ class KernelsPage:
             "registers": count(row.registers, "register"),
             "shared": f"{size(row.shared_bytes)} shared",
             "library": f"by {code(row.library_call)}" if row.library_call else "",
-            "inputs": f"inputs {shorten(shapes, _END)}" if len(shapes) > _INPUTS else "",
+            "inputs": f"inputs {prose(shorten(shapes, _END))}" if len(shapes) > _INPUTS else "",
             "bytes": size(row.work.bytes) if row.work and row.work.bytes is not None else "",
             "expanded": "with an expanded input" if row.signature in self._expanded else "",
             "tf32": "in TF32" if row.tf32 else "",

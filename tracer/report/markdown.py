@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tracer.analysis.device_kernels import table_name
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS
-from tracer.report.cells import code, prose, table, wrapped
+from tracer.report.cells import code, fenced, prose, table, wrapped
 from tracer.report.chain import chain_nodes
 from tracer.report.kernels_markdown import KernelsPage
 from tracer.report.mermaid import flowchart
@@ -77,7 +77,7 @@ class _Page:
             "duration": duration,
             "about": self.about,
             "below": self.below,
-            "chain": flowchart,
+            "chain": lambda nodes: fenced(flowchart(nodes).split("\n"), "mermaid"),
             "overrides": overrides_section,
             "count": count,
             "facts": self.facts,
@@ -198,7 +198,7 @@ class _Page:
         texts = {k.replace("_", " "): v for k, v in facts.items() if isinstance(v, str) and v}
         versions = {k: v for k, v in facts.items() if k in _VERSIONS and v}
         said = [f"{prose(name)}: {prose(text)}" for name, text in texts.items()]
-        said += [f"{name.replace('_', ' ')} {number}" for name, number in versions.items()]
+        said += [f"{name.replace('_', ' ')} {prose(number)}" for name, number in versions.items()]
         counted = {k: v for k, v in facts.items() if k not in versions and not isinstance(v, str)}
         has_any = any(value for value in counted.values() if value is not True)
         return "\n\n".join(
@@ -263,7 +263,7 @@ class _Page:
         ]
         if more := len(path.nodes) - len(nodes):
             lines.append(f"{count(more, 'more line')}: tracer tree {self._report.name} --limit 0")
-        return "\n".join(lines)
+        return fenced(lines)
 
     def survey(self, name: str) -> str:
         survey: Survey = getattr(self._report, name)
@@ -378,8 +378,10 @@ _COLUMNS = {
 }
 
 
-def _command(text: str) -> str:
+def _command(text: str | None) -> str:
     """The command of a process; a compile worker's options are numbers of this one run."""
+    if text is None:
+        return "unknown"
     words, worker, _ = package_relative(text).partition(_COMPILE_WORKER)
     return f"{code(words + worker)} (options left out)" if worker else code(text)
 
@@ -436,7 +438,7 @@ def _counted(value: Any) -> str | None:
 
 def _counts(facts: dict[str, Any]) -> str:
     rows = [
-        [_ROWS.get(name, name.replace("_", " ")), shown]
+        [_ROWS.get(name) or prose(name.replace("_", " ")), shown]
         for name, value in facts.items()
         if (shown := _counted(value)) is not None
     ]
@@ -480,9 +482,9 @@ def _items(facts: dict[str, Any]) -> str:
         items = value if isinstance(value, list) and name not in ("why", "overrides") else []
         for item in items[:10]:
             text = prose(item) if not isinstance(item, dict) else _reason(item)
-            lines.append(f"- {name.replace('_', ' ')}: {text}")
+            lines.append(f"- {prose(name.replace('_', ' '))}: {text}")
         if len(items) > 10:
-            lines.append(f"- {name.replace('_', ' ')}: {len(items) - 10:,} more")
+            lines.append(f"- {prose(name.replace('_', ' '))}: {len(items) - 10:,} more")
     return "\n".join(lines)
 
 

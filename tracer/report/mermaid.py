@@ -8,6 +8,7 @@ from tracer.analysis.device_kernels import table_name
 from tracer.report.chain import chain_places
 from tracer.report.text import package_relative, registration, shorten, shorten_kernel
 from tracer.report.tree import time_text
+from tracer.report.visible import visible
 from tracer.trace.statements import in_words
 
 _WIDTH = 56
@@ -83,4 +84,6 @@ def _enclosing(levels: list[int]) -> list[tuple[int, ...]]:
 
 
 def _label(text: str) -> str:
-    return "".join(_ESCAPES.get(letter, letter) for letter in shorten(package_relative(text), _WIDTH))
+    return "".join(
+        _ESCAPES.get(letter, letter) for letter in shorten(package_relative(visible(text)), _WIDTH)
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.analysis.device_kernels import short_device_kernel, table_name
 from tracer.analysis.idle import Gap, Idleness
 from tracer.analysis.runtime_survey import SYNCHRONISATION
-from tracer.report.cells import code, item, prose, table, wrapped
+from tracer.report.cells import code, fenced, item, prose, table, wrapped
 from tracer.report.runtime import Rows, RuntimeReport
 from tracer.report.text import (
     amount,
@@ -238,7 +238,7 @@ class RuntimePage:
     def _meanwhile(self, gap: Gap) -> str:
         words = [
             f"{100 * row['share']:.0f} % {code(row['what'])}"
-            + (f" ({source_line(row['source'], self._folder)})" if row["source"] else "")
+            + (f" ({prose(source_line(row['source'], self._folder))})" if row["source"] else "")
             for row in gap.host[:2]
             if row["share"] >= _LEAST_SHARE
         ]
@@ -258,7 +258,7 @@ class RuntimePage:
         if row["failed"]:
             lines.append(item(f"{count(row['failed'], 'call')} did not return success"))
         if row["frames"]:
-            lines += ["- a stack:", "", "```text", *_stack(row["frames"]), "```"]
+            lines += ["- a stack:", "", fenced(_stack(row["frames"]))]
         return "\n".join(lines)
 
     def _line(self, row: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from tracer.debugger.findings import Findings, below_python, command_line, missing
-from tracer.report.markdown import code, prose, table
+from tracer.report.cells import code, fenced, prose, table
 from tracer.report.text import count
 
 
@@ -26,7 +26,7 @@ def render(findings: Findings) -> str:
 def _facts(findings: Findings) -> str:
     lines = [
         f"- command: {code(command_line(findings.command))}",
-        f"- seen with: {prose(findings.gdb)}, Python {findings.python}, torch {findings.torch}",
+        f"- seen with: {prose(findings.gdb)}, Python {prose(findings.python)}, torch {prose(findings.torch)}",
         f"- level: {prose(findings.level)}",
     ]
     if findings.seconds_to_torch is not None:
@@ -85,7 +85,7 @@ def _python_line(record: dict[str, Any]) -> str:
 
 def _stop(record: dict[str, Any]) -> str:
     parts = [f"## Stop {record['stop']}: {code(_function(record))}"]
-    place = f", {os.path.basename(record['file'])}:{record['line']}" if record["file"] else ""
+    place = f", {prose(os.path.basename(record['file']))}:{record['line']}" if record["file"] else ""
     thread = f"thread {record['thread']} {record['thread_name'] or ''}".strip()
     what = f"{code(_what(record))}, " if record["op"] else ""
     parts.append(f"{what}hit {record['hit']} of this function{place}, {prose(thread)}")
@@ -96,7 +96,7 @@ def _stop(record: dict[str, Any]) -> str:
             [kind, code(value["name"]), code(value["type"]), _value(value["value"])] for kind, value in values
         ]
         parts.append(table(["", "name", "type", "value"], rows))
-    parts.append("\n".join(["```text", *_backtrace(record), "```"]))
+    parts.append(fenced(_backtrace(record)))
     return "\n\n".join(parts)
 
 

@@ -17,6 +17,7 @@ from tracer.report.text import (
     signature_texts,
     source_line,
 )
+from tracer.report.visible import LONGEST, visible
 
 Line = list[tuple[str, str]]
 """Pieces of a line: (role, text). Roles: thread, group, cost of a group; of a hop
@@ -95,7 +96,8 @@ def plain(line: Line) -> str:
 
 
 def fit(line: Line, width: int | None) -> Line:
-    """The line in at most `width` characters (None: as long as it is)."""
+    """The line in at most `width` characters (None: as long as it is, but for names without end)."""
+    line = [(role, visible(text, LONGEST)) for role, text in line]
     for role, least in _SHRINKING:
         over = len(plain(line)) - width if width else 0
         if over <= 0:

@@ -50,7 +50,7 @@ def overrides_of(
     for process in sorted(definitions.documents):
         compiled += _compiled_frames(definitions.documents[process])
         for entry in _entries(definitions.documents[process]):
-            key = (entry["name"], entry.get("mode", ""), entry["operator"], entry["key"])
+            key = (entry["name"], entry.get("mode") or "", entry["operator"], entry["key"])
             _merge(found.setdefault(key, _nothing(*key)), entry, process, begin_ns)
     if not found:
         return []

@@ -1,0 +1,312 @@
+"""Names that are made to fool a terminal or to break out of markdown."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from synthetic import ENUMS, TraceWriter, tensor
+
+from tracer.report.cells import code, fenced, item, prose, table, wrapped
+from tracer.report.visible import visible
+from tracer.trace import load
+from tracer.trace.names import short_kernel_name
+
+ROOT = Path(__file__).parents[2]
+EVIL = (
+    "x\x1b]0;title\x07\x1b[1A\x1b[2K\x9b31m\x7f\u202egnp\u2066\u200b\ufeff\n```\n\n# INJECTED\n\n<img src=x "
+    "onerror=alert(1)>\n\n[link](javascript:alert(1)) `` \\|<b>| \u2028" + "words " * 14 + "# INJECTED <div>"
+)
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+HEADINGS = {
+    *("Environment", "Certificate", "CUDA", "Overrides", "Hottest paths", "CUDA runtime", "Device kernels"),
+    *("Ops", "Dispatch keys", "Source lines", "Modules", "Backward", "Threads", "Open at the end"),
+    *("Exceptions", "Roles of the API functions", "API functions", "Which part of PyTorch calls"),
+    *("Hidden synchronisations", "Allocations in steady state", "Launches of each op", "Copies and fills"),
+    *("Idle GPU", "What each function does", "By what is to gain", "Kernels without a known limit"),
+    *("Families of kernels", "Certificate of the CUDA part", "No CUDA activity"),
+}
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace in which everything that can have a name has this one."""
+    writer = TraceWriter()
+    evil = EVIL
+    enums = {
+        **ENUMS,
+        "keys": [evil, [evil, evil + "CPU", evil], [evil, evil, evil]],
+        "dtypes": {"6": evil},
+        "device_types": {"0": evil},
+        "layouts": {"0": evil},
+    }
+    writer.process(
+        certificate={
+            "entries": 1,
+            "hooked": 0,
+            "not_hooked": [{"op": evil, "key": evil, "why": evil, evil: evil}],
+            "lost_entries": [{evil: evil}],
+            "out_of_space": evil,
+            "guards": {evil: False},
+            "steps": {"wanted": [0, None], "ended": 3, "counted_by": evil},
+            "cuda": {
+                "state": evil,
+                "why": evil,
+                "lost": [evil],
+                evil: evil,
+                evil + "2": 7,
+                evil + "3": [evil],
+            },
+        }
+    )
+    writer.process(1, how=7, certificate=None)
+    writer.json(0, "enums", enums)
+    texts = dict.fromkeys(("torch", "torch_cuda", "python", "tracer", "cpu", "platform", "started_at"), evil)
+    options = {"ops": [evil], "steps": [0, None], "shapes": False}
+    writer.json(0, "environment", {**texts, "argv": [evil, evil], "cwd": evil, "options": options})
+    entry = dict.fromkeys(("name", "mode", "operator", "key", "kernel", "registered_at"), evil)
+    writer.json(0, "overrides", {"overrides": [{**entry, "ran": 0, "handed_over": {evil: 1}}]})
+    writer.hop(0, evil, key=evil, registered_at=evil, rule=evil, python_kernel=evil)
+    writer.hop(1, "aten::mm", address=0x20)
+    writer.symbol(0x20, evil, evil)
+    writer.symbol(0x30, evil, evil)
+    writer.module_path(1, evil, evil)
+    for number, name in enumerate(("cudaLaunchKernel", "cudaMalloc", evil, "cudaStreamSynchronize"), 1):
+        writer.function(number, name, ("enter", evil.replace("\n", " "), evil.replace("\n", " "), 0, 4))
+    writer.function(9, "cublas" + evil, domain=2)
+    writer.gpu(0, evil, numMultiprocessors=132)
+    writer.string(1, evil)
+    lane = writer.lane()
+    lane.name_thread(1, evil)
+    other = writer.lane(1, thread=2000)
+    other.name_thread(1, evil)
+    for each in (lane, other):
+        each.define_source(1, evil, 3)
+        each.define_source(2, evil, 4)
+        each.define_python_stack(3, 1, 2)
+        each.define_string(1, evil)
+        each.define_signature(1, tensor((2, 3)), tensor((2, 3), device=(1, 0), position=1))
+        each.define_stack(1, 0x30, 0x20)
+    for step in range(4):
+        lane.module(1)
+        lane.enter(0, source=3, sequence=step, signature=1)
+        lane.enter(1, call_site=2)
+        lane.library_enter(9)
+        for function in (1, 2, 3, 4):
+            lane.api(function, 5, correlation=100 * function + step, stack=1, kernel=1)
+        lane.call_exit()
+        lane.exit(raised=step == 2)
+        lane.exit()
+        lane.node(1, step, made_by=1)
+        lane.enter(1, source=1)
+        lane.exit()
+        writer.kernel(100 + step, writer.ticks, writer.ticks + 90, name=1)
+        writer.activity(2, 200 + step, writer.ticks, writer.ticks + 5, size=64)
+        lane.step(step + 1)
+    other.enter(0, source=3)
+    return writer.write(tmp_path_factory.mktemp("evil") / "evil.trace")
+
+
+def run(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tracer.cli.app", *map(str, arguments)],
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TERM": "xterm", "COLUMNS": "100"},
+        text=True,
+        check=False,
+        **{"capture_output": True, **options},  # type: ignore[call-overload]
+    )
+
+
+COMMANDS = [
+    ["tree"],
+    ["tree", "--api", "--limit", "0"],
+    ["tree", "--follow"],
+    *(["tree", "--flat", "--by", by] for by in ("hop", "op", "key", "source", "module", "kernel")),
+    ["tree", "--op", "nosuch"],
+    ["tree", "--thread", "7"],
+    ["report"],
+    ["report", "--only", "cuda"],
+    ["report", "--only", "kernels"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_nothing_raw_in_a_pipe(trace: Path, command: list[str]) -> None:
+    done = run(command[0], trace, *command[1:])
+    assert done.returncode == 0
+    for text in (done.stdout, done.stderr):
+        assert not RAW.search(text), RAW.findall(text)
+    if len(command) == 1 or command[1] == "--flat":
+        assert r"\x1b]0;title" in done.stdout
+        assert r"\u202e" in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS[:4], ids=" ".join)
+def test_nothing_raw_on_a_terminal(trace: Path, command: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "tracer.cli.app", command[0], str(trace), *command[1:]],
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TERM": "xterm", "COLUMNS": "300"},
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.close(theirs)
+        data = b""
+        while True:
+            try:
+                piece = os.read(ours, 1 << 16)
+            except OSError:  # the other end is closed
+                break
+            data += piece
+    os.close(ours)
+    text = re.sub("\x1b\\[[0-9;]*m", "", data.decode()).replace("\r\n", "\n")  # colours are tracer's own
+    assert process.returncode == 0
+    assert "\\x1b]0;title" in text
+    assert not RAW.search(text), RAW.findall(text)
+
+
+@pytest.mark.parametrize("only", [[], ["--only", "cuda"], ["--only", "kernels"]], ids=str)
+def test_a_report_has_the_headings_and_html_of_tracer_alone(trace: Path, only: list[str]) -> None:
+    text = run("report", trace, *only).stdout
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    names = 0
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        children = token.children or []
+        for each in (token, *children):
+            assert each.type not in ("link_open", "image")
+            if each.type.startswith("html"):
+                assert not re.sub(r"</?(details|summary)>", "", each.content).count("<")
+            names += "INJECTED" in each.content
+        if before is not None and before.type == "heading_open":
+            plain = "".join(each.content for each in children if each.type == "text")
+            assert "INJECTED" not in plain
+            assert plain in HEADINGS or "".join(each.content for each in children) != plain
+    assert names > 10
+
+
+def test_long_names_are_cut_where_a_line_has_them(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    writer.hop(0, "aten::" + "x" * (1 << 20), python_kernel="k" * (1 << 20))
+    lane = writer.lane()
+    lane.define_source(1, "f" * (1 << 20), 3)
+    lane.enter(0, source=1)
+    lane.exit()
+    path = writer.write(tmp_path / "x.trace")
+    assert len(load(path).hops["op"][0]) == 8192
+    for command in (["tree"], ["tree", "--flat"], ["tree", "--flat", "--by", "kernel"]):
+        out = run(command[0], path, *command[1:]).stdout
+        assert "... (8,192 characters)" in out
+        assert len(out) < 5000
+    assert len(run("report", path).stdout) < 200_000
+
+
+# ---- the functions that write names ------------------------------------------------------------------
+
+PIECES = [
+    "`",
+    "```",
+    "|",
+    "\\",
+    "<b>",
+    "# ",
+    "- ",
+    "\n",
+    " ",
+    "]",
+    "[a](b)",
+    "*",
+    "_",
+    "~~~",
+    "1. ",
+    "\x1b",
+    "a",
+]
+texts = st.text() | st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+
+
+@given(texts)
+def test_visible_is_one_line_without_what_is_hidden(text: str) -> None:
+    shown = visible(text)
+    assert not {unicodedata.category(letter) for letter in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    assert not RAW.search(shown)
+    assert visible(shown) == shown
+
+
+def tokens_of(text: str) -> list[tuple[str, str]]:
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    return [(each.type, each.content) for token in tokens for each in (token, *(token.children or []))]
+
+
+@given(st.lists(texts, max_size=5))
+def test_a_fence_is_ended_by_its_end_alone(lines: list[str]) -> None:
+    found = tokens_of(f"before\n\n{fenced(lines)}\n\nafter")
+    assert [kind for kind, _ in found if kind in ("fence", "paragraph_open")] == [
+        "paragraph_open",
+        "fence",
+        "paragraph_open",
+    ]
+    assert found[-2][1] == "after" or ("text", "after") in found
+
+
+@given(texts)
+@example("a\\|<b>|")
+def test_a_code_span_is_one_cell_and_nothing_else(text: str) -> None:
+    found = tokens_of(table(["name", "number:"], [[code(text), "7"]]))
+    kinds = [kind for kind, _ in found]
+    assert kinds.count("td_open") == 2
+    assert not {"html_inline", "link_open", "em_open", "strong_open", "s_open"} & set(kinds)
+    assert ("text", "7") in found
+
+
+@given(texts)
+@example("a\\|<b>|")
+@example("__0__")
+def test_prose_is_text_and_nothing_else(text: str) -> None:
+    for found in (tokens_of(table(["name"], [[prose(text)]])), tokens_of(f"So: {prose(text)}")):
+        assert {kind for kind, _ in found} <= {
+            *("table_open", "thead_open", "tr_open", "th_open", "th_close", "tr_close", "thead_close"),
+            *("tbody_open", "td_open", "td_close", "tbody_close", "table_close", "inline", "text"),
+            *("paragraph_open", "paragraph_close", "text_special", "softbreak"),
+        }
+
+
+@given(texts)
+@example("word " * 19 + "# heading")
+@example("word " * 19 + "<div> x")
+@example("word " * 19 + "``` x")
+@example("0.")
+@example("---")
+def test_wrapping_begins_no_block(text: str) -> None:
+    for found in (
+        tokens_of(wrapped(f"The ops of {code(text)} and {prose(text)}")),
+        tokens_of(wrapped(prose(text))),
+        tokens_of(item(prose(text))),
+    ):
+        blocks = {kind for kind, _ in found if kind.endswith("_open")} - {
+            "bullet_list_open",
+            "list_item_open",
+        }
+        assert blocks <= {"paragraph_open"}
+        assert not {kind for kind, _ in found} & {"html_block", "html_inline", "fence", "code_block", "hr"}
+
+
+@given(
+    st.text()
+    | st.lists(st.sampled_from(["<", ">", "(", ")", "&", ",", "::", "a", " ", "operator"])).map("".join)
+)
+def test_any_name_has_a_short_one(name: str) -> None:
+    from tracer.analysis.device_kernels import short_device_kernel, table_name
+
+    assert isinstance(short_kernel_name(name), str)
+    assert isinstance(table_name(short_device_kernel(name)), str)
+    assert isinstance(short_device_kernel(f"_ZN{name}"), str)

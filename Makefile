@@ -5,6 +5,7 @@
 # make lint   ruff, mypy and clang-format, changing nothing  make format  ruff and clang-format, in place
 # make samples  the demo's report, into reports/          make check-layout, make check-aarch64: docs/versions.md
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
+# make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
 # Variables: PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda; TORCH_INDEX, a package index.
 
@@ -25,7 +26,7 @@ TIMED := cmake/timed.sh
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: samples check-layout check-aarch64 test-compilers fresh matrix stranger
+.PHONY: fuzz samples check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: demo gallery gallery-gpu install test test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
@@ -128,6 +129,14 @@ stranger:
 SUITES ?= bookworm trixie sid
 fresh matrix:
 	$(PYTHON) cmake/checks/systems.py $@ $(SUITES) $(SYSTEMS_OPTIONS)
+
+# Reads damaged and hostile traces with all that reads traces; inputs that fail are kept in build/fuzz.
+# Again with one of them: .venv/bin/python tests/fuzz/run.py build/fuzz/X.trace
+FUZZ_SECONDS ?= 3600
+FUZZ_JOBS ?= 2
+FUZZ_SEED ?= 1
+fuzz: $(VENV)/.installed
+	$(BIN)/python tests/fuzz/run.py --recorded --seconds $(FUZZ_SECONDS) --jobs $(FUZZ_JOBS) --seed $(FUZZ_SEED)
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py

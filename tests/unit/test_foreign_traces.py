@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -346,6 +347,21 @@ def test_what_is_taken_out_of_a_document_is_counted(tmp_path: Path) -> None:
     assert trace.environment == expected
     assert trace.certificate["torn_events"] == 1
     assert "1 record not whole" in trace.certificate["verdict"]
+
+
+def test_what_has_no_definition_is_unknown(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    lane = writer.lane(process=3)
+    lane.enter(7)
+    lane.api(9, 1, stack=4)
+    lane.exit()
+    path = writer.write(tmp_path / "x.trace")
+    done = run("-m", "tracer.cli.app", "report", path, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"- process 3 \(pid \d+, unknown\): unknown\n", done.stdout)
+    assert "`an unknown function`" in done.stdout
+    assert run("-m", "tracer.cli.app", "tree", path, cwd=tmp_path).returncode == 0
 
 
 # ---- names -------------------------------------------------------------------------------------------

@@ -86,6 +86,7 @@ def per_function(calls: pl.DataFrame, steps: Steps) -> pl.DataFrame:
     stack (id of the most frequent stack, or null).
     """
     keys = ["name", "domain", "role"]
+    calls = calls.with_columns(pl.col("role").fill_null(""))  # null joins nothing
     survey = calls.group_by(keys, maintain_order=True).agg(
         calls=pl.len(),
         total_ns=pl.col("duration").sum(),
@@ -99,6 +100,7 @@ def per_function(calls: pl.DataFrame, steps: Steps) -> pl.DataFrame:
         survey = survey.join(
             _most_frequent(calls, keys, column, title), on=keys, how="left", maintain_order="left"
         )
+    survey = survey.with_columns(role=pl.when(pl.col("role") != "").then("role"))
     return survey.sort("total_ns", "calls", descending=True, maintain_order=True)
 
 

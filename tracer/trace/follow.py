@@ -109,7 +109,8 @@ class Follower:
         """
         if self._file is None:
             file = ChunkFile(self.path)
-            if not any(file.read(0, len(fmt.MAGIC))):  # the magic is written last
+            # The magic is written last. What is packed is no longer written.
+            if not file.packed and not any(file.read(0, len(fmt.MAGIC))):
                 file.close()
                 return False
             self._file = file

@@ -1,0 +1,169 @@
+"""What must hold for any file whatever, and how it is looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from typer.testing import CliRunner
+
+from tracer.cli.app import app
+from tracer.trace import TraceError, load
+
+CPU_SECONDS = 60
+"""Of one command; damaged traces take less than 1"""
+WALL_SECONDS = 180
+"""Of one command that waits for something"""
+MEMORY = 4 << 30
+"""Of the process: address space, also that of torch's libraries"""
+EXPORTS = {"chrome": "o.json", "speedscope": "o.ss", "perfetto": "o.pf", "parquet": "o.parquet"}
+VERBS = (
+    ["tree"],
+    ["tree", "--flat"],
+    ["tree", "--flat", "--by", "source"],
+    ["tree", "--api", "--limit", "0"],
+    ["tree", "--step", "1"],
+    ["tree", "--follow"],
+    ["report"],
+    ["report", "--steady"],
+    ["report", "--only", "kernels"],
+    ["report", "--only", "cuda"],
+    ["pack", "-o", "o.xz", "--force"],
+    *(["export", "--to", to, "-o", name, "--force"] for to, name in EXPORTS.items()),
+    *([["explain", "aten::mm"]] if find_spec("torch") else []),
+)
+# Beside these all that is not ASCII is fine but what has no width or turns the direction of a line.
+_RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+_OWN_HTML = re.compile(r"</?details>|</?summary>")
+
+
+class TooLongError(BaseException):
+    """More time than a damaged trace may take."""
+
+
+def limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def faults_of(file: Path, verbs: list[list[str]]) -> Iterator[str]:
+    """A line for each thing that does not hold when the file is loaded, and read by these commands."""
+    fault = _of_loading(file)
+    if fault:
+        yield fault
+    for verb in verbs:
+        if verb[-1] == "--follow" and not any(file.read_bytes()[:8]):
+            continue  # waits for a recording that begins
+        if fault := _of_verb(file, verb):
+            yield f"{' '.join(verb)}: {fault}"
+
+
+def _of_loading(file: Path) -> str:
+    try:
+        with _limited_time():
+            load(file)
+    except TraceError:
+        return ""
+    except BaseException as error:
+        return f"load: {_where(error)}"
+    return ""
+
+
+def _of_verb(file: Path, verb: list[str]) -> str:
+    before = set(os.listdir())
+    arguments = [*verb, "--from", str(file)] if verb[0] == "explain" else [verb[0], str(file), *verb[1:]]
+    try:
+        with _limited_time():
+            done = CliRunner().invoke(app, arguments)
+    except BaseException as error:
+        return _where(error)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        return _where(done.exception)
+    if done.exit_code not in (0, 1, 2):
+        return f"exit status {done.exit_code}"
+    if done.exit_code and not re.fullmatch(r"tracer: [^\n]+\n", done.stderr):
+        return f"exit status {done.exit_code} with {done.stderr[:200]!r}"
+    if "more memory than there is" in done.stderr:
+        return "too much memory"
+    for stream in (done.stdout, done.stderr):
+        if raw := _RAW.search(stream):
+            return f"raw {raw[0]!r} in {stream[max(raw.start() - 60, 0) : raw.end() + 20]!r}"
+    if done.exit_code == 0 and verb[0] == "report" and (fault := markdown_fault(done.stdout)):
+        return fault
+    outputs = [verb[verb.index("-o") + 1]] if "-o" in verb else []
+    if more := set(os.listdir()) - before - set(outputs):
+        return f"left behind: {', '.join(sorted(more))}"
+    if done.exit_code == 0 and outputs and outputs[0] in (EXPORTS["chrome"], EXPORTS["speedscope"]):
+        try:
+            json.loads(Path(outputs[0]).read_bytes(), parse_constant=_no_number)
+        except ValueError as error:
+            return f"{outputs[0]} is no JSON: {error}"
+    return ""
+
+
+def markdown_fault(text: str) -> str:
+    """What of a report comes from a name and not from tracer: HTML, links, headings."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        children = token.children or []
+        for each in (token, *children):
+            if each.type.startswith("html") and "<" in _OWN_HTML.sub("", each.content):
+                return f"HTML {each.content[:100]!r}"
+            if each.type in ("link_open", "image"):
+                return f"a link to {each.attrs}"
+        heading = before is not None and before.type == "heading_open"
+        if heading and any(each.type == "text" and "INJECTED" in each.content for each in children):
+            return f"a heading {token.content[:100]!r}"
+    return ""
+
+
+@contextmanager
+def _limited_time() -> Iterator[None]:
+    def too_long(number: int, _: object) -> None:
+        if number == signal.SIGPROF:
+            raise TooLongError(f"more than {CPU_SECONDS} s of CPU time")
+        raise TooLongError(f"more than {WALL_SECONDS} s")
+
+    timers = {signal.ITIMER_PROF: CPU_SECONDS, signal.ITIMER_REAL: WALL_SECONDS}
+    signal.signal(signal.SIGPROF, too_long)
+    signal.signal(signal.SIGALRM, too_long)
+    for timer, seconds in timers.items():
+        signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        for timer in timers:
+            signal.setitimer(timer, 0)
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(text)
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/tracer/" in frame.filename and "/tests/" not in frame.filename]
+    place = (own or frames or [None])[-1]
+    where = f" at {Path(place.filename).name}:{place.lineno}" if place else ""
+    return f"{type(error).__name__}{where}: {str(error)[:160]!r}"
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """What commands write goes into a folder of their own, which ends with the block."""
+    came_from = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
+        os.chdir(folder)
+        try:
+            yield Path(folder)
+        finally:
+            os.chdir(came_from)

@@ -1,0 +1,112 @@
+"""A minute of `make fuzz` with a fixed seed, and that it finds what it is for."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bases import bases
+from checks import faults_of, markdown_fault, own_folder
+from mutations import mutated
+
+ROOT = Path(__file__).parents[2]
+CASES = 60
+# Faults that were mended, put back: the process of a worker imports this module at its start.
+PLANTED = {
+    "documents that are not checked": """
+import json
+from tracer.trace import definitions
+definitions.read_document = lambda kind, content: (json.loads(content), False)
+""",
+    "a raw escape": """
+import re
+from tracer.report import tree
+tree.visible = lambda text, longest=None: text
+""",
+    "a crash": """
+import os
+from tracer.trace import definitions
+def document(self, *arguments):
+    if self.processes and len(self.processes) > 1:
+        os.abort()
+    return real(self, *arguments)
+real, definitions.Definitions._add_document = definitions.Definitions._add_document, document
+""",
+}
+
+
+def fuzz(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "fuzz" / "run.py"), "--folder", str(folder / "kept"), *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_minute_of_mutations(tmp_path: Path) -> None:
+    done = fuzz(tmp_path, "--cases", str(CASES), "--verbs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.match(rf"{CASES} mutated traces in \d+ s: .*documents \d+.*\n0 faults\n", done.stdout)
+    assert {path.suffix for path in (tmp_path / "kept").iterdir()} == {".trace", ".log"}
+
+
+def test_a_number_makes_the_same_case() -> None:
+    known = bases()
+    cases = [mutated(known, 5, number) for number in range(20)]
+    assert [mutated(bases(), 5, number) for number in range(20)] == cases
+    assert len({data for _, data in cases}) == 20
+
+
+@pytest.mark.parametrize(
+    ("planted", "cases", "fault"),
+    [
+        ("documents that are not checked", "30", "Error at "),
+        ("a raw escape", "30", "raw '"),
+        ("a crash", "6", "ended with status -6"),
+    ],
+)
+def test_a_planted_fault_is_found_and_its_input_kept(
+    tmp_path: Path, planted: str, cases: str, fault: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(PLANTED[planted])
+    done = fuzz(tmp_path, "--cases", cases, "--verbs", "1", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert done.returncode == 1, done.stdout + done.stderr
+    line = next(line for line in done.stdout.splitlines() if fault in line)
+    kept = Path(line.partition(":")[0])
+    assert fault in kept.with_suffix(".txt").read_text()
+    if planted == "documents that are not checked":
+        again = fuzz(tmp_path, str(kept), PYTHONPATH=f"{tmp_path}:{ROOT}")
+        assert again.returncode == 1
+        assert fault in again.stdout
+        assert fuzz(tmp_path, str(kept)).returncode == 0
+
+
+def test_what_holds_for_any_file(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no trace")
+    (tmp_path / "empty").touch()
+    with own_folder():
+        for name in ("text", "empty"):
+            assert list(faults_of(tmp_path / name, [["tree"], ["report"]])) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("# INJECTED", "heading"),
+        ("a <img src=x> b", "HTML"),
+        ("<div>", "HTML"),
+        ("[a](b)", "link"),
+        ("`# INJECTED` <details><summary>\n\n```text\n# INJECTED <b>\n```", ""),
+        ("## `INJECTED`", ""),
+    ],
+)
+def test_what_of_a_report_comes_from_a_name(text: str, fault: str) -> None:
+    assert fault in markdown_fault(text)
+    assert bool(markdown_fault(text)) == bool(fault)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, chosen_trace, fail, writing
+from tracer.cli.common import USAGE, chosen_trace, fail, say, writing
 
 if TYPE_CHECKING:
     from tracer.debugger.again import Site
@@ -269,11 +269,11 @@ def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
         with writing():
             sys.stdout.write(text)
     except OSError as error:
-        print(f"tracer: the report cannot be printed: {error.strerror}", file=sys.stderr)
+        say(f"the report cannot be printed: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         failed = True
     for line in [*missing(found.counts), *found.notes]:
-        print(f"tracer: {line}", file=sys.stderr)
+        say(line)
     if interrupted:
         return _INTERRUPTED
     status = found.exit_status or 0
@@ -287,8 +287,8 @@ def _written(path: Path, text: str) -> bool:
     try:
         path.write_text(text)
     except OSError as error:
-        print(f"tracer: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        say(f"{path} cannot be written: {error.strerror}")
         return False
     atexit.unregister(naming.remove_if_empty)  # a file without stops is an answer too
-    print(f"tracer: wrote {path}", file=sys.stderr)
+    say(f"wrote {path}")
     return True

@@ -12,6 +12,7 @@ import typer
 
 from tracer.analysis.patterns import fits_op
 from tracer.cli.common import say
+from tracer.report.visible import LONGEST, visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,7 +134,7 @@ def _found(hops: pl.DataFrame, column: str, matches: Callable[[str], bool]) -> l
 def _nothing(option: str, wanted: str, values: Iterable[str]) -> NoReturn:
     values = list(values)
     near = get_close_matches(wanted, values, cutoff=0.5) or values[:5]
-    hint = f"; there is {', '.join(near)}" if near else ""
+    hint = f"; there is {', '.join(visible(value, LONGEST) for value in near)}" if near else ""
     _end(f"no hop has --{option} {wanted}{hint}")
 
 

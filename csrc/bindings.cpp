@@ -209,7 +209,8 @@ py::dict end() {
   }
   py::dict out;
   out["path"] = path;
-  out["gone"] = damaged ? "cut or overwritten by another process" : totals.gone;
+  out["damaged"] = damaged;
+  out["gone"] = totals.gone;
   out["bytes"] = totals.bytes;
   out["hops"] = totals.hops;
   out["op_calls"] = totals.op_calls;

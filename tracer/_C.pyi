@@ -44,6 +44,7 @@ class Library(TypedDict):
 class Closed(TypedDict):
     path: str
     gone: str
+    damaged: bool
     """`moved or removed`, `replaced by another recording`... : why nothing was counted; empty: it was"""
     bytes: int
     hops: int

@@ -539,6 +539,7 @@ bool close_recording() {
   if (process_registered) file->close();
   unwatch_bus_errors();
   bool damaged = file->is_damaged();
+  if (damaged) say_damaged();
   delete file;
   return damaged;
 }

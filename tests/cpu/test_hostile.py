@@ -249,7 +249,7 @@ def test_times_are_known_of_a_process_that_is_killed_at_once(launcher: Launcher)
 
 
 def test_memory_that_cannot_be_mapped(launcher: Launcher) -> None:
-    """The largest number of mappings is reached for a while: the script lives, and what is missing is said."""
+    """The largest number of mappings is reached for a while: the script lives, the gap is said."""
     launcher.write(
         "import ctypes, threading, torch\n"
         "c = ctypes.CDLL(None)\n"

@@ -21,7 +21,7 @@ from tracer.recording.children import (
     stop_last,
     write_document,
 )
-from tracer.recording.errors import RecordingError
+from tracer.recording.errors import FileLostError, RecordingError
 from tracer.recording.options import Options
 from tracer.recording.startup import say
 from tracer.recording.summary import Summary, summary_of, summary_of_nothing
@@ -182,6 +182,8 @@ class Recording:
         except OSError:
             pass  # no space left: close() says so
         closed = native.close()
+        if closed["damaged"]:
+            raise FileLostError(f"{self._shown} was cut or overwritten by another process")
         if closed["gone"]:
             raise RecordingError(f"{self._shown} was {closed['gone']} while it was recorded")
         ops = bool(self._options.ops)
@@ -201,6 +203,8 @@ class Recording:
     def _stop_at_exit(self) -> None:
         try:
             self.stop(at_exit=True)
+        except FileLostError:
+            pass
         except (OSError, RuntimeError, RecordingError) as error:
             say(f"the recording did not end in order: {error}")
 

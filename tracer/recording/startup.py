@@ -121,7 +121,8 @@ class _Root:
             elif not self._failed:
                 self._torch_was_not_imported()
         except Exception as error:
-            say(f"the recording did not end in order: {error}")
+            if type(error).__name__ != "FileLostError":  # which is said already
+                say(f"the recording did not end in order: {error}")
 
     def _torch_was_not_imported(self) -> None:
         try:

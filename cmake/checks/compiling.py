@@ -16,6 +16,8 @@ CSRC = ROOT / "csrc"
 # Of the extension; the modules beside it, which need more than torch, are not.
 FOLDERS = ("", "dispatch", "native", "python", "trace")
 CUDA_FOLDERS = (*FOLDERS, "cuda")
+# Of the module with overrides, what knows torch's private layout; the rest needs CUDA's headers.
+FILES = ("overrides/registration.cpp",)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def default_jobs() -> int:
 
 
 def extension_sources(folders: Sequence[str] = FOLDERS) -> list[Path]:
-    return [file for folder in folders for file in sorted((CSRC / folder).glob("*.cpp"))]
+    found = [file for folder in folders for file in sorted((CSRC / folder).glob("*.cpp"))]
+    return found + [CSRC / file for file in FILES]
 
 
 def typed_hops(include: Path, output: Path, parts: int) -> list[Path]:

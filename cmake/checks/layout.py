@@ -13,6 +13,7 @@ import sysconfig
 from pathlib import Path
 
 from compiling import ROOT, Compiler, default_jobs, extension_sources, problems, show_progress, typed_hops
+from private_names import missing_in_headers
 from torch_release import NotFetchedError, fetch
 
 sys.path.insert(0, str(ROOT))
@@ -52,7 +53,7 @@ def check(release: Path, compiler: str, jobs: int) -> list[str]:
     found = problems(
         Compiler([compiler], headers), [*sources, *extension_sources()], jobs, f"torch {release.name}"
     )
-    return found + missing_in_python(release)
+    return found + missing_in_headers(include) + missing_in_python(release)
 
 
 def hops_in(release: Path) -> str:

@@ -71,6 +71,9 @@ bool is_stateless(c10::OperatorKernel* functor) {
   return found->second;
 }
 
+using FunctionHolder = c10::impl::detail::WrapFunctionIntoRuntimeFunctor_<void (*)(), void, c10::guts::typelist::typelist<>>;
+static_assert(sizeof(FunctionHolder) == sizeof(c10::OperatorKernel) + sizeof(void*), "such a functor holds one pointer");
+
 // The function behind the entry: of a functor that holds a function pointer, that function.
 void* kernel_function(c10::OperatorKernel* functor, void* boxed, void* unboxed, void* sym_unboxed) {
   if (functor && strstr(typeid(*functor).name(), "WrapFunctionIntoRuntimeFunctor_IPF")) {

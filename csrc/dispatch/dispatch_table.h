@@ -1,4 +1,5 @@
-// The dispatcher's table as words in memory: the only file that knows how torch keeps it.
+// The dispatcher's table as words in memory: the only file that knows how torch keeps it. What else of torch is private and
+// used here is listed in cmake/checks/private_names.py, and `make check-layout` looks for all of it.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -65,10 +66,12 @@ class TableEntry {
 
  private:
   c10::BoxedKernel& boxed_kernel() const { return kernel_->*member(layout::Boxed{}); }
-  void*& boxed_word() const { return reinterpret_cast<void*&>(boxed_kernel().*member(layout::BoxedWord{})); }
-  void*& functor_word() const { return reinterpret_cast<void*&>(boxed_kernel().*member(layout::Functor{})); }
-  static void* load(void*& word) { return std::atomic_ref<void*>(word).load(std::memory_order_acquire); }
-  static void store(void*& word, void* value) { std::atomic_ref<void*>(word).store(value, std::memory_order_release); }
+  // A pointer to a function and an intrusive_ptr, read and written as the word that each of them is.
+  using Word __attribute__((may_alias)) = void*;
+  Word& boxed_word() const { return reinterpret_cast<Word&>(boxed_kernel().*member(layout::BoxedWord{})); }
+  Word& functor_word() const { return reinterpret_cast<Word&>(boxed_kernel().*member(layout::Functor{})); }
+  static void* load(Word& word) { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
+  static void store(Word& word, void* value) { __atomic_store_n(&word, value, __ATOMIC_RELEASE); }
 
   c10::KernelFunction* kernel_;
 };

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-import threading
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,21 +75,31 @@ def test_several_nodes_of_one_hop(tmp_path: Path) -> None:
     assert found["CopySlices"] == {"aten::mul_.Tensor"}
 
 
+THREADS = """
+import sys, threading, torch, tracer
+
+x, ones, made = torch.ones(3, requires_grad=True), torch.ones(3), []
+with tracer.record(sys.argv[1]):
+    for turn in range(60):
+        of_turn = x.cos if turn % 2 else x.sin
+        thread = threading.Thread(target=lambda made_by=of_turn: made.append(made_by()))
+        thread.start()
+        thread.join()
+        y = made.pop()
+        torch.autograd.grad([y], [x], [ones])
+        del y
+"""
+
+
 def test_graphs_made_in_threads(tmp_path: Path) -> None:
     """Each thread counts from 0, and a node lies where the last one's was."""
-    x, ones = torch.ones(3, requires_grad=True), torch.ones(3)
-    made: list[torch.Tensor] = []
-
-    def run() -> None:
-        for turn in range(30):
-            of_turn = x.cos if turn % 2 else x.sin
-            thread = threading.Thread(target=lambda made_by=of_turn: made.append(made_by()))
-            thread.start()
-            thread.join()
-            torch.autograd.grad([made.pop()], [x], [ones])
-
-    found = makers(recorded(tmp_path, run))
-    assert found == {"SinBackward0": {"aten::sin"}, "CosBackward0": {"aten::cos"}}
+    path = tmp_path / "x.trace"
+    done = subprocess.run([sys.executable, "-c", THREADS, path], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    hops = tracer.load(path).hops
+    assert makers(hops) == {"SinBackward0": {"aten::sin"}, "CosBackward0": {"aten::cos"}}
+    negated = hops.filter((pl.col("op").cast(pl.String) == "aten::neg") & pl.col("parent").is_null())
+    assert negated["backward_node"].cast(pl.String).to_list() == ["CosBackward0"] * 30  # and no other negates
 
 
 def test_names_of_function_classes_that_come_and_go(tmp_path: Path) -> None:

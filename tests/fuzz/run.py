@@ -55,7 +55,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("build/fuzz"))
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.folder = options.folder.resolve()  # workers have folders of their own
+    return options
 
 
 def _check_files(files: list[Path]) -> int:
@@ -77,7 +79,7 @@ def _check_files(files: list[Path]) -> int:
 def work(options: argparse.Namespace) -> None:
     """Writes a line before each case, and one with its faults after it."""
     known = bases(recorded=options.recorded)
-    file = (options.folder / f"case{options.worker}.trace").resolve()
+    file = options.folder / f"case{options.worker}.trace"
     number = options.first
     limit_memory()
     with own_folder():
@@ -94,7 +96,7 @@ def work(options: argparse.Namespace) -> None:
 
 
 def kept_name(options: argparse.Namespace, kind: str, number: int) -> Path:
-    return options.folder.resolve() / f"{kind}-{options.seed}-{number}.trace"
+    return options.folder / f"{kind}-{options.seed}-{number}.trace"
 
 
 def _say(line: dict[str, Any]) -> None:

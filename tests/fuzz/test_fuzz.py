@@ -41,7 +41,7 @@ real, definitions.Definitions._add_document = definitions.Definitions._add_docum
 
 def fuzz(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "fuzz" / "run.py"), "--folder", str(folder / "kept"), *options],
+        [sys.executable, str(ROOT / "tests" / "fuzz" / "run.py"), "--folder", "kept", *options],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import random
 import signal
@@ -187,6 +188,23 @@ def test_a_file_that_is_reserved_is_waited_for(tmp_path: Path) -> None:
     writer.write(path)
     assert follower.wait()
     assert len(ended(look(follower))) == 1
+
+
+def test_a_packed_trace_is_over(tmp_path: Path) -> None:
+    """Also that of a process that was killed, of which the header says that it is being written."""
+    writer = TraceWriter(header={"state": 0, "attached": 1})
+    writer.process(certificate=None)
+    writer.hop(0)
+    lane = writer.lane()
+    lane.enter(0)
+    lane.exit()
+    path = tmp_path / "x.xz"
+    path.write_bytes(lzma.compress(writer.data()))
+    follower = Follower(path)
+    assert follower.wait()
+    assert len(ended(look(follower))) == 1
+    assert follower.ended
+    follower.close()
 
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:

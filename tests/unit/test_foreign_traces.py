@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,20 @@ def test_what_has_no_definition_is_unknown(tmp_path: Path) -> None:
     assert re.search(r"- process 3 \(pid \d+, unknown\): unknown\n", done.stdout)
     assert "`an unknown function`" in done.stdout
     assert run("-m", "tracer.cli.app", "tree", path, cwd=tmp_path).returncode == 0
+
+
+def test_numbers_that_no_system_has_are_exported(tmp_path: Path) -> None:
+    writer = new_writer()
+    writer.pids[0] = (1 << 32) - 1
+    writer.function(1, "cudaFree", ("enter", "devPtr", "void *", 0, 8))
+    lane = writer.lane(number=1, thread=(1 << 32) - 1)
+    lane.api(1, (1 << 64) - 1)
+    writer.activity(2, 20, 1, 2, node=(1 << 64) - 1, graph=7, size=64)
+    path = writer.write(tmp_path / "x.trace")
+    for to in ("chrome", "parquet", "speedscope", *(["perfetto"] if find_spec("perfetto") else [])):
+        done = run("-m", "tracer.cli.app", "export", path, "--to", to, "-o", to, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / to).exists()
 
 
 # ---- names -------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MISSING = "--to perfetto needs the package perfetto, the extra tracer[perfetto]: pip install perfetto"
 _SEQUENCE = 1
 _LABELS = ("written_by", "time_origin", "certificate")
+_LARGEST_ID = (1 << 31) - 1  # of Linux it is 4,194,304; a damaged trace may have more
 _MOST_TEMPLATES = 1 << 14
 
 
@@ -74,7 +75,7 @@ class _Writer:
         facts = about(trace)
         for process in timeline.tracks.processes.values():
             track = self._track(next(uuids))
-            track.process.pid = process.pid
+            track.process.pid = process.pid & _LARGEST_ID
             track.process.process_name = process.name
             track.process.process_labels.extend(facts[name] for name in _LABELS if facts[name])
             track.child_ordering = self._protos.TrackDescriptor.EXPLICIT
@@ -87,8 +88,8 @@ class _Writer:
                 track.name = line.name
                 track.sibling_order_rank = place
             else:
-                track.thread.pid = line.process.pid
-                track.thread.tid = line.thread
+                track.thread.pid = line.process.pid & _LARGEST_ID
+                track.thread.tid = line.thread & _LARGEST_ID
                 track.thread.thread_name = line.name
             self._uuids.append(track.uuid)
             self._write_track(track)
@@ -119,7 +120,7 @@ class _Writer:
                 if annotation is None:
                     continue
                 if isinstance(value, int):
-                    annotation.int_value = value
+                    _set_number(annotation, value)
                 else:
                     annotation.string_value = value
             if place in block.leaving or place in block.arriving:
@@ -166,7 +167,7 @@ class _Writer:
             if isinstance(value, bool):
                 annotation.bool_value = value
             elif isinstance(value, int):
-                annotation.int_value = value
+                _set_number(annotation, value)
             else:
                 text = self._interned.number("debug_annotation_string_values", "str", value)
                 annotation.string_value_iid = text
@@ -187,6 +188,13 @@ class _Writer:
         packet = self._builder.create_packet()
         packet.trusted_packet_sequence_id = _SEQUENCE
         return packet
+
+
+def _set_number(annotation: Any, value: int) -> None:
+    if value < 1 << 63:
+        annotation.int_value = value
+    else:
+        annotation.uint_value = value
 
 
 class _Interned:

@@ -307,7 +307,8 @@ class Definitions:
             )
         document, damaged = read_document(name, content)
         self.damaged_documents += damaged
-        self.documents[process][name] = document
+        if document is not None:
+            self.documents[process][name] = document
 
     def _add_stack(self, scope: Scope, number: int, lines: tuple[int, ...]) -> None:
         sources, functions = self.sources[scope], self.functions_of_sources[scope]

@@ -43,15 +43,13 @@ class Budget:
 
 
 def read_document(kind: str, content: bytes) -> tuple[Any, bool]:
-    """The document of this kind, and whether something was taken out of it.
+    """The document of this kind, and whether something was taken out of it; None if that is all of it.
 
-    Raises ValueError or RecursionError if it is no JSON at all, or all of it is of another type.
+    Raises ValueError or RecursionError if it is no JSON.
     """
     check = _Check()
     document = check.fitted(json.loads(content), _DOCUMENTS.get(kind, Any))
-    if document is _WRONG:
-        raise ValueError("a document of another type")
-    return document, check.damaged
+    return (None, True) if document is _WRONG else (document, check.damaged)
 
 
 _WRONG = object()

@@ -115,7 +115,7 @@ class Follower:
                 return False
             self._file = file
             header = file.header()
-            if header.state != fmt.RECORDING and not header.attached:
+            if file.packed or (header.state != fmt.RECORDING and not header.attached):
                 self._chunks = [_Chunk(0, chunk, place) for chunk, place in file.chunks(Losses())]
             else:
                 end = header.header_bytes + header.ring_slots * _SLOT

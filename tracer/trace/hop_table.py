@@ -13,7 +13,7 @@ from tracer.trace.arrays import Numbering
 from tracer.trace.definitions import Definitions, HopDefinition, PythonStack, Signature
 from tracer.trace.hops import Gathered, HopColumns
 from tracer.trace.keys import KeyNames
-from tracer.trace.libraries import library_offset
+from tracer.trace.libraries import LoadedLibraries
 from tracer.trace.modules import module_texts
 from tracer.trace.names import kernel_name, node_name
 from tracer.trace.overrides import OverrideNames
@@ -27,6 +27,7 @@ class KernelNames:
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
+        self._libraries: dict[int, LoadedLibraries] = {}
         self.unresolved: set[tuple[int, int]] = set()
 
     def name(self, process: int, hop: HopDefinition) -> str | None:
@@ -41,7 +42,9 @@ class KernelNames:
         self.unresolved.add((process, address))
         if known and known.library:
             return f"{os.path.basename(known.library)}+{known.offset:#x}"
-        return library_offset(self._definitions, process, address)
+        if process not in self._libraries:
+            self._libraries[process] = LoadedLibraries(self._definitions, process)
+        return self._libraries[process].offset(address)
 
 
 def hops_table(

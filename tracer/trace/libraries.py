@@ -26,13 +26,12 @@ class LoadedLibraries:
         found = np.flatnonzero((self._bases <= place) & (place < self._ends))
         return self._all[found[0]] if len(found) else None
 
-
-def library_offset(definitions: Definitions, process: int, address: int) -> str:
-    """`libname+0xoffset`, or the bare address where no library was loaded."""
-    library = LoadedLibraries(definitions, process).find(address)
-    if library is None:
-        return f"{address:#x}"
-    return f"{os.path.basename(library['path'])}+{address - library['base']:#x}"
+    def offset(self, address: int) -> str:
+        """`libname+0xoffset`, or the bare address where no library was loaded."""
+        library = self.find(address)
+        if library is None:
+            return f"{address:#x}"
+        return f"{os.path.basename(library['path'])}+{address - library['base']:#x}"
 
 
 def _loaded(definitions: Definitions, process: int) -> list[dict[str, Any]]:

@@ -308,7 +308,7 @@ def _documents(base: Base, _: list[Base], rng: Random) -> bytes:
 
 def changed_document(document: Any, rng: Random) -> Any:
     """One of its values, keys or elements is another."""
-    if rng.random() < 0.01:
+    if not isinstance(document, (dict, list)) or rng.random() < 0.01:
         return copy.deepcopy(rng.choice(JUNK))
     place = document
     while True:

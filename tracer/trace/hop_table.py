@@ -151,9 +151,12 @@ def _keys(
     for process in np.unique(columns.process).tolist():
         first, last = np.searchsorted(columns.process, [process, process + 1])
         names = keys.get(process)
-        used, codes = np.unique(columns.key_set[first:last], return_inverse=True)
+        codes = columns.key_set[first:last]
+        used = np.flatnonzero(np.bincount(codes))
         values = [names.highest(key_sets[code]) if names else None for code in used.tolist()]
-        found = found.append(categories(values or [None]).gather(codes.reshape(-1)))
+        place = np.zeros(int(used[-1]) + 1, np.uint32)
+        place[used] = np.arange(len(used))
+        found = found.append(categories(values).gather(place[codes]))
     return pl.select(pl.coalesce(found, entry)).to_series() if len(found) else entry
 
 

@@ -20,7 +20,7 @@ CXX ?= g++
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_STAMP := $(VENV)/.torch-$(shell echo '$(TORCH) $(TORCH_BUILD) $(TORCH_INDEX)' | cksum | tr -c '0-9\n' -)
-SOURCES := pyproject.toml CMakeLists.txt tracer_startup.pth cmake/_build_info.py.in $(wildcard cmake/*.cmake) \
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard tracer_startup.*) cmake/_build_info.py.in $(wildcard cmake/*.cmake) \
   $(shell find csrc tracer gdb -type f -not -name '*.pyc' 2>/dev/null)
 TIMED := cmake/timed.sh
 DEMO := build/demo

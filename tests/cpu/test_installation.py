@@ -49,6 +49,28 @@ def test_python_m_tracer_is_the_command(launcher: Launcher) -> None:
     assert (run.status, run.out) == (0, f"tracer {tracer.__version__}\n")
 
 
+@pytest.mark.parametrize("kind", ["tracer.py", "tracer/__init__.py"])
+def test_a_module_of_the_same_name(launcher: Launcher, kind: str) -> None:
+    """It is not run where the script does not import it, and nothing of tracer is a traceback."""
+    launcher.write("print('the script runs its own tracer')\n", f"others/{kind}")
+    launcher.write("import torch\nprint(torch.ones(2).sum().item())\n", "child.py")
+    launcher.write(
+        "import os, subprocess, sys, torch\n"
+        "os.environ['PYTHONPATH'] = 'others'\n"
+        "subprocess.run([sys.executable, 'child.py'])\n"
+    )
+    found = f"{launcher.folder}/others/{kind}"
+    advice = f"{found} hides the package tracer; rename it, or take its folder out of PYTHONPATH"
+    traced = launcher.same("script.py")
+    assert traced.out == "2.0\n"
+    assert re.search(rf"^tracer: process \d+ is not recorded: .*{kind} hides", traced.err, re.MULTILINE)
+    for verb in (["record", "-o", "x.trace", "script.py"], ["tree", "both.trace"]):
+        hidden = {"PYTHONPATH": str(launcher.folder / "others")}
+        run = launcher.run([str(launcher.tracer), *verb], extra=hidden)
+        assert (run.status, run.out, run.err) == (2, "", f"tracer: {advice}\n")
+    assert launcher.traces() == ["both.trace"]
+
+
 def test_a_site_folder_that_was_added_records(environment: Environment) -> None:
     environment.path_file(f"import site; site.addsitedir({PACKAGES!r})")
     run = environment.run(*RECORD)

@@ -146,7 +146,7 @@ class Process:
         options = dict(OPTIONS[self.variant])
         if self.device == "cpu":
             options["cuda"] = "off"
-        recording = tracer.record(self.trace, overwrite=True, **options)
+        recording = tracer.record(self.trace, force=True, **options)
         with recording:
             yield
         self.summary = recording.summary

@@ -131,7 +131,7 @@ def main() -> None:
             messages[name] = (counting.count_of_calls() - before) / options.calls / options.rounds
             bare[name], logs[name] = map(statistics.median, zip(*times, strict=True))
         for name, call in ops().items():
-            with tracer.record(Path(folder) / "loggers.trace", cuda="on", overwrite=True):
+            with tracer.record(Path(folder) / "loggers.trace", cuda="on", force=True):
                 host_us(call, 20)
                 taken = statistics.median(host_us(call, options.calls) for _ in range(options.rounds))
             plain, logged_us = bare[name], logs[name]

@@ -85,7 +85,7 @@ def measure(workloads: list[Workload], folder: Path, rounds: int) -> dict[tuple[
 def visit(workload: Workload, recorded: dict | None, path: Path) -> float:
     if recorded is None:
         return workload.measure().mean
-    with tracer.record(path, overwrite=True, **recorded):
+    with tracer.record(path, force=True, **recorded):
         return workload.measure().mean
 
 

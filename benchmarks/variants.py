@@ -71,7 +71,7 @@ def all_variants(folder: Path, twin: Twin) -> list[Variant]:
     trace = folder / "overhead.trace"
 
     def recorded(workload: Workload, **options: bool) -> Visit:
-        recording = tracer.record(trace, overwrite=True, **options)
+        recording = tracer.record(trace, force=True, **options)
         with recording:
             sample = workload.measure()
         if recording.summary.dropped:
@@ -82,7 +82,7 @@ def all_variants(folder: Path, twin: Twin) -> list[Variant]:
         return recorded(workload, shapes=False, source=False, modules=False)
 
     def stopped(workload: Workload) -> Visit:
-        with tracer.record(trace, overwrite=True):
+        with tracer.record(trace, force=True):
             pass
         return Visit(workload.measure())
 

@@ -16,7 +16,7 @@ def recorded(folder: Path, program: Callable[[], object]) -> pl.DataFrame:
     """The hops of `program`, which gives the same bytes alone, recorded, and alone again."""
     path = folder / "program.trace"
     alone = digest(program())
-    with tracer.record(path, overwrite=True):
+    with tracer.record(path, force=True):
         results = program()
     assert digest(results) == alone
     assert digest(program()) == alone

@@ -78,7 +78,7 @@ def profiled(step: Step) -> Counter[str]:
 
 
 def traced(step: Step, path: Path) -> Counter[str]:
-    with tracer.record(path, overwrite=True):
+    with tracer.record(path, force=True):
         step()
     calls = tracer.load(path).hops.filter(pl.col("kind") == "call")
     return Counter(calls["op"].cast(pl.String).to_list())

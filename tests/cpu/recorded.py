@@ -13,7 +13,7 @@ import tracer
 def hops_of(folder: Path, run: Callable[[], object], **options: bool) -> pl.DataFrame:
     """The hops of one recorded call of `run`."""
     path = folder / "recorded.trace"
-    with tracer.record(path, overwrite=True, **options):
+    with tracer.record(path, force=True, **options):
         run()
     return tracer.load(path).hops
 

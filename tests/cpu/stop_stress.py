@@ -79,8 +79,8 @@ def main(library: str, starts: int, recordings: int, armings: int) -> None:
             _C.arm()
             _C.restore()
         for _ in range(recordings):
-            with tracer.record("again.trace", overwrite=True) as recording:
-                pass
+            with tracer.record("again.trace", force=True) as recording:
+                torch.ones(1)
             assert recording.summary.verdict == "complete: nothing dropped", recording.summary.verdict
         rounds = [worker.rounds for worker in workers]
         while any(

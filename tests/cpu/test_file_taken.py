@@ -232,7 +232,7 @@ def test_a_kill_while_it_begins_leaves_the_old_file_or_the_new_one(launcher: Lau
 FORKS = """
 import os, sys, threading, time, torch, tracer
 for turn in range(4):
-    recording = tracer.record('forks.trace', overwrite=True)
+    recording = tracer.record('forks.trace', force=True)
     if BEGIN:
         thread = threading.Thread(target=recording.start)
     else:

@@ -19,7 +19,7 @@ A, W = torch.randn(3, 3), torch.randn(3, 3, requires_grad=True)
 
 
 def recorded(folder: Path, run: Callable[[], object], **options: Any) -> pl.DataFrame:
-    with tracer.record(folder / "x.trace", overwrite=True, **options):
+    with tracer.record(folder / "x.trace", force=True, **options):
         run()
     return tracer.load(folder / "x.trace").hops
 

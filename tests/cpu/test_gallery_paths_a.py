@@ -254,7 +254,7 @@ def test_what_is_fused(tmp_path: Path) -> None:
     for _ in range(3):
         scripted(x)
     for function in (fusion.softmax, scripted):
-        with tracer.record(tmp_path / "softmax.trace", overwrite=True):
+        with tracer.record(tmp_path / "softmax.trace", force=True):
             function(x)
         hops = tracer.load(tmp_path / "softmax.trace").hops
         assert outermost(hops) == SOFTMAX

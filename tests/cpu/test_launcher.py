@@ -392,7 +392,7 @@ def test_a_shell_that_outlives_the_recording(launcher: Launcher, ending: str) ->
 
 
 REQUEST = {"path": "PATH", "shown": "x", "session": 1, "process": [1, 1, 1], "cupti_unusable": ""}
-REQUEST |= {"reserved": True, "overwrite": True, "override": ["none:such"]}
+REQUEST |= {"reserved": True, "force": True, "override": ["none:such"]}
 STALE = {
     "garbage": "garbage",
     "a list": "[1]",
@@ -423,7 +423,7 @@ def test_api(launcher: Launcher) -> None:
         "with tracer.record('run.trace') as recording:\n    torch.ones(4)\n"
         "print(recording.summary.verdict, 'TRACER_JOIN' in os.environ)\n"
         "try:\n    tracer.start('run.trace')\nexcept tracer.RecordingError as error:\n    print(error)\n"
-        "print(os.path.basename(tracer.start('run.trace', overwrite=True).path)); tracer.stop()\n"
+        "print(os.path.basename(tracer.start('run.trace', force=True).path)); tracer.stop()\n"
         "try:\n    tracer.stop()\nexcept tracer.RecordingError as error:\n    print(error)\n"
         "print(os.path.basename(tracer.start().path))\n"
     )

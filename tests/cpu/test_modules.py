@@ -279,7 +279,7 @@ def test_a_recording_that_begins_inside_a_call(tmp_path: Path) -> None:
             self.block = Block()
 
         def forward(self, x: Tensor) -> Tensor:
-            with tracer.record(tmp_path / "inside.trace", overwrite=True):
+            with tracer.record(tmp_path / "inside.trace", force=True):
                 return self.block(x)
 
     model = Records()
@@ -604,12 +604,12 @@ def test_one_word_of_one_function_is_changed_until_the_stop(tmp_path: Path) -> N
 
     before = state()
     for _ in range(2):
-        with tracer.record(tmp_path / "x.trace", overwrite=True):
+        with tracer.record(tmp_path / "x.trace", force=True):
             assert words_of(function)[entry] != python_entry
             assert state() == before
             Model()(inputs())
         assert words_of(function)[entry] == python_entry
-    with tracer.record(tmp_path / "x.trace", overwrite=True, modules=False):
+    with tracer.record(tmp_path / "x.trace", force=True, modules=False):
         assert words_of(function)[entry] == python_entry
 
 

@@ -14,7 +14,7 @@ import tracer
 
 def recorded(path: Path, *patterns: str) -> tracer.Trace:
     a = torch.randn(4, 4, requires_grad=True)
-    with tracer.record(path, ops=patterns, overwrite=True):
+    with tracer.record(path, ops=patterns, force=True):
         (a @ a).sum().backward()
         a.detach().add(a.detach())
     return tracer.load(path)

@@ -49,7 +49,7 @@ def test_the_newest_hops_are_kept_and_the_others_counted(ring: tuple[tracer.Trac
     per_step = trace.hops.group_by("step").len().filter(pl.col("step").is_between(298, 299))["len"].to_list()
     assert len(set(per_step)) == 1
     assert len(trace.hops) + certificate["overwritten_hops"] == pytest.approx(300 * per_step[0], abs=100)
-    assert f"{certificate['overwritten_hops']:,} older hops overwritten" in said
+    assert f"{certificate['overwritten_hops']:,} hops overwritten" in said
     assert "overwritten (--max-size 16M keeps the newest)" in certificate["verdict"]
     assert certificate["missing_chunks"] == certificate["damaged_chunks"] == certificate["torn_events"] == 0
     assert certificate["undefined_hops"] == 0
@@ -167,7 +167,7 @@ def test_then_stop_keeps_the_oldest(launcher: Launcher) -> None:
     assert trace.hops["step"].min() == 0
     assert trace.hops["step"].max() < 90
     assert trace.hops["kernel"].null_count() == 0
-    assert "what ran after the file had reached 4M" in trace.certificate["verdict"]
+    assert "the recording stopped at the largest size (4M)" in trace.certificate["verdict"]
     assert 2 * MIB < (launcher.folder / "run.trace").stat().st_size <= 4 * MIB
 
 

@@ -135,12 +135,15 @@ def test_entries_that_change_while_recording(
 
     with tracer.record(tmp_path / "made.trace") as made:
         undo = change()
+        torch.ones(1)  # a recording without an op is not complete
     assert_now(changed_words)
     with tracer.record(tmp_path / "unmade.trace") as unmade:
         undo()
+        torch.ones(1)
     assert_now(found)
     with tracer.record(tmp_path / "both.trace") as both:
         change()()
+        torch.ones(1)
     assert_now(found)
     assert product() == 1
     verdicts = {recording.summary.verdict for recording in (made, unmade, both)}
@@ -152,12 +155,12 @@ def test_changes_between_recordings(tmp_path: Path, words: TableWords) -> None:
         change()()
     found = words.read()
     for change in CHANGES:
-        with tracer.record(tmp_path / "t.trace", overwrite=True):
+        with tracer.record(tmp_path / "t.trace", force=True):
             undo = change()
-        with tracer.record(tmp_path / "t.trace", overwrite=True):
+        with tracer.record(tmp_path / "t.trace", force=True):
             product()
         undo()
-        with tracer.record(tmp_path / "t.trace", overwrite=True):
+        with tracer.record(tmp_path / "t.trace", force=True):
             assert product() == 1
     assert changed(found, words.read()) == []
 

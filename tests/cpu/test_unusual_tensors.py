@@ -20,7 +20,7 @@ FACTS = ["shape", "stride", "device", "requires_grad"]
 
 def first_inputs(folder: Path, op: str, run: Callable[[], object]) -> dict[str, Any]:
     """What the trace says of the first tensor that the first hop of `op` was given."""
-    with tracer.record(folder / "x.trace", overwrite=True):
+    with tracer.record(folder / "x.trace", force=True):
         run()
     return first_of(folder / "x.trace", op)
 

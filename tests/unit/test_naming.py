@@ -50,25 +50,25 @@ def test_many_at_once_get_as_many_names(tmp_path: Path) -> None:
 
 def test_reserve(tmp_path: Path) -> None:
     path = tmp_path / "run.trace"
-    assert reserve(str(path), overwrite=False) is True
+    assert reserve(str(path), force=False) is True
     assert path.stat().st_size == 0
     with pytest.raises(RecordingError, match="exists already"):
-        reserve(str(path), overwrite=False)
+        reserve(str(path), force=False)
     path.write_text("kept")
-    assert reserve(str(path), overwrite=True) is False
+    assert reserve(str(path), force=True) is False
     assert path.read_text() == "kept"
 
 
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is a folder"):
-        reserve(str(tmp_path), overwrite=True)
+        reserve(str(tmp_path), force=True)
     with pytest.raises(RecordingError, match="there is no folder"):
-        reserve(str(tmp_path / "no" / "run.trace"), overwrite=False)
+        reserve(str(tmp_path / "no" / "run.trace"), force=False)
     with pytest.raises(RecordingError, match="there is no folder"):
         reserve_numbered(str(tmp_path / "no"), "run")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RecordingError, match="no regular file"):
-        reserve(str(tmp_path / "pipe"), overwrite=True)
+        reserve(str(tmp_path / "pipe"), force=True)
 
 
 def test_only_an_empty_file_is_removed(tmp_path: Path) -> None:

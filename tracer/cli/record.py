@@ -233,15 +233,15 @@ def _site_folders() -> list[str]:
 def _request(name: str, output: str | None, force: bool) -> dict[str, object]:
     if output is None:
         path = naming.reserve_numbered(os.getcwd(), naming.stem_of_script(name))
-        return _described(path, os.path.basename(path), reserved=True, overwrite=False)
+        return _described(path, os.path.basename(path), reserved=True, force=False)
     if not output or output.endswith(os.sep):
         raise RecordingError(f"{output or 'the output'} names no file; give one with -o FILE")
     reserved = naming.reserve(output, force)
-    return _described(os.path.abspath(output), output, reserved=reserved, overwrite=force)
+    return _described(os.path.abspath(output), output, reserved=reserved, force=force)
 
 
-def _described(path: str, shown: str, *, reserved: bool, overwrite: bool) -> dict[str, object]:
-    return {"path": path, "shown": shown, "reserved": reserved, "overwrite": overwrite}
+def _described(path: str, shown: str, *, reserved: bool, force: bool) -> dict[str, object]:
+    return {"path": path, "shown": shown, "reserved": reserved, "force": force}
 
 
 def _become(arguments: list[str], request: dict[str, object]) -> NoReturn:

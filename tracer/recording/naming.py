@@ -36,8 +36,8 @@ def reserve_numbered(folder: str, stem: str) -> str:
             return path
 
 
-def reserve(path: str, overwrite: bool) -> bool:
-    """Make the empty file `path`, which must not be there yet unless `overwrite`.
+def reserve(path: str, force: bool) -> bool:
+    """Make the empty file `path`, which must not be there yet unless `force`.
 
     Returns whether a file was made: an existing one is left as it is until the recording really
     begins. Raises RecordingError if the file exists, or cannot be written.
@@ -47,13 +47,14 @@ def reserve(path: str, overwrite: bool) -> bool:
     except FileExistsError:
         if os.path.isdir(path):
             raise RecordingError(f"{path} is a folder; name a file in it") from None
-        if not overwrite:
+        if not force:
             raise RecordingError(
                 f"{path} exists already; name another file or overwrite it (--force)"
             ) from None
         if not os.path.isfile(path):
             raise RecordingError(f"{path} is no regular file; name another one") from None
-        if not os.access(path, os.W_OK) or not os.access(os.path.dirname(path) or ".", os.W_OK):
+        folder = os.path.dirname(os.path.realpath(path))
+        if not os.access(path, os.W_OK) or not os.access(folder, os.W_OK):
             raise RecordingError(f"{path} cannot be overwritten: permission denied") from None
         return False
     return True

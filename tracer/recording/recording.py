@@ -38,7 +38,7 @@ class Recording:
 
     path        where the trace goes; None: named after the script and numbered, in this folder
     options     what is recorded; None: the defaults
-    overwrite   replace an existing file, at the moment the recording begins
+    force       replace an existing file, at the moment the recording begins
     reserved    the caller made `path`, empty, for this recording
     session     the random number that processes of one recording share; None: drawn
     shown       the path as messages show it; None: `path`
@@ -51,7 +51,7 @@ class Recording:
         path: str | os.PathLike[str] | None = None,
         *,
         options: Options | None = None,
-        overwrite: bool = False,
+        force: bool = False,
         reserved: bool = False,
         session: int | None = None,
         shown: str | None = None,
@@ -60,7 +60,7 @@ class Recording:
     ) -> None:
         self._given = None if path is None else os.fspath(path)
         self._options = options or Options()
-        self._overwrite = overwrite
+        self._force = force
         self._reserved = reserved
         self._session = draw_session() if session is None else session
         self._shown = shown or ""
@@ -228,7 +228,7 @@ class Recording:
         self.path = os.path.abspath(self._given)
         self._shown = self._shown or self._given
         if not self._reserved:
-            self._reserved = naming.reserve(self._given, self._overwrite)
+            self._reserved = naming.reserve(self._given, self._force)
 
     def _create(self, native: ModuleType) -> None:
         """Begin the file; beside it, numbered, if another recording writes it."""
@@ -285,7 +285,7 @@ def record(
     steps: str | None = None,
     max_size: int | str | None = None,
     then_stop: bool = False,
-    overwrite: bool = False,
+    force: bool = False,
 ) -> Recording:
     """A recording for `with`: it begins on entering the block and ends on leaving it.
 
@@ -295,7 +295,7 @@ def record(
             model(batch)
         print(recording.summary.text())
 
-    The options are those of `tracer.recording.options.Options`; with `overwrite` an existing file is
+    The options are those of `tracer.recording.options.Options`; with `force` an existing file is
     replaced. Raises RecordingError.
     """
     options = Options(
@@ -310,7 +310,7 @@ def record(
         max_size=max_size,
         then_stop=then_stop,
     )
-    return Recording(path, options=options, overwrite=overwrite)
+    return Recording(path, options=options, force=force)
 
 
 def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Recording:

@@ -7,7 +7,7 @@ the root leaves to its children, makes them join it. Both are JSON objects:
      "cupti_unusable": why CUPTI must not be called, or "",
      and the fields of tracer.recording.options.Options}
 
-and TRACER_RECORD has also "shown" (the path as the user gave it), "overwrite" and "reserved"
+and TRACER_RECORD has also "shown" (the path as the user gave it), "force" and "reserved"
 (the launcher made the empty file). Until torch is imported only modules that the interpreter has
 loaded by itself are used here: the script must find `json` and the like as it would without us.
 """
@@ -94,7 +94,7 @@ class _Root:
             self._recording = Recording(
                 request["path"],
                 options=Options.of(request),
-                overwrite=request["overwrite"],
+                force=request["force"],
                 reserved=request["reserved"],
                 session=request["session"],
                 shown=request["shown"],
@@ -145,7 +145,7 @@ def _request_to_record(text: str) -> dict[str, Any]:
         ("shown", str),
         ("session", int),
         ("reserved", bool),
-        ("overwrite", bool),
+        ("force", bool),
         ("cupti_unusable", str),
     )
     if not isinstance(request, dict) or request.get("process") != invitation.this_process():

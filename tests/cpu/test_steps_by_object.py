@@ -155,7 +155,7 @@ def test_a_script_that_begins_to_count_itself_begins_again(folder: Path) -> None
 
 def test_a_forked_process_counts_its_own_optimizer(launcher: Launcher) -> None:
     launcher.write(
-        "import os, torch\n"
+        "import os, sys, torch\n"
         "p = torch.nn.Parameter(torch.ones(2)); p.grad = torch.ones(2)\n"
         "first = torch.optim.SGD([p], lr=0.1)\n"
         "for i in range(2): first.step()\n"
@@ -164,7 +164,7 @@ def test_a_forked_process_counts_its_own_optimizer(launcher: Launcher) -> None:
         "    other = torch.optim.SGD([p], lr=0.1)\n"
         "    for i in range(3): other.step()\n"
         "    torch.ones(1).neg()\n"
-        "    os._exit(0)\n"
+        "    sys.exit(0)  # in order: else the ranges of torch would tell\n"
         "os.waitpid(child, 0)\n"
     )
     run = launcher.record("-o", "run.trace", "script.py")

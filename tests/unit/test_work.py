@@ -66,6 +66,23 @@ def of(op: str, *tensors: Any) -> Work:
         ("aten::add_.Tensor", [([4, 5], F32), ([4, 5], F32)], 240, 20),
         # an expanded row holds 5 elements
         ("aten::mul.Tensor", [([4, 5], F32), ([4, 5], F32, [0, 1])], (20 + 5 + 20) * 4, 20),
+        # integers divided are floats; so are their sigmoids, and abs of complex numbers
+        ("aten::div.Tensor", [([10], I64), ([10], I64)], 80 + 80 + 40, 10),
+        ("aten::div.Tensor", [([10], I64), ([], I64)], 80 + 8 + 40, 10),
+        ("aten::div_.Tensor", [([10], F32), ([10], I64)], 40 + 80 + 40, 10),
+        ("aten::sigmoid", [([10], I64)], 80 + 40, 10),
+        ("aten::sigmoid.out", [([10], I64), ([10], "torch.float64")], 80 + 80, 10),
+        ("aten::abs", [([10], C64)], 80 + 40, 10),
+        # a Python float, among integers
+        ("aten::mul.Tensor", [([10], I64), ([], "torch.float64")], 80 + 8 + 40, 10),
+        # sums of truth values are int64
+        ("aten::cumsum", [([10], BOOL)], 10 + 80, 10),
+        ("aten::cumsum_", [([10], "torch.uint8")], 10 + 10, 10),
+        # truth written into numbers
+        ("aten::lt_.Scalar", [([10], F32)], 40 + 40, 10),
+        ("aten::cat", [([10], I64), ([10], F32)], 80 + 40 + 80, 0),
+        # an unfold: 7 windows of 4 in 10 elements
+        ("aten::neg", [([7, 4], F32, [1, 1])], 40 + 112, 28),
         # int64 + float32 -> float32
         ("aten::add.Tensor", [([10], I64), ([10], F32)], 80 + 40 + 40, 10),
         # a scalar does not widen

@@ -1,15 +1,17 @@
 """Bytes that an op must move and operations it must do, from the shapes of its inputs.
 
-Each input is read once and each output written once; a tensor that is expanded (stride 0) counts
-what it holds. Shapes of outputs are not recorded: they are derived, and where that is not possible
-the op's work is unknown (None), or a bound that says what it leaves out (`note`).
+Each input is read once and each output written once; of a tensor whose places overlap (expanded, or
+an unfold) each counts once. What an op makes has the dtype that PyTorch gives it. Only a Python number
+can change that unseen, as in pow(integers, 0.5), or be taken for one: a float64 without dimensions. Shapes of
+outputs are not recorded: they are derived, and where that is not possible the op's work is unknown
+(None), or a bound that says what it leaves out (`note`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -21,7 +23,7 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str
     elements: int
-    """That are stored: dimensions of stride 0 count once"""
+    """That are stored"""
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Tensor | None:
@@ -29,7 +31,7 @@ class Tensor:
         shape, stride = row["shape"], row["stride"]
         if shape is None or row["dtype"] is None:
             return None
-        stored = prod(n for n, s in zip(shape, stride or [1] * len(shape), strict=False) if s or n == 0)
+        stored = _stored(shape, stride) if stride else prod(shape)
         return cls(tuple(shape), str(row["dtype"]).removeprefix("torch."), stored)
 
     @property
@@ -47,7 +49,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Work:
-    """`output`: the shape of the first output, None if unknown. `matrix`: it may use tensor cores."""
+    """`output`: the shape of the first output, None if unknown. `matrix`: it may use tensor cores.
+
+    `written`: the dtype of what `bytes` has for the output, where it is that of an op of its kind.
+    """
 
     family: str
     bytes: int | None
@@ -56,6 +61,7 @@ class Work:
     output: tuple[int, ...] | None = None
     matrix: bool = False
     note: str = ""
+    written: str = ""
 
 
 Inputs = list[Tensor | None]
@@ -75,8 +81,9 @@ def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None =
     base, overload = _name_of(op)
     if base is None:
         return None
+    target = tensors[0] if base.endswith("_") and tensors else None
     if overload.endswith(("out", "grad_input")) and len(tensors) > 1:
-        tensors.pop()  # where the result goes is an argument too
+        target = tensors.pop()  # where the result goes is an argument too
     if _is_convolution(base):
         return _convolution(base, tensors, outputs or {})
     if base.startswith(("_foreach_", "_fused_")):
@@ -85,9 +92,39 @@ def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None =
         return _pool(base, tensors, outputs or {})
     model = _MODELS.get(base) or _MODELS.get(base.rstrip("_"))
     try:
-        return model(tensors) if model else None
+        return _into(target, model(tensors)) if model else None
     except (IndexError, ValueError, AttributeError, ZeroDivisionError):
         return None  # fewer inputs, or of other ranks, than the op takes: not the op that it seems
+
+
+def _into(target: Tensor | None, work: Work | None) -> Work | None:
+    """Work whose result has the dtype of the tensor that it is written to."""
+    if target is None or work is None or work.bytes is None or work.output is None or not work.written:
+        return work
+    more = prod(work.output) * (target.item - item_bytes(work.written))
+    return replace(work, bytes=work.bytes + more, written=target.dtype)
+
+
+def _stored(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """How many places of memory elements with these strides have: those that overlap count once.
+
+    An unfold of 10 elements, (7, 4) with strides (1, 1): 10 places, not 28. Places that repeat at a
+    distance of `unit` are a level; a stride that is a whole number of units and leaves no gap makes the
+    level longer, one beyond everything so far begins the next level.
+    """
+    if 0 in shape:
+        return 0
+    below, unit, length, extent = 1, 1, 1, 1
+    for step, count in sorted((s, n) for s, n in zip(stride, shape, strict=True) if s and n > 1):
+        if step % unit == 0 and step // unit <= length:
+            length += step // unit * (count - 1)
+        elif step >= extent:
+            below, unit, length = below * length, step, count
+        else:  # neither: at most all places between the first and the last
+            everything = 1 + sum(s * (n - 1) for s, n in zip(stride, shape, strict=True))
+            return min(prod(n for n, s in zip(shape, stride, strict=True) if s), everything)
+        extent += step * (count - 1)
+    return below * length
 
 
 def why_unknown(
@@ -231,7 +268,6 @@ _CUDA_TYPES = {
     "C_32F": "complex64",
     "C_64F": "complex128",
 }
-_MATH = {"bool": 0, "uint8": 1, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "bfloat16": 5, "float16": 5}
 
 
 def _multiply_add(dtype: str) -> int:
@@ -432,26 +468,113 @@ def _cat(inputs: Inputs) -> Work | None:
     tensors = _defined(inputs)
     if not tensors:
         return None
-    read = _read(inputs)
-    written = sum(tensor.numel * tensor.item for tensor in tensors)
-    return Work("cat", read + written, 0, tensors[0].dtype, (sum(tensor.numel for tensor in tensors),))
+    count, dtype = sum(tensor.numel for tensor in tensors), _promoted(tensors)
+    moved = _read(inputs) + count * item_bytes(dtype)
+    return Work("cat", moved, 0, dtype, (count,), written=dtype)
 
 
-def _pointwise(inputs: Inputs) -> Work | None:
-    tensors = _defined(inputs)
-    if not tensors:
+def _pointwise(result: Callable[[list[Tensor]], str]) -> Model:
+    """`result`: the dtype of what an op makes of these tensors."""
+
+    def model(inputs: Inputs) -> Work | None:
+        tensors = _defined(inputs)
+        if not tensors:
+            return None
+        output = _broadcast(tensor.shape for tensor in tensors)
+        written = result(tensors)
+        dtype = _promoted(tensors) if written == "bool" else written
+        moved = _read(inputs) + prod(output) * item_bytes(written)
+        return Work("pointwise", moved, prod(output), dtype, output, written=written)
+
+    return model
+
+
+def _promoted(tensors: list[Tensor]) -> str:
+    """The dtype that tensors have together; one without dimensions counts if it is of a higher kind."""
+    large = _together(tensor.dtype for tensor in tensors if tensor.shape)
+    small = _together(tensor.dtype for tensor in tensors if not tensor.shape)
+    if not large or not small or _kind(small) <= _kind(large):
+        return large or small
+    # Most of them are Python's numbers, which are recorded as float64 and complex128.
+    if small == "float64":
+        return "float32"
+    if small == "complex128":
+        return "complex128" if large == "float64" else "complex64"
+    return small
+
+
+def _together(dtypes: Iterable[str]) -> str:
+    """What torch.promote_types makes of them; "" of none."""
+    result = ""
+    for dtype in dtypes:
+        result = _promote(result, dtype) if result else dtype
+    return result
+
+
+def _promote(a: str, b: str) -> str:
+    if a == b:
+        return a
+    low, high = sorted((a, b), key=lambda dtype: (_kind(dtype), item_bytes(dtype)))
+    if _kind(high) == _COMPLEX:
+        parts = 8 if low == "bfloat16" else item_bytes(low) * 2 if _kind(low) == _FLOAT else item_bytes(low)
+        return f"complex{8 * max(item_bytes(high), parts if _kind(low) >= _FLOAT else 0)}"
+    if _kind(low) < _kind(high):
+        return high
+    if _kind(high) == _FLOAT:
+        return high if item_bytes(low) < item_bytes(high) else "float32"  # float16 and bfloat16
+    return "int16" if {low, high} == {"uint8", "int8"} else high
+
+
+_BOOL, _INTEGER, _FLOAT, _COMPLEX = range(4)
+
+
+def _kind(dtype: str) -> int:
+    if dtype.startswith("complex"):
+        return _COMPLEX
+    if "float" in dtype:
+        return _FLOAT
+    return _BOOL if dtype == "bool" else _INTEGER
+
+
+def _floating(tensors: list[Tensor]) -> str:
+    """Of integers the op makes floats: sqrt, sigmoid, division."""
+    dtype = _promoted(tensors)
+    return dtype if _kind(dtype) >= _FLOAT else "float32"
+
+
+def _real(tensors: list[Tensor]) -> str:
+    """Of complex numbers the op makes real ones: abs, angle."""
+    dtype = tensors[0].dtype
+    return f"float{8 * item_bytes(dtype) // 2}" if _kind(dtype) == _COMPLEX else dtype
+
+
+def _real_floating(tensors: list[Tensor]) -> str:
+    dtype = _real(tensors)
+    return dtype if _kind(dtype) >= _FLOAT else "float32"
+
+
+def _of_first(tensors: list[Tensor]) -> str:
+    """The others are masks."""
+    return tensors[0].dtype
+
+
+def _of_others(tensors: list[Tensor]) -> str:
+    """The first one is the condition."""
+    return _promoted(tensors[1:] or tensors)
+
+
+def _truth(tensors: list[Tensor]) -> str:
+    return "bool"
+
+
+def _scan(inputs: Inputs) -> Work | None:
+    """cumsum: sums of integers are int64."""
+    x = inputs[0]
+    if x is None:
         return None
-    output = _broadcast(tensor.shape for tensor in tensors)
-    widest = max(tensors, key=lambda tensor: (len(tensor.shape) > 0, _MATH.get(tensor.dtype, 6), tensor.item))
-    return Work("pointwise", _read(inputs) + prod(output) * widest.item, prod(output), widest.dtype, output)
-
-
-def _compare(inputs: Inputs) -> Work | None:
-    same = _pointwise(inputs)
-    if same is None or same.bytes is None or same.output is None:
-        return None
-    wide = prod(same.output) * (item_bytes(same.dtype) - 1)
-    return Work("pointwise", same.bytes - wide, same.flops, same.dtype, same.output)
+    dtype = x.dtype if _kind(x.dtype) >= _FLOAT else "int64"
+    moved = x.bytes + x.numel * item_bytes(dtype)
+    return Work("softmax and scans", moved, x.numel, dtype, x.shape, written=dtype)
 
 
 def _like(reads: int, writes: int, family: str, *, of: int = 0) -> Model:
@@ -584,15 +707,21 @@ def _names(text: str) -> list[str]:
 
 _POINTWISE = _names(
     """
-abs acos add addcdiv addcmul angle asin atan atan2 bitwise_and bitwise_or bitwise_xor bitwise_not ceil
-celu clamp clamp_max clamp_min copysign cos cosh digamma div elu erf erfc erfinv exp exp2 expm1 floor
+add addcdiv addcmul bitwise_and bitwise_or bitwise_xor bitwise_not ceil
+celu clamp clamp_max clamp_min elu floor
 floor_divide fmod frac gelu glu_jvp hardsigmoid hardswish hardtanh heaviside hypot leaky_relu lerp
-lgamma log log10 log1p log2 log_sigmoid_forward logaddexp logit masked_fill maximum minimum mish mul
-nan_to_num neg pow reciprocal relu relu6 remainder round rsqrt rsub sgn sigmoid sign silu sin sinc
-sinh softplus softshrink sqrt square sub tan tanh threshold trunc where xlogy
+log_sigmoid_forward logaddexp maximum minimum mish mul
+nan_to_num neg pow relu relu6 remainder round rsub sgn sign silu
+softplus softshrink square sub threshold trunc
 elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward
 leaky_relu_backward mish_backward mse_loss_backward sigmoid_backward silu_backward smooth_l1_loss_backward
-softplus_backward tanh_backward threshold_backward native_dropout_backward masked_scale
+softplus_backward tanh_backward threshold_backward
+"""
+)
+_TO_FLOATS = _names(
+    """
+acos asin atan atan2 copysign cos cosh digamma div erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p log2
+logit masked_scale native_dropout_backward reciprocal rsqrt sigmoid sin sinc sinh sqrt tan tanh xlogy
 """
 )
 _COMPARISONS = _names("eq ne lt le gt ge isnan isinf isfinite logical_and logical_or logical_not logical_xor")
@@ -604,8 +733,13 @@ any prod nansum aminmax count_nonzero
 )
 _FILLS = _names("fill zero normal uniform random bernoulli exponential log_normal cauchy geometric")
 _MODELS: dict[str, Model] = {
-    **dict.fromkeys(_POINTWISE, _pointwise),
-    **dict.fromkeys(_COMPARISONS, _compare),
+    **dict.fromkeys(_POINTWISE, _pointwise(_promoted)),
+    **dict.fromkeys(_TO_FLOATS, _pointwise(_floating)),
+    "masked_fill": _pointwise(_of_first),
+    **dict.fromkeys(_COMPARISONS, _pointwise(_truth)),
+    "abs": _pointwise(_real),
+    "angle": _pointwise(_real_floating),
+    "where": _pointwise(_of_others),
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_FILLS, _fill),
     **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot"), _product(0)),
@@ -628,7 +762,8 @@ _MODELS: dict[str, Model] = {
     **dict.fromkeys(("cat", "stack", "_cat"), _cat),
     **dict.fromkeys(("copy", "_foreach_copy"), _copy),
     **dict.fromkeys(("clone", "contiguous", "flip", "roll", "tril", "triu"), _like(1, 1, "copy")),
-    **dict.fromkeys(("_softmax", "_log_softmax", "cumsum"), _like(1, 1, "softmax and scans")),
+    **dict.fromkeys(("_softmax", "_log_softmax"), _like(1, 1, "softmax and scans")),
+    "cumsum": _scan,
     **dict.fromkeys(
         ("_softmax_backward_data", "_log_softmax_backward_data"), _like(2, 1, "softmax and scans")
     ),

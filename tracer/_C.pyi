@@ -22,6 +22,7 @@ class Certificate(TypedDict):
     lost_entries: list[Entry]
     lost_hops: int
     call_sites: bool
+    compiled_calls: int
     source_lines: bool
     modules: bool
     guards: dict[str, bool]

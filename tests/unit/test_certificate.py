@@ -130,7 +130,7 @@ def test_why_there_are_no_source_lines(
         assert trace.certificate["verdict"] == "complete: 1 hop, nothing dropped"
     else:
         assert trace.certificate["why"] == ["1 record not whole", *lines]
-        assert trace.certificate["verdict"] == "1 hop; dropped: 1 record not whole"
+        assert trace.certificate["verdict"] == "incomplete: 1 hop; 1 record not whole"
     report = render(build_report(trace, "x.trace")).splitlines()
     assert [line for line in report if "source lines were" in line] == [f"- {line}" for line in lines]
 

@@ -58,8 +58,10 @@ def running(invitation: str) -> str | None:
         if not isinstance(path, str) or not lives(request["process"], path):
             return None
         header = _header(path)
+        if not header:
+            return path
         same = int.from_bytes(header[_SESSION], "little") == request["session"]
-        return path if not header or (same and _is_recording(header)) else None
+        return path if same and _is_recording(header) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

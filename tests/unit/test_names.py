@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tracer.trace.names import demangle, kernel_name, node_name, short_kernel_name
+from tracer.trace.demangling import demangle, kernel_name
+from tracer.trace.names import node_name, short_kernel_name
 
 _SIGNATURE = "at::Tensor (c10::DispatchKeySet, at::Tensor const&, std::optional<long>)"
 _REST = (

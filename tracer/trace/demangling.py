@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from tracer.trace.names import short_kernel_name
+
 _REFERENCE = re.compile(r"S[0-9A-Z]*_|T[0-9]*_")
 _FEW = 24
 """So many references make a name some megabytes long at most"""
@@ -39,6 +41,12 @@ def demangle(symbol: str) -> str:
         return demangle_trusted(symbol)
     prepare([symbol])
     return _apart[symbol]
+
+
+def kernel_name(symbol: str, rule: str) -> str:
+    """The short name of a mangled symbol, as `fallback: NAME` for the rule "backend fallback"."""
+    name = short_kernel_name(demangle(symbol))
+    return f"fallback: {name}" if "backend fallback" in rule else name
 
 
 def prepare(symbols: Iterable[str]) -> None:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from tracer.trace import format as fmt
 from tracer.trace.arrays import Numbering
 from tracer.trace.definitions import Definitions, HopDefinition, PythonStack, Signature
+from tracer.trace.demangling import kernel_name
 from tracer.trace.hops import Gathered, HopColumns
 from tracer.trace.keys import KeyNames
 from tracer.trace.libraries import LoadedLibraries
 from tracer.trace.modules import module_texts
-from tracer.trace.names import kernel_name, node_name
+from tracer.trace.names import node_name
 from tracer.trace.overrides import OverrideNames
 from tracer.trace.schema import HOPS, ID, PYTHON_STACKS, SIGNATURES, STRING
 from tracer.trace.series import categories, in_order, indices, named, nanoseconds, nullable

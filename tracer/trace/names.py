@@ -1,12 +1,10 @@
-"""Readable names of kernel functions."""
+"""Readable names of kernel functions. gdb's own Python loads this file alone, so it imports nothing of tracer."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 from itertools import accumulate
-
-from tracer.trace.demangling import demangle
 
 _ANONYMOUS = "(anonymous namespace)"
 _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
@@ -40,12 +38,6 @@ def short_kernel_name(name: str) -> str:
             arguments = _arguments(name, start + len(wrapper) - 1)
             return _target(arguments[0]) if arguments else name
     return _plain(name)
-
-
-def kernel_name(symbol: str, rule: str) -> str:
-    """The short name of a mangled symbol, as `fallback: NAME` for the rule "backend fallback"."""
-    name = short_kernel_name(demangle(symbol))
-    return f"fallback: {name}" if "backend fallback" in rule else name
 
 
 def node_name(name: str) -> str:

@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -232,6 +233,20 @@ def test_less_memory_than_a_trace_takes_is_one_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
 
 
+def test_a_ring_that_says_that_it_is_larger_than_its_file(tmp_path: Path) -> None:
+    from tracer.trace.follow import Follower
+
+    writer = TraceWriter(header={"state": 0, "attached": 1, "ring_slots": (1 << 32) - 1})
+    writer.process(certificate=None)
+    follower = Follower(writer.write(tmp_path / "x.trace"))
+    began = time.process_time()
+    assert follower.wait()
+    follower.look()
+    assert follower.ended
+    follower.close()
+    assert time.process_time() - began < 30  # each slot takes a microsecond, all an hour
+
+
 # ---- files ------------------------------------------------------------------------------------------
 
 
@@ -369,8 +384,9 @@ def test_numbers_that_no_system_has_are_exported(tmp_path: Path) -> None:
     writer = new_writer()
     writer.pids[0] = (1 << 32) - 1
     writer.function(1, "cudaFree", ("enter", "devPtr", "void *", 0, 8))
-    lane = writer.lane(number=1, thread=(1 << 32) - 1)
-    lane.api(1, (1 << 64) - 1)
+    lane = writer.lane(process=(1 << 32) - 1, thread=(1 << 32) - 1)
+    lane.enter(0)
+    writer.lane(number=1).api(1, (1 << 64) - 1)
     writer.activity(2, 20, 1, 2, node=(1 << 64) - 1, graph=7, size=64)
     path = writer.write(tmp_path / "x.trace")
     for to in ("chrome", "parquet", "speedscope", *(["perfetto"] if find_spec("perfetto") else [])):

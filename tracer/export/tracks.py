@@ -54,7 +54,7 @@ class Tracks:
         """The track of each row of a table that has process and thread."""
         return np.searchsorted(self._threads, _thread_keys(table))
 
-    def _add_threads(self, trace: Trace) -> NDArray[np.int64]:
+    def _add_threads(self, trace: Trace) -> NDArray[np.uint64]:
         tables = (trace.threads, trace.hops, trace.library_calls, trace.api_calls)
         keys = np.unique(np.concatenate([_thread_keys(table) for table in tables]))
         names = dict(zip(_thread_keys(trace.threads).tolist(), trace.threads["name"].to_list(), strict=True))
@@ -109,8 +109,8 @@ def _processes(trace: Trace) -> dict[int, Process]:
     return processes
 
 
-def _thread_keys(table: pl.DataFrame) -> NDArray[np.int64]:
-    return (table["process"].cast(pl.Int64) * (1 << 32) + table["thread"].cast(pl.Int64)).to_numpy()
+def _thread_keys(table: pl.DataFrame) -> NDArray[np.uint64]:
+    return (table["process"].cast(pl.UInt64) * (1 << 32) + table["thread"].cast(pl.UInt64)).to_numpy()
 
 
 def _lanes(table: pl.DataFrame) -> pl.Series:

@@ -260,7 +260,8 @@ class Follower:
                 gaps.append(at)
                 self._growing.end += _STRIDE
         self._growing.gaps = gaps
-        for at in self._growing.slots:
+        slots = self._growing.slots
+        for at in range(slots.start, min(slots.stop, size), slots.step):
             header = self._file.chunk_header(at)
             if header and self._growing.in_slots.get(at) != header.check:
                 self._growing.in_slots[at] = header.check

@@ -1,4 +1,7 @@
-"""Readable names of kernel functions. gdb's own Python loads this file alone, so it imports nothing of tracer."""
+"""Readable names of kernel functions.
+
+gdb's own Python loads this file alone, so it imports nothing of tracer.
+"""
 
 from __future__ import annotations
 

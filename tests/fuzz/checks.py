@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import re
 import resource
 import signal
+import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
@@ -48,7 +50,11 @@ _OWN_HTML = re.compile(r"</?details>|</?summary>")
 
 
 class TooLongError(BaseException):
-    """More time than a damaged trace may take."""
+    """More CPU time than a damaged trace may take."""
+
+
+class StoodStillError(TooLongError):
+    """Much time and little CPU time."""
 
 
 def limit_memory() -> None:
@@ -56,25 +62,36 @@ def limit_memory() -> None:
 
 
 def faults_of(file: Path, verbs: list[list[str]]) -> Iterator[str]:
-    """A line for each thing that does not hold when the file is loaded, and read by these commands."""
-    fault = _of_loading(file)
-    if fault:
-        yield fault
-    for verb in verbs:
-        if verb[-1] == "--follow" and not any(file.read_bytes()[:8]):
+    """A line for each thing that does not hold when the file is loaded, and read by these commands.
+
+    What stands still is tried again: on a busy machine that need not be the file's doing. The stacks of all
+    threads are on stderr then.
+    """
+    for verb in ([], *verbs):
+        if verb[-1:] == ["--follow"] and not any(file.read_bytes()[:8]):
             continue  # waits for a recording that begins
-        if fault := _of_verb(file, verb):
-            yield f"{' '.join(verb)}: {fault}"
+        look = _of_verb if verb else _of_loading
+        try:
+            fault = look(file, verb)
+        except StoodStillError:
+            try:
+                fault = look(file, verb)
+            except StoodStillError as error:
+                fault = _where(error)
+        if fault:
+            yield f"{' '.join(verb) or 'load'}: {fault}"
 
 
-def _of_loading(file: Path) -> str:
+def _of_loading(file: Path, _: list[str]) -> str:
     try:
         with _limited_time():
             load(file)
     except TraceError:
         return ""
+    except StoodStillError:
+        raise
     except BaseException as error:
-        return f"load: {_where(error)}"
+        return _where(error)
     return ""
 
 
@@ -84,6 +101,8 @@ def _of_verb(file: Path, verb: list[str]) -> str:
     try:
         with _limited_time():
             done = CliRunner().invoke(app, arguments)
+    except StoodStillError:
+        raise
     except BaseException as error:
         return _where(error)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -131,7 +150,8 @@ def _limited_time() -> Iterator[None]:
     def too_long(number: int, _: object) -> None:
         if number == signal.SIGPROF:
             raise TooLongError(f"more than {CPU_SECONDS} s of CPU time")
-        raise TooLongError(f"more than {WALL_SECONDS} s")
+        faulthandler.dump_traceback(sys.__stderr__ or 2)
+        raise StoodStillError(f"more than {WALL_SECONDS} s")
 
     timers = {signal.ITIMER_PROF: CPU_SECONDS, signal.ITIMER_REAL: WALL_SECONDS}
     signal.signal(signal.SIGPROF, too_long)

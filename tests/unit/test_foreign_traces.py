@@ -380,6 +380,19 @@ def test_what_has_no_definition_is_unknown(tmp_path: Path) -> None:
     assert run("-m", "tracer.cli.app", "tree", path, cwd=tmp_path).returncode == 0
 
 
+def test_an_operator_that_calls_what_has_no_definition(tmp_path: Path) -> None:
+    writer = new_writer()
+    lane = writer.lanes[0]
+    lane.enter(0)
+    lane.enter(7)
+    lane.exit()
+    lane.exit()
+    path = writer.write(tmp_path / "x.trace")
+    done = run("-m", "tracer.cli.app", "explain", "aten::mm", "--from", path, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 of 2: an unknown op\n" in done.stdout
+
+
 def test_numbers_that_no_system_has_are_exported(tmp_path: Path) -> None:
     writer = new_writer()
     writer.pids[0] = (1 << 32) - 1

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+UNKNOWN_OP = "an unknown op"
+
 
 @dataclass(frozen=True)
 class Decomposition:
@@ -79,7 +81,9 @@ def _called(hops: pl.DataFrame, mine: np.ndarray) -> pl.DataFrame:
     maker = np.where(parent >= 0, _op_calls(is_call, parent)[parent], -1)
     made = np.flatnonzero(is_call & (maker >= 0) & mine[maker])
     sequences = (
-        pl.DataFrame({"maker": maker[made], "op": hops["op"].gather(made).cast(pl.String)})
+        pl.DataFrame(
+            {"maker": maker[made], "op": hops["op"].gather(made).cast(pl.String).fill_null(UNKNOWN_OP)}
+        )
         .group_by("maker", maintain_order=True)
         .agg(ops=pl.col("op"))
         .with_columns(text=pl.col("ops").list.join("\n"))

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,8 +28,11 @@ constexpr const char* kInjection = "CUDA_INJECTION64_PATH";
 constexpr uint64_t kPatienceNs = 1'000'000'000;  // without progress of the GPU
 constexpr uint64_t kQuietNs = 20'000'000;        // without a record, where their number is not known
 
+// CUDA may be initialised, and a profiler started, by any thread: what follows changes and is read with `lock`, but for
+// what only begin() and end() touch (`options` is read by those without it, `injecting` and the slots are theirs).
 std::mutex& lock = fork_lock<LockOrder::kCuda>();
 Options options;
+bool begun = false;  // and not ended: CUPTI may be attached
 std::string& state = *new std::string;
 std::string& why = *new std::string;
 std::string& profiler = *new std::string;
@@ -43,6 +47,7 @@ void say(const std::string& text) {
   }
 }
 
+// With `lock`.
 void give_up(const char* as, const std::string& reason) {
   state = as;
   why = reason;
@@ -82,7 +87,7 @@ void leave_torch_profiler() {
 // ---- attaching to CUPTI -----------------------------------------------------------------------------
 void attach() {
   std::lock_guard guard(lock);
-  if (attached || state != "not used") return;
+  if (!begun || attached || state != "not used") return;
   cupti().cuptiGetVersion(&version);
   std::string holder;
   DriverCalls driver = options.driver == "all" ? DriverCalls::kAll : options.driver == "none" ? DriverCalls::kNone : DriverCalls::kLaunches;
@@ -107,6 +112,11 @@ void attach() {
   start_flushing();
 }
 
+bool is_attached() {
+  std::lock_guard guard(lock);
+  return attached;
+}
+
 void* driver_library() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); }
 
 bool is_cuda_initialised() {
@@ -122,12 +132,17 @@ bool is_cuda_initialised() {
 // watched, and a process that never uses CUDA is left as it is.
 void wait_for_cuda() {
   const char* other = getenv(kInjection);
-  if (other && options.injection != other)
+  if (other && options.injection != other) {
+    std::lock_guard guard(lock);
     return give_up("held", std::string(kInjection) + " names another tool (" + other + "), and CUPTI takes one user at a time");
+  }
   void* library = dlopen(options.injection.c_str(), RTLD_NOW);
   auto* hook = library ? reinterpret_cast<Initialised*>(dlsym(library, "tracer_cuda_initialised")) : nullptr;
-  if (!hook) return give_up("failed", options.injection + " cannot be loaded; reinstall tracer");
-  *hook = attach;
+  if (!hook) {
+    std::lock_guard guard(lock);
+    return give_up("failed", options.injection + " cannot be loaded; reinstall tracer");
+  }
+  std::atomic_ref<Initialised>(*hook).store(attach);
   setenv(kInjection, options.injection.c_str(), 1);
   injecting = true;
 }
@@ -135,7 +150,8 @@ void wait_for_cuda() {
 void stop_waiting() {
   if (!injecting) return;
   if (void* library = dlopen(options.injection.c_str(), RTLD_NOW | RTLD_NOLOAD))
-    if (auto* hook = reinterpret_cast<Initialised*>(dlsym(library, "tracer_cuda_initialised"))) *hook = nullptr;
+    if (auto* hook = reinterpret_cast<Initialised*>(dlsym(library, "tracer_cuda_initialised")))
+      std::atomic_ref<Initialised>(*hook).store(nullptr);
   unsetenv(kInjection);
   injecting = false;
 }
@@ -169,30 +185,39 @@ void after_fork_in_child() {
   stacks_not_taken.store(0);
 }
 
+// Takes over what is wanted; whether CUDA can be recorded as far as is known now.
+bool take_over(const Options& wanted) {
+  std::lock_guard guard(lock);
+  options = wanted;
+  state = options.wanted ? "not used" : "off";
+  why = options.wanted ? "" : "--cuda off";
+  profiler.clear();
+  begun = true;
+  if (!options.wanted) return false;
+  if (!options.unusable.empty()) {
+    give_up("failed", options.unusable);
+    return false;
+  }
+  if (cupti().missing.empty()) return true;
+  state = "failed";
+  why = cupti().missing;
+  return false;
+}
+
 }  // namespace
 
 bool is_built() { return true; }
 
 void begin(const Options& wanted) {
   in_forked_child(after_fork_in_child);
-  options = wanted;
-  state = options.wanted ? "not used" : "off";
-  why = options.wanted ? "" : "--cuda off";
-  profiler.clear();
   forget_activities();
   stacks_not_taken.store(0);
-  if (!options.wanted) return;
-  if (!options.unusable.empty()) return give_up("failed", options.unusable);
-  if (!cupti().missing.empty()) {
-    state = "failed";
-    why = cupti().missing;
-    return;
-  }
+  if (!take_over(wanted)) return;
   hook_libraries();
   watch_torch_profiler();
   if (is_cuda_initialised()) {
     attach();
-    if (attached) define_devices();
+    if (is_attached()) define_devices();
   } else {
     wait_for_cuda();
   }
@@ -202,7 +227,11 @@ void end() {
   stop_waiting();
   leave_torch_profiler();
   unhook_libraries();
-  if (!attached) return;
+  {
+    std::lock_guard guard(lock);
+    begun = false;  // a thread that initialises CUDA from now on attaches nothing
+    if (!attached) return;
+  }
   stop_flushing();
   drain();
   std::lock_guard guard(lock);

@@ -731,3 +731,32 @@ def test_a_ring_says_what_it_lacks(tmp_path: Path) -> None:
     hops = load(path).hops
     assert hops["called_from"].to_list() == ["(other)"]
     assert hops["inputs"].to_list() == [None]
+
+
+@pytest.mark.parametrize(
+    ("owner", "damaged"), [(fmt.SLOT_IN_USE, 0), (1 << 30, 1)], ids=["in use", "written"]
+)
+def test_a_slot_of_a_ring_that_was_being_erased_is_not_damaged(
+    tmp_path: Path, owner: int, damaged: int
+) -> None:
+    slots = {
+        "ring_slots": 2,
+        "max_bytes": 4 << 20,
+        "header_bytes": 2 * fmt.HEADER_BYTES,
+        "state": fmt.RECORDING,
+    }
+    writer = TraceWriter(header=slots)
+    writer.process()
+    writer.hop(1, "aten::neg")
+    definitions = writer.data()
+    erased_to_its_half = bytes(fmt.SLOT_BYTES // 2) + b"what was there" * 1000
+    owners = struct.pack("<2I", 0, owner).ljust(fmt.HEADER_BYTES, b"\0")
+    path = tmp_path / "ring.trace"
+    path.write_bytes(
+        definitions[: fmt.HEADER_BYTES]
+        + owners
+        + bytes(fmt.SLOT_BYTES)
+        + erased_to_its_half.ljust(fmt.SLOT_BYTES, b"\0")
+        + definitions[fmt.HEADER_BYTES :]
+    )
+    assert load(path).certificate["damaged_chunks"] == damaged

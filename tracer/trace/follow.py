@@ -35,8 +35,6 @@ _BUDGET = 8 << 20
 _STRIDE = 1 << 16
 """While a file is written chunks begin at multiples of this after the header."""
 
-_SLOT = 1 << 20
-"""Bytes of a chunk of a ring"""
 
 Scope = tuple[int, int]
 """(process, lane)"""
@@ -118,8 +116,8 @@ class Follower:
             if file.packed or (header.state != fmt.RECORDING and not header.attached):
                 self._chunks = [_Chunk(0, chunk, place) for chunk, place in file.chunks(Losses())]
             else:
-                end = header.header_bytes + header.ring_slots * _SLOT
-                self._growing = _Growing(end, range(header.header_bytes, end, _SLOT))
+                end = header.header_bytes + header.ring_slots * fmt.SLOT_BYTES
+                self._growing = _Growing(end, range(header.header_bytes, end, fmt.SLOT_BYTES))
         return True
 
     def look(self, *, kernels: bool = False) -> pl.DataFrame:

@@ -11,6 +11,8 @@ FORMAT_VERSION = 6
 OLDEST_VERSION = 2
 """That is read: its header ends with `lost_hops`"""
 HEADER_BYTES = 4096
+SLOT_BYTES = 1 << 20  # of a ring
+SLOT_IN_USE = 2 << 30  # in a slot's owner
 
 # FileState
 RECORDING = 0

@@ -139,6 +139,7 @@ class ChunkFile:
                 f"({len(data)} of {fmt.HEADER_BYTES} bytes): nothing in it can be read"
             )
         header = fmt.unpack_file_header(data)
+        self.slots = header.ring_slots
         aligned = header.header_bytes % fmt.HEADER_BYTES == 0
         self.first = header.header_bytes if aligned and header.header_bytes <= self.size else fmt.HEADER_BYTES
         if header.version < fmt.OLDEST_VERSION:
@@ -178,6 +179,19 @@ class ChunkFile:
             self.read(offset, min(step, end - offset)).strip(b"\0") for offset in range(start, end, step)
         )
 
+    def is_being_taken(self, offset: int) -> bool:
+        """Whether a slot of a ring was being erased: what was in it counts as overwritten."""
+        slot, rest = divmod(offset - self.first, fmt.SLOT_BYTES)
+        if rest or slot >= self.slots:
+            return False
+        owner = int.from_bytes(self.read(fmt.HEADER_BYTES + 4 * slot, 4), "little")
+        return bool(owner & fmt.SLOT_IN_USE) and self.is_blank(offset, offset + fmt.CHUNK_HEADER.size)
+
+    def end_of_slot(self, offset: int) -> int:
+        """Of the ring's slot at this offset; behind them the end of the file."""
+        slot = (offset - self.first) // fmt.SLOT_BYTES
+        return min(self.first + (slot + 1) * fmt.SLOT_BYTES, self.size) if slot < self.slots else self.size
+
     def payload(self, header: fmt.ChunkHeader, place: Place) -> bytes:
         payload = self.read(*place)
         return payload + TRIMMED_ZEROS if header.used else payload
@@ -188,9 +202,10 @@ class ChunkFile:
         while offset < self.size:
             header = self.chunk_header(offset)
             if header is None:
-                end = self.next_chunk(offset + fmt.CHUNK_ALIGNMENT, self.size)
+                end = self.next_chunk(offset + fmt.CHUNK_ALIGNMENT, self.end_of_slot(offset))
                 # A thread that was killed between claiming a chunk and opening it left zeros.
-                losses.damaged_chunks += not self.is_blank(offset, min(end, self.size))
+                unused = self.is_being_taken(offset) or self.is_blank(offset, end)
+                losses.damaged_chunks += not unused
                 offset = end
                 continue
             body = offset + fmt.CHUNK_HEADER.size

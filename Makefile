@@ -6,6 +6,7 @@
 # make samples  the demo's report, into reports/          make check-layout, make check-aarch64: docs/versions.md
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
+# make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
 # Variables: PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda; TORCH_INDEX, a package index.
 
@@ -26,7 +27,8 @@ TIMED := cmake/timed.sh
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: fuzz samples check-layout check-aarch64 test-compilers fresh matrix stranger
+.PHONY: samples check-layout check-aarch64 test-compilers fresh matrix stranger
+.PHONY: sanitize sanitize-address sanitize-thread faults fuzz
 .PHONY: demo gallery gallery-gpu install test test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
@@ -137,6 +139,19 @@ FUZZ_JOBS ?= 2
 FUZZ_SEED ?= 1
 fuzz: $(VENV)/.installed
 	$(BIN)/python tests/fuzz/run.py --recorded --seconds $(FUZZ_SECONDS) --jobs $(FUZZ_JOBS) --seed $(FUZZ_SEED)
+
+# The extension with AddressSanitizer and UndefinedBehaviorSanitizer, and with ThreadSanitizer; a selection of tests/cpu
+# with each. A build takes minutes; with ccache, the next one seconds. Reports are kept in build/sanitize.
+sanitize: sanitize-address sanitize-thread
+sanitize-address sanitize-thread: sanitize-%: $(VENV)/.installed
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python cmake/checks/sanitize.py $*
+
+# What is promised in docs/reliability.md, tried: half an hour on 4 cores. As root also disks that are full.
+# FAULTS: words of the rows' names, such as FAULTS="killed disk".
+FAULT_MINUTES ?= 30
+FAULTS ?=
+faults: $(VENV)/.installed
+	$(BIN)/python tests/faults/run.py --minutes $(FAULT_MINUTES) $(FAULTS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py

@@ -35,7 +35,12 @@ from report import Goal, Table, short
 import tracer
 
 GOAL = 0.6
-RATIOS = {"full/prof": ("full", "prof"), "lean/prof": ("lean", "prof"), "full/prof+": ("full", "prof+")}
+RATIOS = {
+    "full/prof": ("full", "prof"),
+    "lean/prof": ("lean", "prof"),
+    "full/prof+": ("full", "prof+"),
+    "full/before": ("full", "before"),
+}
 """What is compared: what the first adds over what the second adds. The goal is for the first of them."""
 START_SECONDS = 180
 VISIT_SECONDS = 60
@@ -53,6 +58,7 @@ class Visited:
         self.error: str | None = None
         self._errors = (folder / f"{variant} {workload}.log").open("w+")
         fewer = "4" if options.quick else "1"
+        environment = os.environ | ({"PYTHONPATH": str(options.before)} if variant == "before" else {})
         self._process = subprocess.Popen(
             [
                 *(sys.executable, str(Path(__file__).with_name("cuda_process.py"))),
@@ -62,6 +68,7 @@ class Visited:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            env=environment,
             start_new_session=True,  # Ctrl-C is for this process, which ends them
         )
 
@@ -171,6 +178,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["bare", "hops", "full", "prof"])
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument(
+        "--before", type=Path, metavar="FOLDER", help="of another tracer (pip install --target), for `before`"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="save everything that was measured")
     parser.add_argument("--markdown", action="store_true", help="print markdown")
     parser.add_argument("--folder", type=Path, help="where traces go while measuring (build/)")
@@ -180,6 +190,8 @@ def parse() -> argparse.Namespace:
         parser.error("--processes: at least 1, and no more than there are rounds")
     if options.device == "cpu" and CUPTI_PARTS.keys() & set(options.variants):
         parser.error(f"--device cpu: {', '.join(CUPTI_PARTS)} need a GPU")
+    if ("before" in options.variants) != (options.before is not None):
+        parser.error("the variant `before` and --before FOLDER need each other")
     if "bare" not in options.variants:
         parser.error("what a variant adds is counted from bare: name it too")
     return options

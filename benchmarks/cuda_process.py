@@ -39,6 +39,7 @@ VARIANTS = {
     "bare": "no tool",
     "hops": "tracer, --cuda off",
     "full": "tracer, defaults: hops, API calls, GPU activities",
+    "before": "full, of the tracer in --before FOLDER",
     "lean": "full without shapes, source lines and modules: prof has none of them",
     "driver": "full with --driver all",
     "cupti": "the main part of what full asks of CUPTI: callbacks that do nothing, activities thrown away",
@@ -51,6 +52,7 @@ PARTS = 10
 OPTIONS = {
     "hops": {"cuda": "off"},
     "full": {"cuda": "on"},
+    "before": {"cuda": "on"},
     "lean": {"cuda": "on", "shapes": False, "source": False, "modules": False},
     "driver": {"cuda": "on", "driver": "all"},
 }
@@ -146,7 +148,8 @@ class Process:
         options = dict(OPTIONS[self.variant])
         if self.device == "cpu":
             options["cuda"] = "off"
-        recording = tracer.record(self.trace, force=True, **options)
+        self.trace.unlink(missing_ok=True)
+        recording = tracer.record(self.trace, **options)
         with recording:
             yield
         self.summary = recording.summary

@@ -23,7 +23,8 @@ def main(folder: Path) -> None:
 
     def record(calls: int, **options: bool) -> tuple[float, tracer.Summary]:
         """Seconds that `start` took, and the summary of `calls` times torch.mm."""
-        recording = tracer.record(path, force=True, **options)
+        path.unlink(missing_ok=True)
+        recording = tracer.record(path, **options)
         began = time.perf_counter()
         recording.start()
         seconds = time.perf_counter() - began

@@ -71,7 +71,8 @@ def all_variants(folder: Path, twin: Twin) -> list[Variant]:
     trace = folder / "overhead.trace"
 
     def recorded(workload: Workload, **options: bool) -> Visit:
-        recording = tracer.record(trace, force=True, **options)
+        trace.unlink(missing_ok=True)
+        recording = tracer.record(trace, **options)
         with recording:
             sample = workload.measure()
         if recording.summary.dropped:
@@ -82,7 +83,8 @@ def all_variants(folder: Path, twin: Twin) -> list[Variant]:
         return recorded(workload, shapes=False, source=False, modules=False)
 
     def stopped(workload: Workload) -> Visit:
-        with tracer.record(trace, force=True):
+        trace.unlink(missing_ok=True)
+        with tracer.record(trace):
             pass
         return Visit(workload.measure())
 

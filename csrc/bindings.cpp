@@ -226,6 +226,7 @@ py::dict end() {
   out["overwritten_calls"] = totals.overwritten_calls;
   out["overwritten_activities"] = totals.overwritten_activities;
   out["other_definitions"] = totals.other_definitions;
+  out["compiled_code"] = totals.compiled_code;
   out["still_running"] = totals.still_running;
   out["not_stopped"] = totals.not_stopped;
   out["error"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();

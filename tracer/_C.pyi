@@ -62,6 +62,7 @@ class Closed(TypedDict):
     overwritten_calls: int
     overwritten_activities: int
     other_definitions: int
+    compiled_code: bool
     still_running: int
     not_stopped: int
     error: str | None

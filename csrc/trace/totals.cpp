@@ -63,18 +63,34 @@ bool is_fork_server(const char* process, size_t bytes) {
   return how == kJoined && std::string_view(process, bytes).find("multiprocessing.forkserver") != std::string_view::npos;
 }
 
-void read_definitions(const View& chunk, OpOfHop& ops, std::set<uint32_t>& fork_servers) {
+// Whether a document has this name.
+bool is_called(std::string_view name, const char* document, size_t bytes) {
+  uint32_t length;
+  if (bytes < sizeof length) return false;
+  memcpy(&length, document, sizeof length);
+  return length == name.size() && std::string_view(document, bytes).substr(sizeof length).starts_with(name);
+}
+
+struct FromDefinitions {
+  OpOfHop ops;
+  std::set<uint32_t> fork_servers;
+  bool compiled_code = false;
+};
+
+void read_definitions(const View& chunk, FromDefinitions& known) {
   for (size_t at = 0; at + 2 <= chunk.size;) {
     DefinitionHead head;
     memcpy(&head, chunk.words + at, sizeof head);
     if (head.magic != kDefinitionMagic || head.bytes < sizeof head || at + head.bytes / 8 > chunk.size) return;
     const char* payload = reinterpret_cast<const char*>(chunk.words + at) + sizeof head;
-    if (head.kind == kProcess && is_fork_server(payload, head.bytes - sizeof head)) fork_servers.insert(chunk.header->process);
+    size_t bytes = head.bytes - sizeof head;
+    if (head.kind == kProcess && is_fork_server(payload, bytes)) known.fork_servers.insert(chunk.header->process);
+    if (head.kind == kJson && is_called("compiled", payload, bytes)) known.compiled_code = true;
     if (head.kind == kHop) {
       uint32_t id, length;
       memcpy(&id, payload, 4);
       memcpy(&length, payload + 28, 4);  // id, flags, index, two addresses, then the op's name
-      ops[uint64_t(chunk.header->process) << 32 | id] = hash_bytes(payload + 32, length);
+      known.ops[uint64_t(chunk.header->process) << 32 | id] = hash_bytes(payload + 32, length);
     }
     at += head.bytes / 8;
   }
@@ -134,14 +150,13 @@ Totals count_totals(const std::string& path, uint64_t session) {
   }
   copy_counts(page.header, totals);
   auto chunks = chunks_of(static_cast<const uint8_t*>(mapping), totals.bytes);
-  OpOfHop ops;
-  std::set<uint32_t> fork_servers;
+  FromDefinitions known;
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<View>> lanes;  // process, epoch, lane
   std::set<std::pair<uint32_t, uint64_t>> threads;
   std::set<uint32_t> processes;
   for (auto& chunk : chunks) {
     processes.insert(chunk.header->process);
-    if (chunk.header->stream == kDefinitions) read_definitions(chunk, ops, fork_servers);
+    if (chunk.header->stream == kDefinitions) read_definitions(chunk, known);
     if (chunk.header->stream == kActivities) totals.activities += chunk.size / kActivityWords;
     if (chunk.header->stream == kHops) lanes[{chunk.header->process, chunk.header->epoch, chunk.header->lane}].push_back(chunk);
   }
@@ -159,8 +174,8 @@ Totals count_totals(const std::string& path, uint64_t session) {
         const uint64_t* event = part.words + at;
         switch (kind_of_event(event[0])) {
           case kEnter: {
-            auto found = ops.find(uint64_t(process) << 32 | uint32_t(event[2]));
-            uint64_t op = found == ops.end() ? 0 : found->second;
+            auto found = known.ops.find(uint64_t(process) << 32 | uint32_t(event[2]));
+            uint64_t op = found == known.ops.end() ? 0 : found->second;
             uint64_t site = event[4] >> 13 & 3;
             ++totals.hops;
             int priority = std::bit_width(event[1]);
@@ -194,7 +209,8 @@ Totals count_totals(const std::string& path, uint64_t session) {
   }
   totals.threads = uint32_t(threads.size());
   totals.processes = uint32_t(processes.size());
-  count_processes(page, fork_servers, totals);
+  totals.compiled_code = known.compiled_code;
+  count_processes(page, known.fork_servers, totals);
   munmap(mapping, totals.bytes);
   return totals;
 }

@@ -30,7 +30,11 @@ def certificate_of(launcher: Launcher, script: str, status: int = 0) -> dict[str
     recorded = launcher.record("-o", "run.trace", "script.py")
     assert (recorded.status, recorded.out) == (alone.status, alone.out), recorded.err
     assert recorded.status == status, recorded.err
-    return tracer.load(launcher.folder / "run.trace").certificate
+    certificate = tracer.load(launcher.folder / "run.trace").certificate
+    if status == 0:
+        assert certificate["complete"] is not bool(certificate["compiled_calls"])
+        assert ("  complete: nothing dropped\n" in recorded.err) is certificate["complete"], recorded.err
+    return certificate
 
 
 def said(certificate: dict[str, Any]) -> list[str]:
@@ -95,12 +99,23 @@ compiled(x, weight)
 print(before == now)
 with tracer.record("other.trace", cuda="off"):
     compiled(x, weight)
+recording = tracer.record("forked.trace", cuda="off").start()  # only the child calls compiled code
+x + 1
+child = os.fork()
+if child == 0:
+    compiled(x, weight)
+    tracer.stop()
+    os._exit(0)
+os.waitpid(child, 0)
+recording.stop()
+print(recording.summary.complete)
 """
     )
     run = launcher.python("script.py")
-    assert (run.status, run.out) == (0, "True\n"), run.err
+    assert (run.status, run.out) == (0, "True\nFalse\n"), run.err
     assert tracer.load(launcher.folder / "run.trace").certificate["compiled_calls"] == 3
     assert tracer.load(launcher.folder / "other.trace").certificate["compiled_calls"] == 1
+    assert not tracer.load(launcher.folder / "forked.trace").certificate["complete"]
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,11 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"lost_exits": 1}, "incomplete", ["1 hop without their exit"]),
     ({"unmatched_exits": 2}, "incomplete", ["2 exits without their enter"]),
     ({"undefined_hops": 1}, "incomplete", ["1 hop of an unknown op"]),
+    (
+        {"compiled_code": True},
+        "incomplete",
+        ["code of torch.compile or AOTInductor ran, and the kernels in it are not among the hops"],
+    ),
     ({"not_hooked": 1}, "incomplete", ["1 table entry not hooked"]),
     ({"lost_entries": 2}, "incomplete", ["2 table entries found unhooked at the stop"]),
     (

@@ -166,6 +166,7 @@ def _evidence(certificate: dict[str, Any], recording: Recording, findings: Findi
         recorded=recorded if findings.whole else max(recorded, 1),
         why_nothing=no_steps or _why_nothing(recording),
         ended=recording.ended,
+        compiled_code=certificate["compiled_calls"] > 0,
         not_hooked=len(certificate["not_hooked"]),
         lost_entries=len(certificate["lost_entries"]),
         not_stopped=len(certificate["not_stopped"]),

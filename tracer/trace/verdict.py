@@ -39,6 +39,8 @@ class Evidence:
     undefined_hops: int = 0
     not_hooked: int = 0
     lost_entries: int = 0
+    compiled_code: bool = False
+    """Some was called: its kernels are no hops"""
     still_running: int = 0
     """Processes that had a part when the recording ended, and run on"""
     outlived: int = 0
@@ -79,6 +81,10 @@ def _of_the_recording(evidence: Evidence) -> list[str]:
         clauses.append(f"the recording stopped early: {evidence.out_of_space}")
     if evidence.stopped_at_max_size:
         clauses.append(f"the recording stopped at the largest size ({size_in_words(evidence.max_size)})")
+    if evidence.compiled_code:
+        clauses.append(
+            "code of torch.compile or AOTInductor ran, and the kernels in it are not among the hops"
+        )
     overwritten = [
         in_words(count, *noun)
         for count, *noun in (

@@ -222,10 +222,9 @@ struct FollowOperators final : c10::OpRegistrationListener {
     OperatorEntry& entry = entry_of(op);
     wrap_operator(record_of(op, entry), entry);
   }
-  // A later operator at this one's address must not inherit its record.
-  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
-    if (records.find(&entry_of(op))) records.set(&entry_of(op), nullptr);
-  }
+  // Its schema goes. Kernels of other libraries may stay, and the record has their hops; an operator of another name that
+  // is made at this address later gets a record of its own.
+  void onOperatorDeregistered(const c10::OperatorHandle&) override {}
 };
 
 // ---- what the dispatcher calls while hops are in place ---------------------------------------

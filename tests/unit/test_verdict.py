@@ -84,7 +84,11 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
         ["2 processes ran on after the recording had ended; what they did then is not recorded"],
     ),
     ({"not_stopped": 1}, "incomplete", ["1 process did not stop in order"]),
-    ({"no_steps": "there is no step 3"}, "incomplete", ["there is no step 3"]),
+    (
+        {"no_steps": "there is no step 3", "why_nothing": "there is no step 3"},
+        "incomplete",
+        ["there is no step 3"],
+    ),
     (
         {"recorded": 0, "no_steps": "there is no step 3", "why_nothing": "there is no step 3"},
         "incomplete",

@@ -113,9 +113,7 @@ class _Root:
     def at_exit(self) -> None:
         try:
             if self._recording is not None:
-                summary = self._recording.stop()
-                if summary is not None:
-                    _write(summary.text(colour=_is_terminal()))
+                _stop_and_say(self._recording)
             elif os.getpid() != self._pid:
                 self._child.at_exit()
             elif not self._failed:
@@ -153,6 +151,15 @@ def _request_to_record(text: str) -> dict[str, Any]:
     if not all(isinstance(request.get(name), kind) for name, kind in kinds):
         raise stale
     return request
+
+
+def _stop_and_say(recording: Recording) -> None:
+    from tracer import interrupts
+
+    with interrupts.waiting(then_raised=False):  # Ctrl-C waits until all is said
+        summary = recording.stop(at_exit=True)
+        if summary is not None:
+            _write(summary.text(colour=_is_terminal()))
 
 
 def _give_up(request: dict[str, Any]) -> None:

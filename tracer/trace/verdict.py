@@ -75,7 +75,7 @@ def _of_the_recording(evidence: Evidence) -> list[str]:
     clauses = []
     if not evidence.recorded:
         clauses.append(f"nothing was recorded: {evidence.why_nothing}")
-    if evidence.no_steps and evidence.no_steps != evidence.why_nothing:
+    elif evidence.no_steps:
         clauses.append(evidence.no_steps)
     if evidence.out_of_space:
         clauses.append(f"the recording stopped early: {evidence.out_of_space}")

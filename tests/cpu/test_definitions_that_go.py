@@ -19,9 +19,9 @@ kernels.impl("other", lambda x: x - x, "CPU")
 x = torch.ones(2)
 recording = tracer.record("run.trace").start()
 print(torch.ops.going.twice(x).tolist())
-definition._destroy()                                     # the kernels stay
+definition._destroy()  # the kernels stay
 more = library("IMPL")
-more.impl("twice", lambda x: x * 4, "AutogradCPU")        # computes entries of an operator without a definition
+more.impl("twice", lambda x: x * 4, "AutogradCPU")        # computes entries anew
 again = library("FRAGMENT")
 again.define("twice(Tensor x) -> Tensor")
 print(torch.ops.going.twice(x).tolist())

@@ -72,7 +72,7 @@ CHANGES = {
     "emptied": ": >run.trace",
     "cut": "truncate -s 1500000 run.trace",
     "overwritten with another trace": "cp other.trace run.trace",
-    "its begin written over": "printf 'x%.0s' $(seq 200) | dd of=run.trace conv=notrunc status=none",
+    "its begin written over": "printf 'x%.0s' $(seq 200) 1<>run.trace",
 }
 
 

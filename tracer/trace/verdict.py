@@ -9,6 +9,7 @@ from tracer.trace.statements import in_words
 STOPPED = "stopped"
 KILLED = "killed"
 WRITTEN = "written"
+COMPILED_CODE = "code of torch.compile or AOTInductor ran, and the kernels in it are not among the hops"
 _HEADS = {KILLED: "killed, or ended without a stop", WRITTEN: "still being written"}
 
 
@@ -82,9 +83,7 @@ def _of_the_recording(evidence: Evidence) -> list[str]:
     if evidence.stopped_at_max_size:
         clauses.append(f"the recording stopped at the largest size ({size_in_words(evidence.max_size)})")
     if evidence.compiled_code:
-        clauses.append(
-            "code of torch.compile or AOTInductor ran, and the kernels in it are not among the hops"
-        )
+        clauses.append(COMPILED_CODE)
     overwritten = [
         in_words(count, *noun)
         for count, *noun in (

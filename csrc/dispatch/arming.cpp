@@ -185,6 +185,7 @@ void wrap_entry(OperatorRecord& op, OperatorEntry& operator_entry, uint32_t inde
   }
   op.hops[index] = hop;
   if (typed) hop->flags |= trace::kTypedHop;
+  native::handed_over(hop);
   set_functions(entry, reinterpret_cast<void*>(&boxed_hop), typed && !op.typed.has_symint ? op.typed.call : nullptr,
                 typed && op.typed.has_symint ? op.typed.call : nullptr);
 }

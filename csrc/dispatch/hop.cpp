@@ -138,6 +138,7 @@ void HopScope::leave() noexcept {
 
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   c10::impl::OperatorEntry& entry = entry_of(op);
+  native::taken_over(functor);
   Hop* hop = is_hop(functor) ? static_cast<Hop*>(functor) : hop_of_boxed(functor, entry, keys);
   if (!recording()) return hop->original.callBoxed(op, keys, stack);
   HopScope scope;

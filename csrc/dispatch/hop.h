@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "../native/sanitized.h"
 #include "../trace/lane.h"
 #include "arguments.h"
 #include "call_sites.h"
@@ -41,6 +42,7 @@ Hop* hop_of_functor(c10::OperatorKernel* functor) noexcept;
 Hop* hop_of_boxed(c10::OperatorKernel* functor, c10::impl::OperatorEntry& entry, c10::DispatchKeySet keys) noexcept;
 
 inline Hop* hop_of(c10::OperatorKernel* functor) {
+  native::taken_over(functor);
   if (__builtin_expect(is_hop(functor), 1)) return static_cast<Hop*>(functor);
   return hop_of_functor(functor);
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from case import Case, assert_whole
+from case import Case, assert_all_calls
 from rows import row
 
 WHILE = """
@@ -135,4 +135,4 @@ def forks_while_it_runs(case: Case, variant: tuple[str, int | None]) -> None:
     assert traced.status == 0, traced.err
     trace = case.trace("both.trace")
     if ran is not None:
-        assert_whole(trace, ran)
+        assert_all_calls(trace, ran)

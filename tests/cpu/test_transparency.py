@@ -27,6 +27,7 @@ def compare(folder: Path, operators: Sequence[OpInfo], samples: int, dtypes: int
 def check_coverage(results: Results) -> None:
     """Nearly all operators returned something, and only those differ from themselves that may."""
     returned = {operator_of(run) for run, result in results.items() if ": " not in result}
+    print(f"{len(results):,} runs, {len(returned)} operators")
     assert len(returned) > 0.95 * len({operator_of(run) for run in results})
     assert {operator_of(run) for run, result in results.items() if result == "aside"} == UNINITIALISED
 

@@ -339,6 +339,7 @@ def test_profiler_over_the_operator_database(tmp_path: Path, every: int) -> None
     (expected,), (found,) = profiled_and_traced(
         tmp_path, lambda: run_samples(op_db[::every], samples=1, dtypes=2)
     )
+    print(f"{len(expected):,} op calls")
     assert len(expected) > 10 * len(op_db) / every
     assert not first_difference(expected, found)
 

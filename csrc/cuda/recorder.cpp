@@ -13,6 +13,7 @@
 
 #include "../fork_locks.h"
 #include "../native/elf.h"
+#include "../stderr.h"
 #include "../trace/lane.h"
 #include "api_calls.h"
 #include "cupti.h"
@@ -40,12 +41,7 @@ uint32_t version = 0;  // of CUPTI, once it was called
 bool attached = false;
 bool injecting = false;
 
-void say(const std::string& text) {
-  std::string line = "tracer: " + text + "\n";
-  if (write(2, line.data(), line.size()) < 0) {
-    // stderr is closed: the certificate says it
-  }
-}
+void say(const std::string& text) { tracer::say("tracer: " + text + "\n"); }
 
 // With `lock`.
 void give_up(const char* as, const std::string& reason) {

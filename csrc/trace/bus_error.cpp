@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -26,8 +27,9 @@ std::atomic_flag installing = ATOMIC_FLAG_INIT;
 // The handler that was there: two places, so that a signal meets a whole one while it is replaced.
 struct sigaction previous[2];
 std::atomic<unsigned> current{0};
-// A handler that hands the signal back to us (faulthandler raises it again) must not get it a second time.
-thread_local unsigned passing __attribute__((tls_model("initial-exec"))) = 0;
+// A handler that hands the signal back to us (faulthandler raises it again) must not get it a second time. One that jumps
+// out of the signal leaves this set.
+thread_local bool passing __attribute__((tls_model("initial-exec"))) = false;
 
 bool replace(uintptr_t address) {
   for (GuardedRange* range = ranges.load(); range; range = range->next) {
@@ -65,12 +67,13 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   if (info->si_code > 0 && replace(reinterpret_cast<uintptr_t>(info->si_addr))) {
     bool first = !lost.exchange(true);
     if (auto* stopped = when_stopped.load(); stopped && first) stopped();
-  } else if (passing) {
+  } else if (passing && info->si_code == SI_TKILL && info->si_pid == getpid()) {
     take_default(signal, info);
   } else {
-    ++passing;
+    bool before = passing;
+    passing = true;
     pass_on(signal, info, context);
-    --passing;
+    passing = before;
   }
   errno = error;
 }

@@ -17,6 +17,7 @@
 #include <ATen/record_function.h>
 
 #include "../fork_locks.h"
+#include "../stderr.h"
 
 namespace tracer::trace {
 
@@ -73,14 +74,20 @@ void prepare_next(Lane* lane) {
 
 void* helper_main(void*) {
   pthread_setname_np(pthread_self(), "tracer");
+  // Of its own only, which is while it touches the file (bus_error.h): one that is sent to the process is for the script.
+  sigset_t bus_error;
+  sigemptyset(&bus_error);
+  sigaddset(&bus_error, SIGBUS);
   for (;;) {
     while (sem_wait(&helper_work) != 0) {
     }
     if (helper_stop.load()) return nullptr;
+    pthread_sigmask(SIG_UNBLOCK, &bus_error, nullptr);
     for (Lane* lane = all_lanes.load(); lane; lane = lane->sibling.load()) {
       uint32_t wanted = Lane::kWanted;
       if (lane->next_state.compare_exchange_strong(wanted, Lane::kWorking)) prepare_next(lane);
     }
+    pthread_sigmask(SIG_BLOCK, &bus_error, nullptr);
   }
 }
 
@@ -89,10 +96,9 @@ void start_helper() {
   if (helper_running) return;
   sem_init(&helper_work, 0, 0);
   helper_stop = false;
-  // The helper takes no signal: handlers belong to the script's threads. But SIGBUS, which is its own (bus_error.h).
+  // The helper takes no signal: handlers belong to the script's threads.
   sigset_t all, before;
   sigfillset(&all);
-  sigdelset(&all, SIGBUS);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   helper_running = pthread_create(&helper_thread, nullptr, helper_main, nullptr) == 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -158,10 +164,7 @@ char damaged_text[512];
 std::atomic<int> damaged_size{0};
 
 void say_damaged() {
-  if (said_stopped.exchange(true)) return;
-  if (write(2, damaged_text, size_t(damaged_size.load())) < 0) {
-    // stderr is closed: the certificate says it
-  }
+  if (!said_stopped.exchange(true)) say({damaged_text, size_t(damaged_size.load())});
 }
 
 void say_stopped(TraceFile& file) {
@@ -170,9 +173,7 @@ void say_stopped(TraceFile& file) {
   char text[512];
   int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script goes on untraced\n", why_stopped(file).c_str(),
                       file.path().c_str());
-  if (write(2, text, std::min(size_t(size), sizeof text - 1)) < 0) {
-    // stderr is closed: the certificate says it
-  }
+  say({text, std::min(size_t(size), sizeof text - 1)});
 }
 
 // Runs in the handler of SIGBUS.
@@ -423,6 +424,7 @@ bool lane_advance(Lane* lane) noexcept try {
   std::lock_guard guard(lane->lock);
   TraceFile* file = current_file.load();
   if (!file || lane->epoch != recording_epoch.load()) return false;
+  watch_bus_errors(stop_damaged);  // as in first_chunk()
   uint64_t* end = lane->window_start(lane->window) + kHopChunkBytes / 8;
   if (lane->limit != end) {
     lane->limit = end;

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -33,6 +34,20 @@ uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / u
 template <class T>
 std::atomic_ref<T> shared(T& field) {
   return std::atomic_ref<T>(field);
+}
+
+// Whether the process may write up to there: where it may not, even asking for the space sends it SIGXFSZ, which kills.
+bool may_reach(uint64_t size) {
+  rlimit limit;
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur;
+}
+
+int reserve(int fd, uint64_t offset, uint64_t size) {
+  if (!may_reach(offset + size)) return EFBIG;
+  int error;
+  do error = posix_fallocate(fd, off_t(offset), off_t(size));
+  while (error == EINTR);
+  return error;
 }
 
 HeaderPage* map_header(int fd) {
@@ -101,7 +116,7 @@ HeaderPage* begin_file(int fd, uint64_t session, uint32_t flags, Limit limit) {
   uint32_t slots = limit.ring ? Ring::slots_of(limit.bytes) : 0;
   uint64_t first = slots ? Ring::header_bytes(slots) : kHeaderBytes;
   uint64_t reserved = first + uint64_t(slots) * kHopChunkBytes;
-  int error = posix_fallocate(fd, 0, off_t(reserved));
+  int error = reserve(fd, 0, reserved);
   HeaderPage* page = error ? nullptr : map_header(fd);
   if (!page) {
     error = error ? error : errno;
@@ -250,10 +265,7 @@ Chunk TraceFile::claim_at_end(uint32_t capacity) {
   do {
     if ((offset & kEndIsFinal) || !is_open()) return {};
   } while (!next.compare_exchange_weak(offset, offset + capacity));
-  int error;
-  do error = posix_fallocate(fd, off_t(offset), capacity);
-  while (error == EINTR);
-  if (error) {
+  if (int error = reserve(fd, offset, capacity)) {
     stop_for(error);
     return {};
   }
@@ -275,7 +287,7 @@ void* TraceFile::map(Chunk chunk, void* where) {
 void TraceFile::fill(Chunk chunk) {
   static const void* zeros = mmap(nullptr, kHopChunkBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   int fd = descriptor_->get();
-  if (zeros == MAP_FAILED || fd < 0 || pwrite(fd, zeros, chunk.capacity, off_t(chunk.offset)) < 0) {
+  if (zeros == MAP_FAILED || fd < 0 || !may_reach(chunk.offset + chunk.capacity) || pwrite(fd, zeros, chunk.capacity, off_t(chunk.offset)) < 0) {
     // Then the pages come one by one, when they are populated.
   }
 }
@@ -303,7 +315,7 @@ void TraceFile::begin(void* mapping, Chunk chunk, Stream stream, uint32_t lane, 
 void TraceFile::finish(Chunk chunk, uint32_t used) {
   uint64_t at = chunk.offset + offsetof(ChunkHeader, used);
   if (is_damaged() || !descriptor_->reaches(at + sizeof used)) return;
-  if (pwrite(descriptor_->get(), &used, sizeof used, off_t(at)) < 0) {
+  if (!may_reach(at + sizeof used) || pwrite(descriptor_->get(), &used, sizeof used, off_t(at)) < 0) {
     // The reader then reads up to the first zero word; nothing is lost.
   }
   if (ring_ && ring_->has(chunk.offset)) ring_->finish(chunk.offset, process_);
@@ -402,7 +414,7 @@ bool TraceFile::replace_with(const uint8_t* file, const std::vector<Part>& parts
   UnnamedFile fresh(target, here.st_mode & 0777);
   Descriptor made(target, fresh.fd());
   int fd = made.get();
-  if (fd < 0 || fchmod(fd, here.st_mode & 0777) != 0 || posix_fallocate(fd, 0, off_t(size)) != 0) return false;
+  if (fd < 0 || fchmod(fd, here.st_mode & 0777) != 0 || reserve(fd, 0, size) != 0) return false;
   {
     GuardedMapping mapping(fd, size, PROT_READ | PROT_WRITE);
     uint8_t* copy = mapping.data();

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from launching import TIMEOUT, Launcher
@@ -282,3 +283,84 @@ def test_children_that_are_forked_while_the_dispatchers_lock_is_held(launcher: L
     process = launcher.start(sys.executable, "script.py")
     out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (0, "all ended\n"), err
+
+
+BUS = "import os, signal, sys, torch\n{install}\nx = torch.ones(2)\nfor _ in range(20000): torch.neg(x)\n{then}\n"
+CUT = "os.truncate('run.trace', 0)\nfor _ in range(1000): torch.neg(x)\nprint('finished')"
+
+
+@pytest.mark.parametrize(
+    "install",
+    ["import faulthandler; faulthandler.enable()", "signal.signal(signal.SIGBUS, lambda *_: print('?'))"],
+    ids=["faulthandler", "of Python"],
+)
+def test_the_file_is_cut_and_a_handler_was_installed_meanwhile(launcher: Launcher, install: str) -> None:
+    launcher.write(BUS.format(install=install, then=CUT))
+    run = launcher.record("-o", "run.trace", "script.py")
+    assert (run.status, run.out) == (0, "finished\n"), run.err
+    assert "another process cut or replaced" in run.err
+
+
+def test_a_bus_error_that_the_script_waits_for(launcher: Launcher) -> None:
+    """It is sent to the process: no thread of tracer's may take it."""
+    launcher.write(
+        BUS.format(
+            install="signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGBUS])",
+            then="os.kill(os.getpid(), signal.SIGBUS)\nprint(signal.sigwait([signal.SIGBUS]))",
+        )
+    )
+    assert launcher.same("script.py").out == f"{int(signal.SIGBUS)}\n"
+
+
+PROBE = """
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+static sigjmp_buf back;
+static void jump(int signal) { siglongjmp(back, signal); }
+extern "C" void install(void) {
+  struct sigaction action = {0};
+  action.sa_handler = jump;
+  sigaction(SIGBUS, &action, 0);
+}
+extern "C" int can_write(int fd) {
+  char* page = (char*)mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (sigsetjmp(back, 1)) return 0;
+  page[0] = 1;
+  return 1;
+}
+"""
+
+
+def test_a_handler_that_jumps_out_of_bus_errors(launcher: Launcher, tmp_path: Path) -> None:
+    (tmp_path / "probe.c").write_text(PROBE)
+    command = ["g++", "-shared", "-fPIC", "-o", str(tmp_path / "probe.so"), str(tmp_path / "probe.c")]
+    subprocess.run(command, check=True)
+    probe = f"import ctypes; probe = ctypes.CDLL({str(tmp_path / 'probe.so')!r}); probe.install()"
+    then = "file = open('empty', 'w+b')\nfor _ in range(3): print(probe.can_write(file.fileno()))"
+    launcher.write(BUS.format(install=probe, then=then))
+    assert launcher.same("script.py").out == "0\n0\n0\n"
+
+
+@pytest.mark.parametrize("stop", ["", "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1))"])
+def test_a_largest_file_that_kills(launcher: Launcher, stop: str) -> None:
+    launcher.write(
+        "import resource, signal, torch\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+        "x = torch.ones(2)\nfor _ in range(30000): torch.neg(x)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5 << 20, -1))\n"
+        f"for _ in range(100000): torch.neg(x)\n{stop}\nprint('finished')\n"
+    )
+    traced = launcher.same("script.py")
+    assert "File too large" in traced.err
+
+
+def test_a_file_of_the_scripts_that_has_the_number_of_stderr(launcher: Launcher) -> None:
+    """As of a daemon that closes all descriptors and opens its own."""
+    launcher.write(
+        "import os, torch\nos.closerange(0, 1024)\n"
+        "for name in 'abcd': os.write(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC), b'mine')\n"
+        "torch.neg(torch.ones(2))\n"
+    )
+    assert launcher.record("--max-size", "4M", "--then-stop", "script.py").status == 0
+    assert [(launcher.folder / name).read_bytes() for name in "abcd"] == [b"mine"] * 4

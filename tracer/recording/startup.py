@@ -187,10 +187,13 @@ def _write(text: str) -> None:
     # Past the buffer: what cannot be written would stay there, and Python would end with status 120 for it.
     try:
         stream = sys.__stderr__
+        number = stream.fileno()  # type: ignore[union-attr]
+        if number == 2 and not os.get_inheritable(number):
+            return  # the script closed stderr, and opened a file of its own, which got the number
         _flush(stream)
         data = text.encode(stream.encoding, "backslashreplace")  # type: ignore[union-attr]
         while data:
-            data = data[os.write(stream.fileno(), data) :]  # type: ignore[union-attr]
+            data = data[os.write(number, data) :]
     except (OSError, ValueError, AttributeError):
         pass  # stderr was closed: there is nobody to tell
 

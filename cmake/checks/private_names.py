@@ -40,6 +40,7 @@ LIBRARIES = {
         "WrapFunctionIntoFunctor_",
         "WrapFunctionIntoRuntimeFunctor_IPF",
         "21functionalizeFallbackE",
+        "_ZZN2at12_GLOBAL__N_121GlobalCallbackManager3getEvE7manager",
     ),
     "libtorch_python.so": ("N5torch8autograd6PyNodeE", "PythonKernelHolder"),
 }

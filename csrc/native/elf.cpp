@@ -104,7 +104,9 @@ Library find_library(std::string_view file_name) {
   return {};
 }
 
-bool for_each_function(const std::string& path, const SeeFunction& see) {
+namespace {
+
+bool for_each_symbol(const std::string& path, int type, const SeeFunction& see) {
   MappedFile file(path);
   auto* header = reinterpret_cast<const ElfW(Ehdr)*>(file.range(0, sizeof(ElfW(Ehdr))));
   if (!header || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return false;
@@ -122,10 +124,24 @@ bool for_each_function(const std::string& path, const SeeFunction& see) {
   if (!symbols || !names) return false;
   for (size_t i = 0; i < table->sh_size / sizeof(ElfW(Sym)); ++i) {
     const auto& symbol = symbols[i];
-    if ((symbol.st_info & 15) == STT_FUNC && symbol.st_value && symbol.st_name < strings.sh_size)
+    if ((symbol.st_info & 15) == type && symbol.st_value && symbol.st_name < strings.sh_size)
       see(names + symbol.st_name, symbol.st_value, symbol.st_size);
   }
   return true;
+}
+
+}  // namespace
+
+bool for_each_function(const std::string& path, const SeeFunction& see) { return for_each_symbol(path, STT_FUNC, see); }
+
+void* find_variable(std::string_view library_file_name, std::string_view name, size_t size) {
+  Library library = find_library(library_file_name);
+  uint64_t found = 0;
+  if (library.path.empty()) return nullptr;
+  for_each_symbol(library.path, STT_OBJECT, [&](const char* symbol, uint64_t address, uint64_t bytes) {
+    if (bytes == size && name == symbol) found = library.load_bias + address;
+  });
+  return reinterpret_cast<void*>(found);
 }
 
 void** find_plt_slot(std::string_view library_file_name, const char* symbol) {

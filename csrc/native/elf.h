@@ -24,6 +24,8 @@ Library find_library(std::string_view file_name);
 // .dynsym where it is stripped. False: the file could not be read.
 using SeeFunction = std::function<void(const char* name, uint64_t address, uint64_t size)>;
 bool for_each_function(const std::string& path, const SeeFunction& see);
+// Where a variable of a loaded library is, of this name in its .symtab and of this size; nullptr where there is none.
+void* find_variable(std::string_view library_file_name, std::string_view name, size_t size);
 
 // The slot through which a library calls an exported function (a JUMP_SLOT of its DT_JMPREL), or nullptr.
 void** find_plt_slot(std::string_view library_file_name, const char* symbol);

@@ -364,3 +364,23 @@ def test_a_file_of_the_scripts_that_has_the_number_of_stderr(launcher: Launcher)
     )
     assert launcher.record("--max-size", "4M", "--then-stop", "script.py").status == 0
     assert [(launcher.folder / name).read_bytes() for name in "abcd"] == [b"mine"] * 4
+
+
+def test_children_that_are_forked_while_threads_run_their_first_op(launcher: Launcher) -> None:
+    """Which copies torch's list of callbacks, with a lock."""
+    launcher.write(
+        "import os, threading, time, torch\nx = torch.ones(2)\nended = threading.Event()\n"
+        "def work():\n    while not ended.is_set():\n        one()\n"
+        "def one():\n"
+        "    thread = threading.Thread(target=torch.neg, args=(x,))\n    thread.start()\n    thread.join()\n"
+        "threads = [threading.Thread(target=work) for _ in range(6)]\n"
+        "for thread in threads: thread.start()\n"
+        "for turn in range(300):\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n        one()\n        os._exit(0)\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "ended.set()\nfor thread in threads: thread.join()\nprint('all ended')\n"
+    )
+    process = launcher.start(str(launcher.tracer), "record", "--max-size", "16M", "script.py")
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, out) == (0, "all ended\n"), err

@@ -285,7 +285,13 @@ def test_children_that_are_forked_while_the_dispatchers_lock_is_held(launcher: L
     assert (process.returncode, out) == (0, "all ended\n"), err
 
 
-BUS = "import os, signal, sys, torch\n{install}\nx = torch.ones(2)\nfor _ in range(20000): torch.neg(x)\n{then}\n"
+BUS = """
+import os, signal, torch
+{install}
+x = torch.ones(2)
+for _ in range(20_000): torch.neg(x)
+{then}
+"""
 CUT = "os.truncate('run.trace', 0)\nfor _ in range(1000): torch.neg(x)\nprint('finished')"
 
 

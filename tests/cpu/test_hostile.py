@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -165,6 +166,27 @@ def test_an_op_within_itself_1500_deep(launcher: Launcher) -> None:
     assert max(depth.values()) >= 3002, "an autograd and a CPU hop at each level"
     assert launcher.python("-m", "tracer.cli.app", "tree", "both.trace").status == 0
     assert launcher.python("-m", "tracer.cli.app", "report", "both.trace").status == 0
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="CPython 3.12 itself ends below 1,700")
+def test_an_op_within_itself_deeper_than_the_file_says(launcher: Launcher) -> None:
+    launcher.write(
+        "import sys, threading, torch\n"
+        "sys.setrecursionlimit(1_000_000)\n"
+        "threading.stack_size(1 << 30)\n"
+        "library = torch.library.Library('deep', 'DEF')\n"
+        "library.define('down(Tensor x, int n) -> Tensor')\n"
+        "library.impl('down', lambda x, n: x + 1 if n == 0 else torch.ops.deep.down(x, n - 1), 'CPU')\n"
+        "def work():\n    for n in (5000, 0, 4500): torch.ops.deep.down(torch.ones(2), n)\n"
+        "thread = threading.Thread(target=work)\nthread.start(); thread.join()\n"
+    )
+    launcher.same("script.py")
+    certificate = tracer.load(str(launcher.folder / "both.trace")).certificate
+    assert certificate["complete"], certificate["why"]
+    depth = dict.fromkeys([None], 0)
+    for row in hops(launcher).iter_rows(named=True):
+        depth[row["id"]] = depth[row["parent"]] + 1
+    assert max(depth.values()) > 10_002, "an autograd and a CPU hop at each level"
 
 
 def test_lists_of_ten_thousand_tensors(launcher: Launcher) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tracer.trace import format as fmt
+
 Index = NDArray[np.int64]
 
 
@@ -36,6 +38,7 @@ def nest(depth: NDArray[np.uint16], enter: NDArray[np.bool_], hop: NDArray[np.ui
     belongs to the enter before it at its depth if both are of the same hop and nothing happened
     one level up in between; a hop stands in the one that was entered last one level up.
     """
+    depth = _beyond_the_deepest(depth, enter)
     count = len(depth)
     parent = np.full(count, -1, np.int64)
     outermost = np.arange(count)
@@ -76,6 +79,23 @@ def nest(depth: NDArray[np.uint16], enter: NDArray[np.bool_], hop: NDArray[np.ui
         end=end[enter],
         unmatched_exits=int(count - enter.sum()) - matched,
     )
+
+
+def _beyond_the_deepest(depth: NDArray[np.uint16], enter: NDArray[np.bool_]) -> NDArray[np.uint16]:
+    """The writer stores no depth above MAX_DEPTH: the events there, counted."""
+    deepest = np.flatnonzero(depth == fmt.MAX_DEPTH)
+    if not len(deepest):
+        return depth
+    entered = enter[deepest]
+    after = np.cumsum(np.where(entered, 1, -1))
+    level = after - entered
+    # Each stretch of such events begins where no hop is open beyond.
+    begins = np.append(0, np.flatnonzero(np.diff(deepest) > 1) + 1)
+    sizes = np.diff(np.append(begins, len(deepest)))
+    level -= np.repeat(np.append(0, after[begins[1:] - 1]), sizes)
+    counted = depth.copy()
+    counted[deepest] = np.clip(level + fmt.MAX_DEPTH, fmt.MAX_DEPTH, np.iinfo(np.uint16).max)
+    return counted
 
 
 def _first_after(here: Index, above: Index, lone: Index, parent_end: Index, parent: Index) -> Index:

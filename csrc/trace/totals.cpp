@@ -55,12 +55,13 @@ std::vector<View> chunks_of(const uint8_t* file, uint64_t end) {
   return chunks;
 }
 
-// multiprocessing's: it has no work of its own, and ends later than the processes that it serves.
-bool is_fork_server(const char* process, size_t bytes) {
-  uint32_t how;
-  memcpy(&how, process + 12, 4);  // number, process id, that of the parent, how, then the command
-  constexpr uint32_t kJoined = 2;  // records.h
-  return how == kJoined && std::string_view(process, bytes).find("multiprocessing.forkserver") != std::string_view::npos;
+// What the definition of a process begins with; then its command.
+struct Process {
+  uint32_t number, pid, parent, how;
+};
+
+bool has_command_of_fork_server(const char* process, size_t bytes) {
+  return std::string_view(process, bytes).find("multiprocessing.forkserver") != std::string_view::npos;
 }
 
 // Whether a document has this name.
@@ -73,7 +74,8 @@ bool is_called(std::string_view name, const char* document, size_t bytes) {
 
 struct FromDefinitions {
   OpOfHop ops;
-  std::set<uint32_t> fork_servers;
+  std::vector<Process> like_fork_servers;
+  std::set<uint32_t> other_pids;
   bool compiled_code = false;
 };
 
@@ -84,7 +86,14 @@ void read_definitions(const View& chunk, FromDefinitions& known) {
     if (head.magic != kDefinitionMagic || head.bytes < sizeof head || at + head.bytes / 8 > chunk.size) return;
     const char* payload = reinterpret_cast<const char*>(chunk.words + at) + sizeof head;
     size_t bytes = head.bytes - sizeof head;
-    if (head.kind == kProcess && is_fork_server(payload, bytes)) known.fork_servers.insert(chunk.header->process);
+    if (head.kind == kProcess && bytes >= sizeof(Process)) {
+      Process process;
+      memcpy(&process, payload, sizeof process);
+      if (has_command_of_fork_server(payload, bytes))
+        known.like_fork_servers.push_back(process);
+      else
+        known.other_pids.insert(process.pid);
+    }
     if (head.kind == kJson && is_called("compiled", payload, bytes)) known.compiled_code = true;
     if (head.kind == kHop) {
       uint32_t id, length;
@@ -94,6 +103,16 @@ void read_definitions(const View& chunk, FromDefinitions& known) {
     }
     at += head.bytes / 8;
   }
+}
+
+// multiprocessing's: they have no work of their own, and end later than the processes that they serve. What they fork has
+// their command.
+std::set<uint32_t> fork_servers(const FromDefinitions& known) {
+  constexpr uint32_t kJoined = 2;  // records.h
+  std::set<uint32_t> numbers;
+  for (const Process& process : known.like_fork_servers)
+    if (process.how == kJoined && known.other_pids.count(process.parent)) numbers.insert(process.number);
+  return numbers;
 }
 
 std::string text_of(const std::string& path) {
@@ -210,7 +229,7 @@ Totals count_totals(const std::string& path, uint64_t session) {
   totals.threads = uint32_t(threads.size());
   totals.processes = uint32_t(processes.size());
   totals.compiled_code = known.compiled_code;
-  count_processes(page, known.fork_servers, totals);
+  count_processes(page, fork_servers(known), totals);
   munmap(mapping, totals.bytes);
   return totals;
 }

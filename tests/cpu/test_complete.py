@@ -170,6 +170,22 @@ def test_a_fork_server_has_no_work_of_its_own(launcher: Launcher) -> None:
     assert certificate(launcher.folder / "t.trace")["complete"] is True
 
 
+def test_a_child_of_a_fork_server_that_is_killed(launcher: Launcher) -> None:
+    """It has the command of the server."""
+    launcher.write(
+        "import multiprocessing, os, torch\n"
+        f"def work():\n    torch.neg(torch.ones(2))\n    os.kill(os.getpid(), {signal.SIGKILL})\n"
+        "if __name__ == '__main__':\n"
+        "    torch.neg(torch.ones(2))\n"
+        "    child = multiprocessing.get_context('forkserver').Process(target=work)\n"
+        "    child.start(); child.join()\n"
+    )
+    run = launcher.record("-o", "t.trace", "script.py")
+    assert "incomplete: 1 process did not stop in order" in said(run.said)
+    found = certificate(launcher.folder / "t.trace")
+    assert (found["complete"], len(found["not_stopped"])) == (False, 1)
+
+
 # ---- killed, cut, and still being written --------------------------------------------------------
 
 

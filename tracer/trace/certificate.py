@@ -206,8 +206,12 @@ def _processes(recording: Recording) -> list[int]:
 
 
 def _is_fork_server(recording: Recording, process: int) -> bool:
+    """Whether it is multiprocessing's, and none of the children that it forks: they have its command."""
     known = recording.definitions.processes.get(process)
-    return known is not None and known.how == "joined" and FORK_SERVER in known.command
+    if known is None or known.how != "joined" or FORK_SERVER not in known.command:
+        return False
+    others = recording.definitions.processes.values()
+    return any(o.pid == known.parent_pid and FORK_SERVER not in o.command for o in others)
 
 
 def _why_nothing(recording: Recording) -> str:

@@ -50,6 +50,14 @@ int reserve(int fd, uint64_t offset, uint64_t size) {
   return error;
 }
 
+// Gives a file the owner of another one, as far as that is allowed, and who may read and write it.
+bool take_access(int fd, const struct stat& other) {
+  if (fchown(fd, other.st_uid, other.st_gid) != 0) {
+    // Another user's, and this is not root.
+  }
+  return fchmod(fd, other.st_mode & 0777) == 0;
+}
+
 HeaderPage* map_header(int fd) {
   void* page = mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   return page == MAP_FAILED ? nullptr : static_cast<HeaderPage*>(page);
@@ -159,6 +167,8 @@ TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t
     }
     unnamed = std::make_unique<UnnamedFile>(target, 0644);
     if (unnamed->fd() < 0) fail("cannot create the trace");
+    struct stat before;
+    if (fstat(replaced->get(), &before) == 0) take_access(unnamed->fd(), before);
     file = std::make_unique<Descriptor>(target, unnamed->fd());
     file->lock();
   } else {
@@ -414,7 +424,7 @@ bool TraceFile::replace_with(const uint8_t* file, const std::vector<Part>& parts
   UnnamedFile fresh(target, here.st_mode & 0777);
   Descriptor made(target, fresh.fd());
   int fd = made.get();
-  if (fd < 0 || fchmod(fd, here.st_mode & 0777) != 0 || reserve(fd, 0, size) != 0) return false;
+  if (fd < 0 || !take_access(fd, here) || reserve(fd, 0, size) != 0) return false;
   {
     GuardedMapping mapping(fd, size, PROT_READ | PROT_WRITE);
     uint8_t* copy = mapping.data();

@@ -208,6 +208,16 @@ def test_force_follows_a_link(launcher: Launcher) -> None:
     assert tracer.load(launcher.folder / "real/old.trace").hops.height > 0
 
 
+def test_force_keeps_who_may_read_the_file(launcher: Launcher) -> None:
+    launcher.write("import torch\ntorch.ones(2)\n")
+    old = launcher.folder / "old.trace"
+    old.write_bytes(b"old")
+    old.chmod(0o600)
+    assert launcher.record("--force", "-o", "old.trace", "script.py").status == 0
+    assert old.stat().st_mode & 0o777 == 0o600
+    assert old.read_bytes().startswith(b"tracer\n")
+
+
 def test_force_keeps_the_old_file_if_nothing_is_recorded(launcher: Launcher) -> None:
     launcher.write("old", "run.trace")
     launcher.write("print('no torch')\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 from collections.abc import Iterator
@@ -20,10 +21,19 @@ def waiting(*, then_raised: bool = True) -> Iterator[None]:
         nonlocal interrupted
         interrupted = True
 
+    action = _action()
     before = signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        ctypes.CDLL(None).sigaction(signal.SIGINT, action, None)
     if interrupted and then_raised:
         signal.raise_signal(signal.SIGINT)
+
+
+def _action() -> ctypes.Array[ctypes.c_char]:
+    """What the kernel calls: a library may have installed a handler that Python does not know."""
+    action = ctypes.create_string_buffer(512)  # more than a struct sigaction
+    ctypes.CDLL(None).sigaction(signal.SIGINT, None, action)
+    return action

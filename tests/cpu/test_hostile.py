@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -299,3 +300,25 @@ def test_memory_that_cannot_be_mapped(launcher: Launcher) -> None:
     assert "incomplete: " in traced.said
     certificate = tracer.load(launcher.folder / "both.trace").certificate
     assert certificate["lost_hops"] or "Cannot allocate memory" in certificate["verdict"], certificate
+
+
+HANDLER = """
+#include <signal.h>
+#include <unistd.h>
+static void handle(int) { if (write(1, "handled\\n", 8) < 0) _exit(1); }
+extern "C" void install(void) { signal(SIGINT, handle); }
+"""
+
+
+def test_a_handler_of_interrupts_that_python_does_not_know(launcher: Launcher, tmp_path: Path) -> None:
+    (tmp_path / "handler.cpp").write_text(HANDLER)
+    library = tmp_path / "handler.so"
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, tmp_path / "handler.cpp"], check=True)
+    launcher.write(
+        "import ctypes, os, signal, torch, tracer\n"
+        f"ctypes.CDLL({str(library)!r}).install()\n"
+        "with tracer.record('own.trace'): torch.ones(2)\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    run = launcher.python("script.py")
+    assert (run.status, run.out) == (0, "handled\n"), run.err

@@ -297,7 +297,8 @@ void* TraceFile::map(Chunk chunk, void* where) {
 void TraceFile::fill(Chunk chunk) {
   static const void* zeros = mmap(nullptr, kHopChunkBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   int fd = descriptor_->get();
-  if (zeros == MAP_FAILED || fd < 0 || !may_reach(chunk.offset + chunk.capacity) || pwrite(fd, zeros, chunk.capacity, off_t(chunk.offset)) < 0) {
+  bool may = zeros != MAP_FAILED && fd >= 0 && may_reach(chunk.offset + chunk.capacity);
+  if (!may || pwrite(fd, zeros, chunk.capacity, off_t(chunk.offset)) < 0) {
     // Then the pages come one by one, when they are populated.
   }
 }

@@ -153,7 +153,7 @@ Lane* acquire_lane() {
 }
 
 std::string why_stopped(const TraceFile& file) {
-  if (file.out_of_space() == EBADF) return "the script closed the trace's descriptor, and the file is not there any more";
+  if (file.out_of_space() == EBADF) return "the script closed the trace's descriptor, and the file cannot be opened again";
   if (file.out_of_space()) return strerror(file.out_of_space());
   return "the largest size is reached";
 }
@@ -467,7 +467,7 @@ void open_recording(TraceFile* file) {
   std::lock_guard control(control_lock);
   process_definitions.abandon();
   activities.abandon();
-  said_stopped.store(false);
+  said_stopped.store(file->is_full() || !file->is_open());  // else each child of a recording that has stopped would say so
   watch_file(*file);
   ending = false;
   current_start.store(file->start_ticks());

@@ -150,6 +150,7 @@ void copy_counts(const FileHeader& header, Totals& totals) {
 
 Totals count_totals(const std::string& path, uint64_t session) {
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int error = fd < 0 ? errno : 0;
   struct stat status;
   void* mapping = MAP_FAILED;
   if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= off_t(sizeof(HeaderPage)))
@@ -157,13 +158,15 @@ Totals count_totals(const std::string& path, uint64_t session) {
   if (fd >= 0) close(fd);
   Totals totals;
   if (mapping == MAP_FAILED) {
-    totals.gone = "moved or removed";
+    bool unread = error && error != ENOENT && error != ENOTDIR;
+    totals.gone = unread ? "cannot be read at its end: " + std::string(strerror(error)) : "was moved or removed while it was recorded";
     return totals;
   }
   totals.bytes = uint64_t(status.st_size);
   auto& page = *static_cast<const HeaderPage*>(mapping);
   if (page.header.session != session) {
-    totals.gone = memcmp(page.header.magic, kMagic, sizeof kMagic) ? "overwritten" : "replaced by another recording";
+    bool other = memcmp(page.header.magic, kMagic, sizeof kMagic) != 0;
+    totals.gone = other ? "was overwritten while it was recorded" : "was replaced by another recording while it was recorded";
     munmap(mapping, totals.bytes);
     return totals;
   }

@@ -7,7 +7,7 @@
 namespace tracer::trace {
 
 struct Totals {
-  std::string gone;  // why the file at the path is not that recording's any more; then nothing is counted
+  std::string gone;  // what became of the file at the path, if it is not that recording's any more; then nothing is counted
   uint64_t bytes = 0, hops = 0, op_calls = 0, open_hops = 0;
   uint64_t api_calls = 0, activities = 0;  // of CUDA
   uint32_t threads = 0, processes = 0;

@@ -83,12 +83,12 @@ class TraceFile {
   bool is_damaged() const;
   bool is_full() const { return page_->header.flags & kFull; }
   bool is_ring() const { return ring_ != nullptr; }
+  bool is_open() const;
   bool is_root() const { return process_ == 0; }
 
  private:
   TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page);
   bool others_alive() const;
-  bool is_open() const;
   Chunk claim_at_end(uint32_t capacity);
   void stop_for(int error);
   struct Part {

@@ -56,8 +56,22 @@ def test_a_descriptor_that_is_taken_when_the_file_is_gone_too(launcher: Launcher
     traced = launcher.record("-o", "run.trace", "script.py")
     assert (traced.status, traced.out, traced.own_err) == (0, "done\n", "")
     assert (launcher.folder / "data.bin").read_bytes() == b"D" * SIZE
-    assert "the script closed the trace's descriptor, and the file is not there any more" in traced.said
+    assert "the script closed the trace's descriptor, and the file cannot be opened again" in traced.said
     assert launcher.traces() == []
+
+
+def test_no_descriptor_is_free_at_the_end(launcher: Launcher) -> None:
+    launcher.write(
+        OURS + "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))\nos.closerange(3, 4096)\n"
+        "taken = []\n"
+        "try:\n    while True: taken.append(os.open('data.bin', os.O_RDONLY))\n"
+        "except OSError: pass\n"
+        "for _ in range(20_000): torch.neg(x)\nprint('done')\n"
+    )
+    traced = launcher.record("-o", "run.trace", "script.py")
+    assert (traced.status, traced.out, traced.own_err) == (0, "done\n", "")
+    assert "run.trace cannot be read at its end: Too many open files" in traced.said
+    assert not tracer.load(launcher.folder / "run.trace").certificate["complete"]
 
 
 RUNS_ON = """

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 from launching import TIMEOUT, Launcher, Run
 
@@ -355,9 +356,29 @@ def test_what_a_recording_inside_a_recording_says(launcher: Launcher) -> None:
 def test_launcher_inside_a_recording(launcher: Launcher) -> None:
     launcher.write(WITH_TORCH, "inner.py")
     traced = launcher.record("-o", "outer.trace", str(launcher.tracer), "record", "inner.py")
-    assert traced.status == 2
-    assert f"a recording to {launcher.folder / 'outer.trace'} is running already" in traced.err
-    assert launcher.traces() == []
+    assert traced.status == 0, traced.err
+    path = launcher.folder / "outer.trace"
+    assert f"tracer: inner.trace is not made: this process is recorded already, to {path}\n" in traced.err
+    assert launcher.traces() == ["outer.trace"]
+    assert len(tracer.load(path).hops) > 0
+
+
+def test_a_script_that_starts_the_launcher(launcher: Launcher) -> None:
+    launcher.write("import sys, torch\nprint(torch.neg(torch.ones(2)).tolist())\nsys.exit(3)\n", "inner.py")
+    launcher.write(
+        "import subprocess, sys, torch\ntorch.abs(torch.ones(2))\n"
+        f"print(subprocess.run([{str(launcher.tracer)!r}, 'record', *sys.argv[1:], 'inner.py']).returncode)\n"
+    )
+    traced = launcher.record("-o", "run.trace", "script.py", "-o", "made.trace")
+    assert traced.status == 0, traced.err
+    assert traced.out.splitlines() == ["[-1.0, -1.0]", "3"]
+    assert launcher.traces() == ["run.trace"]
+    trace = tracer.load(launcher.folder / "run.trace")
+    assert {"aten::abs", "aten::neg"} <= set(trace.hops["op"].cast(pl.String))
+    assert trace.certificate["complete"], trace.certificate["verdict"]
+    refused = launcher.record("-o", "again.trace", "script.py", "--override", "mm")
+    assert refused.out == "2\n"
+    assert "overrides are switched on where that recording begins" in refused.err
 
 
 ENDINGS = {"in order": "", "killed": "os.kill(os.getpid(), 9)\n", "without a stop": "os._exit(0)\n"}

@@ -171,6 +171,17 @@ def test_then_stop_keeps_the_oldest(launcher: Launcher) -> None:
     assert 2 * MIB < (launcher.folder / "run.trace").stat().st_size <= 4 * MIB
 
 
+def test_children_of_a_recording_that_has_stopped_say_nothing(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, torch\nx = torch.ones(2)\nfor _ in range(100_000): torch.neg(x)\n"
+        "for _ in range(5):\n    child = os.fork()\n    if child == 0:\n        torch.neg(x)\n"
+        "        os._exit(0)\n    os.waitpid(child, 0)\n"
+    )
+    run = launcher.record("-o", "run.trace", "--max-size", "4M", "--then-stop", "script.py")
+    assert run.status == 0, run.err
+    assert run.err.count("recording stopped") == 1, run.err
+
+
 def test_a_ring_is_followed(launcher: Launcher) -> None:
     launcher.write(
         LOOP.replace("    optimizer.step()", "    optimizer.step()\n    time.sleep(0.005)").replace(

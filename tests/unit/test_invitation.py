@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tracer.recording.invitation import lives, running, this_process
+from tracer.recording.children import JoinedRecording
+from tracer.recording.invitation import NAME, lives, running, this_process
 from tracer.trace import format as fmt
 
 ASK = "from tracer.recording.invitation import this_process; print(this_process(), flush=True); input()"
@@ -36,6 +37,7 @@ def invitation(given: Path, **fields: Any) -> str:
         ({}, {"state": fmt.CLOSED}, False),
         ({}, {"state": fmt.OUT_OF_SPACE}, False),
         ({}, {"session": 5}, False),
+        ({"session": -1}, {}, False),
         ({"session": None}, {}, False),
         ({"process": [os.getpid(), 1, this_process()[2]]}, {}, False),
         ({"process": [os.getpid()]}, {}, False),
@@ -89,3 +91,14 @@ def test_a_process_in_another_container_lives_as_long_as_its_file_is_open(tmp_pa
         assert lives(elsewhere, str(path))
     assert not lives(elsewhere, str(path))
     assert not lives(elsewhere, "/nowhere/at.all")
+
+
+@pytest.mark.parametrize("session", [-1, 1 << 64, "1", None])
+def test_a_session_that_is_no_number_of_a_recording_is_not_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: object
+) -> None:
+    request = {"path": str(tmp_path / "x.trace"), "session": session, "process": this_process()}
+    monkeypatch.setenv(NAME, json.dumps(request))
+    (tmp_path / "x.trace").write_bytes(b"x")
+    assert JoinedRecording.join(request) is None
+    assert NAME not in os.environ

@@ -139,6 +139,8 @@ def record(
             then_stop=then_stop,
         )
         options.override = _overrides(override or [], command[0], module)
+        if running := invitation.running(os.environ.get(invitation.NAME, "")):
+            _run_inside(running, command, output, options)
         _check_installation()
         unusable = why_unusable(options)
         _say_what_was_left_out()
@@ -147,8 +149,18 @@ def record(
         _refuse(error)
     request |= {"session": draw_session(), "process": invitation.this_process()}
     request |= {"cupti_unusable": unusable, **options.document()}
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    _become([*flags, *command], request)
+    _become(command, request)
+
+
+def _run_inside(running: str, command: list[str], output: str | None, options: Options) -> NoReturn:
+    """The script as a part of the recording that runs already; raises RecordingError."""
+    name = command[1] if command[0] == "-m" else command[0]
+    shown = output or naming.stem_of_script(name) + naming.SUFFIX
+    why = f"{shown} is not made: this process is recorded already, to {running}"
+    if options.override:  # without its overrides the script would be another program
+        raise RecordingError(f"{why}; overrides are switched on where that recording begins")
+    say(why)
+    _become(command, None)
 
 
 def _say_what_was_left_out() -> None:
@@ -195,8 +207,6 @@ def _overrides(given: list[str], script: str, module: bool) -> list[str]:
 
 
 def _check_installation() -> None:
-    if running := invitation.running(os.environ.get(invitation.NAME, "")):
-        raise RecordingError(f"a recording to {running} is running already; stop it first")
     extension.check(extension.installed_torch())
     packages = str(Path(tracer.__file__).resolve().parent.parent)
     startup = os.path.join(packages, "tracer_startup.pth")
@@ -244,12 +254,13 @@ def _described(path: str, shown: str, *, reserved: bool, force: bool) -> dict[st
     return {"path": path, "shown": shown, "reserved": reserved, "force": force}
 
 
-def _become(arguments: list[str], request: dict[str, object]) -> NoReturn:
-    environment = {**os.environ, "TRACER_RECORD": json.dumps(request)}
+def _become(command: list[str], request: dict[str, object] | None) -> NoReturn:
+    environment = os.environ | ({"TRACER_RECORD": json.dumps(request)} if request else {})
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     try:
-        os.execve(sys.executable, [sys.executable, *arguments], environment)
+        os.execve(sys.executable, [sys.executable, *flags, *command], environment)
     except OSError as error:
-        if request["reserved"]:
+        if request and request["reserved"]:
             naming.remove_if_empty(str(request["path"]))
         _refuse(RecordingError(f"{sys.executable} cannot be run: {error.strerror}"))
 

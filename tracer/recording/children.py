@@ -31,7 +31,9 @@ class JoinedRecording:
     def join(cls, request: dict) -> JoinedRecording | None:
         """Join; None if the recording has ended or has not begun."""
         path = request["path"]
-        if not invitation.lives(request["process"], path):
+        session = request["session"]
+        is_one = isinstance(session, int) and 0 <= session < 1 << 64
+        if not is_one or not invitation.lives(request["process"], path):
             os.environ.pop(invitation.NAME, None)
             return None
         try:
@@ -40,7 +42,7 @@ class JoinedRecording:
         except OSError:
             return None
         native = extension.load()
-        if not native.join(path, request["session"]):
+        if not native.join(path, session):
             os.environ.pop(invitation.NAME, None)
             return None
         options = Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"})

@@ -185,7 +185,7 @@ class Recording:
         if closed["damaged"]:
             raise FileLostError(f"{self._shown} was cut or overwritten by another process")
         if closed["gone"]:
-            raise RecordingError(f"{self._shown} was {closed['gone']} while it was recorded")
+            raise RecordingError(f"{self._shown} {closed['gone']}")
         ops = bool(self._options.ops)
         self.summary = summary_of(self._shown, closed, certificate, ns_per_hop, were_on, ops=ops)
 

@@ -26,7 +26,8 @@ resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 for _ in range(20000): torch.neg(x)
 print(sum(ran) + 20001)
 """
-# The most mappings that a process may have: reached, and given back but for 40.
+# The most mappings that a process may have: reached, and given back but for 12. The script's threads have theirs before:
+# where glibc finds no memory for a thread's variables it ends the process.
 MAPPINGS = """
 import ctypes, threading, torch
 x = torch.ones(1)
@@ -35,18 +36,19 @@ libc.mmap.restype = ctypes.c_void_p
 number = ctypes.c_int
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, number, number, number, ctypes.c_long]
 libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-taken = []
+ran, threads, taken = [0] * 8, [], []
+ready, go = threading.Barrier(9), threading.Event()
+def work(number):
+    ready.wait()
+    go.wait()
+    for _ in range(6000): torch.neg(x); ran[number] += 1
+threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+for thread in threads: thread.start()
+ready.wait()
 while (place := libc.mmap(None, 4096, 1 + 2 * (len(taken) % 2), 0x22, -1, 0)) not in (None, 2**64 - 1):
     taken.append(place)
-for _ in range(40): libc.munmap(taken.pop(), 4096)
-ran, threads = [0] * 8, []
-def work(number):
-    for _ in range(6000): torch.neg(x); ran[number] += 1
-for number in range(8):
-    thread = threading.Thread(target=work, args=(number,))
-    try: thread.start()
-    except RuntimeError: continue
-    threads.append(thread)
+for _ in range(12): libc.munmap(taken.pop(), 4096)
+go.set()
 for thread in threads: thread.join()
 for place in taken: libc.munmap(place, 4096)
 for _ in range(20000): torch.neg(x)

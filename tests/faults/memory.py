@@ -26,8 +26,8 @@ resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 for _ in range(20000): torch.neg(x)
 print(sum(ran) + 20001)
 """
-# The most mappings that a process may have: reached, and given back but for 12. The script's threads have theirs before:
-# where glibc finds no memory for a thread's variables it ends the process.
+# The most mappings that a process may have: reached, and given back but for 12. The script's threads have
+# theirs before: where glibc finds no memory for a thread's variables it ends the process.
 MAPPINGS = """
 import ctypes, threading, torch
 x = torch.ones(1)

@@ -65,8 +65,7 @@ def test_no_descriptor_is_free_at_the_end(launcher: Launcher) -> None:
         OURS + "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))\nos.closerange(3, 4096)\n"
         "taken = []\n"
         "try:\n    while True: taken.append(os.open('data.bin', os.O_RDONLY))\n"
-        "except OSError: pass\n"
-        "for _ in range(20_000): torch.neg(x)\nprint('done')\n"
+        "except OSError: pass\n" + USE
     )
     traced = launcher.record("-o", "run.trace", "script.py")
     assert (traced.status, traced.out, traced.own_err) == (0, "done\n", "")
@@ -287,14 +286,17 @@ def test_children_that_are_forked_while_a_recording_begins_or_ends(launcher: Lau
 
 
 def test_children_that_are_forked_while_the_dispatchers_lock_is_held(launcher: Launcher) -> None:
-    """The hooks of Python's fork do not wait here: only the extension's."""
+    """The hooks of Python's fork do not wait here: only the extension's.
+
+    The thread sleeps between: one that takes the lock at once again keeps all others out, children or not.
+    """
     launcher.write(
         "import os, sys, threading, time, torch\n"
         "from tracer import _C\n"
         "_C.create('forks.trace', 1, True, True)\n"
         "ended = threading.Event()\n"
         "def work():\n"
-        "    while not ended.is_set():\n        _C.arm()\n        _C.restore()\n"
+        "    while not ended.is_set():\n        _C.arm()\n        _C.restore()\n        time.sleep(0.001)\n"
         "thread = threading.Thread(target=work)\nthread.start()\n"
         "for turn in range(20):\n"
         "    child = os.fork()\n"
@@ -332,14 +334,15 @@ def test_the_file_is_cut_and_a_handler_was_installed_meanwhile(launcher: Launche
 
 
 def test_a_bus_error_that_the_script_waits_for(launcher: Launcher) -> None:
-    """It is sent to the process: no thread of tracer's may take it."""
+    """It is sent to the process: no thread of tracer's may take it, and there is none of NumPy's."""
     launcher.write(
         BUS.format(
             install="signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGBUS])",
             then="os.kill(os.getpid(), signal.SIGBUS)\nprint(signal.sigwait([signal.SIGBUS]))",
         )
     )
-    assert launcher.same("script.py").out == f"{int(signal.SIGBUS)}\n"
+    alone = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    assert launcher.same("script.py", extra=alone).out == f"{int(signal.SIGBUS)}\n"
 
 
 PROBE = """

@@ -363,6 +363,26 @@ def test_launcher_inside_a_recording(launcher: Launcher) -> None:
     assert len(tracer.load(path).hops) > 0
 
 
+def test_a_script_that_becomes_another_before_torch(launcher: Launcher) -> None:
+    launcher.write(WITH_TORCH, "inner.py")
+    launcher.write("import os, sys\nos.execv(sys.executable, [sys.executable, 'inner.py'])\n")
+    traced = launcher.record("-o", "run.trace", "script.py")
+    assert traced.status == 0, traced.err
+    assert traced.said.startswith("tracer: run.trace\n"), traced.err
+    trace = tracer.load(launcher.folder / "run.trace")
+    assert len(trace.hops) > 0
+    assert trace.certificate["complete"], trace.certificate["verdict"]
+
+
+def test_a_script_that_becomes_one_without_torch(launcher: Launcher) -> None:
+    launcher.write("print('no torch')\n", "inner.py")
+    launcher.write("import os, sys\nos.execv(sys.executable, [sys.executable, 'inner.py'])\n")
+    traced = launcher.record("script.py")
+    assert (traced.status, traced.out) == (0, "no torch\n")
+    assert "nothing was recorded: the script did not import torch" in traced.said
+    assert launcher.traces() == []
+
+
 def test_a_script_that_starts_the_launcher(launcher: Launcher) -> None:
     launcher.write("import sys, torch\nprint(torch.neg(torch.ones(2)).tolist())\nsys.exit(3)\n", "inner.py")
     launcher.write(

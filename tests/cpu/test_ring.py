@@ -179,7 +179,7 @@ def test_children_of_a_recording_that_has_stopped_say_nothing(launcher: Launcher
     )
     run = launcher.record("-o", "run.trace", "--max-size", "4M", "--then-stop", "script.py")
     assert run.status == 0, run.err
-    assert run.err.count("recording stopped") == 1, run.err
+    assert run.err.count("tracer: recording stopped") == 1, run.err
 
 
 def test_a_ring_is_followed(launcher: Launcher) -> None:

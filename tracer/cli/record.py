@@ -138,9 +138,9 @@ def record(
             max_size=max_size,
             then_stop=then_stop,
         )
-        options.override = _overrides(override or [], command[0], module)
         if running := invitation.running(os.environ.get(invitation.NAME, "")):
-            _run_inside(running, command, output, options)
+            _run_inside(running, command, output, bool(override))
+        options.override = _overrides(override or [], command[0], module)
         _check_installation()
         unusable = why_unusable(options)
         _say_what_was_left_out()
@@ -152,12 +152,12 @@ def record(
     _become(command, request)
 
 
-def _run_inside(running: str, command: list[str], output: str | None, options: Options) -> NoReturn:
+def _run_inside(running: str, command: list[str], output: str | None, overridden: bool) -> NoReturn:
     """The script as a part of the recording that runs already; raises RecordingError."""
     name = command[1] if command[0] == "-m" else command[0]
     shown = output or naming.stem_of_script(name) + naming.SUFFIX
     why = f"{shown} is not made: this process is recorded already, to {running}"
-    if options.override:  # without its overrides the script would be another program
+    if overridden:  # without its overrides the script would be another program
         raise RecordingError(f"{why}; overrides are switched on where that recording begins")
     say(why)
     _become(command, None)

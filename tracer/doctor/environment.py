@@ -25,7 +25,7 @@ def check_environment(variables: Mapping[str, str], *, no_site: bool | None = No
 def _of_tracer(variables: Mapping[str, str]) -> Iterator[Finding]:
     for name in sorted(variables):
         if name == invitation.NAME and invitation.running(variables[name]):
-            text = f"{name} is set: a recording runs around this shell, and another cannot begin"
+            text = f"{name} is set: a recording runs around this shell, and takes in what is recorded here"
             yield Finding("problem", _NAME, text, f"leave the recorded program, or: unset {name}")
         elif name in (invitation.NAME, "TRACER_RECORD"):
             text = f"{name} is left over from a recording that has ended; tracer ignores it"

@@ -49,13 +49,18 @@ def install() -> None:
 
 
 class _Child:
-    """A process that may join the recording of another one."""
+    """A process that may join the recording of another one, or goes on as its root did before torch."""
 
     def __init__(self, request: str) -> None:
         self._request = request
         self._joined: JoinedRecording | None = None
+        self._root: _Root | None = None
 
     def torch_imported(self) -> None:
+        self._root = _Root(self._request) if self._is_root() else None
+        if self._root is not None:
+            self._root.torch_imported()
+            return
         try:
             from tracer.recording.children import JoinedRecording
 
@@ -64,11 +69,25 @@ class _Child:
             say(f"process {os.getpid()} is not recorded: {error}")
 
     def at_exit(self) -> None:
+        if self._root is None and self._joined is None and self._is_root():
+            self._root = _Root(self._request)
+        if self._root is not None:
+            self._root.at_exit()
+            return
         try:
             if self._joined is not None:
                 self._joined.stop()
         except Exception as error:
             say(f"the recording of process {os.getpid()} did not end in order: {error}")
+
+    def _is_root(self) -> bool:
+        """Whether this process was to begin the recording, and became another program first."""
+        if f'"process": {invitation.this_process()}' not in self._request:  # no JSON in every child for this
+            return False
+        try:
+            return os.stat(_request_to_record(self._request)["path"]).st_size == 0
+        except (OSError, ValueError):
+            return False
 
 
 class _Root:

@@ -237,7 +237,7 @@ def tracer(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def record(entry: Entry) -> Recorded:
     """Runs the script under `tracer record`. GalleryError: it failed, or parts are missing."""
     import tracer as package
-    from tracer.trace.verdict import COMPILED_CODE
+    from tracer.trace.certificate.verdict import COMPILED_CODE
 
     trace = TRACES / f"{entry.name}.trace"
     script = entry.script.relative_to(ROOT)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "seq2seq_gru.py"
 SECONDS, GIB = {"report": 60.0, "tree of one step": 5.0}, {"report": 4.0}

@@ -9,15 +9,15 @@ Importing this package imports nothing else: it is on the way of every traced sc
 
 from __future__ import annotations
 
+__version__: str
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracer import overrides as overrides
-    from tracer.recording.errors import RecordingError
+    from tracer.base.errors import RecordingError
     from tracer.recording.recording import Recording, record, start, step, stop
     from tracer.recording.summary import Summary
     from tracer.trace import Trace, TraceError, load
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "record": "tracer.recording.recording",
@@ -25,7 +25,7 @@ _HOMES = {
     "stop": "tracer.recording.recording",
     "step": "tracer.recording.recording",
     "Recording": "tracer.recording.recording",
-    "RecordingError": "tracer.recording.errors",
+    "RecordingError": "tracer.base.errors",
     "Summary": "tracer.recording.summary",
     "load": "tracer.trace",
     "Trace": "tracer.trace",
@@ -52,10 +52,12 @@ def __getattr__(name: str) -> object:
 
     if name in _PACKAGES:
         return import_module(f"tracer.{name}")
+    if name == "__version__":
+        return import_module("tracer.base.package").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module 'tracer' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_PACKAGES})
+    return sorted({*globals(), *_HOMES, *_PACKAGES, "__version__"})

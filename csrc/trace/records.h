@@ -1,4 +1,4 @@
-// The trace file, byte by byte. tracer/trace/format.py and tracer/trace/reader.py mirror this file.
+// The trace file, byte by byte. tracer/trace/bytes/format.py and tracer/trace/bytes/reader.py mirror this file.
 //
 // A file is one header page followed by chunks. Everything is little endian. Chunks are claimed
 // with one atomic add on `next_chunk`, by any thread of any process of the recording; a chunk

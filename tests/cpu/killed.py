@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 OPS = ("aten::neg", "aten::matmul", "aten::sum")  # what the threads call, one each
 CALLS_BEFORE_STOP = 6_000

@@ -17,7 +17,7 @@ import torch
 from launching import TIMEOUT, Launcher, Run
 
 import tracer
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 # ---- no space ------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracer
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 
 def test_matmul_goes_the_whole_way(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import torch
 
 from tracer import overrides
 from tracer.compare import reference
+from tracer.compare.accuracy import check
 from tracer.compare.bounds import Bound, bound_of
 from tracer.compare.cases import CPU, FAMILIES, STRICT, TF32, Case, cases_of
-from tracer.compare.errors import check
 from tracer.compare.measurement import Settings, compare_cases
 from tracer.compare.memory import Memory, memory_of
 from tracer.compare.model import CaseResult, Comparison

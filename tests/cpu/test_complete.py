@@ -16,7 +16,7 @@ import torch
 from launching import TIMEOUT, Launcher
 
 import tracer
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 
 def said(text: str) -> str:

@@ -14,8 +14,8 @@ import tracer
 from tracer.dispatch.declarations import installed_declarations
 from tracer.dispatch.kernels import GeneratedKernels
 from tracer.dispatch.operators import registered_operators
+from tracer.dispatch.report import Explanation, explain_lines
 from tracer.dispatch.table import read_table
-from tracer.report.explain import Explanation, explain_lines
 
 LIBRARIES = Path(torch.__file__).parent / "lib"
 SCRIPT = """\

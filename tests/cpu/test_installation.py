@@ -14,7 +14,7 @@ from launching import Launcher, Run
 from test_launcher import WITH_TORCH
 
 import tracer
-from tracer.recording import extension
+from tracer.base import extension
 
 PACKAGES = sysconfig.get_path("purelib")
 RECORD = ("-m", "tracer", "record", "--force", "-o", "run.trace", "script.py")

@@ -17,7 +17,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 import tracer
-from tracer.trace.verdict import COMPILED_CODE
+from tracer.trace.certificate.verdict import COMPILED_CODE
 
 BACKEND = "inductor" if shutil.which("g++") else "aot_eager"
 PRODUCT = "aten::mm.out" if BACKEND == "inductor" else "aten::mm"  # what it makes of torch.mm

@@ -11,7 +11,7 @@ import torch
 from launching import Launcher
 
 import tracer
-from tracer.recording.errors import RecordingError
+from tracer.base.errors import RecordingError
 
 LINES: list[list[str]] = []
 

@@ -16,7 +16,7 @@ import polars as pl
 from launching import Launcher
 
 import tracer
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 SCRIPTS = Path(__file__).parent / "scripts"
 THREADS = 3

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 NUMBERS = (
     *(0, 1, 2, 3, 7, 64, 255, 4096, 1 << 20, 1 << 31, 1 << 40, 1 << 58, 1 << 62, 1 << 63),

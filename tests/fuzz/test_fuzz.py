@@ -19,7 +19,7 @@ CASES = 60
 PLANTED = {
     "documents that are not checked": """
 import json
-from tracer.trace import definitions
+from tracer.trace.bytes import definitions
 definitions.read_document = lambda kind, content: (json.loads(content), False)
 """,
     "a raw escape": """
@@ -29,7 +29,7 @@ tree.visible = lambda text, longest=None: text
 """,
     "a crash": """
 import os
-from tracer.trace import definitions
+from tracer.trace.bytes import definitions
 def document(self, *arguments):
     if self.processes and len(self.processes) > 1:
         os.abort()

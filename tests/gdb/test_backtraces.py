@@ -29,7 +29,7 @@ gru(x)[0].sum().backward()
 sorted([x[0], x[1]], key=lambda t: (t * t).sum().item())
 """
 SESSION = """
-from tracer.trace.names import short_kernel_name
+from tracer.trace.names.kernels import short_kernel_name
 def walk(gdb):
     gdb.command = ["script.py"]
     for op in ("mul.Tensor", "sum", "mm", "cat", "t"):

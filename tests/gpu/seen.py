@@ -13,7 +13,7 @@ import polars as pl
 from launching import Launcher, Run
 
 import tracer
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 SLACK_NS = 1_000_000  # less than the programs leave between two parts
 

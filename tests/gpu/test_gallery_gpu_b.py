@@ -13,7 +13,7 @@ from programs import at, values, way
 from seen import launches, plain
 
 import tracer
-from tracer.trace.verdict import COMPILED_CODE
+from tracer.trace.certificate.verdict import COMPILED_CODE
 
 GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
 Recorded = tuple[str, tracer.Trace]

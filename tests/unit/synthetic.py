@@ -1,4 +1,4 @@
-"""Writes small trace files as csrc/trace/records.h describes them, without tracer.trace.format."""
+"""Writes small trace files as csrc/trace/records.h describes them, without tracer.trace.bytes.format."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from synthetic import PROCESS_LANE, TraceWriter, chunk
 
 from tracer.trace import Trace, load
-from tracer.trace.activities import parse_activities
+from tracer.trace.bytes.activities import parse_activities
 
 NS = 10  # of a tick, by the clock in the header
 LAUNCH, GRAPH_LAUNCH, COPY = 211, 311, 41

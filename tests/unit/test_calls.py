@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from synthetic import Lane, TraceWriter
 
 from tracer.trace import Trace, load
-from tracer.trace.functions import hexadecimal
+from tracer.trace.tables.call_arguments import hexadecimal
 
 NS = 10
 GET_DEVICE, LAUNCH, COPY, SGEMM, DRIVER_LAUNCH, MALLOC = 17, 211, 41, 5, 307, 20

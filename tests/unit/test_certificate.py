@@ -12,7 +12,7 @@ from synthetic import CERTIFICATE, TraceWriter
 from tracer.report.markdown import render
 from tracer.report.model import build_report
 from tracer.trace import load
-from tracer.trace.format import SHAPES, SOURCE
+from tracer.trace.bytes.format import SHAPES, SOURCE
 
 
 def certificate(

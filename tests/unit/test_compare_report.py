@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from frames import TraceBuilder, hop
 
+from tracer.compare.accuracy import Check, Deviation, Element
 from tracer.compare.bounds import Bound
 from tracer.compare.cases import CPU, CUDA
 from tracer.compare.chains import ChainTables
-from tracer.compare.errors import Check, Deviation, Element
 from tracer.compare.markdown import command_line, render
 from tracer.compare.memory import Memory
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing

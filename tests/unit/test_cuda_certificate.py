@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from synthetic import CERTIFICATE, TraceWriter
 
 from tracer.trace import Trace, load
-from tracer.trace.format import RECORDING
+from tracer.trace.bytes.format import RECORDING
 
 LAUNCH, GRAPH_LAUNCH, COPY, GET_DEVICE, DRIVER_LAUNCH, GEMM = 211, 311, 41, 17, 307, 5
 STATED = {"state": "recorded", "why": "", "cupti": 130000, "driver_calls": "launches", "buffers": 2}

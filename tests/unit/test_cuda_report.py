@@ -25,7 +25,7 @@ from tracer.report.model import Chosen, Peaks, build_report
 from tracer.report.runtime_markdown import _stack
 from tracer.report.text import amount, size
 from tracer.report.tree import group_line, plain, tree_lines
-from tracer.trace.roles import role
+from tracer.trace.names.roles import role
 
 GOLDEN = Path(__file__).parent / "golden"
 TRAIN = "/home/user/project/train.py"

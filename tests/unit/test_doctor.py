@@ -10,6 +10,7 @@ import pytest
 from elf import FUNCTION, write_library
 from gpu_trace import PATH
 
+import tracer
 from tracer.cli.doctor import _show, _verdict
 from tracer.doctor import cuda, environment, machine, software, trial
 from tracer.doctor.finding import Finding
@@ -170,7 +171,7 @@ def built(monkeypatch: pytest.MonkeyPatch, **facts: str | None) -> None:
     }
     module = SimpleNamespace(**{**known, **facts})
     monkeypatch.setitem(sys.modules, "tracer._build_info", module)
-    monkeypatch.setattr(software.tracer, "_build_info", module, raising=False)
+    monkeypatch.setattr(tracer, "_build_info", module, raising=False)
 
 
 def test_the_headers_that_tracer_was_built_with(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +296,7 @@ def test_a_preloaded_library_that_is_missing_is_named() -> None:
 
 
 def test_tracer_in_packages_that_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = str(Path(software.tracer.__file__).parent.parent)
+    folder = str(Path(tracer.__file__).parent.parent)
     monkeypatch.setattr("site.getusersitepackages", lambda: folder)
     (found,) = environment.check_environment({"PYTHONNOUSERSITE": "1"}, no_site=False)
     assert (found.state, found.text) == ("problem", f"PYTHONNOUSERSITE is set, and tracer is in {folder}")

@@ -11,6 +11,7 @@ from frames import TraceBuilder, hop
 from tracer.analysis.decomposition import decompose
 from tracer.dispatch.declarations import Declarations
 from tracer.dispatch.operators import Operators
+from tracer.dispatch.report import Explanation, Traced, explain_lines
 from tracer.dispatch.table import (
     DispatchTable,
     Entry,
@@ -19,7 +20,6 @@ from tracer.dispatch.table import (
     parse_registrations,
     parse_table,
 )
-from tracer.report.explain import Explanation, Traced, explain_lines
 
 TABLE = """\
 Undefined: registered at /src/RegisterCompositeExplicitAutograd_0.cpp:7 [default backend kernel]

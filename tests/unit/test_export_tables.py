@@ -14,7 +14,8 @@ from synthetic import TraceWriter
 
 from tracer.export.formats import FORMATS
 from tracer.export.parquet import TABLES
-from tracer.trace import Trace, load, schema
+from tracer.trace import Trace, load
+from tracer.trace.tables import schema
 
 
 @pytest.fixture(scope="module")

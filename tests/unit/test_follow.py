@@ -20,7 +20,7 @@ from synthetic import AUTOGRAD_CPU, CPU, TraceWriter, tensor
 from test_reader import Move, moves, new_recording, run
 
 from tracer.trace import TraceError, load
-from tracer.trace.follow import Follower
+from tracer.trace.live.follower import Follower
 
 TIMEOUT = 600  # seconds; only what hangs takes so long
 COLUMNS = ("process", "thread", "kind", "op", "key", "start_ns", "end_ns", "self_ns", "called_from", "raised")
@@ -158,9 +158,9 @@ def test_nodes_inputs_and_threads_are_known_across_looks(tmp_path: Path) -> None
 
 
 def test_memory_holds_one_look_whatever_the_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracer.trace import follow
+    from tracer.trace.live import follower as reading
 
-    monkeypatch.setattr(follow, "_BUDGET", 1000)
+    monkeypatch.setattr(reading, "_BUDGET", 1000)
     writer = new_recording()
     lane = writer.lane()
     for _ in range(500):

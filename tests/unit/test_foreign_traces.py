@@ -20,8 +20,8 @@ import pytest
 from synthetic import CERTIFICATE, ENUMS, TraceWriter, chunk, definition, text
 
 from tracer.trace import TraceError, load
-from tracer.trace.demangling import demangle
-from tracer.trace.names import short_kernel_name
+from tracer.trace.names.demangle import demangle
+from tracer.trace.names.kernels import short_kernel_name
 
 ROOT = Path(__file__).parents[2]
 VERBS = [["tree"], ["tree", "--flat"], ["report"], ["export", "--to", "chrome", "-o", "o", "--force"]]
@@ -199,7 +199,7 @@ def test_a_packed_trace_that_takes_much_memory_to_unpack(tmp_path: Path) -> None
 
 
 def test_zeros_of_a_packed_trace_take_no_room(tmp_path: Path) -> None:
-    from tracer.trace import packed
+    from tracer.trace.bytes import packed
 
     (tmp_path / "x.xz").write_bytes(lzma.compress(new_writer().data() + bytes(64 << 20)))
     with (tmp_path / "x.xz").open("rb") as file:
@@ -234,7 +234,7 @@ def test_less_memory_than_a_trace_takes_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_ring_that_says_that_it_is_larger_than_its_file(tmp_path: Path) -> None:
-    from tracer.trace.follow import Follower
+    from tracer.trace.live.follower import Follower
 
     writer = TraceWriter(header={"state": 0, "attached": 1, "ring_slots": (1 << 32) - 1})
     writer.process(certificate=None)

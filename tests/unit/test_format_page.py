@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 ROOT = Path(__file__).parents[2]
 RECORDS = (ROOT / "csrc/trace/records.h").read_text()

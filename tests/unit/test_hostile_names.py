@@ -19,7 +19,7 @@ from synthetic import ENUMS, TraceWriter, tensor
 from tracer.report.cells import code, fenced, item, prose, table, wrapped
 from tracer.report.visible import visible
 from tracer.trace import load
-from tracer.trace.names import short_kernel_name
+from tracer.trace.names.kernels import short_kernel_name
 
 ROOT = Path(__file__).parents[2]
 EVIL = (

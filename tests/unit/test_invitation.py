@@ -14,7 +14,7 @@ import pytest
 
 from tracer.recording.children import JoinedRecording
 from tracer.recording.invitation import NAME, lives, running, this_process
-from tracer.trace import format as fmt
+from tracer.trace.bytes import format as fmt
 
 ASK = "from tracer.recording.invitation import this_process; print(this_process(), flush=True); input()"
 

@@ -16,9 +16,9 @@ from tracer.report.markdown import render
 from tracer.report.model import build_report
 from tracer.report.tree import plain, tree_lines
 from tracer.trace import Trace, load
-from tracer.trace.definitions import ModulePath
-from tracer.trace.follow import Follower
-from tracer.trace.modules import module_texts
+from tracer.trace.bytes.definitions import ModulePath
+from tracer.trace.live.follower import Follower
+from tracer.trace.names.modules import module_texts
 
 GRU, ROOT, LINEAR = 1, 2, 3
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tracer.trace.demangling import demangle, kernel_name
-from tracer.trace.names import node_name, short_kernel_name
+from tracer.trace.names.demangle import demangle, kernel_name
+from tracer.trace.names.kernels import node_name, short_kernel_name
 
 _SIGNATURE = "at::Tensor (c10::DispatchKeySet, at::Tensor const&, std::optional<long>)"
 _REST = (

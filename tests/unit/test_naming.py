@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer.recording.errors import RecordingError
+from tracer.base.errors import RecordingError
 from tracer.recording.naming import remove_if_empty, reserve, reserve_numbered, stem_of_script
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tracer.base.errors import RecordingError
 from tracer.overrides import OverrideError, names, registered, unregister
 from tracer.overrides.file_module import module_name, shown
 from tracer.overrides.names import Given
-from tracer.recording.errors import RecordingError
 from tracer.recording.options import Options
 
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import TraceWriter
 
-from tracer.trace import TraceError, completion, load
+from tracer.trace import TraceError, load
+from tracer.trace.names import completion
 
 ROOT = Path(__file__).parents[2]
 

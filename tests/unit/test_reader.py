@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from synthetic import AUTOGRAD_CPU, CPU, NO_SEQUENCE, Lane, TraceWriter, chunk
 
 from tracer.trace import TraceError, load
-from tracer.trace import format as fmt
-from tracer.trace.nesting import nest
+from tracer.trace.bytes import format as fmt
+from tracer.trace.bytes.nesting import nest
 
 NS = 10  # of a tick, by the clock in the header
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tracer.trace.api_functions import DESCRIPTIONS
-from tracer.trace.roles import FAMILIES, allocates, describe, is_graph_launch, loads_code, role
+from tracer.analysis.api_functions import describe, function_descriptions, role_descriptions
+from tracer.trace.names.roles import allocates, is_graph_launch, loads_code, role
 
+ROLES, FUNCTIONS = role_descriptions(), function_descriptions()
 HEADERS = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
 
 
@@ -25,14 +26,14 @@ def names_in_headers() -> list[str]:
 def test_every_function_that_cupti_knows_has_a_family() -> None:
     names = names_in_headers()
     assert len(names) > 1000
-    assert [name for name in names if role(name) not in FAMILIES] == []
-    assert {role(name) for name in names} == set(FAMILIES)
+    assert [name for name in names if role(name) not in ROLES] == []
+    assert {role(name) for name in names} == set(ROLES)
 
 
 def test_every_description_is_of_a_function_that_cupti_knows() -> None:
     known = {re.sub(r"_pt[sd][sz]|_v\d+", "", name) for name in names_in_headers()}
     plain = {re.sub(r"^_*(cuda|cu64|cu)(?=[A-Z])", "", name) for name in known}
-    assert set(DESCRIPTIONS) <= plain
+    assert set(FUNCTIONS) <= plain
 
 
 @pytest.mark.parametrize(
@@ -98,14 +99,14 @@ def test_a_name_that_is_none_of_cuda_has_no_family() -> None:
 
 
 def test_every_family_and_function_is_described_in_one_sentence() -> None:
-    for text in (*FAMILIES.values(), *DESCRIPTIONS.values()):
+    for text in (*ROLES.values(), *FUNCTIONS.values()):
         assert re.fullmatch(r"[A-Z][^\n]*\.", text), text
         assert ". " not in text, text
-    assert describe("cudaGetDevice") == DESCRIPTIONS["GetDevice"]
+    assert describe("cudaGetDevice") == FUNCTIONS["GetDevice"]
     for name in ("StreamCreate", "GetSymbolAddress", "OccupancyMaxActiveClusters"):
-        assert describe(f"cuda{name}") == DESCRIPTIONS[name]
-    assert "item" in DESCRIPTIONS["HostAlloc"]
-    assert describe("cuGraphCreate") == FAMILIES["graph"]
+        assert describe(f"cuda{name}") == FUNCTIONS[name]
+    assert "item" in FUNCTIONS["HostAlloc"]
+    assert describe("cuGraphCreate") == ROLES["graph"]
 
 
 def test_what_warms_up_and_what_replays() -> None:

@@ -9,7 +9,7 @@ from elf import FUNCTION, write_library
 from synthetic import TraceWriter
 
 from tracer.trace import Trace, load
-from tracer.trace.stacks import Frame, library_of_function
+from tracer.trace.tables.stacks import Frame, library_of_function
 
 LAUNCH = 211
 BASE = 0x7F0000000000

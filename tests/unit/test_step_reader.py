@@ -101,12 +101,12 @@ def long_recording(tmp_path: Path) -> Path:
 
 
 def test_little_else_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracer.trace import step_reader
+    from tracer.trace.tables import one_step
 
     path = long_recording(tmp_path)
-    parse, read = step_reader.parse_events, []
+    parse, read = one_step.parse_events, []
     monkeypatch.setattr(
-        step_reader,
+        one_step,
         "parse_events",
         lambda words, key_sets: read.append(int((words > 0).sum())) or parse(words, key_sets),
     )

@@ -10,7 +10,7 @@ from elf import FUNCTION, OBJECT, write_library
 from synthetic import TraceWriter
 
 from tracer.trace import load
-from tracer.trace.symbols import Symbols, build_id
+from tracer.trace.names.symbols import Symbols, build_id
 
 SYMBOLS = [
     ("_ZN2at6mm_cpuEv", 0x2000, 0x100, FUNCTION),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tracer.trace.verdict import KILLED, STOPPED, WRITTEN, Evidence, judge
+from tracer.trace.bytes.endings import KILLED, STOPPED, WRITTEN
+from tracer.trace.certificate.verdict import Evidence, judge
 
 M = 1 << 20
 CASES: list[tuple[dict[str, Any], str, list[str]]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from tracer.trace.demangling import demangle
+from tracer.trace.names.demangle import demangle
 
 _ANONYMOUS = "(anonymous namespace)"
 _LAMBDA = re.compile(r"\{lambda|\{unnamed|'lambda")

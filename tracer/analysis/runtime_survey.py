@@ -14,7 +14,7 @@ import polars as pl
 from tracer.analysis.components import components
 from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.links import UNKNOWN_FUNCTION
-from tracer.trace.steps import FEWEST_STEPS
+from tracer.trace.tables.steps import FEWEST_STEPS
 
 SYNCHRONISATION, COPY, ALLOCATION, LAUNCH = "synchronisation", "copy", "memory allocation", "launch"
 _DURATION = pl.col("end_ns") - pl.col("start_ns")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tracer import __version__
+from tracer.base.package import VERSION
 from tracer.cli import compare, gdb
 from tracer.cli.doctor import doctor
 from tracer.cli.explain import explain
@@ -42,7 +42,7 @@ def options(
     version: Annotated[bool, typer.Option("--version", help="Show tracer's version.", is_eager=True)] = False,
 ) -> None:
     if version:
-        typer.echo(f"tracer {__version__}")
+        typer.echo(f"tracer {VERSION}")
         raise typer.Exit
 
 

@@ -15,7 +15,7 @@ from tracer.cli.common import USAGE, analysing, fail, progress, writing
 
 if TYPE_CHECKING:
     from tracer.dispatch.operators import Operators
-    from tracer.report.explain import Explanation, Traced
+    from tracer.dispatch.report import Explanation, Traced
     from tracer.trace import Trace
 
 
@@ -50,7 +50,7 @@ def explain(
       tracer explain linear --from run.trace
       tracer explain torchvision::nms --import torchvision
     """
-    from tracer.report.explain import explain_lines
+    from tracer.dispatch.report import explain_lines
     from tracer.report.visible import visible
 
     if file is None:
@@ -84,7 +84,7 @@ def _with_trace(operator: str, modules: list[str], trace: Trace) -> list[Explana
     import polars as pl
 
     from tracer.dispatch.operators import Operators
-    from tracer.report.explain import Explanation
+    from tracer.dispatch.report import Explanation
 
     there = Operators(trace.hops["op"].unique().drop_nulls().cast(pl.String))
     here = _operators(modules)
@@ -103,7 +103,7 @@ def _joined(explanation: Explanation, trace: Trace) -> Explanation:
     from dataclasses import replace
 
     from tracer.analysis.decomposition import decompose
-    from tracer.report.explain import Traced
+    from tracer.dispatch.report import Traced
 
     recorded = str(trace.environment.get("torch", "unknown"))
     traced: Traced = Traced(
@@ -114,7 +114,7 @@ def _joined(explanation: Explanation, trace: Trace) -> Explanation:
 
 def _operators(modules: list[str]) -> Operators | None:
     """Those of the installed torch, after `modules` were imported; None without torch."""
-    from tracer.recording.extension import installed_torch
+    from tracer.base.extension import installed_torch
 
     if installed_torch() is None:
         return None
@@ -161,8 +161,8 @@ def _explanations(ops: list[str]) -> list[Explanation]:
 
     from tracer.dispatch.declarations import installed_declarations
     from tracer.dispatch.kernels import GeneratedKernels
+    from tracer.dispatch.report import Explanation
     from tracer.dispatch.table import folded, read_table
-    from tracer.report.explain import Explanation
 
     generated = GeneratedKernels(Path(torch.__file__).parent / "lib")
     declarations = installed_declarations()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from tracer.analysis.flat import RunningFlat
-    from tracer.trace.follow import Follower
+    from tracer.trace.live.follower import Follower
 
 _PAUSE_SECONDS = 0.2
 _TERMINAL_LINES = 100
@@ -39,7 +39,7 @@ def follow_trace(
 ) -> None:
     """Prints hops as they end, or with `flat` a table of them, until the recording ends or Ctrl-C."""
     from tracer.trace import TraceError
-    from tracer.trace.follow import Follower
+    from tracer.trace.live.follower import Follower
 
     follower = Follower(file)
     try:

@@ -105,9 +105,9 @@ def gdb(
       tracer gdb --from run.trace --hop 4711
       tracer gdb mm            (a session; others: gru cat embedding linear backward)
     """
+    from tracer.base.errors import RecordingError
     from tracer.debugger.errors import DebuggerError
     from tracer.debugger.walk import Walk
-    from tracer.recording.errors import RecordingError
 
     command = _command(script or [], module)
     if interactive and not sys.stdin.isatty():
@@ -259,7 +259,7 @@ def _hand_over(walk: Walk) -> None:
 def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
     """Prints and writes what was found; returns the exit status."""
     from tracer.debugger.findings import missing
-    from tracer.report.stops import render
+    from tracer.debugger.report import render
 
     found = walk.findings()
     text = render(found)

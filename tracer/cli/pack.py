@@ -34,7 +34,7 @@ def pack(
       tracer report run.trace.xz
     """
     from tracer.report.text import size
-    from tracer.trace import packed
+    from tracer.trace.bytes import packed
 
     file = chosen_trace(file)
     output = output or file.with_name(file.name + packed.SUFFIX)
@@ -68,9 +68,9 @@ def _complete(file: Path) -> None:
     That needs the libraries that were recorded, which may be gone where it is unpacked.
     """
     from tracer.trace import TraceError
-    from tracer.trace.completion import complete_symbols
-    from tracer.trace.format import CLOSED
-    from tracer.trace.reader import ChunkFile, read_recording
+    from tracer.trace.bytes.format import CLOSED
+    from tracer.trace.bytes.reader import ChunkFile, read_recording
+    from tracer.trace.names.completion import complete_symbols
 
     try:
         with ChunkFile(os.fspath(file)) as trace:

@@ -11,13 +11,15 @@ from typing import Annotated, NoReturn
 
 import typer
 
-import tracer
-from tracer.recording import extension, invitation, kept, naming
+from tracer.base import extension
+from tracer.base.build import build_info
+from tracer.base.errors import RecordingError
+from tracer.base.package import FOLDER
+from tracer.base.say import say
+from tracer.recording import invitation, kept, naming
 from tracer.recording.cuda import why_unusable
-from tracer.recording.errors import RecordingError
 from tracer.recording.options import MOST_LINES, Options
 from tracer.recording.recording import draw_session
-from tracer.recording.startup import say
 
 # Parsing stops at the script, so that everything after it is the script's own.
 CONTEXT = {"allow_interspersed_args": False}
@@ -165,10 +167,8 @@ def _run_inside(running: str, command: list[str], output: str | None, overridden
 
 def _say_what_was_left_out() -> None:
     """At the first recording of a build: pip hid what the build said."""
-    from tracer import _build_info
-
-    reason = _build_info.OVERRIDES_MISSING
-    if _build_info.TORCH_CUDA is None or not reason or kept.read(LEFT_OUT, reason) is not None:
+    reason = build_info().OVERRIDES_MISSING
+    if build_info().TORCH_CUDA is None or not reason or kept.read(LEFT_OUT, reason) is not None:
         return
     kept.write(LEFT_OUT, reason, "")
     say(
@@ -208,7 +208,7 @@ def _overrides(given: list[str], script: str, module: bool) -> list[str]:
 
 def _check_installation() -> None:
     extension.check(extension.installed_torch())
-    packages = str(Path(tracer.__file__).resolve().parent.parent)
+    packages = str(Path(FOLDER).resolve().parent)
     startup = os.path.join(packages, "tracer_startup.pth")
     active = {os.path.realpath(folder) for folder in _site_folders()}
     if not os.path.exists(startup):

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Sequence
 from math import isfinite
 from typing import Any
 
+from tracer.compare.accuracy import Check, Element
 from tracer.compare.cases import CPU
 from tracer.compare.columns import side_by_side
-from tracer.compare.errors import Check, Element
 from tracer.compare.memory import Memory
 from tracer.compare.model import CaseResult, Comparison, Timing
 from tracer.compare.roof import BYTES, Limit

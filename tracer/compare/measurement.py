@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tracer.base.errors import RecordingError
+from tracer.compare.accuracy import check
 from tracer.compare.bounds import bound_of
 from tracer.compare.cases import CPU, CUDA, Case
 from tracer.compare.chains import ChainTables, certificate_of, facts_of_gpu
-from tracer.compare.errors import check
 from tracer.compare.memory import memory_of
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.roof import CpuRoof, GpuRoof, Roof, limit_of
@@ -20,7 +21,7 @@ from tracer.compare.switch import Switch
 from tracer.compare.timing import measure
 from tracer.compare.workload import Workload, precision, prepare, without_warnings
 from tracer.report.text import count
-from tracer.trace import Trace
+from tracer.trace import Trace, load
 
 Watching = Callable[[str], AbstractContextManager[object]]
 """Shows what is done while a block runs"""
@@ -125,25 +126,25 @@ def _recorded(
     path: Path, cases: Sequence[Case], results: Sequence[CaseResult], switch: Switch, remarks: list[str]
 ) -> Trace | None:
     """One recording of a call of each case on each side: steps 1 and 3, then 5 and 7..."""
-    import tracer
+    from tracer.recording.recording import record
 
     try:
-        with tracer.record(path):
+        with record(path):
             for case, result in zip(cases, results, strict=True):
                 for on in (nullcontext, switch.on):
                     with precision(case), on():
                         _step(case, result, switch.device)
-    except tracer.RecordingError as error:
+    except RecordingError as error:
         remarks.append(f"No chains: {error}")
         return None
-    return tracer.load(path)
+    return load(path)
 
 
 def _step(case: Case, result: CaseResult, device: str) -> None:
     """Two steps of the recording: what comes before, and the call with nothing else under way."""
     import torch
 
-    import tracer
+    from tracer.recording.recording import step
 
     wait = torch.cuda.synchronize if device == CUDA else lambda: None
 
@@ -157,14 +158,14 @@ def _step(case: Case, result: CaseResult, device: str) -> None:
         result.fail(error)
         run = None
     wait()
-    tracer.step()
+    step()
     try:
         if run is not None:
             run()
     except Exception as error:
         result.fail(error)
     wait()
-    tracer.step()
+    step()
 
 
 def _add_chains(results: Sequence[CaseResult], trace: Trace) -> None:

@@ -6,9 +6,9 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracer.compare.accuracy import Check
 from tracer.compare.alignment import Pair, align
 from tracer.compare.chains import Chain
-from tracer.compare.errors import Check
 from tracer.compare.memory import Memory
 from tracer.compare.roof import Limit
 from tracer.compare.spread import Ratio, Spread

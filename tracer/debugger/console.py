@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-import tracer
+from tracer.base.package import FOLDER
 from tracer.debugger.mi import MachineInterface
 
-_INSIDE = Path(tracer.__file__).parent / "gdb" / "inside"
+_INSIDE = Path(FOLDER, "gdb", "inside")
 
 
 class Console(MachineInterface):

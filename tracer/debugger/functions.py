@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.target import Target
-from tracer.trace.demangling import demangle_trusted
-from tracer.trace.names import short_kernel_name
-from tracer.trace.symbols import Symbols
+from tracer.trace.names.demangle import demangle_trusted
+from tracer.trace.names.kernels import short_kernel_name
+from tracer.trace.names.symbols import Symbols
 
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so", "libc10.so")
 _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"

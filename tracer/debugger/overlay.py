@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracer import interrupts
+from tracer.base import interrupts
 from tracer.debugger import overlay_sources, trampolines
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.overlay_sources import Source
 from tracer.debugger.target import Target
-from tracer.trace.symbols import build_id
+from tracer.trace.names.symbols import build_id
 
 _LIBRARY = "overlay.so"
 _GENERATED = "generated"

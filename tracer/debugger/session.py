@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import tracer
+from tracer.base.package import FOLDER
 from tracer.debugger import terminal
 from tracer.debugger.console import Console
 from tracer.debugger.errors import DebuggerError
@@ -22,7 +22,7 @@ from tracer.debugger.mi import GdbError, MachineInterface
 from tracer.debugger.program import Gdb
 from tracer.debugger.target import Target
 
-_PACKAGE = Path(tracer.__file__).parent
+_PACKAGE = Path(FOLDER)
 _INSIDE = _PACKAGE / "gdb" / "inside"
 _INFERIOR = _PACKAGE / "gdb" / "inferior"
 _SETTINGS = (

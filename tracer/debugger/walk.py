@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tracer.base.package import FOLDER
 from tracer.debugger import breakpoints, overlay
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.findings import Findings, command_line, level
@@ -214,9 +215,7 @@ def _without_torch(status: int | None) -> str:
 
 def session_scripts() -> dict[str, Path]:
     """The session scripts that tracer brings, by name."""
-    import tracer
-
-    folder = Path(tracer.__file__).parent / "gdb"
+    folder = Path(FOLDER, "gdb")
     scripts = {path.stem: path for path in folder.glob("*.py")}
     return scripts | {f"{path.parent.name}/{path.stem}": path for path in folder.glob("debug_build/*.py")}
 

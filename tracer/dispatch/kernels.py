@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from tracer.trace.symbols import Symbols
+from tracer.trace.names.symbols import Symbols
 
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_cuda.so")
 _WRAPPERS = b"28wrap_kernel_functor_unboxed_"

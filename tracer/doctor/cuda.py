@@ -8,9 +8,10 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tracer.base import extension
+from tracer.base.build import build_info
 from tracer.doctor.finding import Finding
 from tracer.doctor.trial import Trial
-from tracer.recording import extension
 
 _NVIDIA = Path("/proc/driver/nvidia")
 _INJECTION = "CUDA_INJECTION64_PATH"
@@ -23,14 +24,14 @@ def check_build(torch_cuda: str | None) -> Finding:
     if torch_cuda is None:
         return Finding("ok", "CUDA", "torch has none, so only hops are recorded")
     try:
-        from tracer import _build_info
+        built_with = build_info()
     except ImportError:
         return Finding("note", "CUDA", f"torch has CUDA {torch_cuda}, tracer is not built")
-    if _build_info.TORCH_CUDA is None:
+    if built_with.TORCH_CUDA is None:
         advice = f"{_HOPS_ALONE}; {extension.rebuild()}"
         return Finding("note", "CUDA", f"torch has CUDA {torch_cuda}, tracer was built without", advice)
-    text = f"torch has CUDA {torch_cuda}, tracer was built with headers of CUDA {_build_info.CUDA_HEADERS}"
-    if torch_cuda != _build_info.CUDA_HEADERS:
+    text = f"torch has CUDA {torch_cuda}, tracer was built with headers of CUDA {built_with.CUDA_HEADERS}"
+    if torch_cuda != built_with.CUDA_HEADERS:
         advice = f"unset CUDA_HOME, which named them, and {extension.rebuild()}"
         return Finding("note", "CUDA", text, advice)
     return Finding("ok", "CUDA", text)
@@ -39,16 +40,16 @@ def check_build(torch_cuda: str | None) -> Finding:
 def check_overrides(torch_cuda: str | None) -> Finding:
     """Whether the build has the CUDA kernels of mm, gru and cat, and which nvcc compiled them."""
     try:
-        from tracer import _build_info
+        built_with = build_info()
     except ImportError:
         return Finding("note", "overrides", "tracer is not built")
     if torch_cuda is None:
         return Finding("ok", "overrides", "your own; mm, gru and cat are for a torch with CUDA")
-    if _build_info.OVERRIDES_NVCC is None:
-        text = f"mm, gru and cat were left out: {_build_info.OVERRIDES_MISSING}"
+    if built_with.OVERRIDES_NVCC is None:
+        text = f"mm, gru and cat were left out: {built_with.OVERRIDES_MISSING}"
         advice = "your own overrides work; to add these, install a CUDA toolkit and build tracer again"
         return Finding("note", "overrides", text, advice)
-    return Finding("ok", "overrides", f"mm, gru and cat, compiled by nvcc {_build_info.OVERRIDES_NVCC}")
+    return Finding("ok", "overrides", f"mm, gru and cat, compiled by nvcc {built_with.OVERRIDES_NVCC}")
 
 
 def check_driver(torch_cuda: str | None) -> Finding:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import tracer
+from tracer.base.package import FOLDER
 from tracer.doctor.finding import Finding
 from tracer.recording import invitation
 
@@ -40,7 +40,7 @@ def _of_python(variables: Mapping[str, str], no_site: bool | None) -> Iterator[F
         yield Finding("problem", _NAME, "this Python reads no site-packages (-S)", advice)
     if variables.get("PYTHONNOUSERSITE"):
         user = Path(site.getusersitepackages())
-        if user in Path(tracer.__file__).parents:
+        if user in Path(FOLDER, "file").parents:
             advice = "unset it, or install tracer where all users' packages are"
             yield Finding("problem", _NAME, f"PYTHONNOUSERSITE is set, and tracer is in {user}", advice)
         else:

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import tracer
+from tracer.base import extension
+from tracer.base.build import build_info
+from tracer.base.errors import RecordingError
+from tracer.base.package import FOLDER, VERSION
 from tracer.doctor.finding import Finding
-from tracer.recording import extension
-from tracer.recording.errors import RecordingError
-from tracer.trace.symbols import Symbols
+from tracer.trace.names.symbols import Symbols
 
 _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 10), (3, 14)
 _FACT = re.compile(r"(?P<name>\w+)(?:: [^=]+)? = (?P<value>.+)")
@@ -74,12 +75,12 @@ def check_extension(folder: Path | None) -> Iterator[Finding]:
     if folder is None:
         return
     try:
-        from tracer import _build_info
+        built_with = build_info()
     except ImportError:
-        built = f"{tracer.__version__}, {Path(tracer.__file__).parent}"
+        built = f"{VERSION}, {FOLDER}"
     else:
-        made_with = f"torch {_build_info.TORCH_VERSION}, {_build_info.COMPILER}"
-        built = f"{tracer.__version__}, built with {made_with}"
+        made_with = f"torch {built_with.TORCH_VERSION}, {built_with.COMPILER}"
+        built = f"{VERSION}, built with {made_with}"
     version = extension.installed_torch()
     try:
         extension.check(version)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracer import __version__
+from tracer.base.package import VERSION
 from tracer.trace import Trace
 
 
 def about(trace: Trace) -> dict[str, Any]:
     return {
-        "written_by": f"tracer {__version__}",
+        "written_by": f"tracer {VERSION}",
         "command": trace.environment.get("command"),
         "time_origin": time_origin(trace),
         "certificate": trace.certificate.get("verdict"),

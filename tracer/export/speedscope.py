@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer import __version__
+from tracer.base.package import VERSION
 from tracer.export.nesting import levels
 from tracer.export.output import new_file
 from tracer.export.tracks import Tracks
@@ -31,7 +31,7 @@ def write(trace: Trace, path: Path) -> list[str]:
     busiest = max(range(len(profiles)), key=lambda place: profiles[place]["endValue"], default=None)
     document = {
         "$schema": SCHEMA,
-        "exporter": f"tracer {__version__}",
+        "exporter": f"tracer {VERSION}",
         "name": Path(trace.path).name,
         **({} if busiest is None else {"activeProfileIndex": busiest}),
         "shared": {"frames": frames},

@@ -6,11 +6,13 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
+from tracer.base import extension
+from tracer.base.build import build_info
 from tracer.overrides.counts import HandedOver, Ran
 from tracer.overrides.errors import BuiltinError, OverrideError
-from tracer.overrides.override import AUTO, FORCE, Kernels, Override, targets_of
+from tracer.overrides.kernels import Kernels, targets_of
+from tracer.overrides.override import AUTO, FORCE, Override
 from tracer.overrides.target import Target
-from tracer.recording import extension
 
 EXTENSION = "tracer._overrides"
 NAMES = ("mm", "gru", "cat")
@@ -30,10 +32,9 @@ def missing() -> str | None:
 def _why() -> str:
     """What the build said, in brackets; nothing if it said nothing."""
     try:
-        from tracer import _build_info
+        reason = build_info().OVERRIDES_MISSING
     except ImportError:
         return ""
-    reason = _build_info.OVERRIDES_MISSING
     return f" ({reason})" if reason else ""
 
 

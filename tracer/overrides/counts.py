@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracer.locks import counting
-from tracer.recording.startup import say
+from tracer.base.locks import counting
+from tracer.base.say import say
 
 Ran = dict[str, int]
 """operator -> calls that the override computed"""

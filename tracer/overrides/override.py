@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
-
+from tracer.overrides import enabled
 from tracer.overrides.counts import HandedOver, Ran
+from tracer.overrides.kernels import Kernels, targets_of
 from tracer.overrides.target import Target
 
 AUTO, FORCE = MODES = ("auto", "force")
-
-
-@runtime_checkable
-class Kernels(Protocol):
-    """Kernel functions that come and go together: a Python function, or what a C++ extension registers.
-
-    `install` puts them at their targets, `remove` takes them away again; the counts go on over both.
-    """
-
-    @property
-    def operators(self) -> Iterable[tuple[str, str]]: ...
-    def install(self) -> None: ...
-    def remove(self) -> None: ...
-    def ran(self) -> Ran: ...
-    def handed_over(self) -> HandedOver: ...
 
 
 class Override:
@@ -45,9 +29,7 @@ class Override:
     @property
     def is_on(self) -> bool:
         """Whether it is switched on, in whatever thread."""
-        from tracer.overrides.switch import is_on
-
-        return is_on(self.name)
+        return self.name in enabled.names
 
     def kernels(self, mode: str = AUTO) -> list[Kernels]:
         """What is installed in a mode. One of your own is used always, in either mode."""
@@ -81,7 +63,3 @@ class Override:
         for kernels in self.kernels():
             if reset := getattr(kernels, "reset_counts", None):
                 reset()
-
-
-def targets_of(kernels: Kernels) -> list[Target]:
-    return [Target(*target) for target in kernels.operators]

@@ -8,7 +8,8 @@ from typing import Any
 
 from tracer.overrides.builtin import builtin_overrides
 from tracer.overrides.errors import OverrideError
-from tracer.overrides.override import MODES, Kernels, Override, targets_of
+from tracer.overrides.kernels import Kernels, targets_of
+from tracer.overrides.override import MODES, Override
 from tracer.overrides.python_kernel import PythonKernel
 from tracer.overrides.target import Target, checked_target
 
@@ -23,7 +24,7 @@ def register(operator: object, key: object, function: Any = None, *, name: str |
     operator  `aten::mm`, `aten::mm.out`, or a torch.ops overload
     key       the dispatch key of a backend, such as CPU or CUDA: below autograd, which stays stock
     function  a Python function (of numpy, Triton, a C++ extension, anything), a torch.ops overload, or
-              an object with install, remove, ran, handed_over and operators (override.Kernels); left
+              an object with install, remove, ran, handed_over and operators (kernels.Kernels); left
               out, a decorator is returned
     name      otherwise the function's own. Several operators may share one; at the same target the new
               function takes the old one's place

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.locks import switching
-from tracer.overrides import journal, stock
+from tracer.base.locks import switching
+from tracer.overrides import enabled, journal, stock
 from tracer.overrides.counts import say_handed_over
 from tracer.overrides.errors import OverrideError
-from tracer.overrides.override import Kernels, Override, targets_of
+from tracer.overrides.kernels import Kernels, targets_of
+from tracer.overrides.override import Override
 from tracer.overrides.registration import WithoutTheWarning
 from tracer.overrides.target import Target
 
@@ -37,10 +38,11 @@ def switch_on(override: Override, mode: str) -> Activation:
             raise OverrideError(f"override {override.name} has no kernel")
         activation = Activation(override, mode, kernels)
         _activations.append(activation)
+        enabled.names.append(override.name)
         try:
             _install()
         except BaseException:
-            _activations.remove(activation)
+            _forget(activation)
             _install()
             raise
         journal.changed(_states())
@@ -50,7 +52,7 @@ def switch_on(override: Override, mode: str) -> Activation:
 def switch_off(activation: Activation) -> None:
     """Deregister it, and install again what it stood in the place of."""
     with switching:
-        _activations.remove(activation)
+        _forget(activation)
         _install()
         journal.changed(_states())
         for kernels in activation.kernels:
@@ -58,8 +60,9 @@ def switch_off(activation: Activation) -> None:
                 say_handed_over(activation.override.name, operator, reasons)
 
 
-def is_on(name: str) -> bool:
-    return any(activation.override.name == name for activation in list(_activations))
+def _forget(activation: Activation) -> None:
+    _activations.remove(activation)
+    enabled.names.remove(activation.override.name)
 
 
 def begin_journal() -> None:

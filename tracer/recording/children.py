@@ -10,10 +10,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Protocol
 
-from tracer.recording import cuda, extension, invitation, overrides, steps
-from tracer.recording.errors import RecordingError
+from tracer.base import extension
+from tracer.base.errors import RecordingError
+from tracer.base.say import say
+from tracer.recording import cuda, invitation, overrides, steps
 from tracer.recording.options import Options
-from tracer.recording.startup import say
 
 
 class Stoppable(Protocol):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
-import tracer
-from tracer.recording.errors import RecordingError
+from tracer.base.build import build_info
+from tracer.base.errors import RecordingError
+from tracer.base.package import FOLDER
 from tracer.recording.options import Options
 
 _FAILED = ("not built", "failed", "held", "no driver")
@@ -17,8 +18,7 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
 
     Raises RecordingError where CUDA must be recorded (`cuda="on"`) and it is known that it cannot.
     """
-    folder = os.path.dirname(tracer.__file__)
-    injection = os.path.join(folder, "libtracer_injection.so")
+    injection = os.path.join(FOLDER, "libtracer_injection.so")
     native.begin_cuda(options.cuda != "off", options.driver, injection, unusable)
     if options.cuda == "on":
         statement = native.cuda_statement()
@@ -30,10 +30,9 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
 
 def why_unusable(options: Options) -> str:
     """Why CUPTI must not be called on this machine; "" if it may be, or is not wanted."""
-    from tracer import _build_info
     from tracer.recording import cupti_probe
 
-    return "" if options.cuda == "off" else cupti_probe.unusable(_build_info.TORCH_CUDA)
+    return "" if options.cuda == "off" else cupti_probe.unusable(build_info().TORCH_CUDA)
 
 
 def certificate(native: ModuleType) -> dict:

@@ -6,15 +6,15 @@ import os
 import sys
 from datetime import datetime, timezone
 
+from tracer.base.package import VERSION
+
 
 def snapshot(options: dict[str, object]) -> dict[str, object]:
     """The "environment" of a trace recorded so, ready for JSON. torch is imported already."""
     import torch
 
-    from tracer import __version__
-
     return {
-        "tracer": __version__,
+        "tracer": VERSION,
         "python": sys.version.split()[0],
         "torch": str(torch.__version__),
         "torch_cuda": torch.version.cuda,

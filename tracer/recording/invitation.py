@@ -105,7 +105,7 @@ def _namespace() -> int:
 
 
 def _is_written(path: str) -> bool:
-    from tracer.trace.leases import is_open_for_writing
+    from tracer.trace.bytes.leases import is_open_for_writing
 
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

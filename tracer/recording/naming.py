@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from tracer.recording.errors import RecordingError
+from tracer.base.errors import RecordingError
 
 SUFFIX = ".trace"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.recording.errors import RecordingError
+from tracer.base.errors import RecordingError
 
 CUDA = ("auto", "on", "off")
 DRIVER = ("launches", "all", "none")

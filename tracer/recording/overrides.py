@@ -6,7 +6,7 @@ import sys
 import traceback
 from typing import Any
 
-from tracer.recording.errors import RecordingError
+from tracer.base.errors import RecordingError
 from tracer.recording.options import Options
 
 _on: list[Any] = []  # entered `tracer.overrides.use` of this process's recording

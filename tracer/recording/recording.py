@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from types import ModuleType, TracebackType
 from typing import Any
 
-from tracer import interrupts, locks
+from tracer.base import extension, interrupts, locks
+from tracer.base.errors import FileLostError, RecordingError
+from tracer.base.say import say
 from tracer.recording import cuda as cuda_part
-from tracer.recording import environment, extension, invitation, naming, overrides, steps
+from tracer.recording import environment, invitation, naming, overrides, steps
 from tracer.recording.children import (
     close_part,
     close_with_multiprocessing,
@@ -21,9 +23,7 @@ from tracer.recording.children import (
     stop_last,
     write_document,
 )
-from tracer.recording.errors import FileLostError, RecordingError
 from tracer.recording.options import Options
-from tracer.recording.startup import say
 from tracer.recording.summary import Summary, summary_of, summary_of_nothing
 
 _current: Recording | None = None  # that the script began: `tracer.stop()` ends it

@@ -18,6 +18,7 @@ import atexit
 import os
 import sys
 
+from tracer.base.say import is_terminal, say, write
 from tracer.recording import invitation
 from tracer.recording.import_hook import TorchImportHook
 from tracer.recording.naming import remove_if_empty
@@ -173,23 +174,18 @@ def _request_to_record(text: str) -> dict[str, Any]:
 
 
 def _stop_and_say(recording: Recording) -> None:
-    from tracer import interrupts
+    from tracer.base import interrupts
 
     with interrupts.waiting(then_raised=False):  # Ctrl-C waits until all is said
         summary = recording.stop(at_exit=True)
         if summary is not None:
-            _write(summary.text(colour=_is_terminal()))
+            write(summary.text(colour=is_terminal()))
 
 
 def _give_up(request: dict[str, Any]) -> None:
     os.environ.pop(invitation.NAME, None)
     if request.get("reserved"):
         remove_if_empty(request["path"])
-
-
-def say(line: str) -> None:
-    """One line on stderr, whatever the script did to `sys.stderr`."""
-    _write(f"tracer: {line}\n")
 
 
 def _parse(request: str) -> dict[str, Any]:
@@ -200,29 +196,3 @@ def _parse(request: str) -> dict[str, Any]:
     finally:
         del sys.path[0]
     return json.loads(request)
-
-
-def _write(text: str) -> None:
-    # Past the buffer: what cannot be written would stay there, and Python would end with status 120 for it.
-    try:
-        stream = sys.__stderr__
-        number = stream.fileno()  # type: ignore[union-attr]
-        if number == 2 and not os.get_inheritable(number):
-            return  # the script closed stderr, and opened a file of its own, which got the number
-        _flush(stream)
-        data = text.encode(stream.encoding, "backslashreplace")  # type: ignore[union-attr]
-        while data:
-            data = data[os.write(number, data) :]
-    except (OSError, ValueError, AttributeError):
-        pass  # stderr was closed: there is nobody to tell
-
-
-def _flush(stream: Any) -> None:
-    try:
-        stream.flush()  # what the script wrote comes first
-    except OSError:
-        pass
-
-
-def _is_terminal() -> bool:
-    return sys.__stderr__ is not None and not sys.__stderr__.closed and sys.__stderr__.isatty()

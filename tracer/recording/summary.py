@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracer.trace.statements import in_words
-from tracer.trace.verdict import Evidence, Verdict, judge, no_steps_in_words
+from tracer.base.quoting import quoted
+from tracer.trace.certificate.counts import in_words
+from tracer.trace.certificate.verdict import Evidence, Verdict, judge, no_steps_in_words
 
 _WIDTH = 80
 
@@ -189,10 +190,3 @@ def _folded(text: str) -> list[str]:
             lines.append("   ")
         lines[-1] += " " + word
     return lines
-
-
-def quoted(name: str) -> str:
-    """`name` as a word of a shell's command line."""
-    # As shlex.quote, which a script might shadow and torch does not import.
-    safe = all(character.isalnum() or character in "@%+=:,./-_" for character in name)
-    return name if name and safe else "'" + name.replace("'", "'\"'\"'") + "'"

@@ -29,7 +29,7 @@ from tracer.report.text import (
     steady_steps,
 )
 from tracer.report.tree import arguments_text, plain, time_text, tree_lines
-from tracer.trace.statements import in_words
+from tracer.trace.certificate.counts import in_words
 
 __all__ = ["code", "prose", "render", "table"]
 

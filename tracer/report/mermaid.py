@@ -9,7 +9,7 @@ from tracer.report.chain import chain_places
 from tracer.report.text import package_relative, registration, shorten, shorten_kernel
 from tracer.report.tree import time_text
 from tracer.report.visible import visible
-from tracer.trace.statements import in_words
+from tracer.trace.certificate.counts import in_words
 
 _WIDTH = 56
 _HOPS = ("call", "redispatch")

@@ -8,12 +8,12 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis import runtime_survey as survey
+from tracer.analysis.api_functions import describe, role_descriptions
 from tracer.analysis.components import DESCRIPTIONS
 from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.idle import Idleness, idleness
 from tracer.analysis.limits import Limits
 from tracer.analysis.runtime_survey import Steps
-from tracer.trace.roles import FAMILIES, describe
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def build_runtime(trace: CudaTables, rows: int) -> RuntimeReport:
         row["does"] = DESCRIPTIONS.get(row["component"], "")
     of_roles = Rows.first(roles, rows)
     for row in of_roles.rows:
-        row["does"] = FAMILIES.get(row["role"] or "", "")
+        row["does"] = role_descriptions().get(row["role"] or "", "")
     return RuntimeReport(
         calls=len(calls),
         host_ns=int(calls["duration"].sum()),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracer.trace.errors import TraceError
-    from tracer.trace.tables import Trace, load
+    from tracer.trace.bytes.errors import TraceError
+    from tracer.trace.tables.load import Trace, load
 
 __all__ = ["Trace", "TraceError", "load"]
 
@@ -14,11 +14,11 @@ __all__ = ["Trace", "TraceError", "load"]
 def __getattr__(name: str) -> Any:
     # Polars is imported by those who read a trace, not by those who record one.
     if name in ("Trace", "load"):
-        from tracer.trace import tables
+        from tracer.trace.tables import load
 
-        return getattr(tables, name)
+        return getattr(load, name)
     if name == "TraceError":
-        from tracer.trace.errors import TraceError
+        from tracer.trace.bytes.errors import TraceError
 
         return TraceError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

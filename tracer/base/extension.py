@@ -1,0 +1,182 @@
+"""The C++ extension, and whether it fits the torch that is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from types import ModuleType
+
+from tracer.base.build import build_info, native
+from tracer.base.errors import RecordingError
+from tracer.base.package import FOLDER
+from tracer.base.quoting import quoted
+
+OLDEST_TORCH = (2, 10)
+LAUNCHERS = ("triton", "numba", "numba_cuda")  # packages that call the user's kernels
+TOOLS = "scikit-build-core cmake ninja"  # that a build without isolation needs
+
+
+def load() -> ModuleType:
+    """Import `tracer._C`, after torch. Raises RecordingError if the two do not fit."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise _no_torch() from None
+
+    check(str(torch.__version__))
+    try:
+        module = native()
+    except ImportError as error:
+        raise RecordingError(
+            f"tracer's extension does not load with torch {torch.__version__} "
+            f"({_first_line(error)}); {rebuild()}"
+        ) from None
+    if module.recording() is None:  # running threads read the list
+        module.hide_sources([_folder(torch.__file__), os.path.join(FOLDER, ""), *_launchers()])
+    return module
+
+
+def _folder(file: str | None) -> str:
+    return os.path.join(os.path.dirname(str(file)), "")
+
+
+def _launchers() -> list[str]:
+    """The folders of LAUNCHERS that are installed; none is imported."""
+    found = []
+    for name in LAUNCHERS:
+        try:
+            spec = importlib.util.find_spec(name)
+        except ValueError:  # a stand-in that the script has put into sys.modules
+            continue
+        if spec is not None and spec.origin:
+            found.append(_folder(spec.origin))
+    return found
+
+
+def check(torch_version: str | None) -> None:
+    """Compare a torch version (None: not installed) with the one tracer was built with.
+
+    Raises RecordingError, naming both versions and the command that rebuilds, and on a free-threaded Python.
+    """
+    if is_free_threaded():
+        raise RecordingError(
+            f"Python {sys.version.split()[0]} is a free-threaded build, on which tracer only reads traces; "
+            "to record, use a Python with the GIL"
+        )
+    if torch_version is None:
+        raise _no_torch()
+    try:
+        built_with = build_info().TORCH_VERSION
+    except ImportError:
+        source = os.path.dirname(FOLDER)
+        if installed := _installed_elsewhere():
+            raise RecordingError(
+                f"{source} is the source of tracer and hides the one that is installed in {installed}; "
+                "run the command tracer, or python -m tracer in another folder"
+            ) from None
+        raise RecordingError(f"{source} is the source of tracer, not installed; {install(source)}") from None
+    if _numbers(torch_version) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise RecordingError(f"torch {torch_version} is too old; tracer records torch {oldest} and newer")
+    if built_with is None:
+        raise RecordingError(f"tracer was installed without torch and only reads traces; {rebuild()}")
+    if torch_version != built_with:
+        raise RecordingError(
+            f"tracer was built with torch {built_with} and this is torch {torch_version}; {rebuild()}"
+        )
+
+
+def _no_torch() -> RecordingError:
+    return RecordingError(f"torch is not installed in {sys.executable}; install it first")
+
+
+def rebuild() -> str:
+    """The advice that builds tracer again with the torch of this Python, from where it was installed."""
+    folder = _source_folder()
+    where = "rebuild it: " if folder else "rebuild it in its folder: "
+    return where + _commands("--force-reinstall --no-deps", folder or ".")
+
+
+def install(folder: str | None = None) -> str:
+    """The advice that installs tracer here, from `folder`, else from where it was installed before."""
+    folder = folder or _source_folder()
+    where = "install it here: " if folder else "install it here, from its source folder: "
+    return where + _commands("", folder or ".")
+
+
+def _commands(options: str, folder: str) -> str:
+    python = _python()
+    pip = f"{python} -m pip install"
+    no_pip = f"{python} -m ensurepip && " if importlib.util.find_spec("pip") is None else ""
+    words = [pip, "--no-build-isolation", options, quoted(folder)]
+    return f"{no_pip}{pip} {TOOLS} && {' '.join(word for word in words if word)}"
+
+
+def _python() -> str:
+    """This Python, as a shell finds it."""
+    from shutil import which
+
+    found = which("python") or ""
+    same_folder = os.path.dirname(found) == os.path.dirname(sys.executable)
+    same = same_folder and os.path.realpath(found) == os.path.realpath(sys.executable)
+    return "python" if same else quoted(sys.executable)
+
+
+def _source_folder() -> str | None:
+    """Where pip installed this tracer from, if that folder is still there."""
+    import json
+    from importlib.metadata import distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        url = urlsplit(json.loads(distribution("tracer").read_text("direct_url.json") or "{}")["url"])
+    except Exception:  # not installed by pip, or a file that says something else
+        return None
+    folder = unquote(url.path) if url.scheme == "file" else ""
+    return folder if os.path.exists(os.path.join(folder, "pyproject.toml")) else None
+
+
+def is_free_threaded() -> bool:
+    """Whether this Python was built without the GIL. Its objects differ, even if the GIL is on."""
+    return "t" in getattr(sys, "abiflags", "")
+
+
+def _installed_elsewhere() -> str | None:
+    """The folder of sys.path that has a tracer that was built."""
+    for folder in sys.path:
+        if os.path.exists(os.path.join(folder, "tracer", "_build_info.py")):
+            return folder
+    return None
+
+
+def installed_torch() -> str | None:
+    """The version of the torch that `import torch` would find, without importing it."""
+    from importlib.util import find_spec
+
+    spec = find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    for folder in spec.submodule_search_locations:
+        try:
+            with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            if line.startswith("__version__"):
+                return line.partition("=")[2].strip().strip("'\"")
+    return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    major, _, rest = version.partition(".")
+    minor = rest.partition(".")[0]
+    digits = "".join(character for character in minor if character.isdigit())
+    return (int(major), int(digits)) if major.isdigit() and digits else OLDEST_TORCH
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

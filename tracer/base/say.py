@@ -1,0 +1,43 @@
+"""Lines on stderr from the recorded process, whatever the script did to `sys.stderr`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def say(line: str) -> None:
+    """One line, with `tracer:` before it."""
+    write(f"tracer: {line}\n")
+
+
+def write(text: str) -> None:
+    """The text as it is; nothing if stderr was closed."""
+    # Past the buffer: what cannot be written would stay there, and Python would end with status 120 for it.
+    try:
+        stream = sys.__stderr__
+        number = stream.fileno()  # type: ignore[union-attr]
+        if number == 2 and not os.get_inheritable(number):
+            return  # the script closed stderr, and opened a file of its own, which got the number
+        _flush(stream)
+        data = text.encode(stream.encoding, "backslashreplace")  # type: ignore[union-attr]
+        while data:
+            data = data[os.write(number, data) :]
+    except (OSError, ValueError, AttributeError):
+        pass  # stderr was closed: there is nobody to tell
+
+
+def _flush(stream: Any) -> None:
+    try:
+        stream.flush()  # what the script wrote comes first
+    except OSError:
+        pass
+
+
+def is_terminal() -> bool:
+    """Whether a person reads the lines."""
+    return sys.__stderr__ is not None and not sys.__stderr__.closed and sys.__stderr__.isatty()

@@ -1,0 +1,1 @@
+"""The trace file: its bytes, and what they say."""

@@ -1,0 +1,94 @@
+"""Whose events stand in a lane, thread after thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer.trace.bytes import format as fmt
+from tracer.trace.bytes.events import EventBlock, join_blocks
+
+UNKNOWN_THREAD = -1
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a lane that one thread wrote without a gap.
+
+    `events`, `enters`, `exits` and `others` select its rows in the columns of an EventBlock.
+    """
+
+    process: int
+    lane: int
+    thread: int
+    """OS thread id"""
+    torch_thread: int
+    """torch's number of the thread; UNKNOWN_THREAD if it was not read"""
+    events: slice
+    enters: slice
+    exits: slice
+    others: slice
+
+
+def split_lane(
+    process: int, lane: int, chunks: dict[int, tuple[fmt.ChunkHeader, EventBlock]]
+) -> tuple[EventBlock, list[Span]]:
+    """Joins the chunks of a lane by sequence and finds the threads that used it."""
+    sequences = sorted(chunks)
+    block = join_blocks([chunks[sequence][1] for sequence in sequences])
+    starts = _chunk_starts(sequences, chunks)
+    for row in np.flatnonzero(block.kind == fmt.THREAD).tolist():
+        word = int(block.first[row])
+        place = int(block.before[row]), row
+        starts.append((*place, word & fmt.LOW_32, word >> 32 & fmt.HIGH_31, False))
+    starts.sort(key=lambda start: (start[0], start[1]))
+
+    spans: list[Span] = []
+    enters_before = np.append(0, np.cumsum(block.enter))
+    thread, torch_thread, other_thread = starts[0][2], UNKNOWN_THREAD, False
+    ends = [start[:2] for start in starts[1:]] + [(len(block.ticks), len(block.kind))]
+    for (event, other, new_thread, new_torch_thread, gap), (event_end, other_end) in zip(
+        starts, ends, strict=True
+    ):
+        known = UNKNOWN_THREAD not in (torch_thread, new_torch_thread)
+        other_thread |= gap or new_thread != thread or (known and new_torch_thread != torch_thread)
+        if new_torch_thread != UNKNOWN_THREAD or new_thread != thread:
+            torch_thread = new_torch_thread
+        thread = new_thread
+        if (event, other) == (event_end, other_end):
+            continue
+        if spans and not other_thread:
+            event, other = spans[-1].events.start, spans[-1].others.start
+            spans.pop()
+        other_thread = False
+        first, last = int(enters_before[event]), int(enters_before[event_end])
+        spans.append(
+            Span(
+                process,
+                lane,
+                thread,
+                torch_thread,
+                events=slice(event, event_end),
+                enters=slice(first, last),
+                exits=slice(event - first, event_end - last),
+                others=slice(other, other_end),
+            )
+        )
+    return block, spans
+
+
+def _chunk_starts(
+    sequences: list[int], chunks: dict[int, tuple[fmt.ChunkHeader, EventBlock]]
+) -> list[tuple[int, int, int, int, bool]]:
+    """(events before, other events before, thread, torch thread, whether chunks are missing)."""
+    starts = []
+    events = others = 0
+    previous = -1
+    for sequence in sequences:
+        header, block = chunks[sequence]
+        starts.append((events, others, header.thread, UNKNOWN_THREAD, sequence != previous + 1))
+        events += len(block.ticks)
+        others += len(block.kind)
+        previous = sequence
+    return starts

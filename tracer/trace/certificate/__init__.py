@@ -1,0 +1,1 @@
+"""What was recorded, what is missing, and whether that is everything."""

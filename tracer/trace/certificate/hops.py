@@ -1,0 +1,304 @@
+"""What was captured, what was dropped and why, in one dictionary."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracer.trace.bytes import format as fmt
+from tracer.trace.bytes.contents import Contents
+from tracer.trace.bytes.endings import KILLED, STOPPED, WRITTEN
+from tracer.trace.certificate import compiled
+from tracer.trace.certificate.counts import count_in, in_words
+from tracer.trace.certificate.cuda import CudaFindings
+from tracer.trace.certificate.overrides import remarks_on
+from tracer.trace.certificate.verdict import (
+    Evidence,
+    Verdict,
+    judge,
+    no_steps_in_words,
+    not_stopped_in_words,
+)
+
+FORK_SERVER = "multiprocessing.forkserver"
+NOT_VISIBLE = (
+    "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk) reads kernels "
+    "past the dispatch table: the hop itself is not seen, hops nested in it are",
+    "kernels that were taken from the dispatcher (get_kernel) before the recording began are "
+    "called past the dispatch table",
+)
+NO_MODULE = (
+    "module is null where no nn.Module was being called; a module's forward() and other methods that "
+    "are called as such are no calls of it: what they run has the module of the call around them"
+)
+
+
+@dataclass
+class Findings:
+    """What the reader counted while it put the hops together."""
+
+    threads: int = 0
+    hops: int = 0
+    op_calls: int = 0
+    open_hops: int = 0
+    lost_exits: int = 0
+    unmatched_exits: int = 0
+    undefined_hops: int = 0
+    unresolved_kernels: int = 0
+    unresolved_why: tuple[str, ...] = ()
+    clock_known: bool = True
+    cuda: CudaFindings | None = None
+    overrides: list[dict[str, Any]] = field(default_factory=list)
+    whole: bool = True
+    """Whether all of the file was read"""
+
+
+def stated_certificates(recording: Contents) -> dict[int, dict[str, Any]]:
+    """What each process that stopped in order certified."""
+    documents = recording.definitions.documents
+    return {
+        process: document
+        for process in _processes(recording)
+        if isinstance(document := documents.get(process, {}).get("certificate"), dict)
+    }
+
+
+def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]:
+    """Merges what the processes certified at their stop, the header and what the reader found.
+
+    `complete` says whether all that ran is in the trace, `verdict` says so in one line, and `why` has a
+    sentence for each thing that is missing or uncertain. `closed_in_order` maps each process number
+    to whether it stopped in order, `not_stopped` lists those that ended otherwise, and `outlived` counts
+    those that ran on after the recording had ended.
+    `cuda` is absent where no process looked at CUDA, `overrides` where none was on.
+    """
+    header, losses = recording.header, recording.losses
+    processes = _processes(recording)
+    stated = stated_certificates(recording)
+    root = stated.get(0, next(iter(stated.values()), {}))
+    guards = [document["guards"] for document in stated.values() if _is(document, "guards", dict)]
+    certificate: dict[str, Any] = {
+        "complete": False,
+        "verdict": "",
+        "processes": len(processes),
+        "threads": findings.threads,
+        "hops": findings.hops,
+        "op_calls": findings.op_calls,
+        "open_hops": findings.open_hops,
+        "lost_hops": max(header.lost_hops, sum(count_in(d, "lost_hops") for d in stated.values())),
+        "lost_exits": findings.lost_exits,
+        "unmatched_exits": findings.unmatched_exits,
+        "undefined_hops": findings.undefined_hops,
+        "chunks": recording.chunks,
+        "damaged_chunks": losses.damaged_chunks,
+        "missing_chunks": losses.missing_chunks,
+        "missing_bytes": losses.missing_bytes,
+        "max_size": header.max_bytes or None,
+        "stopped_at_max_size": bool(header.flags & fmt.FULL),
+        "overwritten_hops": header.overwritten_hops,
+        "overwritten_calls": header.overwritten_calls,
+        "overwritten_activities": header.overwritten_activities,
+        "other_definitions": header.other_definitions,
+        "steps": _steps(stated),
+        "torn_events": losses.torn_events,
+        "closed_in_order": {process: process in stated for process in processes},
+        "outlived": _outlived(stated, recording),
+        "not_stopped": _not_stopped(stated, recording),
+        "out_of_space": _out_of_space(header, stated),
+        "entries": max((count_in(d, "entries") for d in stated.values()), default=0),
+        "hooked": max((count_in(d, "hooked") for d in stated.values()), default=0),
+        "not_hooked": _union(stated, "not_hooked"),
+        "lost_entries": _union(stated, "lost_entries"),
+        "rearmed": sum(count_in(document, "rearmed") for document in stated.values()),
+        "ns_per_hop": root["ns_per_hop"] if _is(root, "ns_per_hop", (int, float)) else None,
+        "call_sites": all(d.get("call_sites", False) is True for d in stated.values()),
+        "guards": {
+            name: all(guard.get(name) is True for guard in guards)
+            for name in dict.fromkeys(name for guard in guards for name in guard)
+        },
+        "clock_known": findings.clock_known,
+        "unresolved_kernels": findings.unresolved_kernels,
+        "not_visible": list(NOT_VISIBLE),
+    }
+    calls, all_of_them = compiled.compiled_calls(recording.definitions.documents, stated)
+    certificate["compiled_calls"] = calls
+    if calls:
+        certificate["not_visible"].insert(0, compiled.in_a_sentence(calls, all_of_them))
+    if any("modules" in document for document in stated.values()):
+        certificate["modules"] = all(document.get("modules") is True for document in stated.values())
+        certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
+    remarks = _remarks_on_source(recording, stated) + _remarks(certificate, recording.ended, findings)
+    if findings.cuda:
+        certificate["cuda"] = findings.cuda.counts
+        remarks += findings.cuda.remarks
+    if findings.overrides:
+        certificate["overrides"] = findings.overrides
+        remarks += remarks_on(findings.overrides)
+    verdict = judge(_evidence(certificate, recording, findings))
+    certificate["complete"] = verdict.complete
+    certificate["verdict"] = _in_words(verdict, certificate["hops"])
+    certificate["why"] = [*verdict.missing, *remarks]
+    return certificate
+
+
+def _in_words(verdict: Verdict, hops: int) -> str:
+    until = {KILLED: " until then", WRITTEN: " so far"}.get(verdict.ended, "")
+    missing = f"; {'; '.join(verdict.missing)}" if verdict.missing else ", nothing dropped"
+    return f"{verdict.head}: {in_words(hops, 'hop')}{until}{missing}"
+
+
+def _evidence(certificate: dict[str, Any], recording: Contents, findings: Findings) -> Evidence:
+    """What the certificate says, for the verdict."""
+    cuda = findings.cuda
+    in_gpu_tables = ("api_calls", "library_calls", "kernels", "memcpys", "memsets")
+    recorded = certificate["hops"] + sum(cuda.counts.get(name, 0) for name in in_gpu_tables if cuda)
+    no_steps = _no_steps(certificate["steps"])
+    counted = (
+        *("max_size", "stopped_at_max_size", "overwritten_hops", "overwritten_calls"),
+        *("overwritten_activities", "other_definitions", "out_of_space", "lost_hops", "damaged_chunks"),
+        *("missing_chunks", "missing_bytes", "torn_events", "lost_exits", "unmatched_exits"),
+        *("undefined_hops", "outlived"),
+    )
+    return Evidence(
+        recorded=recorded if findings.whole else max(recorded, 1),
+        why_nothing=no_steps or _why_nothing(recording),
+        ended=recording.ended,
+        compiled_code=certificate["compiled_calls"] > 0,
+        not_hooked=len(certificate["not_hooked"]),
+        lost_entries=len(certificate["lost_entries"]),
+        not_stopped=len(certificate["not_stopped"]),
+        no_steps=no_steps,
+        cuda=tuple(cuda.dropped) if cuda else (),
+        **{name: certificate[name] for name in counted},
+    )
+
+
+def _not_stopped(stated: dict[int, dict[str, Any]], recording: Contents) -> list[int]:
+    """The processes that ended out of order; not a fork server, which has no work of its own."""
+    return [
+        process
+        for process in _processes(recording)
+        if process not in stated
+        and not _still_runs(recording, process)
+        and not _is_fork_server(recording, process)
+    ]
+
+
+def _outlived(stated: dict[int, dict[str, Any]], recording: Contents) -> int:
+    """How many processes run on after the recording had ended."""
+    return sum(
+        (stated.get(process, {}).get("outlived") is True or _still_runs(recording, process))
+        and not _is_fork_server(recording, process)
+        for process in _processes(recording)
+    )
+
+
+def _still_runs(recording: Contents, process: int) -> bool:
+    pid = recording.pids.get(process)
+    return recording.written and recording.ended == STOPPED and os.path.exists(f"/proc/{pid}")
+
+
+def _processes(recording: Contents) -> list[int]:
+    return sorted(recording.pids.keys() | recording.definitions.processes.keys())
+
+
+def _is_fork_server(recording: Contents, process: int) -> bool:
+    """Whether it is multiprocessing's, and none of the children that it forks: they have its command."""
+    known = recording.definitions.processes.get(process)
+    if known is None or known.how != "joined" or FORK_SERVER not in known.command:
+        return False
+    others = recording.definitions.processes.values()
+    return any(o.pid == known.parent_pid and FORK_SERVER not in o.command for o in others)
+
+
+def _why_nothing(recording: Contents) -> str:
+    for documents in recording.definitions.documents.values():
+        environment = documents.get("environment")
+        options = environment.get("options") if isinstance(environment, dict) else None
+        if isinstance(options, dict) and options.get("ops"):
+            return "no op ran that --ops names"
+    return "no op ran"
+
+
+def _remarks(certificate: dict[str, Any], ended: str, findings: Findings) -> list[str]:
+    """What is uncertain without a hop being lost."""
+    lines = []
+    closed = certificate["closed_in_order"]
+    not_stopped = certificate["not_stopped"]
+    if not_stopped and ended != STOPPED:  # else the verdict has it
+        names = ", ".join(map(str, not_stopped))
+        lines.append(f"{not_stopped_in_words(len(not_stopped))}: {names}")
+    if any(closed.values()) and not certificate["call_sites"]:
+        lines.append("return addresses were not classified: kind goes by the enclosing hop alone")
+    lines += _remarks_on_steps(certificate["steps"])
+    for name, works in certificate["guards"].items():
+        if not works:
+            lines.append(f"the guard of {name} could not be set")
+    if not findings.clock_known:
+        lines.append("the clock was not calibrated: times are in ticks, not in nanoseconds")
+    if certificate["unresolved_kernels"]:
+        unresolved = in_words(certificate["unresolved_kernels"], "kernel function")
+        reasons = "; ".join(findings.unresolved_why)
+        lines.append(f"{unresolved} without a name" + (f": {reasons}" if reasons else ""))
+    return lines
+
+
+def _remarks_on_source(recording: Contents, stated: dict[int, dict[str, Any]]) -> list[str]:
+    """Why lines that were asked for are not there."""
+    unknown = any(document.get("source_lines") is False for document in stated.values())
+    if not unknown or not recording.header.flags & fmt.SOURCE:
+        return []
+    environments = (documents.get("environment") for documents in recording.definitions.documents.values())
+    versions = (document.get("python") for document in environments if isinstance(document, dict))
+    python = next((f"Python {version}" for version in versions if isinstance(version, str)), "its Python")
+    return [f"no source lines were recorded: tracer did not know how {python} keeps its frames"]
+
+
+def _steps(stated: dict[int, dict[str, Any]]) -> dict[str, Any] | None:
+    """What the first process that was told which steps to record says of them."""
+    documents = [document["steps"] for document in stated.values() if _is(document, "steps", dict)]
+    return next((steps for steps in documents if _is(steps, "wanted", list)), None)
+
+
+def _remarks_on_steps(steps: dict[str, Any] | None) -> list[str]:
+    if steps is None:
+        return []
+    if _no_steps(steps):
+        return []
+    first, end = _wanted(steps)
+    wanted = f"{first}:{'' if end is None else end}"
+    ended = in_words(count_in(steps, "ended"), "step")
+    return [f"only steps {wanted} were recorded (--steps), of {ended} counted by {steps.get('counted_by')}"]
+
+
+def _no_steps(steps: dict[str, Any] | None) -> str | None:
+    return no_steps_in_words(*_wanted(steps), count_in(steps, "ended")) if steps else None
+
+
+def _wanted(steps: dict[str, Any]) -> tuple[int, int | None]:
+    first, end = (*steps["wanted"], None, None)[:2]
+    return first if isinstance(first, int) else 0, end if isinstance(end, int) else None
+
+
+def _out_of_space(header: fmt.FileHeader, stated: dict[int, dict[str, Any]]) -> str | None:
+    for document in stated.values():
+        if _is(document, "out_of_space", str):
+            return str(document["out_of_space"])
+    if header.state == fmt.OUT_OF_SPACE:
+        return os.strerror(header.error_number) if header.error_number else "no space"
+    return None
+
+
+def _union(stated: dict[int, dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The entries of all processes, each once: forked processes repeat those of their parent."""
+    entries: dict[str, dict[str, Any]] = {}
+    for document in stated.values():
+        for entry in document[name] if _is(document, name, list) else []:
+            if isinstance(entry, dict):
+                entries.setdefault(repr(sorted(entry.items())), entry)
+    return list(entries.values())
+
+
+def _is(document: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(document.get(name), kind)

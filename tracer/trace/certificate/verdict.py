@@ -1,0 +1,162 @@
+"""Whether a recording is complete: one decision, for the summary at its end and for all who read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracer.trace.bytes.endings import KILLED, STOPPED, WRITTEN
+from tracer.trace.certificate.counts import in_words
+
+COMPILED_CODE = "code of torch.compile or AOTInductor ran, and the kernels in it are not among the hops"
+_HEADS = {KILLED: "killed, or ended without a stop", WRITTEN: "still being written"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a recording; the defaults are those of one that lacks nothing."""
+
+    recorded: int
+    """Hops, CUDA calls and GPU activities in the trace"""
+    why_nothing: str = "no op ran"
+    """Said if there are none"""
+    ended: str = STOPPED
+    """STOPPED in order, KILLED (or left by os._exit, or by exec), or still WRITTEN"""
+    out_of_space: str | None = None
+    max_size: int | None = None
+    stopped_at_max_size: bool = False
+    overwritten_hops: int = 0
+    overwritten_calls: int = 0
+    overwritten_activities: int = 0
+    other_definitions: int = 0
+    lost_hops: int = 0
+    damaged_chunks: int = 0
+    missing_chunks: int = 0
+    missing_bytes: int = 0
+    torn_events: int = 0
+    lost_exits: int = 0
+    unmatched_exits: int = 0
+    undefined_hops: int = 0
+    not_hooked: int = 0
+    lost_entries: int = 0
+    compiled_code: bool = False
+    """Some was called: its kernels are no hops"""
+    still_running: int = 0
+    """Processes that had a part when the recording ended, and run on"""
+    outlived: int = 0
+    """Processes that ended in order, and later than the recording"""
+    not_stopped: int = 0
+    """Processes that ended out of order"""
+    no_steps: str | None = None
+    """Why none of the steps that were asked for was recorded"""
+    cuda: tuple[str, ...] = ()
+    """What is missing of CUDA, a clause each"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    complete: bool
+    missing: tuple[str, ...]
+    """What is not in the trace, a clause each"""
+    ended: str
+
+    @property
+    def head(self) -> str:
+        return _HEADS.get(self.ended, "complete" if self.complete else "incomplete")
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Complete is what was stopped in order, has something in it, and lacks nothing that is known of."""
+    missing = (*_of_the_recording(evidence), *_of_processes(evidence), *_of_hops(evidence), *evidence.cuda)
+    return Verdict(evidence.ended == STOPPED and not missing, missing, evidence.ended)
+
+
+def _of_the_recording(evidence: Evidence) -> list[str]:
+    clauses = []
+    if not evidence.recorded:
+        clauses.append(f"nothing was recorded: {evidence.why_nothing}")
+    elif evidence.no_steps:
+        clauses.append(evidence.no_steps)
+    if evidence.out_of_space:
+        clauses.append(f"the recording stopped early: {evidence.out_of_space}")
+    if evidence.stopped_at_max_size:
+        clauses.append(f"the recording stopped at the largest size ({size_in_words(evidence.max_size)})")
+    if evidence.compiled_code:
+        clauses.append(COMPILED_CODE)
+    overwritten = [
+        in_words(count, *noun)
+        for count, *noun in (
+            (evidence.overwritten_hops, "hop"),
+            (evidence.overwritten_calls, "CUDA call"),
+            (evidence.overwritten_activities, "GPU activity", "GPU activities"),
+        )
+        if count
+    ]
+    if overwritten:
+        size = size_in_words(evidence.max_size)
+        clauses.append(f"{' and '.join(overwritten)} overwritten (--max-size {size} keeps the newest)")
+    if evidence.other_definitions:
+        times = in_words(evidence.other_definitions, "time")
+        clauses.append(f"{times} there was no space in the ring for a string, source line or shape: (other)")
+    return clauses
+
+
+def _of_processes(evidence: Evidence) -> list[str]:
+    clauses = []
+    if count := evidence.still_running:
+        processes = in_words(count, "process still runs", "processes still run")
+        clauses.append(f"{processes}; what {_they(count, 'does', 'do')} from now on is not recorded")
+    if count := evidence.outlived:
+        processes = in_words(count, "process", "processes")
+        clauses.append(
+            f"{processes} ran on after the recording had ended; "
+            f"what {_they(count, 'did', 'did')} then is not recorded"
+        )
+    if evidence.not_stopped and evidence.ended == STOPPED:
+        clauses.append(not_stopped_in_words(evidence.not_stopped))
+    return clauses
+
+
+def _of_hops(evidence: Evidence) -> list[str]:
+    return [
+        f"{in_words(count, *noun.split('/'))} {text}"
+        for count, noun, text in (
+            (evidence.lost_hops, "hop", "not written (no memory, or the recording had ended)"),
+            (evidence.damaged_chunks, "chunk", "damaged"),
+            (evidence.missing_chunks, "chunk", "missing"),
+            (evidence.missing_bytes, "byte", "cut off the end of the file"),
+            (evidence.torn_events, "record", "not whole"),
+            (evidence.lost_exits, "hop", "without their exit"),
+            (evidence.unmatched_exits, "exit", "without their enter"),
+            (evidence.undefined_hops, "hop", "of an unknown op"),
+            (evidence.not_hooked, "table entry/table entries", "not hooked"),
+            (evidence.lost_entries, "table entry/table entries", "found unhooked at the stop"),
+        )
+        if count
+    ]
+
+
+def no_steps_in_words(first: int, end: int | None, ended: int) -> str | None:
+    """Why there are none of the steps first:end where so many ended; None if there are some."""
+    if not ended:
+        steps = f"{first}:{'' if end is None else end}"
+        return f"no step ended, so there are no steps {steps}: call tracer.step() after each"
+    if ended <= first:
+        return f"there is no step {first}: only {in_words(ended, 'step')} ended"
+    return None
+
+
+def not_stopped_in_words(count: int) -> str:
+    return f"{in_words(count, 'process', 'processes')} did not stop in order"
+
+
+def size_in_words(size: int | None) -> str:
+    """As it was asked for: 256M."""
+    size = size or 0
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if size >> shift:
+            return f"{size / (1 << shift):.4g}{unit}"
+    return str(size)
+
+
+def _they(count: int, singular: str, plural: str) -> str:
+    return f"it {singular}" if count == 1 else f"they {plural}"

@@ -1,0 +1,1 @@
+"""A recording that is read while it is written."""

@@ -1,0 +1,1 @@
+"""Names of what a trace holds as numbers: functions, libraries, keys, modules."""

@@ -1,0 +1,122 @@
+"""The function symbols of an ELF library."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable
+
+import numpy as np
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
+
+from tracer.trace.bytes.files import open_regular
+
+_SYMBOL = np.dtype(
+    [
+        ("name", "<u4"),
+        ("info", "u1"),
+        ("other", "u1"),
+        ("section", "<u2"),
+        ("value", "<u8"),
+        ("size", "<u8"),
+    ]
+)
+_FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+_UNDEFINED_SECTION = 0
+_LONGEST = 1 << 16
+# What pyelftools raises on a file that is damaged is whatever that leads it to.
+_UNREADABLE = (
+    ELFError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    RecursionError,
+)
+
+
+class Symbols:
+    """Reads `.symtab` (else `.dynsym`) of a library; raises OSError or ValueError."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        with os.fdopen(open_regular(path), "rb") as stream:
+            try:
+                elf = ELFFile(stream)
+                table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+                if elf.elfclass != 64 or not elf.little_endian or table is None:
+                    raise ValueError(f"{os.fspath(path)} has no symbol table that can be read")
+                names = elf.get_section(table["sh_link"])
+                self.has_lines = elf.get_section_by_name(".debug_line") is not None
+                self.stripped = table.name != ".symtab"
+                self.build_id = _build_id(elf)
+            except _UNREADABLE as error:
+                raise ValueError(f"{os.fspath(path)} is no ELF library: {error}") from None
+            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        symbols = np.frombuffer(data, _SYMBOL, table["sh_size"] // _SYMBOL.itemsize, table["sh_offset"])
+        is_function = np.isin(symbols["info"] & 15, _FUNCTION_TYPES)
+        symbols = symbols[is_function & (symbols["section"] != _UNDEFINED_SECTION)]
+        symbols = symbols[np.argsort(symbols["value"], kind="stable")]
+        self._values = symbols["value"].astype(np.int64)
+        self._sizes = symbols["size"].astype(np.int64)
+        self._names = symbols["name"]
+        self._data = data
+        self._strings = names["sh_offset"]
+        self._strings_end = names["sh_offset"] + names["sh_size"]
+
+    def lookup(self, offsets: Iterable[int]) -> list[tuple[str, int]]:
+        """For offsets from the load address: (mangled symbol, offset in it).
+
+        Where no function covers an offset: ("", the offset itself).
+        """
+        wanted = np.array(list(offsets), np.int64)
+        last = np.searchsorted(self._values, wanted, "right") - 1
+        # Of several names for one address the first stands.
+        rows = np.searchsorted(self._values, self._values[np.maximum(last, 0)]) if len(self._values) else last
+        found = []
+        for offset, row, any_before in zip(wanted.tolist(), rows.tolist(), last >= 0, strict=True):
+            inside = offset - int(self._values[row]) if any_before else -1
+            if any_before and inside < max(int(self._sizes[row]), 1):
+                found.append((self._name(row), inside))
+            else:
+                found.append(("", offset))
+        return found
+
+    def search(self, *texts: bytes) -> list[tuple[str, int]]:
+        """(mangled symbol, offset) of the functions whose symbol contains one of the texts."""
+        starts = set()
+        for text in texts:
+            at = self._data.find(text, self._strings, self._strings_end)
+            while at >= 0:
+                starts.add(self._data.rfind(b"\0", self._strings, at + 1) + 1 - self._strings)
+                at = self._data.find(text, at + 1, self._strings_end)
+        rows = np.flatnonzero(np.isin(self._names, np.array(sorted(starts), self._names.dtype)))
+        return [(self._name(row), int(self._values[row])) for row in rows.tolist()]
+
+    def _name(self, row: int) -> str:
+        start = self._strings + int(self._names[row])
+        end = self._data.find(b"\0", start, start + _LONGEST)
+        return self._data[start : end if end >= 0 else start + _LONGEST].decode("utf-8", "replace")
+
+
+def build_id(path: str | os.PathLike[str]) -> str:
+    """The build-id of a library as hexadecimal digits, "" if it has none.
+
+    Raises OSError, or ValueError if it is no ELF file.
+    """
+    with os.fdopen(open_regular(path), "rb") as stream:
+        try:
+            return _build_id(ELFFile(stream))
+        except _UNREADABLE as error:
+            raise ValueError(f"{os.fspath(path)} is no ELF library: {error}") from None
+
+
+def _build_id(elf: ELFFile) -> str:
+    for section in elf.iter_sections():
+        if isinstance(section, NoteSection):
+            for note in section.iter_notes():
+                if note["n_type"] == "NT_GNU_BUILD_ID":
+                    return str(note["n_desc"])
+    return ""

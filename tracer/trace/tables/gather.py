@@ -1,0 +1,459 @@
+"""Puts the events of all threads together into the columns of the table of hops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracer.trace.bytes import format as fmt
+from tracer.trace.bytes.arrays import Codes, Numbering, concatenate, lookup, low, take
+from tracer.trace.bytes.contents import Contents
+from tracer.trace.bytes.definitions import Definitions, ModulePath, ProgramCounters, PythonStack, Signature
+from tracer.trace.bytes.events import EventBlock
+from tracer.trace.bytes.nesting import innermost_open, nest
+from tracer.trace.bytes.threads import Span, split_lane
+from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
+from tracer.trace.tables.steps import StepEnds
+
+_OPTIMIZER_RANGE = "Optimizer.step#"
+"""What torch's ranges around a step of an optimizer begin with"""
+_OTHER = "(other)"
+"""What stands for the strings that a ring had no space for"""
+_LARGEST_ORDER = 16
+"""Backwards of backwards that are followed to the first forward line."""
+
+
+@dataclass
+class Vocabulary:
+    """What the codes in HopColumns and CallColumns index."""
+
+    definitions: Numbering[tuple[int, int]] = field(default_factory=Numbering)
+    """(process, hop id)"""
+    sources: Numbering[str] = field(default_factory=Numbering)
+    signatures: Numbering[Signature] = field(default_factory=Numbering)
+    names: Numbering[str] = field(default_factory=Numbering)
+    functions: Functions = field(default_factory=Functions)
+    stacks: Numbering[tuple[int, ProgramCounters]] = field(default_factory=Numbering)
+    """(process, program counters)"""
+    modules: Numbering[ModulePath] = field(default_factory=Numbering)
+    python_stacks: Numbering[PythonStack] = field(default_factory=Numbering)
+
+
+@dataclass
+class HopColumns:
+    """One row for each hop, ordered by process, thread and start. Rows are hop ids; -1: none."""
+
+    process: NDArray[np.uint32]
+    thread: NDArray[np.uint32]
+    parent: NDArray[np.int64]
+    definition: Codes
+    key_set: NDArray[np.uint32]
+    call_site: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    signature: Codes
+    called_from: Codes
+    source: Codes
+    module: Codes
+    python_stack: Codes
+    range: Codes
+    sequence: NDArray[np.int64]
+    node: Codes
+    forward: NDArray[np.int64]
+    raised: NDArray[np.bool_]
+    open: NDArray[np.bool_]
+
+
+@dataclass
+class Gathered:
+    hops: HopColumns
+    calls: CallColumns
+    steps: dict[int, StepEnds]
+    """process -> when its steps ended, in ticks"""
+    vocabulary: Vocabulary
+    threads: set[tuple[int, int]]
+    """(process, OS thread id)"""
+    lost_exits: int
+    unmatched_exits: int
+    lost_call_exits: int
+    unmatched_call_exits: int
+
+
+@dataclass
+class _LaneIds:
+    """From the ids that the events of a lane use to codes."""
+
+    hops: dict[int, int]
+    sources: dict[int, int]
+    signatures: dict[int, int]
+    modules: dict[int, int]
+    python_stacks: dict[int, int]
+    names: dict[int, int]
+    optimizers: dict[int, int]
+    """Of the names, those of the ranges in which torch runs `Optimizer.step`"""
+    calls: CallIds
+
+
+@dataclass
+class _Part:
+    """The hops and calls of one stretch of a lane."""
+
+    span: Span
+    first: int
+    """Its first tick"""
+    columns: dict[str, np.ndarray]
+    calls: SpanCalls | None
+
+
+@dataclass
+class _Nodes:
+    """Autograd nodes that threads began to evaluate."""
+
+    name: list[Codes] = field(default_factory=list)
+    process: list[NDArray[np.int64]] = field(default_factory=list)
+    maker: list[NDArray[np.int64]] = field(default_factory=list)
+    sequence: list[NDArray[np.int64]] = field(default_factory=list)
+    ticks: list[NDArray[np.int64]] = field(default_factory=list)
+    count: int = 0
+
+
+def gather_hops(recording: Contents) -> Gathered:
+    """Empties `recording.lanes`: its memory is needed for the columns."""
+    vocabulary = Vocabulary()
+    nodes = _Nodes()
+    parts: list[_Part] = []
+    counted: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    optimizer_steps: dict[int, list[tuple[Codes, np.ndarray]]] = {}
+    threads: set[tuple[int, int]] = set()
+    unmatched = unmatched_calls = 0
+    while recording.lanes:
+        (process, lane), chunks = recording.lanes.popitem()
+        block, spans = split_lane(process, lane, chunks)
+        del chunks
+        ids = _lane_ids(recording.definitions, process, lane, vocabulary)
+        for span in spans:
+            threads.add((process, span.thread))
+            first, last = _first_and_last(block, span)
+            columns, exits = _span_columns(block, span, ids, nodes, last)
+            calls = span_calls(block, span, ids.calls, last)
+            parts.append(_Part(span, first, columns, calls))
+            unmatched += exits
+            unmatched_calls += calls.unmatched_exits if calls else 0
+            optimizer_steps.setdefault(process, []).append(_ended_ranges(block, span, ids.optimizers))
+        ended = block.kind == fmt.STEP
+        if ended.any():
+            counted.setdefault(process, []).append((block.other_ticks[ended], low(block.first[ended])))
+        del block
+    steps = {
+        process: StepEnds.of_counted(
+            concatenate([ticks for ticks, _ in ends], np.int64),
+            concatenate([numbers for _, numbers in ends], np.int64),
+        )
+        for process, ends in counted.items()
+    }
+    for process, ended_ranges in optimizer_steps.items():
+        if process in steps or _counted_steps(recording.definitions, process):
+            continue
+        if len(ticks := _of_first(ended_ranges)):
+            steps[process] = StepEnds.of_all(ticks)
+    parts.sort(key=lambda part: (part.span.process, part.span.thread, part.first))
+    spans = [part.span for part in parts]
+    sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
+    offsets = np.cumsum(sizes) - sizes
+    joined_calls = _join_calls(parts, offsets)
+    joined = _join([part.columns for part in parts], offsets)
+    processes = np.repeat(np.array([span.process for span in spans], np.uint32), sizes)
+    forward_of_node = _forward_hops(nodes, spans, offsets, joined)
+    node = joined.pop("node")
+    joined.pop("made")
+    forward = take(forward_of_node, node)
+    _take_modules_of_forward(joined["module"], forward)
+    if vocabulary.python_stacks.numbers:
+        joined["python_stack"] = _forward_sources(joined["python_stack"], forward)
+    lost = joined.pop("lost")
+    hops = HopColumns(
+        process=processes,
+        thread=np.repeat(np.array([span.thread for span in spans], np.uint32), sizes),
+        node=take(concatenate(nodes.name, np.int32), node),
+        forward=forward,
+        source=_forward_sources(joined["called_from"], forward),
+        **joined,
+    )
+    return Gathered(
+        hops=hops,
+        calls=joined_calls,
+        steps=steps,
+        vocabulary=vocabulary,
+        threads=threads,
+        lost_exits=int(lost.sum()),
+        unmatched_exits=unmatched,
+        lost_call_exits=int((~joined_calls.returned & ~joined_calls.open).sum()),
+        unmatched_call_exits=unmatched_calls,
+    )
+
+
+def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Vocabulary) -> _LaneIds:
+    scope = process, lane
+    sources = definitions.sources.get(scope, {})
+    signatures = definitions.signatures.get(scope, {})
+    names = definitions.strings.get(scope, {})
+    stacks = definitions.stacks.get(scope, {})
+    source_codes = {number: vocabulary.sources(source) for number, source in sources.items()}
+    name_codes = {number: vocabulary.names(name) for number, name in names.items()}
+    if definitions.left_out:
+        source_codes[fmt.OTHER] = vocabulary.sources(_OTHER)
+        name_codes[fmt.OTHER] = vocabulary.names(_OTHER)
+    return _LaneIds(
+        hops={hop: vocabulary.definitions((process, hop)) for hop in definitions.hops[process]},
+        sources=source_codes,
+        signatures={number: vocabulary.signatures(value) for number, value in signatures.items()},
+        modules={
+            number: vocabulary.modules(path) for number, path in definitions.modules.get(process, {}).items()
+        },
+        python_stacks={
+            number: vocabulary.python_stacks(stack)
+            for number, stack in definitions.python_stacks.get(scope, {}).items()
+        },
+        names=name_codes,
+        optimizers={
+            number: name_codes[number] for number, name in names.items() if name.startswith(_OPTIMIZER_RANGE)
+        },
+        calls=CallIds(
+            functions=vocabulary.functions.of_process(definitions, process),
+            stacks={number: vocabulary.stacks((process, stack)) for number, stack in stacks.items()},
+            sources=source_codes,
+            names=name_codes,
+        ),
+    )
+
+
+def _first_and_last(block: EventBlock, span: Span) -> tuple[int, int]:
+    """The ticks of a span's first and last event."""
+    ticks = [values for values in (block.ticks[span.events], block.other_ticks[span.others]) if len(values)]
+    return min(int(values.min()) for values in ticks), max(int(values.max()) for values in ticks)
+
+
+def _span_columns(
+    block: EventBlock, span: Span, ids: _LaneIds, nodes: _Nodes, last: int
+) -> tuple[dict[str, np.ndarray], int]:
+    ticks, enter = block.ticks[span.events], block.enter[span.events]
+    hop = block.hop[span.events]
+    nesting = nest(block.depth[span.events], enter, hop)
+    start = ticks[enter]
+    ended = nesting.end >= 0
+    end = np.where(ended, ticks[nesting.end], last)
+    exits = np.cumsum(~enter) - 1
+    closed = nesting.exit >= 0
+    raised, made = np.zeros(len(start), np.bool_), np.zeros(len(start), np.uint32)
+    leaves = exits[nesting.exit[closed]]
+    raised[closed] = block.raised[span.exits][leaves]
+    made[closed] = block.made[span.exits][leaves]
+
+    source = block.source[span.enters]
+    sequence = block.sequence[span.enters].astype(np.int64)
+    sequence[sequence == fmt.NO_SEQUENCE] = -1
+    position = np.flatnonzero(enter) + span.events.start
+    columns: dict[str, np.ndarray] = {
+        "parent": nesting.parent,
+        "definition": lookup(ids.hops, hop[enter]),
+        "key_set": block.key_set[span.enters],
+        "call_site": block.call_site[span.enters],
+        "start": start,
+        "end": np.maximum(end, start),
+        "signature": lookup(ids.signatures, block.signature[span.enters]),
+        "called_from": lookup(ids.sources, source)[nesting.outermost],
+        "module": _modules(block, span, position, ids.modules),
+        "python_stack": lookup(ids.python_stacks, source)[nesting.outermost],
+        "range": _ranges(block, span, position, ids.names),
+        "sequence": sequence,
+        "node": _node_rows(block, span, position, ids.names, nodes),
+        "made": made,
+        "raised": raised,
+        "open": ~ended,
+        "lost": ended & ~closed,
+    }
+    return columns, nesting.unmatched_exits
+
+
+def _ranges(block: EventBlock, span: Span, position: NDArray[np.int64], names: Mapping[int, int]) -> Codes:
+    """The name of the innermost range at each hop."""
+    kind = block.kind[span.others]
+    events = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
+    innermost = innermost_open(np.where(kind[events] == fmt.RANGE_ENTER, 1, -1))
+    name = lookup(names, low(block.first[span.others][events]))
+    last = np.searchsorted(block.before[span.others][events], position, "right") - 1
+    return take(name, take(innermost, last))
+
+
+def _modules(block: EventBlock, span: Span, position: NDArray[np.int64], modules: Mapping[int, int]) -> Codes:
+    """The module that was being called at each hop; it changes at outermost ones only."""
+    events = np.flatnonzero(block.kind[span.others] == fmt.MODULE)
+    module = lookup(modules, low(block.first[span.others][events]))
+    last = np.searchsorted(block.before[span.others][events], position, "right") - 1
+    return take(module, last)
+
+
+def _ended_ranges(block: EventBlock, span: Span, names: Mapping[int, int]) -> tuple[Codes, NDArray[np.int64]]:
+    """The names and ends of the ranges with these names that ended."""
+    if not names:
+        return np.empty(0, np.int32), np.empty(0, np.int64)
+    kind = block.kind[span.others]
+    events = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
+    innermost = innermost_open(np.where(kind[events] == fmt.RANGE_ENTER, 1, -1))
+    exits = np.flatnonzero(kind[events] == fmt.RANGE_EXIT)
+    begun = np.where(exits > 0, innermost[exits - 1], -1)
+    name = take(lookup(names, low(block.first[span.others][events])), begun)
+    named = name >= 0
+    return name[named], block.other_ticks[span.others][events][exits[named]]
+
+
+def _counted_steps(definitions: Definitions, process: int) -> bool:
+    """Whether a process counted its optimizer's steps; of older traces torch's ranges around them tell."""
+    certificate = definitions.documents.get(process, {}).get("certificate")
+    return isinstance(certificate, dict) and isinstance(certificate.get("steps"), dict)
+
+
+def _of_first(ranges: list[tuple[Codes, NDArray[np.int64]]]) -> NDArray[np.int64]:
+    """The ends of the ranges that have the name of the one that ended first."""
+    names = concatenate([name for name, _ in ranges], np.int32)
+    ends = concatenate([end for _, end in ranges], np.int64)
+    return ends[names == names[np.argmin(ends)]] if len(ends) else ends
+
+
+def _node_rows(
+    block: EventBlock,
+    span: Span,
+    position: NDArray[np.int64],
+    names: Mapping[int, int],
+    nodes: _Nodes,
+) -> Codes:
+    """The row in `nodes` of the node that is evaluated at each hop; adds the span's nodes."""
+    events = np.flatnonzero(block.kind[span.others] == fmt.NODE)
+    second = block.second[span.others][events]
+    name_id = low(second)
+    name = lookup(names, name_id)
+    nodes.name.append(name)
+    nodes.process.append(np.full(len(events), span.process, np.int64))
+    nodes.maker.append((second >> np.uint64(32)).astype(np.int64))
+    nodes.sequence.append(block.first[span.others][events].astype(np.int64))
+    nodes.ticks.append(block.other_ticks[span.others][events])
+    rows = np.where(name_id != 0, np.arange(len(events)) + nodes.count, -1).astype(np.int32)
+    nodes.count += len(events)
+    last = np.searchsorted(block.before[span.others][events], position, "right") - 1
+    return take(rows, last)
+
+
+def _forward_hops(
+    nodes: _Nodes, spans: list[Span], offsets: NDArray[np.int64], columns: dict[str, np.ndarray]
+) -> NDArray[np.int64]:
+    """For each node the hop that made it, the innermost one; -1: none that was recorded.
+
+    A thread numbers the nodes that it makes. `sequence` of a hop is the number that came next when it
+    was entered, and it made `made` nodes:
+
+        aten::linear  sequence 7, made 1: node 7
+          aten::addmm   sequence 7, made 1: node 7, this is the innermost
+        aten::mm      sequence 8, made 0: it needed no gradient
+                      node 8 was made between hops
+        aten::sin     sequence 9, made 1: node 9
+    """
+    forward = np.full(nodes.count, -1, np.int64)
+    process = concatenate(nodes.process, np.int64)
+    maker = concatenate(nodes.maker, np.int64)
+    number = concatenate(nodes.sequence, np.int64)
+    ticks = concatenate(nodes.ticks, np.int64)
+    first, parent = columns["sequence"], columns["parent"]
+    end = first + columns["made"]
+    groups: dict[tuple[int, int], list[np.ndarray]] = {}
+    for span, offset in zip(spans, offsets.tolist(), strict=True):
+        size = span.enters.stop - span.enters.start
+        makers = np.flatnonzero(columns["made"][offset : offset + size]) + offset
+        groups.setdefault((span.process, span.torch_thread), []).append(makers)
+    for (of_process, torch_thread), parts in groups.items():
+        wanted = np.flatnonzero((process == of_process) & (maker == torch_thread))
+        wanted = wanted[number[wanted] != fmt.ACCUMULATE_GRAD]
+        hops = np.concatenate(parts)
+        if not len(wanted) or not len(hops):
+            continue
+        hops = hops[
+            np.argsort(first[hops], kind="stable")
+        ]  # of those with the same number the innermost is last
+        found = take(hops, np.searchsorted(first[hops], number[wanted], "right") - 1)
+        outside = np.flatnonzero(found >= 0)
+        while len(outside := outside[end[found[outside]] <= number[wanted[outside]]]):
+            found[outside] = parent[found[outside]]
+            outside = outside[found[outside] >= 0]
+        began = columns["start"][np.maximum(found, 0)] <= ticks[wanted]
+        forward[wanted] = np.where(began, found, -1)
+    return forward
+
+
+def _forward_sources(called_from: Codes, forward: NDArray[np.int64]) -> Codes:
+    """The line of the forward hop, of a hop of a backward of a backward too."""
+    source = called_from
+    linked = np.flatnonzero(forward >= 0)
+    if len(linked):
+        source = called_from.copy()
+    for _ in range(_LARGEST_ORDER):
+        source[linked] = source[forward[linked]]
+        # Only what hangs on a hop that is linked itself changes again.
+        linked = linked[forward[forward[linked]] >= 0]
+        if not len(linked):
+            break
+    return source
+
+
+def _take_modules_of_forward(module: Codes, forward: NDArray[np.int64]) -> None:
+    """Gives hops of a backward pass that run in no module the one of their forward hop."""
+    without = np.flatnonzero((module < 0) & (forward >= 0))
+    for _ in range(_LARGEST_ORDER):
+        module[without] = module[forward[without]]
+        # What hangs on a hop that has just got one changes again.
+        without = without[(module[without] < 0) & (forward[forward[without]] >= 0)]
+        if not len(without):
+            break
+
+
+def _join_calls(parts: list[_Part], offsets: NDArray[np.int64]) -> CallColumns:
+    having = [
+        (part, part.calls, offset)
+        for part, offset in zip(parts, offsets.tolist(), strict=True)
+        if part.calls is not None
+    ]
+    first_hops = {number: offset for number, (_, _, offset) in enumerate(having)}
+    return join_calls([(part.span, calls) for part, calls, _ in having], first_hops)
+
+
+def _join(parts: list[dict[str, np.ndarray]], offsets: NDArray[np.int64]) -> dict[str, np.ndarray]:
+    """Concatenates columns and makes the rows of parents global; empties `parts`."""
+    for columns, offset in zip(parts, offsets.tolist(), strict=True):
+        if offset:
+            columns["parent"][columns["parent"] >= 0] += offset
+    return {
+        name: concatenate([columns.pop(name) for columns in parts], dtype)
+        for name, dtype in _COLUMN_TYPES.items()
+    }
+
+
+_COLUMN_TYPES = {
+    "parent": np.int64,
+    "definition": np.int32,
+    "key_set": np.uint32,
+    "call_site": np.uint8,
+    "start": np.int64,
+    "end": np.int64,
+    "signature": np.int32,
+    "called_from": np.int32,
+    "module": np.int32,
+    "python_stack": np.int32,
+    "range": np.int32,
+    "sequence": np.int64,
+    "made": np.uint32,
+    "node": np.int32,
+    "raised": np.bool_,
+    "open": np.bool_,
+    "lost": np.bool_,
+}

@@ -1,0 +1,211 @@
+"""The tables of hops and of the signatures of their inputs."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracer.trace.bytes import format as fmt
+from tracer.trace.bytes.arrays import Numbering
+from tracer.trace.bytes.definitions import Definitions, HopDefinition, PythonStack, Signature
+from tracer.trace.names.demangle import kernel_name
+from tracer.trace.names.kernels import node_name
+from tracer.trace.names.keys import KeyNames
+from tracer.trace.names.libraries import LoadedLibraries
+from tracer.trace.names.modules import module_texts
+from tracer.trace.tables.gather import Gathered, HopColumns
+from tracer.trace.tables.overrides import OverrideNames
+from tracer.trace.tables.schema import HOPS, ID, PYTHON_STACKS, SIGNATURES, STRING
+from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable
+from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
+
+
+class KernelNames:
+    """Names of kernel functions, and the addresses for which there is none."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._libraries: dict[int, LoadedLibraries] = {}
+        self.unresolved: set[tuple[int, int]] = set()
+
+    def name(self, process: int, hop: HopDefinition) -> str | None:
+        address = hop.kernel_address
+        if hop.python_kernel:
+            return hop.python_kernel
+        if not address:
+            return None
+        known = self._definitions.symbol(process, address)
+        if known and known.symbol:
+            return kernel_name(known.symbol, hop.rule)
+        self.unresolved.add((process, address))
+        if known and known.library:
+            return f"{os.path.basename(known.library)}+{known.offset:#x}"
+        if process not in self._libraries:
+            self._libraries[process] = LoadedLibraries(self._definitions, process)
+        return self._libraries[process].offset(address)
+
+
+def hops_table(
+    gathered: Gathered,
+    definitions: Definitions,
+    keys: dict[int, KeyNames],
+    kernels: KernelNames,
+    key_sets: list[int],
+    steps: dict[int, Steps],
+    to_ns: float,
+) -> pl.DataFrame:
+    """Empties `start` and `end` of the columns of hops."""
+    columns, vocabulary = gathered.hops, gathered.vocabulary
+    count = len(columns.start)
+    start, end = nanoseconds(columns.start, to_ns), nanoseconds(columns.end, to_ns)
+    columns.start = columns.end = start[:0]
+    step, phase = steps_of_rows(steps, columns.process, start)
+    defined = list(vocabulary.definitions.numbers)
+    rows = [definitions.hops[process][hop] for process, hop in defined]
+    overrides = OverrideNames(definitions)
+    hop_row = indices(columns.definition)
+
+    def of_definition(values: list[str | None]) -> pl.Series:
+        return categories([value or None for value in values]).gather(hop_row)
+
+    op = of_definition([row.op for row in rows])
+    table = pl.DataFrame(
+        {
+            "id": pl.Series(np.arange(count, dtype=np.uint32)),
+            "parent": indices(columns.parent),
+            "process": columns.process,
+            "thread": columns.thread,
+            "kind": _kinds(columns, op, key_sets),
+            "op": op,
+            "key": _keys(columns, rows, keys, key_sets),
+            "kernel": of_definition(
+                [kernels.name(process, row) for (process, _), row in zip(defined, rows, strict=True)]
+            ),
+            "registered_at": of_definition([row.registered_at for row in rows]),
+            "rule": of_definition([row.rule for row in rows]),
+            "start_ns": start,
+            "end_ns": end,
+            "self_ns": _self_times(start, end, columns.parent),
+            "inputs": indices(columns.signature),
+            "source": named(list(vocabulary.sources.numbers), columns.source),
+            "called_from": named(list(vocabulary.sources.numbers), columns.called_from),
+            "python_stack": indices(columns.python_stack),
+            "module": named(module_texts(list(vocabulary.modules.numbers)), columns.module),
+            "range": named(list(vocabulary.names.numbers), columns.range),
+            "sequence_nr": nullable(columns.sequence),
+            "backward_node": named([node_name(name) for name in vocabulary.names.numbers], columns.node),
+            "forward_hop": indices(columns.forward),
+            "raised": columns.raised,
+            "override": of_definition(
+                [overrides.name(process, row) for (process, _), row in zip(defined, rows, strict=True)]
+            ),
+            "step": nullable(step),
+            "phase": named(PHASES, phase),
+            "open": columns.open,
+        }
+    )
+    return in_order(table, HOPS)
+
+
+def _kinds(columns: HopColumns, op: pl.Series, key_sets: list[int]) -> pl.Series:
+    codes = op.to_physical()
+    enclosing = codes.gather(indices(columns.parent))
+    same = (codes == enclosing).fill_null(False).to_numpy()
+    level = priorities(key_sets)[columns.key_set]
+    below = level < level[columns.parent] if len(level) else same
+    return named(
+        ["call", "redispatch"], is_redispatch(columns.call_site, same_op=same, below=below).astype(np.int32)
+    )
+
+
+def priorities(key_sets: list[int]) -> NDArray[np.int64]:
+    """Of each key set a number that is larger where its highest functionality comes earlier."""
+    return np.array([key_set.bit_length() for key_set in key_sets], np.int64)
+
+
+def is_redispatch(
+    call_site: NDArray[np.integer], *, same_op: NDArray[np.bool_], below: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Whether a hop continues the op call of the hop around it.
+
+    If the code that called it does not tell: if it has the same op, at a key below that hop's. An
+    operator that calls itself begins again at a key as high.
+    """
+    redispatch: NDArray[np.bool_] = (call_site == fmt.REDISPATCH) | (
+        (call_site == fmt.BY_PARENT) & same_op & below
+    )
+    return redispatch
+
+
+def _keys(
+    columns: HopColumns,
+    rows: list[HopDefinition],
+    keys: dict[int, KeyNames],
+    key_sets: list[int],
+) -> pl.Series:
+    """The highest key of each key set; the key of the table entry where its name is unknown."""
+    entry = categories([row.key or None for row in rows]).gather(indices(columns.definition))
+    found = pl.Series([None], dtype=STRING).new_from_index(0, 0)
+    for process in np.unique(columns.process).tolist():
+        first, last = np.searchsorted(columns.process, [process, process + 1])
+        names = keys.get(process)
+        codes = columns.key_set[first:last]
+        used = np.flatnonzero(np.bincount(codes))
+        values = [names.highest(key_sets[code]) if names else None for code in used.tolist()]
+        place = np.zeros(int(used[-1]) + 1, np.uint32)
+        place[used] = np.arange(len(used))
+        found = found.append(categories(values).gather(place[codes]))
+    return pl.select(pl.coalesce(found, entry)).to_series() if len(found) else entry
+
+
+def _self_times(
+    start: NDArray[np.int64], end: NDArray[np.int64], parent: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    duration = end - start
+    inner = np.flatnonzero(parent >= 0)
+    nested = np.bincount(parent[inner], weights=duration[inner], minlength=len(start))
+    self_times: NDArray[np.int64] = np.maximum(duration - nested.astype(np.int64), 0)
+    return self_times
+
+
+def python_stacks_table(stacks: list[PythonStack]) -> pl.DataFrame:
+    """The text of a frame is there once, however many stacks have it."""
+    texts: Numbering[str] = Numbering()
+    codes = [texts(frame) for stack in stacks for frame in stack]
+    frames = pl.Series(list(texts.numbers), dtype=pl.String).gather(pl.Series(codes, dtype=ID))
+    ids = pl.Series("id", range(len(stacks)), PYTHON_STACKS["id"])
+    of_frames = ids.gather(np.repeat(np.arange(len(stacks)), [len(stack) for stack in stacks]))
+    grouped = (
+        pl.DataFrame({"id": of_frames, "frames": frames}).group_by("id", maintain_order=True).agg("frames")
+    )
+    return in_order(ids.to_frame().join(grouped, on="id", how="left", maintain_order="left"), PYTHON_STACKS)
+
+
+def signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> pl.DataFrame:
+    names = next(iter(keys.values()), KeyNames.nothing())
+    rows = []
+    for number, signature in enumerate(signatures):
+        for tensor in signature:
+            defined = not tensor.flags & fmt.UNDEFINED
+            rows.append(
+                (
+                    number,
+                    tensor.position,
+                    tensor.shape if defined else None,
+                    tensor.stride if defined else None,
+                    names.dtype(tensor.dtype),
+                    names.device(tensor.device_type, tensor.device_index) if defined else None,
+                    bool(tensor.flags & fmt.REQUIRES_GRAD),
+                    names.layout(tensor.layout),
+                )
+            )
+    transposed = zip(*rows, strict=True) if rows else [()] * len(SIGNATURES)
+    return pl.DataFrame(
+        [
+            pl.Series(name, list(values), dtype)
+            for (name, dtype), values in zip(SIGNATURES.items(), transposed, strict=True)
+        ]
+    )

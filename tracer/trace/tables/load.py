@@ -1,0 +1,246 @@
+"""A trace as tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tracer.trace.bytes.activities import gather_activities
+from tracer.trace.bytes.clock import ns_per_tick
+from tracer.trace.bytes.contents import Contents
+from tracer.trace.bytes.reader import read_recording
+from tracer.trace.certificate.cuda import CudaFindings, CudaTables, count_cuda
+from tracer.trace.certificate.hops import Findings, build_certificate, stated_certificates
+from tracer.trace.names.completion import complete_symbols
+from tracer.trace.names.demangle import prepare
+from tracer.trace.names.keys import find_key_names
+from tracer.trace.names.roles import allocates, loads_code
+from tracer.trace.tables.call_arguments import CallArguments
+from tracer.trace.tables.cuda import CallTables, activity_table, call_tables, device_table
+from tracer.trace.tables.gather import Gathered, gather_hops
+from tracer.trace.tables.hops import KernelNames, hops_table, python_stacks_table, signatures_table
+from tracer.trace.tables.one_step import read_step
+from tracer.trace.tables.overrides import overrides_of
+from tracer.trace.tables.schema import DEVICES, LIBRARY_CALLS, PROCESSES, PYTHON_STACKS, THREADS
+from tracer.trace.tables.series import nanoseconds
+from tracer.trace.tables.stacks import Stacks
+from tracer.trace.tables.steps import StepEnds, Steps, find_steps
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a trace file holds; times are nanoseconds since the recording began.
+
+    `hops`, `api_calls` and `library_calls` are ordered by process, thread and start,
+    `gpu_activities` by process and start; `id` is the row. Ids of other tables that do not apply
+    are null. `signatures` has a row for each tensor, `threads` for each OS thread, `devices` for
+    each GPU of each process, `python_stacks` for each distinct one, of which `source` is the first line.
+    """
+
+    path: str
+    hops: pl.DataFrame
+    signatures: pl.DataFrame
+    api_calls: pl.DataFrame
+    gpu_activities: pl.DataFrame
+    stacks: pl.DataFrame
+    processes: pl.DataFrame
+    threads: pl.DataFrame
+    environment: dict[str, Any]
+    certificate: dict[str, Any]
+    library_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LIBRARY_CALLS))
+    devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICES))
+    python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACKS))
+    _arguments: tuple[CallArguments, CallTables] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.path}: {self.certificate['verdict']}>"
+
+    def without_phases(self) -> Trace:
+        """The same trace, in which no step is warm-up and none is steady."""
+        none = pl.lit(None).alias("phase")
+
+        def of(table: pl.DataFrame) -> pl.DataFrame:
+            return table.with_columns(none.cast(table.schema["phase"]))
+
+        return replace(
+            self,
+            hops=of(self.hops),
+            api_calls=of(self.api_calls),
+            library_calls=of(self.library_calls),
+            gpu_activities=of(self.gpu_activities),
+        )
+
+    def arguments(self, function: str) -> pl.DataFrame:
+        """The arguments of all calls of an API or library function, a typed column each.
+
+        `id` is that of the call in `api_calls` or `library_calls`. Pointers and handles are
+        integers, enumerations the names of their values. What was not recorded of a call is null.
+
+        Raises KeyError where no call of the function was recorded.
+        """
+        if self._arguments is None:
+            raise KeyError(f"no call of {function} was recorded")
+        arguments, calls = self._arguments
+        return arguments.table(function, calls.ids)
+
+
+def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
+    """Reads a trace file, also one that is being written, was cut, is damaged or was packed.
+
+    What cannot be read is counted in `certificate`. Names of functions that a killed process could
+    not write are completed in the file, where its libraries are on this machine.
+
+    With `step` only what holds that step of the program is read: every row that has it in its
+    column `step`, and some around it. Ids count what was read, `phase` is null, and `certificate`
+    holds for what was read and has nothing on CUDA.
+
+    Raises TraceError if there is no such file, or it is no trace, is empty, is cut within its
+    header, or is of another format, or has no such step.
+    """
+    recording = read_recording(path) if step is None else read_step(path, step)
+    why = complete_symbols(recording)
+    prepare(recording.definitions.symbol_names())
+    gathered = gather_hops(recording)
+    columns, vocabulary = gathered.hops, gathered.vocabulary
+    definitions = recording.definitions
+    to_ns, clock_known = ns_per_tick(recording.header)
+    arguments = CallArguments(gathered.calls, vocabulary.functions, definitions)
+    stacks = Stacks(list(vocabulary.stacks.numbers), definitions)
+    steps = _steps(gathered, arguments.names(), to_ns)
+    if step is not None:  # how long the others took, and what was allocated in them, is not known
+        steps = {process: replace(known, first_steady=-1) for process, known in steps.items()}
+    calls = call_tables(gathered, arguments, stacks, steps, to_ns)
+    activities = activity_table(gather_activities(recording), calls.api_calls, definitions, steps, to_ns)
+    keys = find_key_names(definitions)
+    kernels = KernelNames(definitions)
+    hops = hops_table(gathered, definitions, keys, kernels, list(recording.key_sets), steps, to_ns)
+    environment = _environment(definitions.documents)
+    thread_names = definitions.thread_names
+    threads = sorted(gathered.threads | thread_names.keys())
+    findings = Findings(
+        threads=len(threads),
+        hops=len(hops),
+        op_calls=int((hops["kind"] == "call").sum()),
+        open_hops=int(columns.open.sum()),
+        lost_exits=gathered.lost_exits,
+        unmatched_exits=gathered.unmatched_exits,
+        undefined_hops=int((columns.definition < 0).sum()),
+        unresolved_kernels=len(kernels.unresolved),
+        unresolved_why=tuple(why),
+        clock_known=clock_known,
+        cuda=_cuda_findings(recording, gathered, calls, activities, stacks) if step is None else None,
+        overrides=overrides_of(definitions, hops, recording.header.start_ns, _only(environment, step)),
+        whole=step is None,
+    )
+    return Trace(
+        path=recording.path,
+        hops=hops,
+        signatures=signatures_table(list(vocabulary.signatures.numbers), keys),
+        api_calls=calls.api_calls,
+        gpu_activities=activities,
+        stacks=stacks.table(),
+        processes=_processes_table(recording),
+        threads=pl.DataFrame(
+            [(*thread, thread_names.get(thread)) for thread in threads], THREADS, orient="row"
+        ),
+        environment=environment,
+        certificate=build_certificate(recording, findings),
+        library_calls=calls.library_calls,
+        devices=device_table(definitions),
+        python_stacks=python_stacks_table(list(vocabulary.python_stacks.numbers)),
+        _arguments=(arguments, calls),
+    )
+
+
+def _only(environment: dict[str, Any], step: int | None) -> str:
+    """What leaves hops out of the table, in words; empty: every hop is there."""
+    if step is not None:
+        return f"only step {step} was read"
+    options = environment.get("options")
+    given = options if isinstance(options, dict) else {}
+    names = [name for name in ("ops", "steps", "max_size") if given.get(name)]
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def _steps(gathered: Gathered, functions: list[str], to_ns: float) -> dict[int, Steps]:
+    if not gathered.steps:
+        return {}
+    calls, hops = gathered.calls, gathered.hops
+    warm = [allocates(name) or loads_code(name) for name in functions]
+    warming = np.append(np.array(warm, np.bool_), False)[calls.function] & (calls.result == 0)
+    begins: dict[int, int] = {}
+    for process in gathered.steps:
+        first = [columns.start[columns.process == process] for columns in (hops, calls)]
+        begins[process] = int(nanoseconds(np.concatenate(first), to_ns).min(initial=np.iinfo(np.int64).max))
+    return find_steps(
+        {
+            process: StepEnds(nanoseconds(ends.times, to_ns), ends.numbers)
+            for process, ends in gathered.steps.items()
+        },
+        begins,
+        {
+            process: nanoseconds(calls.start[warming & (calls.process == process)], to_ns)
+            for process in gathered.steps
+        },
+    )
+
+
+def _cuda_findings(
+    recording: Contents, gathered: Gathered, calls: CallTables, activities: pl.DataFrame, stacks: Stacks
+) -> CudaFindings | None:
+    stated = {
+        process: document["cuda"] if isinstance(document.get("cuda"), dict) else {}
+        for process, document in stated_certificates(recording).items()
+    }
+    tables = CudaTables(
+        calls.api_calls,
+        calls.library_calls,
+        activities,
+        stacks.callers(),
+        gathered.lost_call_exits,
+        gathered.unmatched_call_exits,
+    )
+    header = recording.header
+    overwritten = header.overwritten_calls, header.overwritten_activities
+    return count_cuda(stated, tables, overwritten=overwritten)
+
+
+def _environment(documents: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """That of the first process that wrote one, with the versions of CUDA where a process used it."""
+    environments = (documents[process].get("environment") for process in sorted(documents))
+    environment = next((document for document in environments if isinstance(document, dict)), {})
+    for process in sorted(documents):
+        certificate = documents[process].get("certificate")
+        cuda = certificate.get("cuda") if isinstance(certificate, dict) else None
+        if isinstance(cuda, dict) and cuda.get("driver_version"):
+            versions = {
+                "runtime": environment.get("torch_cuda"),
+                "driver": _version(cuda["driver_version"], 1000),
+                "cupti": _version(cuda.get("cupti"), 10000),
+            }
+            return {**environment, "cuda": versions}
+    return environment
+
+
+def _version(number: object, major: int) -> str | None:
+    """13000 or 130001, as CUDA and CUPTI number versions: 13.0"""
+    if not isinstance(number, int):
+        return None
+    return f"{number // major}.{number % major // (major // 100)}"
+
+
+def _processes_table(recording: Contents) -> pl.DataFrame:
+    defined = recording.definitions.processes
+    rows: list[tuple[int, int, str | None, str | None]] = []
+    for process in sorted(recording.pids.keys() | defined.keys()):
+        if process in defined:
+            _, pid, _, how, command = defined[process]
+            rows.append((process, pid, how, command))
+        else:
+            rows.append((process, recording.pids[process], None, None))
+    return pl.DataFrame(rows, PROCESSES, orient="row")

@@ -91,6 +91,15 @@ def test_an_old_torch_is_a_problem(launcher: Launcher) -> None:
     assert "torch 2.9.1 is too old" in " ".join(run.out.split())
 
 
+def test_findings_as_json(launcher: Launcher) -> None:
+    run = doctor(launcher, "--json")
+    document = json.loads(run.out)
+    assert (run.status, document["works"]) == (0, True), run.out
+    assert {finding["name"] for finding in document["findings"]} >= {"torch", "recording", "gdb"}
+    bad = doctor(launcher, "--json", PYTHONPATH=fake_torch(launcher.folder, ""))
+    assert (bad.status, json.loads(bad.out)["works"]) == (1, False)
+
+
 def test_no_torch_is_a_problem(launcher: Launcher) -> None:
     run = doctor(launcher, PYTHONPATH=fake_torch(launcher.folder, ""))
     assert run.status == 1

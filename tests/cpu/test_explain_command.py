@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -162,6 +163,20 @@ def test_a_trace_of_another_torch(launcher: Launcher) -> None:
     assert ("]  ran " in run.out) != another
 
 
+def test_an_operator_as_json(recorded: Launcher) -> None:
+    run = explain(recorded, "mm", "--from", "run.trace", "--json")
+    assert run.status == 0, run.err
+    operators = {operator["op"]: operator for operator in json.loads(run.out)["operators"]}
+    mm = operators["aten::mm"]
+    assert mm["schema"].startswith("aten::mm(Tensor self, Tensor mat2)")
+    keys = {key["key"]: key for key in mm["keys"]}
+    assert "RegisterCPU" in keys["CPU"]["registered_at"]
+    assert [key["key"] for key in mm["ran"]["keys"]].count("CPU") == 1
+    assert mm["ran"]["calls"] > 0
+    assert mm["derivative"]["name"] == "mm"
+    assert operators["aten::mm.out"]["ran"]["calls"] == 0
+
+
 def test_unknown_names(launcher: Launcher) -> None:
     run = explain(launcher, "aten::mmm")
     assert (run.status, run.out) == (2, "")
@@ -211,7 +226,7 @@ def test_without_torch_the_trace_is_explained(recorded: Launcher) -> None:
     (package / "__init__.py").write_text("")
     elsewhere = str(package.parent)
     run = explain(recorded, "mm.default", PYTHONPATH=elsewhere)
-    assert run.status == 1
+    assert run.status == 2
     assert "torch is not installed" in run.err
     run = explain(recorded, "mm.default", "--from", "run.trace", PYTHONPATH=elsewhere)
     assert run.status == 0, run.err

@@ -178,6 +178,7 @@ class FakeTrace:
     library_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LIBRARY_CALL_SCHEMA))
     gpu_activities: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=ACTIVITY_SCHEMA))
     stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STACK_SCHEMA))
+    path: str = "run.trace"
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICE_SCHEMA))
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACK_SCHEMA))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
@@ -124,6 +125,60 @@ def test_filters(folder: Path, filters: list[str], shown: list[str]) -> None:
     assert ops(tracer("tree", "run.trace", *filters)) == shown
 
 
+def test_ids_stand_first(folder: Path) -> None:
+    lines = tracer("tree", "run.trace", "--ids", "--thread", "100").stdout.splitlines()
+    assert lines[0] == "train.py:41  3 op calls, 12.0 us"
+    assert [line.split()[0] for line in lines[1:5]] == ["0", "1", "2", "3"]
+    assert lines[5].startswith("train.py:42")
+    assert lines[6].startswith("12  aten::add.Tensor [CPU]")
+    shown = [line[2:] for line in lines if line[:2].strip().isdecimal()]
+    without = tracer("tree", "run.trace", "--thread", "100").stdout.splitlines()
+    assert shown == [line for line in without if line.startswith(" ")]
+
+
+def test_a_tree_as_json(folder: Path) -> None:
+    document = json.loads(tracer("tree", "run.trace", "--json", "--limit", "4").stdout)
+    assert (document["trace"], document["complete"]) == (small_trace().path, True)
+    assert [group["op_calls"] for group in document["groups"]] == [3, 1, 1, 1]
+    lines = document["lines"]
+    assert [line["op"] for line in lines] == MATMUL
+    assert [line["id"] for line in lines] == [0, 1, 2, 3]
+    assert [line["parent"] for line in lines] == [None, 0, 1, 2]
+    assert {line["table"] for line in lines} == {"hops"}
+    assert (lines[0]["count"], lines[0]["median_ns"], lines[0]["total_ns"]) == (3, 4000, 12000)
+    assert lines[0]["inputs"] == "64x64 f32, 64x64 f32"
+    assert (document["lines_left_out"], document["deeper_hops_left_out"]) == (4, 0)
+
+
+def test_a_table_as_json(folder: Path) -> None:
+    document = json.loads(tracer("tree", "run.trace", "--flat", "--by", "op", "--json").stdout)
+    assert document["by"] == "op"
+    assert [row["op"] for row in document["rows"]][:1] == ["aten::mm"]
+    assert sum(row["hops"] for row in document["rows"]) == len(small_trace().hops)
+    assert document["rows_left_out"] == 0
+
+
+@pytest.mark.parametrize(
+    "options", [["--follow", "--json"], ["--follow", "--ids"], ["--flat", "--ids"], ["--json", "--ids"]]
+)
+def test_forms_that_exclude_each_other(folder: Path, options: list[str]) -> None:
+    result = tracer("tree", "run.trace", *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("state", "status"), [("whole", 0), ("dropped", 1)])
+def test_the_certificate_decides_the_exit_status(folder: Path, state: str, status: int) -> None:
+    (folder / "run.trace").write_text(state)
+    shown = tracer("certificate", "run.trace")
+    assert shown.exit_code == status, shown.output
+    verdict = "incomplete: 11 hops; no space" if status else "complete: "
+    assert verdict in shown.stdout.splitlines()[0]
+    document = tracer("certificate", "run.trace", "--json")
+    assert document.exit_code == status
+    assert json.loads(document.stdout)["complete"] is (status == 0)
+
+
 def test_what_is_left_out_is_said(folder: Path) -> None:
     assert "6 more lines left out; --limit 0 shows all" in tracer("tree", "run.trace", "--limit", "2").stdout
     assert "left out" not in tracer("tree", "run.trace", "--limit", "0").stdout
@@ -143,7 +198,7 @@ def test_what_is_left_out_is_said(folder: Path) -> None:
 )
 def test_nothing_found_says_what_there_is(folder: Path, filters: list[str], words: str) -> None:
     result = tracer("tree", "run.trace", *filters)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert result.stdout == ""
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
@@ -169,7 +224,7 @@ def test_a_trace_that_is_not_whole_says_so(folder: Path) -> None:
     [
         ("none.trace", 2, "none.trace does not exist"),
         ("folder", 2, "folder is a folder"),
-        ("not.trace", 1, "not.trace is no tracer trace"),
+        ("not.trace", 2, "not.trace is no tracer trace"),
         (None, 2, r"no \*.trace file in this folder"),
     ],
 )
@@ -185,7 +240,7 @@ def test_bad_input_is_one_line(folder: Path, verb: str, file: str | None, code: 
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("verb", ["tree", "report", "record"])
+@pytest.mark.parametrize("verb", ["tree", "report", "record", "certificate"])
 def test_help_has_examples(folder: Path, verb: str) -> None:
     result = tracer(verb, "--help")
     assert result.exit_code == 0
@@ -219,7 +274,7 @@ def test_report_overwrites_only_when_forced(folder: Path) -> None:
     assert (folder / "out.md").read_text().startswith("# Dispatch report")
 
 
-@pytest.mark.parametrize("output", ["nowhere/out.md", "."])
+@pytest.mark.parametrize("output", ["nowhere/out.md", ".", "out.html"])
 def test_report_to_an_impossible_place(folder: Path, output: str) -> None:
     result = tracer("report", "run.trace", "-o", output)
     assert result.exit_code == 2

@@ -147,7 +147,7 @@ def test_a_full_disk_leaves_what_was_there(folder: Path, to: str, there: bool) -
         (["run.trace", "--to", "chrome", "-o", "run.trace", "--force"], 2, "is the trace itself"),
         (["run.trace", "--to", "parquet", "-o", "run.trace", "--force"], 2, "is the trace itself"),
         (["run.trace", "--to", "parquet", "-o", "text", "--force"], 2, "text is a file"),
-        (["text", "--to", "chrome"], 1, "is no tracer trace"),
+        (["text", "--to", "chrome"], 2, "is no tracer trace"),
     ],
 )
 def test_wrong_usage_is_one_line(folder: Path, arguments: list[str], code: int, message: str) -> None:

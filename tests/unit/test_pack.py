@@ -94,7 +94,7 @@ def test_the_newest_trace_is_packed_where_none_is_named(trace: Path) -> None:
         (["run.trace", "-o", "nowhere/x.xz"], 2, "there is no folder nowhere"),
         (["run.trace", "-o", "."], 2, "is a folder"),
         (["run.trace", "-o", "run.trace", "--force"], 2, "is the trace itself"),
-        (["text"], 1, "is no tracer trace"),
+        (["text"], 2, "is no tracer trace"),
     ],
 )
 def test_wrong_usage_is_one_line(trace: Path, arguments: list[str], code: int, message: str) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from tracer.base.package import VERSION
 from tracer.cli import compare, gdb
+from tracer.cli.certificate import certificate
 from tracer.cli.doctor import doctor
 from tracer.cli.explain import explain
 from tracer.cli.export import export
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command(context_settings=CONTEXT)(record)
 app.command()(tree)
 app.command()(report)
+app.command()(certificate)
 app.command()(pack)
 app.command()(explain)
 app.command()(doctor)
@@ -47,7 +49,12 @@ def options(
 
 
 def main() -> None:
-    """Runs the command line. Exit codes: 0, 1 something failed, 2 wrong usage."""
+    """Run the command line.
+
+    Exit status: 0 done; 1 it failed on the way, or the answer is no (nothing matches, the trace is not
+    complete, recording does not work here); 2 it did not begin, because an option, a file or the
+    installation is wrong. Under `tracer record`, once the script runs, the script's own.
+    """
     app(prog_name="tracer")
 
 

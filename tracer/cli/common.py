@@ -51,7 +51,8 @@ def chosen_trace(file: Path | None) -> Path:
 def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
     """Loads the trace, or one step of it, and shows progress while the block works.
 
-    Errors become one line, exit 1.
+    Errors become one line: exit 2 if the file cannot be read as a trace, 1 if it has no such step, or if
+    memory runs out.
     """
     from tracer.trace import TraceError, load
 
@@ -59,9 +60,10 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
         try:
             yield load(file) if step is None else load(file, step=step)
         except TraceError as error:
-            fail(str(error))
+            missing = type(error).__name__ == "MissingStepError"
+            fail(str(error), 1 if missing else USAGE)
         except OSError as error:
-            fail(f"cannot read {file}: {error.strerror or error}")
+            fail(f"cannot read {file}: {error.strerror or error}", USAGE)
         except MemoryError:
             fail(too_large(file))
 

@@ -175,7 +175,7 @@ def _switch(names: list[str]) -> Switch:
 
 def _need_torch() -> None:
     if find_spec("torch") is None:
-        fail("comparing needs PyTorch, and it is not installed here")
+        fail("comparing needs PyTorch, and it is not installed here", USAGE)
 
 
 def _said(error: OverrideError) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracer.cli.common import progress, writing
+from tracer.cli.documents import AsJson, print_json
 
 if TYPE_CHECKING:
     from tracer.doctor.finding import Finding
@@ -23,6 +25,7 @@ def doctor(
     cuda: Annotated[
         bool, typer.Option("--cuda", help="Record on the GPU too, which initialises CUDA.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check whether this Python can record here, and say what to do where not.
 
@@ -36,6 +39,7 @@ def doctor(
       tracer doctor
       tracer doctor --cuda
       tracer doctor | grep -v '^ok'
+      tracer doctor --json | jq '.findings[] | select(.state == "problem")'
     """
     from tracer.doctor.examination import examine
 
@@ -44,10 +48,15 @@ def doctor(
         checks = examine(with_gpu=cuda)
         while (finding := _next(checks)) is not None:
             findings.append(finding)
-            _show(finding)
+            if not as_json:
+                _show(finding)
         states = [finding.state for finding in findings]
-        print(f"\n{_verdict(states.count('problem'), states.count('note'))}")
-    if any(finding.state == "problem" for finding in findings):
+        if not as_json:
+            print(f"\n{_verdict(states.count('problem'), states.count('note'))}")
+    works = not any(finding.state == "problem" for finding in findings)
+    if as_json:
+        print_json({"works": works, "findings": [asdict(finding) for finding in findings]})
+    if not works:
         raise typer.Exit(1)
 
 

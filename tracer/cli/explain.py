@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, analysing, fail, progress, writing
+from tracer.cli.documents import AsJson, print_json
 
 if TYPE_CHECKING:
     from tracer.dispatch.operators import Operators
@@ -31,6 +32,7 @@ def explain(
         list[str] | None,
         typer.Option("--import", metavar="MODULE", help="Import it first: it registers operators."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what an operator is in the torch that is installed here.
 
@@ -49,6 +51,7 @@ def explain(
       tracer explain add.Tensor
       tracer explain linear --from run.trace
       tracer explain torchvision::nms --import torchvision
+      tracer explain add.Tensor --json | jq '.operators[0].keys'
     """
     from tracer.dispatch.report import explain_lines
     from tracer.report.visible import visible
@@ -60,6 +63,11 @@ def explain(
             fail(f"{file} is no trace; make one with: tracer record SCRIPT", USAGE)
         with analysing(file) as trace:
             explanations = _with_trace(operator, modules or [], trace)
+    if as_json:
+        from tracer.dispatch.document import explanation_document
+
+        print_json({"operators": [explanation_document(explanation) for explanation in explanations]})
+        return
     with writing():
         if len(explanations) > 1:
             names = ", ".join(explanation.op for explanation in explanations)
@@ -75,7 +83,9 @@ def _here(operator: str, modules: list[str]) -> list[Explanation]:
     with progress("importing torch"):
         operators = _operators(modules)
         if operators is None:
-            fail(f"torch is not installed in {sys.executable}; install it, or read a trace: --from FILE")
+            fail(
+                f"torch is not installed in {sys.executable}; install it, or read a trace: --from FILE", USAGE
+            )
         return _explanations(_chosen(operator, operators))
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.cli.common import fail, say, too_large, writing
+from tracer.cli.common import USAGE, fail, say, too_large, writing
 from tracer.cli.lines import print_line, print_table, styled
 from tracer.cli.selection import Selection
 
@@ -56,9 +56,9 @@ def follow_trace(
             if follower.ended:
                 _say_end(follower, show.hops)
     except TraceError as error:
-        fail(str(error))
+        fail(str(error), USAGE)
     except OSError as error:
-        fail(f"cannot read {file}: {error.strerror or error}")
+        fail(f"cannot read {file}: {error.strerror or error}", USAGE)
     except MemoryError:
         fail(too_large(file))
     except KeyboardInterrupt:

@@ -15,6 +15,7 @@ _STYLES = {
     "thread": "bold magenta",
     "group": "bold blue",
     "cost": "bright_black",
+    "id": "bright_black",
     "indent": "bright_black",
     "arrow": "bright_black",
     "op": "bold",

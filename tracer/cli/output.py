@@ -10,6 +10,8 @@ from tracer.cli.common import USAGE, fail
 
 def check_output(output: Path, force: bool) -> None:
     """Ends the command where this file cannot be written, or is there and not to be overwritten."""
+    if output.suffix.lower() in (".html", ".htm", ".pdf"):
+        fail(f"{output}: a report is markdown; name a file that ends in .md", USAGE)
     if output.is_dir():
         fail(f"{output} is a folder; name a file in it", USAGE)
     if output.exists() and not force:

@@ -80,8 +80,8 @@ def _complete(file: Path) -> None:
         if not closed:
             complete_symbols(read_recording(file))
     except TraceError as error:
-        fail(str(error))
+        fail(str(error), USAGE)
     except OSError as error:
-        fail(f"cannot read {file}: {error.strerror or error}")
+        fail(f"cannot read {file}: {error.strerror or error}", USAGE)
     except MemoryError:
         fail(too_large(file))

@@ -8,10 +8,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NoReturn
 
-import typer
-
 from tracer.analysis.patterns import fits_op
-from tracer.cli.common import say
+from tracer.cli.common import fail
 from tracer.report.visible import LONGEST, visible
 
 if TYPE_CHECKING:
@@ -139,6 +137,5 @@ def _nothing(option: str, wanted: str, values: Iterable[str]) -> NoReturn:
 
 
 def _end(message: str) -> NoReturn:
-    """An empty answer is an answer: said on stderr, and no error."""
-    say(message)
-    raise typer.Exit(0)
+    """Nothing matches: exit status 1, as grep has it."""
+    fail(message)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_line, print_table
 from tracer.cli.selection import Selection
 
@@ -59,6 +60,8 @@ def tree(
         bool, typer.Option("--fold/--no-fold", help="Fold identical subtrees with a count.")
     ] = True,
     api: Annotated[bool, typer.Option("--api", help="Show every CUDA API call, queries too.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Show the id of each line's row first.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the dispatch tree of a trace, one line a hop.
 
@@ -70,6 +73,10 @@ def tree(
     being called. Where CUDA was recorded, library calls,
     API calls and what the GPU did stand below the hop that caused them; API
     calls that only ask are counted.
+
+    --ids puts the id of its row before each line: a number is the id of a hop; "lib
+    3", "api 5" and "gpu 9" are rows of the tables library_calls, api_calls and
+    gpu_activities. A line that folds several rows has the id of the first.
 
     --flat counts the hops that match and nothing else: a row for each op, key and
     kernel function. --follow shows outermost op calls as they end, or those that
@@ -83,19 +90,26 @@ def tree(
       tracer tree run.trace --key 'Autograd*' --limit 0 > tree.txt
       tracer tree run.trace --op 'cublas*' --step 3
       tracer tree run.trace --flat --by source --sort total
+      tracer tree run.trace --op mm --ids
+      tracer tree run.trace --flat --json | jq '.rows[0]'
       tracer tree run.trace --follow --flat
+
+    Exit status 1 if no hop matches.
     """
     selection = Selection(op, key, source, thread, step)
     _check(flat, by, sort, follow, fold, api, step)
+    _check_form(flat, follow, ids, as_json)
     file = chosen_trace(file)
     if follow:
         from tracer.cli.follow import follow_trace
 
         follow_trace(file, selection, depth, flat=flat, by=by or "hop", sort=sort, limit=limit)
     elif flat:
-        _flat(file, selection, depth, by or "hop", sort, _FLAT_LINES if limit is None else limit)
+        most = _FLAT_LINES if limit is None else limit
+        _flat(file, selection, depth, by=by or "hop", sort=sort, limit=most, as_json=as_json)
     else:
-        _tree(file, selection, depth, _TREE_LINES if limit is None else limit, fold, api)
+        most = _TREE_LINES if limit is None else limit
+        _tree(file, selection, depth, limit=most, fold=fold, api=api, ids=ids, as_json=as_json)
 
 
 def _check(
@@ -115,7 +129,25 @@ def _check(
         fail("--follow takes no --api, --no-fold or --step: they need a recording that has ended", USAGE)
 
 
-def _flat(file: Path, selection: Selection, depth: int | None, by: str, sort: str, limit: int) -> None:
+def _check_form(flat: bool, follow: bool, ids: bool, as_json: bool) -> None:
+    if follow and (ids or as_json):
+        fail("--follow shows neither --ids nor --json; leave it out", USAGE)
+    if flat and ids:
+        fail("--ids works on the tree; leave out --flat", USAGE)
+    if ids and as_json:
+        fail("--json has the ids already; leave out --ids", USAGE)
+
+
+def _flat(
+    file: Path,
+    selection: Selection,
+    depth: int | None,
+    *,
+    by: str,
+    sort: str,
+    limit: int,
+    as_json: bool,
+) -> None:
     with analysing(file, selection.step) as trace:
         from tracer.analysis import flat, trees
 
@@ -123,14 +155,30 @@ def _flat(file: Path, selection: Selection, depth: int | None, by: str, sort: st
         if depth is not None:
             chosen = chosen & (trees.depths(trees.parent_rows(trace.hops)) < depth)
         table = flat.ranked(flat.flat_table(trace.hops, chosen, by, trace.gpu_activities), sort)
+    if as_json:
+        from tracer.report.documents import flat_document
+
+        print_json(flat_document(trace, table, by, limit))
+        return
     with writing():
         print_table(table, by, limit, trace.environment.get("cwd"))
     _say_verdict(trace)
 
 
-def _tree(file: Path, selection: Selection, depth: int | None, limit: int, fold: bool, api: bool) -> None:
+def _tree(
+    file: Path,
+    selection: Selection,
+    depth: int | None,
+    *,
+    limit: int,
+    fold: bool,
+    api: bool,
+    ids: bool,
+    as_json: bool,
+) -> None:
     with analysing(file, selection.step) as trace:
         from tracer.analysis import links, trees
+        from tracer.analysis.row_ids import with_ids
         from tracer.report.text import count
 
         combined = links.combine(trace, every_call=api)
@@ -142,9 +190,17 @@ def _tree(file: Path, selection: Selection, depth: int | None, limit: int, fold:
         by = [*_GROUP, _STACK] if len(trace.python_stacks) else _GROUP
         shown = hops.filter(shallow).with_columns(source=trees.own_or_forward_line())
         groups, nodes = trees.fold(trees.Forest.of(shown), by, identical=fold)
+        nodes = with_ids(nodes, hops) if ids or as_json else nodes
+        deeper = int(kept.sum() - shallow.sum())
+    if as_json:
+        from tracer.report.documents import tree_document
+
+        document = tree_document(trace, groups, nodes, combined.details, limit)
+        print_json(document | {"deeper_hops_left_out": deeper})
+        return
     with writing():
         _show(trace, groups, nodes, limit, combined.details)
-        if depth and (deeper := int(kept.sum() - shallow.sum())):
+        if depth and deeper:
             print(f"{count(deeper, 'deeper hop')} left out; --depth {depth + 1} shows more")
         if limit and len(nodes) > limit:
             print(
@@ -164,17 +220,19 @@ def _show(
 ) -> None:
     from rich.console import Console
 
-    from tracer.report.tree import fit, group_line, stack_line, tree_lines
+    from tracer.report.tree import fit, group_line, id_texts, stack_line, tree_lines
 
     console = Console(highlight=False)
     width = console.width if console.is_terminal else None
     shown = nodes.head(limit) if limit else nodes
+    ids = id_texts(shown)
     heads = {row["group"]: row for row in groups.iter_rows(named=True)}
     several = groups.select("process", "thread").n_unique() > 1
     group: int | None = None
     place: tuple[int, int] | None = None
-    lines = tree_lines(shown, trace.signatures, width=width, base=1, details=details)
-    for number, line in zip(shown["group"], lines, strict=True):
+    left = None if width is None else width - len(ids[0] if ids else "")
+    lines = tree_lines(shown, trace.signatures, width=left, base=1, details=details)
+    for row, (number, line) in enumerate(zip(shown["group"], lines, strict=True)):
         if number != group:
             group, head = number, heads[number]
             if several and place != (there := (head["process"], head["thread"])):
@@ -184,7 +242,7 @@ def _show(
             print_line(console, fit(group_line(head, folder), width))
             for frame in _outer_frames(trace, head.get(_STACK)):
                 print_line(console, fit(stack_line(frame, folder), width))
-        print_line(console, line)
+        print_line(console, [("id", ids[row]), *line] if ids else line)
 
 
 def _outer_frames(trace: Trace, stack: int | None) -> list[str]:

@@ -20,7 +20,7 @@ from tracer.report.text import (
 from tracer.report.visible import LONGEST, visible
 
 Line = list[tuple[str, str]]
-"""Pieces of a line: (role, text). Roles: thread, group, cost of a group; of a hop
+"""Pieces of a line: (role, text). Roles: thread, group, cost of a group; id; of a hop
 indent, arrow, op, key, kernel, inputs, module, time, override, mark; of a library or API call and of a
 GPU activity indent, link or device, inputs, time, mark."""
 
@@ -29,6 +29,7 @@ _SHRINKING = (
     *(("group", 12), ("module", 0)),
 )
 _HOPS = ("call", "redispatch")
+_TABLES = {"hops": "", "library_calls": "lib ", "api_calls": "api ", "gpu_activities": "gpu "}
 _HOST = (*_HOPS, "library", "api")
 
 
@@ -49,6 +50,18 @@ def tree_lines(
     texts = signature_texts(signatures, wanted) | (details or {})
     for node in nodes.iter_rows(named=True):
         yield fit((_hop if node["kind"] in _HOPS else _link)(node, texts, base), width)
+
+
+def id_texts(nodes: pl.DataFrame) -> list[str]:
+    """`  17  `, `lib 3  ` for each row of `nodes` (row_ids.with_ids), all of one width; none without ids."""
+    if "id" not in nodes.columns:
+        return []
+    texts = [
+        f"{_TABLES[table]}{number}" if table else ""
+        for table, number in nodes.select("table", "id").iter_rows()
+    ]
+    width = max(map(len, texts), default=0)
+    return [f"{text:>{width}}" for text in texts]
 
 
 def group_line(group: dict[str, Any], folder: str | None) -> Line:

@@ -14,7 +14,7 @@ import numpy as np
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.arrays import low
 from tracer.trace.bytes.contents import Contents
-from tracer.trace.bytes.errors import TraceError
+from tracer.trace.bytes.errors import MissingStepError
 from tracer.trace.bytes.events import EventBlock, join_blocks, outermost_enters, parse_events, parse_marks
 from tracer.trace.bytes.reader import ChunkFile, Place, read_chunks
 from tracer.trace.tables.gather import gather_hops
@@ -59,13 +59,13 @@ def read_step(path: str | os.PathLike[str], step: int) -> Contents:
 def _check(ends: dict[int, StepEnds], step: int, path: str) -> None:
     numbers = np.concatenate([known.numbers for known in ends.values()]) if ends else np.empty(0, np.int64)
     if not len(numbers):
-        raise TraceError(
+        raise MissingStepError(
             f"no step ended in {path}: a step ends where optimizer.step() returns or the script calls "
             "tracer.step()"
         )
     if not any(known.span(step) for known in ends.values()):
         first = min(known.first for known in ends.values())
-        raise TraceError(f"{path} has no step {step}: its steps are {first} to {numbers.max() - 1}")
+        raise MissingStepError(f"{path} has no step {step}: its steps are {first} to {numbers.max() - 1}")
 
 
 class _Window:

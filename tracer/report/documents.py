@@ -1,0 +1,74 @@
+"""What trees and tables say, as documents for `--json`: plain dicts, times in nanoseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from tracer.report.text import signature_texts
+
+_OF_A_GROUP = ("process", "thread", "source", "called_from", "backward_node", "total_ns", "gpu_ns")
+_OF_A_LINE = (
+    *("level", "table", "id", "kind", "op", "key", "kernel", "override", "module", "source"),
+    *("members", "count", "median_ns", "median_self_ns", "total_ns", "gpu_ns", "gpu_total_ns"),
+    *("queries", "others", "raised", "open"),
+)
+
+
+class Recorded(Protocol):
+    """What a document needs of a trace."""
+
+    @property
+    def path(self) -> str | Path: ...
+    @property
+    def certificate(self) -> dict[str, Any]: ...
+    @property
+    def signatures(self) -> pl.DataFrame: ...
+
+
+def tree_document(
+    trace: Recorded, groups: pl.DataFrame, nodes: pl.DataFrame, details: dict[int, str], limit: int
+) -> dict[str, Any]:
+    """Groups and lines of a tree (trees.fold, row_ids.with_ids), at most `limit` lines (0: all).
+
+    `group` of a line is a position in "groups", and `parent` one in "lines" (null if outermost).
+    """
+    shown = nodes.head(limit) if limit else nodes
+    texts = signature_texts(trace.signatures, shown["signatures"].explode().unique().to_list()) | details
+    numbers = {number: position for position, number in enumerate(groups["group"].to_list())}
+    lines = []
+    for node in shown.iter_rows(named=True):
+        line = {"group": numbers[node["group"]], "parent": node["parent_node"]}
+        line |= {name: node[name] for name in _OF_A_LINE if name in node}
+        lines.append(line | {"inputs": texts.get(node["signature"])})
+    return {
+        **_head(trace),
+        "groups": [
+            {name: row[name] for name in _OF_A_GROUP if name in row} | {"op_calls": row["calls"]}
+            for row in groups.iter_rows(named=True)
+        ],
+        "lines": lines,
+        "lines_left_out": len(nodes) - len(shown),
+    }
+
+
+def flat_document(trace: Recorded, table: pl.DataFrame, by: str, limit: int) -> dict[str, Any]:
+    """A table of analysis.flat, at most `limit` rows (0: all)."""
+    shown = table.head(limit) if limit else table
+    rows = [dict(row) for row in shown.iter_rows(named=True)]
+    return {**_head(trace), "by": by, "rows": rows, "rows_left_out": len(table) - len(shown)}
+
+
+def certificate_document(trace: Recorded) -> dict[str, Any]:
+    return {"trace": str(trace.path), **trace.certificate}
+
+
+def _head(trace: Recorded) -> dict[str, Any]:
+    certificate = trace.certificate
+    return {
+        "trace": str(trace.path),
+        "complete": certificate["complete"],
+        "verdict": certificate["verdict"],
+    }

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from synthetic import CERTIFICATE, TraceWriter
 
-from tracer.report.markdown import render
-from tracer.report.model import build_report
+from tracer.report.reading import Reading
+from tracer.report.report import render
 from tracer.trace import load
 from tracer.trace.bytes.format import SHAPES, SOURCE
 
@@ -131,7 +131,7 @@ def test_why_there_are_no_source_lines(
     else:
         assert trace.certificate["why"] == ["1 record not whole", *lines]
         assert trace.certificate["verdict"] == "incomplete: 1 hop; 1 record not whole"
-    report = render(build_report(trace, "x.trace")).splitlines()
+    report = render(Reading(trace, "x.trace")).splitlines()
     assert [line for line in report if "source lines were" in line] == [f"- {line}" for line in lines]
 
 

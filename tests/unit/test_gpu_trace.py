@@ -32,8 +32,8 @@ from tracer.analysis.runtime_survey import (
     per_role,
     steady_allocations,
 )
-from tracer.report.markdown import render
-from tracer.report.model import build_report
+from tracer.report.reading import Reading
+from tracer.report.report import render
 from tracer.trace import load
 
 ROOT = Path(__file__).parents[2]
@@ -61,9 +61,9 @@ def contexts(sample: Sample) -> pl.DataFrame:
 @pytest.fixture(scope="session")
 def reports(sample: Sample) -> dict[str | None, str]:
     return {
-        "cuda": render(build_report(sample.trace, NAME, only="cuda")),
-        "kernels": render(build_report(sample.trace, NAME, only="kernels")),
-        None: render(build_report(sample.trace, NAME, patterns=["cublas*", "cudnn*"], paths=30)),
+        "cuda": render(Reading(sample.trace, NAME, only="cuda")),
+        "kernels": render(Reading(sample.trace, NAME, only="kernels")),
+        None: render(Reading(sample.trace, NAME, patterns=["cublas*", "cudnn*"], paths=30)),
     }
 
 
@@ -573,7 +573,7 @@ def test_without_phases_no_kernel_is_left_out_as_warm_up() -> None:
     alike = command("report", PATH, "--rows", "500", "--no-phases").stdout
     assert " kernels of warm-up steps are left out" in " ".join(told.split())
     assert "warm-up" not in alike[alike.index("## Device kernels") : alike.index("### By what is to gain")]
-    assert "- 4 steps, which all count alike" in alike
+    assert "- 4 steps, all counted the same" in alike
     done = command("report", PATH, "--steady", "--no-phases")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1

@@ -7,8 +7,8 @@ import re
 from cuda_frames import CudaBuilder
 from frames import hop
 
-from tracer.report.markdown import render
-from tracer.report.model import build_report
+from tracer.report.reading import Reading
+from tracer.report.report import render
 
 F32 = "torch.float32"
 
@@ -27,7 +27,7 @@ def adds(*calls: dict[str, int]) -> CudaBuilder:
 
 
 def report(builder: CudaBuilder) -> str:
-    return render(build_report(builder.cuda_trace(), "t", only="kernels"))
+    return render(Reading(builder.cuda_trace(), "t", only="kernels"))
 
 
 def launches(text: str) -> list[str]:

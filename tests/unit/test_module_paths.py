@@ -12,8 +12,8 @@ from synthetic import AUTOGRAD_CPU, CERTIFICATE, REDISPATCH, Lane, TraceWriter
 from tracer.analysis import flat, surveys
 from tracer.analysis.trees import Forest, fold
 from tracer.report.follow import live_line
-from tracer.report.markdown import render
-from tracer.report.model import build_report
+from tracer.report.reading import Reading
+from tracer.report.report import render
 from tracer.report.tree import plain, tree_lines
 from tracer.trace import Trace, load
 from tracer.trace.bytes.definitions import ModulePath
@@ -223,7 +223,7 @@ def test_the_survey_and_the_report_have_a_row_a_module() -> None:
         ("layers.1", 1, 2, 4000, 0, 4000),
         (None, 1, 1, 1000, 0, 1000),
     ]
-    text = render(build_report(trace, "x.trace"))
+    text = render(Reading(trace, "x.trace"))
     section = " ".join(text.partition("## Modules")[2].partition("\n## ")[0].split())
     assert "| `Model` | 1 | 1 | 1.00 us | 1 | 1 | 5.00 us | 40.0 % |" in section
     assert "| no module | 1 | 1 |" in section
@@ -234,7 +234,7 @@ def test_without_modules_there_is_no_table() -> None:
     builder.calls(hop("aten::mm", "CPU"))
     trace = builder.trace()
     assert surveys.per_module(Forest.of(trace.hops)).is_empty()
-    assert "## Modules" not in render(build_report(trace, "x.trace"))
+    assert "## Modules" not in render(Reading(trace, "x.trace"))
 
 
 def test_the_flat_table_by_module() -> None:

@@ -9,8 +9,8 @@ import pytest
 from synthetic import AUTOGRAD_CPU, CPU, REDISPATCH, TraceWriter
 
 from tracer.analysis import trees
-from tracer.report.markdown import render
-from tracer.report.model import build_report
+from tracer.report.reading import Reading
+from tracer.report.report import render
 from tracer.report.tree import plain, tree_lines
 from tracer.trace import Trace, load
 
@@ -71,7 +71,7 @@ def test_without_overrides_nothing_is_said(tmp_path: Path) -> None:
     trace = recorded(tmp_path)
     assert trace.hops["override"].null_count() == 4
     assert "overrides" not in trace.certificate
-    assert "Overrides" not in render(build_report(trace, "x.trace"))
+    assert "Overrides" not in render(Reading(trace, "x.trace"))
 
 
 def test_a_hop_whose_registration_was_not_recorded_goes_by_its_python_name(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_why_an_override_never_ran(tmp_path: Path, changed: dict[str, Any], comp
     name, operator = changed.get("name", "mine"), changed.get("operator", "aten::mm")
     assert trace.certificate["why"] == [f"override {name} of {operator} [CPU] was on and never ran: {why}"]
     assert trace.certificate["verdict"].startswith("complete")
-    text = render(build_report(trace, "x.trace"))
+    text = render(Reading(trace, "x.trace"))
     assert f"- **`{name}` for `{operator}` never ran**: {why}".replace("_", r"\_") in text.replace("_", r"\_")
 
 
@@ -160,8 +160,8 @@ def test_the_report_has_a_section(tmp_path: Path) -> None:
     trace = recorded(
         tmp_path, entry(ran=1234, handed_over=handed_over, times=3), entry(mode="force", to_ns=5900)
     )
-    text = render(build_report(trace, "x.trace"))
-    section = text[text.index("## Overrides") : text.index("## Hottest paths")]
+    text = render(Reading(trace, "x.trace"))
+    section = text.partition("## Overrides")[2].partition("\n## ")[0]
     cells = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if "`mine`" in line
     ]

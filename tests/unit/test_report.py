@@ -1,23 +1,21 @@
-"""The report: what the model holds, and that the markdown says it and is well formed.
-
-TRACER_UPDATE_GOLDEN=1 writes the golden files anew.
-"""
+"""The report: what its sections hold, and that the markdown says it and is well formed."""
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 
 import polars as pl
 import pytest
+from cuda_frames import CudaBuilder
 from frames import FakeTrace, TraceBuilder, hop
 from markdown_it import MarkdownIt
 
 from tracer.analysis.runtime_survey import Steps
-from tracer.report.markdown import code, prose, render, table
+from tracer.report.cells import code, prose, table
 from tracer.report.mermaid import flowchart
-from tracer.report.model import build_report
+from tracer.report.reading import Reading
+from tracer.report.report import render
+from tracer.report.sections import ops, paths
 from tracer.report.text import (
     duration,
     duration_and_self,
@@ -30,7 +28,6 @@ from tracer.report.text import (
 )
 from tracer.report.tree import plain, tree_lines
 
-GOLDEN = Path(__file__).parent / "golden"
 TRAIN = "/home/user/project/train.py"
 
 
@@ -81,22 +78,11 @@ def training() -> FakeTrace:
 
 @pytest.fixture
 def text() -> str:
-    return render(build_report(training(), "train.0001.trace"))
+    return render(Reading(training(), "train.0001.trace"))
 
 
-def test_golden_report(text: str) -> None:
-    golden = GOLDEN / "report.md"
-    if os.environ.get("TRACER_UPDATE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
-
-
-def test_golden_report_of_a_trace_without_hops() -> None:
-    text = render(build_report(TraceBuilder().trace(), "empty.trace"))
-    golden = GOLDEN / "report_without_hops.md"
-    if os.environ.get("TRACER_UPDATE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+def hottest(reading: Reading) -> list[paths.Path]:
+    return paths.data(reading).paths
 
 
 def test_the_verdict_comes_first(text: str) -> None:
@@ -136,53 +122,74 @@ def test_mermaid_blocks_have_only_quoted_labels_and_known_boxes(text: str) -> No
 
 
 def test_a_path_shows_hops_kernels_registrations_and_redispatches() -> None:
-    report = build_report(training(), "t")
-    matmul = next(path for path in report.paths if path.op == "aten::matmul")
+    report = Reading(training(), "t")
+    matmul = next(path for path in hottest(report) if path.op == "aten::matmul")
     chart = flowchart(matmul.nodes)
     assert 'h2["aten::mm [CPU]<br/>mm_CPU<br/>RegisterCPU.cpp:7<br/>9.7 us"]\n  h1 ==> h2\n' in chart
     assert "h0 --> h1" in chart
-    rnn = next(path for path in report.paths if path.op == "aten::rnn_tanh.input")
+    rnn = next(path for path in hottest(report) if path.op == "aten::rnn_tanh.input")
     assert 'h0 -->|"2 x"| h1' in flowchart(rnn.nodes)
 
 
 def test_a_large_path_is_cut_and_says_so() -> None:
     many = [hop(f"aten::op{i}", "CPU") for i in range(40)]
-    report = build_report(TraceBuilder().calls(hop("my::all", "CPU", *many)).trace(), "t")
-    chart = flowchart(report.paths[0].nodes, limit=24)
+    report = Reading(TraceBuilder().calls(hop("my::all", "CPU", *many)).trace(), "t")
+    chart = flowchart(hottest(report)[0].nodes, limit=24)
     assert '  more["17 more boxes, not drawn"]' in chart
     assert "> more" not in chart
     assert "h24" not in chart
-    assert '  more["1 more box, not drawn"]' in flowchart(report.paths[0].nodes, limit=40)
+    assert '  more["1 more box, not drawn"]' in flowchart(hottest(report)[0].nodes, limit=40)
 
 
 def test_a_large_path_draws_the_hops_with_the_most_time() -> None:
     inner = [hop(f"aten::inner{i}", "CPU") for i in range(9)]
     many = [hop(f"aten::op{i}", "CPU", *(inner if i == 30 else ())) for i in range(40)]
-    report = build_report(TraceBuilder().calls(hop("my::all", "CPU", *many)).trace(), "t")
-    chart = flowchart(report.paths[0].nodes, limit=2)
+    report = Reading(TraceBuilder().calls(hop("my::all", "CPU", *many)).trace(), "t")
+    chart = flowchart(hottest(report)[0].nodes, limit=2)
     assert 'h0["my::all [CPU]' in chart
     assert 'h1["aten::op30 [CPU]' in chart
 
 
+def test_paths_with_the_same_hops_are_one_with_a_line_for_each_other() -> None:
+    builder = CudaBuilder()
+    for dtype, kernel, ns in (("float32", "sgemm_64", 9000), ("bfloat16", "hgemm_128", 4000)):
+        inputs = builder.signature(([8, 8], f"torch.{dtype}"), device="cuda:0")
+        builder.calls(hop("aten::mm", "CUDA", self_ns=30_000, inputs=inputs))
+        start, own = builder.rows[-1]["start_ns"], len(builder.rows) - 1
+        call = builder.api("cudaLaunchKernel", "launch", start, start + 900, hop=own)
+        builder.kernel(kernel, start + 1000, start + 1000 + ns, call)
+    builder.calls(hop("aten::neg", "CUDA", self_ns=500))
+    reading = Reading(builder.cuda_trace(), "t")
+    groups = paths.near_equal(hottest(reading))
+    assert [[path.op for path in group] for group in groups] == [["aten::mm"] * 2, ["aten::neg"]]
+    text = render(reading)
+    assert re.findall(r"^### (\d)\. `(\S+)", text, flags=re.M) == [("1", "aten::mm"), ("2", "aten::neg")]
+    said = "The same hops, with other kernels or other CUDA calls:\n\n- `hgemm_128`, 1 call, 30.0 us in total"
+    assert said in text
+    assert "inputs `8x8 bf16` (1 call)\n" in text
+    table = text.partition("## Hottest paths")[2].partition("In the diagrams")[0]
+    assert re.findall(r"^\| +(\d) \|.*(\w)gemm_", table, flags=re.M) == [("1", "s"), ("1", "h")]
+
+
 def test_shares_of_all_paths_are_the_whole() -> None:
-    assert sum(path.share for path in build_report(training(), "t").paths) == pytest.approx(1)
+    assert sum(path.share for path in hottest(Reading(training(), "t"))) == pytest.approx(1)
 
 
 def test_rows_beyond_the_limit_are_counted() -> None:
-    report = build_report(training(), "t", rows=2)
-    assert len(report.ops.rows) == 2
-    assert report.ops.left_out == 8
+    report = Reading(training(), "t", rows=2)
+    shown = ops.data(report).ops
+    assert (len(shown.rows), shown.left_out) == (2, 8)
     assert "8 more rows left out." in render(report)
 
 
 def test_one_row_beyond_the_limit_is_one_row() -> None:
     calls = TraceBuilder().calls(hop("aten::mm", "CPU"), hop("aten::add", "CPU"))
-    assert "1 more row left out." in render(build_report(calls.trace(), "t", rows=1))
+    assert "1 more row left out." in render(Reading(calls.trace(), "t", rows=1))
 
 
 def test_no_path_wanted_is_not_no_path_recorded() -> None:
-    text = render(build_report(training(), "t", paths=0))
-    assert "of which none is shown." in text
+    text = render(Reading(training(), "t", paths=0))
+    assert "; none is shown." in text
     assert "No dispatch path" not in text
     assert "No op call was recorded" not in text
 
@@ -197,7 +204,7 @@ def test_dropped_hops_and_their_reasons_are_listed() -> None:
             why=["1 process did not stop in order: 1"],
         )
     )
-    text = render(build_report(trace, "t"))
+    text = render(Reading(trace, "t"))
     assert "- lost entries: `my::op0 [CPU]`" in text
     assert "- lost entries: 2 more" in text
     assert re.search(r"closed in order +\| 1 of 2", text)
@@ -210,7 +217,7 @@ def test_kernels_of_exceptions_and_open_hops_have_paths_relative_to_packages() -
     builder = TraceBuilder().calls(hop("my::failing", "CPU", raised=True), hop("my::open", "CPU", open=True))
     for row in builder.rows:
         row["kernel"] = kernel
-    text = render(build_report(builder.trace(), "t"))
+    text = render(Reading(builder.trace(), "t"))
     for heading in ("## Exceptions", "## Open at the end"):
         section = text.partition(heading)[2].partition("\n## ")[0]
         assert "| `impl (torch/_library/autograd.py:108)` |" in " ".join(section.split())
@@ -219,12 +226,12 @@ def test_kernels_of_exceptions_and_open_hops_have_paths_relative_to_packages() -
 def test_backward_calls_say_what_each_node_calls(text: str) -> None:
     section = " ".join(text.partition("\n## Backward\n")[2].split())
     assert "| node | what it calls | op calls |" in section
-    assert "of AccumulateGrad, which no forward op made, the line that ran backward()" in section
+    assert "AccumulateGrad has no forward op: its line is the one that called backward()" in section
 
 
 def test_numbers_of_a_column_share_a_unit() -> None:
     builder = TraceBuilder().calls(hop("aten::slow", "CPU", self_ns=20_000_000), hop("aten::quick", "CPU"))
-    text = render(build_report(builder.trace(), "t"))
+    text = render(Reading(builder.trace(), "t"))
     row = next(line for line in text.splitlines() if line.startswith("| `aten::quick`"))
     assert "0.001 ms" in row
     assert " us" not in row
@@ -232,23 +239,23 @@ def test_numbers_of_a_column_share_a_unit() -> None:
 
 def test_a_share_that_rounds_to_nothing_is_not_none() -> None:
     builder = TraceBuilder().calls(hop("aten::slow", "CPU", self_ns=20_000_000), hop("aten::quick", "CPU"))
-    text = render(build_report(builder.trace(), "t"))
+    text = render(Reading(builder.trace(), "t"))
     assert "### 2. `aten::quick [CPU]`: < 0.1 % of the time in ops\n" in text
     rows = [line for line in text.splitlines() if "`aten::quick" in line and line.startswith("|")]
     assert ["< 0.1 %" in row for row in rows] == [True, True]  # of the hottest paths, and of the ops
     assert "0.0 %" not in text.replace("100.0 %", "")
-    alone = render(build_report(builder.trace(), "t", patterns=["quick"]))
+    alone = render(Reading(builder.trace(), "t", patterns=["quick"]))
     assert "with < 0.1 % of the time in ops." in " ".join(alone.split())
 
 
 def test_a_backward_line_that_runs_itself_is_named_once() -> None:
     builder = TraceBuilder()
     builder.calls(hop("aten::t", "CPU", backward_node="TBackward0", **at(41)))
-    text = render(build_report(builder.trace(), "t"))
+    text = render(Reading(builder.trace(), "t"))
     assert "- `train.py:41`, backward in `TBackward0`: 1 call\n" in text
     builder = TraceBuilder()
     builder.calls(hop("aten::t", "CPU", backward_node="TBackward0", **at(41) | {"called_from": "a.py:45"}))
-    text = render(build_report(builder.trace(), "t"))
+    text = render(Reading(builder.trace(), "t"))
     assert "- `train.py:41`, backward in `TBackward0`, run from `a.py:45`: 1 call\n" in text
 
 
@@ -316,7 +323,7 @@ def test_inputs_that_read_the_same_are_counted_together() -> None:
     others = [builder.signature(([n], "torch.float32")) for n in range(1, 6)]
     for inputs in (plain_pair, *others, with_gradient):
         builder.calls(hop("aten::mul", "CPU", inputs=inputs))
-    text = render(build_report(builder.trace(), "t"))
+    text = render(Reading(builder.trace(), "t"))
     four = "; ".join(f"`{n} f32` (1 call)" for n in range(1, 4))
     assert f"Inputs: `2x3 f32, 3 f32` (2 calls); {four}; 2 more inputs." in text
 
@@ -325,8 +332,8 @@ def test_other_inputs_of_a_line_need_not_differ_in_shape() -> None:
     builder = TraceBuilder()
     for dtype in ("float32", "float64"):
         builder.calls(hop("aten::neg", "CPU", inputs=builder.signature(([3], f"torch.{dtype}"))))
-    report = build_report(builder.trace(), "t")
-    (line,) = map(plain, tree_lines(report.paths[0].nodes, report.signatures))
+    report = Reading(builder.trace(), "t")
+    (line,) = map(plain, tree_lines(hottest(report)[0].nodes, report.trace.signatures))
     assert "(3 f32) and 1 more input 2 x" in line
 
 
@@ -335,23 +342,23 @@ def test_inputs_of_a_line_that_read_the_same_are_not_counted() -> None:
     for device in ("cpu", "cuda:0"):  # alone in a signature it is left out of the text
         inputs = builder.signature(([2, 3], "torch.float32"), device=device)
         builder.calls(hop("aten::neg", "CPU", inputs=inputs))
-    report = build_report(builder.trace(), "t")
-    (line,) = map(plain, tree_lines(report.paths[0].nodes, report.signatures))
+    report = Reading(builder.trace(), "t")
+    (line,) = map(plain, tree_lines(hottest(report)[0].nodes, report.trace.signatures))
     assert "(2x3 f32) 2 x" in line
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 200, None])
 def test_tree_lines_fit(width: int | None) -> None:
-    report = build_report(training(), "t")
-    for path in report.paths:
-        for line in tree_lines(path.nodes, report.signatures, width=width):
+    report = Reading(training(), "t")
+    for path in hottest(report):
+        for line in tree_lines(path.nodes, report.trace.signatures, width=width):
             assert width is None or len(plain(line)) <= width
 
 
 def test_the_kernel_gives_way_before_op_key_and_time() -> None:
-    report = build_report(training(), "t")
-    matmul = next(path for path in report.paths if path.op == "aten::matmul")
-    line = plain(next(iter(tree_lines(matmul.nodes, report.signatures, width=60))))
+    report = Reading(training(), "t")
+    matmul = next(path for path in hottest(report) if path.op == "aten::matmul")
+    line = plain(next(iter(tree_lines(matmul.nodes, report.trace.signatures, width=60))))
     assert line.startswith("aten::matmul [AutogradCPU] ")
     assert line.endswith("11.5 us (self 1.0)")
 
@@ -388,8 +395,8 @@ def test_shorten_makes_paths_relative_to_their_package_first() -> None:
 def test_labels_and_lines_name_no_folder_of_the_packages() -> None:
     below = hop("aten::neg", "CPU")
     python = hop("my::op", "CPU", below, kernel="impl (/opt/x/site-packages/torch/_library/autograd.py:108)")
-    report = build_report(TraceBuilder().calls(python).trace(), "t")
-    assert "<br/>impl (torch/_library/autograd.py:108)<br/>" in flowchart(report.paths[0].nodes)
+    report = Reading(TraceBuilder().calls(python).trace(), "t")
+    assert "<br/>impl (torch/_library/autograd.py:108)<br/>" in flowchart(hottest(report)[0].nodes)
     text = render(report)
     assert "my::op [CPU] impl (torch/_library/autograd.py:108) " in text
 
@@ -397,10 +404,10 @@ def test_labels_and_lines_name_no_folder_of_the_packages() -> None:
 def test_the_head_says_what_was_recorded_beside_what_ran_ops() -> None:
     trace = TraceBuilder().calls(hop("aten::mm", "CPU")).trace(processes=2, threads=2)
     assert "- 1 thread of 1 process has ops; 2 threads of 2 processes were recorded\n" in render(
-        build_report(trace, "t")
+        Reading(trace, "t")
     )
     alone = TraceBuilder().calls(hop("aten::mm", "CPU")).trace()
-    assert "- 1 thread of 1 process\n" in render(build_report(alone, "t"))
+    assert "- 1 thread of 1 process\n" in render(Reading(alone, "t"))
 
 
 def test_options_of_a_compile_worker_are_left_out() -> None:
@@ -410,7 +417,7 @@ def test_options_of_a_compile_worker_are_left_out() -> None:
     trace.processes = trace.processes.with_columns(
         command=pl.when(pl.col("process") == 1).then(pl.lit(command)).otherwise("command")
     )
-    text = render(build_report(trace, "t"))
+    text = render(Reading(trace, "t"))
     assert ": `/x/python3 torch/_inductor/compile_worker/__main__.py` (options left out)\n" in text
     assert ": `python train.py`\n" in text
 

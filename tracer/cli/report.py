@@ -74,24 +74,25 @@ def report(
         check_output(output, force)
     file = chosen_trace(file)
     with analysing(file) as trace:
-        from tracer.report.markdown import render
-        from tracer.report.model import Peaks, build_report
+        from tracer.report.reading import Peaks, Reading
+        from tracer.report.report import render
 
         peaks = Peaks(
             bandwidth=peak_bandwidth * 1e9 if peak_bandwidth else None,
             flops=peak_flops * 1e12 if peak_flops else None,
         )
-        report = build_report(
-            trace.without_phases() if no_phases else trace,
-            file.name,
-            paths=paths,
-            rows=rows,
-            only=only,
-            patterns=op or (),
-            steady=steady,
-            peaks=peaks,
+        text = render(
+            Reading(
+                trace.without_phases() if no_phases else trace,
+                file.name,
+                paths=paths,
+                rows=rows,
+                only=only,
+                patterns=op or (),
+                steady=steady,
+                peaks=peaks,
+            )
         )
-        text = render(report)
     if output is None:
         with writing():
             print(text, end="")

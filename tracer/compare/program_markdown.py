@@ -7,7 +7,7 @@ from tracer.compare.markdown import certificate_lines, command_line, facts_table
 from tracer.compare.model import Timing
 from tracer.compare.program import OpComparison, ProgramComparison
 from tracer.report.cells import code, fenced, prose, table, wrapped
-from tracer.report.overrides import overrides_section
+from tracer.report.sections import overrides as overrides_section
 from tracer.report.text import count, duration, left_out
 
 _ROWS = 40
@@ -28,7 +28,7 @@ def render(found: ProgramComparison) -> str:
         "## Output",
         _output(found),
         "## Overrides",
-        overrides_section(found.states) if found.states else "None was on.",
+        overrides_section.table_of(found.states) if found.states else "None was on.",
         "## Ops",
         _ops(found),
         "## Certificates",

@@ -1,0 +1,102 @@
+"""Each section of a report against a golden file of its own.
+
+TRACER_UPDATE_GOLDEN=1 writes the golden files anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import test_cuda_report
+import test_report
+from frames import FakeTrace, TraceBuilder
+
+from tracer.report.page import Page
+from tracer.report.reading import Reading
+from tracer.report.report import render
+from tracer.report.section import Section
+from tracer.report.sections import ORDER, head
+
+GOLDEN = Path(__file__).parent / "golden" / "sections"
+TRACES: dict[str | None, tuple[str, Callable[[], FakeTrace]]] = {
+    None: ("hops", test_report.training),
+    "cuda": ("cuda", test_cuda_report.training),
+    "kernels": ("cuda", test_cuda_report.training),
+}
+
+
+def named(section: Section) -> str:
+    return section.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+
+
+CASES = [
+    pytest.param(only, section, id=f"{only or 'all'}-{named(section)}")
+    for only, sections in ORDER.items()
+    for section in sections
+]
+
+
+@pytest.mark.parametrize(("only", "section"), CASES)
+def test_a_section(only: str | None, section: Section) -> None:
+    name, trace = TRACES[only]
+    reading = Reading(trace(), f"{name}.trace", only=only)
+    golden = GOLDEN / f"{only or 'all'}_{named(section)}.md"
+    wanted = section.wanted(reading)
+    text = section.markdown(section.data(reading), Page.of(reading)) + "\n" if wanted else ""
+    if os.environ.get("TRACER_UPDATE_GOLDEN"):
+        golden.unlink(missing_ok=True)
+        if wanted:
+            golden.parent.mkdir(exist_ok=True)
+            golden.write_text(text)
+    assert text == (golden.read_text() if golden.exists() else "")
+
+
+def test_no_golden_file_is_left_over() -> None:
+    known = {
+        f"{only or 'all'}_{named(section)}.md" for only, sections in ORDER.items() for section in sections
+    }
+    assert {path.name for path in GOLDEN.iterdir()} <= known
+
+
+@pytest.mark.parametrize("only", ORDER)
+def test_a_report_is_its_head_and_its_sections_in_order(only: str | None) -> None:
+    reading = Reading(TRACES[only][1](), "t", only=only)
+    text = render(reading)
+    page = Page.of(reading)
+    assert text.startswith(head.markdown(head.data(reading), page))
+    expected = [
+        (section.level, section.title)
+        for section in ORDER[only]
+        if section.wanted(reading) and section.markdown(section.data(reading), page)
+    ]
+    titles = {section.title for section in ORDER[only]}
+    found = [(len(mark), title) for mark, title in re.findall(r"^(##+) (.*)$", text, flags=re.M)]
+    assert [heading for heading in found if heading[1] in titles] == expected
+
+
+@pytest.mark.parametrize("only", ORDER)
+def test_the_contents_lead_to_the_headings(only: str | None) -> None:
+    text = render(Reading(TRACES[only][1](), "t", only=only))
+    (contents,) = [line for line in text.splitlines() if line.startswith("[")]
+    links = re.findall(r"\[([^\]]+)\]\(#([^)]+)\)", contents)
+    assert [title for title, _ in links] == re.findall(r"^## (.*)$", text, flags=re.M)
+    assert all(anchor == title.lower().replace(" ", "-") for title, anchor in links)
+
+
+def test_a_report_of_a_trace_without_hops_is_short() -> None:
+    text = render(Reading(TraceBuilder().trace(), "empty.trace"))
+    assert re.findall(r"^## (.*)$", text, flags=re.M) == ["Hottest paths", "Environment", "Certificate"]
+    assert "No op call was recorded." in text
+
+
+def test_sections_have_data_that_nobody_changes() -> None:
+    for only, sections in ORDER.items():
+        reading = Reading(TRACES[only][1](), "t", only=only)
+        for section in sections:
+            if section.wanted(reading):
+                data = section.data(reading)
+                assert type(data).__dataclass_params__.frozen, section.title

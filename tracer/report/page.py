@@ -1,0 +1,104 @@
+"""What the sections of one report share when they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracer.report.cells import code, prose, table
+from tracer.report.reading import Reading, Rows
+from tracer.report.text import left_out, package_relative, source_line
+
+_MS_FROM_NS = 10_000_000
+Column = tuple[str, str, str]
+"""(title, key of the row, kind): kind is one of those in Page.table"""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One report as it is written.
+
+    name        of the trace, as the user gave it
+    only        one of reading.PARTS, or None for the report of everything
+    folder      where the script ran: lines of files below it are shown relative to it
+    rows        rows per table that the user asked for; None: each section's own default
+    of_steady   other tables of this report are of the steady steps only
+    """
+
+    name: str
+    only: str | None = None
+    folder: str | None = None
+    rows: int | None = None
+    of_steady: bool = False
+
+    @classmethod
+    def of(cls, reading: Reading) -> Page:
+        shown_apart = reading.has_cuda and reading.only != "kernels"
+        return cls(
+            name=reading.name,
+            only=reading.only,
+            folder=reading.trace.environment.get("cwd"),
+            rows=reading.rows,
+            of_steady=bool((shown_apart or reading.steady) and reading.steps.steady),
+        )
+
+    def line(self, source: str | None) -> str:
+        return code(source_line(source, self.folder)) if source else "no Python line"
+
+    def forward_line(self, row: dict[str, Any]) -> str:
+        """The line of a row, with a word if it is of backward."""
+        return self.line(row["source"]) + (
+            " (backward)" if row["source"] and row.get("backward_node") else ""
+        )
+
+    def all_steps(self) -> str:
+        """What a table of the whole recording says if other tables are of the steady steps; else nothing."""
+        return "This table counts the whole recording, not only the steady steps." if self.of_steady else ""
+
+    def table(self, columns: Sequence[Column], rows: Rows, whole_ns: int = 0) -> str:
+        """A table with a row for each of `rows`; shares are taken of `whole_ns`."""
+        units = {key: unit_of(row[key] for row in rows.rows) for _, key, kind in columns if kind == "time"}
+        write: dict[str, Callable[[dict[str, Any], str], str]] = {
+            "time": lambda row, key: in_unit(row[key], units[key]),
+            "count": lambda row, key: f"{row[key]:,}",
+            "share": lambda row, key: percent(row[key] / whole_ns) if whole_ns else "",
+            "code": lambda row, key: code(row[key] or ""),
+            "function": lambda row, key: code(package_relative(row[key] or "")),
+            "line": lambda row, key: self.line(row[key]),
+            "module": lambda row, key: code(row[key]) if row[key] else "no module",
+            "codes": lambda row, key: ", ".join(map(code, row[key])),
+            "text": lambda row, key: prose("" if row[key] is None else row[key]),
+            "nested": lambda row, key: "-> " * row["depth"] + code(row[key]),
+            "caught": lambda row, key: f"caught in {code(row[key])}" if row[key] else "reached Python",
+        }
+        cells = [[write[kind](row, key) for _, key, kind in columns] for row in rows.rows]
+        return table([title for title, _, _ in columns], cells) + left_out(rows.left_out)
+
+
+def paragraphs(*texts: str) -> str:
+    """The texts that are not empty, with an empty line between them."""
+    return "\n\n".join(text for text in texts if text)
+
+
+def details(summary: str, *texts: str) -> str:
+    """A part that a reader opens; nothing if all texts are empty."""
+    text = paragraphs(*texts)
+    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>" if text else ""
+
+
+def percent(share: float) -> str:
+    """`42.0 %` of 0.42; 0.0 % is nothing."""
+    text = f"{100 * share:.1f} %"
+    return "< 0.1 %" if share and text == "0.0 %" else text
+
+
+def unit_of(times: Iterable[int | None]) -> str:
+    """The unit of a column of times in nanoseconds."""
+    return "ms" if max((ns or 0 for ns in times), default=0) >= _MS_FROM_NS else "us"
+
+
+def in_unit(ns: int | None, unit: str) -> str:
+    if ns is None:
+        return ""
+    return f"{ns / 1e6:,.3f} ms" if unit == "ms" else f"{ns / 1e3:,.2f} us"

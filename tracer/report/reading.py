@@ -1,0 +1,147 @@
+"""A trace as a report reads it: the tables, what was asked for, and what several sections need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import polars as pl
+
+from tracer.analysis import runtime_survey
+from tracer.analysis.cuda_tables import CudaTables, has_cuda
+from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
+from tracer.analysis.links import Links, combine
+from tracer.analysis.paths import PathTables, hottest_paths, paths_with, steady_part, survey_paths
+from tracer.analysis.runtime_survey import Steps, count_steps
+from tracer.analysis.trees import Forest
+
+PARTS = ("cuda", "kernels")
+"""Parts that can be a report of their own"""
+_ROWS = 40  # of a table
+
+
+class TraceTables(CudaTables, Protocol):
+    """What a report reads of a trace; tracer.trace.Trace is one."""
+
+    @property
+    def environment(self) -> dict[str, Any]: ...
+    @property
+    def certificate(self) -> dict[str, Any]: ...
+    @property
+    def processes(self) -> pl.DataFrame: ...
+    @property
+    def threads(self) -> pl.DataFrame: ...
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What the user measured of the device, to hold kernels against: bytes/s and FLOP/s."""
+
+    bandwidth: float | None = None
+    flops: float | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The first rows of a table, each a dictionary, and how many rows are left out."""
+
+    rows: list[dict[str, Any]]
+    left_out: int
+
+    @classmethod
+    def first(cls, table: pl.DataFrame, limit: int) -> Rows:
+        return cls(table.head(limit).to_dicts(), max(len(table) - limit, 0))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the sections of one report read.
+
+    paths       how many of the hottest dispatch paths to show
+    rows        rows per table; None: each section's own default
+    only        one of PARTS, or None for the report of everything
+    patterns    show only paths with an op, a library function or an API call that fits one of them
+    steady      show the paths of op calls in steady steps, and shares of the time in them
+    """
+
+    trace: TraceTables
+    name: str
+    paths: int = 10
+    rows: int | None = None
+    only: str | None = None
+    patterns: Sequence[str] = ()
+    steady: bool = False
+    peaks: Peaks = field(default_factory=Peaks)
+
+    @property
+    def most(self) -> int:
+        """Rows per table of hops and API calls."""
+        return self.rows or _ROWS
+
+    @cached_property
+    def has_cuda(self) -> bool:
+        return has_cuda(self.trace)
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the GPUs."""
+        if not self.has_cuda:
+            return ()
+        return tuple(self.trace.devices["name"].drop_nulls().unique(maintain_order=True))
+
+    @cached_property
+    def hops(self) -> Forest:
+        return Forest.of(self.trace.hops)
+
+    @cached_property
+    def links(self) -> Links:
+        return combine(self.trace)
+
+    @cached_property
+    def _chains(self) -> Forest:
+        return Forest.of(self.links.rows) if self.links.has_gpu else self.hops
+
+    @cached_property
+    def all_paths(self) -> pl.DataFrame:
+        """Every distinct dispatch path (analysis.paths.survey_paths), those outside steady steps too."""
+        return survey_paths(self._chains)
+
+    @cached_property
+    def _part(self) -> Forest:
+        return steady_part(self._chains) if self.steady else self._chains
+
+    @cached_property
+    def paths_of_part(self) -> pl.DataFrame:
+        """Every path of the steady steps, if those were asked for; otherwise every path."""
+        return survey_paths(self._part) if self.steady else self.all_paths
+
+    @cached_property
+    def chosen_paths(self) -> pl.DataFrame:
+        """Of paths_of_part, those that fit a pattern."""
+        if not self.patterns:
+            return self.paths_of_part
+        return paths_with(self._part, self.paths_of_part, list(self.patterns))
+
+    @cached_property
+    def hottest(self) -> PathTables:
+        return hottest_paths(self._part, self.chosen_paths, self.paths)
+
+    @cached_property
+    def steps(self) -> Steps:
+        return count_steps(self.trace)
+
+    @cached_property
+    def api_calls(self) -> pl.DataFrame:
+        """API calls with their context (analysis.runtime_survey)."""
+        return runtime_survey.calls_with_context(self.trace)
+
+    @cached_property
+    def kernels(self) -> KernelSurvey:
+        return survey_kernels(self.trace, bandwidth=self.peaks.bandwidth, flops=self.peaks.flops)
+
+    @cached_property
+    def time_in_ops_ns(self) -> int:
+        """Time of the outermost op calls, added up over threads."""
+        return int(self.all_paths["total_ns"].sum()) if len(self.all_paths) else 0

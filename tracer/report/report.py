@@ -1,0 +1,34 @@
+"""Writes a report: its sections in order, with a table of contents."""
+
+from __future__ import annotations
+
+import re
+
+from tracer.report.page import Page
+from tracer.report.reading import Reading
+from tracer.report.sections import ORDER, head
+
+_NOT_IN_A_LINK = re.compile(r"[^\w\- ]")
+
+
+def render(reading: Reading) -> str:
+    """The report as GitHub markdown, with one newline at its end."""
+    page = Page.of(reading)
+    titles, parts = [], []
+    for section in ORDER[reading.only]:
+        if not section.wanted(reading):
+            continue
+        text = section.markdown(section.data(reading), page)
+        if not text:
+            continue
+        if section.level == 2:
+            titles.append(section.title)
+        parts.append(f"{'#' * section.level} {section.title}\n\n{text}")
+    text = "\n\n".join([head.markdown(head.data(reading), page), contents(titles), *parts])
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def contents(titles: list[str]) -> str:
+    """Links to the headings, in one line, as GitHub makes their anchors."""
+    links = (f"[{title}](#{_NOT_IN_A_LINK.sub('', title.lower()).replace(' ', '-')})" for title in titles)
+    return " · ".join(links)

@@ -14,10 +14,11 @@ from markdown_it import MarkdownIt
 from tracer.analysis.links import combine
 from tracer.analysis.runtime_survey import Steps
 from tracer.analysis.trees import Forest, fold
+from tracer.report.hot_paths import Path, hottest_of
 from tracer.report.mermaid import flowchart
 from tracer.report.reading import Peaks, Reading
 from tracer.report.report import render
-from tracer.report.sections import head, paths
+from tracer.report.sections import head
 from tracer.report.sections.api_details import stack_lines
 from tracer.report.text import amount, size
 from tracer.report.tree import group_line, plain, tree_lines
@@ -141,12 +142,12 @@ def training() -> FakeTrace:
     return trace
 
 
-def hottest(reading: Reading) -> list[paths.Path]:
-    return paths.data(reading).paths
+def hottest(reading: Reading) -> list[Path]:
+    return hottest_of(reading).paths
 
 
 def chosen(reading: Reading) -> tuple[object, ...]:
-    found = paths.data(reading)
+    found = hottest_of(reading)
     return found.patterns, found.steady, found.fitting, found.among, found.steps
 
 

@@ -63,7 +63,7 @@ def reports(sample: Sample) -> dict[str | None, str]:
     return {
         "cuda": render(Reading(sample.trace, NAME, only="cuda")),
         "kernels": render(Reading(sample.trace, NAME, only="kernels")),
-        None: render(Reading(sample.trace, NAME, patterns=["cublas*", "cudnn*"], paths=30)),
+        None: render(Reading(sample.trace, NAME, patterns=["cublas*", "cudnn*"], paths=30, details=30)),
     }
 
 

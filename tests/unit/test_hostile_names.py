@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from synthetic import ENUMS, TraceWriter, tensor
 
 from tracer.report.cells import code, fenced, item, prose, table, wrapped
-from tracer.report.sections import ORDER
+from tracer.report.sections import NAMED
 from tracer.report.visible import visible
 from tracer.trace import load
 from tracer.trace.names.kernels import short_kernel_name
@@ -28,7 +28,7 @@ EVIL = (
     "onerror=alert(1)>\n\n[link](javascript:alert(1)) `` \\|<b>| \u2028" + "words " * 14 + "# INJECTED <div>"
 )
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-HEADINGS = {section.title for sections in ORDER.values() for section in sections}
+HEADINGS = {section.title for section in NAMED.values()}
 
 
 @pytest.fixture(scope="module")

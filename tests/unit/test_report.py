@@ -12,10 +12,11 @@ from markdown_it import MarkdownIt
 
 from tracer.analysis.runtime_survey import Steps
 from tracer.report.cells import code, prose, table
+from tracer.report.hot_paths import Path, hottest_of, near_equal
 from tracer.report.mermaid import flowchart
 from tracer.report.reading import Reading
 from tracer.report.report import render
-from tracer.report.sections import ops, paths
+from tracer.report.sections import ops
 from tracer.report.text import (
     duration,
     duration_and_self,
@@ -81,8 +82,8 @@ def text() -> str:
     return render(Reading(training(), "train.0001.trace"))
 
 
-def hottest(reading: Reading) -> list[paths.Path]:
-    return paths.data(reading).paths
+def hottest(reading: Reading) -> list[Path]:
+    return hottest_of(reading).paths
 
 
 def test_the_verdict_comes_first(text: str) -> None:
@@ -160,14 +161,14 @@ def test_paths_with_the_same_hops_are_one_with_a_line_for_each_other() -> None:
         builder.kernel(kernel, start + 1000, start + 1000 + ns, call)
     builder.calls(hop("aten::neg", "CUDA", self_ns=500))
     reading = Reading(builder.cuda_trace(), "t")
-    groups = paths.near_equal(hottest(reading))
+    groups = near_equal(hottest(reading))
     assert [[path.op for path in group] for group in groups] == [["aten::mm"] * 2, ["aten::neg"]]
     text = render(reading)
     assert re.findall(r"^### (\d)\. `(\S+)", text, flags=re.M) == [("1", "aten::mm"), ("2", "aten::neg")]
     said = "The same hops, with other kernels or other CUDA calls:\n\n- `hgemm_128`, 1 call, 30.0 us in total"
     assert said in text
     assert "inputs `8x8 bf16` (1 call)\n" in text
-    table = text.partition("## Hottest paths")[2].partition("In the diagrams")[0]
+    table = text.partition("## Hottest paths")[2].partition("\n## ")[0]
     assert re.findall(r"^\| +(\d) \|.*(\w)gemm_", table, flags=re.M) == [("1", "s"), ("1", "h")]
 
 

@@ -19,7 +19,7 @@ from tracer.report.page import Page
 from tracer.report.reading import Reading
 from tracer.report.report import render
 from tracer.report.section import Section
-from tracer.report.sections import ORDER, head
+from tracer.report.sections import NAMED, head, order
 
 GOLDEN = Path(__file__).parent / "golden" / "sections"
 TRACES: dict[str | None, tuple[str, Callable[[], FakeTrace]]] = {
@@ -33,10 +33,11 @@ def named(section: Section) -> str:
     return section.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
 
 
+REPORTS = (None, "cuda", "kernels")
 CASES = [
     pytest.param(only, section, id=f"{only or 'all'}-{named(section)}")
-    for only, sections in ORDER.items()
-    for section in sections
+    for only in REPORTS
+    for section in order(only)
 ]
 
 
@@ -56,13 +57,11 @@ def test_a_section(only: str | None, section: Section) -> None:
 
 
 def test_no_golden_file_is_left_over() -> None:
-    known = {
-        f"{only or 'all'}_{named(section)}.md" for only, sections in ORDER.items() for section in sections
-    }
+    known = {f"{only or 'all'}_{named(section)}.md" for only in REPORTS for section in order(only)}
     assert {path.name for path in GOLDEN.iterdir()} <= known
 
 
-@pytest.mark.parametrize("only", ORDER)
+@pytest.mark.parametrize("only", REPORTS)
 def test_a_report_is_its_head_and_its_sections_in_order(only: str | None) -> None:
     reading = Reading(TRACES[only][1](), "t", only=only)
     text = render(reading)
@@ -70,15 +69,15 @@ def test_a_report_is_its_head_and_its_sections_in_order(only: str | None) -> Non
     assert text.startswith(head.markdown(head.data(reading), page))
     expected = [
         (section.level, section.title)
-        for section in ORDER[only]
+        for section in order(only)
         if section.wanted(reading) and section.markdown(section.data(reading), page)
     ]
-    titles = {section.title for section in ORDER[only]}
+    titles = {section.title for section in order(only)}
     found = [(len(mark), title) for mark, title in re.findall(r"^(##+) (.*)$", text, flags=re.M)]
     assert [heading for heading in found if heading[1] in titles] == expected
 
 
-@pytest.mark.parametrize("only", ORDER)
+@pytest.mark.parametrize("only", REPORTS)
 def test_the_contents_lead_to_the_headings(only: str | None) -> None:
     text = render(Reading(TRACES[only][1](), "t", only=only))
     (contents,) = [line for line in text.splitlines() if line.startswith("[")]
@@ -94,9 +93,21 @@ def test_a_report_of_a_trace_without_hops_is_short() -> None:
 
 
 def test_sections_have_data_that_nobody_changes() -> None:
-    for only, sections in ORDER.items():
+    for only in REPORTS:
         reading = Reading(TRACES[only][1](), "t", only=only)
-        for section in sections:
+        for section in order(only):
             if section.wanted(reading):
                 data = section.data(reading)
                 assert type(data).__dataclass_params__.frozen, section.title
+
+
+def test_every_section_is_in_a_report() -> None:
+    assert {named(section) for only in REPORTS for section in order(only)} == set(NAMED)
+    files = {path.stem for path in Path(head.__file__).parent.glob("*.py")} - {"__init__", "head"}
+    assert files == set(NAMED)
+
+
+def test_chosen_sections_alone() -> None:
+    reading = Reading(test_cuda_report.training(), "t", sections=("sources", "paths", "copies"))
+    titles = re.findall(r"^##+ (.*)$", render(reading), flags=re.M)
+    assert titles == ["Hottest paths", "Copies and fills", "Source lines"]

@@ -21,12 +21,19 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
     paths: Annotated[int, typer.Option(metavar="N", min=0, help="Show the N hottest dispatch paths.")] = 10,
+    details: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Show N of them one by one, with a diagram.")
+    ] = 5,
     rows: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Rows a table, at most (40; of kernels 20, 30 or 60)."),
     ] = None,
     only: Annotated[
         str | None, typer.Option(metavar="PART", help="One part: cuda (the runtime) or kernels.")
+    ] = None,
+    section: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this section: paths, ops, sources, idle, ... (repeatable)."),
     ] = None,
     op: Annotated[
         list[str] | None,
@@ -60,12 +67,14 @@ def report(
       tracer report
       tracer report run.trace -o report.md
       tracer report run.trace --paths 3 | less
+      tracer report run.trace --section paths --section sources
       tracer report run.trace --op 'cublas*' --op bmm
       tracer report run.trace --steady
       tracer report run.trace --only kernels --peak-bandwidth 4300
     """
     if only not in (None, "cuda", "kernels"):
         fail(f"--only {only} is no part of the report; there is cuda, kernels", USAGE)
+    _check_sections(section or [])
     if only and (op or steady):
         fail(f"{'--op' if op else '--steady'} chooses dispatch paths, and --only {only} shows none", USAGE)
     if steady and no_phases:
@@ -86,6 +95,8 @@ def report(
                 trace.without_phases() if no_phases else trace,
                 file.name,
                 paths=paths,
+                details=details,
+                sections=tuple(section or ()),
                 rows=rows,
                 only=only,
                 patterns=op or (),
@@ -98,3 +109,11 @@ def report(
             print(text, end="")
     else:
         write_output(output, text)
+
+
+def _check_sections(names: list[str]) -> None:
+    from tracer.report.sections import NAMED
+
+    for name in names:
+        if name not in NAMED:
+            fail(f"--section {name}: choose {', '.join(NAMED)}", USAGE)

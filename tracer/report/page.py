@@ -24,6 +24,7 @@ class Page:
     folder      where the script ran: lines of files below it are shown relative to it
     rows        rows per table that the user asked for; None: each section's own default
     of_steady   other tables of this report are of the steady steps only
+    details     how many paths to show one by one
     """
 
     name: str
@@ -31,6 +32,7 @@ class Page:
     folder: str | None = None
     rows: int | None = None
     of_steady: bool = False
+    details: int = 5
 
     @classmethod
     def of(cls, reading: Reading) -> Page:
@@ -40,6 +42,7 @@ class Page:
             only=reading.only,
             folder=reading.trace.environment.get("cwd"),
             rows=reading.rows,
+            details=reading.details,
             of_steady=bool((shown_apart or reading.steady) and reading.steps.steady),
         )
 

@@ -60,10 +60,12 @@ class Reading:
     """What the sections of one report read.
 
     paths       how many of the hottest dispatch paths to show
+    details     how many of them to show one by one, with a diagram
     rows        rows per table; None: each section's own default
     only        one of PARTS, or None for the report of everything
     patterns    show only paths with an op, a library function or an API call that fits one of them
     steady      show the paths of op calls in steady steps, and shares of the time in them
+    sections    show only these: names of tracer.report.sections
     """
 
     trace: TraceTables
@@ -74,6 +76,8 @@ class Reading:
     patterns: Sequence[str] = ()
     steady: bool = False
     peaks: Peaks = field(default_factory=Peaks)
+    details: int = 5
+    sections: Sequence[str] = ()
 
     @property
     def most(self) -> int:

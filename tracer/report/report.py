@@ -6,7 +6,7 @@ import re
 
 from tracer.report.page import Page
 from tracer.report.reading import Reading
-from tracer.report.sections import ORDER, head
+from tracer.report.sections import head, order
 
 _NOT_IN_A_LINK = re.compile(r"[^\w\- ]")
 
@@ -15,7 +15,7 @@ def render(reading: Reading) -> str:
     """The report as GitHub markdown, with one newline at its end."""
     page = Page.of(reading)
     titles, parts = [], []
-    for section in ORDER[reading.only]:
+    for section in order(reading.only, reading.sections):
         if not section.wanted(reading):
             continue
         text = section.markdown(section.data(reading), page)
@@ -24,7 +24,8 @@ def render(reading: Reading) -> str:
         if section.level == 2:
             titles.append(section.title)
         parts.append(f"{'#' * section.level} {section.title}\n\n{text}")
-    text = "\n\n".join([head.markdown(head.data(reading), page), contents(titles), *parts])
+    shown = contents(titles) if len(titles) > 2 else ""
+    text = "\n\n".join([head.markdown(head.data(reading), page), shown, *parts])
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 

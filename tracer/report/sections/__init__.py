@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tracer.report.section import Section
 from tracer.report.sections import (
     allocations,
@@ -27,6 +29,7 @@ from tracer.report.sections import (
     open_hops,
     ops,
     overrides,
+    path_details,
     paths,
     runtime,
     sources,
@@ -34,7 +37,13 @@ from tracer.report.sections import (
     threads,
 )
 
-_RUNTIME: list[Section] = [
+_EVERY: list[Section] = [
+    no_cuda,
+    open_hops,
+    exceptions,
+    paths,
+    path_details,
+    overrides,
     runtime,
     api_roles,
     api_functions,
@@ -45,26 +54,39 @@ _RUNTIME: list[Section] = [
     copies,
     idle,
     api_details,
-]
-_KERNELS: list[Section] = [kernels, kernels_to_gain, kernels_unknown, kernels_all, kernels_families]
-_ALL: list[Section] = [
-    open_hops,
-    exceptions,
-    paths,
-    overrides,
-    *_RUNTIME,
-    *_KERNELS,
+    kernels,
+    kernels_to_gain,
+    kernels_unknown,
+    kernels_all,
+    kernels_families,
     ops,
     keys,
     sources,
     modules,
     backward,
     threads,
+    environment,
+    certificate,
 ]
-_LAST: list[Section] = [environment, certificate]
-ORDER: dict[str | None, list[Section]] = {
-    None: [*_ALL, *_LAST],
-    "cuda": [no_cuda, *_RUNTIME, *_LAST],
-    "kernels": [no_cuda, *_KERNELS, *_LAST],
+NAMED: dict[str, Section] = {section.__name__.rpartition(".")[2]: section for section in _EVERY}  # type: ignore[attr-defined]
+"""Every section by its name, in order"""
+
+_RUNTIME = [runtime, api_roles, api_functions, api_callers, synchronisations, allocations, launches, copies]
+_KERNELS = [kernels, kernels_to_gain, kernels_unknown, kernels_all, kernels_families]
+_IN_PARTS_ONLY = [no_cuda, *_RUNTIME[2:4], launches, copies, api_details, *_KERNELS[2:]]
+_PARTS: dict[str, list[Section]] = {
+    "cuda": [no_cuda, *_RUNTIME, idle, api_details, environment, certificate],
+    "kernels": [no_cuda, *_KERNELS, environment, certificate],
 }
-"""By what a report shows: everything (None), or one of reading.PARTS"""
+
+
+def order(only: str | None, chosen: Sequence[str] = ()) -> list[Section]:
+    """The sections of a report: those named in `chosen`, or all of the part `only`, or of everything.
+
+    The report of everything has the summary of each part, and says how to see the whole part.
+    """
+    if chosen:
+        return [section for name, section in NAMED.items() if name in chosen]
+    if only:
+        return _PARTS[only]
+    return [section for section in _EVERY if section not in _IN_PARTS_ONLY]

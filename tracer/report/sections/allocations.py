@@ -26,7 +26,7 @@ class Allocations:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only != "kernels"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Allocations:

@@ -28,7 +28,7 @@ class Callers:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only == "cuda"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Callers:

@@ -33,7 +33,7 @@ class Details:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only == "cuda"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Details:

@@ -23,7 +23,7 @@ class Functions:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only == "cuda"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Functions:

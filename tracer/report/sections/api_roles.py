@@ -28,7 +28,7 @@ class Roles:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only != "kernels"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Roles:

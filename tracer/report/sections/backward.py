@@ -33,7 +33,7 @@ class Backward:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.only is None and reading.trace.hops["backward_node"].count() > 0
+    return reading.trace.hops["backward_node"].count() > 0
 
 
 def data(reading: Reading) -> Backward:

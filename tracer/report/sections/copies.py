@@ -22,7 +22,7 @@ class Copies:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only == "cuda"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Copies:

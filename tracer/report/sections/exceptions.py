@@ -28,7 +28,7 @@ class Exceptions:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.only is None and bool(reading.trace.hops["raised"].any())
+    return bool(reading.trace.hops["raised"].any())
 
 
 def data(reading: Reading) -> Exceptions:

@@ -26,7 +26,7 @@ class Idle:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only != "kernels"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Idle:

@@ -16,7 +16,7 @@ _MOST = 60
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only == "kernels"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> KernelTables:

@@ -20,7 +20,7 @@ _IN_FULL = 10
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only != "cuda"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> KernelTables:

@@ -13,7 +13,7 @@ level = 3
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only == "kernels"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> KernelTables:

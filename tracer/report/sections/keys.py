@@ -28,7 +28,7 @@ class Keys:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.only is None and bool(len(reading.trace.hops))
+    return bool(len(reading.trace.hops))
 
 
 def data(reading: Reading) -> Keys:

@@ -25,7 +25,7 @@ class Launches:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only == "cuda"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Launches:

@@ -33,7 +33,7 @@ class Modules:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.only is None and reading.trace.hops["module"].count() > 0
+    return reading.trace.hops["module"].count() > 0
 
 
 def data(reading: Reading) -> Modules:

@@ -28,7 +28,7 @@ class OpenHops:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.only is None and bool(reading.trace.hops["open"].any())
+    return bool(reading.trace.hops["open"].any())
 
 
 def data(reading: Reading) -> OpenHops:

@@ -28,7 +28,7 @@ class Overrides:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.only is None and reading.trace.certificate.get("overrides") is not None
+    return reading.trace.certificate.get("overrides") is not None
 
 
 def data(reading: Reading) -> Overrides:

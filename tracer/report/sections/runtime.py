@@ -29,7 +29,7 @@ class Runtime:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only != "kernels"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Runtime:

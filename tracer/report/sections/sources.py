@@ -33,7 +33,7 @@ class Sources:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.only is None and bool(len(reading.trace.hops))
+    return bool(len(reading.trace.hops))
 
 
 def data(reading: Reading) -> Sources:

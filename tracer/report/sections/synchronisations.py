@@ -27,7 +27,7 @@ class Synchronisations:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.has_cuda and reading.only != "kernels"
+    return reading.has_cuda
 
 
 def data(reading: Reading) -> Synchronisations:

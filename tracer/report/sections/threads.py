@@ -29,7 +29,7 @@ class Threads:
 
 
 def wanted(reading: Reading) -> bool:
-    return reading.only is None and bool(len(reading.trace.hops))
+    return bool(len(reading.trace.hops))
 
 
 def data(reading: Reading) -> Threads:

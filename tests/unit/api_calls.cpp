@@ -107,7 +107,7 @@ void leave_hop() {
 }
 
 void record_into(const char* path, trace::Limit limit = {}) {
-  trace::open_recording(trace::TraceFile::create(path, 7, 0, limit));
+  trace::open_recording(trace::TraceFile::create(path, 7, 0, limit, false));
   trace::start_recording();
 }
 

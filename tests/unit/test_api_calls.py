@@ -13,7 +13,8 @@ from tracer.trace import load
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(__file__).with_name("api_calls.cpp")
-PARTS = ("cuda/api_function.cpp", "trace/lane.cpp", "trace/trace_file.cpp", "trace/ring.cpp")
+CSRC = ROOT / "csrc"
+PARTS = [CSRC / "cuda/api_function.cpp", CSRC / "fork_locks.cpp", *sorted((CSRC / "trace").glob("*.cpp"))]
 TORCH_THREAD = (
     "namespace at { struct RecordFunction { static unsigned long currentThreadId() { return 1; } }; }\n"
 )
@@ -35,7 +36,7 @@ def test_what_is_written_of_calls(tmp_path: Path) -> None:
     (tmp_path / "ATen").mkdir()
     (tmp_path / "ATen/record_function.h").write_text("#include <cstdint>\n" + TORCH_THREAD)
     program = tmp_path / "api_calls"
-    sources = [str(SOURCE), *(str(ROOT / "csrc" / part) for part in PARTS)]
+    sources = [str(SOURCE), *map(str, PARTS)]
     include = [f"-I{tmp_path}", f"-I{cuda_headers()}"]
     compiled = ["g++", "-std=c++20", "-O1", "-Wall", *include, "-o", str(program), *sources, "-lpthread"]
     subprocess.run(compiled, check=True)

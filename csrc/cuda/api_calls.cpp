@@ -163,14 +163,15 @@ uint64_t mark_of(const Lane* lane) { return uint64_t(lane->epoch) << 1 | 1; }
 uint64_t call_word(uint32_t id, bool driver, const Lane* lane) {
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   uint64_t nested = lane->calls < trace::kMaxCallDepth ? lane->calls : trace::kMaxCallDepth;
-  return uint64_t(id & 0xffff) | uint64_t(driver) << 16 | depth << 46 | nested << 59;
+  return (id & trace::kCallFunctionMask) | uint64_t(driver) << trace::kCallDriverShift | depth << trace::kCallDepthShift |
+         nested << trace::kCallCallsShift;
 }
 
 // A kApiEnter or a kApiQuery; `third` is its third word.
 __attribute__((always_inline)) inline void write_enter(Lane* lane, trace::HopEvent kind, const CUpti_CallbackData* data,
                                                        const ApiFunction& function, uint64_t call, uint32_t stack, uint64_t third,
                                                        uint64_t when) {
-  lane->next[2] = uint64_t(data->correlationId) | uint64_t(stack) << 32;
+  lane->next[2] = trace::two_numbers(data->correlationId, stack);
   trace::CallEvent event(lane, kind, 3, third);
   event.arguments = function.read_call(data->functionParams, event.arguments);
   event.write(when, call);
@@ -178,7 +179,7 @@ __attribute__((always_inline)) inline void write_enter(Lane* lane, trace::HopEve
 
 void write_exit(Lane* lane, const CUpti_CallbackData* data, const ApiFunction& function, uint64_t call, uint32_t result, bool captured,
                 uint64_t when) {
-  trace::CallEvent event(lane, trace::kApiExit, 2, result | (captured ? trace::kCapturedBit : 0));
+  trace::CallEvent event(lane, trace::kApiExit, 2, result | uint64_t(captured) << trace::kCallCapturedShift);
   if (result == 0) function.read_return(data->functionParams, event.arguments);
   event.write(when, call);
 }
@@ -229,9 +230,9 @@ __attribute__((noinline)) void begin_recorded_call(Lane* lane, ApiFunction& func
     describe_function(lane, driver, id, function);
   uint32_t kernel = 0;
   if (const char* name = data->symbolName) kernel = name_id(lane, name);
-  uint32_t stack = stack_id(lane, function.at_call, uint64_t(id) | uint64_t(driver) << 16, kernel, frame);
+  uint32_t stack = stack_id(lane, function.at_call, uint64_t(id) | uint64_t(driver) << trace::kCallDriverShift, kernel, frame);
   uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
-  write_enter(lane, trace::kApiEnter, data, function, call_word(id, driver, lane), stack, uint64_t(kernel) | source << 32, lane->now());
+  write_enter(lane, trace::kApiEnter, data, function, call_word(id, driver, lane), stack, trace::two_numbers(kernel, source), lane->now());
   lane->calls += 1;
   lane->calls_of_hop += 1;
   lane->runtime_calls += !driver;

@@ -91,8 +91,6 @@ uint32_t name_id(const char* name) {
   return id;
 }
 
-uint64_t pair(uint64_t low, uint64_t high) { return (low & 0xffffffff) | high << 32; }
-
 uint64_t since_start(uint64_t when) {
   uint64_t start = trace::start_of_recording();
   return start && when > start ? when - start : 0;
@@ -102,10 +100,11 @@ struct Record {
   uint64_t words[trace::kActivityWords] = {};
 
   Record(trace::ActivityKind kind, uint32_t device, uint32_t correlation, uint64_t start, uint64_t end, uint32_t stream, uint32_t context) {
-    words[0] = uint64_t(kind) << 56 | uint64_t(device & 0xffff) << 32 | correlation;
+    words[0] =
+        uint64_t(kind) << trace::kActivityKindShift | (device & trace::kActivityDeviceMask) << trace::kActivityDeviceShift | correlation;
     words[1] = since_start(start);
     words[2] = since_start(end);
-    words[3] = pair(stream, context);
+    words[3] = trace::two_numbers(stream, context);
   }
 };
 
@@ -122,36 +121,37 @@ using MemsetRecord = CUpti_ActivityMemset4;
 
 Record record_of(const KernelRecord& kernel) {
   Record record(trace::kGpuKernel, kernel.deviceId, kernel.correlationId, kernel.start, kernel.end, kernel.streamId, kernel.contextId);
-  record.words[4] = pair(name_id(kernel.name), kernel.graphId);
+  record.words[4] = trace::two_numbers(name_id(kernel.name), kernel.graphId);
   record.words[5] = kernel.graphNodeId;
-  record.words[7] = pair(uint32_t(kernel.gridX), uint32_t(kernel.gridY));
-  record.words[8] = pair(uint32_t(kernel.gridZ), uint32_t(kernel.blockX));
-  record.words[9] = pair(uint32_t(kernel.blockY), uint32_t(kernel.blockZ));
-  record.words[10] = pair(kernel.registersPerThread, uint32_t(kernel.staticSharedMemory));
-  record.words[11] = pair(uint32_t(kernel.dynamicSharedMemory), kernel.localMemoryPerThread);
-  record.words[12] = pair(kernel.clusterX, kernel.clusterY);
-  record.words[13] = pair(kernel.clusterZ, kernel.sharedMemoryExecuted);
+  record.words[7] = trace::two_numbers(uint32_t(kernel.gridX), uint32_t(kernel.gridY));
+  record.words[8] = trace::two_numbers(uint32_t(kernel.gridZ), uint32_t(kernel.blockX));
+  record.words[9] = trace::two_numbers(uint32_t(kernel.blockY), uint32_t(kernel.blockZ));
+  record.words[10] = trace::two_numbers(kernel.registersPerThread, uint32_t(kernel.staticSharedMemory));
+  record.words[11] = trace::two_numbers(uint32_t(kernel.dynamicSharedMemory), kernel.localMemoryPerThread);
+  record.words[12] = trace::two_numbers(kernel.clusterX, kernel.clusterY);
+  record.words[13] = trace::two_numbers(kernel.clusterZ, kernel.sharedMemoryExecuted);
   return record;
 }
 
 template <class Copy>
 Record record_of_copy(const Copy& copy, uint32_t source, uint32_t destination) {
   Record record(trace::kGpuMemcpy, copy.deviceId, copy.correlationId, copy.start, copy.end, copy.streamId, copy.contextId);
-  record.words[4] = pair(0, copy.graphId);
+  record.words[4] = trace::two_numbers(0, copy.graphId);
   record.words[5] = copy.graphNodeId;
   record.words[6] = copy.bytes;
   bool asynchronous = copy.flags & CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
-  record.words[7] = uint64_t(copy.copyKind) | uint64_t(copy.srcKind) << 32 | uint64_t(copy.dstKind) << 40 | uint64_t(asynchronous) << 48;
-  record.words[8] = pair(source, destination);
+  record.words[7] = uint64_t(copy.copyKind) | uint64_t(copy.srcKind) << trace::kCopySourceShift |
+                    uint64_t(copy.dstKind) << trace::kCopyDestinationShift | uint64_t(asynchronous) << trace::kCopyAsynchronousShift;
+  record.words[8] = trace::two_numbers(source, destination);
   return record;
 }
 
 Record record_of(const MemsetRecord& fill) {
   Record record(trace::kGpuMemset, fill.deviceId, fill.correlationId, fill.start, fill.end, fill.streamId, fill.contextId);
-  record.words[4] = pair(0, fill.graphId);
+  record.words[4] = trace::two_numbers(0, fill.graphId);
   record.words[5] = fill.graphNodeId;
   record.words[6] = fill.bytes;
-  record.words[7] = pair(fill.value, fill.memoryKind);
+  record.words[7] = trace::two_numbers(fill.value, fill.memoryKind);
   return record;
 }
 

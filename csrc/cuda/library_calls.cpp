@@ -66,9 +66,9 @@ OpenCall begin(LibraryFunction& function, const uint64_t* arguments, size_t coun
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   uint64_t nested = lane->calls < trace::kMaxCallDepth ? lane->calls : trace::kMaxCallDepth;
   lane->next[2] = 0;
-  trace::CallEvent event(lane, trace::kLibraryEnter, 3, source << 32);
+  trace::CallEvent event(lane, trace::kLibraryEnter, 3, trace::two_numbers(0, source));
   for (size_t i = 0; i < count; ++i) event.arguments.put(arguments[i]);
-  event.write(lane->now(), function.number | depth << 46 | nested << 59);
+  event.write(lane->now(), function.number | depth << trace::kCallDepthShift | nested << trace::kCallCallsShift);
   lane->calls += 1;
   return {lane, lane->epoch, function.number};
 }
@@ -81,7 +81,7 @@ void end(const OpenCall& open, int result) noexcept {
   if (trace::current_lane_for_call() != lane) return;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   uint64_t nested = lane->calls < trace::kMaxCallDepth ? lane->calls : trace::kMaxCallDepth;
-  trace::CallEvent(lane, trace::kLibraryExit, 2, uint32_t(result)).write(when, open.number | depth << 46 | nested << 59);
+  trace::CallEvent(lane, trace::kLibraryExit, 2, uint32_t(result)).write(when, open.number | depth << trace::kCallDepthShift | nested << trace::kCallCallsShift);
 }
 
 // The hook of one function. Its types are those of the C interface with handles as void* and enumerations as int,

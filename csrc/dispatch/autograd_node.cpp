@@ -63,7 +63,7 @@ bool autograd_node_changed(trace::Lane* lane, NodeWords& words) {
   lane->node = node.get();
   lane->node_sequence = number;
   words = {};
-  if (node) words = {sequence & ~trace::kEventBit, name_id(lane, *node) | (thread & 0x7fffffff) << 32};
+  if (node) words = {sequence & ~trace::kEventBit, trace::two_numbers(name_id(lane, *node), thread & trace::kHigh31)};
   return true;
 }
 

@@ -70,11 +70,13 @@ __attribute__((always_inline)) inline uint32_t write_enter(Lane* lane, Hop* hop,
                                                            trace::CallSite site, uint32_t inputs) {
   if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) describe(lane, hop, keys);
   uint64_t raw = keys.raw_repr();
-  uint64_t sequence = at_autograd_key(raw) ? at::sequence_number::peek() & 0xffffffff : trace::kNoSequence;
+  uint64_t sequence = at_autograd_key(raw) ? at::sequence_number::peek() & trace::kLow32 : trace::kNoSequence;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   auto [when, source] = depth == 0 ? write_what_runs(lane) : Outermost{lane->now(), 0};
-  trace::write_event(lane, trace::kEnter, when, raw & ~trace::kEventBit, uint64_t(hop->id) | source << 32,
-                     sequence | uint64_t(inputs) << 32, depth | uint64_t(site) << 13 | (return_address & ((1ull << 48) - 1)) << 15);
+  trace::write_event(
+      lane, trace::kEnter, when, raw & ~trace::kEventBit, trace::two_numbers(hop->id, source),
+      trace::two_numbers(uint32_t(sequence), inputs),
+      depth | uint64_t(site) << trace::kCallSiteShift | (return_address & trace::kReturnAddressMask) << trace::kReturnAddressShift);
   lane->depth += 1;
   lane->path = trace::mix(lane->path, hop->id);
   lane->calls_of_hop = 0;
@@ -133,7 +135,8 @@ void HopScope::leave() noexcept {
   lane->depth -= 1;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   trace::write_event(lane, trace::kExit, lane->now(),
-                     uint64_t(hop_) | depth << 32 | uint64_t(raised_) << 45 | nodes_made(sequence_) << trace::kExitNodesShift);
+                     uint64_t(hop_) | depth << trace::kExitDepthShift | uint64_t(raised_) << trace::kExitRaisedShift |
+                         nodes_made(sequence_) << trace::kExitNodesShift);
 }
 
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

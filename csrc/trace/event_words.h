@@ -8,7 +8,7 @@
 
 namespace tracer::trace {
 
-inline HopEvent kind_of_event(uint64_t first_word) { return HopEvent(first_word >> kEventKindShift & 15); }
+inline HopEvent kind_of_event(uint64_t first_word) { return HopEvent(first_word >> kEventKindShift & kEventKindMask); }
 
 // Words of the event that begins at `words`, of which `size` follow; 0: none is whole there.
 inline size_t words_of_event(const uint64_t* words, size_t size) {
@@ -34,11 +34,11 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
     case kApiEnter:
     case kApiQuery:
     case kLibraryEnter:
-      count = size < 2 ? 0 : 4 - brief + (words[1] >> 17 & 31);
+      count = size < 2 ? 0 : 4 - brief + (words[1] >> kCallWordsShift & kCallWordsMask);
       break;
     case kApiExit:
     case kLibraryExit:
-      count = size < 2 ? 0 : 3 - brief + (words[1] >> 17 & 31);
+      count = size < 2 ? 0 : 3 - brief + (words[1] >> kCallWordsShift & kCallWordsMask);
       break;
   }
   return count <= size ? count : 0;

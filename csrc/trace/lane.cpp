@@ -238,7 +238,7 @@ void define_process(TraceFile& file, How how) {
 }
 
 void write_thread(Lane* lane, uint64_t torch_thread) {
-  write_event(lane, kThread, lane->now(), uint64_t(thread_id()) | (torch_thread & 0x7fffffff) << 32);
+  write_event(lane, kThread, lane->now(), two_numbers(thread_id(), torch_thread & kHigh31));
 }
 
 void describe_thread(Lane* lane) {
@@ -294,7 +294,9 @@ bool DefinitionStream::write(TraceFile& file, uint32_t lane, uint32_t epoch, con
   uint64_t when = ticks() - file.start_ticks();
   memcpy(at + 8, &when, sizeof when);
   memcpy(at + sizeof(DefinitionHead), definition.payload().data(), definition.payload().size());
-  uint64_t head = uint64_t(bytes) | uint64_t(definition.kind()) << 32 | uint64_t(kDefinitionMagic) << 48;
+  DefinitionHead first{bytes, uint16_t(definition.kind()), kDefinitionMagic, 0};
+  uint64_t head;
+  memcpy(&head, &first, sizeof head);
   std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at)).store(head, std::memory_order_release);
   used_ += bytes;
   return true;

@@ -179,10 +179,10 @@ class ArgumentWords {
   bool full() const { return count_ == kMaxCallWords; }
   void put(uint64_t word) {
     first_[count_] = word & ~kEventBit;
-    high_ |= (word >> 63) << count_++;
+    high_ |= uint64_t((word & kEventBit) != 0) << count_++;
   }
   uint64_t* end() const { return first_ + count_; }
-  uint64_t bits() const { return uint64_t(count_) << 17 | high_ << 22; }
+  uint64_t bits() const { return uint64_t(count_) << kCallWordsShift | high_ << kCallHighBitsShift; }
 
  private:
   uint64_t* first_;

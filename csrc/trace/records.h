@@ -78,6 +78,7 @@ enum HeaderFlags : uint32_t {
 constexpr uint64_t kEndIsFinal = 1ull << 62;
 // A slot's owner: 0 where it was never written, else one of these and the process number (bits 0..29).
 enum SlotOwner : uint32_t { kSlotWritten = 1u << 30, kSlotInUse = 2u << 30 };
+constexpr uint32_t kSlotProcessMask = (1u << 30) - 1;
 
 constexpr uint32_t kChunkMagic = 0x4b4e4843;  // "CHNK"
 enum Stream : uint16_t { kHops = 1, kDefinitions = 2, kActivities = 3 };
@@ -165,20 +166,49 @@ enum HopEvent : uint64_t {
 // kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included
 // kModule, from here on the thread's outermost hops run in a call of this nn.Module:  1: bits 0..31 module (id of a
 //   kModulePath, 0: in none)
+
+// The positions above by name. A SHIFT is the number of a part's lowest bit, a MASK covers the part once it was shifted down to
+// bit 0, a BIT is one bit in its place. tracer/trace/bytes/format.py has the same names, and a test compares the two lists.
 constexpr uint64_t kEventBit = 1ull << 63;
 constexpr int kEventKindShift = 59;
-constexpr uint64_t kBriefBit = 1ull << 58;  // of the events of calls; since version 4
+constexpr uint64_t kEventKindMask = 15;
+constexpr int kBriefShift = 58;
+constexpr uint64_t kBriefBit = 1ull << kBriefShift;  // of the events of calls; since version 4
 constexpr uint64_t kTicksMask = kBriefBit - 1;
+// Of the many words that hold two numbers: bits 0..31, and bits 32..62 or 32..63.
+constexpr int kHighShift = 32;
+constexpr uint64_t kLow32 = 0xffffffff;
+constexpr uint64_t kHigh31 = 0x7fffffff;
+constexpr uint64_t two_numbers(uint32_t low, uint64_t high) { return low | high << kHighShift; }
+// kEnter, word 4
+constexpr uint32_t kMaxDepth = (1u << 13) - 1;
+constexpr int kCallSiteShift = 13;
+constexpr uint64_t kCallSiteMask = 3;
+constexpr int kReturnAddressShift = 15;
+constexpr uint64_t kReturnAddressMask = (1ull << 48) - 1;
+constexpr uint32_t kNoSequence = 0xffffffffu;
+// kExit, word 1
+constexpr int kExitDepthShift = 32;
+constexpr int kExitRaisedShift = 45;
+constexpr int kExitNodesShift = 46;
+constexpr uint32_t kMostNodes = (1u << 17) - 1;
+// The call
+constexpr uint64_t kCallFunctionMask = 0xffff;
+constexpr int kCallDriverShift = 16;
+constexpr int kCallWordsShift = 17;
+constexpr uint64_t kCallWordsMask = 31;
+constexpr int kCallHighBitsShift = 22;
+constexpr int kCallDepthShift = 46;
+constexpr int kCallCallsShift = 59;
 constexpr uint32_t kMaxCallWords = 24;
 constexpr uint32_t kMaxCallDepth = 15;
-constexpr uint64_t kCapturedBit = 1ull << 32;
+// kApiExit, word 2
+constexpr int kCallCapturedShift = 32;
+// kApiQuery, word 3
 constexpr uint64_t kQueryTicksMask = (1ull << 30) - 1;
 constexpr int kQueryReadShift = 30;
 constexpr uint64_t kQueryReadsBit = 1ull << 62;
-constexpr uint32_t kNoSequence = 0xffffffffu;
-constexpr uint32_t kMaxDepth = (1u << 13) - 1;
-constexpr int kExitNodesShift = 46;
-constexpr uint32_t kMostNodes = (1u << 17) - 1;
+
 constexpr uint32_t kOther = 0x7fffffff;  // an id of a string, source, signature: what it means was not written down
 
 // How the hop was reached, by the code at the return address.
@@ -252,6 +282,12 @@ enum ActivityKind : uint64_t { kGpuKernel = 1, kGpuMemcpy = 2, kGpuMemset = 3 };
 //           8: device of the source, of the destination (peer copies; else the device)
 //  memset   7: value, kind of memory
 // "a, b" in one word: a in bits 0..31, b in bits 32..63. Kinds of memory and of copies are CUPTI's numbers.
+constexpr int kActivityKindShift = 56;
+constexpr int kActivityDeviceShift = 32;
+constexpr uint64_t kActivityDeviceMask = 0xffff;
+constexpr int kCopySourceShift = 32;
+constexpr int kCopyDestinationShift = 40;
+constexpr int kCopyAsynchronousShift = 48;
 constexpr uint32_t kProcessLane = 0xffffffffu;  // the lane number of what belongs to a process and not to a thread
 
 }  // namespace tracer::trace

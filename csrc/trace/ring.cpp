@@ -13,7 +13,6 @@
 namespace tracer::trace {
 namespace {
 
-constexpr uint32_t kProcessBits = (1u << 30) - 1;
 constexpr uint64_t kPage = 4096;
 
 }  // namespace
@@ -37,7 +36,7 @@ Ring::~Ring() {
 
 // A process that ended without finishing its chunks.
 bool Ring::is_abandoned(uint32_t owner) const {
-  uint32_t process = owner & kProcessBits;
+  uint32_t process = owner & kSlotProcessMask;
   if (process >= kMaxProcesses) return false;
   uint32_t pid = std::atomic_ref(page_.pids[process]).load();
   return pid == 0 || (kill(pid_t(pid), 0) != 0 && errno == ESRCH);

@@ -99,7 +99,7 @@ void read_definitions(const View& chunk, FromDefinitions& known) {
       uint32_t id, length;
       memcpy(&id, payload, 4);
       memcpy(&length, payload + 28, 4);  // id, flags, index, two addresses, then the op's name
-      known.ops[uint64_t(chunk.header->process) << 32 | id] = hash_bytes(payload + 32, length);
+      known.ops[two_numbers(id, chunk.header->process)] = hash_bytes(payload + 32, length);
     }
     at += head.bytes / 8;
   }
@@ -196,9 +196,9 @@ Totals count_totals(const std::string& path, uint64_t session) {
         const uint64_t* event = part.words + at;
         switch (kind_of_event(event[0])) {
           case kEnter: {
-            auto found = known.ops.find(uint64_t(process) << 32 | uint32_t(event[2]));
+            auto found = known.ops.find(two_numbers(uint32_t(event[2]), process));
             uint64_t op = found == known.ops.end() ? 0 : found->second;
-            uint64_t site = event[4] >> 13 & 3;
+            uint64_t site = event[4] >> kCallSiteShift & kCallSiteMask;
             ++totals.hops;
             int priority = std::bit_width(event[1]);
             bool continues = !open.empty() && open.back().op == op && priority < open.back().priority;
@@ -210,7 +210,7 @@ Totals count_totals(const std::string& path, uint64_t session) {
             if (!open.empty()) open.pop_back();
             break;
           case kThread: {
-            uint64_t thread = event[1] & 0xffffffff;
+            uint64_t thread = event[1] & kLow32;
             threads.insert({process, thread});
             if (thread == of_thread) break;
             of_thread = thread;

@@ -104,7 +104,7 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
     hop[~enter] = left & np.uint64(fmt.LOW_32)
     depth = np.empty(len(at), np.uint16)
     depth[enter] = placed & np.uint64(fmt.MAX_DEPTH)
-    depth[~enter] = (left >> np.uint64(32)) & np.uint64(fmt.MAX_DEPTH)
+    depth[~enter] = (left >> np.uint64(fmt.EXIT_DEPTH_SHIFT)) & np.uint64(fmt.MAX_DEPTH)
 
     others = heads[~hop_events]
     calls = np.flatnonzero(_IS_CALL[kinds[~hop_events]])
@@ -124,8 +124,8 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
         source=(named >> np.uint64(32)).astype(np.uint32),
         sequence=(sequenced & np.uint64(fmt.LOW_32)).astype(np.uint32),
         signature=(sequenced >> np.uint64(32)).astype(np.uint32),
-        call_site=(placed >> np.uint64(fmt.CALL_SITE_SHIFT)).astype(np.uint8) & 3,
-        raised=(left >> np.uint64(fmt.EXIT_RAISED_BIT) & np.uint64(1)).astype(np.bool_),
+        call_site=(placed >> np.uint64(fmt.CALL_SITE_SHIFT)).astype(np.uint8) & fmt.CALL_SITE_MASK,
+        raised=(left >> np.uint64(fmt.EXIT_RAISED_SHIFT) & np.uint64(1)).astype(np.bool_),
         made=(left >> np.uint64(fmt.EXIT_NODES_SHIFT)).astype(np.uint32),
         kind=kinds[~hop_events].astype(np.uint8),
         before=np.cumsum(hop_events, dtype=np.int64)[~hop_events],
@@ -323,14 +323,14 @@ def _plausible_calls(
     high_bits = call >> np.uint64(fmt.CALL_HIGH_BITS_SHIFT) & np.uint64((1 << fmt.MAX_CALL_WORDS) - 1)
     good &= high_bits >> counts.astype(np.uint64) == 0
     left = (kinds == fmt.API_EXIT) | (kinds == fmt.LIBRARY_EXIT)
-    good &= ~left | brief | (second >> np.uint64(fmt.CALL_CAPTURED_BIT + 1) == 0)
+    good &= ~left | brief | (second >> np.uint64(fmt.CALL_CAPTURED_SHIFT + 1) == 0)
     query = kinds == fmt.API_QUERY
     read = third & np.uint64(fmt.QUERY_READS_BIT) != 0
     good &= ~query | brief | read | (third >> np.uint64(fmt.QUERY_READ_SHIFT) == 0)
     in_hop = call >> np.uint64(fmt.CALL_DEPTH_SHIFT) & np.uint64(fmt.MAX_DEPTH) != 0
     good &= ~query | in_hop & (second & np.uint64(fmt.LOW_32) != 0)
     not_of_driver = query | (kinds == fmt.LIBRARY_ENTER) | (kinds == fmt.LIBRARY_EXIT)
-    good &= ~not_of_driver | (call >> np.uint64(fmt.CALL_DRIVER_BIT) & np.uint64(1) == 0)
+    good &= ~not_of_driver | (call >> np.uint64(fmt.CALL_DRIVER_SHIFT) & np.uint64(1) == 0)
     good &= (kinds != fmt.LIBRARY_ENTER) | (second & np.uint64(fmt.LOW_32) == 0)
     return good
 

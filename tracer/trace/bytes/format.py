@@ -134,14 +134,16 @@ NO_SEQUENCE = 0xFFFFFFFF
 OTHER = 0x7FFFFFFF  # an id of what a ring had no space to define
 MAX_DEPTH = (1 << 13) - 1
 CALL_SITE_SHIFT = 13
+CALL_SITE_MASK = 3
 RETURN_ADDRESS_SHIFT = 15
-EXIT_RAISED_BIT = 45
+EXIT_DEPTH_SHIFT = 32
+EXIT_RAISED_SHIFT = 45
 EXIT_NODES_SHIFT = 46  # since version 6: autograd nodes that the thread made meanwhile
 ACCUMULATE_GRAD = (1 << 63) - 1  # the sequence number of nodes that no forward hop made
 
 # The call word of the events of API and library calls.
 CALL_FUNCTION_MASK = 0xFFFF
-CALL_DRIVER_BIT = 16
+CALL_DRIVER_SHIFT = 16
 CALL_WORDS_SHIFT = 17
 CALL_WORDS_MASK = 31
 CALL_HIGH_BITS_SHIFT = 22
@@ -150,7 +152,7 @@ CALL_CALLS_SHIFT = 59
 MAX_CALL_WORDS = 24
 CALL_ALL_ARGUMENTS = CALL_WORDS_MASK << CALL_WORDS_SHIFT | ((1 << MAX_CALL_WORDS) - 1) << CALL_HIGH_BITS_SHIFT
 MAX_CALL_DEPTH = 15
-CALL_CAPTURED_BIT = 32  # of the second word of an exit; the bits above it are 0
+CALL_CAPTURED_SHIFT = 32  # of the second word of an exit; the bits above it are 0
 
 # The third word of a query: how long it took, and what was read when it returned.
 QUERY_TICKS_MASK = (1 << 30) - 1

@@ -150,7 +150,7 @@ def span_calls(block: EventBlock, span: Span, ids: CallIds, last: int) -> SpanCa
     third, words_before = block.third[first:end], block.words_before[first:end]
     enter = (kind == fmt.API_ENTER) | (kind == fmt.LIBRARY_ENTER)
     of_library = (kind == fmt.LIBRARY_ENTER) | (kind == fmt.LIBRARY_EXIT)
-    domain = np.where(of_library, fmt.LIBRARY, call >> np.uint64(fmt.CALL_DRIVER_BIT) & np.uint64(1))
+    domain = np.where(of_library, fmt.LIBRARY, call >> np.uint64(fmt.CALL_DRIVER_SHIFT) & np.uint64(1))
     number = (call & np.uint64(fmt.CALL_FUNCTION_MASK)).astype(np.uint32)
     number |= domain.astype(np.uint32) << np.uint32(16)
     nesting = nest((call >> np.uint64(fmt.CALL_CALLS_SHIFT)).astype(np.uint16), enter, number)
@@ -184,7 +184,7 @@ def span_calls(block: EventBlock, span: Span, ids: CallIds, last: int) -> SpanCa
         "called_from": lookup(ids.sources, source),
         "returned": returned,
         "result": at_exit(low(second).view(np.int32).astype(np.int64), 0),
-        "captured": at_exit((second >> np.uint64(fmt.CALL_CAPTURED_BIT)).astype(np.bool_), 0),
+        "captured": at_exit((second >> np.uint64(fmt.CALL_CAPTURED_SHIFT)).astype(np.bool_), 0),
         "open": ~ended,
         "enter_start": words_before[enter],
         "enter_count": counts[enter],

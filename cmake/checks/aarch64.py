@@ -39,6 +39,7 @@ PROCESSOR_SOURCES = (
     "native/code_before.cpp",
     "native/elf.cpp",
     "native/stack.cpp",
+    "torch_abi/function_names.cpp",
 )
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 # Of the extension; the modules beside it, which need more than torch, are not.
-FOLDERS = ("", "dispatch", "native", "python", "trace")
+FOLDERS = ("", "dispatch", "native", "python", "torch_abi", "trace")
 CUDA_FOLDERS = (*FOLDERS, "cuda")
-# Of the module with overrides, what knows torch's private layout; the rest needs CUDA's headers.
+# Of the module with overrides, what uses csrc/torch_abi; the rest needs CUDA's headers.
 FILES = ("overrides/registration.cpp",)
 
 
@@ -70,6 +70,11 @@ def default_jobs() -> int:
 def extension_sources(folders: Sequence[str] = FOLDERS) -> list[Path]:
     found = [file for folder in folders for file in sorted((CSRC / folder).glob("*.cpp"))]
     return found + [CSRC / file for file in FILES]
+
+
+def torch_abi_headers() -> list[Path]:
+    """Each compiled alone: what it knows of torch is seen whoever includes it."""
+    return sorted((CSRC / "torch_abi").glob("*.h"))
 
 
 def typed_hops(include: Path, output: Path, parts: int) -> list[Path]:

@@ -12,26 +12,31 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from compiling import ROOT, Compiler, default_jobs, extension_sources, problems, show_progress, typed_hops
-from private_names import missing_in_headers
+from compiling import (
+    ROOT,
+    Compiler,
+    default_jobs,
+    extension_sources,
+    problems,
+    show_progress,
+    torch_abi_headers,
+    typed_hops,
+)
+from private_names import missing_in_headers, missing_in_python_files
 from torch_release import NotFetchedError, fetch
 
 sys.path.insert(0, str(ROOT))
+from tracer.base.torch_abi import PRIVATE_FUNCTIONS
 from tracer.dispatch.declarations import Declarations
-
-# What is asked of torch's Python part that is no public interface, and where its wheel declares it.
-PYTHON_FUNCTIONS = {
-    "torch/_C/__init__.pyi": ("_dispatch_dump_table", "_dispatch_dump", "_dispatch_get_all_op_names"),
-    "torch/optim/optimizer.py": ("register_optimizer_step_post_hook",),
-}
 
 
 def missing_in_python(release: Path) -> list[str]:
     """What tracer asks of torch's Python part and torchgen, and a release does not have."""
     missing = []
-    for file, functions in PYTHON_FUNCTIONS.items():
+    for file, functions in PRIVATE_FUNCTIONS.items():
         text = (release / file).read_text(encoding="utf-8") if (release / file).exists() else ""
         missing += [f"{file} has no {function}" for function in functions if f"def {function}(" not in text]
+    missing += missing_in_python_files(release)
     declared = Declarations(release / "torchgen")
     try:
         if not (declared.function("aten::mm") and declared.derivative("aten::mm")):
@@ -51,7 +56,10 @@ def check(release: Path, compiler: str, jobs: int) -> list[str]:
     except OSError as error:
         return [str(error)]
     found = problems(
-        Compiler([compiler], headers), [*sources, *extension_sources()], jobs, f"torch {release.name}"
+        Compiler([compiler], headers),
+        [*sources, *extension_sources(), *torch_abi_headers()],
+        jobs,
+        f"torch {release.name}",
     )
     return found + missing_in_headers(include) + missing_in_python(release)
 

@@ -1,7 +1,7 @@
 """Names of torch that csrc uses as text, and where a release shows that it has them.
 
-Private members that csrc names as C++ (dispatch_table.h, arguments.cpp, overrides/registration.cpp) are not
-listed: the compiler looks for them. A test compares this list with the texts in csrc.
+All of csrc/torch_abi. Private members that it names as C++ are not listed: the compiler looks for them.
+A test compares this list with the texts in that folder.
 """
 
 from __future__ import annotations
@@ -45,6 +45,14 @@ LIBRARIES = {
     "libtorch_python.so": ("N5torch8autograd6PyNodeE", "PythonKernelHolder"),
 }
 
+# In the files of torch's Python part: classes and methods, each in at least one of the files.
+PYTHON = {
+    "def _call_impl(": ("torch/nn/modules/module.py",),
+    "class CompiledFxGraph(": ("torch/_inductor/output_code.py",),
+    "class CompiledAOTI(": ("torch/_inductor/output_code.py",),
+    "class AOTICompiledModel": ("torch/export/pt2_archive/_package.py", "torch/_inductor/package/package.py"),
+}
+
 # Which compilers inline or leave out, or which only some releases have: csrc goes without.
 NOT_EVERYWHERE = {
     "_ZNK3c1010Dispatcher9callBoxedE",
@@ -60,6 +68,16 @@ def missing_in_headers(include: Path) -> list[str]:
     for file, names in HEADERS.items():
         text = (include / file).read_text(encoding="utf-8") if (include / file).exists() else ""
         missing += [f"{file} does not name {name}" for name in names if name not in text]
+    return missing
+
+
+def missing_in_python_files(release: Path) -> list[str]:
+    """`release` has the folder torch."""
+    missing = []
+    for text, files in PYTHON.items():
+        there = [release / file for file in files if (release / file).exists()]
+        if not any(text in file.read_text(encoding="utf-8") for file in there):
+            missing.append(f"{' and '.join(files)} has no {text}")
     return missing
 
 

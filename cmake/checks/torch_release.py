@@ -21,10 +21,21 @@ from packaging.utils import parse_wheel_filename
 from unearth import PackageFinder
 
 PARTS = ("torch/include/", "torchgen/packaged/")
-FILES = ("torch/version.py", "torch/_C/__init__.pyi", "torch/optim/optimizer.py")
+FILES = (
+    "torch/version.py",
+    "torch/_C/__init__.pyi",
+    "torch/_inductor/output_code.py",
+    "torch/_inductor/package/package.py",
+    "torch/export/pt2_archive/_package.py",
+    "torch/nn/modules/module.py",
+    "torch/optim/optimizer.py",
+)
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 PYPI = "https://pypi.org/simple"
 BLOCK = 4 << 20  # bytes a request
+_FETCHED = "\n".join(
+    (*PARTS, *FILES)
+)  # in the file that is written last; of an older list all is fetched again
 
 
 class NotFetchedError(Exception):
@@ -78,12 +89,14 @@ def fetch(wanted: str, folder: Path) -> Path:
     Raises NotFetchedError where there is no wheel, or it cannot be read.
     """
     for kept in sorted(folder.glob(f"{wanted}.*/.done")):
-        return kept.parent
+        if kept.read_text() == _FETCHED:
+            return kept.parent
     try:
         requirement = "torch" if wanted == "newest" else f"torch=={wanted}.*"
         try:
             version, url = _newest_wheel(requirement)
-            if (folder / version / ".done").exists():
+            done = folder / version / ".done"
+            if done.exists() and done.read_text() == _FETCHED:
                 return folder / version
             wheel = zipfile.ZipFile(io.BufferedReader(RemoteFile(url), BLOCK))
         except (OSError, ValueError):  # no parts, or an index that pip alone knows
@@ -96,7 +109,7 @@ def fetch(wanted: str, folder: Path) -> Path:
         raise NotFetchedError(f"{error}") from error
     if not (target / "torch/include/ATen/ops").is_dir():
         raise NotFetchedError(f"the wheel of torch {version} has no headers")
-    (target / ".done").touch()
+    (target / ".done").write_text(_FETCHED)
     return target
 
 

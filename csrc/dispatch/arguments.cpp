@@ -1,39 +1,17 @@
 #include "arguments.h"
 
-#include <torch/csrc/autograd/variable.h>
-
-#include <memory>
-
-#include "private_member.h"
+#include "../torch_abi/tensor.h"
 
 namespace tracer::dispatch {
 
-namespace layout {
-TRACER_PRIVATE_MEMBER(AutogradState, c10::TensorImpl, std::unique_ptr<c10::AutogradMetaInterface>, autograd_meta_);
-}
-
 namespace {
 
+using torch_abi::requires_grad;
 using trace::mix;
 
 // A signature names at most this many tensors; longer lists end there.
 constexpr size_t kMostTensors = 64;
 constexpr size_t kMostDimensions = 64;
-
-// TensorImpl::requires_grad() without calls into two libraries, but for views, which ask their base. The state is of this
-// class, as all of autograd takes for granted (torch::autograd::impl::get_autograd_meta).
-bool requires_grad(const c10::TensorImpl& tensor) {
-  auto* state = static_cast<const torch::autograd::AutogradMeta*>((tensor.*member(layout::AutogradState{})).get());
-  return state && (state->requires_grad_ || state->grad_fn_ || (state->is_view_ && state->requires_grad()));
-}
-
-// What of a tensor a Python subclass answers itself. The bits are protected, and torch's own functions run that Python.
-struct AnsweredByPython : c10::TensorImpl {
-  static const AnsweredByPython& of(const c10::TensorImpl& tensor) { return static_cast<const AnsweredByPython&>(tensor); }
-  bool sizes() const { return python_custom_sizes_strides_ != 0; }
-  bool device() const { return python_custom_device_; }
-  bool layout() const { return python_custom_layout_; }
-};
 
 // What may be read of a tensor without running Python.
 struct View {
@@ -54,7 +32,7 @@ View look(const at::Tensor& tensor) {
     return view;
   }
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const auto& by_python = AnsweredByPython::of(*impl);
+  const auto& by_python = torch_abi::AnsweredByPython::of(*impl);
   view.keys = impl->key_set();
   view.dtype = int8_t(c10::typeMetaToScalarType(impl->dtype()));
   try {

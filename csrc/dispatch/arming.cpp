@@ -6,13 +6,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <typeinfo>
 #include <unordered_map>
 
 #include "../fork_locks.h"
 #include "../native/elf.h"
 #include "../python/python_kernel.h"
+#include "../torch_abi/dispatcher_functions.h"
+#include "../torch_abi/functors.h"
 #include "call_sites.h"
 #include "hop.h"
 #include "operator_record.h"
@@ -27,6 +27,7 @@ const TypedFunctions& typed_functions();  // generated
 namespace {
 
 using c10::impl::OperatorEntry;
+using torch_abi::dispatcher_mutex, torch_abi::entry_of, torch_abi::kTableEntries, torch_abi::table_entry, torch_abi::TableEntry;
 
 // The dispatcher's lock. With it goes one of our own, which a fork waits for: the dispatcher's would stay locked in the child.
 struct TablesGuard {
@@ -65,23 +66,15 @@ bool is_wanted(const std::string& name) {
 bool is_stateless(c10::OperatorKernel* functor) {
   if (!functor) return true;
   static auto& known = *new std::unordered_map<const void*, bool>;
-  const void* vtable = *reinterpret_cast<const void* const*>(functor);
+  const void* vtable = torch_abi::vtable_of(functor);
   auto found = known.find(vtable);
-  if (found == known.end()) found = known.emplace(vtable, strstr(typeid(*functor).name(), "WrapFunctionIntoFunctor_") != nullptr).first;
+  if (found == known.end()) found = known.emplace(vtable, torch_abi::is_stateless(functor)).first;
   return found->second;
 }
 
-using FunctionHolder = c10::impl::detail::WrapFunctionIntoRuntimeFunctor_<void (*)(), void, c10::guts::typelist::typelist<>>;
-static_assert(sizeof(FunctionHolder) == sizeof(c10::OperatorKernel) + sizeof(void*), "such a functor holds one pointer");
-
 // The function behind the entry: of a functor that holds a function pointer, that function.
 void* kernel_function(c10::OperatorKernel* functor, void* boxed, void* unboxed, void* sym_unboxed) {
-  if (functor && strstr(typeid(*functor).name(), "WrapFunctionIntoRuntimeFunctor_IPF")) {
-    // The pointer is the functor's only member.
-    void* function;
-    memcpy(&function, reinterpret_cast<const char*>(functor) + sizeof(c10::OperatorKernel), sizeof function);
-    return function;
-  }
+  if (void* held = functor ? torch_abi::held_function(functor) : nullptr) return held;
   return sym_unboxed ? sym_unboxed : unboxed ? unboxed : boxed;
 }
 
@@ -106,7 +99,7 @@ Hop* make_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
   hop->boxed = entry.boxed();
   hop->kernel = kernel_function(functor, entry.boxed(), entry.unboxed(), entry.sym_unboxed());
   if (!is_stateless(functor)) hop->flags |= trace::kStatefulHop;
-  if (functor && python::is_python_kernel(functor)) {
+  if (functor && torch_abi::is_python_kernel(functor)) {
     hop->flags |= trace::kPythonHop;
     name_python_kernel(hop, functor);
   }
@@ -229,10 +222,8 @@ struct FollowOperators final : c10::OpRegistrationListener {
 };
 
 // ---- what the dispatcher calls while hops are in place ---------------------------------------
-using UpdateEntry = void (*)(OperatorEntry*, const c10::Dispatcher&, c10::DispatchKey);
-using CheckInvariants = void (*)(const OperatorEntry*);
-UpdateEntry update_entry = nullptr;
-CheckInvariants check_invariants = nullptr;
+torch_abi::UpdateEntry update_entry = nullptr;
+torch_abi::CheckInvariants check_invariants = nullptr;
 
 // The dispatcher computes an entry anew (a registration or its end), with its lock held: wrap it again.
 void update_entry_and_wrap(OperatorEntry* entry, const c10::Dispatcher& dispatcher, c10::DispatchKey key) {
@@ -261,16 +252,15 @@ void check_invariants_unless_armed(const OperatorEntry* entry) {
 template <class Function>
 void take_slot(const char* symbol, Function ours, Function& original) {
   if (original) return;
-  void** slot = native::find_plt_slot("libtorch_cpu.so", symbol);
+  void** slot = native::find_plt_slot(torch_abi::kTorchCpu, symbol);
   if (!slot) return;
   original = reinterpret_cast<Function>(*slot);
   if (!native::write_plt_slot(slot, reinterpret_cast<void*>(ours))) original = nullptr;
 }
 
 void take_slots() {
-  take_slot("_ZN3c104impl13OperatorEntry25updateDispatchTableEntry_ERKNS_10DispatcherENS_11DispatchKeyE", &update_entry_and_wrap,
-            update_entry);
-  take_slot("_ZNK3c104impl13OperatorEntry15checkInvariantsEv", &check_invariants_unless_armed, check_invariants);
+  take_slot(torch_abi::kUpdateEntry, &update_entry_and_wrap, update_entry);
+  take_slot(torch_abi::kCheckInvariants, &check_invariants_unless_armed, check_invariants);
 }
 
 }  // namespace

@@ -3,33 +3,13 @@
 #include <cxxabi.h>
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/python_function.h>
 
 #include <cstring>
 
+#include "../torch_abi/autograd_node.h"
+
 namespace tracer::dispatch {
 namespace {
-
-using torch::autograd::PyNode;
-
-// torch 2.11 and older keep the Python object in a field, newer ones behind a function.
-template <class Node>
-PyObject* python_object(const Node& node) {
-  if constexpr (requires { node.obj; })
-    return node.obj;
-  else
-    return node.pyobj();
-}
-
-// Whether torch.autograd.Function made the node. By name: libtorch_python does not export the class's type information.
-bool is_python_node(const torch::autograd::Node& node) { return strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE") == 0; }
-
-// The Python class of such a node: a live node's type cannot go away.
-const PyTypeObject* python_class(const torch::autograd::Node& node) {
-  PyObject* object = python_object(static_cast<const PyNode&>(node));
-  return object ? Py_TYPE(object) : nullptr;
-}
 
 std::string node_name(const torch::autograd::Node& node) {
   const char* mangled = typeid(node).name();
@@ -37,7 +17,7 @@ std::string node_name(const torch::autograd::Node& node) {
   char* demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
   std::string name = demangled ? demangled : mangled;
   free(demangled);
-  const PyTypeObject* type = is_python_node(node) ? python_class(node) : nullptr;
+  const PyTypeObject* type = torch_abi::python_class(node);
   if (type) name += std::string(" ") + type->tp_name;
   return name;
 }
@@ -47,7 +27,7 @@ std::string node_name(const torch::autograd::Node& node) {
 uint32_t name_id(trace::Lane* lane, const torch::autograd::Node& node) {
   uint64_t hash = trace::mix(1, uint64_t(&typeid(node)));
   if (uint32_t id = lane->strings.find(hash)) return id;
-  const PyTypeObject* type = is_python_node(node) ? python_class(node) : nullptr;
+  const PyTypeObject* type = torch_abi::python_class(node);
   if (type) hash = trace::mix(hash, trace::hash_bytes(type->tp_name, strlen(type->tp_name)));
   return lane->intern_string(hash, [&] { return node_name(node); });
 }

@@ -3,13 +3,12 @@
 #include <unwind.h>
 
 #include <algorithm>
-#include <cstring>
-#include <string_view>
 #include <vector>
 
 #include "../native/code_before.h"
 #include "../native/elf.h"
 #include "../native/stack.h"
+#include "../torch_abi/function_names.h"
 
 namespace tracer::dispatch {
 
@@ -25,7 +24,7 @@ struct CodeRange {
 std::vector<CodeRange>& ranges = *new std::vector<CodeRange>;  // sorted
 // torch's libraries, whose functions are known by name, and this extension, whose hops stand between the others.
 auto& known_libraries = *new std::vector<native::CodeRange>;
-// What the dispatcher calls before a kernel function whenever it calls an operator, and never when it redispatches one.
+// Those that asks_the_profiler() knows.
 std::vector<const void*>& profiler_functions = *new std::vector<const void*>;
 
 bool in_known_library(uint64_t address) {
@@ -34,31 +33,17 @@ bool in_known_library(uint64_t address) {
   return false;
 }
 
-bool asks_the_profiler(std::string_view name) {
-  return name.starts_with("_ZN2at27getStepCallbacksUnlessEmptyE") || name.starts_with("_ZN3c1010Dispatcher17runRecordFunctionE");
-}
-
-// By the mangled name; kByParent for all other functions.
-trace::CallSite class_of(std::string_view name) {
-  // at::_ops::<operator>::call(...) and ::redispatch(c10::DispatchKeySet, ...)
-  if (name.starts_with("_ZN2at4_ops")) {
-    name.remove_prefix(strlen("_ZN2at4_ops"));
-    size_t length = 0;
-    while (!name.empty() && name[0] >= '0' && name[0] <= '9') length = length * 10 + size_t(name[0] - '0'), name.remove_prefix(1);
-    if (length >= name.size()) return trace::kByParent;
-    name.remove_prefix(length);
-    if (name.starts_with("4callE")) return trace::kCall;
-    if (name.starts_with("10redispatchE")) return trace::kRedispatch;
-    return trace::kByParent;
+trace::CallSite site_of(torch_abi::FunctionKind kind) {
+  switch (kind) {
+    case torch_abi::FunctionKind::kCalls:
+      return trace::kCall;
+    case torch_abi::FunctionKind::kRedispatches:
+      return trace::kRedispatch;
+    case torch_abi::FunctionKind::kHelper:
+      return kBehindHelper;
+    case torch_abi::FunctionKind::kOther:
+      break;
   }
-  if (name.starts_with("_ZN3c1010Dispatcher27callWithDispatchKeySlowPath") || name.starts_with("_ZNK3c1010Dispatcher9callBoxedE") ||
-      name.starts_with("_ZNK3c1014OperatorHandle9callBoxedE"))
-    return trace::kCall;
-  if (name.starts_with("_ZNK3c1010Dispatcher15redispatchBoxedE") || name.starts_with("_ZNK3c1014OperatorHandle15redispatchBoxedE"))
-    return trace::kRedispatch;
-  // Compilers inline Dispatcher::callBoxed into these fallbacks, which call their own operator again.
-  if (name.find("21functionalizeFallbackE") != std::string_view::npos || name.starts_with("_ZL17get_local_results")) return trace::kCall;
-  if (name.starts_with("_ZN3c1025callUnboxedKernelFunctionI")) return kBehindHelper;
   return trace::kByParent;
 }
 
@@ -133,15 +118,15 @@ trace::CallSite call_site_behind(void* const* frame) noexcept {
 bool prepare_call_sites() {
   if (!ranges.empty()) return true;
   bool read = false;
-  for (const char* name : {"libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so"}) {
+  for (const char* name : torch_abi::kLibraries) {
     native::Library library = native::find_library(name);
     if (library.path.empty()) continue;
     known_libraries.push_back({library.begin, library.end});
     read |= native::for_each_function(library.path, [&](const char* symbol, uint64_t address, uint64_t size) {
       // Two comparisons settle most of half a million names.
       if (symbol[0] != '_' || symbol[1] != 'Z' || (symbol[2] != 'N' && symbol[2] != 'L')) return;
-      if (asks_the_profiler(symbol)) profiler_functions.push_back(reinterpret_cast<const void*>(library.load_bias + address));
-      trace::CallSite site = class_of(symbol);
+      if (torch_abi::asks_the_profiler(symbol)) profiler_functions.push_back(reinterpret_cast<const void*>(library.load_bias + address));
+      trace::CallSite site = site_of(torch_abi::kind_of_function(symbol));
       if (site != trace::kByParent) ranges.push_back({library.load_bias + address, library.load_bias + address + size, site});
     });
   }

@@ -6,9 +6,9 @@
 
 #include "../python/module_calls.h"
 #include "../python/source_line.h"
+#include "../torch_abi/dispatch_table.h"
 #include "autograd_node.h"
 #include "call_sites.h"
-#include "dispatch_table.h"
 #include "operator_record.h"
 #include "registrations.h"
 
@@ -28,8 +28,8 @@ bool at_autograd_key(uint64_t keys) { return keys && (autograd_bits & (1ull << (
 // The definition of a hop, once for each recording of each process.
 __attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::DispatchKeySet keys) {
   uint32_t index = hop->table_index;
-  if (index >= kTableEntries) index = uint32_t(keys.getDispatchTableIndexForDispatchKeySet());
-  Registration registration = registration_of(*hop->op, index);
+  if (index >= torch_abi::kTableEntries) index = uint32_t(keys.getDispatchTableIndexForDispatchKeySet());
+  torch_abi::Registration registration = registration_of(*hop->op, index);
   const std::string* python_name = hop->python_name.load(std::memory_order_acquire);
   lane->define(trace::DefinitionBuilder(trace::kHop)
                    .put(hop->id)
@@ -93,7 +93,7 @@ const void* vtable_of_a_hop() {
   static c10::KernelFunction none;
   auto* hop = new Hop(none, nullptr, 0, 0);
   c10::raw::intrusive_ptr::incref(hop);
-  return *reinterpret_cast<const void* const*>(static_cast<c10::OperatorKernel*>(hop));
+  return torch_abi::vtable_of(hop);
 }
 
 }  // namespace
@@ -140,7 +140,7 @@ void HopScope::leave() noexcept {
 }
 
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  c10::impl::OperatorEntry& entry = entry_of(op);
+  c10::impl::OperatorEntry& entry = torch_abi::entry_of(op);
   native::taken_over(functor);
   Hop* hop = is_hop(functor) ? static_cast<Hop*>(functor) : hop_of_boxed(functor, entry, keys);
   if (!recording()) return hop->original.callBoxed(op, keys, stack);

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "../native/sanitized.h"
+#include "../torch_abi/functors.h"
 #include "../trace/lane.h"
 #include "arguments.h"
 #include "call_sites.h"
@@ -35,7 +36,7 @@ struct alignas(64) Hop final : c10::OperatorKernel {
 };
 
 extern const void* const hop_vtable;
-inline bool is_hop(const c10::OperatorKernel* functor) { return functor && *reinterpret_cast<const void* const*>(functor) == hop_vtable; }
+inline bool is_hop(const c10::OperatorKernel* functor) { return functor && torch_abi::vtable_of(functor) == hop_vtable; }
 
 // For wrapped entries whose functor is not a Hop.
 Hop* hop_of_functor(c10::OperatorKernel* functor) noexcept;

@@ -4,7 +4,7 @@
 #include <array>
 #include <string>
 
-#include "dispatch_table.h"
+#include "../torch_abi/dispatch_table.h"
 
 namespace tracer::dispatch {
 
@@ -24,7 +24,7 @@ struct OperatorRecord {
   std::string name;
   TypedFunction typed;
   bool wanted = true;  // its entries are wrapped
-  std::array<Hop*, kTableEntries> hops{};  // the newest hop of each entry; its `original` is what stood there
+  std::array<Hop*, torch_abi::kTableEntries> hops{};  // the newest hop of each entry; its `original` is what stood there
 };
 
 }  // namespace tracer::dispatch

@@ -2,13 +2,12 @@
 
 #include <ATen/record_function.h>
 
-#include <atomic>
 #include <cstring>
 #include <mutex>
-#include <vector>
 
 #include "../fork_locks.h"
 #include "../native/elf.h"
+#include "../torch_abi/callback_list.h"
 #include "../trace/lane.h"
 
 namespace tracer::dispatch {
@@ -39,17 +38,10 @@ void leave_range(const at::RecordFunction&, at::ObserverContext* context) {
 
 at::CallbackHandle observer = at::INVALID_CALLBACK_HANDLE;
 
-// at::GlobalCallbackManager of record_function.cpp.
-struct CallbackList {
-  std::atomic<size_t> version;
-  std::vector<at::RecordFunctionCallback> callbacks;
-  std::mutex lock;
-};
-
 // A thread copies torch's list of callbacks at its first op, with the list's lock. Copying an empty list takes no time; ours
 // asks for memory, for which a new thread waits as long as a fork copies the address space: then the child has a lock whose
 // owner does not exist.
-void hold_the_list_over_forks(size_t version_before, CallbackList* list) {
+void hold_the_list_over_forks(size_t version_before, torch_abi::CallbackList* list) {
   static bool held = false;
   if (held || !list || list->version.load() == version_before) return;
   held = true;
@@ -62,8 +54,8 @@ void hold_the_list_over_forks(size_t version_before, CallbackList* list) {
 void observe_ranges() {
   std::lock_guard guard(fork_lock<LockOrder::kTables>());
   if (observer != at::INVALID_CALLBACK_HANDLE) return;
-  static auto* list = static_cast<CallbackList*>(
-      native::find_variable("libtorch_cpu.so", "_ZZN2at12_GLOBAL__N_121GlobalCallbackManager3getEvE7manager", sizeof(CallbackList)));
+  using torch_abi::CallbackList;
+  static auto* list = static_cast<CallbackList*>(native::find_variable("libtorch_cpu.so", torch_abi::kCallbackList, sizeof(CallbackList)));
   size_t version_before = list ? list->version.load() : 0;
   observer = at::addGlobalCallback(
       at::RecordFunctionCallback(enter_range, leave_range).needsInputs(false).needsOutputs(false).scopes({at::RecordScope::USER_SCOPE}));

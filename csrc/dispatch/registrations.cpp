@@ -1,8 +1,8 @@
 #include "registrations.h"
 
-#include <string_view>
-
 namespace tracer::dispatch {
+
+using torch_abi::kTableEntries;
 
 const std::string& key_name(uint32_t table_index) {
   static const auto& names = *[] {
@@ -22,30 +22,14 @@ const std::string& key_name(uint32_t table_index) {
   return table_index < kTableEntries ? names[table_index] : unknown;
 }
 
-Registration registration_of(const OperatorRecord& op, uint32_t table_index) {
+torch_abi::Registration registration_of(const OperatorRecord& op, uint32_t table_index) {
   // The dump reads the operator's list of kernels, which registrations change under this lock. Waiting
   // for it inside an op could deadlock (its holder may want the GIL), so ask only.
-  std::unique_lock lock(dispatcher_mutex(), std::try_to_lock);
+  std::unique_lock lock(torch_abi::dispatcher_mutex(), std::try_to_lock);
   if (!lock) return {};
   std::string dump = op.handle.dumpComputedTable();
   lock.unlock();
-  // A line is "KEY: registered at FILE:LINE [rule]" or "KEY: fallthrough registered at ...".
-  std::string start = key_name(table_index) + ": ";
-  size_t at = 0;
-  while (at < dump.size()) {
-    size_t end = std::min(dump.find('\n', at), dump.size());
-    std::string_view line(dump.data() + at, end - at);
-    at = end + 1;
-    if (!line.starts_with(start)) continue;
-    line.remove_prefix(start.size());
-    size_t bracket = line.rfind(" [");
-    if (bracket == std::string_view::npos || !line.ends_with(']')) return {std::string(line), ""};
-    std::string_view where = line.substr(0, bracket), rule = line.substr(bracket + 2, line.size() - bracket - 3);
-    constexpr std::string_view kRegisteredAt = "registered at ";
-    if (where.starts_with(kRegisteredAt)) where.remove_prefix(kRegisteredAt.size());
-    return {std::string(where), std::string(rule)};
-  }
-  return {};
+  return torch_abi::registration_in(dump, key_name(table_index));
 }
 
 }  // namespace tracer::dispatch

@@ -3,19 +3,15 @@
 
 #include <string>
 
+#include "../torch_abi/computed_table.h"
 #include "operator_record.h"
 
 namespace tracer::dispatch {
-
-struct Registration {
-  std::string where;  // FILE:LINE
-  std::string rule;   // "kernel", "math kernel", "default backend kernel", "backend fallback", ...
-};
 
 // The dispatch key of a table entry.
 const std::string& key_name(uint32_t table_index);
 
 // Empty where the dispatcher is registering at this moment.
-Registration registration_of(const OperatorRecord& op, uint32_t table_index);
+torch_abi::Registration registration_of(const OperatorRecord& op, uint32_t table_index);
 
 }  // namespace tracer::dispatch

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "../native/caller.h"
-#include "dispatch_table.h"
+#include "../torch_abi/dispatch_table.h"
 #include "hop.h"
 #include "operator_record.h"
 
@@ -24,9 +24,9 @@ struct TypedHop<Return(Args...)> {
 
   // KernelFunction::call() without the operator: only a boxed function asks which one it is.
   __attribute__((always_inline)) static Return call_original(Hop* hop, c10::DispatchKeySet keys, Args... args) {
-    TableEntry entry(hop->original);
+    torch_abi::TableEntry entry(hop->original);
     if (void* function = has_symint ? entry.plain_sym_unboxed() : entry.plain_unboxed(); __builtin_expect(function != nullptr, 1)) {
-      auto* typed = reinterpret_cast<Return (*)(c10::OperatorKernel*, c10::DispatchKeySet, Args...)>(function);
+      auto* typed = reinterpret_cast<torch_abi::UnboxedFunction<Return, Args...>>(function);
       return typed(entry.plain_functor(), keys, std::forward<Args>(args)...);
     }
     return convert_and_call_original(hop, keys, std::forward<Args>(args)...);

@@ -6,16 +6,8 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "../dispatch/dispatch_table.h"
-
-// Private as the members in dispatch_table.h are, and reached the same way.
-namespace tracer::dispatch::layout {
-struct ComputedEntry {
-  using type = const c10::KernelFunction& (c10::impl::OperatorEntry::*)(const c10::Dispatcher&, c10::DispatchKey) const;
-  friend type member(ComputedEntry);
-};
-template struct Access<ComputedEntry, &c10::impl::OperatorEntry::computeDispatchTableEntry>;
-}  // namespace tracer::dispatch::layout
+#include "../torch_abi/computed_entry.h"
+#include "../torch_abi/dispatch_table.h"
 
 namespace tracer::overrides {
 
@@ -64,9 +56,8 @@ void Operator::install() {
   auto op = dispatcher.findSchema({base, overload});
   if (!op) throw std::runtime_error("this torch has no operator " + name_);
   {
-    std::lock_guard lock(dispatch::dispatcher_mutex());
-    const auto& entry = dispatch::entry_of(*op);
-    const c10::KernelFunction& stock = (entry.*member(dispatch::layout::ComputedEntry{}))(dispatcher, kKey);
+    std::lock_guard lock(torch_abi::dispatcher_mutex());
+    const c10::KernelFunction& stock = torch_abi::computed_entry(torch_abi::entry_of(*op), kKey);
     if (!stock.isValid() || stock.isFallthrough())
       throw std::runtime_error("this torch has no " + std::string(c10::toString(kKey)) + " kernel of " + name_);
     // Kept for ever: a thread may be handing over while the override is removed.

@@ -3,24 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "../torch_abi/python_names.h"
 #include "../trace/definition.h"
 #include "../trace/lane.h"
 #include "function_entry.h"
 
 namespace tracer::python {
 namespace {
-
-// Classes whose instances are what was compiled. A backward, code of cpp_wrapper and CUDA graphs of Inductor go through the first.
-struct Compiled {
-  const char* module;
-  const char* type;
-};
-constexpr Compiled kCompiled[] = {
-    {"torch._inductor.output_code", "CompiledFxGraph"},
-    {"torch._inductor.output_code", "CompiledAOTI"},
-    {"torch.export.pt2_archive._package", "AOTICompiledModel"},
-    {"torch._inductor.package.package", "AOTICompiledModel"},
-};
 
 // Everything below is touched with the GIL held, and leaked.
 struct Replaced {
@@ -64,7 +53,7 @@ PyObject* call_compiled(PyObject* function, PyObject* const* arguments, size_t f
   return original(function, arguments, flags, names);
 }
 
-void look_at(const Compiled& compiled) {
+void look_at(const torch_abi::PythonClass& compiled) {
   PyObject* modules = PyImport_GetModuleDict();
   PyObject* module = modules ? PyDict_GetItemString(modules, compiled.module) : nullptr;
   PyObject* type = module ? PyObject_GetAttrString(module, compiled.type) : nullptr;
@@ -80,7 +69,7 @@ PyObject* import_module(PyObject* function, PyObject* const* arguments, size_t f
   PyObject* name = PyVectorcall_NARGS(flags) > 0 ? arguments[0] : nullptr;
   PyObject* module = original_of(function)(function, arguments, flags, names);
   if (!module || !name || !PyUnicode_Check(name)) return module;
-  for (const Compiled& compiled : kCompiled)
+  for (const torch_abi::PythonClass& compiled : torch_abi::kCompiled)
     if (PyUnicode_CompareWithASCIIString(name, compiled.module) == 0) look_at(compiled);
   return module;
 }
@@ -89,7 +78,7 @@ PyObject* import_module(PyObject* function, PyObject* const* arguments, size_t f
 
 void follow_compiled(const std::string& note) {
   first_note = note;
-  for (const Compiled& compiled : kCompiled) look_at(compiled);
+  for (const torch_abi::PythonClass& compiled : torch_abi::kCompiled) look_at(compiled);
   PyObject* modules = PyImport_GetModuleDict();
   PyObject* importlib = modules ? PyDict_GetItemString(modules, "_frozen_importlib") : nullptr;
   PyObject* import = importlib ? PyObject_GetAttrString(importlib, "_find_and_load") : nullptr;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "../torch_abi/python_names.h"
 #include "../trace/lane.h"
 #include "frame.h"
 #include "function_entry.h"
@@ -390,7 +391,7 @@ constinit thread_local ModuleNow module_now __attribute__((tls_model("initial-ex
 
 void follow_modules(PyObject* wanted) {
   were_followed = false;
-  PyObject* function = PyType_Check(wanted) ? PyObject_GetAttrString(wanted, "_call_impl") : nullptr;
+  PyObject* function = PyType_Check(wanted) ? PyObject_GetAttrString(wanted, torch_abi::kModuleCall) : nullptr;
   if (!function) PyErr_Clear();
   if (!function || !PyFunction_Check(function)) return Py_XDECREF(function);
   were_followed = true;

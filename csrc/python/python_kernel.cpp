@@ -1,19 +1,11 @@
 #include "python_kernel.h"
 
-#include <torch/csrc/PyInterpreter.h>
-
-#include <cstring>
-#include <typeinfo>
 #include <unordered_map>
+
+#include "../torch_abi/functors.h"
 
 namespace tracer::python {
 namespace {
-
-// torch::impl::dispatch::PythonKernelHolder begins with a c10::SafePyObject: the function, then its interpreter.
-struct PythonKernelLayout {
-  PyObject* function;
-  c10::impl::PyInterpreter* interpreter;
-};
 
 std::string text_of(PyObject* object, const char* attribute) {
   PyObject* value = PyObject_GetAttrString(object, attribute);
@@ -54,17 +46,13 @@ std::string describe(PyObject* function) {
 
 }  // namespace
 
-bool is_python_kernel(c10::OperatorKernel* functor) { return strstr(typeid(*functor).name(), "PythonKernelHolder") != nullptr; }
-
 std::string* kernel_name(c10::OperatorKernel* functor) {
-  PythonKernelLayout kernel;
-  memcpy(&kernel, reinterpret_cast<const char*>(functor) + sizeof(c10::OperatorKernel), sizeof kernel);
-  // Another layout than the known one shows in the second word.
-  if (kernel.interpreter != getPyInterpreter()) return new std::string("Python kernel");
+  PyObject* function = torch_abi::python_function(functor);
+  if (!function) return new std::string("Python kernel");
   // Kept for the whole process, as their hops are.
   static auto& names = *new std::unordered_map<c10::OperatorKernel*, std::string*>;
   std::string*& name = names[functor];
-  if (!name) name = new std::string(describe(kernel.function));
+  if (!name) name = new std::string(describe(function));
   return name;
 }
 

@@ -8,9 +8,7 @@
 
 namespace tracer::python {
 
-bool is_python_kernel(c10::OperatorKernel* functor);
-
-// `module.qualname (file:line)` of the Python function in such a functor; leaked, never nullptr.
+// `module.qualname (file:line)` of the Python function in a functor (torch_abi::is_python_kernel); leaked, never nullptr.
 // The caller holds the GIL.
 std::string* kernel_name(c10::OperatorKernel* functor);
 

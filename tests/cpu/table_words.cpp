@@ -1,9 +1,9 @@
 // The words of every dispatch table entry, read without tracer's extension: what test_stop.py compares.
-#include "dispatch/dispatch_table.h"
+#include "torch_abi/dispatch_table.h"
 
 #include <cstring>
 
-using namespace tracer::dispatch;
+using namespace tracer::torch_abi;
 
 // Fills `words` with {boxed, unboxed, sym unboxed} of each entry of each operator, in the order of
 // operator names, and `names` with these names, a line each. Returns how many words there are; with

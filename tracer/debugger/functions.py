@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
+from tracer.base import torch_abi
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.target import Target
 from tracer.trace.names.demangle import demangle_trusted
@@ -17,15 +18,16 @@ from tracer.trace.names.kernels import short_kernel_name
 from tracer.trace.names.symbols import Symbols
 
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so", "libc10.so")
-_UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
-_BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
-_BODIES = ("wrapper_", "torch::autograd::VariableType::", "torch::ADInplaceOrView::", "torch::TraceType::")
+_WITH_BODIES = [
+    torch_abi.GENERATED_NAMESPACES[kind] for kind in ("VariableType", "ADInplaceOrViewType", "TraceType")
+]
+_BODIES = ("wrapper_", *(shown for shown, _ in _WITH_BODIES))
 # Texts in the mangled symbols of all that can be on a dispatch path; the bodies where there is DWARF
-_DISPATCH = (b"_ZN2at4_ops", b"28wrap_kernel_functor_unboxed_", b"31make_boxed_from_unboxed_functor")
-_BODY_TEXTS = (b"wrapper_", b"12VariableType", b"15ADInplaceOrView", b"9TraceType")
-_OPERATOR_CLASSES = b"_ZN2at4_ops"
-_OPERATOR_CLASS = re.compile(r"_ZN2at4_ops\d+(\w+?)4callE")
-_OPERATOR_FUNCTION = re.compile(r"_ZN2at4_ops\d+(\w+?)(?:4|10)(call|redispatch)E[^.]*$")
+_DISPATCH = (torch_abi.OPERATOR_CLASSES, torch_abi.UNBOXED_WRAPPERS, torch_abi.BOXED_WRAPPERS)
+_BODY_TEXTS = (
+    b"wrapper_",
+    *(mangled.removesuffix(torch_abi.ANONYMOUS).encode() for _, mangled in _WITH_BODIES),
+)
 _FUNCTION_LINE = re.compile(r"^- func: ([\w.]+)\(", re.MULTILINE)
 _MOST_MATCHES = 40
 
@@ -85,8 +87,8 @@ class Functions:
     def _classes_but(self, names: Iterable[str]) -> frozenset[str]:
         """Operators that have a class in at::_ops and are not in the list: those that torchgen makes."""
         known = {name.replace(".", "_") for name in names}
-        symbols = self.libraries[str(self._target.libtorch_cpu.resolve())].search(_OPERATOR_CLASSES)
-        classes = {match[1] for symbol, _ in symbols if (match := _OPERATOR_CLASS.match(symbol))}
+        symbols = self.libraries[str(self._target.libtorch_cpu.resolve())].search(torch_abi.OPERATOR_CLASSES)
+        classes = {match[1] for symbol, _ in symbols if (match := torch_abi.OPERATOR_CLASS.match(symbol))}
         return frozenset(f"aten::{name}" for name in classes - known)
 
     def overloads(self, operator: str) -> list[str]:
@@ -126,7 +128,7 @@ class Functions:
         points = []
         for library, found in self._dispatch_symbols.items():
             for mangled, offset in found:
-                match = _OPERATOR_FUNCTION.match(mangled)
+                match = torch_abi.OPERATOR_FUNCTION.match(mangled)
                 operator = by_class.get(match[1]) if match else None
                 if match and operator and fnmatchcase(operator, pattern):
                     name = f"at::_ops::{match[1]}::{match[2]}"
@@ -140,7 +142,7 @@ class Functions:
     def hops(self) -> dict[str, list[int]]:
         """For each library the offsets of all at::_ops::X::call and ::redispatch in it."""
         return {
-            library: [offset for mangled, offset in found if _OPERATOR_FUNCTION.match(mangled)]
+            library: [offset for mangled, offset in found if torch_abi.OPERATOR_FUNCTION.match(mangled)]
             for library, found in self._dispatch_symbols.items()
         }
 
@@ -182,13 +184,15 @@ class Functions:
         last = spec.rpartition("::")[2]
         encoded = [f"{len(part)}{part}" for part in spec.split("::")[-2:]]
         # the two last names stand side by side, or an anonymous namespace stands between them
-        texts = [between.join(encoded).encode() for between in ("", "12_GLOBAL__N_1")]
+        texts = [between.join(encoded).encode() for between in ("", torch_abi.ANONYMOUS)]
         texts.append(f"\0{last}\0".encode())
         points = []
         for library, symbols in self.libraries.items():
             for mangled, offset in symbols.search(*texts):
                 symbol = demangle_trusted(mangled)
-                if symbol.endswith("[clone .cold]") or symbol.startswith((_UNBOXED, _BOXED)):
+                if symbol.endswith("[clone .cold]") or symbol.startswith(
+                    (torch_abi.UNBOXED_WRAPPER, torch_abi.BOXED_WRAPPER)
+                ):
                     continue
                 short = short_kernel_name(symbol)
                 if short == spec or short.endswith(f"::{spec}"):
@@ -217,8 +221,8 @@ def _kind(symbol: str, name: str, wrapped: Sequence[str]) -> str | None:
     # a key has no underscore in its name, so that wrapper_CPU___int_mm is not taken for one of mm
     own = bool(re.fullmatch(rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{ends})", kernel))
     own = own or kernel.rpartition("::")[2] in (name, wrapped[-1])
-    if not symbol.startswith((_UNBOXED, _BOXED)):
+    if not symbol.startswith((torch_abi.UNBOXED_WRAPPER, torch_abi.BOXED_WRAPPER)):
         return "body" if own and kernel.startswith(_BODIES) else None
     if ">::call(" not in symbol or not (own or f"at::_ops::{name}::call" in symbol):
         return None
-    return "boxed kernel" if symbol.startswith(_BOXED) else "kernel"
+    return "boxed kernel" if symbol.startswith(torch_abi.BOXED_WRAPPER) else "kernel"

@@ -13,21 +13,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+from tracer.base import torch_abi
 from tracer.trace.names.symbols import Symbols
 
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_cuda.so")
-_WRAPPERS = b"28wrap_kernel_functor_unboxed_"
 _BACKEND_FILE = re.compile(r"Register(?P<key>\w+?)(_\d+)?\.cpp:\d+$")
-_NAMESPACE_FILE = re.compile(
-    r"(?P<kind>VariableType|ADInplaceOrViewType|TraceType|RegisterFunctionalization)(_\d+)?\.cpp:\d+$"
-)
-_ANONYMOUS = "12_GLOBAL__N_1"
-_NAMESPACES = {
-    "VariableType": ("torch::autograd::VariableType::", f"12VariableType{_ANONYMOUS}"),
-    "ADInplaceOrViewType": ("torch::ADInplaceOrView::", f"15ADInplaceOrView{_ANONYMOUS}"),
-    "TraceType": ("torch::TraceType::", f"9TraceType{_ANONYMOUS}"),
-    "RegisterFunctionalization": ("at::functionalization::", "17functionalization"),
-}
+_NAMESPACE_FILE = re.compile(rf"(?P<kind>{'|'.join(torch_abi.GENERATED_NAMESPACES)})(_\d+)?\.cpp:\d+$")
 
 
 class GeneratedKernels:
@@ -53,7 +44,7 @@ class GeneratedKernels:
                 symbols = Symbols(self._folder / library)
             except (OSError, ValueError):
                 continue  # a build without CUDA, or libtorch in one static piece
-            found += [symbol for symbol, _ in symbols.search(_WRAPPERS)]
+            found += [symbol for symbol, _ in symbols.search(torch_abi.UNBOXED_WRAPPERS)]
         return "\n".join(found)
 
 
@@ -62,7 +53,7 @@ def _candidates(op: str, file: str, key: str) -> Iterator[tuple[str, str]]:
     base, _, overload = op.rpartition("::")[2].partition(".")
     bases = (base, f"{base}_out", f"{base}_symint", f"{base}_out_symint")
     if namespace_file := _NAMESPACE_FILE.match(file):
-        shown, mangled = _NAMESPACES[namespace_file["kind"]]
+        shown, mangled = torch_abi.GENERATED_NAMESPACES[namespace_file["kind"]]
         for name in bases:
             whole = f"{name}_{overload}" if overload else name
             for variant in (f"{whole}_{key}", whole) if key else (whole,):
@@ -72,4 +63,4 @@ def _candidates(op: str, file: str, key: str) -> Iterator[tuple[str, str]]:
         for name in bases:
             structured = f"{name}_{overload}" if overload else name
             for function in (f"{wrapper}{overload}_{name}", wrapper + structured):
-                yield function, f"{_ANONYMOUS}{len(function)}{function}E"
+                yield function, f"{torch_abi.ANONYMOUS}{len(function)}{function}E"

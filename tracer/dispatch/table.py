@@ -6,16 +6,11 @@ of lowest priority first) and `torch._C._dispatch_dump` (what was registered, to
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_ENTRY = re.compile(r"(?P<key>\w+): (?P<fallthrough>fallthrough )?(?P<where>.*?)(?: \[(?P<rule>[^\]]*)\])?")
-_REGISTRATION = re.compile(
-    r"(?P<key>\w+)(?P<alias>\[alias\])?(?P<inactive> \(inactive\))?: (?P<where>.*) :: .* \[ (?P<flags>.*) \]"
-)
-_FACT = re.compile(r"(name|schema|debug|alias analysis kind): (?P<value>.*)")
-_REGISTERED_AT = "registered at "
+from tracer.base import torch_abi
+
 _NOT_OF_PROGRAMS = ("TESTING_ONLY_",)
 
 
@@ -114,10 +109,10 @@ def parse_table(text: str) -> tuple[Entry, ...]:
     """The entries in a computed table; raises ValueError for a line of another form."""
     entries = []
     for line in text.splitlines():
-        found = _ENTRY.fullmatch(line)
+        found = torch_abi.TABLE_ENTRY.fullmatch(line)
         if not found:
             raise ValueError(f"torch writes a dispatch table in a way that is not known: {line!r}")
-        where = found["where"].removeprefix(_REGISTERED_AT)
+        where = found["where"].removeprefix(torch_abi.REGISTERED_AT)
         entries.append(Entry(found["key"], where, found["rule"] or "", bool(found["fallthrough"])))
     return tuple(entries)
 
@@ -127,13 +122,13 @@ def parse_registrations(text: str) -> tuple[dict[str, str], tuple[Registration, 
     facts: dict[str, str] = {}
     registrations = []
     for line in text.splitlines():
-        if fact := _FACT.fullmatch(line):
+        if fact := torch_abi.OPERATOR_FACT.fullmatch(line):
             facts[fact[1]] = fact["value"]
-        elif found := _REGISTRATION.fullmatch(line):
+        elif found := torch_abi.REGISTRATION.fullmatch(line):
             registrations.append(
                 Registration(
                     found["key"],
-                    found["where"].removeprefix(_REGISTERED_AT),
+                    found["where"].removeprefix(torch_abi.REGISTERED_AT),
                     bool(found["alias"]),
                     not found["inactive"],
                 )

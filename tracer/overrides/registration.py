@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from tracer.base.torch_abi import OVERRIDING_WARNING
 from tracer.overrides.target import Target
 
 
@@ -40,7 +41,7 @@ class WithoutTheWarning:
         self._always = torch._C._get_warnAlways()
         self._filters = warnings.catch_warnings()
         self._filters.__enter__()
-        warnings.filterwarnings("ignore", "(?s)Warning only once for all operators.*", UserWarning)
+        warnings.filterwarnings("ignore", OVERRIDING_WARNING, UserWarning)
         torch._C._set_warnAlways(True)
 
     def __exit__(self, *error: object) -> None:

@@ -1,5 +1,4 @@
-// The dispatcher's table as words in memory: the only file that knows how torch keeps it. What else of torch is private and
-// used here is listed in cmake/checks/private_names.py, and `make check-layout` looks for all of it.
+// The dispatcher's table as words in memory.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,7 +13,7 @@
 static_assert(TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 10),
               "tracer supports torch 2.10 and newer: install a newer torch and build again");
 
-namespace tracer::dispatch {
+namespace tracer::torch_abi {
 
 namespace layout {
 using Table = std::array<c10::KernelFunction, c10::num_runtime_entries>;
@@ -38,6 +37,10 @@ static_assert(sizeof(c10::intrusive_ptr<c10::OperatorKernel>) == sizeof(void*), 
 }  // namespace layout
 
 constexpr size_t kTableEntries = c10::num_runtime_entries;
+
+// How a typed kernel function is called, unboxed or with SymInts, as c10::callUnboxedKernelFunction() does it.
+template <class Return, class... Args>
+using UnboxedFunction = Return (*)(c10::OperatorKernel*, c10::DispatchKeySet, Args...);
 
 // The words of one table entry. Each is read and written whole, so that a thread that runs an op
 // meanwhile sees the old word or the new one.
@@ -85,4 +88,4 @@ inline TableEntry table_entry(c10::impl::OperatorEntry& entry, size_t index) {
 // The lock under which the dispatcher registers; never hold the GIL while waiting for it.
 inline std::mutex& dispatcher_mutex() { return (c10::Dispatcher::singleton().*member(layout::DispatcherGuard{}))->mutex; }
 
-}  // namespace tracer::dispatch
+}  // namespace tracer::torch_abi

@@ -1,0 +1,21 @@
+// Classes and methods of torch's Python part that no documentation promises.
+#pragma once
+
+namespace tracer::torch_abi {
+
+// Of a module class: what every call of a module goes through.
+constexpr const char* kModuleCall = "_call_impl";
+
+// Classes whose instances are what was compiled. A backward, code of cpp_wrapper and CUDA graphs of Inductor go through the first.
+struct PythonClass {
+  const char* module;
+  const char* type;
+};
+constexpr PythonClass kCompiled[] = {
+    {"torch._inductor.output_code", "CompiledFxGraph"},
+    {"torch._inductor.output_code", "CompiledAOTI"},
+    {"torch.export.pt2_archive._package", "AOTICompiledModel"},
+    {"torch._inductor.package.package", "AOTICompiledModel"},
+};
+
+}  // namespace tracer::torch_abi

@@ -1,0 +1,63 @@
+"""What tracer's Python part knows of torch beyond its public interface: the twin of csrc/torch_abi.
+
+docs/versions.md has a table with a row for each of these: where it is used, what happens when a release
+changes it, and which check sees that.
+"""
+
+from __future__ import annotations
+
+import re
+
+PRIVATE_FUNCTIONS = {
+    "torch/_C/__init__.pyi": (
+        "_dispatch_dump",
+        "_dispatch_dump_table",
+        "_dispatch_get_all_op_names",
+        "_dispatch_has_computed_kernel_for_dispatch_key",
+        "_dispatch_has_kernel_for_dispatch_key",
+        "_dispatch_is_alias_key",
+        "_dispatch_is_included_in_alias",
+        "_dispatch_keyset_full",
+        "_dispatch_keyset_to_string",
+        "_dispatch_library",
+        "_get_cudnn_allow_tf32",
+        "_get_operation_overload",
+        "_get_schema",
+        "_get_warnAlways",
+        "_set_cudnn_allow_tf32",
+        "_set_warnAlways",
+    ),
+    "torch/optim/optimizer.py": ("register_optimizer_step_post_hook",),
+}
+"""Functions that no documentation promises, and the file of the wheel that declares them"""
+
+# `_dispatch_dump_table`: a line a key. csrc/torch_abi/computed_table.cpp reads the same text.
+TABLE_ENTRY = re.compile(
+    r"(?P<key>\w+): (?P<fallthrough>fallthrough )?(?P<where>.*?)(?: \[(?P<rule>[^\]]*)\])?"
+)
+# `_dispatch_dump`: facts of the operator, and a line for each kernel that was registered.
+REGISTRATION = re.compile(
+    r"(?P<key>\w+)(?P<alias>\[alias\])?(?P<inactive> \(inactive\))?: (?P<where>.*) :: .* \[ (?P<flags>.*) \]"
+)
+OPERATOR_FACT = re.compile(r"(name|schema|debug|alias analysis kind): (?P<value>.*)")
+REGISTERED_AT = "registered at "
+OVERRIDING_WARNING = "(?s)Warning only once for all operators.*"
+"""The dispatcher's warning that a kernel replaces another one"""
+
+# Parts of mangled names in torch's libraries.
+OPERATOR_CLASSES = b"_ZN2at4_ops"
+OPERATOR_CLASS = re.compile(r"_ZN2at4_ops\d+(\w+?)4callE")
+OPERATOR_FUNCTION = re.compile(r"_ZN2at4_ops\d+(\w+?)(?:4|10)(call|redispatch)E[^.]*$")
+UNBOXED_WRAPPERS = b"28wrap_kernel_functor_unboxed_"
+BOXED_WRAPPERS = b"31make_boxed_from_unboxed_functor"
+ANONYMOUS = "12_GLOBAL__N_1"
+# The same names demangled.
+UNBOXED_WRAPPER = "c10::impl::wrap_kernel_functor_unboxed_<"
+BOXED_WRAPPER = "c10::impl::make_boxed_from_unboxed_functor<"
+# Of each kind of file that torchgen writes, the namespace of its kernel functions, as shown and as mangled.
+GENERATED_NAMESPACES = {
+    "VariableType": ("torch::autograd::VariableType::", f"12VariableType{ANONYMOUS}"),
+    "ADInplaceOrViewType": ("torch::ADInplaceOrView::", f"15ADInplaceOrView{ANONYMOUS}"),
+    "TraceType": ("torch::TraceType::", f"9TraceType{ANONYMOUS}"),
+    "RegisterFunctionalization": ("at::functionalization::", "17functionalization"),
+}

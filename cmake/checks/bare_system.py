@@ -1,4 +1,4 @@
-"""A bare Debian in a folder, with an ordinary user and no more packages than README.md names.
+"""A bare Debian in a folder, with an ordinary user and no more packages than docs/install.md names.
 
 Needs root, debootstrap and network. CUDA toolkit, wheels and settings of this machine are not seen inside.
 """

@@ -5,6 +5,8 @@
 # make lint   ruff, mypy and clang-format, changing nothing  make format  ruff and clang-format, in place
 # make samples  the demo's report, into reports/          make check-layout, make check-aarch64: docs/versions.md
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
+# make pictures  the README's pictures, with chromium and npm
+# make docs   the documentation as a site, into build/site; fails on a broken link
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
 # make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
@@ -27,7 +29,7 @@ TIMED := cmake/timed.sh
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: samples check-layout check-aarch64 test-compilers fresh matrix stranger
+.PHONY: docs pictures samples check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
 .PHONY: demo gallery gallery-gpu install test test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
@@ -53,6 +55,20 @@ gallery-gpu:
 # Recorded from here by a relative path, so that the report names no folder of this machine.
 samples: $(VENV)/.installed
 	DEMO=1 TRACER=$(BIN)/tracer PYTHON=$(BIN)/python benchmarks/make_reports.sh $(DEMO)
+
+# docs/pictures, from tests/data/gpu.trace.xz. The screenshot needs chromium and npm.
+pictures: $(VENV)/.installed
+	$(BIN)/python benchmarks/pictures.py
+
+# Needs neither torch nor tracer. The pages link to each other by paths that hold in the repository too.
+docs: $(VENV)/.docs
+	$(BIN)/python cmake/site_source.py build/site_source
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	@$(BIN)/python -c "$(PACKAGES)" docs > $@.txt
+	@$(PIP) install --quiet -r $@.txt
+	@touch $@
 
 install: $(VENV)/.installed
 
@@ -82,11 +98,13 @@ format: $(VENV)/.lint
 	$(BIN)/clang-format -i $(CXX_FILES)
 
 # The tools, and the packages that tracer needs, for their types.
-NEEDED := import sys; toml = __import__('tomllib' if sys.version_info >= (3, 11) else 'tomli'); \
+PACKAGES := import importlib, sys; \
+  toml = importlib.import_module('tomllib' if sys.version_info >= (3, 11) else 'pip._vendor.tomli'); \
   project = toml.load(open('pyproject.toml', 'rb'))['project']; \
-  print(*project['dependencies'], *project['optional-dependencies']['lint'], sep='\n')
+  groups = {'needed': project['dependencies'], **project['optional-dependencies']}; \
+  print(*(package for group in sys.argv[1:] for package in groups[group]), sep='\n')
 $(VENV)/.lint: pyproject.toml | $(VENV)/.tools
-	@$(BIN)/python -c "$(NEEDED)" > $@.txt
+	@$(BIN)/python -c "$(PACKAGES)" needed lint > $@.txt
 	@$(PIP) install --quiet -r $@.txt
 	@touch $@
 

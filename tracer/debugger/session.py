@@ -215,7 +215,7 @@ class Session:
 
     def _begin(self) -> None:
         options = {"backtrace": self._backtrace}
-        names = str(_PACKAGE / "trace" / "names.py")
+        names = str(_PACKAGE / "trace" / "names" / "kernels.py")
         self.mi.execute(f"python import sys; sys.path.insert(0, {str(_INSIDE)!r}); import debugger")
         made = f"debugger.Debugger({str(self._folder)!r}, {names!r}, {options!r})"
         self.mi.execute(f"python tracer_debugger = {made}")

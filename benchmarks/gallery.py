@@ -42,45 +42,24 @@ REPORTS = ROOT / "reports" / "gallery"
 TRACES = ROOT / "build" / "gallery"
 INDEX = ROOT / "examples" / "README.md"
 TABLE = ("<!-- written by benchmarks/gallery.py --index -->\n", "<!-- until here -->\n")
-LARGEST = 40 * 1024  # bytes of a report
+LONGEST = 200  # lines of a report
 TIMEOUT = 300  # seconds for each command
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 LACKS = 3  # exit status of a script that needs what this machine has not
 
-# A report of a GPU has three sections more for each of a CPU's. Where an entry does not say what it wants
-# (gpu_report, shows), it has so many paths and rows, and not those parts that read alike in every report.
-GPU_PATHS, GPU_ROWS = 1, 10
-KERNELS_ONE_BY_ONE = "Each of the first kernels by itself"  # numbered, below "By what is to gain"
-NOT_SHOWN = (
-    "Roles of the API functions",
-    "What each role is",
-    "API functions",
-    "Which part of PyTorch calls",
-    "What each component does",
-    "Allocations in steady state",
-    "Idle GPU",
-    "What each function does",
-    KERNELS_ONE_BY_ONE,
-    "All kernels: launch, resources, work, limit",
-    "Names that the tables shorten",
-    "Families of kernels",
-    "Ops",  # by the time of the host, which the first calls of each kernel have most of
-    "Each hop with its median time",  # of the hottest paths; trees come first in a report
-    "Source lines",
-    "Modules",
-    "Backward",
-    "Threads",
-)
+# The sections of `tracer report` that an entry shows, with those of its `shows`. Trees come first in a
+# report, and say most; the whole report is one command away.
+CPU_SECTIONS = ("open_hops", "exceptions", "paths", "sources")
+GPU_SECTIONS = ("exceptions", "paths", "synchronisations", "copies", "kernels", "kernels_to_gain")
+GPU_PATHS, GPU_ROWS = 1, 10  # if an entry does not say what it wants of a GPU (gpu_report)
+DETAILS = 1  # paths and kernels one by one
 
 # What a newcomer has to know of the times in the trees, and of those in a GPU's report.
 TIMES = (
-    "A first call loads code and sets up libraries, caches and memory: its time says little of later calls. "
-    "In a tree N x T is N subtrees alike, and T is the median of their times."
+    "A first call loads code and sets up libraries and caches, so its time says little about later calls. "
+    "In a tree, N x T means N identical subtrees with the median time T."
 )
-GPU_TIMES = (
-    "Times in the trees are the host's, those behind the word GPU the device's: in a tree with all that is "
-    "below, in a table of ops the op's own, of paths the path's."
-)
+GPU_TIMES = "Times are CPU times; 'GPU' marks GPU time. In a tree a time includes everything below the line."
 
 # Folders of the machine that recorded, and what stands for them: packages, the interpreter, caches.
 _ABSOLUTE = r"(?<![\w.~-])/(?:[^\s/`\"'|()<>]+/)*?"
@@ -117,6 +96,7 @@ class Entry:
     gpu_report: list[str] | None = None
     gpu_trees: list[dict] | None = None
     shows: list[str] = field(default_factory=list)
+    sections: list[str] = field(default_factory=list)
     gpu_says: str = ""
 
     @property
@@ -129,9 +109,12 @@ class Entry:
 
     def report_options(self, on_gpu: bool) -> list[str]:
         """Arguments of `tracer report`."""
-        if not on_gpu or "gpu" in self.needs:
-            return self.report
-        return narrowed(self.report) if self.gpu_report is None else self.gpu_report
+        options = self.report
+        if on_gpu and "gpu" not in self.needs:
+            options = narrowed(self.report) if self.gpu_report is None else self.gpu_report
+        details = [] if "--details" in options else ["--details", str(DETAILS)]
+        sections = self.sections or [*(GPU_SECTIONS if on_gpu else CPU_SECTIONS), *self.shows]
+        return [*options, *details, *(word for name in sections for word in ("--section", name))]
 
     def shown_trees(self, on_gpu: bool) -> list[dict]:
         """The parts of the tree that are shown."""
@@ -275,13 +258,8 @@ def report(entry: Entry, recorded: Recorded) -> str:
     for tree in entry.shown_trees(recorded.on_gpu):
         shown = _told("tree", trace, *tree_options(entry, tree))
         parts += [f"## {tree['title']}", _block(shown)]
-    whole = _told("report", trace, *entry.report_options(recorded.on_gpu))
-    if recorded.on_gpu:
-        whole, left_out = without(whole, [title for title in NOT_SHOWN if title not in entry.shows])
-        if left_out:
-            said = f"Left out below, and shown by the last of the commands: {'; '.join(left_out)}."
-            parts.append(_filled(said))
-    parts.append(whole)
+    shown = _told("report", trace, *entry.report_options(recorded.on_gpu))
+    parts += [demoted(shown), f"The whole report: `tracer report {trace}`."]
     return of_no_machine("\n\n".join(part.strip("\n") for part in parts) + "\n")
 
 
@@ -305,34 +283,13 @@ def of_no_machine(text: str) -> str:
     return text
 
 
-def without(report: str, titles: list[str]) -> tuple[str, list[str]]:
-    """A report without the sections and the folded parts of these titles; and the titles of those it had."""
-    kept: list[str] = []
-    left_out: dict[str, None] = {}
-    fenced, within = False, 0  # a block of code; the level of the section that is being left out
-    folded = False  # a folded part is being left out
+def demoted(report: str) -> str:
+    """A report as a part of a page: each heading one level lower."""
+    lines, fenced = [], False
     for line in report.splitlines():
         fenced ^= line.startswith("```")
-        level, title = (0, "") if fenced else _heading(line)
-        if level and level <= within:
-            within = 0
-        if title in titles and not within:
-            left_out[title] = None
-            within, folded = level, not level
-        if not within and not folded:
-            kept.append(line)
-        folded &= line != "</details>"
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip("\n") + "\n", list(left_out)
-
-
-def _heading(line: str) -> tuple[int, str]:
-    """Level and title of a heading in markdown, level 0 for a folded part; other lines have no title."""
-    if found := re.match(r"<details><summary>(.+)</summary>", line):
-        return 0, found[1]
-    if not (found := re.match(r"(#+) (.+)", line)):
-        return 0, ""
-    level, title = len(found[1]), found[2]
-    return level, KERNELS_ONE_BY_ONE if level == 4 and re.match(r"\d+\. ", title) else title
+        lines.append(f"#{line}" if line.startswith("#") and not fenced else line)
+    return "\n".join(lines) + "\n"
 
 
 def commands(entry: Entry, on_gpu: bool = False) -> list[str]:
@@ -369,13 +326,13 @@ def tree_options(entry: Entry, tree: dict) -> list[str]:
 
 
 def write(entry: Entry, recorded: Recorded, folder: Path) -> Path:
-    """Writes the report into the folder. GalleryError: it is too long to be read, although it is written."""
+    """Write the report into the folder. GalleryError: it is written, but too long to be read."""
     also = recorded.on_gpu and "gpu" not in entry.needs
     path = folder / f"{entry.name}{'.gpu' if also else ''}.md"
     text = report(entry, recorded)
     path.write_text(text)
-    if (size := len(text.encode())) > LARGEST:
-        raise GalleryError(f"the report has {size:,} bytes, more than {LARGEST:,}: narrow it in entries.toml")
+    if (lines := text.count("\n")) > LONGEST:
+        raise GalleryError(f"the report has {lines} lines, more than {LONGEST}: narrow it in entries.toml")
     return path
 
 

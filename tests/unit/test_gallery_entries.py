@@ -14,9 +14,11 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import gallery  # noqa: E402
 
+from tracer.report.sections import NAMED  # noqa: E402
+
 ENTRIES = gallery.read_entries()
 NEEDS = {"gpu", "compiler", "gdb", "tokenizers", "sklearn", "numba", "triton"}
-TOGETHER = 5 << 18  # bytes of all reports, those of a CPU and those of a GPU
+TOGETHER = 10_000  # lines of all committed reports, those of a CPU and those of a GPU
 
 
 @pytest.fixture(params=ENTRIES, ids=lambda entry: entry.name)
@@ -66,11 +68,12 @@ def test_report_says_once_how_it_was_made_and_what_was_printed(path: Path) -> No
 
 
 def test_reports_are_short_and_of_entries() -> None:
-    sizes = {path.name: path.stat().st_size for path in gallery.REPORTS.glob("*.md")}
+    lengths = {path.name: path.read_text().count("\n") for path in gallery.REPORTS.glob("*.md")}
     known = {path.name for entry in ENTRIES for path in gallery.reports_of(entry).values()}
-    assert set(sizes) <= known
-    assert max(sizes.values()) <= gallery.LARGEST
-    assert sum(sizes.values()) <= TOGETHER
+    assert set(lengths) <= known
+    assert {name: length for name, length in lengths.items() if length > gallery.LONGEST} == {}
+    whole = (gallery.ROOT / "reports").rglob("*.md")
+    assert sum(path.read_text().count("\n") for path in whole) < TOGETHER
 
 
 def test_index_is_the_one_of_the_entries() -> None:
@@ -161,50 +164,37 @@ def test_prose_is_wrapped_at_no_hyphen(tmp_path: Path, monkeypatch: pytest.Monke
     assert gallery.head(entry) == f"# Some\n\n{prose}\n\nLook here,\nand there."
 
 
-def test_parts_that_are_shown_are_known(entry: gallery.Entry) -> None:
-    assert set(entry.shows) <= set(gallery.NOT_SHOWN)
+def test_sections_that_are_shown_are_known(entry: gallery.Entry) -> None:
+    assert {*entry.shows, *entry.sections, *gallery.CPU_SECTIONS, *gallery.GPU_SECTIONS} <= set(NAMED)
+    assert not (entry.shows and entry.sections), "sections say all"
     assert entry.uses_gpu or not (entry.shows or entry.gpu_report or entry.gpu_trees or entry.gpu_says)
     for tree in entry.shown_trees(on_gpu=True):
         gallery.tree_options(entry, tree)  # each text is in one line
 
 
-def test_parts_of_a_report_are_left_out() -> None:
-    report = """# Report
+def test_options_of_a_report_name_its_sections() -> None:
+    entry = gallery.Entry(
+        "a", "A", "t", "s", gpu=True, report=["--paths", "4", "--rows", "12"], shows=["idle"]
+    )
+    assert entry.report_options(on_gpu=False) == [
+        *("--paths", "4", "--details", "1"),
+        *(word for name in (*gallery.CPU_SECTIONS, "idle") for word in ("--section", name)),
+    ]
+    assert entry.report_options(on_gpu=True)[:6] == [
+        "--paths",
+        "1",
+        "--details",
+        "1",
+        "--section",
+        "exceptions",
+    ]
+    alone = gallery.Entry("a", "A", "t", "s", report=["--details", "3"], sections=["ops"])
+    assert alone.report_options(on_gpu=False) == ["--details", "3", "--section", "ops"]
 
-## First
 
-<details><summary>Folded</summary>
-
-a
-
-</details>
-
-text
-
-### Below
-
-```text
-## Second
-```
-
-## Second
-
-### Below it
-
-#### 1. a kernel
-
-more
-
-## Third
-"""
-    kept, left_out = gallery.without(report, ["Folded", "Second", "Below it", "None such"])
-    assert kept == "# Report\n\n## First\n\ntext\n\n### Below\n\n```text\n## Second\n```\n\n## Third\n"
-    assert left_out == ["Folded", "Second"]
-    kept, left_out = gallery.without(report, [gallery.KERNELS_ONE_BY_ONE])
-    assert "#### 1." not in kept
-    assert "### Below it\n\n## Third\n" in kept
-    assert left_out == [gallery.KERNELS_ONE_BY_ONE]
-    assert gallery.without(report, []) == (report, [])
+def test_headings_of_a_report_are_one_level_lower() -> None:
+    report = "# Report\n\n## First\n\n```text\n# a comment\n```\n\n### Below\n"
+    assert gallery.demoted(report) == "## Report\n\n### First\n\n```text\n# a comment\n```\n\n#### Below\n"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tracer.report.sections import (
     environment,
     exceptions,
     idle,
+    kernel_details,
     kernels,
     kernels_all,
     kernels_families,
@@ -56,6 +57,7 @@ _EVERY: list[Section] = [
     api_details,
     kernels,
     kernels_to_gain,
+    kernel_details,
     kernels_unknown,
     kernels_all,
     kernels_families,
@@ -72,7 +74,7 @@ NAMED: dict[str, Section] = {section.__name__.rpartition(".")[2]: section for se
 """Every section by its name, in order"""
 
 _RUNTIME = [runtime, api_roles, api_functions, api_callers, synchronisations, allocations, launches, copies]
-_KERNELS = [kernels, kernels_to_gain, kernels_unknown, kernels_all, kernels_families]
+_KERNELS = [kernels, kernels_to_gain, kernel_details, kernels_unknown, kernels_all, kernels_families]
 _IN_PARTS_ONLY = [no_cuda, *_RUNTIME[2:4], launches, copies, api_details, *_KERNELS[2:]]
 _PARTS: dict[str, list[Section]] = {
     "cuda": [no_cuda, *_RUNTIME, idle, api_details, environment, certificate],

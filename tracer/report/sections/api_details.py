@@ -20,8 +20,7 @@ from tracer.report.text import count, shorten_kernel
 title = "What each function does"
 level = 3
 
-_FRAMES = 12
-_IN_FULL = 16
+_FRAMES = 8
 _NAME = 72
 
 
@@ -49,9 +48,9 @@ def data(reading: Reading) -> Details:
 
 
 def markdown(data: Details, page: Page) -> str:
-    """The first functions, and all functions that wait, however short they were."""
+    """The first functions (twice as many as paths one by one), and all that wait, however short they were."""
     rows = data.functions.rows
-    shown = [row for place, row in enumerate(rows) if place < _IN_FULL or _waits(row)]
+    shown = [row for place, row in enumerate(rows) if place < 2 * page.details or _waits(row)]
     more = len(rows) + data.functions.left_out - len(shown)
     said = [f"{count(more, 'more function')} left out."] * bool(more)
     summary = "What each function does, when PyTorch calls it, for which ops, and a stack"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from frames import TraceBuilder, hop
 
 from tracer.compare.accuracy import Check, Deviation, Element
@@ -267,3 +269,15 @@ def test_a_script_whose_output_differs_and_whose_override_never_ran() -> None:
 def test_one_run_has_no_interval() -> None:
     once = program(runs=1, in_ops=timing(5e8, 1e9, 1))
     assert row(render_program(once), "in ops")[1:] == ["500.0 ms", "1.0 s", "0.50"]
+
+
+def test_cases_one_by_one_are_those_that_are_wrong_and_those_that_change_the_most() -> None:
+    slower, same = right(), right()
+    slower.name, same.name = "slower", "same"
+    slower.gpu, same.gpu = timing(1000, 9000), timing(1000, 1001)
+    cases = comparison(same, slower, right(), failed())
+    text = render(cases, 2)
+    assert re.findall(r"^## \d.*$", text, flags=re.M) == ["## 2. slower", "## 4. mm fp16 8x8 8x8"]
+    assert "2 of 4 cases follow one by one" in text
+    assert len(re.findall(r"^## \d", render(cases), flags=re.M)) == 4
+    assert "one by one" not in render(cases)

@@ -57,6 +57,9 @@ def compare(
     peak_flops: Annotated[
         float | None, typer.Option(metavar="TFLOP/s", min=0, help="What the device computed at best.")
     ] = None,
+    details: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Show N built-in cases one by one; otherwise all.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="OUT.md", help="Write to this file, not to stdout."),
@@ -90,10 +93,12 @@ def compare(
     if what[0] in _FAMILIES:
         if len(what) > 1:
             fail(f"{what[0]} takes no arguments, and {what[1]} is one; options begin with --", USAGE)
-        text, wrong = _cases(what[0], names, case or [], pairs, seconds, peak_bandwidth, peak_flops)
+        peaks = (peak_bandwidth, peak_flops)
+        text, wrong = _cases(what[0], names, case or [], pairs, seconds, peaks, details)
     else:
-        if case:
-            fail(f"--case chooses of {', '.join(_FAMILIES)}, the built-in cases; leave it out", USAGE)
+        if case or details is not None:
+            given = "--case" if case else "--details"
+            fail(f"{given} chooses of {', '.join(_FAMILIES)}, the built-in cases; leave it out", USAGE)
         text, wrong = _script(what, names, repeats)
     if output is None:
         with writing():
@@ -110,8 +115,8 @@ def _cases(
     patterns: list[str],
     pairs: int,
     seconds: float,
-    bandwidth: float | None,
-    flops: float | None,
+    peaks: tuple[float | None, float | None],
+    details: int | None,
 ) -> tuple[str, str]:
     """The report, and what is wrong in one line."""
     from tracer.compare.cases import cases_of
@@ -125,6 +130,7 @@ def _cases(
     if not cases:
         listed = "; ".join(known.name for known in cases_of(family, switch.device))
         fail(f"no case of {family} has {' or '.join(patterns)} in its name; there is {listed}", USAGE)
+    bandwidth, flops = peaks
     settings = Settings(
         pairs,
         seconds,
@@ -144,7 +150,7 @@ def _cases(
         else:
             why = f"it raised {first.raised}"
         wrong = f"wrong in {len(bad)} of {count(len(comparison.cases), 'case')}; {first.name}: {why}"
-    return render(comparison), wrong
+    return render(comparison, details), wrong
 
 
 def _switch(names: list[str]) -> Switch:

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Hashable, Sequence
-from math import isfinite
+from math import isfinite, log
 from typing import Any
 
 from tracer.compare.accuracy import Check, Element
@@ -20,9 +20,18 @@ from tracer.compare.timing import GRAPH_CALLS
 from tracer.report.cells import code, fenced, item, prose, table, wrapped
 from tracer.report.text import amount, count, duration, size
 
+_MORE = (
+    "{shown} of {cases} follow one by one: those that are wrong, then those in which the override changes "
+    "the time the most. `--details N` shows N of them."
+)
 
-def render(comparison: Comparison) -> str:
-    """The comparison as markdown, with one newline at its end."""
+
+def render(comparison: Comparison, details: int | None = None) -> str:
+    """The comparison as markdown, with one newline at its end.
+
+    `details`: how many cases to show one by one; None: every case. Those that are wrong are chosen first,
+    then those in which the override changes the time the most.
+    """
     parts = [
         f"# {prose(comparison.title)}: stock beside {', '.join(map(code, comparison.overrides))}",
         f"**{prose(verdict(comparison))}**",
@@ -40,9 +49,25 @@ def render(comparison: Comparison) -> str:
             certificate_lines(comparison.certificate, on_gpu=comparison.device != CPU),
         ]
     shown: dict[Hashable, int] = {}
-    for number, case in enumerate(comparison.cases, 1):
+    chosen = _chosen(comparison.cases, details)
+    if more := len(comparison.cases) - len(chosen):
+        parts.append(wrapped(_MORE.format(shown=len(chosen), cases=count(more + len(chosen), "case"))))
+    for number in chosen:
+        case = comparison.cases[number - 1]
         parts += [*_case(number, case, comparison), *_chains(number, case, shown)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _chosen(cases: list[CaseResult], details: int | None) -> list[int]:
+    """The numbers of the cases that are shown one by one, in order."""
+
+    def changes(number: int) -> tuple[bool, float]:
+        case = cases[number - 1]
+        timing = case.limited
+        return not case.passed, abs(log(timing.ratio.value)) if timing and timing.ratio.value > 0 else 0.0
+
+    numbers = sorted(range(1, len(cases) + 1), key=changes, reverse=True)
+    return sorted(numbers[:details])
 
 
 def verdict(comparison: Comparison) -> str:

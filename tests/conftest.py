@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Helpers of the tests whose assertions say what differed.
@@ -27,6 +28,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 _MARK = "STARTED_BY_TESTS"
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # the kernel notes when a process began in whole ones
 os.environ[_MARK] = _OURS = f"{os.environ.get(_MARK, '')}{os.getpid()}-{time.time_ns()}/"
+
+
+UNIT = Path(__file__).parent / "unit"
+hypothesis.settings.register_profile("quick", max_examples=10, deadline=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Property tests try few examples if unit tests run alone, as at each save, and all in `make test`."""
+    chosen = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    alone = all(path == UNIT or UNIT in path.parents for path in chosen)
+    if alone and not config.getoption("--hypothesis-profile", None):
+        hypothesis.settings.load_profile("quick")
 
 
 @pytest.hookimpl(wrapper=True)

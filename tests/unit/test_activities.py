@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import PROCESS_LANE, TraceWriter, chunk
 
+from examples import examples
 from tracer.trace import Trace, load
 from tracer.trace.bytes.activities import parse_activities
 
@@ -204,7 +205,7 @@ def record(seed: int) -> list[int]:
     return [1 << 63 | generator.randint(1, 3) << 56 | seed, *(generator.getrandbits(64) for _ in range(15))]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     seeds=st.lists(st.integers(0, 2**32 - 1), max_size=20), torn=st.integers(0, 15), zeros=st.integers(0, 40)
 )

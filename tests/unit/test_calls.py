@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import Lane, TraceWriter
 
+from examples import examples
 from tracer.trace import Trace, load
 from tracer.trace.tables.call_arguments import hexadecimal
 
@@ -368,7 +369,7 @@ actions = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(steps=st.lists(actions, max_size=60), chunk_words=st.integers(40, 200))
 def test_any_calls_read_back_equal(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Step], chunk_words: int

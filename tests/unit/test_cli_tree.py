@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -279,62 +277,6 @@ def test_report_to_an_impossible_place(folder: Path, output: str) -> None:
     result = tracer("report", "run.trace", "-o", output)
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
-
-
-RUN = """
-import sys
-import time
-from test_cli_tree import put_fake_reader
-put_fake_reader(sys.modules)
-from tracer.cli.app import main
-main()
-"""
-
-
-def command(*arguments: str) -> tuple[list[str], dict[str, str]]:
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent.parent), os.environ.get("PYTHONPATH", "")])
-    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    return [sys.executable, "-c", RUN, *arguments], {**plain, "PYTHONPATH": path, "TERM": "xterm-256color"}
-
-
-def test_tree_on_a_terminal_is_coloured_and_fits(folder: Path) -> None:
-    arguments, environment = command("tree", "run.trace")
-    ours, theirs = pty.openpty()
-    shown = subprocess.Popen(
-        arguments, env={**environment, "COLUMNS": "80"}, stdout=theirs, stderr=theirs, stdin=theirs
-    )
-    os.close(theirs)
-    text = b""
-    try:
-        while part := os.read(ours, 65536):
-            text += part
-    except OSError:  # how a terminal ends on Linux
-        pass
-    os.close(ours)
-    assert shown.wait() == 0, text
-    assert b"\x1b[" in text
-    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.decode()).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "aten::matmul [AutogradCPU]" in lines[2]
-    assert "3 x 4.0 us (self 1.0)" in lines[2]
-
-
-@pytest.mark.parametrize("verb", ["tree", "report"])
-def test_a_reader_that_goes_away_ends_it_quietly(folder: Path, verb: str) -> None:
-    arguments, environment = command(verb, "run.trace")
-    shown = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    shown.stdout.close()
-    assert shown.stderr.read() == b""
-    assert shown.wait() == 0
-
-
-def test_help_imports_nothing_heavy(folder: Path) -> None:
-    heavy = "{'polars', 'numpy', 'jinja2', 'torch', 'rich'}"
-    script = f"import sys, tracer.cli.app; print(sorted({heavy} & sys.modules.keys()))"
-    _, environment = command()
-    loaded = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert loaded.stdout == "[]\n", loaded.stderr
 
 
 class Terminal(io.StringIO):

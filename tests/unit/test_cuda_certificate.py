@@ -7,10 +7,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CERTIFICATE, TraceWriter
 
+from examples import examples
 from tracer.trace import Trace, load
 from tracer.trace.bytes.format import RECORDING
 
@@ -243,7 +244,7 @@ CALLS = st.tuples(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     calls=st.lists(CALLS, max_size=25), kernels=st.lists(st.integers(0, 30), max_size=30), seed=st.randoms()
 )

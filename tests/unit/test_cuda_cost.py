@@ -1,6 +1,5 @@
 """What benchmarks/cuda_cost.py makes of its visits."""
 
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,17 +109,3 @@ def test_an_incomplete_recording_is_told_whichever_process_made_it(cuda_cost):
     assert cuda_cost.row_of("linear step", ran).figures == {"full": {"verdict": "incomplete: 5 lost"}}
     ran[4].figures = {"verdict": "complete"}
     assert cuda_cost.row_of("linear step", ran).figures == {"full": {"verdict": "complete"}}
-
-
-def test_the_end_is_not_taken_for_a_visit_that_was_interrupted(cuda_cost):
-    answers = '{"ns": 1.0}\\n{"verdict": "complete"}\\n'
-    visited = object.__new__(cuda_cost.Visited)
-    visited.error, visited.figures = None, {}
-    visited._process = subprocess.Popen(
-        [sys.executable, "-c", f"input(); print('{answers}', end='', flush=True)"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    visited.end()
-    assert visited.figures == {"verdict": "complete"}

@@ -12,10 +12,11 @@ import polars as pl
 import pytest
 from exported import Slice, chrome_slices, perfetto_slices
 from gpu_trace import PATH
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from synthetic import TraceWriter, tensor
 
+from examples import examples
 from tracer.export import chrome
 from tracer.export.errors import ExportError
 from tracer.export.formats import FORMATS
@@ -262,7 +263,7 @@ INSIDE = {"": "hla", "h": "hla", "l": "la", "a": "a"}
 """What is entered inside what: calls enclose calls, and no hops"""
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(moves=st.lists(st.sampled_from("hhllaaxxxxx"), max_size=60), rate=st.sampled_from([1.0, 0.2, 0.05]))
 @example(moves=list("axh" + "hx" * 10 + "x"), rate=0.05)  # a call that takes no time, then a hop
 @pytest.mark.parametrize("to", BOTH)

@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 from frames import TraceBuilder, hop
 from gpu_trace import PATH
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from examples import examples
 from tracer.analysis.flat import RunningFlat, flat_table, ranked
 from tracer.report.flat import flat_lines
 from tracer.report.tree import plain
@@ -179,7 +180,7 @@ def _open(hops: pl.DataFrame, rows: np.ndarray) -> pl.DataFrame:
     return hops.with_columns(open=pl.Series(rows))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_batches_count_as_the_whole(data: st.DataObject) -> None:
     builder = TraceBuilder()

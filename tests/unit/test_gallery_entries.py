@@ -102,20 +102,25 @@ SOME = {
 }
 
 
+def sections(names: tuple[str, ...]) -> list[str]:
+    return ["--details", "1", *(word for name in names for word in ("--section", name))]
+
+
 def test_a_gpu_has_its_own_options() -> None:
+    cpu, gpu = sections(gallery.CPU_SECTIONS), sections(gallery.GPU_SECTIONS)
     plain = gallery.Entry("some", "", "", "", **SOME)
-    assert plain.report_options(on_gpu=False) == SOME["report"]
-    assert plain.report_options(on_gpu=True) == ["--op", "mm", "--paths", "1", "--rows", "10"]
+    assert plain.report_options(on_gpu=False) == [*SOME["report"], *cpu]
+    assert plain.report_options(on_gpu=True) == ["--op", "mm", "--paths", "1", "--rows", "10", *gpu]
     assert plain.shown_trees(on_gpu=True) == SOME["trees"]
     own = gallery.Entry(
         "some", "", "", "", **SOME, gpu_report=["--paths", "3"], gpu_trees=[{"title": "On a GPU"}]
     )
-    assert own.report_options(on_gpu=False) == SOME["report"]
+    assert own.report_options(on_gpu=False) == [*SOME["report"], *cpu]
     assert own.shown_trees(on_gpu=False) == SOME["trees"]
-    assert own.report_options(on_gpu=True) == ["--paths", "3"]
+    assert own.report_options(on_gpu=True) == ["--paths", "3", *gpu]
     assert own.shown_trees(on_gpu=True) == [{"title": "On a GPU"}]
     needs = gallery.Entry("some", "", "", "", needs=["gpu"], report=["--paths", "5"])
-    assert needs.report_options(on_gpu=True) == ["--paths", "5"], "it was written for a GPU"
+    assert needs.report_options(on_gpu=True) == ["--paths", "5", *gpu], "it was written for a GPU"
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
@@ -141,7 +146,7 @@ def test_a_report_is_made_with_the_options_of_its_device(
     )
     entry.script.write_text('"""Some.\n\nLook.\n"""\n')
     text = gallery.report(entry, gallery.Recorded("", 1, on_gpu, "a machine"))
-    report = ["--paths", "3"] if on_gpu else SOME["report"]
+    report = entry.report_options(on_gpu)
     assert told == [
         ("tree", "some.trace", "--op", "bmm" if on_gpu else "mm"),
         ("report", "some.trace", *report),
@@ -151,8 +156,8 @@ def test_a_report_is_made_with_the_options_of_its_device(
     assert ("On a GPU it is so." in text) == on_gpu
     assert gallery.TIMES in text.replace("\n", " ")
     assert (gallery.GPU_TIMES in text.replace("\n", " ")) == on_gpu
-    assert ("\n## Ops\n" in text, "the last of the commands: Ops." in text) == (not on_gpu, on_gpu)
-    assert "\n## Certificate\n\nwhole\n" in text
+    assert "\n### Ops\n\na table\n\n### Certificate\n\nwhole\n" in text
+    assert text.endswith("\nThe whole report: `tracer report some.trace`.\n")
 
 
 def test_prose_is_wrapped_at_no_hyphen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,21 +178,8 @@ def test_sections_that_are_shown_are_known(entry: gallery.Entry) -> None:
 
 
 def test_options_of_a_report_name_its_sections() -> None:
-    entry = gallery.Entry(
-        "a", "A", "t", "s", gpu=True, report=["--paths", "4", "--rows", "12"], shows=["idle"]
-    )
-    assert entry.report_options(on_gpu=False) == [
-        *("--paths", "4", "--details", "1"),
-        *(word for name in (*gallery.CPU_SECTIONS, "idle") for word in ("--section", name)),
-    ]
-    assert entry.report_options(on_gpu=True)[:6] == [
-        "--paths",
-        "1",
-        "--details",
-        "1",
-        "--section",
-        "exceptions",
-    ]
+    shows = gallery.Entry("a", "A", "t", "s", report=["--rows", "4"], shows=["idle"])
+    assert shows.report_options(on_gpu=False) == ["--rows", "4", *sections((*gallery.CPU_SECTIONS, "idle"))]
     alone = gallery.Entry("a", "A", "t", "s", report=["--details", "3"], sections=["ops"])
     assert alone.report_options(on_gpu=False) == ["--details", "3", "--section", "ops"]
 

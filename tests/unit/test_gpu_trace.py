@@ -5,17 +5,14 @@ TRACER_UPDATE_GOLDEN=1 writes the golden files anew.
 
 from __future__ import annotations
 
-import lzma
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from gpu_trace import PATH, OpCall, Sample
+from gpu_trace import OpCall, Sample
 from markdown_it import MarkdownIt
 
 from tracer.analysis.components import component_of
@@ -34,9 +31,7 @@ from tracer.analysis.runtime_survey import (
 )
 from tracer.report.reading import Reading
 from tracer.report.report import render
-from tracer.trace import load
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 NAME = "gpu.trace"
 STEPS = 4
@@ -529,76 +524,6 @@ def path_of(report: str, word: str) -> str:
     """The section of the first path that has `word` in it."""
     sections = re.findall(r"^### \d+\. .*?(?=^##)", report, flags=re.S | re.M)
     return next(section for section in sections if word in section).strip() + "\n"
-
-
-def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tracer.cli.app", *map(str, arguments)],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_tree_shows_the_chain() -> None:
-    shown = command("tree", PATH, "--op", "aten::matmul")
-    assert shown.returncode == 0, shown.stderr
-    lines = [line.strip() for line in shown.stdout.splitlines()]
-    at = next(number for number, line in enumerate(lines) if line.startswith("cublasSgemm_v2"))
-    assert lines[at - 1].startswith("-> aten::mm [CUDA] wrapper_CUDA_mm")
-    assert lines[at].startswith("cublasSgemm_v2(N, N, m=64, n=64, k=64)")
-    assert lines[at + 1].startswith("cudaLaunchKernelExC(grid 2x2, block 64)")
-    assert lines[at + 2].startswith("sm80_xmma_gemm")
-    assert any(line.startswith("cuLaunchKernelEx(grid 4x2, block 384)") for line in lines)
-
-
-def test_report_of_a_file_is_that_of_its_trace(reports: dict[str | None, str], tmp_path: Path) -> None:
-    output = tmp_path / "report.md"
-    done = command("report", PATH, "--only", "cuda", "-o", output)
-    assert done.returncode == 0, done.stderr
-    assert output.read_text().replace("gpu.trace.xz", NAME) == reports["cuda"]
-
-
-@pytest.mark.parametrize("option", [["--op", "mm"], ["--steady"]])
-def test_options_for_paths_need_paths(option: list[str]) -> None:
-    done = command("report", PATH, "--only", "cuda", *option)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"tracer: {option[0]} chooses dispatch paths, and --only cuda shows none\n"
-
-
-def test_without_phases_no_kernel_is_left_out_as_warm_up() -> None:
-    told = command("report", PATH, "--rows", "500").stdout
-    alike = command("report", PATH, "--rows", "500", "--no-phases").stdout
-    assert " kernels of warm-up steps are left out" in " ".join(told.split())
-    assert "warm-up" not in alike[alike.index("## Device kernels") : alike.index("### By what is to gain")]
-    assert "- 4 steps, all counted the same" in alike
-    done = command("report", PATH, "--steady", "--no-phases")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-    assert "--no-phases tells no step from another" in done.stderr
-
-
-def test_report_of_steady_paths_with_a_library() -> None:
-    done = command("report", PATH, "--steady", "--op", "cudnnRNN*", "--paths", "1")
-    assert done.returncode == 0, done.stderr
-    text = " ".join(done.stdout.split())
-    assert "the 1 hottest of 2 that have `cudnnRNN*` in them, of " in text
-    assert "### 1. `aten::_cudnn_rnn_backward [AutogradCUDA]` -> `cudnnRNNBackwardData_v8` -> " in text
-
-
-def test_pack_gives_the_same_trace_back(sample: Sample, tmp_path: Path) -> None:
-    plain = tmp_path / NAME
-    plain.write_bytes(lzma.decompress(PATH.read_bytes()))
-    done = command("pack", plain)
-    assert done.returncode == 0, done.stderr
-    packed = tmp_path / f"{NAME}.xz"
-    assert lzma.decompress(packed.read_bytes()) == plain.read_bytes()
-    again = load(packed)
-    for table in ("hops", "api_calls", "library_calls", "gpu_activities", "stacks", "devices"):
-        assert getattr(again, table).equals(getattr(sample.trace, table)), table
-    assert again.certificate == sample.trace.certificate
 
 
 def test_links_hold_every_activity(sample: Sample) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +12,6 @@ import pytest
 from tracer.recording.children import JoinedRecording
 from tracer.recording.invitation import NAME, lives, running, this_process
 from tracer.trace.bytes import format as fmt
-
-ASK = "from tracer.recording.invitation import this_process; print(this_process(), flush=True); input()"
 
 
 def header(path: Path, **fields: int) -> None:
@@ -64,23 +59,6 @@ def test_a_recording_that_waits_for_torch_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "garbage", "[]", "3", "{}", '{"path": "/dev/zero"}'])
 def test_what_is_no_invitation(text: str) -> None:
     assert running(text) is None
-
-
-def test_a_process_lives_until_it_ends_or_is_a_zombie(tmp_path: Path) -> None:
-    path = str(tmp_path)
-    child = subprocess.Popen([sys.executable, "-c", ASK], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdin is not None
-    assert child.stdout is not None
-    process = json.loads(child.stdout.readline())
-    assert process[0] == child.pid
-    assert lives(process, path)
-    child.stdin.write(b"\n")
-    child.stdin.close()
-    child.stdout.close()
-    while lives(process, path):  # nobody waits for it: what is left is a zombie
-        time.sleep(0.01)
-    child.wait()
-    assert not lives(process, path)
 
 
 def test_a_process_in_another_container_lives_as_long_as_its_file_is_open(tmp_path: Path) -> None:

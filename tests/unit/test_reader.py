@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from synthetic import AUTOGRAD_CPU, CPU, NO_SEQUENCE, Lane, TraceWriter, chunk
 
+from examples import examples
 from tracer.trace import TraceError, load
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.nesting import nest
@@ -122,7 +123,7 @@ def record(
     return writer, rows
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     processes=st.lists(
         st.lists(st.lists(st.lists(moves, max_size=40), min_size=1, max_size=3), max_size=2), max_size=2
@@ -166,7 +167,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, set[tuple[ob
     return writer.data(), rows_of(load(writer.write(path)).hops)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(kept=st.floats(0, 1))
 @example(kept=0.0)
 def test_a_cut_file_gives_the_hops_before_the_cut(
@@ -189,7 +190,7 @@ def test_a_cut_file_gives_the_hops_before_the_cut(
         assert "cut off the end" in trace.certificate["verdict"]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     place=st.floats(0, 1, exclude_max=True),
     size=st.sampled_from([1, 1, 1, 8, 64, 700]),
@@ -258,7 +259,7 @@ def sound_with_cuda(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, di
     return writer.data(), {name: len(getattr(trace, name)) for name in tables}
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     place=st.floats(0, 1, exclude_max=True),
     size=st.sampled_from([1, 1, 1, 8, 64, 700]),
@@ -336,7 +337,7 @@ def test_events_of_calls_with_and_without_a_word_that_is_zero_are_read_alike(tmp
     assert recorded(True) == recorded(False)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(
         st.one_of(

@@ -7,12 +7,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 from gpu_trace import PATH
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import AUTOGRAD_CPU, CPU, Lane, TraceWriter
 from test_reader import Move, moves, new_recording
 from typer.testing import CliRunner
 
+from examples import examples
 from tracer.trace import Trace, TraceError, load
 
 SAME = (
@@ -65,7 +66,7 @@ def recording(steps: list[list[tuple[int, Move]]], backward: bool, chunk_bytes: 
     return writer
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     steps=st.lists(st.lists(st.tuples(st.integers(0, 1), moves), max_size=12), min_size=1, max_size=5),
     backward=st.booleans(),

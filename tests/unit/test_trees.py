@@ -8,12 +8,13 @@ from statistics import median
 import numpy as np
 import polars as pl
 from frames import Hop, TraceBuilder, hop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from tracer.analysis.trees import Forest, fold
 
-unhurried = settings(deadline=None)  # the machine may be busy
+unhurried = examples()
 BY = ["process", "thread", "source"]
 
 

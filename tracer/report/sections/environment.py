@@ -27,7 +27,7 @@ class Environment:
 
 
 def wanted(reading: Reading) -> bool:
-    return bool(reading.trace.environment)
+    return bool(reading.trace.environment) or len(reading.trace.processes) > 1
 
 
 def data(reading: Reading) -> Environment:

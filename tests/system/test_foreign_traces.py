@@ -376,7 +376,8 @@ def test_what_has_no_definition_is_unknown(tmp_path: Path) -> None:
     done = run("-m", "tracer.cli.app", "report", path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"- process 3 \(pid \d+, unknown\): unknown\n", done.stdout)
-    assert "`an unknown function`" in done.stdout
+    survey = run("-m", "tracer.cli.app", "report", path, "--only", "cuda", cwd=tmp_path)
+    assert "`an unknown function`" in survey.stdout
     assert run("-m", "tracer.cli.app", "tree", path, cwd=tmp_path).returncode == 0
 
 

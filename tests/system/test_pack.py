@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from elf import FUNCTION, write_library
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import TraceWriter
 
+from examples import examples
 from tracer.trace import TraceError, load
 from tracer.trace.names import completion
 
@@ -145,7 +146,7 @@ def test_a_file_that_is_packed_and_no_trace(tmp_path: Path) -> None:
         load(tmp_path / "y.xz")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(kept=st.floats(0, 1))
 def test_a_packed_file_that_is_cut_gives_the_hops_before_the_cut(
     tmp_path_factory: pytest.TempPathFactory, kept: float

@@ -1,0 +1,37 @@
+"""Unit tests run in this process: they start no other, compile nothing and do not import torch.
+
+So all of them take seconds, and can run at every save. What needs a process, a compiler or torch belongs
+to tests/system or tests/cpu.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import os
+import subprocess
+import sys
+from typing import NoReturn
+
+import pytest
+
+RULE = "is for tests/system or tests/cpu: tests/unit starts no process and imports no torch"
+
+
+def refuse(*_: object, **__: object) -> NoReturn:
+    pytest.fail(f"a process {RULE}", pytrace=True)
+
+
+class NoTorch(importlib.abc.MetaPathFinder):
+    """Refuses torch, unless a test of another folder has imported it before in this process."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "torch":
+            pytest.fail(f"torch {RULE}", pytrace=True)
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
+        monkeypatch.setattr(os, name, refuse)
+    monkeypatch.setattr(sys, "meta_path", [NoTorch(), *sys.meta_path])

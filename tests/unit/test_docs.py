@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tracer.trace.tables import schema
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [
@@ -54,6 +56,14 @@ def test_the_readme_is_short():
 def test_the_index_has_every_page():
     index = (DOCS / "index.md").read_text()
     assert [page.name for page in DOCS.glob("*.md") if f"({page.name})" not in index] == ["index.md"]
+
+
+@pytest.mark.parametrize(
+    "table", ["HOPS", "SIGNATURES", "API_CALLS", "LIBRARY_CALLS", "GPU_ACTIVITIES", "PROCESSES", "THREADS"]
+)
+def test_the_page_of_tables_has_every_column(table: str):
+    page = (DOCS / "tables.md").read_text()
+    assert [column for column in getattr(schema, table) if f"`{column}`" not in page] == []
 
 
 def test_the_site_has_every_page():

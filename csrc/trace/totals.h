@@ -1,4 +1,5 @@
-// What a trace file holds, counted in one pass over its chunks.
+// What a trace file holds, counted in one pass over its chunks, those of killed processes and what is left of a ring included.
+// The smallest reader of the format that can do so (docs/decisions.md): it knows nothing of times, names, shapes or sources.
 #pragma once
 
 #include <cstdint>

@@ -54,18 +54,13 @@ file(GLOB OVERRIDE_GLUE CONFIGURE_DEPENDS ${OVERRIDES}/*.cpp ${OVERRIDES}/ops/*.
 add_library(override_kernels OBJECT ${OVERRIDE_KERNELS})
 add_library(override_glue OBJECT ${OVERRIDE_GLUE})
 foreach(part override_kernels override_glue)
+  compile_as_cxx20(${part})
   set_target_properties(${part} PROPERTIES
-    CXX_STANDARD 20
-    CXX_STANDARD_REQUIRED ON
-    CXX_EXTENSIONS OFF
     CUDA_STANDARD 20
     CUDA_STANDARD_REQUIRED ON
     CUDA_RUNTIME_LIBRARY Shared
     CUDA_ARCHITECTURES OFF
-    POSITION_INDEPENDENT_CODE ON
-    CXX_VISIBILITY_PRESET hidden
-    CUDA_VISIBILITY_PRESET hidden
-    VISIBILITY_INLINES_HIDDEN ON)
+    CUDA_VISIBILITY_PRESET hidden)
   target_include_directories(${part} SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
   target_compile_options(${part} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:-O2;-Wall>"
@@ -80,13 +75,9 @@ endif()
 
 python_add_library(_overrides MODULE WITH_SOABI $<TARGET_OBJECTS:override_kernels> $<TARGET_OBJECTS:override_glue>)
 set_target_properties(_overrides PROPERTIES
-  CUDA_RUNTIME_LIBRARY None  # libcudart is named below: no copy of its own
-  LINKER_LANGUAGE CXX
-  SKIP_BUILD_RPATH ON)  # torch is imported first, so its libraries and libcudart are loaded already
-foreach(library torch torch_cpu torch_python c10)
-  target_link_libraries(_overrides PRIVATE ${TORCH_FOLDER}/lib/lib${library}.so)
-endforeach()
+  CUDA_RUNTIME_LIBRARY None  # libcudart is named below: no copy of its own, torch has loaded it
+  LINKER_LANGUAGE CXX)
 find_library(CUDART NAMES cudart libcudart.so.${NVCC_MAJOR} HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES} REQUIRED)
-target_link_libraries(_overrides PRIVATE ${CUDART} ${CMAKE_DL_LIBS} pthread)
-target_link_options(_overrides PRIVATE -Wl,--as-needed)
+target_link_libraries(_overrides PRIVATE ${CUDART})
+link_torch(_overrides)
 install(TARGETS _overrides LIBRARY DESTINATION tracer)

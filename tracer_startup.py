@@ -1,6 +1,6 @@
-"""What tracer_startup.pth and the command `tracer` import first.
+"""tracer_startup.pth and the command `tracer` import this first.
 
-PYTHONPATH may lead to a module `tracer` of somebody else's: it is not imported here, and the advice is true.
+PYTHONPATH may lead to another module that is called `tracer`: this one does not import it, and can say so.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 
 def hidden_by() -> str | None:
-    """The file that `import tracer` finds in place of the package; None: nothing hides it."""
+    """The file that `import tracer` finds instead of the package; None: nothing hides it."""
     if hasattr(sys.modules.get("tracer"), "__path__"):
         return None
     for finder in sys.meta_path:
@@ -24,7 +24,7 @@ def hidden_by() -> str | None:
 
 
 def install() -> None:
-    """At the start of a Python that may be recorded."""
+    """Called when a Python starts that may be recorded."""
     if hidden := hidden_by():
         for name in ("TRACER_RECORD", "TRACER_JOIN"):
             os.environ.pop(name, None)
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _advice(hidden: str) -> str:
-    return f"{hidden} hides the package tracer; rename it, or take its folder out of PYTHONPATH"
+    return f"{hidden} hides the package tracer; rename it, or remove its folder from PYTHONPATH"
 
 
 def _say(line: str) -> None:

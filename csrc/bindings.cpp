@@ -42,7 +42,7 @@ uint32_t flags_of(bool shapes, bool source) { return (shapes ? trace::kShapes : 
 
 void create(const std::string& path, uint64_t session, bool shapes, bool source, uint64_t max_bytes, bool ring, bool replace) {
   if (auto* file = trace::recording_file())
-    throw std::runtime_error("a recording to " + file->path() + " is running already; stop it first");
+    throw std::runtime_error("a recording to " + file->path() + " is already running; stop it first");
   try {
     trace::open_recording(trace::TraceFile::create(path, session, flags_of(shapes, source), {max_bytes, ring}, replace));
   } catch (const std::system_error& error) {

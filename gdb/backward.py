@@ -1,5 +1,5 @@
-"""Backward of a matrix product: the engine runs MmBackward0, whose two products are op calls again, of the
-lines that the forward pass made."""
+"""Backward of a matrix product: the autograd engine runs MmBackward0. Its two products are op calls too, and
+they have the lines of the forward pass."""
 
 PROGRAM = """
 import torch

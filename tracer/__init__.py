@@ -1,10 +1,10 @@
-"""tracer: what really ran when PyTorch was called.
+"""tracer records what PyTorch really ran.
 
     with tracer.record("run.trace"):
         model(batch)
     tracer.load("run.trace").hops
 
-Importing this package imports nothing else: it is on the way of every traced script.
+Importing this package imports nothing else, because every traced script imports it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Cupti load() {
   if (!library) library = dlopen(kName, RTLD_NOW);
   if (!library) {
     const char* error = dlerror();
-    found.missing = std::string(kName) + " is not there" + (error ? std::string(" (") + error + ")" : "");
+    found.missing = std::string(kName) + " was not found" + (error ? std::string(" (") + error + ")" : "");
     return found;
   }
 #define TRACER_FIND(name)                                                        \

@@ -47,7 +47,7 @@ void say(const std::string& text) { tracer::say("tracer: " + text + "\n"); }
 void give_up(const char* as, const std::string& reason) {
   state = as;
   why = reason;
-  say("CUDA is not recorded: " + reason + "; hops are");
+  say("CUDA will not be recorded: " + reason + ". Dispatcher hops are still recorded.");
 }
 
 // ---- torch.profiler beside a recording ------------------------------------------------------------
@@ -60,8 +60,8 @@ CUptiResult CUPTIAPI torch_subscribes(CUpti_SubscriberHandle* subscriber, CUpti_
   CUptiResult result = subscribe_of_torch(subscriber, callback, argument);
   std::lock_guard guard(lock);
   if (attached && result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && profiler.empty()) {
-    profiler = "torch.profiler was started and got no CUDA events, because the recording held CUPTI";
-    say("torch.profiler gets no CUDA events while CUDA is recorded; tracer record --cuda off leaves CUPTI to it");
+    profiler = "torch.profiler got no CUDA events, because the recording was using CUPTI";
+    say("torch.profiler gets no CUDA events while tracer records CUDA; to record without CUDA: tracer record --cuda off");
   }
   return result;
 }
@@ -89,11 +89,10 @@ void attach() {
   DriverCalls driver = options.driver == "all" ? DriverCalls::kAll : options.driver == "none" ? DriverCalls::kNone : DriverCalls::kLaunches;
   std::string error = subscribe(driver, holder);
   if (!error.empty()) {
-    if (error.find("MULTIPLE_SUBSCRIBERS") == std::string::npos) return give_up("failed", "CUPTI says " + error);
+    if (error.find("MULTIPLE_SUBSCRIBERS") == std::string::npos) return give_up("failed", "CUPTI reports " + error);
     bool named = !holder.empty() && holder.find("not provided") == std::string::npos;
-    return give_up("held", "CUPTI is held by " +
-                               (named ? holder : std::string("another profiler in this process, such as torch.profiler")) +
-                               ", and it takes one user at a time");
+    return give_up("held",
+                   "CUPTI is already in use by " + (named ? holder : std::string("another profiler in this process, e.g. torch.profiler")));
   }
   error = enable_activities();
   if (!error.empty()) {
@@ -101,7 +100,7 @@ void attach() {
     disable_activities();
     if (error.find("INSUFFICIENT_PRIVILEGES") != std::string::npos)
       error += " (the administrator can allow it: NVreg_RestrictProfilingToAdminUsers=0)";
-    return give_up("failed", "CUPTI says " + error);
+    return give_up("failed", "CUPTI reports " + error);
   }
   attached = true;
   state = "recorded";
@@ -130,13 +129,13 @@ void wait_for_cuda() {
   const char* other = getenv(kInjection);
   if (other && options.injection != other) {
     std::lock_guard guard(lock);
-    return give_up("held", std::string(kInjection) + " names another tool (" + other + "), and CUPTI takes one user at a time");
+    return give_up("held", std::string(kInjection) + " names another tool (" + other + "), and only one can use CUPTI");
   }
   void* library = dlopen(options.injection.c_str(), RTLD_NOW);
   auto* hook = library ? reinterpret_cast<Initialised*>(dlsym(library, "tracer_cuda_initialised")) : nullptr;
   if (!hook) {
     std::lock_guard guard(lock);
-    return give_up("failed", options.injection + " cannot be loaded; reinstall tracer");
+    return give_up("failed", "cannot load " + options.injection + "; reinstall tracer");
   }
   std::atomic_ref<Initialised>(*hook).store(attach);
   setenv(kInjection, options.injection.c_str(), 1);

@@ -111,7 +111,7 @@ Override& override_named(const std::string& name) {
     if (one->name() == name) return *one;
     known += (known.empty() ? "" : ", ") + one->name();
   }
-  throw std::invalid_argument("there is no built-in override \"" + name + "\"; there are " + known);
+  throw std::invalid_argument("unknown built-in override \"" + name + "\"; choose " + known);
 }
 
 }  // namespace tracer::overrides

@@ -153,9 +153,9 @@ Lane* acquire_lane() {
 }
 
 std::string why_stopped(const TraceFile& file) {
-  if (file.out_of_space() == EBADF) return "the script closed the trace's descriptor, and the file cannot be opened again";
+  if (file.out_of_space() == EBADF) return "the script closed the trace's descriptor, and tracer cannot open the file again";
   if (file.out_of_space()) return strerror(file.out_of_space());
-  return "the largest size is reached";
+  return "the file has reached --max-size";
 }
 
 std::atomic<bool> said_stopped{false};
@@ -171,7 +171,7 @@ void say_stopped(TraceFile& file) {
   if (file.is_damaged()) return say_damaged();
   if (said_stopped.exchange(true)) return;
   char text[512];
-  int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script goes on untraced\n", why_stopped(file).c_str(),
+  int size = snprintf(text, sizeof text, "tracer: recording stopped: %s (%s); the script continues unrecorded\n", why_stopped(file).c_str(),
                       file.path().c_str());
   say({text, std::min(size_t(size), sizeof text - 1)});
 }
@@ -184,9 +184,10 @@ void stop_damaged() {
 }
 
 void watch_file(const TraceFile& file) {
-  int size = snprintf(damaged_text, sizeof damaged_text,
-                      "tracer: recording stopped: another process cut or replaced %s while it was written; the script goes on untraced\n",
-                      file.path().c_str());
+  int size =
+      snprintf(damaged_text, sizeof damaged_text,
+               "tracer: recording stopped: another process cut or replaced %s during the recording; the script continues unrecorded\n",
+               file.path().c_str());
   damaged_size.store(std::min(size, int(sizeof damaged_text) - 1));
   watch_bus_errors(stop_damaged);
 }

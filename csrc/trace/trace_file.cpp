@@ -87,7 +87,7 @@ TraceFile::TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, H
 void check_page_size() {
   long page = sysconf(_SC_PAGESIZE);
   if (page > long(kPage))
-    throw std::runtime_error("this kernel has pages of " + std::to_string(page) + " bytes, and tracer records with pages of 4096; " +
+    throw std::runtime_error("this kernel has pages of " + std::to_string(page) + " bytes, but tracer needs pages of 4096; " +
                              "boot a kernel with pages of 4096 bytes");
 }
 
@@ -107,13 +107,13 @@ std::unique_ptr<Descriptor> open_empty(const std::string& path) {
     auto file = std::make_unique<Descriptor>(target_of(path), fd);
     if (!file->lock()) {
       errno = EWOULDBLOCK;
-      fail("another recording writes the trace");
+      fail("another recording is writing the trace");
     }
     if (!file->is_at(path)) continue;  // replaced in between
     struct stat status;
     if (fstat(file->get(), &status) == 0 && status.st_size > 0) {
       errno = EEXIST;
-      fail("the trace is there already");
+      fail("the trace already exists");
     }
     return file;
   }
@@ -163,7 +163,7 @@ TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t
     replaced = std::make_unique<Descriptor>(target, ::open(target.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (replaced->get() >= 0 && !replaced->lock()) {
       errno = EWOULDBLOCK;
-      fail("another recording writes the trace");
+      fail("another recording is writing the trace");
     }
     unnamed = std::make_unique<UnnamedFile>(target, 0644);
     if (unnamed->fd() < 0) fail("cannot create the trace");
@@ -187,7 +187,7 @@ TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t
 void TraceFile::take_place() {
   if (!unnamed_) return;
   int fd = descriptor_->get();
-  if (fd < 0 || !unnamed_->replace(fd)) fail("cannot put the trace in the place of the other file");
+  if (fd < 0 || !unnamed_->replace(fd)) fail("cannot replace the old file by the trace");
   unnamed_.reset();
   replaced_.reset();
 }

@@ -118,7 +118,7 @@ def measure_once() -> dict:
 
 
 def places(data: bytes, value: int, form: str = "<Q") -> set:
-    """The aligned offsets in `data` at which `value` stands."""
+    """The aligned offsets of `value` in `data`."""
     step = struct.calcsize(form)
     sought = struct.pack(form, value)
     return {i for i in range(0, len(data) - step + 1, step) if data[i : i + step] == sought}

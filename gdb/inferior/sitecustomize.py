@@ -26,7 +26,7 @@ def _restore_environment():
 
 
 def _run_hidden_sitecustomize():
-    """The environment may have a sitecustomize of its own, which this one stood before."""
+    """The environment may have its own sitecustomize, which this one hid."""
     this = sys.modules.pop("sitecustomize")
     try:
         import sitecustomize  # noqa: F401

@@ -39,7 +39,7 @@ class Command(gdb.Command):
 
 class TensorCommand(Command):
     """Show a tensor: tensor EXPR.
-    EXPR is the name or the number of an argument at this stop (tensor self, tensor 0), or what gives the
+    EXPR is the name or number of an argument at this stop (tensor self, tensor 0), an expression for the
     address of an at::Tensor (tensor $rdi), or a variable of that type. Needs no debug information."""
 
     def run(self, text):
@@ -52,7 +52,7 @@ class TensorCommand(Command):
             if text in (argument["name"], str(number)):
                 return self._show_argument(argument)
         if re.fullmatch(r"\d{1,3}", text):
-            raise gdb.GdbError(f"there is no argument {text} at this stop{_named(arguments)}")
+            raise gdb.GdbError(f"no argument {text} at this stop{_named(arguments)}")
         return self._show_expression(text, arguments)
 
     def _arguments(self):
@@ -63,7 +63,7 @@ class TensorCommand(Command):
     def _show_argument(self, argument):
         found = wording.tensors(argument["name"], argument["value"])
         if not found:
-            raise gdb.GdbError("{} is no tensor: {}".format(argument["name"], argument["value"]))
+            raise gdb.GdbError("{} is not a tensor: {}".format(argument["name"], argument["value"]))
         for name, value in found:
             print(f"{name}: {wording.tensor(value)}")
 
@@ -71,14 +71,16 @@ class TensorCommand(Command):
         try:
             value = gdb.parse_and_eval(text)
         except gdb.error as error:
-            raise gdb.GdbError(f"{text} is no argument at this stop{_named(arguments)}: {error}") from None
+            raise gdb.GdbError(
+                f"{text} is not an argument at this stop{_named(arguments)}: {error}"
+            ) from None
         address = _address(value)
         if address is None:
             raise gdb.GdbError(f"{text} is neither an at::Tensor nor an address: {value.type}")
         try:
             shown = self.debugger.place.tensors.tensor(address)
         except NoTensorError as error:
-            raise gdb.GdbError(f"there is no at::Tensor at {address:#x}: {error}") from None
+            raise gdb.GdbError(f"no at::Tensor at {address:#x}: {error}") from None
         print(f"{text}: {wording.tensor(shown)}")
 
 
@@ -89,7 +91,7 @@ class DispatchBacktrace(Command):
 
     def run(self, text):
         if text not in ("", "all"):
-            raise gdb.GdbError("dispatch-bt takes nothing, or all")
+            raise gdb.GdbError("dispatch-bt takes no argument, or all")
         frames = self.debugger.place.backtraces.read(_MOST_FRAMES)
         if text:
             path = [(number, wording.kind(frame), frame) for number, frame in enumerate(frames)]
@@ -104,14 +106,14 @@ class DispatchBacktrace(Command):
 
 
 class NextHop(Command):
-    """Run on to the next call or redispatch of any operator in this thread, and show it: next-hop.
-    Kernel functions and what they call in turn are run; a breakpoint in them stops as always."""
+    """Continue to the next call or redispatch of any operator in this thread, and show it: next-hop.
+    A breakpoint in a kernel function, or in what it calls, stops as always."""
 
     _hops = None
 
     def run(self, text):
         if text:
-            raise gdb.GdbError("next-hop takes nothing")
+            raise gdb.GdbError("next-hop takes no argument")
         if self._hops is None:
             self._hops = self._made()
         self._hops.wait(run_on)
@@ -130,20 +132,20 @@ class NextHop(Command):
 
 
 class FinishOp(Command):
-    """Run to the end of the innermost op call on the stack, without leaving it: finish-op.
+    """Run to the end of the innermost op call on the stack, and stop before it returns: finish-op.
     Stops in at::_ops::X::call when the kernel function that it called has returned to it, and shows the
-    result. Stops too where an exception that the op raised is caught."""
+    result. If the op raises an exception, stops where it is caught."""
 
     _ended = None  # the last op call that came to its end
 
     def run(self, text):
         if text:
-            raise gdb.GdbError("finish-op takes nothing")
+            raise gdb.GdbError("finish-op takes no argument")
         call = finish.OpCall()
         operator = self.here.operator(call.name)
         ends = [] if call.is_over(self._ended) else call.ends()
         if not ends:
-            raise gdb.GdbError(f"{operator} is at its end; finish leaves it")
+            raise gdb.GdbError(f"{operator} is at its end; type finish to leave it")
         returned, raised = [finish.Returned(address, call) for address in ends], finish.Raised(call)
         try:
             run_on()
@@ -154,7 +156,7 @@ class FinishOp(Command):
                 text = finish.exception_text(self.debugger.place.memory)
                 print(f"{operator} raised a C++ exception, caught outside of it: {text}")
             elif gdb.selected_thread() is not None:
-                print(f"{operator} has not come to its end")
+                print(f"{operator} has not ended")
         finally:
             for point in [*returned, raised]:
                 point.delete()
@@ -180,15 +182,15 @@ class BreakOp(Command):
     def run(self, text):
         words = text.split()
         if len(words) not in (1, 2):
-            raise gdb.GdbError("break-op needs an operator, and may have a dispatch key: break-op mm CPU")
+            raise gdb.GdbError("break-op needs an operator, and optionally a dispatch key: break-op mm CPU")
         spec = "break-op " + " ".join(words)
         if any(point.is_valid() and point.group.spec == spec for point in self.debugger.points):
-            raise gdb.GdbError(f"{spec} is set already; info breakpoints lists it")
+            raise gdb.GdbError(f"{spec} is already set; see info breakpoints")
         path = console.ask("path", operator=words[0])
         if len(words) == 1:
             chosen, key = [point for point in path if point["kind"] == "call"], None
             if not chosen:
-                raise gdb.GdbError(f"{words[0]} is called by no function of its own; name a key")
+                raise gdb.GdbError(f"{words[0]} has no call function of its own; give a key")
         else:
             chosen, key = kernels.at_key(path, words[1], self.debugger.place.tensors.key_sets)
         group = {"spec": spec, "halt": True, "key": key}
@@ -219,7 +221,7 @@ def greet(debugger):
     print(
         "gdb with tracer's commands: tensor EXPR, dispatch-bt [all], next-hop, finish-op, break-op NAME [KEY]"
     )
-    print("help NAME explains one, continue runs on, quit ends the script.")
+    print("help NAME explains one, continue resumes the script, quit ends it.")
     here = Here(debugger)
     print(wording.stop(here.described(), here.look()))
 
@@ -233,7 +235,7 @@ def _show(event, debugger, here):
     """Tells of a stop at a breakpoint about which gdb itself keeps silent."""
     points = getattr(event, "breakpoints", [])
     if points and debugger.leave():
-        print("the process is about to become another program (exec), in which no operator is looked at")
+        print("the process is about to become another program (exec), which tracer does not examine")
     elif any(isinstance(point, (Point, Hops)) for point in points):
         numbers = [f"Breakpoint {point.number}, " for point in points if point.number > 0]
         print("".join(numbers[:1]) + wording.stop(here.described(), here.look()))

@@ -61,7 +61,7 @@ def ask(question, **arguments):
     _host.sendall((json.dumps({"question": question, "arguments": arguments}) + "\n").encode())
     with _host.makefile("rb") as stream:
         line = stream.readline()
-    answer = json.loads(line) if line else {"error": "tracer, which knows the functions, has ended"}
+    answer = json.loads(line) if line else {"error": "tracer has ended, and only it knows the functions"}
     if "error" in answer:
         raise gdb.GdbError(answer["error"])
     return answer["answer"]

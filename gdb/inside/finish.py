@@ -27,7 +27,7 @@ class OpCall:
             inner = inner and frame.type() == gdb.INLINE_FRAME
             frame = frame.older()
             if frame is None:
-                raise gdb.GdbError("there is no op call on the stack of this thread")
+                raise gdb.GdbError("no op call on the stack of this thread")
             match = _OP_CALL.match(frame.name() or "")
         self.name = match[1]
         self.thread = gdb.selected_thread().ptid
@@ -93,7 +93,7 @@ class Raised(gdb.Breakpoint):
 
 
 def exception_text(memory):
-    """Type and message of the exception that is caught where the thread stands, as far as they are known."""
+    """Type and message of the exception that the thread is catching, as far as they are known."""
     header = int(gdb.newest_frame().read_register("rdi")) & (2**64 - 1)
     try:
         if memory.read(header, 8) != _CXX:

@@ -41,7 +41,7 @@ class PythonStack:
 
     def __init__(self, layout: dict[str, Any], memory: Any) -> None:
         if "error" in layout:
-            raise ValueError(f"the layout of this Python could not be found: {layout['error']}")
+            raise ValueError(f"tracer could not find the layout of this Python: {layout['error']}")
         self.memory = memory
         self.thread = layout["thread"]
         self.frame = FrameReader(layout["frame"])
@@ -54,10 +54,12 @@ class PythonStack:
         try:
             code = self.codes.read(Window(self.memory), known["code"])
         except UnreadableError as error:
-            raise ValueError(f"the Python layout does not fit this process: {error}") from error
+            raise ValueError(f"the Python layout does not match this process: {error}") from error
         read = [code.file, code.function, [[offset, code.line(offset)] for offset, _line in known["lines"]]]
         if read != [known["file"], known["function"], known["lines"]]:
-            raise ValueError(f"the Python layout does not fit this process: it gives {read[:2]} for {known}")
+            raise ValueError(
+                f"the Python layout does not match this process: it gives {read[:2]} for {known}"
+            )
 
     def frames(self, thread_pointer: int, limit: int = 64) -> list[tuple[str, str, int]]:
         """(file, function, line) of the running frames, innermost first; line 0: it has none.

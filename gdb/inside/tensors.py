@@ -8,7 +8,7 @@ _INLINE_DIMENSIONS = 5
 
 
 class NoTensorError(ValueError):
-    """What lies at an address is no tensor."""
+    """There is no tensor at an address."""
 
 
 class KeySets:

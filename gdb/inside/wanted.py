@@ -1,4 +1,4 @@
-"""Which hits of a breakpoint count: the condition, the n-th hit, at most so many; a whole op call at once."""
+"""Which hits of a breakpoint count: condition, n-th hit, limit; a whole op call counts as one hit."""
 
 _FUNCTIONS = {"len": len, "any": any, "all": all, "min": min, "max": max, "sum": sum, "range": range}
 _KERNELS = ("kernel", "boxed kernel")

@@ -55,7 +55,7 @@ def dispatch_path(frames):
 
 
 def kind(frame):
-    """call, redispatch, kernel or native; "" for what is no part of the dispatch path."""
+    """call, redispatch, kernel or native; "" for a frame outside the dispatch path."""
     match = _OP_CALL.match(frame.symbol)
     if match:
         return match[1]

@@ -63,7 +63,7 @@ def test_no_space_left_while_recording(launcher: Launcher, cramped: tuple[Path, 
     reason = r"(No space left on device|File too large)"
     stopped, summary = re.split(r"own error\n", run.err)
     assert re.fullmatch(
-        rf"tracer: recording stopped: {reason} \(.*\); the script goes on untraced\n", stopped
+        rf"tracer: recording stopped: {reason} \(.*\); the script continues unrecorded\n", stopped
     )
     assert re.search(rf"incomplete: the recording stopped early: {reason}", " ".join(summary.split()))
     trace = tracer.load(trace_file)
@@ -87,7 +87,7 @@ def test_no_space_left_at_the_start(launcher: Launcher, cramped: tuple[Path, lis
     trace_file = str(folder / "run.trace")
     run = run_in(launcher, prefix, str(launcher.tracer), "record", "-o", trace_file, "script.py")
     assert (run.status, run.out, run.own_err) == (0, "1.0\n", "")
-    assert re.fullmatch(r"tracer: nothing is recorded: .* cannot be recorded: .*\n", run.err)
+    assert re.fullmatch(r"tracer: nothing is recorded: cannot record to .*: .*\n", run.err)
     assert not os.path.exists(trace_file)
 
 
@@ -132,8 +132,8 @@ def refused(launcher: Launcher, content: bytes, *parts: str) -> None:
     ("content", "says"),
     [
         (b"", "empty"),
-        (b"import torch\n" * 1000, "no tracer trace"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(9000), "no tracer trace"),
+        (b"import torch\n" * 1000, "is not a trace"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(9000), "is not a trace"),
     ],
     ids=["empty", "text", "picture"],
 )
@@ -148,7 +148,7 @@ def test_a_newer_format(launcher: Launcher, whole: Path) -> None:
 
 
 def test_cut_within_the_header(launcher: Launcher, whole: Path) -> None:
-    refused(launcher, whole.read_bytes()[: fmt.HEADER_BYTES // 2], "cut")
+    refused(launcher, whole.read_bytes()[: fmt.HEADER_BYTES // 2], "ends inside its header")
 
 
 def test_cut_anywhere(tmp_path: Path, whole: Path) -> None:
@@ -175,7 +175,7 @@ def test_verbs_on_a_cut_file(launcher: Launcher, whole: Path) -> None:
     assert tree.status == report.status == 0
     assert "aten::mm" in tree.out
     assert tree.err.startswith("tracer: incomplete: ")
-    assert "cut off the end of the file" in report.out
+    assert "missing at the end of the file" in report.out
 
 
 def damaged(content: bytes, moments: random.Random) -> bytes:
@@ -219,7 +219,7 @@ def test_another_torch_than_it_was_built_with(launcher: Launcher) -> None:
         file.write("\nTORCH_VERSION = '2.10.9+other'\n")
     overlay = {"PYTHONPATH": str(package.parent)}
     expected = (
-        rf"tracer was built with torch 2\.10\.9\+other and this is torch {re.escape(torch.__version__)}; "
+        rf"tracer was built with torch 2\.10\.9\+other, but this is torch {re.escape(torch.__version__)}; "
     )
     launcher.write("print('must not run')\n")
     run = launcher.python("-m", "tracer.cli.app", "record", "script.py", extra=overlay)
@@ -242,7 +242,7 @@ def test_recordings_do_not_nest(tmp_path: Path) -> None:
             lambda: tracer.start(tmp_path / "inner.trace"),
         ):
             with pytest.raises(
-                tracer.RecordingError, match=r"outer\.trace is running already; stop it first$"
+                tracer.RecordingError, match=r"outer\.trace is already running; stop it first$"
             ):
                 begin()
         torch.ones(1)

@@ -139,7 +139,7 @@ def test_a_wrong_result_fails_and_shows_the_worst_element(launcher: Launcher) ->
     run = compare(launcher, "mm", "--override", "kernels.py:wrong", "--case", "fp32 64x64", "--pairs", "2")
     assert run.status == 1
     assert re.fullmatch(
-        r"tracer: wrong in 1 of 1 case; mm fp32 64x64 64x64: result: relative error [\d.e-]+, over the "
+        r"tracer: wrong in 1 of 1 case; mm fp32 64x64 64x64: result: relative error [\d.e-]+, above the "
         r"bound of 2e-06\. The worst element is \[63, 0\]: stock (\S+), override (\S+), float64 (\S+)\.\n",
         run.err,
     )
@@ -161,7 +161,7 @@ def test_an_override_that_no_case_calls_is_said_aloud(launcher: Launcher) -> Non
         launcher, "cat", "--override", f"{NUMPY_MM}:numpy_mm", "--case", "2 x 64x512", "--pairs", "2"
     )
     assert run.status == 0
-    assert run.err == "tracer: numpy_mm never ran: stock was compared with stock\n"
+    assert run.err == "tracer: numpy_mm never ran, so stock was compared with itself\n"
     assert "the override never ran" in run.out
 
 
@@ -212,37 +212,37 @@ def test_a_script_that_fails(launcher: Launcher) -> None:
     run = compare(launcher, "--override", f"{NUMPY_MM}:numpy_mm", "--repeats", "1", "train.py")
     assert run.status == 1
     assert "no data here" in run.err
-    assert run.err.endswith("tracer: train.py ended with status 1 (stock); what it said stands above\n")
+    assert run.err.endswith("tracer: train.py ended with status 1 (stock); see its output above\n")
     assert run.out == ""
 
 
-NEEDS_GPU = "compare your own with --override FILE.py:FUNCTION"
+NEEDS_GPU = "to compare your own: --override FILE.py:FUNCTION"
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "name what to compare"),
+        ([], "nothing to compare; give tracer compare mm|gru|cat"),
         (["mm"], NEEDS_GPU),
         (["mm", "--override", "gru"], NEEDS_GPU),
-        (["mm", "--override", "kernels.py:loose"], "it is not known which operator"),
-        (["mm", "--override", "nothing"], "there is no override nothing; there is mm, gru, cat"),
-        (["mm", "--override", "nothing.py:mm"], "there is no file nothing.py"),
+        (["mm", "--override", "kernels.py:loose"], "does not say which operator it is for"),
+        (["mm", "--override", "nothing"], "unknown override nothing; choose mm, gru, cat"),
+        (["mm", "--override", "nothing.py:mm"], "no file nothing.py"),
         (
             ["mm", "--override", "kernels:wrong", "--case", "fp8"],
-            "no case of mm has fp8 in its name; there is mm",
+            "no mm case has fp8 in its name; the cases are: mm",
         ),
         (["mm", "kernels.py", "--override", "kernels:wrong"], "mm takes no arguments"),
-        (["train.py"], "name the overrides"),
-        (["--override", "kernels:wrong", "nothing.py"], "there is no script nothing.py"),
-        (["--override", "nothing", "train.py"], "there is no override nothing"),
+        (["train.py"], "no overrides given; give some"),
+        (["--override", "kernels:wrong", "nothing.py"], "no script nothing.py here; give a script"),
+        (["--override", "nothing", "train.py"], "unknown override nothing"),
         (["--override", "mm", "train.py"], NEEDS_GPU),
         (["--override", "kernels:wrong", "train.py", "--case", "fp32"], "--case"),
         (
             ["mm", "--override", "kernels:wrong", "-o", "train.py"],
             "train.py exists; overwrite it with --force",
         ),
-        (["mm", "--override", "kernels:wrong", "-o", "nowhere/report.md"], "there is no folder nowhere"),
+        (["mm", "--override", "kernels:wrong", "-o", "nowhere/report.md"], "folder nowhere does not exist"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -265,7 +265,7 @@ def test_a_module_that_cannot_be_imported_has_its_own_traceback(launcher: Launch
     run = compare(launcher, "mm", "--override", "kernels.py:mine")
     assert run.status == 1
     assert "ZeroDivisionError: division by zero\n" in run.err
-    assert run.err.endswith("tracer: kernels.py:mine cannot be imported: ZeroDivisionError, see above\n")
+    assert run.err.endswith("tracer: cannot import kernels.py:mine: ZeroDivisionError, see above\n")
 
 
 def test_help_has_examples() -> None:

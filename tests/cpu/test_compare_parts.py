@@ -60,7 +60,7 @@ def test_the_worst_element_is_found() -> None:
     found = check("result", LOOSE, stock, override, exact, None)
     assert found.worst is not None
     assert (found.worst.index, found.worst.stock, found.worst.override) == ((2, 1), 10.0, 10.5)
-    assert "over the bound of 0.001" in found.wrong
+    assert "above the bound of 0.001" in found.wrong
     scaled = check("result", Bound(largest=1e-3, scaled=True), stock, override, exact, exact.abs())
     assert scaled.worst is not None
     assert scaled.worst.index == (0, 0)  # a quarter of 1 is more than half of 10
@@ -88,15 +88,15 @@ def test_twice_the_error_of_stock_is_too_much_within_the_bound() -> None:
     exact = torch.ones(100, dtype=torch.float64)
     stock, near, far = ((exact + error) for error in (1e-4, 4e-4, 6e-4))
     assert not check("result", LOOSE, stock, near, exact, None).wrong
-    assert "where stock has 0.0001" in check("result", LOOSE, stock, far, exact, None).wrong
+    assert ", but stock has 0.0001" in check("result", LOOSE, stock, far, exact, None).wrong
 
 
 @pytest.mark.parametrize(
     ("override", "what"),
     [
-        (torch.ones(3, 2), "shape (3, 2), where stock has (2, 3)"),
-        (torch.ones(2, 3, dtype=torch.float64), "dtype torch.float64, where stock has torch.float32"),
-        (torch.ones(2, 3, device="meta"), "device meta, where stock has cpu"),
+        (torch.ones(3, 2), "shape (3, 2), but stock has (2, 3)"),
+        (torch.ones(2, 3, dtype=torch.float64), "dtype torch.float64, but stock has torch.float32"),
+        (torch.ones(2, 3, device="meta"), "device meta, but stock has cpu"),
     ],
 )
 def test_another_form_is_wrong_before_any_element_is_looked_at(override: torch.Tensor, what: str) -> None:
@@ -110,7 +110,7 @@ def test_cat_must_have_the_same_bytes_and_strides() -> None:
     signed = stock.clone()
     signed[0, 0] = -0.0
     found = check("result", None, stock, signed, None, None)
-    assert found.wrong == "1 of 4 elements are not the same bytes"
+    assert found.wrong == "1 of 4 elements differ in their bytes"
     assert found.worst is not None
     assert found.worst.index == (0, 0)
     payload = stock.clone()
@@ -281,7 +281,7 @@ def test_the_device_follows_from_the_keys() -> None:
     switch = Switch(["tested"])
     assert (switch.device, switch.operators, switch.names) == (CPU, [("aten::mm", "CPU")], ("tested",))
     overrides.register("aten::mm", "SparseCPU", lambda self, mat2: self, name="sparse_only")
-    with pytest.raises(CannotCompareError, match="sparse_only stands at SparseCPU"):
+    with pytest.raises(CannotCompareError, match="sparse_only is for SparseCPU"):
         Switch(["sparse_only"])
     overrides.unregister("sparse_only")
 

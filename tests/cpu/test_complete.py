@@ -50,8 +50,8 @@ def test_all_is_there(tmp_path: Path) -> None:
     ("options", "why"),
     [
         ([], "no op ran"),
-        (["--ops", "aten::mm"], "no op ran that --ops names"),
-        (["--steps", "3:6"], "no step ended, so there are no steps 3:6: call tracer.step() after each"),
+        (["--ops", "aten::mm"], "no op ran that matches --ops"),
+        (["--steps", "3:6"], "no step ended, so steps 3:6 were not recorded: call tracer.step() after each"),
     ],
 )
 def test_nothing_was_recorded(launcher: Launcher, options: list[str], why: str) -> None:
@@ -69,7 +69,7 @@ def test_nothing_was_recorded(launcher: Launcher, options: list[str], why: str) 
 def test_fewer_steps_than_were_asked_for(launcher: Launcher) -> None:
     launcher.write("import torch, tracer\nfor _ in range(2):\n    torch.ones(2)\n    tracer.step()\n")
     run = launcher.record("-o", "t.trace", "--steps", "3:6", "script.py")
-    why = "nothing was recorded: there is no step 3: only 2 steps ended"
+    why = "nothing was recorded: step 3 was not reached: only 2 steps ended"
     assert f"incomplete: {why}" in said(run.said)
     assert why in certificate(launcher.folder / "t.trace")["verdict"]
 
@@ -88,7 +88,7 @@ def test_another_recording_took_the_name(launcher: Launcher) -> None:
     run = launcher.record("-o", "run.trace", "script.py")
     assert run.status == 0
     assert run.err == (
-        "tracer: the recording did not end in order: "
+        "tracer: tracer could not end the recording properly: "
         "run.trace was replaced by another recording while it was recorded\n"
     )
 
@@ -130,13 +130,13 @@ def test_a_process_that_outlives_the_recording(launcher: Launcher, calls: int, e
     text = said(Path(errors.name).read_text())
     assert "incomplete: 1 process still runs; what it does from now on is not recorded" in text
     path = launcher.folder / "t.trace"
-    ran_on = "1 process ran on after the recording had ended; what it did then is not recorded"
+    ran_on = "1 process continued after the recording ended; what it did then is not recorded"
     assert certificate(path)["verdict"].partition("; ")[2] == ran_on
     pid = tracer.load(path).processes["pid"][1]
     (launcher.folder / "go").touch()
     until(lambda: not Path(f"/proc/{pid}").exists())
     found = certificate(path)
-    died = "1 process did not stop in order"
+    died = "1 process ended without a stop"
     assert (ran_on if ending.startswith("sys") else died) in found["verdict"]
     assert "cut off" not in found["verdict"], "nothing was cut"
     assert found["complete"] is False
@@ -149,10 +149,10 @@ def test_a_process_that_dies(launcher: Launcher) -> None:
         "os.waitpid(child, 0)\n"
     )
     run = launcher.record("-o", "t.trace", "script.py")
-    assert "incomplete: 1 process did not stop in order" in said(run.said)
+    assert "incomplete: 1 process ended without a stop" in said(run.said)
     found = certificate(launcher.folder / "t.trace")
     assert (found["complete"], found["not_stopped"]) == (False, [1])
-    assert found["verdict"].endswith("; 1 process did not stop in order")
+    assert found["verdict"].endswith("; 1 process ended without a stop")
 
 
 def test_a_fork_server_has_no_work_of_its_own(launcher: Launcher) -> None:
@@ -181,7 +181,7 @@ def test_a_child_of_a_fork_server_that_is_killed(launcher: Launcher) -> None:
         "    child.start(); child.join()\n"
     )
     run = launcher.record("-o", "t.trace", "script.py")
-    assert "incomplete: 1 process did not stop in order" in said(run.said)
+    assert "incomplete: 1 process ended without a stop" in said(run.said)
     found = certificate(launcher.folder / "t.trace")
     assert (found["complete"], len(found["not_stopped"])) == (False, 1)
 
@@ -225,7 +225,7 @@ def test_a_killed_recording_that_was_cut_at_the_end_of_a_chunk(killed: Path) -> 
     found = certificate(killed)
     assert found["missing_bytes"] == len(data) - cut
     assert re.fullmatch(
-        rf"killed, .*: [\d,]+ hops until then; {len(data) - cut:,} bytes cut off the end of the file",
+        rf"killed, .*: [\d,]+ hops until then; {len(data) - cut:,} bytes missing at the end of the file",
         found["verdict"],
     )
 

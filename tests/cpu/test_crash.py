@@ -135,6 +135,6 @@ def test_verbs_on_the_trace_of_a_crash(launcher: Launcher) -> None:
     size = (launcher.folder / "run.trace").stat().st_size
     report = launcher.python("-m", "tracer.cli.app", "report", "run.trace")
     assert report.status == 0
-    assert "1 process did not stop in order" in report.out
+    assert "1 process ended without a stop" in report.out
     assert "crashing::op" in report.out
     assert (launcher.folder / "run.trace").stat().st_size == size  # names were added once

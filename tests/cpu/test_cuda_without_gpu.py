@@ -57,7 +57,8 @@ def test_a_cupti_that_must_not_be_called_is_not(tmp_path: Path, capfd: pytest.Ca
     recording = Recording(str(tmp_path / "run.trace"), options=Options(), unusable=reason)
     with recording:
         torch.ones(2, 2) @ torch.ones(2, 2)
-    assert capfd.readouterr().err == f"tracer: CUDA is not recorded: {reason}; hops are\n"
+    said = f"tracer: CUDA will not be recorded: {reason}. Dispatcher hops are still recorded.\n"
+    assert capfd.readouterr().err == said
     assert recording.summary.verdict == f"incomplete: no CUDA: {reason}"
     said = tracer.load(tmp_path / "run.trace").certificate["cuda"]
     assert (said["state"], said["why"], said["cupti"]) == ("failed", reason, 0)

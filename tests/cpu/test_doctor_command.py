@@ -114,7 +114,7 @@ def test_a_recording_around_it_is_a_problem(launcher: Launcher) -> None:
     found = states(run)
     assert run.status == 1
     assert (found["environment"], found["recording"]) == ("problem", "problem")
-    assert f"this process is recorded already, to {other}" in " ".join(run.out.split())
+    assert f"this process is already being recorded, to {other}" in " ".join(run.out.split())
 
 
 def test_a_preloaded_library_that_is_missing_is_noted(launcher: Launcher) -> None:

@@ -72,7 +72,7 @@ def test_perfetto_of_a_training_step(recorded: Path, tmp_path: Path) -> None:
     )
     said = export(recorded, "perfetto", tmp_path / "out")
     hops = tracer.load(recorded).hops
-    assert f"{len(hops):,} hops; time 0 is the beginning of the recording, 20" in said
+    assert f"{len(hops):,} hops; time 0 is the start of the recording, 20" in said
     packets = protos.Trace.FromString((tmp_path / "out").read_bytes()).packet
     names: dict[int, str] = {}
     texts: dict[int, str] = {}

@@ -56,7 +56,7 @@ def test_a_descriptor_that_is_taken_when_the_file_is_gone_too(launcher: Launcher
     traced = launcher.record("-o", "run.trace", "script.py")
     assert (traced.status, traced.out, traced.own_err) == (0, "done\n", "")
     assert (launcher.folder / "data.bin").read_bytes() == b"D" * SIZE
-    assert "the script closed the trace's descriptor, and the file cannot be opened again" in traced.said
+    assert "the script closed the trace's descriptor, and tracer cannot open the file again" in traced.said
     assert launcher.traces() == []
 
 
@@ -190,7 +190,7 @@ def test_one_output_has_one_recorder(launcher: Launcher) -> None:
         launcher.write("import torch\ntorch.neg(torch.ones(2))\nprint('second')\n", "second.py")
         second = launcher.record("--force", "-o", "run.trace", "second.py")
         assert (second.status, second.out) == (0, "second\n")
-        assert "another recording writes run.trace; this one goes to run.0001.trace" in second.said
+        assert "another recording is writing run.trace; this one goes to run.0001.trace" in second.said
         out, err = process.communicate("go\n", timeout=TIMEOUT)
     assert (process.returncode, out) == (0, "finished\n")
     assert "complete: nothing dropped" in err

@@ -78,7 +78,7 @@ def test_every_op_call_is_shown_while_it_runs(launcher: Launcher) -> None:
     lines = [first.rstrip("\n"), *out.splitlines()]
     assert_same(lines, launcher.folder / "run.trace")
     hops = len(tracer.load(launcher.folder / "run.trace").hops)
-    assert f"the recording is over, its process stopped it; {hops:,} hops in it" in err
+    assert f"the recording stopped; it has {hops:,} hops" in err
     assert any("backward: MmBackward0" in line for line in lines)
     assert any("script.py:6" in line for line in lines)
 
@@ -91,7 +91,7 @@ def test_it_ends_when_the_process_is_killed(launcher: Launcher) -> None:
     recording.wait(timeout=TIMEOUT)
     out, err = following.communicate(timeout=TIMEOUT)
     assert following.returncode == 0
-    assert "its process ended without stopping it" in err
+    assert "the recording ended without a stop" in err
     assert_same(out.splitlines(), launcher.folder / "run.trace")
     # and as well when it was killed before
     again, _ = follow(launcher).communicate(timeout=TIMEOUT)

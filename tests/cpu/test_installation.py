@@ -60,7 +60,7 @@ def test_a_module_of_the_same_name(launcher: Launcher, kind: str) -> None:
         "subprocess.run([sys.executable, 'child.py'])\n"
     )
     found = f"{launcher.folder}/others/{kind}"
-    advice = f"{found} hides the package tracer; rename it, or take its folder out of PYTHONPATH"
+    advice = f"{found} hides the package tracer; rename it, or remove its folder from PYTHONPATH"
     traced = launcher.same("script.py")
     assert traced.out == "2.0\n"
     assert re.search(rf"^tracer: process \d+ is not recorded: .*{kind} hides", traced.err, re.MULTILINE)
@@ -84,8 +84,7 @@ def test_a_folder_on_the_path_alone_gets_true_advice(environment: Environment, l
     assert (run.status, run.out, launcher.traces()) == (2, "", [])
     assert re.fullmatch(
         rf"tracer: {environment.python} does not read {PACKAGES}/tracer_startup.pth, which begins a "
-        r"recording, "
-        r"because that folder is on its path but is not one of its site folders; install it here.*: "
+        r"recording: the folder is on sys\.path but is not a site folder; install it here.*: "
         rf"{environment.python} -m pip install scikit-build-core cmake ninja && "
         rf"{environment.python} -m pip install --no-build-isolation \S+\n",
         run.err,
@@ -116,11 +115,11 @@ def test_the_first_recording_says_what_the_build_left_out(
     cache = str(launcher.folder / "cache")
     first, second = (environment.run(*RECORD, XDG_CACHE_HOME=cache) for _ in range(2))
     line = (
-        "tracer: the overrides mm, gru and cat were left out of this build, everything else is there: "
-        "no working nvcc was found (said once; tracer doctor repeats it)\n"
+        "tracer: this build has no built-in overrides (mm, gru, cat), but everything else: "
+        "no working nvcc was found (shown once; tracer doctor shows it again)\n"
     )
     assert first.err.startswith(line)
-    assert "left out" not in second.err
+    assert "built-in overrides" not in second.err
     assert second.status == 0
 
 
@@ -141,7 +140,7 @@ def test_the_source_folder_hides_what_is_installed(environment: Environment, lau
     run = environment.run(*RECORD)
     assert run.status == 2
     assert run.err == (
-        f"tracer: {launcher.folder} is the source of tracer and hides the one that is installed in "
+        f"tracer: {launcher.folder} is tracer's source and hides the tracer installed in "
         f"{environment.packages}; run the command tracer, or python -m tracer in another folder\n"
     )
 
@@ -177,6 +176,6 @@ def test_a_build_without_torch_names_a_command_that_has_its_tools(environment: E
         file.write("TORCH_VERSION = None\n")
     run = environment.run(*RECORD)
     assert run.status == 2
-    assert "tracer was installed without torch and only reads traces; rebuild it" in run.err
+    assert "tracer was built without torch, so it only reads traces; rebuild it" in run.err
     assert f"{environment.python} -m pip install scikit-build-core cmake ninja && " in run.err
     assert "--no-build-isolation --force-reinstall --no-deps" in run.err

@@ -222,7 +222,7 @@ def test_summary(launcher: Launcher) -> None:
     first, *rest = traced.err.splitlines()
     assert first == "tracer: a run.trace"
     assert re.search(r"[\d,]+ op calls?, [\d,]+ hops?, \d+ threads?, 1 process, ", traced.err)
-    assert re.search(r"at least \d+ ns a hop", traced.err)
+    assert re.search(r"at least \d+ ns per hop", traced.err)
     assert "complete: nothing dropped" in traced.err
     assert "tracer tree 'a run.trace'" in rest[-1]
     assert "\x1b" not in traced.err
@@ -334,7 +334,7 @@ def test_a_script_that_records_itself_runs_as_it_does_alone(launcher: Launcher) 
     numbered = re.compile(r"script\.\d+\.trace")  # there is nothing that could be numbered
     assert numbered.sub("script.trace", plain.out) == traced.out
     assert (traced.status, traced.own_err) == (0, "")
-    said = "tracer: inner.trace is not made: this process is recorded already, to "
+    said = "tracer: inner.trace will not be written: this process is already being recorded, to "
     assert [line.startswith(said) for line in traced.said.splitlines()].count(True) == 2, traced.said
     hops = tracer.load(launcher.folder / "both.trace").hops
     assert len(hops.filter((hops["op"] == "aten::neg") & (hops["kind"] == "call"))) == 3 * 2
@@ -349,7 +349,7 @@ def test_what_a_recording_inside_a_recording_says(launcher: Launcher) -> None:
     )
     traced = launcher.record("-o", "run.trace", "script.py")
     path = launcher.folder / "run.trace"
-    assert traced.out == f"incomplete: nothing: this process is recorded to {path}\n"
+    assert traced.out == f"incomplete: empty: this process was recorded to {path}\n"
     assert launcher.traces() == ["run.trace"]
 
 
@@ -358,7 +358,10 @@ def test_launcher_inside_a_recording(launcher: Launcher) -> None:
     traced = launcher.record("-o", "outer.trace", str(launcher.tracer), "record", "inner.py")
     assert traced.status == 0, traced.err
     path = launcher.folder / "outer.trace"
-    assert f"tracer: inner.trace is not made: this process is recorded already, to {path}\n" in traced.err
+    assert (
+        f"tracer: inner.trace will not be written: this process is already being recorded, to {path}\n"
+        in traced.err
+    )
     assert launcher.traces() == ["outer.trace"]
     assert len(tracer.load(path).hops) > 0
 
@@ -398,7 +401,7 @@ def test_a_script_that_starts_the_launcher(launcher: Launcher) -> None:
     assert trace.certificate["complete"], trace.certificate["verdict"]
     refused = launcher.record("-o", "again.trace", "script.py", "--override", "mm")
     assert refused.out == "2\n"
-    assert "overrides are switched on where that recording begins" in refused.err
+    assert "enable overrides in the command that began that recording" in refused.err
 
 
 ENDINGS = {"in order": "", "killed": "os.kill(os.getpid(), 9)\n", "without a stop": "os._exit(0)\n"}
@@ -472,7 +475,7 @@ def test_api(launcher: Launcher) -> None:
     assert run.err == ""
     assert run.out.splitlines() == [
         "complete: nothing dropped False",
-        "run.trace exists already; name another file or overwrite it (--force)",
+        "run.trace already exists; give another file or overwrite it (--force)",
         "run.trace",
         "no recording is running; begin one with tracer.start()",
         "script.0001.trace",
@@ -509,7 +512,7 @@ def test_existing_output(launcher: Launcher) -> None:
     launcher.write(WITH_TORCH)
     trace = launcher.folder / "run.trace"
     trace.write_text("precious")
-    assert_refused(launcher.record("-o", "run.trace", "script.py"), "run.trace exists already", "--force")
+    assert_refused(launcher.record("-o", "run.trace", "script.py"), "run.trace already exists", "--force")
     assert trace.read_text() == "precious"
     launcher.write("import sys; sys.exit(1)\n")
     launcher.record("--force", "-o", "run.trace", "script.py")
@@ -522,21 +525,27 @@ def test_existing_output(launcher: Launcher) -> None:
 
 def test_refused_scripts(launcher: Launcher) -> None:
     (launcher.folder / "folder").mkdir()
-    assert_refused(launcher.record("missing.py"), "there is no script missing.py")
+    assert_refused(launcher.record("missing.py"), "no script missing.py here; check its name")
     assert_refused(launcher.record("folder"), "folder is a folder without __main__.py")
-    assert_refused(launcher.record(), "name a script to run")
-    assert_refused(launcher.record("-m"), "name a module to run")
+    assert_refused(launcher.record(), "give a script to run")
+    assert_refused(launcher.record("-m"), "give a module to run")
     assert launcher.traces() == []
 
 
 def test_refused_outputs(launcher: Launcher) -> None:
     launcher.write("print('must not run')\n")
-    assert_refused(launcher.record("-o", "no/where/run.trace", "script.py"), "there is no folder no/where")
-    assert_refused(launcher.record("-o", "script.py/run.trace", "script.py"), "there is no folder script.py")
-    assert_refused(launcher.record("-o", "/proc/run.trace", "script.py"), "/proc/run.trace cannot be written")
+    assert_refused(
+        launcher.record("-o", "no/where/run.trace", "script.py"),
+        "folder no/where does not exist; create it first",
+    )
+    assert_refused(
+        launcher.record("-o", "script.py/run.trace", "script.py"),
+        "folder script.py does not exist; create it first",
+    )
+    assert_refused(launcher.record("-o", "/proc/run.trace", "script.py"), "cannot write /proc/run.trace")
     assert_refused(launcher.record("-o", ".", "script.py"), "is a folder")
-    assert_refused(launcher.record("--force", "-o", "/dev/null", "script.py"), "no regular file")
-    assert_refused(launcher.record("-o", "", "script.py"), "names no file")
+    assert_refused(launcher.record("--force", "-o", "/dev/null", "script.py"), "not a regular file")
+    assert_refused(launcher.record("-o", "", "script.py"), "is not a file name")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -562,7 +571,7 @@ def fake_torch(launcher: Launcher, version: str) -> dict[str, str]:
     ("version", "expected"),
     [
         ("2.99.0+cpu", "this is torch 2.99.0+cpu; rebuild it"),
-        ("2.9.1", "torch 2.9.1 is too old; tracer records torch 2.10 and newer"),
+        ("2.9.1", "torch 2.9.1 is too old; install torch 2.10 or newer"),
     ],
 )
 def test_another_torch(launcher: Launcher, version: str, expected: str) -> None:
@@ -577,7 +586,7 @@ def test_a_free_threaded_python(launcher: Launcher, monkeypatch: pytest.MonkeyPa
     made_up = "import sys, sysconfig\nsysconfig.get_config_vars()\nsys.abiflags += 't'\n"
     launcher.write(made_up, "other/sitecustomize.py")
     run = launcher.record("script.py", extra={"PYTHONPATH": str(launcher.folder / "other")})
-    expected = "is a free-threaded build, on which tracer only reads traces; to record, use"
+    expected = "is a free-threaded build, where tracer only reads traces; to record, use"
     assert_refused(run, expected)
     monkeypatch.setattr(sys, "abiflags", "t")
     with pytest.raises(tracer.RecordingError, match=expected):
@@ -602,7 +611,7 @@ def test_source_folder_is_no_installation(launcher: Launcher) -> None:
         "-m", "tracer.cli.app", "record", "script.py", extra={"PYTHONPATH": str(launcher.folder)}
     )
     assert_refused(
-        run, "tracer_startup.pth is missing, so no recording can begin; rebuild it", "-m pip install"
+        run, "tracer_startup.pth is missing, so tracer cannot record; rebuild it", "-m pip install"
     )
 
 

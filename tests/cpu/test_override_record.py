@@ -164,7 +164,7 @@ def test_why_it_never_ran_under_inductor(tmp_path: Path) -> None:
     # what torch.compile calls while it traces is at other keys
     assert one["never_ran"].startswith("aten::mm was never dispatched to CPU, only to ")
     assert re.search(
-        r"; aten::mm\.out was; torch\.compile made code of its own for \d+ frames?$", one["never_ran"]
+        r"; aten::mm\.out was; torch\.compile generated its own code for \d+ frames?$", one["never_ran"]
     )
 
 
@@ -257,10 +257,10 @@ def test_an_override_that_never_ran_is_said_aloud(launcher: Launcher) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("nope", "there is no override nope; there is mm, gru, cat, and one of your own"),
-        ("nope:nothing", "there is no module nope here for the override nope:nothing; check its name"),
-        ("gone.py:f", "there is no file gone.py for the override gone.py:f"),
-        ("my_kernels:doubled,", "'' is no name of an override"),
+        ("nope", "unknown override nope; choose mm, gru, cat, or give your own"),
+        ("nope:nothing", "no module nope here for the override nope:nothing; check its name"),
+        ("gone.py:f", "no file gone.py for the override gone.py:f"),
+        ("my_kernels:doubled,", "'' is not an override name"),
     ],
 )
 def test_names_are_checked_before_anything_runs(launcher: Launcher, name: str, text: str) -> None:
@@ -281,7 +281,7 @@ def test_names_are_checked_before_anything_runs(launcher: Launcher, name: str, t
             "my_kernels:loose",
             'write above it: @tracer.overrides.register("aten::mm", "CPU", name="loose")',
         ),
-        ("1 / 0\n", "my_kernels:f", "cannot be imported: ZeroDivisionError"),
+        ("1 / 0\n", "my_kernels:f", "cannot import override my_kernels:f: ZeroDivisionError"),
     ],
 )
 def test_a_script_does_not_run_without_its_overrides(
@@ -294,7 +294,7 @@ def test_a_script_does_not_run_without_its_overrides(
     (line,) = (line for line in run.err.splitlines() if line.startswith("tracer: "))
     assert line.startswith("tracer: nothing is recorded: ")
     assert text in line
-    if "imported" in text:
+    if "import" in text:
         assert 'my_kernels.py", line 1' in run.err  # the module's own traceback
     assert launcher.traces() == []
 
@@ -309,7 +309,9 @@ def test_a_child_says_that_it_runs_without(launcher: Launcher) -> None:
     )
     run = launcher.record("-o", "x.trace", "--override", "my_kernels:doubled", "script.py")
     assert (run.status, run.out) == (0, "2.0\n")
-    assert "runs without its overrides: override my_kernels:doubled cannot be imported" in run.err
+    assert re.search(
+        r"overrides are not enabled in process \d+: cannot import override my_kernels:doubled", run.err
+    )
 
 
 def test_registered_names_do_not_leak_between_tests() -> None:

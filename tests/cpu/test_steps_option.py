@@ -75,16 +75,21 @@ def calls_by_step(trace: tracer.Trace, op: str = "aten::neg") -> dict[int | None
 @pytest.mark.parametrize(
     ("script", "steps", "expected", "said"),
     [
-        ("call", "3:6", {3: 4, 4: 5, 5: 6}, "only steps 3:6, of 8 steps that ended"),
-        ("call", "0", {0: 1}, "only steps 0:1, of 8 steps that ended"),
-        ("call", ":2", {0: 1, 1: 2}, "only steps 0:2, of 8 steps that ended"),
-        ("call", "6:", {6: 7, 7: 8}, "only steps 6:, of 8 steps that ended"),
-        ("call", "9:12", {}, "no step 9: only 8 steps ended"),
-        ("optimizer", "3:6", {3: 4, 4: 5, 5: 6}, "only steps 3:6, of 8 steps that ended"),
-        ("optimizer", "0", {0: 1}, "only steps 0:1, of 8 steps that ended"),
-        ("optimizer", "7", {7: 8}, "only steps 7:8, of 8 steps that ended"),
-        ("both", "1:3", {1: 2, 2: 3}, "only steps 1:3, of 8 steps that ended"),
-        ("none", "0:2", {None: 1}, "no step ended, so there are no steps 0:2: call tracer.step() after each"),
+        ("call", "3:6", {3: 4, 4: 5, 5: 6}, "recorded only steps 3:6 (8 steps ended)"),
+        ("call", "0", {0: 1}, "recorded only steps 0:1 (8 steps ended)"),
+        ("call", ":2", {0: 1, 1: 2}, "recorded only steps 0:2 (8 steps ended)"),
+        ("call", "6:", {6: 7, 7: 8}, "recorded only steps 6: (8 steps ended)"),
+        ("call", "9:12", {}, "step 9 was not reached: only 8 steps ended"),
+        ("optimizer", "3:6", {3: 4, 4: 5, 5: 6}, "recorded only steps 3:6 (8 steps ended)"),
+        ("optimizer", "0", {0: 1}, "recorded only steps 0:1 (8 steps ended)"),
+        ("optimizer", "7", {7: 8}, "recorded only steps 7:8 (8 steps ended)"),
+        ("both", "1:3", {1: 2, 2: 3}, "recorded only steps 1:3 (8 steps ended)"),
+        (
+            "none",
+            "0:2",
+            {None: 1},
+            "no step ended, so steps 0:2 were not recorded: call tracer.step() after each",
+        ),
     ],
 )
 def test_only_these_steps_are_recorded(
@@ -101,16 +106,15 @@ def test_what_follows_the_last_step_belongs_to_none(folder: Path) -> None:
 def test_the_certificate_says_what_was_asked_for(folder: Path) -> None:
     certificate = tracer.load(folder / "optimizer 3:6.trace").certificate
     assert certificate["steps"] == {"wanted": [3, 6], "ended": 8, "counted_by": "optimizer.step()"}
-    assert (
-        "only steps 3:6 were recorded (--steps), of 8 steps counted by optimizer.step()" in certificate["why"]
-    )
+    why = "only steps 3:6 were recorded (--steps); 8 steps ended, counted by optimizer.step()"
+    assert why in certificate["why"]
     assert certificate["verdict"].startswith("complete")
     assert tracer.load(folder / "both 1:3.trace").certificate["steps"]["counted_by"] == "tracer.step()"
 
 
 def test_one_step_of_some_can_be_read_alone(folder: Path) -> None:
     assert calls_by_step(tracer.load(folder / "call 3:6.trace", step=4))[4] == 5
-    with pytest.raises(tracer.TraceError, match="has no step 6: its steps are 3 to 5"):
+    with pytest.raises(tracer.TraceError, match="has no step 6; choose 3 to 5"):
         tracer.load(folder / "call 3:6.trace", step=6)
 
 
@@ -118,26 +122,26 @@ def test_from_the_command_line(launcher: Launcher) -> None:
     launcher.write(BY_OPTIMIZER)
     run = launcher.record("-o", "run.trace", "--steps", "3:6", "script.py")
     assert run.status == 0, run.err
-    assert "only steps 3:6, of 8 steps that ended" in run.said
+    assert "recorded only steps 3:6 (8 steps ended)" in run.said
     assert calls_by_step(tracer.load(launcher.folder / "run.trace")) == {3: 4, 4: 5, 5: 6}
     wrong = launcher.record("--steps", "6:3", "script.py")
     assert wrong.status == 2
-    assert wrong.err == "tracer: steps are given as 3:6 (that is 3, 4 and 5), 3:, :6 or 3, not as '6:3'\n"
+    assert wrong.err == "tracer: steps='6:3': give 3:6 (that is 3, 4 and 5), 3:, :6 or 3\n"
 
 
 @pytest.mark.parametrize("wrong", ["2:1", "3:3", "x", "-1", "", "1:2:3", (None, 2), (1,)])
 def test_what_is_no_slice_is_refused(wrong: object) -> None:
-    with pytest.raises(tracer.RecordingError, match="steps are given as 3:6"):
+    with pytest.raises(tracer.RecordingError, match="give 3:6 "):
         tracer.record(steps=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_size": "3M"}, "max-size 3M is too small: at least 16M"),
-        ({"max_size": 1 << 20, "then_stop": True}, "too small: at least 4M"),
-        ({"max_size": "lots"}, "'lots' is no size; give one such as 256M or 1G"),
-        ({"then_stop": True}, "give a max-size too"),
+        ({"max_size": "3M"}, "max-size 3M is too small; give at least 16M"),
+        ({"max_size": 1 << 20, "then_stop": True}, "too small; give at least 4M"),
+        ({"max_size": "lots"}, "max-size 'lots' is not a size; give e.g. 256M or 1G"),
+        ({"then_stop": True}, "then-stop needs a max-size; give one"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(options: dict, message: str) -> None:

@@ -111,7 +111,7 @@ def _of_verb(file: Path, verb: list[str]) -> str:
         return f"exit status {done.exit_code}"
     if done.exit_code and not re.fullmatch(r"tracer: [^\n]+\n", done.stderr):
         return f"exit status {done.exit_code} with {done.stderr[:200]!r}"
-    if "more memory than there is" in done.stderr:
+    if "not enough memory to read" in done.stderr:
         return "too much memory"
     for stream in (done.stdout, done.stderr):
         if raw := _RAW.search(stream):

@@ -81,8 +81,8 @@ def test_keys_limits_and_what_was_never_reached(launcher: Launcher) -> None:
     path = "aten::mm called 4 x, torch::autograd::VariableType::mm 4 x, wrapper_CPU_mm 4 x"
     assert f"wrapper_SparseCPU__mm was never reached; {path}" in said
     # mps is Apple's; torch's library for CUDA is loaded if there is one, whether or not there is a GPU
-    assert f"structured_mm_out_mps::impl is in no library that was loaded; {path}" in said
-    unused = "is in no library that was loaded" if torch.version.cuda is None else "was never reached"
+    assert f"structured_mm_out_mps::impl is not in any loaded library; {path}" in said
+    unused = "is not in any loaded library" if torch.version.cuda is None else "was never reached"
     assert f"structured_mm_out_cuda::impl {unused}; {path}" in said
     assert "aten::mm [Foo]: this torch has no dispatch key Foo" in said
     wrong = debug(launcher, "script.py", "-b", "aten::mm", "--when", "shape(7) == 1", "--at", "1")
@@ -109,7 +109,7 @@ def test_out_variants_and_other_overloads(launcher: Launcher) -> None:
         ("kernel", "CPU", "wrapper_CPU_mm_out_out"),
     ]
     assert "aten::sum was never reached; aten::sum.dim_IntList called 1 x" in found.run.err
-    assert "at::native::no_such is in no library that was loaded" in found.run.err
+    assert "at::native::no_such is not in any loaded library" in found.run.err
 
 
 def test_a_report_that_cannot_be_written(launcher: Launcher) -> None:
@@ -120,8 +120,8 @@ def test_a_report_that_cannot_be_written(launcher: Launcher) -> None:
     run = launcher.run(["/bin/sh", "-c", command])
     assert run.status == 1
     assert run.err.splitlines() == [
-        f"tracer: {launcher.folder / 'in' / 's.md'} cannot be written: No such file or directory",
-        "tracer: the report cannot be printed: No space left on device",
+        f"tracer: cannot write {launcher.folder / 'in' / 's.md'}: No such file or directory",
+        "tracer: cannot print the report: No space left on device",
     ]
 
 
@@ -143,27 +143,27 @@ def test_the_report_reads_well(launcher: Launcher) -> None:
 
 
 WRONG = [
-    ((), "name a script to run"),
-    (("script.py",), "say where to stop: --break aten::mm"),
-    (("script.py", "-b", "aten::mmx"), "there is no operator aten::mmx; near: aten::mm"),
+    ((), "give a script to run"),
+    (("script.py",), "no breakpoint; give one, e.g. --break aten::mm"),
+    (("script.py", "-b", "aten::mmx"), "no operator aten::mmx; near: aten::mm"),
     (("script.py", "-b", "script.py:3"), "script.py:3 is a line of Python"),
     (("script.py", "-b", "at::native::matmul [CPU]"), "only an operator has dispatch keys"),
     (("script.py", "-b", "aten::mm", "--when", "shape(0)[0] >"), "--when: invalid syntax"),
     (
         ("script.py", "-b", "aten::mm", "--when", "open('x')"),
-        "--when does not know open; it knows shape stride",
+        "--when does not know open; use shape stride",
     ),
     (("script.py", "-b", "aten::mm", "--gdb", "no-such-gdb"), "no-such-gdb is missing: apt-get install gdb"),
     (("script.py", "-b", "aten::mm", "--gdb", "cat"), "does not answer like gdb"),
     (("script.py", "-b", "aten::mm", "--python", "no-such-python"), "no-such-python does not exist"),
     (("script.py", "-b", "aten::mm", "--python", "cat"), "does not run as Python"),
     (("script.py", "-b", "aten::mm", "-o", "stops.txt"), "ends in .md (markdown) or .jsonl"),
-    (("script.py", "-b", "aten::mm", "-o", "there.md"), "there.md exists already"),
-    (("no_such.py", "-b", "aten::mm"), "no_such.py is no script here and no session; sessions: "),
+    (("script.py", "-b", "aten::mm", "-o", "there.md"), "there.md already exists"),
+    (("no_such.py", "-b", "aten::mm"), "no_such.py is neither a script here nor a session; sessions: "),
     (("script.py", "-i", "-b", "aten::mm"), "--interactive needs a terminal"),
-    (("script.py", "--hop", "3"), "--from TRACE and --hop ID belong together"),
+    (("script.py", "--hop", "3"), "--from TRACE and --hop ID need each other; give both"),
     (("--from", "no.trace", "--hop", "3"), "no.trace does not exist"),
-    (("script.py", "-b", "aten::mm", "--source", "."), "--source adds native functions to an overlay"),
+    (("script.py", "-b", "aten::mm", "--source", "."), "--source needs an overlay; give its operators"),
 ]
 
 
@@ -194,7 +194,7 @@ def test_gdb_that_is_missing(launcher: Launcher) -> None:
 def test_gdb_that_is_too_old_or_without_python(launcher: Launcher) -> None:
     launcher.write(PRODUCTS)
     for version, python, said in [
-        ("GNU gdb (GDB) 8.2", "python 3 6", "is version 8.2, 12 or newer is needed: apt-get install gdb"),
+        ("GNU gdb (GDB) 8.2", "python 3 6", "is version 8.2, but tracer needs 12 or newer: apt-get"),
         (
             "GNU gdb (GDB) 13.1",
             'Scripting in the "Python" language is not supported',
@@ -229,7 +229,7 @@ def test_ptrace_that_is_not_permitted(launcher: Launcher) -> None:
     launcher.write(FORBID_PTRACE, "forbid.py")
     run = launcher.python("forbid.py", str(launcher.tracer), "gdb", "script.py", "-b", "aten::mm")
     assert run.status == 1
-    assert "ptrace is not permitted here" in run.err
+    assert "gdb needs ptrace, which is not permitted here" in run.err
     assert run.err.count("\n") == 1, run.err
 
 

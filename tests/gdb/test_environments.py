@@ -48,7 +48,9 @@ def test_a_stripped_torch(launcher: Launcher, stripped: Path) -> None:
     assert "aten::mm [CPU]" in found.markdown  # the key of the redispatch needs no name
     keyed = debug(launcher, "script.py", "--break", "aten::mm [CPU]")
     assert (keyed.run.status, keyed.run.err.count("\n")) == (1, 1)
-    assert "no kernel function of aten::mm has a name in this torch; break at aten::mm" in keyed.run.err
+    assert (
+        "the kernel functions of aten::mm have no names in this torch; use --break aten::mm" in keyed.run.err
+    )
 
 
 def test_an_environment_without_tracer(launcher: Launcher) -> None:
@@ -73,7 +75,7 @@ def test_an_environment_without_torch(launcher: Launcher) -> None:
     subprocess.run(["python3", "-m", "venv", "--without-pip", "empty"], cwd=launcher.folder, check=True)
     found = debug(launcher, "--python", "empty/bin/python", "script.py", "--break", "aten::mm")
     assert (found.run.status, found.run.err.count("\n")) == (1, 1)
-    assert "has no torch; install it there, or name another with --python" in found.run.err
+    assert "has no torch; install it there, or give another Python with --python" in found.run.err
 
 
 def _other_python() -> str:

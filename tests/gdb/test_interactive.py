@@ -182,9 +182,9 @@ def test_shows_tensors_and_the_dispatch_path(open_terminal: Opener) -> None:
     assert terminal.ask("tensor 1").startswith(f"mat2: {RIGHT}, keys ")
     assert terminal.ask("tensor $rsi").startswith(f"$rsi: {LEFT}, keys ")
     assert terminal.ask("tensor $rdx").startswith(f"$rdx: {RIGHT}, keys ")
-    assert terminal.ask("tensor 2") == "there is no argument 2 at this stop (self, mat2)"
-    assert terminal.ask("tensor left").startswith("left is no argument at this stop (self, mat2): ")
-    assert terminal.ask("tensor 0x10").startswith("there is no at::Tensor at 0x10: ")
+    assert terminal.ask("tensor 2") == "no argument 2 at this stop (self, mat2)"
+    assert terminal.ask("tensor left").startswith("left is not an argument at this stop (self, mat2): ")
+    assert terminal.ask("tensor 0x10").startswith("no at::Tensor at 0x10: ")
     assert terminal.ask("tensor").startswith("tensor needs ")
     path = terminal.ask("dispatch-bt")
     assert [line.split() for line in path.splitlines()[:5]] == [
@@ -202,7 +202,7 @@ def test_shows_tensors_and_the_dispatch_path(open_terminal: Opener) -> None:
     assert whole.startswith("\n".join(line for line in path.splitlines()[:5]))
     numbers = re.findall(r"^#(\d+)", terminal.ask("bt"), re.MULTILINE)
     assert re.findall(r"^#(\d+)", whole, re.MULTILINE) == numbers
-    assert terminal.ask("dispatch-bt some") == "dispatch-bt takes nothing, or all"
+    assert terminal.ask("dispatch-bt some") == "dispatch-bt takes no argument, or all"
     for name in ("tensor", "dispatch-bt", "next-hop", "finish-op", "break-op"):
         assert f"{name}" in terminal.ask(f"help {name}")
 
@@ -225,7 +225,7 @@ def test_finish_op_does_not_leave_the_call(open_terminal: Opener) -> None:
     result = "  result: shape [16, 32], stride [32, 1], float32, cpu"
     assert terminal.ask("finish-op") == f"aten::mm has returned to at::_ops::mm::call\n{result}"
     assert "in at::_ops::mm::call(" in terminal.ask("bt 1").splitlines()[0]
-    assert terminal.ask("finish-op") == "aten::mm is at its end; finish leaves it"
+    assert terminal.ask("finish-op") == "aten::mm is at its end; type finish to leave it"
     assert "wrapper_CPU_mm" in terminal.ask("break-op mm CPU")
     reached = terminal.ask("continue")  # to the second call, and not before
     assert "went on" in reached
@@ -268,7 +268,7 @@ def test_finish_op_tells_of_an_exception(open_terminal: Opener) -> None:
 def test_break_op(open_terminal: Opener) -> None:
     terminal = open_terminal(MATMUL + "raise SystemExit(3)\n", "aten::matmul")
     terminal.until(PROMPT)
-    assert terminal.ask("break-op mmm").startswith("there is no operator aten::mmm; near: aten::mm, ")
+    assert terminal.ask("break-op mmm").startswith("no operator aten::mmm; near: aten::mm, ")
     for key in ("Foo", "FuncTorchBatched"):  # no key; a key at which mm has no function of its own
         answer = terminal.ask(f"break-op mm {key}")
         assert answer.startswith(f"no kernel function of this operator is known to run at {key}; there are: ")
@@ -278,7 +278,7 @@ def test_break_op(open_terminal: Opener) -> None:
     began = terminal.cpu_seconds()
     assert terminal.ask("break-op mm CPU").endswith("wrapper_CPU_mm of aten::mm")
     assert terminal.cpu_seconds() - began < 2
-    assert terminal.ask("break-op mm CPU") == "break-op mm CPU is set already; info breakpoints lists it"
+    assert terminal.ask("break-op mm CPU") == "break-op mm CPU is already set; see info breakpoints"
     assert "where its key is AutogradCPU" in terminal.ask("break-op mm AutogradCPU")
     assert "kernel aten::mm [AutogradCPU] torch::autograd::VariableType::mm\n" in terminal.ask("continue")
     assert f"kernel aten::mm [CPU] wrapper_CPU_mm\n  self: {LEFT}\n  mat2: {RIGHT}" in terminal.ask(

@@ -631,10 +631,10 @@ def test_layout_is_checked(layout: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="free-threaded"):
         stack_module.PythonStack({"error": "a free-threaded build"}, OwnMemory())
     other = {**layout, "code": {**layout["code"], "first_line": layout["code"]["first_line"] + 4}}
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="does not match"):
         stack_module.PythonStack(other, OwnMemory())
     other = {**layout, "check": {**layout["check"], "code": 4096}}
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="does not match"):
         stack_module.PythonStack(other, OwnMemory())
 
 

@@ -61,7 +61,7 @@ def test_a_ring_keeps_the_newest_and_counts_the_rest(ring: Recorded) -> None:
     assert ring.path.stat().st_size <= 16 << 20
     for name in ("hops", "calls", "activities"):
         assert certificate[f"overwritten_{name}"] > 0, certificate["verdict"]
-    assert "counted, the file has" not in certificate["verdict"], "kept and overwritten are not all"
+    assert "counted, but the file has" not in certificate["verdict"], "kept and overwritten are not all"
     assert ring.kernels["start_ns"].max() > 0.9 * ring.hops["end_ns"].max()
 
 

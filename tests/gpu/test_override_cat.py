@@ -130,8 +130,8 @@ def test_empty_tensors_are_left_out() -> None:
         ("no elements", lambda: [torch.empty(0, device=DEVICE)] * 2, 0),
         ("no elements", lambda: [torch.empty(0, 5, device=DEVICE)] * 2, 0),
         ("channels-last memory", lambda: [random(2, 3, 4, 5).to(memory_format=torch.channels_last)] * 2, 1),
-        ("tensors that are no rows of contiguous runs", lambda: [random(4, 5).t(), random(5, 4)], 1),
-        ("tensors that are no rows of contiguous runs", lambda: [random(4, 6)[:, :5], random(4, 5)], 0),
+        ("tensors that are not rows of contiguous runs", lambda: [random(4, 5).t(), random(5, 4)], 1),
+        ("tensors that are not rows of contiguous runs", lambda: [random(4, 6)[:, :5], random(4, 5)], 0),
     ],
 )
 def test_what_is_handed_over(reason: str, tensors: object, dim: int) -> None:

@@ -81,7 +81,7 @@ def test_it_is_tried_once_for_each_library_and_driver(
     monkeypatch.setattr(
         cupti_probe, "attempt", lambda library: tried.append(library) or (f"no {len(tried)}", lasts[0])
     )
-    again = "; tracer doctor tries it again"
+    again = "; to try again: tracer doctor"
     assert [cupti_probe.unusable("13.0") for _ in range(3)] == ["no 1" + again] * 3
     assert tried == [str(path)]
     assert cupti_probe.unusable("13.0", again=True) == "no 2" + again

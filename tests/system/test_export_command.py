@@ -75,7 +75,7 @@ def names(folder: Path) -> list[str]:
 def test_the_output_stands_beside_the_trace(folder: Path, to: str) -> None:
     done = export(folder, "--to", to)
     assert (done.returncode, done.stdout) == (0, "")
-    said = "; time 0 is the beginning of the recording, 2026-11-21T12:00:00+00:00"
+    said = "; time 0 is the start of the recording, 2026-11-21T12:00:00+00:00"
     if to == "speedscope":
         said = " by self time"
     assert done.stderr == (
@@ -114,7 +114,7 @@ def test_a_folder_with_other_files_is_never_replaced(folder: Path) -> None:
     (folder / "mine" / "thesis.tex").write_text("precious")
     done = export(folder, "run.trace", "--to", "parquet", "-o", "mine", "--force")
     assert done.returncode == 2
-    assert "mine has other files in it" in done.stderr
+    assert "mine holds other files, which would be lost" in done.stderr
     assert (folder / "mine" / "thesis.tex").read_text() == "precious"
     assert names(folder / "mine") == ["thesis.tex"]
 
@@ -139,15 +139,19 @@ def test_a_full_disk_leaves_what_was_there(folder: Path, to: str, there: bool) -
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run.trace"], 2, "no format is named; there is perfetto, chrome, parquet, speedscope"),
-        (["run.trace", "--to", "svg"], 2, "--to svg is no format; there is perfetto, chrome"),
+        (["run.trace"], 2, "--to is missing: choose perfetto, chrome, parquet or speedscope, e.g. "),
+        (["run.trace", "--to", "svg"], 2, "--to svg: choose perfetto, chrome, parquet or speedscope"),
         (["absent.trace", "--to", "chrome"], 2, "absent.trace does not exist"),
-        (["run.trace", "--to", "chrome", "-o", "nowhere/x"], 2, "there is no folder nowhere"),
+        (
+            ["run.trace", "--to", "chrome", "-o", "nowhere/x"],
+            2,
+            "folder nowhere does not exist; create it first",
+        ),
         (["run.trace", "--to", "chrome", "-o", "."], 2, ". is a folder"),
         (["run.trace", "--to", "chrome", "-o", "run.trace", "--force"], 2, "is the trace itself"),
         (["run.trace", "--to", "parquet", "-o", "run.trace", "--force"], 2, "is the trace itself"),
         (["run.trace", "--to", "parquet", "-o", "text", "--force"], 2, "text is a file"),
-        (["text", "--to", "chrome"], 2, "is no tracer trace"),
+        (["text", "--to", "chrome"], 2, "is not a trace"),
     ],
 )
 def test_wrong_usage_is_one_line(folder: Path, arguments: list[str], code: int, message: str) -> None:

@@ -92,10 +92,10 @@ def test_the_newest_trace_is_packed_where_none_is_named(trace: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["absent.trace"], 2, "does not exist"),
-        (["run.trace", "-o", "nowhere/x.xz"], 2, "there is no folder nowhere"),
+        (["run.trace", "-o", "nowhere/x.xz"], 2, "folder nowhere does not exist; create it first"),
         (["run.trace", "-o", "."], 2, "is a folder"),
         (["run.trace", "-o", "run.trace", "--force"], 2, "is the trace itself"),
-        (["text"], 2, "is no tracer trace"),
+        (["text"], 2, "is not a trace"),
     ],
 )
 def test_wrong_usage_is_one_line(trace: Path, arguments: list[str], code: int, message: str) -> None:
@@ -139,10 +139,10 @@ def test_names_are_completed_before_it_is_packed(tmp_path: Path, monkeypatch: py
 
 def test_a_file_that_is_packed_and_no_trace(tmp_path: Path) -> None:
     (tmp_path / "x.xz").write_bytes(lzma.compress(b"a text that is no trace"))
-    with pytest.raises(TraceError, match="is no tracer trace"):
+    with pytest.raises(TraceError, match="is not a trace"):
         load(tmp_path / "x.xz")
     (tmp_path / "y.xz").write_bytes(b"\xfd7zXZ\x00 and nothing of the kind")
-    with pytest.raises(TraceError, match="is a packed file that is damaged"):
+    with pytest.raises(TraceError, match="is a damaged packed file"):
         load(tmp_path / "y.xz")
 
 

@@ -163,7 +163,7 @@ def test_a_call_whose_exit_is_lost_ends_where_the_thread_is_seen_outside_of_it(t
     seen = lane.api(GET_DEVICE, 0)
     trace = read(writer, tmp_path)
     assert trace.api_calls.select("end_ns", "open", "result").rows()[0] == (seen * NS, False, None)
-    assert "1 API or library call without their exit" in trace.certificate["why"]
+    assert "1 API or library call without a recorded exit" in trace.certificate["why"]
     assert not trace.certificate["cuda"]["reconciles"]
 
 

@@ -39,7 +39,7 @@ def small_trace():
 def load(path: Path):
     text = Path(path).read_text()
     if text.startswith("not"):
-        raise sys.modules["tracer.trace"].TraceError(f"{path} is no tracer trace")
+        raise sys.modules["tracer.trace"].TraceError(f"{path} is not a trace")
     trace = small_trace()
     if text.startswith("dropped"):
         trace.certificate |= {"complete": False, "verdict": "incomplete: 11 hops; no space"}
@@ -178,19 +178,25 @@ def test_the_certificate_decides_the_exit_status(folder: Path, state: str, statu
 
 
 def test_what_is_left_out_is_said(folder: Path) -> None:
-    assert "6 more lines left out; --limit 0 shows all" in tracer("tree", "run.trace", "--limit", "2").stdout
-    assert "left out" not in tracer("tree", "run.trace", "--limit", "0").stdout
+    assert (
+        "Shown: 2 of 8 lines. More: --limit 0. Less: --op, --source.\n"
+        in tracer("tree", "run.trace", "--limit", "2").stdout
+    )
+    assert "Shown:" not in tracer("tree", "run.trace", "--limit", "0").stdout
     deep = tracer("tree", "run.trace", "--depth", "2", "--thread", "100").stdout
-    assert deep.endswith("6 deeper hops left out; --depth 3 shows more\n")
+    assert deep.endswith("Shown: 2 of 4 levels (6 deeper hops hidden). More: --depth 3.\n")
 
 
 @pytest.mark.parametrize(
     ("filters", "words"),
     [
-        (["--op", "aten::mn"], "no hop has --op aten::mn; there is aten::mm"),
-        (["--key", "CUDA"], "no hop has --key CUDA; there is "),
-        (["--source", "trian.py"], "no hop has --source trian.py"),
-        (["--thread", "7"], "no hop has --thread 7; there is 100, 101"),
+        (["--op", "aten::mn"], "no op matches 'aten::mn'; did you mean aten::mm"),
+        (["--key", "CUDA"], "no key matches 'CUDA'; did you mean CPU?"),
+        (
+            ["--source", "trian.py"],
+            "no source matches 'trian.py'; this trace has /home/user/project/train.py:41",
+        ),
+        (["--thread", "7"], "no thread matches '7'; this trace has 100, 101"),
         (["--op", "neg", "--key", "AutogradCPU"], "no hop meets all of these conditions"),
     ],
 )
@@ -222,7 +228,7 @@ def test_a_trace_that_is_not_whole_says_so(folder: Path) -> None:
     [
         ("none.trace", 2, "none.trace does not exist"),
         ("folder", 2, "folder is a folder"),
-        ("not.trace", 2, "not.trace is no tracer trace"),
+        ("not.trace", 2, "not.trace is not a trace"),
         (None, 2, r"no \*.trace file in this folder"),
     ],
 )
@@ -341,4 +347,4 @@ def test_report_with_measured_peaks(cuda_folder: Path) -> None:
 def test_a_part_that_there_is_not(folder: Path) -> None:
     result = tracer("report", "run.trace", "--only", "gpu")
     assert result.exit_code == 2
-    assert result.stderr == "tracer: --only gpu is no part of the report; there is cuda, kernels\n"
+    assert result.stderr == "tracer: --only gpu: choose cuda or kernels\n"

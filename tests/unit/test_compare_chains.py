@@ -229,7 +229,7 @@ def test_a_kernel_function_of_an_override_without_a_name_has_that_of_the_overrid
 def test_the_certificate_of_the_chains() -> None:
     said = [
         "1 kernel function without a name",
-        "override mine of aten::mm.out [CPU] was on and never ran: it",
+        "override mine of aten::mm.out [CPU] was enabled but never ran: it",
     ]
     builder = TraceBuilder().calls(hop("aten::mm", "CPU", step=1, kernel=NAMELESS, override="mine"))
     trace = builder.trace()

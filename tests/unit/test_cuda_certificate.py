@@ -153,11 +153,11 @@ def test_a_recorder_that_counts_nested_launches_agrees_too(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "count", "sentence"),
     [
-        ("api_calls", 11, "process 0 counted 11 API calls, the file has 10"),
-        ("launches", 3, "process 0 counted 3 launches, the file has 5"),
-        ("kernels", 4, "process 0 counted 4 kernels, the file has 5"),
-        ("memcpys", 0, "process 0 counted 0 memcpys, the file has 1"),
-        ("memsets", 2, "process 0 counted 2 memsets, the file has 1"),
+        ("api_calls", 11, "process 0 counted 11 API calls, but the file has 10"),
+        ("launches", 3, "process 0 counted 3 launches, but the file has 5"),
+        ("kernels", 4, "process 0 counted 4 kernels, but the file has 5"),
+        ("memcpys", 0, "process 0 counted 0 memcpys, but the file has 1"),
+        ("memsets", 2, "process 0 counted 2 memsets, but the file has 1"),
         ("dropped_activities", 3, "3 GPU activities dropped"),
         ("lost", ["the pool was full"], "the pool was full"),
     ],
@@ -182,7 +182,7 @@ def test_a_kernel_of_no_recorded_call(tmp_path: Path) -> None:
     writer.kernel(999)
     cuda, whole = certificate(writer, tmp_path)
     assert (cuda["unjoined"], cuda["kernels_joined_to_a_call"], cuda["reconciles"]) == (1, 5, False)
-    assert whole["why"] == ["1 kernel of no recorded call (driver calls were not recorded)"]
+    assert whole["why"] == ["1 kernel without a recorded call (driver calls were not recorded)"]
 
 
 def test_a_killed_process_says_how_many_kernels_had_not_been_delivered(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_killed_process_says_how_many_kernels_had_not_been_delivered(tmp_path:
     cuda, whole = certificate(writer, tmp_path)
     assert (cuda["state"], cuda["launches"], cuda["kernels"]) == ("recorded", 5, 2)
     assert (cuda["launches_without_kernel"], cuda["reconciles"]) == (3, False)
-    assert "killed: 3 launches whose kernels had not been delivered" in whole["verdict"]
+    assert "3 launches whose kernels had not arrived when the process was killed" in whole["verdict"]
 
 
 def test_a_killed_process_that_lacks_nothing_says_that_it_was_killed(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_processes_are_counted_together_and_compared_one_by_one(tmp_path: Path) 
     assert (cuda["launches"], cuda["kernels"], cuda["buffers"], cuda["reconciles"]) == (2, 2, 4, True)
     writer.activities[1] = []
     whole = certificate(writer, tmp_path)[1]
-    assert whole["why"] == ["1 launch without a kernel", "process 1 counted 1 kernel, the file has 0"]
+    assert whole["why"] == ["1 launch without a kernel", "process 1 counted 1 kernel, but the file has 0"]
 
 
 def test_stacks_that_were_not_taken_are_no_loss(tmp_path: Path) -> None:
@@ -308,4 +308,4 @@ def test_a_ring_kept_and_overwrote_all_that_was_counted(
     if said is None or 7 + overwritten == said:
         assert not counted
     else:
-        assert counted == ["57 GPU activities counted, the file has 7 and 49 were overwritten"]
+        assert counted == ["57 GPU activities counted, but the file has 7 and 49 overwritten"]

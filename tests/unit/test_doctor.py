@@ -131,9 +131,9 @@ def test_cupti_and_who_holds_it() -> None:
     assert states(found) == [("ok", "CUPTI"), ("ok", "CUPTI user")]
     assert found[0].text == "13.0"
     assert "tracer doctor --cuda" in found[1].text
-    assert "nobody else" in cupti("recorded")[1].text
-    held = cupti("held", why="CUPTI is held by NAME, and it takes one user at a time")[1]
-    assert (held.state, held.text) == ("note", "CUPTI is held by NAME, and it takes one user at a time")
+    assert "no other tool" in cupti("recorded")[1].text
+    held = cupti("held", why="CUPTI is already in use by NAME")[1]
+    assert (held.state, held.text) == ("note", "CUPTI is already in use by NAME")
     for variables in (
         {"CUDA_INJECTION64_PATH": "/opt/x.so"},
         {"LD_PRELOAD": "/opt/nsys/libToolsInjection64.so"},
@@ -149,7 +149,7 @@ def test_cupti_and_who_holds_it() -> None:
 
 def test_without_a_driver_cupti_is_not_asked_for() -> None:
     assert [(found.state, found.text) for found in cupti("no driver", version=0)] == [
-        ("ok", "not called: there is no NVIDIA driver")
+        ("ok", "not called: no NVIDIA driver")
     ]
 
 
@@ -181,7 +181,7 @@ def test_the_headers_that_tracer_was_built_with(monkeypatch: pytest.MonkeyPatch)
     built(monkeypatch, CUDA_HEADERS="13.2")
     found = cuda.check_build("13.0")
     assert (found.state, found.text[-12:]) == ("note", "of CUDA 13.2")
-    assert found.advice.startswith("unset CUDA_HOME, which named them, and rebuild it")
+    assert found.advice.startswith("unset CUDA_HOME, which chose these headers, and rebuild it")
     built(monkeypatch, TORCH_CUDA=None)
     assert cuda.check_build("13.0").state == "note"
 
@@ -191,7 +191,7 @@ def test_overrides_that_the_build_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     assert cuda.check_overrides("13.0").text == "mm, gru and cat, compiled by nvcc 13.0.48"
     built(monkeypatch, OVERRIDES_MISSING="no working nvcc was found", OVERRIDES_NVCC=None)
     found = cuda.check_overrides("13.0")
-    assert (found.state, found.text) == ("note", "mm, gru and cat were left out: no working nvcc was found")
+    assert (found.state, found.text) == ("note", "mm, gru and cat were not built: no working nvcc was found")
     assert cuda.check_overrides(None).state == "ok"
 
 
@@ -203,7 +203,7 @@ def test_a_certificate_from_a_gpu_is_understood() -> None:
         (line.state, line.text.split(":")[0]) for line in cuda.check_cupti("13.0", certified(cuda=said), {})
     ] == [
         ("ok", "13.0"),
-        ("ok", "nobody else"),
+        ("ok", "no other tool"),
     ]
 
 
@@ -274,8 +274,8 @@ def test_missing_tools_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         ({}, "ok", "no variable is set"),
         ({"HOME": "/root"}, "ok", "no variable is set"),
-        ({"TRACER_JOIN": "{}"}, "note", "TRACER_JOIN is left over from a recording that has ended"),
-        ({"TRACER_RECORD": "{}"}, "note", "TRACER_RECORD is left over from a recording that has ended"),
+        ({"TRACER_JOIN": "{}"}, "note", "TRACER_JOIN is left over from an earlier recording"),
+        ({"TRACER_RECORD": "{}"}, "note", "TRACER_RECORD is left over from an earlier recording"),
         ({"TRACER_DEPTH": "3"}, "note", "TRACER_DEPTH=3"),
         ({"PYTHONNOUSERSITE": "1"}, "ok", "PYTHONNOUSERSITE is set"),
         ({"PYTHONHOME": "/opt"}, "note", "PYTHONHOME=/opt"),

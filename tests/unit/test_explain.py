@@ -228,7 +228,7 @@ EXPLAINED = """\
 aten::mm(Tensor self, Tensor mat2) -> Tensor
   tags: core
 
-Dispatch table: 8 keys, the one of lowest priority first (torch 2.13.0)
+Dispatch table: 8 keys, lowest priority first (torch 2.13.0)
   Undefined, CUDA [default backend kernel]
     RegisterCompositeExplicitAutograd_0.cpp:7
     registered for CompositeExplicitAutograd
@@ -236,16 +236,16 @@ Dispatch table: 8 keys, the one of lowest priority first (torch 2.13.0)
     wrapper_CPU_mm  RegisterCPU_0.cpp:3
   Meta [kernel]
     _meta_registrations.py:54
-    in place of the kernel from RegisterMeta_0.cpp:8
+    replaces the kernel from RegisterMeta_0.cpp:8
   AutogradCPU [autograd kernel]
     VariableType_8.cpp:9
   PrivateUse1 [kernel]
     registered by RegisterOperators
   Fallbacks of whole keys [backend fallback]
     Python                          PythonFallbackKernel.cpp:192
-  Fallthrough: these keys pass on to the next one
+  Fallthrough: these keys pass the call on to the next key
     Conjugate                       ConjugateFallback.cpp:21 [kernel]
-  No kernel at 2 keys, a call there raises
+  No kernel at 2 keys; a call there raises
     XLA, Lazy
 
 native_functions.yaml:2

@@ -246,7 +246,7 @@ def test_activities_without_times_are_counted(to: str, tmp_path: Path) -> None:
     trace = load(writer.write(tmp_path / "a.trace"))
     assert trace.gpu_activities["start_ns"].null_count() == 1
     remarks = FORMATS[to].write(trace, tmp_path / "out")
-    assert remarks == ["1 GPU activities have no times and are left out"]
+    assert remarks == ["1 GPU activities have no times, so the timeline omits them"]
 
 
 @pytest.mark.parametrize("to", BOTH)
@@ -355,7 +355,7 @@ def test_what_is_said_about_the_trace(gpu: Trace, tmp_path: Path) -> None:
     FORMATS["chrome"].write(gpu, tmp_path / "a.json")
     said = json.loads((tmp_path / "a.json").read_text())["otherData"]
     started = gpu.environment["started_at"]
-    assert said["time_origin"] == f"time 0 is the beginning of the recording, {started}"
+    assert said["time_origin"] == f"time 0 is the start of the recording, {started}"
     assert said["certificate"] == gpu.certificate["verdict"]
     if HAS_PERFETTO:
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as Packets

@@ -136,11 +136,11 @@ def test_command_on_a_recording_from_a_gpu() -> None:
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["calls", "hops", "total", "self", "share", "median", "GPU", "op"]
     assert len(lines) == 7
-    assert re.fullmatch(r"\d+ more rows left out; --limit 0 shows all", lines[-1])
+    assert re.fullmatch(r"Shown: 5 of \d+ rows\. More: --limit 0\.", lines[-1])
     shares = [float(line.split(" %")[0].split()[-1]) for line in lines[1:6]]
     assert shares == sorted(shares, reverse=True)
     everything = tracer("tree", str(PATH), "--flat", "--by", "op", "--limit", "0").stdout
-    assert "left out" not in everything
+    assert "Shown:" not in everything
     shares = [float(line.split(" %")[0].split()[-1]) for line in everything.splitlines()[1:]]
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
 
@@ -158,12 +158,15 @@ def test_filters_choose_the_hops_that_are_counted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--flat", "--by", "colour"], "--by colour is no kind of row; there is hop, op, key"),
-        (["--flat", "--sort", "name"], "--sort name is no order; there is self, total"),
+        (["--flat", "--by", "colour"], "--by colour: choose hop, op, key, source, module or kernel"),
+        (["--flat", "--sort", "name"], "--sort name: choose self, total, calls, hops or median"),
         (["--by", "op"], "add --flat"),
         (["--sort", "total"], "add --flat"),
-        (["--flat", "--api"], "leave out --flat"),
-        (["--follow", "--step", "1"], "--follow takes no"),
+        (["--flat", "--api"], "--api and --no-fold apply to a tree; remove --flat"),
+        (
+            ["--follow", "--step", "1"],
+            "--api, --no-fold and --step need a recording that has ended; remove --follow",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:

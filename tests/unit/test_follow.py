@@ -208,10 +208,10 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file"):
         Follower(path).wait()
     path.write_text("something else")
-    with pytest.raises(TraceError, match="no tracer trace"):
+    with pytest.raises(TraceError, match="is not a trace"):
         Follower(path).wait()
     path.write_bytes(b"\xfd7zXZ\x00 and nothing more")  # of what is packed nothing more comes
-    with pytest.raises(TraceError, match="is a packed file that is damaged"):
+    with pytest.raises(TraceError, match="is a damaged packed file"):
         Follower(path).wait()
 
 

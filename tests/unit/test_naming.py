@@ -52,7 +52,7 @@ def test_reserve(tmp_path: Path) -> None:
     path = tmp_path / "run.trace"
     assert reserve(str(path), force=False) is True
     assert path.stat().st_size == 0
-    with pytest.raises(RecordingError, match="exists already"):
+    with pytest.raises(RecordingError, match="already exists"):
         reserve(str(path), force=False)
     path.write_text("kept")
     assert reserve(str(path), force=True) is False
@@ -62,12 +62,12 @@ def test_reserve(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is a folder"):
         reserve(str(tmp_path), force=True)
-    with pytest.raises(RecordingError, match="there is no folder"):
+    with pytest.raises(RecordingError, match="does not exist; create it first"):
         reserve(str(tmp_path / "no" / "run.trace"), force=False)
-    with pytest.raises(RecordingError, match="there is no folder"):
+    with pytest.raises(RecordingError, match="does not exist; create it first"):
         reserve_numbered(str(tmp_path / "no"), "run")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(RecordingError, match="no regular file"):
+    with pytest.raises(RecordingError, match="not a regular file"):
         reserve(str(tmp_path / "pipe"), force=True)
 
 

@@ -34,19 +34,17 @@ def test_a_name_has_a_module_and_a_mode_or_not(text: str, parts: tuple[str, str,
 @pytest.mark.parametrize("text", ["", ":", ":mm", "mm:", "module::"])
 def test_what_is_no_name(text: str) -> None:
     with pytest.raises(
-        OverrideError, match="is no name of an override; give one such as mm or my_module:my_mm"
+        OverrideError, match="is not an override name; give one such as mm or my_module:my_mm"
     ):
         names.parse(text)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(
-        OverrideError, match="there is no override nope; there is mm, gru, cat, and one of your own"
-    ):
+    with pytest.raises(OverrideError, match="unknown override nope; choose mm, gru, cat, or give your own"):
         names.checked("nope", str(tmp_path))
-    with pytest.raises(OverrideError, match="there is no override nope"):
+    with pytest.raises(OverrideError, match="unknown override nope"):
         unregister("nope")
-    with pytest.raises(OverrideError, match="override mm is built in and stays"):
+    with pytest.raises(OverrideError, match="override mm is built in and cannot be removed"):
         unregister("mm")
     assert list(registered())[:3] == ["mm", "gru", "cat"]
 
@@ -55,11 +53,11 @@ def test_modules_and_files_are_looked_for_and_not_imported(tmp_path: Path) -> No
     (tmp_path / "my_kernels.py").write_text("raise SystemExit('imported')\n")
     assert names.checked("my_kernels:my_mm", str(tmp_path)) == "my_kernels:my_mm"
     assert str(tmp_path) not in sys.path
-    with pytest.raises(OverrideError, match="there is no module my_kernels here"):
+    with pytest.raises(OverrideError, match="no module my_kernels here"):
         names.checked("my_kernels:my_mm", str(tmp_path / "elsewhere"))
     path = tmp_path / "my_kernels.py"
     assert names.checked(f"{os.path.relpath(path)}:my_mm:force", "") == f"{path}:my_mm:force"
-    with pytest.raises(OverrideError, match=r"there is no file gone\.py for the override gone\.py:my_mm"):
+    with pytest.raises(OverrideError, match=r"no file gone\.py for the override gone\.py:my_mm"):
         names.checked("gone.py:my_mm", str(tmp_path))
 
 
@@ -67,7 +65,10 @@ def test_a_built_in_override_says_what_it_needs(tmp_path: Path) -> None:
     try:
         import tracer._overrides  # noqa: F401
     except ImportError:
-        with pytest.raises(OverrideError, match=r"\(mm, gru, cat\) are CUDA kernels.*need a GPU.*any device"):
+        with pytest.raises(
+            OverrideError,
+            match=r"\(mm, gru, cat\) need a GPU, and this tracer was built without them.*any device",
+        ):
             names.checked("mm", str(tmp_path))
     else:
         assert names.checked("mm", str(tmp_path)) == "mm"

@@ -178,7 +178,7 @@ def test_a_cut_file_gives_the_hops_before_the_cut(
     path = tmp_path_factory.mktemp("cut") / "cut.trace"
     path.write_bytes(data[:size])
     if size < 4096:
-        with pytest.raises(TraceError, match=r"cut within its header|is empty"):
+        with pytest.raises(TraceError, match=r"ends inside its header|is empty"):
             load(path)
         return
     trace = load(path)
@@ -187,7 +187,7 @@ def test_a_cut_file_gives_the_hops_before_the_cut(
     assert {row[:3] for row in rows_of(trace.hops)} <= times
     if size < len(data):
         assert trace.certificate["missing_bytes"] == len(data) - size
-        assert "cut off the end" in trace.certificate["verdict"]
+        assert "missing at the end" in trace.certificate["verdict"]
 
 
 @examples(300)
@@ -615,16 +615,16 @@ def test_a_thread_that_takes_a_lane_where_a_chunk_begins_has_its_own_hops(
     ("content", "message"),
     [
         (b"", r"is empty: nothing was recorded"),
-        (b"PK\x03\x04 and so on", r"is no tracer trace \(it begins with b'PK"),
-        (b"tracer", r"is cut within its header \(6 of 4096 bytes\)"),
-        (b"tracer\n\x1a" + bytes(200), r"is cut within its header \(208 of 4096 bytes\)"),
+        (b"PK\x03\x04 and so on", r"is not a trace \(it begins with b'PK"),
+        (b"tracer", r"ends inside its header \(6 of 4096 bytes\)"),
+        (b"tracer\n\x1a" + bytes(200), r"ends inside its header \(208 of 4096 bytes\)"),
         (
             TraceWriter(header={"version": 1}).data(),
-            r"has trace format 1 and this tracer reads 2 to 6: record it again",
+            r"has trace format 1, but this tracer reads 2 to 6: record it again",
         ),
         (
             TraceWriter(header={"version": 9}).data(),
-            r"has trace format 9 and this tracer reads up to 6: upgrade",
+            r"has trace format 9, but this tracer reads up to 6: upgrade",
         ),
     ],
 )
@@ -727,7 +727,7 @@ def test_a_ring_says_what_it_lacks(tmp_path: Path) -> None:
     certificate = load(path := writer.write(tmp_path / "ring.trace")).certificate
     assert certificate["why"] == [
         "1,234 hops overwritten (--max-size 16M keeps the newest)",
-        "2 times there was no space in the ring for a string, source line or shape: (other)",
+        "2 times the ring had no space for a string, source line or shape: shown as (other)",
     ]
     hops = load(path).hops
     assert hops["called_from"].to_list() == ["(other)"]

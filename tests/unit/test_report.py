@@ -202,14 +202,14 @@ def test_dropped_hops_and_their_reasons_are_listed() -> None:
         .trace(
             lost_entries=[{"op": f"my::op{i}", "key": "CPU"} for i in range(12)],
             closed_in_order={0: True, 1: False},
-            why=["1 process did not stop in order: 1"],
+            why=["1 process ended without a stop: 1"],
         )
     )
     text = render(Reading(trace, "t"))
     assert "- lost entries: `my::op0 [CPU]`" in text
     assert "- lost entries: 2 more" in text
     assert re.search(r"closed in order +\| 1 of 2", text)
-    assert "- 1 process did not stop in order: 1\n" in text
+    assert "- 1 process ended without a stop: 1\n" in text
     assert "| why" not in text
 
 

@@ -155,7 +155,7 @@ def test_a_recording_from_a_gpu(step: int) -> None:
 
 def test_a_step_that_is_not_there(tmp_path: Path) -> None:
     path = long_recording(tmp_path)
-    with pytest.raises(TraceError, match=r"x.trace has no step 20: its steps are 0 to 19"):
+    with pytest.raises(TraceError, match=r"x.trace has no step 20; choose 0 to 19"):
         load(path, step=20)
     writer = new_recording()
     writer.lane().enter(0)
@@ -173,7 +173,7 @@ def test_tree_and_table_of_a_step(tmp_path: Path) -> None:
     assert [line.split()[:2] for line in flat.stdout.splitlines()[1:]] == [["50", "50"], ["50", "50"]]
     missing = CliRunner().invoke(app, ["tree", path, "--step", "30"])
     assert missing.exit_code == 1
-    assert missing.stderr.endswith("has no step 30: its steps are 0 to 19\n")
+    assert missing.stderr.endswith("has no step 30; choose 0 to 19\n")
 
 
 def test_calls_outside_ops_belong_to_the_step_too() -> None:

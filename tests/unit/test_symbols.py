@@ -49,9 +49,9 @@ def test_a_library_without_functions(tmp_path: Path) -> None:
 
 def test_what_is_no_library(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(ValueError, match="no ELF library"):
+    with pytest.raises(ValueError, match="not an ELF library"):
         Symbols(tmp_path / "text")
-    with pytest.raises(ValueError, match="no ELF library"):
+    with pytest.raises(ValueError, match="not an ELF library"):
         build_id(tmp_path / "text")
     with pytest.raises(FileNotFoundError):
         Symbols(tmp_path / "absent")
@@ -116,8 +116,8 @@ def test_a_file_that_may_not_be_written_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("another build", "lib.so on this machine is another build than the recorded one"),
-        ("absent", "lib.so cannot be read on this machine"),
+        ("another build", "lib.so on this machine is a different build than the recorded one"),
+        ("absent", "cannot read lib.so on this machine"),
     ],
 )
 def test_elsewhere_kernels_read_library_and_offset(tmp_path: Path, change: str, why: str) -> None:

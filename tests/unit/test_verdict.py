@@ -21,7 +21,7 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
     (
         {"ended": KILLED, "missing_bytes": 3},
         "killed, or ended without a stop",
-        ["3 bytes cut off the end of the file"],
+        ["3 bytes missing at the end of the file"],
     ),
     ({"ended": WRITTEN}, "still being written", []),
     (
@@ -32,7 +32,7 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
     (
         {"max_size": 4 * M, "stopped_at_max_size": True},
         "incomplete",
-        ["the recording stopped at the largest size (4M)"],
+        ["the recording stopped at --max-size (4M)"],
     ),
     (
         {"max_size": 16 * M, "overwritten_hops": 1234},
@@ -47,23 +47,23 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
     (
         {"other_definitions": 1},
         "incomplete",
-        ["1 time there was no space in the ring for a string, source line or shape: (other)"],
+        ["1 time the ring had no space for a string, source line or shape: shown as (other)"],
     ),
     ({"lost_hops": 3}, "incomplete", ["3 hops not written (no memory, or the recording had ended)"]),
     ({"damaged_chunks": 1}, "incomplete", ["1 chunk damaged"]),
     ({"missing_chunks": 2}, "incomplete", ["2 chunks missing"]),
-    ({"missing_bytes": 4096}, "incomplete", ["4,096 bytes cut off the end of the file"]),
-    ({"torn_events": 1}, "incomplete", ["1 record not whole"]),
-    ({"lost_exits": 1}, "incomplete", ["1 hop without their exit"]),
-    ({"unmatched_exits": 2}, "incomplete", ["2 exits without their enter"]),
+    ({"missing_bytes": 4096}, "incomplete", ["4,096 bytes missing at the end of the file"]),
+    ({"torn_events": 1}, "incomplete", ["1 record incomplete"]),
+    ({"lost_exits": 1}, "incomplete", ["1 hop without a recorded exit"]),
+    ({"unmatched_exits": 2}, "incomplete", ["2 exits without a recorded enter"]),
     ({"undefined_hops": 1}, "incomplete", ["1 hop of an unknown op"]),
     (
         {"compiled_code": True},
         "incomplete",
-        ["code of torch.compile or AOTInductor ran, and the kernels in it are not among the hops"],
+        ["code of torch.compile or AOTInductor ran, and its kernels are not recorded as hops"],
     ),
     ({"not_hooked": 1}, "incomplete", ["1 table entry not hooked"]),
-    ({"lost_entries": 2}, "incomplete", ["2 table entries found unhooked at the stop"]),
+    ({"lost_entries": 2}, "incomplete", ["2 table entries no longer hooked at the stop"]),
     (
         {"still_running": 1},
         "incomplete",
@@ -77,14 +77,14 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
     (
         {"outlived": 1},
         "incomplete",
-        ["1 process ran on after the recording had ended; what it did then is not recorded"],
+        ["1 process continued after the recording ended; what it did then is not recorded"],
     ),
     (
         {"outlived": 2},
         "incomplete",
-        ["2 processes ran on after the recording had ended; what they did then is not recorded"],
+        ["2 processes continued after the recording ended; what they did then is not recorded"],
     ),
-    ({"not_stopped": 1}, "incomplete", ["1 process did not stop in order"]),
+    ({"not_stopped": 1}, "incomplete", ["1 process ended without a stop"]),
     (
         {"no_steps": "there is no step 3", "why_nothing": "there is no step 3"},
         "incomplete",
@@ -101,7 +101,7 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
         "incomplete",
         [
             "the recording stopped early: full",
-            "1 process did not stop in order",
+            "1 process ended without a stop",
             "1 hop not written (no memory, or the recording had ended)",
             "x",
         ],

@@ -52,7 +52,7 @@ def short_device_kernel(name: str) -> str:
     """`vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>` of a device kernel's symbol.
 
     Namespaces, parameters, index types and iterators are taken away. Of template arguments stay
-    numbers, functors (a lambda shows as the function that it stands in) and floating-point types,
+    numbers, functors (a lambda shows as the function around it) and floating-point types,
     each once; a name that is not C++ stays as it is.
     """
     if name.startswith(("memcpy ", "memset")):

@@ -1,6 +1,6 @@
 """Families of device kernels: why their work is parallel, what is spread over what, what to try.
 
-Rules go by the short name (device_kernels.short_device_kernel): functors in it first, then the
+Rules use the short name (device_kernels.short_device_kernel): functors in it first, then the
 name of the kernel's template; the first that fits counts.
 """
 

@@ -65,9 +65,9 @@ class RunningFlat:
         self._classes: pl.DataFrame | None = None
 
     def add(self, hops: pl.DataFrame, chosen: np.ndarray) -> None:
-        """Counts the chosen hops; the others are there because chosen ones stand in them.
+        """Counts the chosen hops; the rest are there because chosen hops are inside them.
 
-        A batch has all hops that the chosen ones stand in, open ones too, which count once they end.
+        A batch has all hops around the chosen ones, also open ones, which count once they end.
         """
         names = self._names
         hops = hops.with_columns(pl.col(names).cast(pl.Categorical))

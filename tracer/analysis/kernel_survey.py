@@ -411,7 +411,7 @@ def _limit(
 
 
 def remarks(row: KernelRow, limits: Limits | None) -> list[str]:
-    """What stands out about a kernel: why it may be slow, and what follows."""
+    """Remarks on a kernel: why it may be slow, and what to do."""
     said = []
     if row.median_ns < SHORT_NS and (row.limit is None or row.limit.by in (SHORTEST, LEAST)):
         said.append(

@@ -234,7 +234,7 @@ def _have_role(calls: pl.DataFrame, roles: tuple[str, ...]) -> np.ndarray:
 def _shown(calls: pl.DataFrame, activities: pl.DataFrame, outer: np.ndarray) -> np.ndarray:
     shown = _have_role(calls, SHOWN_ROLES) & (outer < 0)
     issuing = np.unique(activities["api_call"].drop_nulls().cast(pl.Int64).to_numpy())
-    while len(issuing):  # and the calls that these stand in
+    while len(issuing):  # and the calls around these
         shown[issuing] = True
         issuing = outer[issuing]
         issuing = issuing[issuing >= 0]

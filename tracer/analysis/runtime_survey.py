@@ -60,7 +60,7 @@ def count_steps(trace: CudaTables, process: int | None = None) -> Steps:
 def calls_with_context(trace: CudaTables) -> pl.DataFrame:
     """api_calls with op (of the hop, null outside ops), component, inner and duration.
 
-    `inner` (bool): it stands in another API call, and its duration (ns) counts as 0.
+    `inner` (bool): it is inside another API call, and its duration (ns) counts as 0.
     """
     calls = trace.api_calls
     hop = calls["hop"].cast(pl.Int64)
@@ -259,7 +259,7 @@ def _per_step(steps: Steps) -> dict[str, pl.Expr]:
 
 
 def _means(phase: str, steps: int) -> dict[str, pl.Expr]:
-    """Calls and host time of a phase a step; null where there are no such steps."""
+    """Calls and host time per step of a phase; null if there are no such steps."""
     rows = (pl.col("phase") == phase).fill_null(False)
     if not steps:
         return {f"{phase}_{what}": pl.lit(None, dtype=pl.Float64) for what in ("calls", "ns")}

@@ -31,7 +31,7 @@ def own_or_forward_line() -> pl.Expr:
 
 @dataclass(frozen=True)
 class Forest:
-    """Hops in the order they were entered, and where each stands.
+    """Hops in the order they were entered, and the place of each in the tree.
 
     Arrays have one element a hop: `parent` is the row of the enclosing hop (-1 for an outermost
     one), `depth` the number of enclosing hops, `root` the row of the outermost one.
@@ -46,7 +46,7 @@ class Forest:
     def of(cls, hops: pl.DataFrame) -> Forest:
         """Builds the forest of `hops`: all of a trace, or any rows of it in their order.
 
-        A hop whose parent is not among the rows stands as an outermost one.
+        A hop whose parent is not among the rows counts as an outermost one.
         """
         parent = parent_rows(hops)
         return cls(hops, parent, *_depth_and_root(parent))
@@ -67,7 +67,7 @@ class Forest:
         """One number (uint64) a hop, equal where op, key, kernel, kind, end and all below are."""
         number = _labels(self.hops)
         for rows in reversed(list(self.levels())[1:]):
-            parent = self.parent[rows]  # in order of entry, so siblings stand side by side
+            parent = self.parent[rows]  # in order of entry, so siblings are adjacent
             first = np.flatnonzero(np.diff(parent, prepend=-1))
             rank = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
             below = np.add.reduceat(_mix(number[rows] + _mix(rank.astype(np.uint64))), first)
@@ -91,7 +91,7 @@ def depths(parent: np.ndarray) -> np.ndarray:
 
 
 def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Folds identical subtrees that stand among siblings; returns (groups, nodes).
+    """Folds identical subtrees among siblings; returns (groups, nodes).
 
     Outermost hops are siblings where the columns named in `by` are equal. With `identical` False
     nothing is folded, and outermost hops form a group only while they follow each other.

@@ -130,7 +130,7 @@ def _stored(shape: Sequence[int], stride: Sequence[int]) -> int:
 def why_unknown(
     op: str | None, inputs: Iterable[dict[str, Any]] | None, outputs: Outputs | None = None
 ) -> str:
-    """Why there is no work of a call that work_of knows none of: a few words."""
+    """Why work_of knows no work for a call, in a few words."""
     if op is None:
         return "outside ops"
     tensors = [Tensor.of(row) for row in inputs or []]

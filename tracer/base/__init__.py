@@ -1,1 +1,1 @@
-"""What all parts of tracer use: its version and folder, its extension, its locks, its lines on stderr."""
+"""What all parts of tracer use: version, folder, C++ extension, locks, and lines on stderr."""

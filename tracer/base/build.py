@@ -1,4 +1,4 @@
-"""What the build put into the package: the C++ extension, and how it was built."""
+"""What the build adds to the package: the C++ extension, and how it was built."""
 
 from __future__ import annotations
 

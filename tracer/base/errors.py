@@ -1,4 +1,4 @@
-"""What a recording can fail with."""
+"""Errors of a recording."""
 
 from __future__ import annotations
 

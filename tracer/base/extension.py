@@ -1,4 +1,4 @@
-"""The C++ extension, and whether it fits the torch that is installed."""
+"""The C++ extension, and whether it matches the installed torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOLS = "scikit-build-core cmake ninja"  # that a build without isolation needs
 
 
 def load() -> ModuleType:
-    """Import `tracer._C`, after torch. Raises RecordingError if the two do not fit."""
+    """Import `tracer._C`, after torch. Raises RecordingError if the two do not match."""
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -63,7 +63,7 @@ def check(torch_version: str | None) -> None:
     """
     if is_free_threaded():
         raise RecordingError(
-            f"Python {sys.version.split()[0]} is a free-threaded build, on which tracer only reads traces; "
+            f"Python {sys.version.split()[0]} is a free-threaded build, where tracer only reads traces; "
             "to record, use a Python with the GIL"
         )
     if torch_version is None:
@@ -74,18 +74,20 @@ def check(torch_version: str | None) -> None:
         source = os.path.dirname(FOLDER)
         if installed := _installed_elsewhere():
             raise RecordingError(
-                f"{source} is the source of tracer and hides the one that is installed in {installed}; "
+                f"{source} is tracer's source and hides the tracer installed in {installed}; "
                 "run the command tracer, or python -m tracer in another folder"
             ) from None
-        raise RecordingError(f"{source} is the source of tracer, not installed; {install(source)}") from None
+        raise RecordingError(
+            f"{source} is tracer's source and tracer is not installed; {install(source)}"
+        ) from None
     if _numbers(torch_version) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise RecordingError(f"torch {torch_version} is too old; tracer records torch {oldest} and newer")
+        raise RecordingError(f"torch {torch_version} is too old; install torch {oldest} or newer")
     if built_with is None:
-        raise RecordingError(f"tracer was installed without torch and only reads traces; {rebuild()}")
+        raise RecordingError(f"tracer was built without torch, so it only reads traces; {rebuild()}")
     if torch_version != built_with:
         raise RecordingError(
-            f"tracer was built with torch {built_with} and this is torch {torch_version}; {rebuild()}"
+            f"tracer was built with torch {built_with}, but this is torch {torch_version}; {rebuild()}"
         )
 
 
@@ -94,14 +96,14 @@ def _no_torch() -> RecordingError:
 
 
 def rebuild() -> str:
-    """The advice that builds tracer again with the torch of this Python, from where it was installed."""
+    """How to build tracer again with the torch of this Python, from where it was installed."""
     folder = _source_folder()
     where = "rebuild it: " if folder else "rebuild it in its folder: "
     return where + _commands("--force-reinstall --no-deps", folder or ".")
 
 
 def install(folder: str | None = None) -> str:
-    """The advice that installs tracer here, from `folder`, else from where it was installed before."""
+    """How to install tracer here, from `folder`, else from where it was installed before."""
     folder = folder or _source_folder()
     where = "install it here: " if folder else "install it here, from its source folder: "
     return where + _commands("", folder or ".")
@@ -145,7 +147,7 @@ def is_free_threaded() -> bool:
 
 
 def _installed_elsewhere() -> str | None:
-    """The folder of sys.path that has a tracer that was built."""
+    """The folder of sys.path that has a built tracer."""
     for folder in sys.path:
         if os.path.exists(os.path.join(folder, "tracer", "_build_info.py")):
             return folder

@@ -1,4 +1,4 @@
-"""Ctrl-C that waits for the end of a block."""
+"""Delays Ctrl-C until the end of a block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def waiting(*, then_raised: bool = True) -> Iterator[None]:
-    """Ctrl-C waits until the block ends. `then_raised`: it comes then; else it is dropped."""
+    """Delays Ctrl-C until the block ends; then raises it (`then_raised`) or drops it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -33,7 +33,7 @@ def waiting(*, then_raised: bool = True) -> Iterator[None]:
 
 
 def _action() -> ctypes.Array[ctypes.c_char]:
-    """What the kernel calls: a library may have installed a handler that Python does not know."""
+    """The handler that the kernel calls: a library may have installed one that Python does not know."""
     action = ctypes.create_string_buffer(512)  # more than a struct sigaction
     ctypes.CDLL(None).sigaction(signal.SIGINT, None, action)
     return action

@@ -1,4 +1,4 @@
-"""Locks that a forked child finds free."""
+"""Locks that are free in a forked child."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import threading
 
 
 def _fork_safe(lock: threading.Lock | threading.RLock) -> None:
-    """A child that is forked while another thread holds the lock would wait for ever."""
+    """Without this, a child that is forked while another thread holds the lock would wait for ever."""
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 recording = threading.RLock()
 """Held while a recording begins or ends"""
 switching = threading.RLock()
-"""Held while overrides are switched, and while what is on is looked at as a whole"""
+"""Held while overrides are enabled or disabled, and while the set of enabled ones is read"""
 counting = threading.Lock()
 """Held for one addition"""
 

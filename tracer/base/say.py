@@ -1,4 +1,4 @@
-"""Lines on stderr from the recorded process, whatever the script did to `sys.stderr`."""
+"""Lines on stderr from the recorded process, even if the script replaced `sys.stderr`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(text: str) -> None:
         while data:
             data = data[os.write(number, data) :]
     except (OSError, ValueError, AttributeError):
-        pass  # stderr was closed: there is nobody to tell
+        pass  # stderr was closed: nobody would read it
 
 
 def _flush(stream: Any) -> None:
@@ -39,5 +39,5 @@ def _flush(stream: Any) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether a person reads the lines."""
+    """Whether stderr is a terminal."""
     return sys.__stderr__ is not None and not sys.__stderr__.closed and sys.__stderr__.isatty()

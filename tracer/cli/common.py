@@ -1,12 +1,13 @@
-"""What the reading verbs share: which file, one-line errors, progress, a reader that goes away."""
+"""What the reading commands share: choice of file, one-line errors, progress, closed pipes."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,7 +23,7 @@ _PATIENCE_SECONDS = 2.0
 
 
 def say(message: str) -> None:
-    """One line on stderr; names in it may be anything."""
+    """One line on stderr; control characters of names in it are escaped."""
     print(f"tracer: {visible(message)}", file=sys.stderr)
 
 
@@ -32,18 +33,25 @@ def fail(message: str, code: int = 1) -> NoReturn:
     raise typer.Exit(code)
 
 
+def choose(given: str, known: Iterable[str]) -> str:
+    """`choose hop, op or key (did you mean op?)`, for a value that an option does not take."""
+    names = list(known)
+    near = get_close_matches(given, names, 1)
+    return f"choose {', '.join(names[:-1])} or {names[-1]}{f' (did you mean {near[0]}?)' if near else ''}"
+
+
 def chosen_trace(file: Path | None) -> Path:
-    """The file named, else the newest trace in the current folder, named on stderr."""
+    """The given file, else the newest trace in the current folder, which is then named on stderr."""
     if file is None:
         traces = [path for path in Path().glob("*.trace") if path.is_file()]
         if not traces:
-            fail("no *.trace file in this folder; name one, or make one: tracer record SCRIPT", USAGE)
+            fail("no *.trace file in this folder; give one, or record one: tracer record SCRIPT", USAGE)
         file = max(traces, key=lambda path: path.stat().st_mtime_ns)
         say(f"reading {file}, the newest trace here")
     elif file.is_dir():
-        fail(f"{file} is a folder; name a trace file in it", USAGE)
+        fail(f"{file} is a folder; give a trace file in it", USAGE)
     elif not file.exists():
-        fail(f"{file} does not exist; make a trace with: tracer record SCRIPT", USAGE)
+        fail(f"{file} does not exist; to record a trace: tracer record SCRIPT", USAGE)
     return file
 
 
@@ -69,7 +77,7 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
 
 
 def too_large(file: Path) -> str:
-    return f"to read {file} takes more memory than there is"
+    return f"not enough memory to read {file}; to read one step of it: tracer tree --step N"
 
 
 @contextmanager
@@ -95,7 +103,7 @@ def progress(text: str) -> Iterator[None]:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Writes to stdout end quietly where the reader of a pipe has gone (`tracer tree | head`)."""
+    """Ends quietly if the reader of a pipe has closed it (`tracer tree | head`)."""
     try:
         yield
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`tracer compare`: stock kernels and overrides side by side."""
+"""`tracer compare`: PyTorch's own (stock) kernels and overrides side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracer.compare.switch import Switch
     from tracer.overrides import OverrideError
 
-# Options may stand behind the script; those that tracer does not know are the script's own.
+# Options may follow the script; those that tracer does not know go to the script.
 CONTEXT = {"ignore_unknown_options": True}
 _FAMILIES = ("mm", "gru", "cat")
 
@@ -28,51 +28,54 @@ def compare(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="mm|gru|cat|SCRIPT [ARGS]...", help="Built-in cases, or a script and what it is given."
+            metavar="mm|gru|cat|SCRIPT [ARGS]...", help="Built-in cases, or a script and its arguments."
         ),
     ] = None,
     override: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAMES",
-            help="Overrides such as mm,cat or FILE.py:FUNCTION; built-in cases: else the one of their name.",
+            help="Overrides, e.g. mm,cat or FILE.py:FUNCTION (default for built-in cases: their own).",
         ),
     ] = None,
     case: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="Only built-in cases with TEXT in their name. Repeatable."),
+        typer.Option(metavar="TEXT", help="Only the built-in cases whose name contains TEXT. Repeatable."),
     ] = None,
     pairs: Annotated[
-        int, typer.Option(metavar="N", min=2, help="Pairs of samples a built-in case, stock and override.")
+        int, typer.Option(metavar="N", min=2, help="Pairs of samples (stock, override) per built-in case.")
     ] = 50,
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=0, help="Fewer pairs where a built-in case would take longer.")
+        float,
+        typer.Option(metavar="S", min=0, help="Take fewer pairs if a built-in case would exceed S seconds."),
     ] = 60.0,
     repeats: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Runs of a script on each side, in turns.")
+        int, typer.Option(metavar="N", min=1, help="Run a script N times on each side, in turns.")
     ] = 3,
     peak_bandwidth: Annotated[
-        float | None, typer.Option(metavar="GB/s", min=0, help="What the device's memory reached.")
+        float | None, typer.Option(metavar="GB/s", min=0, help="Compare with this memory bandwidth.")
     ] = None,
     peak_flops: Annotated[
-        float | None, typer.Option(metavar="TFLOP/s", min=0, help="What the device computed at best.")
+        float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
     ] = None,
     details: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Show N built-in cases one by one; otherwise all.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT.md", help="Write to this file, not to stdout."),
+        typer.Option("--output", "-o", metavar="OUT.md", help="Write to OUT.md instead of stdout."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
 ) -> None:
-    """Compare stock kernels with overrides, and report in markdown.
+    """Compare PyTorch's kernels with overrides, and report in markdown.
 
-    For each case, or each op of a script that an override computed: the two
-    dispatch chains side by side, times with their spread, errors against float64,
-    memory, the limit of the device, and what was handed over to stock. Overrides
-    run wherever they can (mode force). Options may stand behind SCRIPT; what
-    follows -- is the script's alone. Exits with 1 where a result is wrong.
+    An override is a kernel function that replaces PyTorch's own ("stock") kernel
+    for one operator. The report shows, for each built-in case or each op of SCRIPT
+    that an override computed: both dispatch chains side by side, times with their
+    spread, errors against float64, memory, the device's limit, and the calls that
+    the override handed over to stock. Overrides compute every call that they can
+    (mode force). Options may follow SCRIPT; everything after -- goes to the script.
+    The exit status is 1 if a result is wrong.
 
     \b
     Examples:
@@ -84,7 +87,7 @@ def compare(
     what = what or []
     if not what:
         fail(
-            "name what to compare: tracer compare mm|gru|cat, or tracer compare --override NAMES SCRIPT",
+            "nothing to compare; give tracer compare mm|gru|cat, or tracer compare --override NAMES SCRIPT",
             USAGE,
         )
     names = [name for given in override or [] for name in given.split(",") if name]
@@ -92,13 +95,13 @@ def compare(
         check_output(output, force)
     if what[0] in _FAMILIES:
         if len(what) > 1:
-            fail(f"{what[0]} takes no arguments, and {what[1]} is one; options begin with --", USAGE)
+            fail(f"{what[0]} takes no arguments; remove {what[1]} (options begin with --)", USAGE)
         peaks = (peak_bandwidth, peak_flops)
         text, wrong = _cases(what[0], names, case or [], pairs, seconds, peaks, details)
     else:
         if case or details is not None:
             given = "--case" if case else "--details"
-            fail(f"{given} chooses of {', '.join(_FAMILIES)}, the built-in cases; leave it out", USAGE)
+            fail(f"{given} applies only to the built-in cases ({', '.join(_FAMILIES)}); remove it", USAGE)
         text, wrong = _script(what, names, repeats)
     if output is None:
         with writing():
@@ -118,7 +121,7 @@ def _cases(
     peaks: tuple[float | None, float | None],
     details: int | None,
 ) -> tuple[str, str]:
-    """The report, and what is wrong in one line."""
+    """The report, and in one line what is wrong; "" if nothing is."""
     from tracer.compare.cases import cases_of
 
     switch = _switch(names or [family])
@@ -129,7 +132,7 @@ def _cases(
     cases = cases_of(family, switch.device, patterns)
     if not cases:
         listed = "; ".join(known.name for known in cases_of(family, switch.device))
-        fail(f"no case of {family} has {' or '.join(patterns)} in its name; there is {listed}", USAGE)
+        fail(f"no {family} case has {' or '.join(patterns)} in its name; the cases are: {listed}", USAGE)
     bandwidth, flops = peaks
     settings = Settings(
         pairs,
@@ -140,7 +143,9 @@ def _cases(
     comparison = compare_cases(f"tracer compare {family}", cases, switch, settings, _watching)
     bad = [result for result in comparison.cases if not result.passed]
     if not any(result.ran or result.failed for result in comparison.cases):
-        print(f"tracer: {', '.join(switch.names)} never ran: stock was compared with stock", file=sys.stderr)
+        print(
+            f"tracer: {', '.join(switch.names)} never ran, so stock was compared with itself", file=sys.stderr
+        )
     wrong = ""
     if bad:
         first = bad[0]
@@ -166,7 +171,7 @@ def _switch(names: list[str]) -> Switch:
     _need_torch()
     from tracer.compare.switch import CannotCompareError, Switch
 
-    sys.path.insert(0, folder)  # where modules of overrides are, as python has it for a script
+    sys.path.insert(0, folder)  # modules of overrides are found here, as beside a script
     try:
         with _watching(f"loading {', '.join(names)}"):
             return Switch(names)
@@ -176,28 +181,28 @@ def _switch(names: list[str]) -> Switch:
         fail(str(error), USAGE)
     except Exception as error:
         traceback.print_exc()
-        fail(f"{', '.join(names)} cannot be imported: {type(error).__name__}, see above")
+        fail(f"cannot import {', '.join(names)}: {type(error).__name__}, see above")
 
 
 def _need_torch() -> None:
     if find_spec("torch") is None:
-        fail("comparing needs PyTorch, and it is not installed here", USAGE)
+        fail("tracer compare needs PyTorch; install torch here first", USAGE)
 
 
 def _said(error: OverrideError) -> str:
-    """The error, and what can be compared if the built-in overrides cannot."""
+    """The error; if the built-in overrides cannot run, also how to compare your own."""
     from tracer.overrides.errors import BuiltinError
 
-    instead = "; compare your own with --override FILE.py:FUNCTION"
+    instead = "; to compare your own: --override FILE.py:FUNCTION"
     return f"{error}{instead if isinstance(error, BuiltinError) else ''}"
 
 
 def _script(command: list[str], names: list[str], repeats: int) -> tuple[str, str]:
     if not names:
-        fail("name the overrides to compare with stock: tracer compare --override NAMES SCRIPT", USAGE)
+        fail("no overrides given; give some: tracer compare --override NAMES SCRIPT", USAGE)
     if not os.path.exists(command[0]):
         known = ", ".join(_FAMILIES)
-        fail(f"there is no script {command[0]} here; name one, or built-in cases: {known}", USAGE)
+        fail(f"no script {command[0]} here; give a script, or built-in cases: {known}", USAGE)
     _need_torch()
     from tracer.compare.program import ProgramError, compare_program
     from tracer.compare.program_markdown import render

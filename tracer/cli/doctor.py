@@ -1,4 +1,4 @@
-"""`tracer doctor`: whether this machine can record, a line a check."""
+"""`tracer doctor`: whether this machine can record, one line per check."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 def doctor(
     cuda: Annotated[
-        bool, typer.Option("--cuda", help="Record on the GPU too, which initialises CUDA.")
+        bool, typer.Option("--cuda", help="Also record on the GPU; this initialises CUDA.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether this Python can record here, and say what to do where not.
+    """Check whether this Python can record here, and say what to do if not.
 
-    One line a check: ok, note (something else than recording is missing) or
-    problem (nothing can be recorded). It makes a real recording of one matmul in
-    a temporary folder, which takes some seconds; nothing stays behind. Exit
-    status 1 if there is a problem.
+    One line per check: ok, note (recording works, something else is missing) or
+    problem (tracer cannot record). Doctor really records one matmul, in a
+    temporary folder that it removes; this takes a few seconds. The exit status
+    is 1 if there is a problem.
 
     \b
     Examples:

@@ -25,25 +25,28 @@ def explain(
         str, typer.Argument(metavar="OPERATOR", help="aten::add.Tensor, or add for all its overloads.")
     ],
     file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="A trace: what ran, and what it called.")
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Also show what ran in this trace, and what it called."),
     ] = None,
-    every_key: Annotated[bool, typer.Option("--keys", help="Name every key, fold none.")] = False,
+    every_key: Annotated[bool, typer.Option("--keys", help="Show one line per dispatch key.")] = False,
     modules: Annotated[
         list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import it first: it registers operators."),
+        typer.Option(
+            "--import", metavar="MODULE", help="Import MODULE first, e.g. because it registers operators."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what an operator is in the torch that is installed here.
 
-    Its schema and tags; its dispatch table, key by key: the kernel function,
-    where it was registered and which rule made it win, keys with one
-    registration in one line; its entry in native_functions.yaml and the formula
-    of its derivative. With --from: how often each key really ran in a trace, the
-    names of the kernel functions, and which ops a call called.
+    You see its schema and tags, its entry in native_functions.yaml and its
+    derivative formula. Its dispatch table shows for each key the kernel function,
+    where it was registered, and which rule chose it; keys that share a
+    registration share a line. With --from you also see how often each key ran in
+    a trace, the names of the kernel functions, and which ops a call called.
 
-    Without an overload all of them are shown; ".default" is the one without a
-    name. "aten::" may be left out.
+    Without an overload you see all of them; ".default" is the one without a name.
+    You may omit "aten::".
 
     \b
     Examples:
@@ -60,7 +63,7 @@ def explain(
         explanations = _here(operator, modules or [])
     else:
         if file.is_dir() or not file.exists():
-            fail(f"{file} is no trace; make one with: tracer record SCRIPT", USAGE)
+            fail(f"{file} is not a trace file; to record one: tracer record SCRIPT", USAGE)
         with analysing(file) as trace:
             explanations = _with_trace(operator, modules or [], trace)
     if as_json:
@@ -84,13 +87,13 @@ def _here(operator: str, modules: list[str]) -> list[Explanation]:
         operators = _operators(modules)
         if operators is None:
             fail(
-                f"torch is not installed in {sys.executable}; install it, or read a trace: --from FILE", USAGE
+                f"torch is not installed in {sys.executable}; install it, or give a trace: --from FILE", USAGE
             )
         return _explanations(_chosen(operator, operators))
 
 
 def _with_trace(operator: str, modules: list[str], trace: Trace) -> list[Explanation]:
-    """Those of the torch here; without torch, or for an operator unknown to it, what the trace has."""
+    """What the torch here knows; without torch, or if it does not know the operator, what the trace has."""
     import polars as pl
 
     from tracer.dispatch.operators import Operators
@@ -101,8 +104,8 @@ def _with_trace(operator: str, modules: list[str], trace: Trace) -> list[Explana
     if here and (known := here.named(operator)):
         explanations = _explanations(known)
     elif known := there.named(operator):
-        why = "It is not registered in the torch that is installed here; --import MODULE may register it."
-        missing = why if here else "torch is not installed here, so there is no dispatch table to show."
+        why = "The torch installed here does not know this operator; --import MODULE may register it."
+        missing = why if here else "torch is not installed here, so tracer cannot show the dispatch table."
         explanations = [Explanation(op, missing=missing) for op in known]
     else:
         fail(_unknown(operator, Operators(there.names | (here.names if here else set()))), USAGE)
@@ -150,7 +153,7 @@ def _quiet_import(module: str) -> Iterator[None]:
             yield
     except Exception as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        fail(f"{module} cannot be imported: {first}")
+        fail(f"cannot import {module}: {first}")
 
 
 def _chosen(operator: str, operators: Operators) -> list[str]:
@@ -161,8 +164,8 @@ def _unknown(operator: str, operators: Operators) -> str:
     name = operator if "::" in operator else f"aten::{operator}"
     overloads = operators.named(name.split(".")[0]) if "." in name else []
     near = overloads[:8] or operators.near(operator)
-    hint = f"near: {', '.join(near)}" if near else "if a module registers it, name that: --import MODULE"
-    return f"there is no operator {operator}; {hint}"
+    hint = f"near: {', '.join(near)}" if near else "if a module registers it, give it with --import MODULE"
+    return f"no operator {operator}; {hint}"
 
 
 def _explanations(ops: list[str]) -> list[Explanation]:

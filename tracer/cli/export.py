@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, progress, say, too_large
+from tracer.cli.common import USAGE, analysing, choose, chosen_trace, fail, progress, say, too_large
 
 if TYPE_CHECKING:
     from tracer.export.formats import Format
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def export(
     file: Annotated[
-        Path | None, typer.Argument(help="A trace; otherwise the newest *.trace here.", metavar="FILE")
+        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="FORMAT", help="perfetto, chrome, parquet or speedscope.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help="Write there, not beside FILE."),
+        typer.Option("--output", "-o", metavar="OUT", help="Write to OUT (default: beside FILE)."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
 ) -> None:
@@ -32,16 +32,16 @@ def export(
 
     \b
     perfetto    a timeline for https://ui.perfetto.dev: threads and GPU streams,
-                hops nested, arrows from calls to kernels and from forward to
+                nested hops, arrows from calls to kernels and from forward to
                 backward; FILE.pftrace, of any size
     chrome      the same in Chrome's JSON, up to 2 million events;
                 FILE.chrome.json
-    parquet     the tables, one file each, in the folder FILE.parquet
-    speedscope  a flame graph of hops by self time for each thread, for
+    parquet     one file per table, in the folder FILE.parquet
+    speedscope  a flame graph of hops by self time, one per thread, for
                 https://www.speedscope.app; FILE.speedscope.json
 
-    OUT is compressed where its name ends in .gz. Times count from the beginning
-    of the recording.
+    OUT is compressed if its name ends in .gz. Times count from the start of the
+    recording.
 
     \b
     Examples:
@@ -54,8 +54,8 @@ def export(
     from tracer.export.formats import FORMATS
 
     if to not in FORMATS:
-        said = "no format is named" if to is None else f"--to {to} is no format"
-        fail(f"{said}; there is {', '.join(FORMATS)}: tracer export --to perfetto", USAGE)
+        given = "--to is missing" if to is None else f"--to {to}"
+        fail(f"{given}: {choose(to or '', FORMATS)}, e.g. tracer export --to perfetto", USAGE)
     chosen = FORMATS[to]
     file = chosen_trace(file)
     output = output or chosen.default_path(file)
@@ -77,28 +77,28 @@ def export(
 
 def _check(file: Path, output: Path, chosen: Format, force: bool) -> None:
     if output.exists() and output.samefile(file):
-        fail(f"{output} is the trace itself; name another file", USAGE)
+        fail(f"{output} is the trace itself; give another file", USAGE)
     if output.is_dir() and not chosen.folder:
-        fail(f"{output} is a folder; name a file in it", USAGE)
+        fail(f"{output} is a folder; give a file in it", USAGE)
     if output.exists() and not force:
-        fail(f"{output} exists; overwrite it with --force, or name another one with -o", USAGE)
+        fail(f"{output} exists; overwrite it with --force, or give another one with -o", USAGE)
     if chosen.folder and output.exists():
         _check_folder(output)
     if not output.parent.is_dir():
-        fail(f"there is no folder {output.parent}; make it first", USAGE)
+        fail(f"folder {output.parent} does not exist; create it first", USAGE)
     if not os.access(output.parent, os.W_OK):
-        fail(f"{output} cannot be written: permission denied", USAGE)
+        fail(f"cannot write {output}: permission denied", USAGE)
 
 
 def _check_folder(output: Path) -> None:
-    """A folder is replaced as a whole, so there must be nothing else in it."""
+    """The whole folder is replaced, so it must hold nothing else."""
     from tracer.export.output import holds_only
     from tracer.export.parquet import NAMES
 
     if not output.is_dir():
-        fail(f"{output} is a file, and tables go into a folder; name another one with -o", USAGE)
+        fail(f"{output} is a file, but tables need a folder; give one with -o", USAGE)
     if not holds_only(output, NAMES):
-        fail(f"{output} has other files in it, and would be replaced; name a new folder with -o", USAGE)
+        fail(f"{output} holds other files, which would be lost; give a new folder with -o", USAGE)
 
 
 def _tell(trace: Trace, file: Path, output: Path, chosen: Format, remarks: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""`tracer tree --follow`: what is being recorded, as it runs."""
+"""`tracer tree --follow`: shows hops while they are being recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PAUSE_SECONDS = 0.2
 _TERMINAL_LINES = 100
-"""A terminal gets no more lines at once: it cannot keep up, nor can a reader."""
+"""At most so many lines at once go to a terminal: neither it nor a reader keeps up with more."""
 _TABLE_ROWS = 40
 
 
@@ -62,7 +62,7 @@ def follow_trace(
     except MemoryError:
         fail(too_large(file))
     except KeyboardInterrupt:
-        pass  # how following ends
+        pass  # Ctrl-C ends following
     finally:
         follower.close()
 
@@ -72,7 +72,7 @@ def _follow(follower: Follower, selection: Selection, depth: int | None, show: _
     try:
         while not follower.wait():
             if not waited:
-                say(f"{follower.path} is empty so far; waiting for the recording")
+                say(f"{follower.path} is still empty; waiting for the recording")
             waited = True
             time.sleep(_PAUSE_SECONDS)
         levels = depth or (None if show.every_level or selection.op or selection.key else 1)
@@ -91,18 +91,18 @@ def _follow(follower: Follower, selection: Selection, depth: int | None, show: _
 def _say_end(follower: Follower, hops: int) -> None:
     from tracer.report.text import count
 
-    how = "ended without stopping it" if follower.killed else "stopped it"
+    how = "ended without a stop" if follower.killed else "stopped"
     missed = ""
     if follower.missed:
-        missed = f"; {count(follower.missed, 'chunk')} overwritten before they were read (--max-size)"
+        missed = f"; {count(follower.missed, 'chunk')} overwritten before tracer read them (--max-size)"
     print(
-        f"tracer: the recording is over, its process {how}; {count(hops, 'hop')} in it{missed}",
+        f"tracer: the recording {how}; it has {count(hops, 'hop')}{missed}",
         file=sys.stderr,
     )
 
 
 class _Lines:
-    """A line a hop, in the order in which they ended."""
+    """One line per hop, in the order in which they ended."""
 
     every_level = False
     with_kernels = False
@@ -127,7 +127,7 @@ class _Lines:
         rows = hops.filter(pl.Series(chosen & ended)).sort("end_ns", maintain_order=True)
         on_terminal = self._console.is_terminal
         if on_terminal and self._limit and (more := len(rows) - self._limit) > 0:
-            print(f"({count(more, 'more line')}; --flat counts them, a pipe gets them all)")
+            print(f"({count(more, 'more line')}: --flat counts them, a pipe receives all)")
             rows = rows.tail(self._limit)
         self._know(rows["inputs"].unique().drop_nulls().to_list())
         width = self._console.width if on_terminal else None
@@ -154,7 +154,7 @@ class _Lines:
 
 
 class _Table:
-    """A flat table: on a terminal refreshed while it runs, in a pipe printed at the end."""
+    """A flat table: updated on a terminal, printed once at the end in a pipe."""
 
     every_level = True
 

@@ -1,4 +1,4 @@
-"""`tracer gdb`: run a script under gdb and record where it stops along the dispatch path."""
+"""`tracer gdb`: run a script under gdb and record each stop along the dispatch path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracer.debugger.again import Site
     from tracer.debugger.walk import Surroundings, Walk
 
-# Options may stand behind the script; those that tracer does not know are the script's own.
+# Options may follow the script; those that tracer does not know go to the script.
 CONTEXT = {"ignore_unknown_options": True}
 _INTERRUPTED = 130
 
@@ -26,11 +26,13 @@ _INTERRUPTED = 130
 def gdb(
     script: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SCRIPT|SESSION [ARGS]...", help="A script, or a session that tracer brings."),
+        typer.Argument(
+            metavar="SCRIPT|SESSION [ARGS]...", help="A script, or the name of a built-in session."
+        ),
     ] = None,
-    module: Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module.")] = False,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module name.")] = False,
     own_session: Annotated[
-        bool, typer.Option("--session", help="SCRIPT is a session script: it has a function walk(gdb).")
+        bool, typer.Option("--session", help="SCRIPT is a session script, i.e. it defines walk(gdb).")
     ] = False,
     breaks: Annotated[
         list[str] | None,
@@ -38,42 +40,45 @@ def gdb(
             "--break",
             "-b",
             metavar="SPEC",
-            help="aten::mm, 'aten::mm [CPU]', a function, or FILE:LINE. Repeatable.",
+            help="Stop at aten::mm, 'aten::mm [CPU]', a function, or FILE:LINE. Repeatable.",
         ),
     ] = None,
-    at: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the N-th hit.")] = None,
+    at: Annotated[int | None, typer.Option(metavar="N", min=1, help="Stop only at the N-th hit.")] = None,
     when: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="Only hits like shape(0)[0] > 128 or dtype(1) == 'float16'."),
+        typer.Option(
+            metavar="EXPR", help="Stop only if EXPR holds: shape(0)[0] > 128 or dtype(1) == 'float16'."
+        ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="At most N stops a breakpoint; 0: all.")
+        int, typer.Option(metavar="N", min=0, help="At most N stops per breakpoint; 0: all.")
     ] = 200,
-    backtrace: Annotated[int, typer.Option(metavar="N", min=1, help="Native frames of a stop.")] = 64,
+    backtrace: Annotated[int, typer.Option(metavar="N", min=1, help="Native frames to keep per stop.")] = 64,
     interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="Hand the terminal to gdb at the first stop.")
+        bool, typer.Option("--interactive", "-i", help="At the first stop, continue in gdb by hand.")
     ] = False,
     trace: Annotated[
-        Path | None, typer.Option("--from", metavar="TRACE", help="Stop again at a hop of this trace.")
+        Path | None,
+        typer.Option("--from", metavar="TRACE", help="Run a recorded script again and stop at --hop."),
     ] = None,
-    hop: Annotated[int | None, typer.Option(metavar="ID", help="The hop, by its id in the trace.")] = None,
+    hop: Annotated[int | None, typer.Option(metavar="ID", help="The id of the hop in TRACE.")] = None,
     overlay: Annotated[
         str | None,
         typer.Option(
-            metavar="OPS", help="Build the dispatch code of OPS (mm,matmul) with -g and preload it."
+            metavar="OPS", help="Build the dispatch code of OPS (mm,matmul) with -g, and preload it."
         ),
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="A PyTorch checkout of this version: overlays the native functions too."
+            metavar="DIR", help="A PyTorch checkout of this version: also overlay native functions."
         ),
     ] = None,
     python: Annotated[
-        str, typer.Option(metavar="PATH", help="The Python that runs SCRIPT; tracer need not be there.")
+        str, typer.Option(metavar="PATH", help="The Python that runs SCRIPT; it needs no tracer.")
     ] = sys.executable,
     program: Annotated[
-        str | None, typer.Option("--gdb", metavar="PATH", help="Another gdb, such as cuda-gdb.")
+        str | None, typer.Option("--gdb", metavar="PATH", help="Another gdb, e.g. cuda-gdb.")
     ] = None,
     outputs: Annotated[
         list[Path] | None,
@@ -81,17 +86,17 @@ def gdb(
             "--output",
             "-o",
             metavar="FILE",
-            help="Markdown (FILE.md) or JSON lines (FILE.jsonl). Repeatable.",
+            help="Also write markdown (FILE.md) or JSON lines (FILE.jsonl). Repeatable.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the files.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output files.")] = False,
 ) -> None:
-    """Run SCRIPT under gdb and record where it stops along the dispatch path.
+    """Run SCRIPT under gdb and record each stop along the dispatch path.
 
-    Each stop has the native backtrace with short names, the tensor arguments
-    (shape, stride, dtype, device, dispatch keys) without debug information, the
-    Python stack, and, where there is DWARF, file:line, arguments and locals.
-    Options may stand behind SCRIPT; what follows -- is the script's alone.
+    For each stop you get the native backtrace with short names, the Python stack,
+    and the tensor arguments (shape, stride, dtype, device, dispatch keys), even
+    without debug information. If there is DWARF, you also get file:line, arguments
+    and locals. Options may follow SCRIPT; everything after -- goes to the script.
     Ctrl-C goes to the script; a second one ends the session.
 
     \b
@@ -111,7 +116,7 @@ def gdb(
 
     command = _command(script or [], module)
     if interactive and not sys.stdin.isatty():
-        fail("--interactive needs a terminal; leave it out, or run it in one", USAGE)
+        fail("--interactive needs a terminal; remove it, or run tracer in a terminal", USAGE)
     try:
         outputs = [path.absolute() for path in outputs or []]  # scripts change folders
         _check_outputs(outputs, force)
@@ -131,7 +136,7 @@ def gdb(
 
 @dataclass(frozen=True)
 class _Job:
-    """What is run: breakpoints on a script, a session script, or a hop of a trace again."""
+    """What to run: a script with breakpoints, a session script, or a recorded script up to a hop."""
 
     specs: list[str]
     session: Path | None = None
@@ -140,7 +145,7 @@ class _Job:
 
 def _command(script: list[str], module: bool) -> list[str]:
     if module and not script:
-        fail("name a module to run: tracer gdb -m MODULE [ARGS]", USAGE)
+        fail("give a module to run: tracer gdb -m MODULE [ARGS]", USAGE)
     return ["-m", *script] if module else script
 
 
@@ -152,7 +157,7 @@ def _surroundings(
     from tracer.debugger.walk import Surroundings
 
     if source is not None and overlay is None:
-        fail("--source adds native functions to an overlay; name its operators: --overlay mm", USAGE)
+        fail("--source needs an overlay; give its operators: --overlay mm", USAGE)
     found = find(program)
     looked = target.look(python)
     overlays = tuple(name.strip() for name in overlay.split(",") if name.strip()) if overlay else ()
@@ -169,10 +174,10 @@ def _job(
     interactive: bool,
 ) -> _Job:
     if (trace is None) != (hop is None):
-        fail("--from TRACE and --hop ID belong together", USAGE)
+        fail("--from TRACE and --hop ID need each other; give both", USAGE)
     if trace is not None and hop is not None:
         if specs:
-            fail("--hop says where to stop; leave --break out", USAGE)
+            fail("--hop says where to stop; remove --break", USAGE)
         from tracer.debugger.again import site
 
         return _Job([], site=site(chosen_trace(trace), hop))
@@ -180,16 +185,16 @@ def _job(
     if session is None and not specs:
         specs = [f"aten::{name.removeprefix('aten::')}" for name in surroundings.overlays]
         if not specs and not interactive:
-            fail("say where to stop: --break aten::mm", USAGE)
+            fail("no breakpoint; give one, e.g. --break aten::mm", USAGE)
     return _Job(specs, session=session)
 
 
 def _session(command: list[str]) -> Path | None:
-    """The session script that the command names; None where it is a script or a module."""
+    """The session script that the command names; None if it names a script or a module."""
     from tracer.debugger.walk import session_scripts
 
     if not command:
-        fail("name a script to run: tracer gdb [options] SCRIPT [ARGS]", USAGE)
+        fail("give a script to run: tracer gdb [options] SCRIPT [ARGS]", USAGE)
     name = command[0]
     if name == "-m" or os.path.isfile(name) or os.path.exists(os.path.join(name, "__main__.py")):
         return None
@@ -197,7 +202,7 @@ def _session(command: list[str]) -> Path | None:
     if name in scripts:
         return scripts[name]
     near = get_close_matches(name, scripts) or sorted(scripts)
-    return fail(f"{name} is no script here and no session; sessions: {', '.join(near)}", USAGE)
+    return fail(f"{name} is neither a script here nor a session; sessions: {', '.join(near)}", USAGE)
 
 
 def _check_outputs(outputs: list[Path], force: bool) -> None:
@@ -205,7 +210,7 @@ def _check_outputs(outputs: list[Path], force: bool) -> None:
 
     for path in outputs:
         if path.suffix not in (".md", ".jsonl"):
-            fail(f"{path}: a file ends in .md (markdown) or .jsonl (JSON lines)", USAGE)
+            fail(f"{path}: give a file that ends in .md (markdown) or .jsonl (JSON lines)", USAGE)
     for path in outputs:
         if naming.reserve(str(path), force):
             atexit.register(naming.remove_if_empty, str(path))
@@ -269,7 +274,7 @@ def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
         with writing():
             sys.stdout.write(text)
     except OSError as error:
-        say(f"the report cannot be printed: {error.strerror}")
+        say(f"cannot print the report: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         failed = True
     for line in [*missing(found.counts), *found.notes]:
@@ -281,14 +286,14 @@ def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
 
 
 def _written(path: Path, text: str) -> bool:
-    """Writes an output; False, and one line, where that fails."""
+    """Writes an output file; False, and one line on stderr, if that fails."""
     from tracer.recording import naming
 
     try:
         path.write_text(text)
     except OSError as error:
-        say(f"{path} cannot be written: {error.strerror}")
+        say(f"cannot write {path}: {error.strerror}")
         return False
-    atexit.unregister(naming.remove_if_empty)  # a file without stops is an answer too
+    atexit.unregister(naming.remove_if_empty)  # keep a file without stops: no stop is a result too
     say(f"wrote {path}")
     return True

@@ -1,4 +1,4 @@
-"""Lines of trees and tables on the terminal, in colour, or in a pipe, plain and whole."""
+"""Lines of trees and tables: coloured and cut to the width on a terminal, plain and whole in a pipe."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def print_table(table: pl.DataFrame, by: str, limit: int, folder: str | None) ->
     for line in flat_lines(table, by, limit=limit, width=width, folder=folder):
         print_line(console, line)
     if limit and len(table) > limit:
-        print(f"{count(len(table) - limit, 'more row')} left out; --limit 0 shows all")
+        print(f"Shown: {limit:,} of {count(len(table), 'row')}. More: --limit 0.")
 
 
 def styled(line: Line) -> Text:

@@ -1,4 +1,4 @@
-"""The file of a report: what is refused before the work, and how it is written."""
+"""The output file of a report: checked before the work begins, and written all or nothing."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tracer.cli.common import USAGE, fail
 
 
 def check_output(output: Path, force: bool) -> None:
-    """Ends the command where this file cannot be written, or is there and not to be overwritten."""
+    """Ends the command if this file cannot be written, or exists and may not be overwritten."""
     if output.suffix.lower() in (".html", ".htm", ".pdf"):
-        fail(f"{output}: a report is markdown; name a file that ends in .md", USAGE)
+        fail(f"{output}: a report is markdown; give a file that ends in .md", USAGE)
     if output.is_dir():
-        fail(f"{output} is a folder; name a file in it", USAGE)
+        fail(f"{output} is a folder; give a file in it", USAGE)
     if output.exists() and not force:
-        fail(f"{output} exists; overwrite it with --force, or name another file", USAGE)
+        fail(f"{output} exists; overwrite it with --force, or give another file", USAGE)
     if not output.parent.is_dir():
-        fail(f"there is no folder {output.parent}; make it first", USAGE)
+        fail(f"folder {output.parent} does not exist; create it first", USAGE)
     if not os.access(output if output.exists() else output.parent, os.W_OK):
-        fail(f"{output} cannot be written: permission denied", USAGE)
+        fail(f"cannot write {output}: permission denied", USAGE)
 
 
 def write_output(output: Path, text: str) -> None:
-    """Writes all or nothing, so that a full disk does not cost the report that was there."""
+    """Writes all or nothing: if the disk is full, the old report survives."""
     partial = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`tracer pack`: a trace made small, to keep or to send."""
+"""`tracer pack`: compress a trace, to keep or to send it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tracer.cli.common import USAGE, chosen_trace, fail, progress, say, too_larg
 
 def pack(
     file: Annotated[
-        Path | None, typer.Argument(help="A trace; otherwise the newest *.trace here.", metavar="FILE")
+        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT.xz", help="Write to this file, not to FILE.xz."),
+        typer.Option("--output", "-o", metavar="OUT.xz", help="Write to OUT.xz (default: FILE.xz)."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.xz.")] = False,
 ) -> None:
-    """Write a trace compressed (xz), with nothing left out.
+    """Compress a trace with xz, without loss.
 
-    tracer tree, tracer report and tracer.load() read packed traces as they are,
-    and xz -d unpacks them. The trace itself stays.
+    tracer tree, tracer report and tracer.load() read packed traces directly;
+    xz -d unpacks them. FILE itself is kept.
 
     \b
     Examples:
@@ -51,15 +51,15 @@ def pack(
 
 def _check(file: Path, output: Path, force: bool) -> None:
     if output.is_dir():
-        fail(f"{output} is a folder; name a file in it", USAGE)
+        fail(f"{output} is a folder; give a file in it", USAGE)
     if output.exists() and output.samefile(file):
-        fail(f"{output} is the trace itself; name another file", USAGE)
+        fail(f"{output} is the trace itself; give another file", USAGE)
     if output.exists() and not force:
-        fail(f"{output} exists; overwrite it with --force, or name another file with -o", USAGE)
+        fail(f"{output} exists; overwrite it with --force, or give another file with -o", USAGE)
     if not output.parent.is_dir():
-        fail(f"there is no folder {output.parent}; make it first", USAGE)
+        fail(f"folder {output.parent} does not exist; create it first", USAGE)
     if not os.access(output.parent, os.W_OK):
-        fail(f"{output} cannot be written: permission denied", USAGE)
+        fail(f"cannot write {output}: permission denied", USAGE)
 
 
 def _complete(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""`tracer record`: run a script as Python would, and record every dispatcher hop of it."""
+"""`tracer record`: run a script as Python would, and record every dispatcher hop that it makes."""
 
 from __future__ import annotations
 
@@ -21,92 +21,95 @@ from tracer.recording.cuda import why_unusable
 from tracer.recording.options import MOST_LINES, Options
 from tracer.recording.recording import draw_session
 
-# Parsing stops at the script, so that everything after it is the script's own.
+# Parsing stops at the script: everything after it belongs to the script.
 CONTEXT = {"allow_interspersed_args": False}
-LEFT_OUT = "left-out"  # what is kept of having said so
+LEFT_OUT = "left-out"  # the note, in the user's cache folder, that this was already said
 
 
 def record(
     script: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and what it is given."),
+        typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments."),
     ] = None,
-    module: Annotated[
-        bool, typer.Option("-m", help="SCRIPT is the name of a module, as in python -m.")
-    ] = False,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module name, as in python -m.")] = False,
     output: Annotated[
         str | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="Where the trace goes; otherwise it is named after the script and numbered.",
+            help="Write the trace to FILE (default: SCRIPT.NNNN.trace, in the current folder).",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
     shapes: Annotated[
-        bool, typer.Option("--shapes/--no-shapes", help="Record shapes and types of tensors.")
+        bool, typer.Option("--shapes/--no-shapes", help="Record shapes and dtypes of tensors.")
     ] = True,
     source: Annotated[bool, typer.Option("--source/--no-source", help="Record Python source lines.")] = True,
     stack: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=MOST_LINES, help="Record N lines of the Python stack."),
+        typer.Option(metavar="N", min=1, max=MOST_LINES, help="Record the N innermost Python frames."),
     ] = 1,
     modules: Annotated[
-        bool, typer.Option("--modules/--no-modules", help="Record which nn.Module was being called.")
+        bool, typer.Option("--modules/--no-modules", help="Record the nn.Module that each op was called in.")
     ] = True,
     ops: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="Only operators like aten::*mm*; give it more than once for more patterns.",
+            help="Record only operators whose name matches, e.g. 'aten::*mm*'. Repeatable.",
         ),
     ] = None,
     steps: Annotated[
         str | None,
         typer.Option(
             metavar="FIRST:END",
-            help="Only these steps, from 0: 3:6 are 3, 4 and 5. A step ends at tracer.step(), "
-            "else where the optimizer's does.",
+            help="Record only these steps, counted from 0: 3:6 records 3, 4 and 5. A step ends at "
+            "tracer.step(); if the script never calls it, at the optimizer's step().",
         ),
     ] = None,
     max_size: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Of FILE, as 256M or 1G: the newest hops take the place of the oldest.",
+            help="Limit the file to SIZE, e.g. 256M or 1G: new hops overwrite the oldest ones.",
         ),
     ] = None,
     then_stop: Annotated[
-        bool, typer.Option("--then-stop", help="At the largest size, stop and keep the oldest hops.")
+        bool, typer.Option("--then-stop", help="At --max-size, stop recording and keep the oldest hops.")
     ] = False,
     override: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAMES",
-            help="Overrides to switch on: mm,gru,cat (or mm:force), module:function, file.py:function.",
+            help="Enable these overrides (your kernels or the built-in ones, in place of PyTorch's): "
+            "mm,gru,cat (or mm:force), module:function, file.py:function.",
         ),
     ] = None,
     cuda: Annotated[
         str,
         typer.Option(
             metavar="auto|on|off",
-            help="CUDA calls and GPU activities: where it can be done; on: else nothing is recorded.",
+            help="Record CUDA calls and GPU work. auto: if possible. on: if CUDA cannot be recorded, "
+            "record nothing. off: hops only.",
         ),
     ] = "auto",
     driver: Annotated[
         str,
         typer.Option(
             metavar="launches|all|none",
-            help="CUDA driver calls outside runtime calls that do work; all, also inside; none.",
+            help="CUDA driver calls to record. launches: calls that do work and are made outside "
+            "runtime calls. all: every driver call. none.",
         ),
     ] = "launches",
 ) -> None:
     """Run SCRIPT as python would and record every dispatcher hop.
 
-    Where torch has CUDA: also every CUDA runtime call and what the GPU ran.
+    A hop is one visit to one kernel of PyTorch's dispatcher: a call of an operator,
+    or its redispatch to the next dispatch key. If torch has CUDA, tracer also
+    records CUDA runtime calls and what the GPU ran.
 
-    Options of tracer stand before SCRIPT; everything after it goes to the script.
+    Put tracer's options before SCRIPT; everything after SCRIPT goes to the script.
 
     Examples:
 
@@ -155,46 +158,46 @@ def record(
 
 
 def _run_inside(running: str, command: list[str], output: str | None, overridden: bool) -> NoReturn:
-    """The script as a part of the recording that runs already; raises RecordingError."""
+    """Run the script as a part of the recording that is already running; raises RecordingError."""
     name = command[1] if command[0] == "-m" else command[0]
     shown = output or naming.stem_of_script(name) + naming.SUFFIX
-    why = f"{shown} is not made: this process is recorded already, to {running}"
+    why = f"{shown} will not be written: this process is already being recorded, to {running}"
     if overridden:  # without its overrides the script would be another program
-        raise RecordingError(f"{why}; overrides are switched on where that recording begins")
+        raise RecordingError(f"{why}; enable overrides in the command that began that recording")
     say(why)
     _become(command, None)
 
 
 def _say_what_was_left_out() -> None:
-    """At the first recording of a build: pip hid what the build said."""
+    """At the first recording of a build, because pip hides what the build prints."""
     reason = build_info().OVERRIDES_MISSING
     if build_info().TORCH_CUDA is None or not reason or kept.read(LEFT_OUT, reason) is not None:
         return
     kept.write(LEFT_OUT, reason, "")
     say(
-        "the overrides mm, gru and cat were left out of this build, everything else is there: "
-        f"{reason} (said once; tracer doctor repeats it)"
+        "this build has no built-in overrides (mm, gru, cat), but everything else: "
+        f"{reason} (shown once; tracer doctor shows it again)"
     )
 
 
 def _command(script: list[str], module: bool) -> list[str]:
     if not script or not script[0]:
         what = "module" if module else "script"
-        raise RecordingError(f"name a {what} to run: tracer record [options] SCRIPT [ARGS]")
+        raise RecordingError(f"give a {what} to run: tracer record [options] SCRIPT [ARGS]")
     if module:
         return ["-m", *script]
     path = script[0]
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__main__.py")):
-        raise RecordingError(f"{path} is a folder without __main__.py; name a script in it")
+        raise RecordingError(f"{path} is a folder without __main__.py; give a script in it")
     if path != "-" and not os.path.exists(path):
-        raise RecordingError(f"there is no script {path} here; check its name")
+        raise RecordingError(f"no script {path} here; check its name")
     if path != "-" and not os.access(path, os.R_OK):
         raise RecordingError(f"{path} cannot be read: permission denied")
     return script
 
 
 def _overrides(given: list[str], script: str, module: bool) -> list[str]:
-    """The names, as the recorded process will look for them."""
+    """The names, as the recorded process will look them up."""
     if not given:
         return []
     from tracer.overrides import OverrideError, names
@@ -212,16 +215,16 @@ def _check_installation() -> None:
     startup = os.path.join(packages, "tracer_startup.pth")
     active = {os.path.realpath(folder) for folder in _site_folders()}
     if not os.path.exists(startup):
-        raise RecordingError(f"{startup} is missing, so no recording can begin; {extension.rebuild()}")
+        raise RecordingError(f"{startup} is missing, so tracer cannot record; {extension.rebuild()}")
     if packages not in active and not _begins_with_python():
         raise RecordingError(
-            f"{sys.executable} does not read {startup}, which begins a recording, because that folder is "
-            f"on its path but is not one of its site folders; {extension.install()}"
+            f"{sys.executable} does not read {startup}, which begins a recording: the folder is on "
+            f"sys.path but is not a site folder; {extension.install()}"
         )
 
 
 def _begins_with_python() -> bool:
-    """Whether a new interpreter reads the start-up file: `site.addsitedir` adds folders that none lists."""
+    """Whether a new interpreter reads the start-up file; folders of `site.addsitedir` are in no list."""
     asked = "import sys; sys.exit('tracer.recording.startup' not in sys.modules)"
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     environment = {**os.environ, invitation.NAME: "{}"}
@@ -245,7 +248,7 @@ def _request(name: str, output: str | None, force: bool) -> dict[str, object]:
         path = naming.reserve_numbered(os.getcwd(), naming.stem_of_script(name))
         return _described(path, os.path.basename(path), reserved=True, force=False)
     if not output or output.endswith(os.sep):
-        raise RecordingError(f"{output or 'the output'} names no file; give one with -o FILE")
+        raise RecordingError(f"{output or 'the output'} is not a file name; give one with -o FILE")
     reserved = naming.reserve(output, force)
     return _described(os.path.abspath(output), output, reserved=reserved, force=force)
 

@@ -13,11 +13,11 @@ from tracer.cli.output import check_output, write_output
 
 def report(
     file: Annotated[
-        Path | None, typer.Argument(help="A trace; otherwise the newest *.trace here.", metavar="FILE")
+        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT.md", help="Write to this file, not to stdout."),
+        typer.Option("--output", "-o", metavar="OUT.md", help="Write to OUT.md instead of stdout."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
     paths: Annotated[int, typer.Option(metavar="N", min=0, help="Show the N hottest dispatch paths.")] = 10,
@@ -26,10 +26,10 @@ def report(
     ] = 5,
     rows: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Rows a table, at most (40; of kernels 20, 30 or 60)."),
+        typer.Option(metavar="N", min=1, help="Maximum rows per table (default 40; kernel tables 20-60)."),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(metavar="PART", help="One part: cuda (the runtime) or kernels.")
+        str | None, typer.Option(metavar="PART", help="Write only this part: cuda (the runtime) or kernels.")
     ] = None,
     section: Annotated[
         list[str] | None,
@@ -37,30 +37,32 @@ def report(
     ] = None,
     op: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Paths with an op like mm, or a call like 'cublas*'."),
+        typer.Option(
+            metavar="PATTERN", help="Show only paths with this op (mm) or this call ('cublas*'). Repeatable."
+        ),
     ] = None,
     steady: Annotated[
-        bool, typer.Option("--steady", help="Paths of op calls after warm-up, where steps are known.")
+        bool, typer.Option("--steady", help="Show only paths after warm-up; the trace must have steps.")
     ] = False,
     no_phases: Annotated[
         bool,
-        typer.Option("--no-phases", help="All steps count alike: none as warm-up. For unlike steps."),
+        typer.Option("--no-phases", help="Do not treat any step as warm-up, e.g. if steps differ."),
     ] = False,
     peak_bandwidth: Annotated[
-        float | None, typer.Option(metavar="GB/s", min=0, help="What the GPU's memory reached.")
+        float | None, typer.Option(metavar="GB/s", min=0, help="Compare with this memory bandwidth.")
     ] = None,
     peak_flops: Annotated[
-        float | None, typer.Option(metavar="TFLOP/s", min=0, help="What the GPU computed at best.")
+        float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
     ] = None,
 ) -> None:
     """Write the report of a trace in markdown, with Mermaid diagrams.
 
-    It has the environment, the certificate (what was captured, what was dropped
-    and why), the hottest dispatch paths, and tables of ops, dispatch keys, source
-    lines, backward nodes, threads, open hops and exceptions. Where CUDA was
-    recorded: the API functions and who called them, waits, idle time, and the
-    device kernels by what is to gain. Kernels are held against the figures of
-    the device, or against yours (--peak-bandwidth, --peak-flops).
+    The report shows the environment, the certificate (what was recorded, what was
+    dropped and why) and the hottest dispatch paths. Tables show ops, dispatch keys,
+    source lines, backward nodes, threads, open hops and exceptions. If CUDA was
+    recorded, they also show API functions and their callers, waits, idle time, and
+    device kernels ordered by what an improvement could gain. Kernels are compared
+    with the device's figures, or with yours (--peak-bandwidth, --peak-flops).
 
     \b
     Examples:
@@ -73,12 +75,15 @@ def report(
       tracer report run.trace --only kernels --peak-bandwidth 4300
     """
     if only not in (None, "cuda", "kernels"):
-        fail(f"--only {only} is no part of the report; there is cuda, kernels", USAGE)
+        fail(f"--only {only}: choose cuda or kernels", USAGE)
     _check_sections(section or [])
     if only and (op or steady):
-        fail(f"{'--op' if op else '--steady'} chooses dispatch paths, and --only {only} shows none", USAGE)
+        fail(
+            f"{'--op' if op else '--steady'} chooses paths, but --only {only} shows none; remove one",
+            USAGE,
+        )
     if steady and no_phases:
-        fail("--steady chooses the steps after warm-up, and --no-phases tells no step from another", USAGE)
+        fail("--steady needs warm-up steps, but --no-phases treats none as warm-up; remove one", USAGE)
     if output is not None:
         check_output(output, force)
     file = chosen_trace(file)

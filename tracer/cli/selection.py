@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 
+_FEW = 5
+_MORE = {option: f": tracer tree --flat --by {option}" for option in ("op", "key", "source")}
+
+
 @dataclass(frozen=True)
 class Selection:
-    """What --op, --key, --source, --thread and --step say; None: any."""
+    """The values of --op, --key, --source, --thread and --step; None: any."""
 
     op: str | None = None
     key: str | None = None
@@ -30,7 +34,7 @@ class Selection:
     step: int | None = None
 
     def matching(self, trace: Trace, hops: pl.DataFrame) -> np.ndarray:
-        """True for the hops that meet every condition; ends the command where one meets none."""
+        """True for the hops that meet every condition; ends the command if no hop does."""
         import polars as pl
 
         chosen = pl.col("id").is_not_null()
@@ -46,11 +50,11 @@ class Selection:
             chosen &= _in_thread(trace, hops, self.thread)
         mask = hops.select(chosen.fill_null(False)).to_series().to_numpy()
         if len(hops) and not mask.any():
-            _end("no hop meets all of these conditions at once; leave one out")
+            _end("no hop meets all of these conditions; remove one")
         return mask
 
     def fitting(self, hops: pl.DataFrame, threads: pl.DataFrame) -> np.ndarray:
-        """True for the hops that meet every condition, of hops as they come: there may be none yet."""
+        """True for the hops that meet every condition. During a recording there may be none yet."""
         import polars as pl
 
         chosen = pl.col("id").is_not_null()
@@ -112,7 +116,7 @@ def _in_thread(trace: Trace, hops: pl.DataFrame, thread: str) -> pl.Expr:
 
 
 def _numbers(threads: pl.DataFrame, thread: str) -> list[int]:
-    """The OS thread ids that a number or a name means."""
+    """The OS thread ids for a thread's number or name."""
     import polars as pl
 
     numbers: list[int] = threads.filter(pl.col("name").cast(pl.String) == thread)["thread"].to_list()
@@ -131,9 +135,18 @@ def _found(hops: pl.DataFrame, column: str, matches: Callable[[str], bool]) -> l
 
 def _nothing(option: str, wanted: str, values: Iterable[str]) -> NoReturn:
     values = list(values)
-    near = get_close_matches(wanted, values, cutoff=0.5) or values[:5]
-    hint = f"; there is {', '.join(visible(value, LONGEST) for value in near)}" if near else ""
-    _end(f"no hop has --{option} {wanted}{hint}")
+    if near := get_close_matches(wanted, values, cutoff=0.5):
+        hint = f"; did you mean {_listed(near)}?"
+    elif values:
+        more = f" ({len(values):,} in all{_MORE.get(option, '')})" if len(values) > _FEW else ""
+        hint = f"; this trace has {_listed(values[:_FEW])}{more}"
+    else:
+        hint = ""
+    _end(f"no {option} matches {wanted!r}{hint}")
+
+
+def _listed(values: Iterable[str]) -> str:
+    return ", ".join(visible(value, LONGEST) for value in values)
 
 
 def _end(message: str) -> NoReturn:

@@ -1,13 +1,14 @@
-"""`tracer tree`: the dispatch tree of a trace, one line a hop."""
+"""`tracer tree`: the dispatch tree of a trace, one line per hop."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.common import USAGE, analysing, choose, chosen_trace, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_line, print_table
 from tracer.cli.selection import Selection
@@ -24,63 +25,72 @@ _TREE_LINES, _FLAT_LINES = 200, 40
 
 def tree(
     file: Annotated[
-        Path | None, typer.Argument(help="A trace; otherwise the newest *.trace here.", metavar="FILE")
+        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
     ] = None,
     op: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Ops like mm, aten::add.*, aten::*mm*.")
+        str | None, typer.Option(metavar="PATTERN", help="Only these ops: mm, aten::add.*, aten::*mm*.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Dispatch keys like CPU, Autograd*.")
+        str | None, typer.Option(metavar="PATTERN", help="Only these dispatch keys: CPU, Autograd*.")
     ] = None,
     source: Annotated[
-        str | None, typer.Option(metavar="FILE[:LINE]", help="Calls from this file or line.")
+        str | None, typer.Option(metavar="FILE[:LINE]", help="Only calls from this file or line.")
     ] = None,
-    thread: Annotated[str | None, typer.Option(metavar="THREAD", help="A thread, by number or name.")] = None,
+    thread: Annotated[
+        str | None, typer.Option(metavar="THREAD", help="Only this thread: number or name.")
+    ] = None,
     depth: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Show N levels of hops; 1: outermost.")
+        int | None, typer.Option(metavar="N", min=1, help="Show N levels of hops; 1: only outermost ones.")
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Show at most N lines (200, of a table 40); 0: all."),
+        typer.Option(metavar="N", min=0, help="Show at most N lines (default 200, of a table 40); 0: all."),
     ] = None,
     step: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="One training step, and read no more than that.")
+        int | None,
+        typer.Option(metavar="N", min=0, help="Show only this step, and read only its part of the file."),
     ] = None,
-    flat: Annotated[bool, typer.Option("--flat", help="A sorted table, not a tree.")] = False,
+    flat: Annotated[bool, typer.Option("--flat", help="Print a sorted table instead of a tree.")] = False,
     by: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="Rows of --flat: op, key, source, module or kernel.")
+        str | None,
+        typer.Option(metavar="WHAT", help="One row of --flat per op, key, source, module or kernel."),
     ] = None,
     sort: Annotated[
-        str, typer.Option(metavar="WHAT", help="Order of --flat: self, total, calls, hops, median.")
+        str, typer.Option(metavar="WHAT", help="Sort --flat by self or total time, calls, hops or median.")
     ] = "self",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show what is being recorded, as it runs.")
+        bool, typer.Option("--follow", "-f", help="Show hops while they are being recorded.")
     ] = False,
     fold: Annotated[
-        bool, typer.Option("--fold/--no-fold", help="Fold identical subtrees with a count.")
+        bool, typer.Option("--fold/--no-fold", help="Show identical subtrees once, with a count.")
     ] = True,
-    api: Annotated[bool, typer.Option("--api", help="Show every CUDA API call, queries too.")] = False,
+    api: Annotated[
+        bool, typer.Option("--api", help="Show every CUDA API call, also those that only read state.")
+    ] = False,
     ids: Annotated[bool, typer.Option("--ids", help="Show the id of each line's row first.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the dispatch tree of a trace, one line a hop.
+    """Show the dispatch tree of a trace, one line per hop.
 
-    A line has the op, its dispatch key in brackets, the kernel function, the
-    shapes of the inputs, the time with all below it, and its own time (self).
-    "->" is a redispatch to the next key; "3 x" three identical subtrees among
-    siblings, with their median time. Filters keep hops that match, what
-    encloses them and what they call. "[in encoder.gru]" is the nn.Module that was
-    being called. Where CUDA was recorded, library calls,
-    API calls and what the GPU did stand below the hop that caused them; API
-    calls that only ask are counted.
+    A hop is a call of an operator ("aten::mm [CPU]"), or its redispatch to the
+    next dispatch key ("->"). A line shows the op, the key in brackets, the kernel
+    function, the shapes of the inputs, the total time and the self time.
+    "3 x" means three identical subtrees; the times are then medians.
+    "[in encoder.gru]" is the nn.Module that was being called.
 
-    --ids puts the id of its row before each line: a number is the id of a hop; "lib
-    3", "api 5" and "gpu 9" are rows of the tables library_calls, api_calls and
+    If CUDA was recorded, each hop has below it the library calls, the CUDA API
+    calls and the GPU work that it caused. Queries, API calls that only read state
+    (e.g. cudaGetDevice), are counted, not shown.
+
+    Filters keep the hops that match, the hops around them and those that they call.
+    --flat counts only the hops that match: one row per op, key and kernel function.
+    --follow prints op calls as they end, until the recording ends: those that match
+    or, without --op, --key or --depth, the outermost ones (those that no other op
+    made). With --flat it prints a table and updates it.
+
+    --ids puts the id of its row before each line. A number alone is the id of a hop;
+    "lib 3", "api 5" and "gpu 9" are rows of the tables library_calls, api_calls and
     gpu_activities. A line that folds several rows has the id of the first.
-
-    --flat counts the hops that match and nothing else: a row for each op, key and
-    kernel function. --follow shows outermost op calls as they end, or those that
-    match, until the recording ends; with --flat a table that keeps up with it.
 
     \b
     Examples:
@@ -118,15 +128,15 @@ def _check(
     from tracer.analysis.flat import GROUPS, SORTS
 
     if by is not None and by not in GROUPS:
-        fail(f"--by {by} is no kind of row; there is {', '.join(GROUPS)}", USAGE)
+        fail(f"--by {by}: {choose(by, GROUPS)}", USAGE)
     if sort not in SORTS:
-        fail(f"--sort {sort} is no order; there is {', '.join(SORTS)}", USAGE)
+        fail(f"--sort {sort}: {choose(sort, SORTS)}", USAGE)
     if (by is not None or sort != SORTS[0]) and not flat:
-        fail("--by and --sort are about the table: add --flat", USAGE)
+        fail("--by and --sort apply to a table; add --flat", USAGE)
     if flat and (api or not fold):
-        fail("--api and --no-fold are about the tree: leave out --flat", USAGE)
+        fail("--api and --no-fold apply to a tree; remove --flat", USAGE)
     if follow and (api or not fold or step is not None):
-        fail("--follow takes no --api, --no-fold or --step: they need a recording that has ended", USAGE)
+        fail("--api, --no-fold and --step need a recording that has ended; remove --follow", USAGE)
 
 
 def _check_form(flat: bool, follow: bool, ids: bool, as_json: bool) -> None:
@@ -179,7 +189,6 @@ def _tree(
     with analysing(file, selection.step) as trace:
         from tracer.analysis import links, trees
         from tracer.analysis.row_ids import with_ids
-        from tracer.report.text import count
 
         combined = links.combine(trace, every_call=api)
         hops = combined.rows
@@ -191,6 +200,7 @@ def _tree(
         shown = hops.filter(shallow).with_columns(source=trees.own_or_forward_line())
         groups, nodes = trees.fold(trees.Forest.of(shown), by, identical=fold)
         nodes = with_ids(nodes, hops) if ids or as_json else nodes
+        levels = int(forest.depth[kept].max(initial=-1)) + 1
         deeper = int(kept.sum() - shallow.sum())
     if as_json:
         from tracer.report.documents import tree_document
@@ -200,14 +210,23 @@ def _tree(
         return
     with writing():
         _show(trace, groups, nodes, limit, combined.details)
-        if depth and deeper:
-            print(f"{count(deeper, 'deeper hop')} left out; --depth {depth + 1} shows more")
-        if limit and len(nodes) > limit:
-            print(
-                f"{count(len(nodes) - limit, 'more line')} left out; "
-                "--limit 0 shows all; --op, --source, --depth narrow"
-            )
+        for line in _footer(limit, len(nodes), depth or levels, levels, deeper):
+            print(line)
     _say_verdict(trace)
+
+
+def _footer(limit: int, lines: int, depth: int, levels: int, deeper: int) -> Iterator[str]:
+    """What the tree does not show: `Shown: 30 of 89 lines, 1 of 12 levels. More: --limit 0, --depth 2.`"""
+    from tracer.report.text import count
+
+    shown, more, less = [], [], ""
+    if limit and lines > limit:
+        shown, more, less = [f"{limit:,} of {count(lines, 'line')}"], ["--limit 0"], " Less: --op, --source."
+    if deeper:
+        shown.append(f"{depth} of {count(levels, 'level')} ({count(deeper, 'deeper hop')} hidden)")
+        more.append(f"--depth {depth + 1}")
+    if shown:
+        yield f"Shown: {', '.join(shown)}. More: {', '.join(more)}.{less}"
 
 
 def _say_verdict(trace: Trace) -> None:

@@ -66,12 +66,12 @@ def _judge(bound: Bound, stock: Deviation, override: Deviation) -> str:
         if not isfinite(most):
             continue
         if not ours <= most:
-            return f"{name} {ours:.2g}, over the bound of {most:.2g}"
+            return f"{name} {ours:.2g}, above the bound of {most:.2g}"
         if not ours <= allowance(most, theirs):
-            return f"{name} {ours:.2g}, where stock has {theirs:.2g}"
+            return f"{name} {ours:.2g}, but stock has {theirs:.2g}"
     if bound.cosine is not None and not override.cosine >= min(bound.cosine, stock.cosine):
         return f"cosine {override.cosine:.6f} with float64, below {bound.cosine}"
-    return "" if isfinite(override.relative) else "it is not finite where float64 is"
+    return "" if isfinite(override.relative) else "it is not finite, but float64 is"
 
 
 def _different_form(stock: Any, override: Any, *, strides: bool) -> str:
@@ -83,7 +83,7 @@ def _different_form(stock: Any, override: Any, *, strides: bool) -> str:
         *((("strides", stock.stride(), override.stride()),) if strides else ()),
     ):
         if theirs != ours:
-            return f"{name} {ours}, where stock has {theirs}"
+            return f"{name} {ours}, but stock has {theirs}"
     return ""
 
 
@@ -98,7 +98,7 @@ def _same_bytes(output: str, stock: Any, override: Any) -> Check:
         return Check(output, None, None, None, "", None)
     place = int(unequal.flatten().int().argmax())
     count = int(unequal.sum())
-    wrong = f"{count:,} of {unequal.numel():,} elements are not the same bytes"
+    wrong = f"{count:,} of {unequal.numel():,} elements differ in their bytes"
     return Check(output, None, None, None, wrong, _element(place, stock, override, stock))
 
 

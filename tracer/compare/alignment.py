@@ -14,7 +14,7 @@ _SAME, _OTHER_KERNEL, _OTHER_KEY = 8, 5, 1
 class Link:
     """One line of a chain: a hop, a library or API call, or what the GPU did.
 
-    `kernel` of an API call: the names of what it made the GPU do. `count` is how often the line stands
+    `kernel` of an API call: the names of what it made the GPU do. `count` is how often the line appears
     there among its siblings.
     """
 

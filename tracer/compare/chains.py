@@ -89,9 +89,9 @@ class ChainTables:
         return self._chain(self._rows.filter(pl.col("step") == step))
 
     def below(self, place: int) -> Chain:
-        """What stands at a place (see `calls`), and all in it."""
+        """The call at a place (see `calls`), and everything inside it."""
         depth = self._forest.depth
-        after = np.flatnonzero(depth[place + 1 :] <= depth[place])  # rows stand in the order of entry
+        after = np.flatnonzero(depth[place + 1 :] <= depth[place])  # rows are in the order of entry
         return self._chain(self._rows.slice(place, int(after[0]) + 1 if len(after) else None))
 
     def calls(self, op: str) -> pl.DataFrame:
@@ -152,7 +152,7 @@ def certificate_of(trace: Trace) -> dict[str, Any]:
     hops = trace.hops.select(pl.col("kernel", "override").cast(pl.String))
     nameless = hops.filter(_is_nameless(pl.col("override"), pl.col("kernel")))["kernel"].n_unique()
     certificate = trace.certificate
-    left_out = [r"^override .* was on and never ran: "]
+    left_out = [r"^override .* was enabled but never ran: "]
     if nameless == certificate.get("unresolved_kernels"):
         left_out.append(r"^\S+ kernel functions? without a name")
     why = [text for text in certificate.get("why", []) if not any(re.match(one, text) for one in left_out)]

@@ -30,7 +30,7 @@ _SCOPES = re.compile(r"(?:[\w~]+::)+(?=\w+::)")
 
 @dataclass(frozen=True)
 class _Row:
-    """Positions in the two chains, the sign between them, and how far both stand to the right."""
+    """Positions in the two chains, the sign between them, and the indentation of both."""
 
     stock: int | None
     override: int | None
@@ -41,7 +41,7 @@ class _Row:
 def side_by_side(chains: Chains) -> str:
     """Both chains, a line for each pair.
 
-    `=>` stands before the first difference, and between the columns `|` where both differ, `<` what only
+    `=>` marks the first difference. Between the columns `|` means both differ, `<` what only
     stock has and `>` what only the override has, `<>` one of each; `*` after a hop whose kernel function
     is an override's. Of lines that are the same those are shown that enclose or touch others, and all
     where nothing differs. Lines that are the same still have their own times.
@@ -68,7 +68,7 @@ def _are(lines: int) -> str:
 
 
 def _rows(chains: Chains) -> list[_Row]:
-    """A row for each pair; of lines that only one chain has, stock's stand beside the override's."""
+    """One row per pair; lines that only one chain has are paired, stock's with the override's."""
     levels = [
         chain.nodes["level"].to_list() if len(chain.nodes) else []
         for chain in (chains.stock, chains.override)
@@ -102,7 +102,7 @@ def _sign(stock: int | None, override: int | None, alone: bool) -> str:
 
 
 def _lines(chain: Chain) -> list[str]:
-    """Without the inputs of ops, for which there is no space."""
+    """The line without the inputs of ops, because there is no space for them."""
     if chain.nodes.is_empty():
         return []
     is_hop = pl.col("kind").cast(pl.String).is_in(HOP_KINDS)
@@ -148,7 +148,7 @@ def _shown(rows: Sequence[_Row]) -> Iterator[tuple[int, _Row | None]]:
 
 
 def _enclosing(rows: Sequence[_Row], places: Sequence[int]) -> set[int]:
-    """The rows that the ones at `places` stand in."""
+    """The rows around those at `places`."""
     found = set()
     for place in places:
         level = rows[place].level

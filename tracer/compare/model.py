@@ -1,4 +1,4 @@
-"""What a comparison found, as plain data; markdown.py renders it."""
+"""The results of a comparison, as plain data; markdown.py renders them."""
 
 from __future__ import annotations
 

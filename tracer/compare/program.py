@@ -1,4 +1,4 @@
-"""A script with stock kernels and with overrides: both recorded, in turns, in processes of their own."""
+"""Runs a script with stock kernels and with overrides: in turns, each in its own recorded process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHOWN_OF_STDERR = 15
 
 
 class ProgramError(Exception):
-    """The message is what the user is told."""
+    """The message is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def compare_program(
             try:
                 return _compared(list(command), stock, override)
             except (TraceError, OSError) as error:
-                raise ProgramError(f"what {command[0]} did cannot be read: {error}") from None
+                raise ProgramError(f"cannot read the trace of {command[0]}: {error}") from None
 
 
 def _run(command: Sequence[str], names: Sequence[str], path: Path, which: str) -> _Run:
@@ -149,10 +149,10 @@ def _run(command: Sequence[str], names: Sequence[str], path: Path, which: str) -
     if done.returncode:
         how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
         print("\n".join(said), file=sys.stderr)
-        raise ProgramError(f"{command[0]} ended with {how} ({which}); what it said stands above")
+        raise ProgramError(f"{command[0]} ended with {how} ({which}); see its output above")
     if not path.exists():
         print("\n".join(said), file=sys.stderr)
-        raise ProgramError(f"{command[0]} was not recorded ({which}); why stands above")
+        raise ProgramError(f"{command[0]} was not recorded ({which}); see the reason above")
     return _Run(seconds, done.stdout, path)
 
 

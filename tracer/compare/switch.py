@@ -1,4 +1,4 @@
-"""The overrides that are compared: which they are, on and off, and what they counted."""
+"""The overrides to compare: enables and disables them, and reads their counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.overrides.override import FORCE, Override
 
 
 class CannotCompareError(Exception):
-    """The message is one line: what cannot be compared here, and what can."""
+    """The message is one line: what cannot be compared here, and what can be."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Counted:
 
 
 class Switch:
-    """Overrides by their names, in mode force: a comparison wants the kernel wherever it can run.
+    """Overrides by name, in mode force: a comparison runs the kernel for every call that it can compute.
 
     `operators` are (operator, dispatch key); `device` is the kind of device that they are for.
-    Raises OverrideError for names that there are not; CannotCompareError where torch has no such
+    Raises OverrideError for unknown names; CannotCompareError if torch has no such
     device here.
     """
 
@@ -51,7 +51,7 @@ class Switch:
         self.device = _device({key for _, key in self.operators}, ", ".join(self.names))
 
     def on(self) -> Any:
-        """They are on in the `with` block, and off afterwards."""
+        """Enables them during the `with` block."""
         return self._use
 
     def counts(self) -> Counted:
@@ -74,12 +74,12 @@ def forced(name: str) -> str:
 
 
 def _operators(override: Override) -> list[Any]:
-    """Raises OverrideError where a built-in override cannot run here."""
+    """Raises OverrideError if a built-in override cannot run here."""
     return [target for kernels in override.kernels(FORCE) for target in kernels.operators]
 
 
 def _device(keys: set[str], names: str) -> str:
-    """The GPU where there is one and the overrides are for it."""
+    """The GPU, if there is one and the overrides are for it; else the CPU."""
     import torch
 
     if "CUDA" in keys and torch.cuda.is_available():
@@ -88,9 +88,9 @@ def _device(keys: set[str], names: str) -> str:
         return CPU
     if "CUDA" in keys:
         raise CannotCompareError(
-            f"{names} needs a GPU, and torch finds none here; an override for the CPU can be compared "
-            "here: --override FILE.py:FUNCTION"
+            f"{names} needs a GPU, but torch finds none here; to compare your own for the CPU: "
+            "--override FILE.py:FUNCTION"
         )
     raise CannotCompareError(
-        f"{names} stands at {' and '.join(sorted(keys))}; overrides for the CPU or for CUDA can be compared"
+        f"{names} is for {' and '.join(sorted(keys))}; give overrides for the CPU or for CUDA"
     )

@@ -1,4 +1,4 @@
-"""Host, wall and GPU time of a call with stock kernels and with overrides, measured in turns."""
+"""Measures host, wall and GPU time of a call with stock kernels and with overrides, in turns."""
 
 from __future__ import annotations
 

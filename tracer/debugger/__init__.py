@@ -1,1 +1,1 @@
-"""Scripted gdb sessions: stops along the dispatch path, in release wheels and in debug code."""
+"""Scripted gdb sessions: stops along the dispatch path, in release wheels and in debug builds."""

@@ -1,4 +1,4 @@
-"""Stops a script again at an op call that a trace holds, and compares what runs there."""
+"""Runs a recorded script again, stops at an op call of its trace, and compares what runs there."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tracer.trace import Trace, TraceError, load
 
 @dataclass(frozen=True)
 class Site:
-    """One hop of a trace, and how to come there again.
+    """One hop of a trace, and how to reach it again.
 
-    `number`: the how many-th time this kernel function ran for the operator at the key, in its
+    `number`: this was the number-th run of this kernel function for the operator at the key, in its
     process. `path`: the hops that enclose it, itself first.
     """
 
@@ -47,13 +47,11 @@ def site(path: Path, identifier: int) -> Site:
     found = hops.filter(pl.col("id") == identifier)
     if found.is_empty():
         raise DebuggerError(
-            f"{path} has no hop {identifier}; its hops are 0 to {len(hops) - 1}: tracer tree {path}"
+            f"{path} has no hop {identifier}; choose 0 to {len(hops) - 1}: tracer tree {path}"
         )
     hop = found.row(0, named=True)
     if hop["process"] != 0:
-        raise DebuggerError(
-            f"hop {identifier} ran in a child process; only the first process can be run again"
-        )
+        raise DebuggerError(f"hop {identifier} ran in a child process; choose one of the first process")
     same = hops.filter(
         pl.col("process") == 0,
         pl.col("op") == hop["op"],
@@ -77,7 +75,7 @@ def site(path: Path, identifier: int) -> Site:
 
 
 def stop_again(walk: Walk, wanted: Site) -> dict[str, Any] | None:
-    """Runs to the hop; returns the stop, or None where it was not reached. Notes what differs."""
+    """Runs to the hop; returns the stop, or None if it was not reached. Notes the differences."""
     torch = walk.surroundings.target.torch_version
     if torch != wanted.torch:
         walk.note(f"recorded on torch {wanted.torch}, run again on {torch}")
@@ -96,7 +94,7 @@ def stop_again(walk: Walk, wanted: Site) -> dict[str, Any] | None:
 
 
 def compare(wanted: Site, stop: dict[str, Any]) -> list[str]:
-    """What differs between the recorded hop and the stop, as sentences; [] where nothing does."""
+    """The differences between the recorded hop and the stop, as sentences; [] if there are none."""
     differences = []
     kernel = wanted.hop["kernel"]
     if kernel is not None and kernel != stop["function"]:

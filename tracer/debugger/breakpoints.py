@@ -1,4 +1,4 @@
-"""What `--break SPEC` means: an operator, one of its keys, a function, or a line of a source file."""
+"""The meaning of `--break SPEC`: an operator, one of its keys, a function, or a line of a source file."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def place(session: Session, spec: str, **wanted: Any) -> int:
 
 
 def check_condition(text: str) -> None:
-    """Raises DebuggerError where `--when` cannot be an expression of the names that it knows."""
+    """Raises DebuggerError if `--when` is not an expression of the names that it may use."""
     try:
         names = list(_names(compile(text, "--when", "eval")))
     except (SyntaxError, ValueError) as error:
         raise DebuggerError(f"--when: {getattr(error, 'msg', error)}: {text}") from None
     unknown = [name for name in names if name not in _CONDITION_NAMES]
     if unknown:
-        raise DebuggerError(f"--when does not know {unknown[0]}; it knows {' '.join(_CONDITION_NAMES)}")
+        raise DebuggerError(f"--when does not know {unknown[0]}; use {' '.join(_CONDITION_NAMES)}")
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -65,7 +65,7 @@ def points_of(functions: Functions, spec: str) -> list[Point]:
     if line:
         if line[2] in ("py", "pyx"):
             raise DebuggerError(
-                f"{spec} is a line of Python; gdb stops in native code (put breakpoint() there)"
+                f"{spec} is a line of Python, but gdb stops in native code; put breakpoint() there"
             )
         return [Point(spec, "line", location=spec)]
     keyed = _KEYED.fullmatch(spec)
@@ -77,7 +77,7 @@ def points_of(functions: Functions, spec: str) -> list[Point]:
         found = [replace(point, spec=spec) for point in found if point.kind in ("kernel", "boxed kernel")]
         if not found:
             raise DebuggerError(
-                f"{spec}: no kernel function of {name} has a name in this torch; break at {name}"
+                f"{spec}: the kernel functions of {name} have no names in this torch; use --break {name}"
             )
     # what torch does not have may come with a library that the script loads
     return found or [Point(spec, "function", location=name)]

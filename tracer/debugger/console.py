@@ -1,4 +1,4 @@
-"""A gdb that is driven by its machine interface and can be given the user's terminal."""
+"""A gdb that tracer drives by its machine interface, and that can take the user's terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What ends a debugger session before its work is done, in one line for the user."""
+"""The error that ends a debugger session early."""
 
 from __future__ import annotations
 
 
 class DebuggerError(Exception):
-    """One line: what happened and what to do."""
+    """The message is one line and says what happened and what to do."""

@@ -1,4 +1,4 @@
-"""What a gdb session found, for reports: the stops, what they were seen with, and what was never reached."""
+"""The findings of a gdb session, for reports: stops, versions, and breakpoints that were never reached."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class Findings:
     seconds: float = 0.0
 
     def json_lines(self) -> str:
-        """One line a stop."""
+        """JSON with one line per stop."""
         return "".join(json.dumps(record) + "\n" for record in self.records)
 
 
 def command_line(command: Sequence[str]) -> str:
-    """As it is typed, on one line and cut where it is very long."""
+    """The command as a user types it, on one line, and cut if it is very long."""
     text = shlex.join(command).replace("\n", "\\n")
     return text if len(text) <= _LONGEST_COMMAND else text[:_LONGEST_COMMAND] + "..."
 
 
 def level(records: list[dict[str, Any]], *, overlay: tuple[str, ...], stripped: bool) -> str:
-    """How much could be seen, named for the report."""
+    """How much gdb could see, named for the report."""
     lines = any(frame["file"] for record in records for frame in below_python(record["frames"]))
     if overlay:
         return f"overlay of {', '.join(overlay)}: file:line in the dispatch code of this torch"
     if lines:
-        return "DWARF: file:line, arguments and locals where code was built with -g"
+        return "DWARF: file:line, arguments and locals in code that was built with -g"
     if stripped:
         return "exported symbols only: this torch is stripped, so kernel functions have no names"
     return "symbols: function names and tensor arguments, no file:line"
@@ -65,8 +65,8 @@ def below_python(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def missing(counts: dict[str, Any]) -> list[str]:
-    """What was not recorded: stops beyond the limit; and for each breakpoint without a record how often what
-    it means ran, and by which path."""
+    """What was not recorded: stops beyond the limit; and for each breakpoint without a record, how often its
+    operator ran, and by which path."""
     said = []
     for group in counts.get("groups", []):
         if group["counting"]:
@@ -82,11 +82,9 @@ def missing(counts: dict[str, Any]) -> list[str]:
         points = [point for point in counts["points"] if point["spec"] == group["spec"]]
         reached = _path(points)
         if reached:
-            said.append(f"{group['spec']}: no stop was wanted, but it ran: {reached}")
+            said.append(f"{group['spec']}: no hit met the conditions, but it ran: {reached}")
         elif points and all(point["pending"] for point in points):
-            said.append(
-                f"{group['spec']} is in no library that was loaded{_elsewhere(group['spec'], counts)}"
-            )
+            said.append(f"{group['spec']} is not in any loaded library{_elsewhere(group['spec'], counts)}")
         else:
             said.append(f"{group['spec']} was never reached{_elsewhere(group['spec'], counts)}")
     return said
@@ -120,7 +118,7 @@ def _path(points: list[dict[str, Any]]) -> str:
 
 
 def _order(point: dict[str, Any]) -> int:
-    """Along the dispatch path: the call, what stands above the backends, the backends' wrappers."""
+    """Order along the dispatch path: the call, the keys above the backends, the backends' wrappers."""
     if point["kind"] in _WORDS:
         return list(_WORDS).index(point["kind"])
     return len(_WORDS) + point["name"].startswith("wrapper_")

@@ -1,4 +1,4 @@
-"""Where the functions are that a breakpoint means: an operator's dispatch path, or functions by name."""
+"""Finds the functions for a breakpoint: those on an operator's dispatch path, or functions by name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Point:
 
 
 class Functions:
-    """The functions of a target's torch, and of libraries that stand before it (overlays)."""
+    """The functions of a target's torch, and of libraries that are loaded before it (overlays)."""
 
     def __init__(self, target: Target, preloaded: Sequence[Path] = ()) -> None:
         self._target = target
@@ -63,9 +63,9 @@ class Functions:
 
     @cached_property
     def libraries(self) -> dict[str, Symbols]:
-        """The symbols of each library by its path. Raises DebuggerError where there is no libtorch_cpu."""
+        """The symbols of each library by its path. Raises DebuggerError if libtorch_cpu is missing."""
         if not self._target.libtorch_cpu.exists():
-            raise DebuggerError(f"{self._target.libtorch_cpu} does not exist; install torch again there")
+            raise DebuggerError(f"{self._target.libtorch_cpu} does not exist; reinstall torch there")
         paths = [*self._preloaded, *(self._target.libraries / name for name in _LIBRARIES)]
         return {str(path.resolve()): Symbols(path) for path in paths if path.exists()}
 
@@ -107,7 +107,7 @@ class Functions:
         )
 
     def points(self, spec: str) -> list[Point]:
-        """What `--break SPEC` stops at. Raises DebuggerError with near names where there is nothing."""
+        """The functions for `--break SPEC`. Raises DebuggerError with near names if there are none."""
         if "*" in spec:
             return self._matching(spec)
         operators = self.overloads(spec if "::" in spec else f"aten::{spec}")
@@ -116,10 +116,10 @@ class Functions:
         found = self._named(spec)
         if len(found) > _MOST_MATCHES:
             raise DebuggerError(
-                f"{spec} names {len(found)} functions; say which: {found[0].name}, {found[1].name}, ..."
+                f"{spec} matches {len(found)} functions; choose one: {found[0].name}, {found[1].name}, ..."
             )
         if not found and spec.startswith("aten::"):
-            raise DebuggerError(f"there is no operator {spec}{self.near_names(spec)}")
+            raise DebuggerError(f"no operator {spec}{self.near_names(spec)}")
         return found
 
     def _matching(self, pattern: str) -> list[Point]:

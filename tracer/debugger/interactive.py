@@ -1,4 +1,4 @@
-"""gdb on the user's terminal: at a stop the user drives it, with the commands of gdb/inside/commands.py."""
+"""gdb on the user's terminal: at a stop the user types commands, also those of gdb/inside/commands.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hand_over(session: Session) -> None:
     """
     console = session.mi
     if not isinstance(console, Console):
-        raise DebuggerError("this session was not started as an interactive one")
+        raise DebuggerError("this session is not interactive; start it with --interactive")
     folder = str(session.folder)
     console.execute(f"python import commands; commands.register(tracer_debugger, {folder!r})")
     threading.Thread(target=_serve, args=(session.functions, console.requests), daemon=True).start()
@@ -60,5 +60,5 @@ def _path(functions: Functions, operator: str) -> list[dict[str, object]]:
     """The points of an operator: where it is called and redispatched, and its kernel functions."""
     name = operator if operator.startswith("aten::") else f"aten::{operator}"
     if not functions.overloads(name):
-        raise DebuggerError(f"there is no operator {name}{functions.near_names(name)}")
+        raise DebuggerError(f"no operator {name}{functions.near_names(name)}")
     return [point.described() for point in functions.points(name)]

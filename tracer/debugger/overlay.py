@@ -115,7 +115,7 @@ def build(
     """The overlay of `operators` for the torch of `target`, from the cache if it was built before.
 
     `source` is a PyTorch checkout of that version, whose native functions are then compiled too. `cache`
-    stands for `~/.cache`. `say` gets lines of progress. Raises DebuggerError.
+    replaces `~/.cache`. `say` gets lines of progress. Raises DebuggerError.
     """
     start = time.monotonic()
     program = _compiler(compiler)
@@ -141,7 +141,7 @@ def build(
                     _Build(target, generated, source, program, folder, log, say).run(sources, final)
                     built = True
     except OSError as error:
-        raise DebuggerError(f"the overlay cannot be built in {base}: {error}") from None
+        raise DebuggerError(f"cannot build the overlay in {base}: {error}") from None
     seconds = time.monotonic() - start
     if built:
         say(f"linked {_LIBRARY} for {', '.join(names)} in {seconds:.0f} s")
@@ -158,7 +158,7 @@ def _compiler(wanted: str | None) -> str:
     name = wanted or os.environ.get("CXX") or "g++"
     found = shutil.which(name)
     if found is None:
-        raise DebuggerError(f"there is no C++ compiler {name}; install the package g++")
+        raise DebuggerError(f"no C++ compiler {name}; install the package g++")
     return found
 
 
@@ -172,7 +172,7 @@ def _base(target: Target, cache: Path | None) -> Path:
             facts = library.stat()
             identity = hashlib.sha256(f"{library} {facts.st_size} {facts.st_mtime_ns}".encode()).hexdigest()
     except (OSError, ValueError) as error:
-        raise DebuggerError(f"{library} cannot be read ({error}); install torch again") from None
+        raise DebuggerError(f"cannot read {library} ({error}); reinstall torch") from None
     base = root.absolute() / "tracer/overlay" / f"{target.torch_version}-{identity[:12]}"
     if re.search(r"[\s:]", str(base)):
         raise DebuggerError(
@@ -242,7 +242,7 @@ class _Build:
             path = self._write(unit, files)
             command = [self.compiler, *options, *debug, "-c", str(path), "-o", str(objects[-1])]
             commands[", ".join(source.path.name for source in files)] = command
-        # The autograd files take the longest, and stand last.
+        # The autograd files take the longest, and come last.
         self._run_parallel("compiling", dict(reversed(commands.items())))
         made = self.folder / "made"
         made.mkdir()
@@ -341,8 +341,8 @@ class _Build:
         self.kept_log.write_text(text, encoding="utf-8")
         lines = text.splitlines()
         telling = [line for line in lines if "error:" in line or "undefined reference" in line]
-        first = (telling or lines or ["the compiler says nothing"])[0].strip()
-        return DebuggerError(f"{name} cannot be built: {first} (all of it: {self.kept_log})")
+        first = (telling or lines or ["the compiler printed nothing"])[0].strip()
+        return DebuggerError(f"cannot build {name}: {first} (full log: {self.kept_log})")
 
 
 @contextlib.contextmanager

@@ -107,11 +107,11 @@ def resolve(names: Iterable[str], generated: Path) -> tuple[str, ...]:
         overloads = [bare] if bare in known else [one for one in known if one.partition(".")[0] == bare]
         if not overloads:
             near = difflib.get_close_matches(bare, {*known, *(one.partition(".")[0] for one in known)}, 4)
-            hint = f"near names: {', '.join(near)}" if near else "no name is near it"
+            hint = f"near names: {', '.join(near)}" if near else "no operator has a similar name"
             raise DebuggerError(f"torch has no operator {name}; {hint}")
         found.update(overloads)
     if not found:
-        raise DebuggerError("an overlay needs an operator, such as mm or add.Tensor")
+        raise DebuggerError("an overlay needs an operator, e.g. mm or add.Tensor")
     return tuple(sorted(found))
 
 
@@ -193,9 +193,9 @@ def check_checkout(target: Target, checkout: Path) -> None:
     try:
         version = (checkout / "version.txt").read_text(encoding="utf-8").strip()
     except OSError:
-        raise DebuggerError(f"{checkout} is no PyTorch checkout: it has no version.txt") from None
+        raise DebuggerError(f"{checkout} is not a PyTorch checkout: it has no version.txt") from None
     if not (checkout / "aten/src/ATen/native").is_dir():
-        raise DebuggerError(f"{checkout} is no PyTorch checkout: it has no aten/src/ATen/native")
+        raise DebuggerError(f"{checkout} is not a PyTorch checkout: it has no aten/src/ATen/native")
     release = _release(target.torch_version)
     if _release(version) != release:
         raise DebuggerError(
@@ -207,7 +207,7 @@ def check_checkout(target: Target, checkout: Path) -> None:
         (_packaged(target) / "ATen/native/native_functions.yaml").read_bytes()
     ):
         raise DebuggerError(
-            f"{theirs} is not the one that torch {target.torch_version} was built from; check out v{release}"
+            f"{theirs} differs from the source of torch {target.torch_version}; check out v{release}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The gdb that is used: found, new enough, with Python."""
+"""Finds a gdb that is new enough and has Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tracer.debugger.errors import DebuggerError
 
 OLDEST = (12, 0)
-_INSTALL = "apt-get install gdb (dnf install gdb), or name one with --gdb"
+_INSTALL = "apt-get install gdb (dnf install gdb), or give one with --gdb"
 _ASK = "python import sys; print('python', *sys.version_info[:2])"
 
 
@@ -24,7 +24,7 @@ class Gdb:
 
 
 def find(wanted: str | None = None) -> Gdb:
-    """The gdb named, else gdb or cuda-gdb on the PATH. Raises DebuggerError with what to install."""
+    """The given gdb, else gdb or cuda-gdb on the PATH. Raises DebuggerError with what to install."""
     names = [wanted] if wanted else ["gdb", "cuda-gdb"]
     path = next((found for name in names if (found := shutil.which(name))), None)
     if path is None:
@@ -48,7 +48,9 @@ def find(wanted: str | None = None) -> Gdb:
         raise DebuggerError(f"{path} does not answer like gdb; {_INSTALL}")
     number = (int(numbers[0][1]), int(numbers[0][2]))
     if number < OLDEST:
-        raise DebuggerError(f"{path} is version {number[0]}.{number[1]}, 12 or newer is needed: {_INSTALL}")
+        raise DebuggerError(
+            f"{path} is version {number[0]}.{number[1]}, but tracer needs 12 or newer: {_INSTALL}"
+        )
     if not any(line.startswith("python ") for line in lines):
         raise DebuggerError(f"{path} was built without Python; {_INSTALL}")
     return Gdb(path, based[0].strip(), number)

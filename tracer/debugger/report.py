@@ -1,4 +1,4 @@
-"""Renders a gdb session as markdown. Decides how stops read, never what is said."""
+"""Renders a gdb session as markdown; the facts come from Findings."""
 
 from __future__ import annotations
 

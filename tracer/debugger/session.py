@@ -1,4 +1,4 @@
-"""One script under gdb, from its start to its end. What gdb sees comes back as records."""
+"""One script under gdb, from start to end. What gdb sees comes back as records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Session:
     """A debugged script. Use as a context manager: leaving it ends gdb and the script.
 
     `command` is what follows `python`: a script and its arguments, or `-m module ...`. `preloaded`
-    libraries stand before torch's own. `backtrace` is the number of native frames of a record.
+    libraries are loaded before torch's own. `backtrace` is the number of native frames of a record.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Session:
                 return True
 
     def step(self, times: int = 1) -> None:
-        """Steps `times` source lines at a halt and records where it stands."""
+        """Steps `times` source lines at a halt and records the new place."""
         for _ in range(times):
             self.mi.command("-exec-step")
             if self._wait() is None:
@@ -209,9 +209,9 @@ class Session:
             said = "".join(self.mi.log)
             if "ptrace" in said:
                 raise DebuggerError(
-                    "ptrace is not permitted here, which gdb needs; in a container: --cap-add=SYS_PTRACE"
+                    "gdb needs ptrace, which is not permitted here; in a container: --cap-add=SYS_PTRACE"
                 ) from None
-            raise GdbError(f"{self.target.executable} cannot be run under gdb: {error}") from None
+            raise GdbError(f"cannot run {self.target.executable} under gdb: {error}") from None
 
     def _begin(self) -> None:
         options = {"backtrace": self._backtrace}
@@ -261,7 +261,7 @@ class Session:
             pass
 
     def _answer(self, reason: str) -> None:
-        """What a stop that is no breakpoint of ours asks for, before the script goes on."""
+        """Handles a stop that is not at one of tracer's breakpoints, before the script continues."""
         if reason == "SIGINT":
             if self.interrupted:
                 raise KeyboardInterrupt  # the second time it is meant for us

@@ -1,4 +1,4 @@
-"""The Python environment that a script is debugged in, looked at from outside: tracer need not be there."""
+"""The Python environment of the debugged script, examined from outside: it needs no tracer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def look(python: str) -> Target:
     """The environment of the interpreter `python`. Raises DebuggerError with what to do."""
     found = shutil.which(python)
     if found is None:
-        raise DebuggerError(f"{python} does not exist or is no program; name a Python with --python")
+        raise DebuggerError(f"{python} does not exist or is not a program; give a Python with --python")
     try:
         # from the root, so that a folder named torch in the current one is not taken for it
         done = subprocess.run(
@@ -75,7 +75,7 @@ def look(python: str) -> Target:
         last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
         raise DebuggerError(f"{python} does not run as Python: {last[:100]}") from None
     if facts["torch"] is None or facts["torch_version"] is None:
-        raise DebuggerError(f"{python} has no torch; install it there, or name another with --python")
+        raise DebuggerError(f"{python} has no torch; install it there, or give another Python with --python")
     if facts["machine"] != "x86_64":
         raise DebuggerError(
             f"tracer gdb knows the registers of x86-64 only, and {python} runs on {facts['machine']}; "

@@ -104,7 +104,7 @@ def _anchor(library: Path, interposed: frozenset[str]) -> tuple[str, int]:
 
 
 class _Table:
-    """One symbol table of an ELF file. Raises ValueError where there is none."""
+    """One symbol table of an ELF file. Raises ValueError if it is missing."""
 
     def __init__(self, path: Path, section: str) -> None:
         with path.open("rb") as stream:
@@ -113,9 +113,9 @@ class _Table:
                 table = elf.get_section_by_name(section)
                 strings = elf.get_section_by_name(".dynstr" if section == ".dynsym" else ".strtab")
                 if table is None or strings is None or elf.elfclass != 64 or not elf.little_endian:
-                    raise ValueError(f"{path} has no {section} that can be read")
+                    raise ValueError(f"{path} has no readable {section}")
             except ELFError as error:
-                raise ValueError(f"{path} is no ELF file: {error}") from None
+                raise ValueError(f"{path} is not an ELF file: {error}") from None
             self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         self._start, self._end = strings["sh_offset"], strings["sh_offset"] + strings["sh_size"]
         count = table["sh_size"] // _SYMBOL.itemsize

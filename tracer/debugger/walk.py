@@ -1,4 +1,4 @@
-"""What a session script drives: a program under gdb, its breakpoints, its stops, and the report of them."""
+"""The interface of session scripts: a program under gdb, its breakpoints, its stops, and their report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tracer.debugger.target import Target
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where and with what a session runs. `overlays`: operators whose dispatch code is built with -g."""
+    """The Python, gdb and overlays of a session; `overlays` names operators to build with -g."""
 
     target: Target
     gdb: Gdb
@@ -87,12 +87,12 @@ class Walk:
 
     @property
     def has_breakpoints(self) -> bool:
-        """Whether anything would be stopped at."""
+        """Whether any breakpoint is set."""
         return bool(self._waiting)
 
     @property
     def has_cuda(self) -> bool:
-        """Whether the torch that is looked at is a CUDA build, on a machine with a GPU."""
+        """Whether the debugged torch is a CUDA build, on a machine with a GPU."""
         return (self.surroundings.target.libraries / "libtorch_cuda.so").exists() and _has_gpu()
 
     def program(self, text: str, *arguments: str) -> None:
@@ -109,7 +109,7 @@ class Walk:
         """
         if wanted.get("when") is not None:
             breakpoints.check_condition(wanted["when"])
-        breakpoints.points_of(self.session.functions, spec)  # a wrong name is told before anything runs
+        breakpoints.points_of(self.session.functions, spec)  # reports a wrong name before anything runs
         if self.session.torch_imported:
             breakpoints.place(self.session, spec, **wanted)
         else:
@@ -118,7 +118,7 @@ class Walk:
     def start(self) -> bool:
         """Runs the program up to the end of its `import torch`; False where it ended before."""
         if sys.stderr.isatty():
-            _say("starting gdb, which reads torch's symbols for some seconds")
+            _say("starting gdb; it reads torch's symbols for a few seconds")
         if not self.session.start():
             self._ended = True
             self.notes.append(_without_torch(self.session.exit_status))
@@ -129,7 +129,7 @@ class Walk:
         return True
 
     def go(self) -> dict[str, Any] | None:
-        """Runs on; returns the stop at which a breakpoint with `halt` stands, None at the program's end."""
+        """Continues to the next breakpoint with `halt`; returns its stop, or None at the program's end."""
         if self._ended or (not self.session.torch_imported and not self.start()):
             return None
         halted = self.session.run()
@@ -138,24 +138,24 @@ class Walk:
         return self.records[-1] if halted and self.records else None
 
     def step(self, times: int = 1) -> dict[str, Any]:
-        """Steps source lines, into functions that have debug information, and records where it stands."""
+        """Steps source lines, into functions that have debug information, and records the new place."""
         self.session.step(times)
         self._collect()
         return self.records[-1]
 
     def end(self) -> None:
-        """Ends the program where it stands."""
+        """Ends the program at the current stop."""
         self._collect()
         if not self._ended:
             self.session.kill()
             self._ended = True
 
     def note(self, text: str) -> None:
-        """A sentence for the report."""
+        """Adds a sentence to the report."""
         self.notes.append(text)
 
     def findings(self) -> Findings:
-        """What was found so far."""
+        """The findings so far."""
         self._collect()
         session, target = self.session, self.surroundings.target
         overlays = self.surroundings.overlays
@@ -188,7 +188,7 @@ class Walk:
         for name in self.surroundings.overlays:  # torchgen would say so after ten seconds
             operator = f"aten::{name.removeprefix('aten::')}"
             if not known.overloads(operator):
-                raise DebuggerError(f"there is no operator {operator}{known.near_names(operator)}")
+                raise DebuggerError(f"no operator {operator}{known.near_names(operator)}")
         built = overlay.build(
             self.surroundings.target, self.surroundings.overlays, source=self.surroundings.source, say=_say
         )
@@ -197,7 +197,7 @@ class Walk:
         return built.libraries
 
 
-_REPLACED = "the process replaced itself by another program (exec), which was not looked at"
+_REPLACED = "the process became another program (exec), which tracer did not examine"
 
 
 def _say(line: str) -> None:
@@ -210,7 +210,7 @@ def _has_gpu() -> bool:
 
 def _without_torch(status: int | None) -> str:
     how = "ended" if not status else f"ended with status {status}"
-    return f"the script {how} without importing torch, so nothing was looked at"
+    return f"the script {how} without importing torch, so there was nothing to examine"
 
 
 def session_scripts() -> dict[str, Path]:
@@ -225,6 +225,6 @@ def run_script(path: Path, walk: Walk) -> None:
     space: dict[str, Any] = {"__name__": "session", "__file__": str(path)}
     exec(compile(path.read_text(), str(path), "exec"), space)
     if not callable(space.get("walk")):
-        raise DebuggerError(f"{path} has no function walk(gdb), so it is no session script")
+        raise DebuggerError(f"{path} has no function walk(gdb), so it is not a session script")
     walk.introduction = " ".join((space.get("__doc__") or "").split())
     space["walk"](walk)

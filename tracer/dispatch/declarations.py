@@ -1,6 +1,6 @@
 """What torch's own sources declare of an operator: native_functions.yaml and derivatives.yaml.
 
-Both come with torchgen, which is installed with torch. Entries are kept as the text that stands in the
+Both come with torchgen, which is installed with torch. Entries are kept as the text in the
 file, and found by their first line, so that no YAML has to be read (1.5 s).
 """
 
@@ -86,7 +86,7 @@ class Declarations:
 
 
 def installed_declarations() -> Declarations | None:
-    """Those of the torchgen beside torch, which is not imported; None where there is none."""
+    """Those of the torchgen beside torch, without importing torch; None if there is none."""
     spec = find_spec("torchgen")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         if (Path(folder) / "packaged").is_dir():

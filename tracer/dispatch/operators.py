@@ -1,4 +1,4 @@
-"""Which operators a name means."""
+"""Finds operators by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ATEN = "aten::"
 
 
 class Operators:
-    """The operators that there are, `aten::add.Tensor`; without a dot it is the default overload."""
+    """All operators, e.g. `aten::add.Tensor`; a name without a dot is the default overload."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(names)
@@ -18,9 +18,9 @@ class Operators:
     def named(self, name: str) -> list[str]:
         """The operator of this name with all its overloads, or the one overload that it names.
 
-        `aten::` may be left out, then ATen's operator stands before one of the same name elsewhere.
+        Without `aten::`, ATen's operator comes before one of the same name elsewhere.
         `.default` means the default overload alone; `aten.add.Tensor` and `torch.ops.aten.add.Tensor`
-        are read as Python writes them. Empty where there is none.
+        are read as Python writes them. Empty if there is none.
         """
         for full in self._spelled(name):
             if full.endswith(".default") and full.removesuffix(".default") in self.names:

@@ -1,4 +1,4 @@
-"""What an operator is, in lines of at most 80 columns (names that are longer aside)."""
+"""Describes an operator, in lines of at most 80 columns (except longer names)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Line = tuple[str, str]
 
 @dataclass(frozen=True)
 class Traced:
-    """What a trace says of the operator, and whether it was recorded with the torch of the table."""
+    """What a trace shows of the operator, and whether its torch is that of the table."""
 
     file: str
     torch: str
@@ -33,7 +33,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known of one operator.
+    """Everything known about one operator.
 
     `table` is None where there is none in this process, then `torch` is None too and `missing` says
     why. `declared` is False where torchgen is not installed. `kernels` has the names of kernel
@@ -53,7 +53,7 @@ class Explanation:
 
 
 def explain_lines(explanation: Explanation, *, every_key: bool = False) -> Iterator[Line]:
-    """The sections, each after a blank line; with `every_key` folded keys are all named."""
+    """The sections, each after a blank line; `every_key` shows one line per key."""
     table, traced = explanation.table, explanation.traced
     schema = table.schema if table else explanation.op
     yield from (("title", line) for line in _wrapped(schema, "", "  "))
@@ -72,7 +72,7 @@ def _table_lines(table: DispatchTable, explanation: Explanation, every_key: bool
     yield ("text", "")
     yield (
         "heading",
-        f"Dispatch table: {count(len(table.entries), 'key')}, the one of lowest priority first "
+        f"Dispatch table: {count(len(table.entries), 'key')}, lowest priority first "
         f"(torch {explanation.torch})",
     )
     own = [entry for entry in table.entries if entry.rule != _FALLBACK and not entry.fallthrough]
@@ -84,9 +84,9 @@ def _table_lines(table: DispatchTable, explanation: Explanation, every_key: bool
     shared = [entry for entry in table.entries if entry.rule == _FALLBACK and not entry.fallthrough]
     yield from _listed("Fallbacks of whole keys [backend fallback]", shared, explanation)
     through = [entry for entry in table.entries if entry.fallthrough]
-    yield from _listed("Fallthrough: these keys pass on to the next one", through, explanation)
+    yield from _listed("Fallthrough: these keys pass the call on to the next key", through, explanation)
     if table.without:
-        yield ("heading", f"  No kernel at {count(len(table.without), 'key')}, a call there raises")
+        yield ("heading", f"  No kernel at {count(len(table.without), 'key')}; a call there raises")
         yield from _text(_names(table.without, "    ", "", every_key))
 
 
@@ -98,7 +98,7 @@ def _kernel_lines(entry: Entry, table: DispatchTable, kernel: str | None) -> Ite
     if aliases := [alias for alias in table.aliases(entry) if alias != "Autograd"]:
         yield f"    registered for {', '.join(aliases)}"
     for replaced in table.replaced(entry):
-        yield f"    in place of the kernel from {registration(replaced)}"
+        yield f"    replaces the kernel from {registration(replaced)}"
 
 
 def _listed(title: str, entries: Sequence[Entry], explanation: Explanation) -> Iterator[Line]:
@@ -147,7 +147,7 @@ def _declaration_lines(explanation: Explanation) -> Iterator[Line]:
     function, delegate = explanation.function, explanation.delegate
     yield ("text", "")
     if function is None:
-        why = "it has no entry" if explanation.declared else "torchgen is not installed beside torch"
+        why = "no entry" if explanation.declared else "torchgen is not installed beside torch"
         yield ("heading", f"native_functions.yaml: {why}")
         return
     yield ("heading", _place(function))
@@ -170,7 +170,7 @@ def _derivative_lines(explanation: Explanation, table: DispatchTable) -> Iterato
         if table.is_composite:
             used = [entry.key for entry in table.entries if entry.rule == "autograd kernel"]
             where = f"at {', '.join(used)} alone" if used else "at no key"
-            text = f"It is used {where}; elsewhere autograd records what the composite calls."
+            text = f"It is used {where}; elsewhere autograd records the ops that the composite calls."
             yield from _text(_wrapped(text, "  "))
         return
     yield ("heading", "Derivative: no formula of its own")
@@ -185,7 +185,7 @@ def _why_no_formula(table: DispatchTable) -> str:
     if entry.fallthrough or entry.rule == _FALLBACK:
         return f"Nothing is registered for autograd; its keys run the fallback ({where})."
     if table.is_composite:
-        return "It is a composite: autograd records what it calls."
+        return "It is a composite: autograd records the ops that it calls."
     return f"Its kernel for autograd is registered at {where}."
 
 
@@ -238,7 +238,7 @@ def _place(declaration: Declaration) -> str:
 
 
 def _entry_lines(declaration: Declaration) -> Iterator[Line]:
-    """The entry as it stands there, long lines folded."""
+    """The entry as it is in the file, with long lines folded."""
     for line in declaration.text.splitlines():
         body = line.lstrip(" -")
         indent = " " * (len(line) - len(body))

@@ -41,7 +41,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class DispatchTable:
-    """`entries` stand in order of priority, the lowest first; at the keys in `without` a call raises."""
+    """`entries` are in order of priority, lowest first; a call at a key in `without` raises."""
 
     op: str
     schema: str
@@ -85,7 +85,7 @@ class DispatchTable:
 def read_table(op: str) -> DispatchTable:
     """The table of an operator, `aten::add.Tensor`, in this process; imports torch.
 
-    Raises RuntimeError where there is no such operator.
+    Raises RuntimeError if the operator does not exist.
     """
     import torch
 

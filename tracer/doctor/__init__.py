@@ -1,1 +1,1 @@
-"""Whether this machine and this Python can record, and what to do where they cannot."""
+"""Whether this machine and this Python can record, and what to do if not."""

@@ -1,4 +1,4 @@
-"""CUDA: what torch and tracer have of it, the driver, the GPUs, and CUPTI. CUDA is not initialised."""
+"""CUDA: torch's and tracer's CUDA parts, driver, GPUs and CUPTI. This does not initialise CUDA."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from tracer.doctor.trial import Trial
 _NVIDIA = Path("/proc/driver/nvidia")
 _INJECTION = "CUDA_INJECTION64_PATH"
 _PROFILERS = ("nsys", "nsight", "cupti", "libToolsInjection", "ncu")
-_HOPS_ALONE = "hops are recorded, CUDA is not"
+_HOPS_ALONE = "tracer records hops, but not CUDA"
 
 
 def check_build(torch_cuda: str | None) -> Finding:
     """Whether torch has CUDA, and tracer its CUDA part."""
     if torch_cuda is None:
-        return Finding("ok", "CUDA", "torch has none, so only hops are recorded")
+        return Finding("ok", "CUDA", "torch has no CUDA, so tracer records only hops")
     try:
         built_with = build_info()
     except ImportError:
-        return Finding("note", "CUDA", f"torch has CUDA {torch_cuda}, tracer is not built")
+        return Finding("note", "CUDA", f"torch has CUDA {torch_cuda}, but tracer is not built")
     if built_with.TORCH_CUDA is None:
         advice = f"{_HOPS_ALONE}; {extension.rebuild()}"
-        return Finding("note", "CUDA", f"torch has CUDA {torch_cuda}, tracer was built without", advice)
+        return Finding(
+            "note", "CUDA", f"torch has CUDA {torch_cuda}, but tracer was built without it", advice
+        )
     text = f"torch has CUDA {torch_cuda}, tracer was built with headers of CUDA {built_with.CUDA_HEADERS}"
     if torch_cuda != built_with.CUDA_HEADERS:
-        advice = f"unset CUDA_HOME, which named them, and {extension.rebuild()}"
+        advice = f"unset CUDA_HOME, which chose these headers, and {extension.rebuild()}"
         return Finding("note", "CUDA", text, advice)
     return Finding("ok", "CUDA", text)
 
@@ -44,9 +46,11 @@ def check_overrides(torch_cuda: str | None) -> Finding:
     except ImportError:
         return Finding("note", "overrides", "tracer is not built")
     if torch_cuda is None:
-        return Finding("ok", "overrides", "your own; mm, gru and cat are for a torch with CUDA")
+        return Finding(
+            "ok", "overrides", "only your own; the built-in ones (mm, gru, cat) need a torch with CUDA"
+        )
     if built_with.OVERRIDES_NVCC is None:
-        text = f"mm, gru and cat were left out: {built_with.OVERRIDES_MISSING}"
+        text = f"mm, gru and cat were not built: {built_with.OVERRIDES_MISSING}"
         advice = "your own overrides work; to add these, install a CUDA toolkit and build tracer again"
         return Finding("note", "overrides", text, advice)
     return Finding("ok", "overrides", f"mm, gru and cat, compiled by nvcc {built_with.OVERRIDES_NVCC}")
@@ -57,14 +61,14 @@ def check_driver(torch_cuda: str | None) -> Finding:
     version = driver_version()
     if version is None:
         if torch_cuda is None:
-            return Finding("ok", "driver", "no NVIDIA driver (libcuda.so.1), and torch needs none")
-        advice = f"{_HOPS_ALONE}; install the NVIDIA driver, in a container start it with its GPUs"
-        return Finding("note", "driver", "there is no NVIDIA driver (libcuda.so.1)", advice)
+            return Finding("ok", "driver", "no NVIDIA driver (libcuda.so.1); this torch needs none")
+        advice = f"{_HOPS_ALONE}; install the NVIDIA driver, or start the container with GPUs"
+        return Finding("note", "driver", "no NVIDIA driver (libcuda.so.1)", advice)
     number = f"{version // 1000}.{version % 1000 // 10}"
     release = _release()
     text = f"{f'{release}, ' if release else ''}up to CUDA {number}"
     if torch_cuda and version // 1000 < int(torch_cuda.split(".")[0]):
-        return Finding("note", "driver", text, f"torch wants CUDA {torch_cuda}: install a newer driver")
+        return Finding("note", "driver", text, f"torch needs CUDA {torch_cuda}: install a newer driver")
     return Finding("ok", "driver", text)
 
 
@@ -75,8 +79,8 @@ def check_gpus(torch_cuda: str | None, environment: Mapping[str, str]) -> Findin
     if gpus:
         return Finding("ok", "GPU", ", ".join(gpus) + visible)
     if torch_cuda is None:
-        return Finding("ok", "GPU", "none, and torch uses none")
-    return Finding("note", "GPU", f"none is visible here{visible}", _HOPS_ALONE)
+        return Finding("ok", "GPU", "none; this torch uses none")
+    return Finding("note", "GPU", f"no GPU is visible here{visible}", _HOPS_ALONE)
 
 
 def check_cupti(
@@ -84,7 +88,7 @@ def check_cupti(
 ) -> Iterator[Finding]:
     """Whether CUPTI was found by the trial, its version, and who may hold it.
 
-    unusable    why it must not be called here, as `cupti_probe.unusable` says it
+    unusable    why tracer must not call it here, from `cupti_probe.unusable`
     """
     if torch_cuda is None:
         return
@@ -94,22 +98,20 @@ def check_cupti(
         place = f", {trial.cupti[0]}" if trial.cupti else ""
         yield Finding("ok", "CUPTI", _cupti_version(version) + place)
     elif trial.failure:
-        yield Finding("note", "CUPTI", "not looked for, since nothing could be recorded")
+        yield Finding("note", "CUPTI", "not checked, because tracer cannot record")
         return
     elif said.get("state") == "no driver":
-        yield Finding("ok", "CUPTI", "not called: there is no NVIDIA driver")
+        yield Finding("ok", "CUPTI", "not called: no NVIDIA driver")
         return
     elif unusable:
         advice = f"{_HOPS_ALONE}; install another version of the package nvidia-cuda-cupti, or another driver"
         yield Finding("note", "CUPTI", unusable, advice)
         return
     elif said.get("state") == "not used":
-        yield Finding(
-            "ok", "CUPTI", ", ".join(trial.cupti) or "found; its version is known once CUDA is used"
-        )
+        yield Finding("ok", "CUPTI", ", ".join(trial.cupti) or "found; its version is shown if CUDA is used")
     else:
         why = said.get("why") or "not found"
-        advice = f"{_HOPS_ALONE}; install the package that torch brings it in: nvidia-cuda-cupti"
+        advice = f"{_HOPS_ALONE}; install torch's package for it: nvidia-cuda-cupti"
         yield Finding("note", "CUPTI", str(why), advice)
         return
     yield _holder(said, environment)
@@ -126,13 +128,13 @@ def _holder(said: Mapping[str, object], environment: Mapping[str, str]) -> Findi
     other = environment.get(_INJECTION)
     preloaded = environment.get("LD_PRELOAD", "")
     if said.get("state") in ("held", "failed"):
-        advice = "end the other tool, or leave CUPTI to it: tracer record --cuda off"
+        advice = "end the other tool, or record without CUDA: tracer record --cuda off"
         return Finding("note", "CUPTI user", str(said.get("why")), advice)
     if other or any(name in preloaded for name in _PROFILERS):
         named = f"{_INJECTION}={other}" if other else f"LD_PRELOAD={preloaded}"
-        return Finding("note", "CUPTI user", named, f"unset it, else {_HOPS_ALONE}")
+        return Finding("note", "CUPTI user", named, f"unset it; otherwise {_HOPS_ALONE}")
     if said.get("state") == "recorded":
-        return Finding("ok", "CUPTI user", "nobody else: the trial recorded CUDA")
+        return Finding("ok", "CUPTI user", "no other tool: the trial recorded CUDA")
     return Finding(
         "ok",
         "CUPTI user",
@@ -142,17 +144,17 @@ def _holder(said: Mapping[str, object], environment: Mapping[str, str]) -> Findi
 
 
 def check_trial(trial: Trial) -> Finding:
-    """What a recording on the GPU brought: launches, and their kernels."""
+    """The result of a recording on the GPU: launches, and their kernels."""
     if trial.failure:
         return Finding("problem", "GPU trial", trial.failure)
     said = trial.cuda
     if said.get("state") != "recorded":
-        advice = "what is said of CUPTI above; hops alone: tracer record --cuda off"
+        advice = "see CUPTI above; to record only hops: tracer record --cuda off"
         return Finding("problem", "GPU trial", str(said.get("why") or said.get("state") or "no CUDA"), advice)
     joined = said["in_a_hop"] + said["captured_in_a_hop"]
     text = f"{said['launches']} launches, {said['kernels']} kernels, {joined} of them in a hop"
     if not said.get("reconciles"):
-        return Finding("note", "GPU trial", text, "the report's certificate says what is missing")
+        return Finding("note", "GPU trial", text, "the certificate in the report says what is missing")
     return Finding("ok", "GPU trial", f"works: {text}")
 
 

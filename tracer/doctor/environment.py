@@ -1,4 +1,4 @@
-"""Environment variables and interpreter flags that decide what a recording can do."""
+"""Environment variables and interpreter flags that change what tracer can record."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _NAME = "environment"
 
 
 def check_environment(variables: Mapping[str, str], *, no_site: bool | None = None) -> Iterator[Finding]:
-    """A line for each that matters, one line where none is set. `no_site`: as if under `python -S`."""
+    """One line per variable that matters, or one line if none is set. `no_site`: as if under `python -S`."""
     findings = [*_of_tracer(variables), *_of_python(variables, no_site), *_of_libraries(variables)]
     if not findings:
-        findings = [Finding("ok", _NAME, "no variable is set that changes a recording")]
+        findings = [Finding("ok", _NAME, "no variable is set that affects recording")]
     yield from findings
 
 
 def _of_tracer(variables: Mapping[str, str]) -> Iterator[Finding]:
     for name in sorted(variables):
         if name == invitation.NAME and invitation.running(variables[name]):
-            text = f"{name} is set: a recording runs around this shell, and takes in what is recorded here"
+            text = f"{name} is set: this shell runs inside a recording, which includes what you record here"
             yield Finding("problem", _NAME, text, f"leave the recorded program, or: unset {name}")
         elif name in (invitation.NAME, "TRACER_RECORD"):
-            text = f"{name} is left over from a recording that has ended; tracer ignores it"
+            text = f"{name} is left over from an earlier recording; tracer ignores it"
             yield Finding("note", _NAME, text, f"unset {name}")
         elif name.startswith("TRACER_"):
             yield Finding("note", _NAME, f"{name}={variables[name]}", "tracer does not read it")
@@ -36,7 +36,7 @@ def _of_tracer(variables: Mapping[str, str]) -> Iterator[Finding]:
 
 def _of_python(variables: Mapping[str, str], no_site: bool | None) -> Iterator[Finding]:
     if sys.flags.no_site if no_site is None else no_site:
-        advice = "record without -S and -I: a line in site-packages starts the recording"
+        advice = "record without -S and -I: a file in site-packages starts the recording"
         yield Finding("problem", _NAME, "this Python reads no site-packages (-S)", advice)
     if variables.get("PYTHONNOUSERSITE"):
         user = Path(site.getusersitepackages())
@@ -55,10 +55,10 @@ def _of_libraries(variables: Mapping[str, str]) -> Iterator[Finding]:
         missing = [
             path for path in preloaded.replace(":", " ").split() if "/" in path and not Path(path).exists()
         ]
-        advice = "these libraries stand before torch's in every recorded process"
+        advice = "these libraries are loaded before torch's in every recorded process"
         if missing:
             advice = f"{missing[0]} does not exist: unset LD_PRELOAD"
         yield Finding("note", _NAME, f"LD_PRELOAD={preloaded}", advice)
     if injected := variables.get("CUDA_INJECTION64_PATH"):
-        advice = "another tool takes CUPTI, so CUDA is not recorded: unset it"
+        advice = "another tool uses CUPTI, so tracer cannot record CUDA: unset it"
         yield Finding("note", _NAME, f"CUDA_INJECTION64_PATH={injected}", advice)

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True)
 class Finding:
-    """`name`: what was looked at. A problem stops recording, a note something else; `advice`: what to do."""
+    """`name`: what was checked. A problem prevents recording, a note something else. `advice`: what to do."""
 
     state: State
     name: str

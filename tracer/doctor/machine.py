@@ -17,15 +17,15 @@ from tracer.doctor.finding import Finding
 
 _HOP_BYTES = 56
 _LEAST, _LITTLE = 16 << 20, 1 << 30
-"""A recording begins with some MiB; one of a training run takes hundreds"""
+"""A recording starts with a few MiB; one of a training run takes hundreds"""
 
 
 def check_gdb() -> Finding:
-    """gdb is for `tracer gdb` alone."""
+    """Only `tracer gdb` needs gdb."""
     try:
         gdb = program.find()
     except DebuggerError as error:
-        return Finding("note", "gdb", "tracer gdb has none to use", str(error))
+        return Finding("note", "gdb", "tracer gdb needs one", str(error))
     return Finding("ok", "gdb", f"{gdb.version}, {gdb.path}")
 
 
@@ -33,13 +33,16 @@ def check_compiler() -> Finding:
     """A compiler is needed to build tracer again, and for overlays."""
     name = os.environ.get("CXX") or "g++"
     path = shutil.which(name)
-    needed = "to rebuild tracer after torch was changed, and for tracer gdb --overlay"
+    needed = "to rebuild tracer after a change of torch, and for tracer gdb --overlay"
     if path is None:
-        return Finding("note", "compiler", f"there is no {name}, which is needed {needed}", "install g++")
+        return Finding("note", "compiler", f"no {name}; it is needed {needed}", "install g++")
     version = _first_line([path, "--version"])
     if not _compiles(path):
         return Finding(
-            "note", "compiler", f"{version} does not know C++20, needed {needed}", "install g++ 11"
+            "note",
+            "compiler",
+            f"{version} does not support C++20, which is needed {needed}",
+            "install g++ 11",
         )
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return Finding("note", "compiler", f"{version}; Python.h is missing", "install python3-dev")
@@ -47,7 +50,7 @@ def check_compiler() -> Finding:
 
 
 def check_disk() -> Iterator[Finding]:
-    """Space where traces go, this folder, and where temporary files do."""
+    """Free space for traces (this folder) and for temporary files."""
     for folder in dict.fromkeys((os.getcwd(), tempfile.gettempdir())):
         yield check_folder(folder, shutil.disk_usage(folder).free, os.access(folder, os.W_OK))
 
@@ -56,12 +59,12 @@ def check_folder(folder: str, free: int, writable: bool) -> Finding:
     room = f"{free / (1 << 30):.1f} GiB free in {folder}, room for {_millions(free // _HOP_BYTES)} hops"
     if not writable:
         return Finding(
-            "problem", "disk", f"{folder} cannot be written", "go elsewhere, or: tracer record -o FILE"
+            "problem", "disk", f"cannot write to {folder}", "use another folder, or: tracer record -o FILE"
         )
     if free < _LEAST:
-        return Finding("problem", "disk", room, "make room, or write elsewhere: tracer record -o FILE")
+        return Finding("problem", "disk", room, "free some space, or write elsewhere: tracer record -o FILE")
     if free < _LITTLE:
-        return Finding("note", "disk", room, "a recording ends early when the disk is full")
+        return Finding("note", "disk", room, "a recording stops early if the disk is full")
     return Finding("ok", "disk", room)
 
 

@@ -1,4 +1,4 @@
-"""Python, torch, tracer's extension, and whether they fit each other. torch is not imported."""
+"""Python, torch and tracer's extension, and whether they match. This does not import torch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_python() -> Finding:
             "note",
             "Python",
             text,
-            "source lines are known to be recorded up to 3.14; without them: tracer record --no-source",
+            "source lines are tested up to Python 3.14; to record without them: tracer record --no-source",
         )
     return Finding("ok", "Python", text)
 
@@ -71,7 +71,7 @@ def check_torch(folder: Path | None) -> Finding:
 
 
 def check_extension(folder: Path | None) -> Iterator[Finding]:
-    """Whether tracer was built, with this torch, and knows its table (the layout)."""
+    """Whether tracer was built, and with this torch."""
     if folder is None:
         return
     try:
@@ -92,7 +92,7 @@ def check_extension(folder: Path | None) -> Iterator[Finding]:
 
 
 def check_symbols(folder: Path | None) -> Iterator[Finding]:
-    """Kernel functions are named from `.symtab`; a stripped library has the exported names alone."""
+    """Names of kernel functions come from `.symtab`; a stripped library has only its exported names."""
     for name in _LIBRARIES if folder else ():
         path = folder / "lib" / name  # type: ignore[operator]
         if not path.exists():
@@ -100,10 +100,10 @@ def check_symbols(folder: Path | None) -> Iterator[Finding]:
         try:
             stripped = Symbols(path).stripped
         except (OSError, ValueError) as error:
-            yield Finding("note", "symbols", f"{error}", "kernel functions in it stay without a name")
+            yield Finding("note", "symbols", f"{error}", "its kernel functions will have no name")
             continue
         if stripped:
-            advice = "its kernel functions stay without a name; PyTorch's own wheels have .symtab"
+            advice = "its kernel functions will have no name; PyTorch's own wheels have .symtab"
             yield Finding("note", "symbols", f"{name} is stripped", advice)
         else:
             yield Finding("ok", "symbols", f"{name} has .symtab")

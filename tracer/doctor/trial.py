@@ -1,4 +1,4 @@
-"""A small real recording, made as a user makes one: by `tracer record`, in a folder of its own."""
+"""A small real recording, made like a user's: by `tracer record`, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def record_something(device: str = "cpu") -> Trial:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Trial(f"a recording of one matmul did not end within {_SECONDS} s")
+            return Trial(f"recording one matmul took longer than {_SECONDS} s")
         except OSError as error:
-            return Trial(f"{sys.executable} cannot be run: {error.strerror}")
+            return Trial(f"cannot run {sys.executable}: {error.strerror}")
         seconds = time.monotonic() - began
         if done.returncode or not Path(folder, "doctor.trace").exists():
             return Trial(_reason(done.stderr, done.returncode), seconds)
@@ -89,7 +89,7 @@ def record_something(device: str = "cpu") -> Trial:
 
 
 def check_recording(trial: Trial) -> Iterator[Finding]:
-    """Whether it recorded everything, and knows the dispatcher's table (the layout) of this torch."""
+    """Whether it recorded everything, and knows this torch's dispatch tables (their layout)."""
     if trial.failure or trial.certificate is None:
         what, _, advice = trial.failure.rpartition("; ")
         yield Finding("problem", "recording", what or trial.failure, advice if what else "")
@@ -99,13 +99,11 @@ def check_recording(trial: Trial) -> Iterator[Finding]:
     guards = [name for name, works in certificate["guards"].items() if not works]
     text = f"{hooked:,} of {entries:,} entries of the dispatch tables hooked"
     if not hooked:
-        yield Finding(
-            "problem", "layout", text, "this torch keeps its tables in another way; please report it"
-        )
+        yield Finding("problem", "layout", text, "this torch has a different table layout; please report it")
     elif hooked < entries or certificate["not_hooked"] or certificate["lost_entries"]:
-        yield Finding("note", "layout", text, "hops at the other entries are not recorded")
+        yield Finding("note", "layout", text, "tracer does not record hops at the other entries")
     elif guards:
-        advice = "kernels that are registered while recording may be missed"
+        advice = "tracer may miss kernels that are registered during a recording"
         yield Finding("note", "layout", f"{text}; no guard of {', '.join(guards)}", advice)
     else:
         yield Finding("ok", "layout", f"supported: {text}")
@@ -121,14 +119,14 @@ def check_recording(trial: Trial) -> Iterator[Finding]:
     ]
     if lacking:
         yield Finding(
-            "note", "recording", f"{text}, but {', '.join(lacking)}", "the report's certificate says why"
+            "note", "recording", f"{text}, but {', '.join(lacking)}", "the certificate in the report says why"
         )
     else:
         yield Finding("ok", "recording", text)
 
 
 def _reason(errors: str, status: int) -> str:
-    """What tracer refused, else why it could not begin, else the last line of the script's own error."""
+    """Why tracer refused or could not begin, else the last line of the script's own error."""
     lines = [line for line in errors.splitlines() if line.strip()]
     said = [line.removeprefix("tracer: ") for line in lines if line.startswith("tracer: ")]
     if status == 2 and said:

@@ -1,1 +1,1 @@
-"""A trace in the formats of other tools; knows no torch."""
+"""Writes a trace in the formats of other tools; needs no torch."""

@@ -1,4 +1,4 @@
-"""What an export says about the trace that it is made of."""
+"""Facts about the trace that an export contains."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ def about(trace: Trace) -> dict[str, Any]:
 
 def time_origin(trace: Trace) -> str:
     started = trace.environment.get("started_at")
-    return f"time 0 is the beginning of the recording{f', {started}' if started else ''}"
+    return f"time 0 is the start of the recording{f', {started}' if started else ''}"

@@ -18,7 +18,7 @@ MOST_EVENTS = 2_000_000
 
 
 def write(trace: Trace, path: Path) -> list[str]:
-    """Writes `path` and returns remarks; raises OSError, and ExportError where there are too many events."""
+    """Writes `path` and returns remarks; raises OSError, and ExportError if there are too many events."""
     timeline = Timeline(trace)
     events = timeline.slices + 2 * timeline.flows
     if events > MOST_EVENTS:

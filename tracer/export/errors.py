@@ -1,7 +1,7 @@
-"""What ends an export."""
+"""The error that ends an export."""
 
 from __future__ import annotations
 
 
 class ExportError(Exception):
-    """A trace that cannot be written in a format: one line, what is wrong and what to do."""
+    """A trace cannot be written in a format; the message is one line and says what to do."""

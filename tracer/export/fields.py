@@ -1,4 +1,4 @@
-"""What a slice of a timeline says: its name and arguments, from a row of a table."""
+"""The name and the arguments of a timeline slice, from a row of a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracer.trace import Trace
 
 
 class Shape(NamedTuple):
-    """What slices have alike: everything but times and the values of `own`."""
+    """What many slices share: everything except times and the values of `own`."""
 
     category: str
     name: str

@@ -16,7 +16,7 @@ _FIRST_BACKWARD = 1 << 33  # flows of activities have lower ids
 
 @dataclass(frozen=True)
 class Flows:
-    """One flow an arrow: row of a table -> row of a table, with an id of its own."""
+    """One flow per arrow: row of a table -> row of a table, with its own id."""
 
     source: NDArray[np.int64]
     """In ascending order"""

@@ -1,4 +1,4 @@
-"""The formats that there are."""
+"""Registry of export formats."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tracer.trace import Trace
 
 @dataclass(frozen=True)
 class Format:
-    """`module` has write(trace, path), and check() where something must be installed."""
+    """`module` has write(trace, path), and check() if it needs an optional package."""
 
     module: str
     suffix: str
     folder: bool = False
     hops_only: bool = False
-    """Hops and their self times, no points in time"""
+    """Whether it has only hops and their self times, and no points in time"""
 
     def check(self) -> None:
-        """Raises ExportError where this format cannot be written here."""
+        """Raises ExportError if this format cannot be written here."""
         check: Callable[[], None] | None = getattr(self._load(), "check", None)
         if check:
             check()
 
     def write(self, trace: Trace, path: Path) -> list[str]:
-        """Returns remarks. Raises ExportError or OSError, and then has written nothing."""
+        """Writes the file, returns remarks. If it raises ExportError or OSError, it has written nothing."""
         remarks: list[str] = self._load().write(trace, path)
         return remarks
 
     def default_path(self, trace: Path) -> Path:
-        """Beside the trace: run.pftrace of run.trace and of run.trace.xz."""
+        """The path beside the trace: run.pftrace for run.trace and for run.trace.xz."""
         name = trace.name
         for suffix in (".xz", ".trace"):
             name = name.removesuffix(suffix) or name

@@ -1,4 +1,4 @@
-"""The order in which nested rows of several tables are entered."""
+"""The order in which nested rows of several tables begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output that appears whole or not at all: written beside its place, then renamed."""
+"""Writes output whole or not at all: to a temporary name beside its place, then renamed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _GZIP_LEVEL = 6
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` at the end; gzip where the name ends in .gz.
+    """A file to write that replaces `path` at the end; compressed with gzip if the name ends in .gz.
 
-    Where the block fails nothing is left, and what was at `path` stays.
+    If the block fails, nothing is left behind, and the old file at `path` stays.
     """
     partial = _beside(path)
     try:
@@ -38,7 +38,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill that takes the place of `path` at the end, of a folder that is there too."""
+    """A folder to fill that replaces `path` at the end, also an existing folder."""
     partial, old = _beside(path), _beside(path).with_suffix(".old")
     try:
         partial.mkdir()
@@ -55,7 +55,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def holds_only(folder: Path, names: Collection[str]) -> bool:
-    """Whether a folder has nothing but files of these names, so that it may be replaced."""
+    """Whether a folder has only files of these names, so that it may be replaced."""
     return all(path.name in names and not path.is_dir() for path in folder.iterdir())
 
 

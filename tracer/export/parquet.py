@@ -1,4 +1,4 @@
-"""The tables of a trace as Parquet files, one file a table, in a folder."""
+"""Writes the tables of a trace as Parquet files, one per table, into a folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = frozenset({ABOUT, *(f"{name}.parquet" for name in TABLES)})
 def write(trace: Trace, path: Path) -> list[str]:
     """Fills the folder `path`: the tables, and about.json with environment and certificate.
 
-    Column types are those of the tables. A folder that is there is replaced. Raises OSError.
+    Column types are those of the tables. Replaces an existing folder. Raises OSError.
     """
     with new_folder(path) as folder:
         for name in TABLES:

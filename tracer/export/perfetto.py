@@ -29,7 +29,7 @@ _MOST_TEMPLATES = 1 << 14
 
 
 def check() -> None:
-    """Raises ExportError where the package is missing."""
+    """Raises ExportError if the package is missing."""
     try:
         import perfetto.protos.perfetto.trace.perfetto_trace_pb2
         import perfetto.trace_builder.proto_builder  # noqa: F401
@@ -38,7 +38,7 @@ def check() -> None:
 
 
 def write(trace: Trace, path: Path) -> list[str]:
-    """Writes `path` and returns remarks; raises OSError, and ExportError where the package is missing."""
+    """Writes `path` and returns remarks; raises OSError, and ExportError if the package is missing."""
     check()
     timeline = Timeline(trace)
     with new_file(path) as file:

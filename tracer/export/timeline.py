@@ -1,4 +1,4 @@
-"""A trace as a timeline: nested slices on tracks, with arguments and arrows, a block at a time."""
+"""A trace as a timeline: nested slices on tracks, with arguments and arrows, in blocks."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Timeline:
         return int(self._firsts[-1]) + len(self.tracks.activities.row)
 
     def remarks(self) -> list[str]:
-        """What of the trace is not in the timeline, a line each."""
+        """What the timeline lacks, one line each."""
         left_out = len(self._trace.gpu_activities) - len(self.tracks.activities.row)
-        return [f"{left_out:,} GPU activities have no times and are left out"] if left_out else []
+        return [f"{left_out:,} GPU activities have no times, so the timeline omits them"] if left_out else []
 
     @property
     def flows(self) -> int:

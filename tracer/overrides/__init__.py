@@ -1,4 +1,4 @@
-"""Overrides: kernel functions of your own, or the built-in ones, in the place of the stock ones.
+"""Overrides: your own kernel functions, or built-in ones, that replace PyTorch's (stock) kernels.
 
     @tracer.overrides.register("aten::mm", "CPU", name="mine")
     def my_mm(self, mat2): ...

@@ -16,21 +16,21 @@ from tracer.overrides.target import Target
 
 EXTENSION = "tracer._overrides"
 NAMES = ("mm", "gru", "cat")
-_OWN = "a kernel of your own can be used on any device, see tracer.overrides.register"
+_OWN = "your own kernels work on any device: tracer.overrides.register"
 
 
 def missing() -> str | None:
-    """Why they cannot be used by this installation, in a sentence; None where they are built. No torch."""
+    """Why this installation cannot use them, in a sentence; None if they are built. Needs no torch."""
     if find_spec(EXTENSION) is not None:
         return None
     return (
-        f"the built-in overrides ({', '.join(NAMES)}) are CUDA kernels, and this tracer was built without "
-        f"them{_why()}: they need a GPU, a torch with CUDA, and nvcc when tracer is installed; {_OWN}"
+        f"the built-in overrides ({', '.join(NAMES)}) need a GPU, and this tracer was built without "
+        f"them{_why()}; install it with nvcc and a torch with CUDA; {_OWN}"
     )
 
 
 def _why() -> str:
-    """What the build said, in brackets; nothing if it said nothing."""
+    """The reason that the build gave, in brackets; "" if it gave none."""
     try:
         reason = build_info().OVERRIDES_MISSING
     except ImportError:
@@ -67,7 +67,7 @@ class BuiltinKernels:
 
 
 class BuiltinOverride(Override):
-    """In mode auto a call goes to stock where the kernel was not measured to be faster."""
+    """In mode auto a call goes to stock unless the kernel was measured to be faster."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -75,14 +75,14 @@ class BuiltinOverride(Override):
 
     @property
     def operators(self) -> list[Target]:
-        """Empty where they cannot run."""
+        """Empty if they cannot run."""
         try:
             return [target for kernels in self.kernels() for target in targets_of(kernels)]
         except OverrideError:
             return []
 
     def kernels(self, mode: str = AUTO) -> list[Kernels]:
-        """Raises OverrideError where they cannot run."""
+        """Raises OverrideError if they cannot run."""
         _native()
         return [self._by_mode[mode]]
 
@@ -103,7 +103,7 @@ def _native() -> ModuleType:
 
     if not torch.cuda.is_available():
         raise BuiltinError(
-            f"the built-in overrides ({', '.join(NAMES)}) need a GPU, and there is none here; {_OWN}"
+            f"the built-in overrides ({', '.join(NAMES)}) need a GPU, but torch finds none here; {_OWN}"
         )
     try:
         return import_module(EXTENSION)

@@ -1,4 +1,4 @@
-"""How often an override computed a call, and how often it handed one over and why."""
+"""Counts of the calls that an override computed, and of those that it handed over, with the reasons."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HandedOver = dict[str, dict[str, int]]
 """operator -> reason -> calls that stock computed"""
 
 _REASONS = 64
-"""Distinct reasons that are counted each; more are one of several"""
+"""At most so many distinct reasons are counted; all further ones count as one"""
 _OTHER = "another reason"
 BY_ITSELF = "called by the override itself"
-"""The reason of calls that its function makes; nothing is said of them"""
+"""The reason for calls that its own function makes; these print no line"""
 
 
 class Counts:
@@ -49,7 +49,7 @@ _said: set[tuple[str, str, str]] = set()
 
 
 def say_handed_over(name: str, operator: str, reasons: Iterable[str]) -> None:
-    """A line on stderr for each reason, once in a process."""
+    """Prints each reason on stderr, once per process."""
     for reason in reasons:
         if reason != BY_ITSELF and (name, operator, reason) not in _said:
             _said.add((name, operator, reason))

@@ -1,21 +1,20 @@
-"""What overrides raise."""
+"""Errors of overrides."""
 
 from __future__ import annotations
 
 
 class OverrideError(Exception):
-    """An override cannot be registered or switched on; the message is one line and says what to do."""
+    """An override cannot be registered or enabled; the message is one line and says what to do."""
 
 
 class BuiltinError(OverrideError):
-    """The built-in overrides cannot run here, whichever of them was asked for."""
+    """No built-in override can run here."""
 
 
 class HandOver(Exception):  # noqa: N818 (it is no error)
-    """Raised by an override's function: stock shall compute this call, for the reason given.
+    """Raise this in an override's function to let stock compute the call, for the given reason.
 
-    The reasons are counted, so they should say what kind of call it is ("K = 0"), and nothing of
-    the single call.
+    tracer counts the reasons, so a reason should name a kind of call ("K = 0"), not one call.
     """
 
     def __init__(self, reason: str) -> None:

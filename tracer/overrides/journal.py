@@ -1,10 +1,10 @@
-"""What was on while a recording ran: the document "overrides" of its trace.
+"""Which overrides were enabled during a recording: the document "overrides" of its trace.
 
     {"compiled_frames": frames that torch.compile had compiled at the end,
      "overrides": [one for each override, mode, operator and key:
         {"name", "mode", "operator", "key",
          "kernel": the Python kernel function as hops name it, or null,
-         "registered_at": as hops have it, or null where another override stood in its place,
+         "registered_at": as hops have it, or null if another override replaced it,
          "from_ns", "to_ns": first and last, of CLOCK_MONOTONIC; to_ns null: still on,
          "times": how often it was switched on, once for what was on when the recording began,
          "ran": calls that it computed, "handed_over": {reason: calls}}]}
@@ -30,7 +30,7 @@ DOCUMENT = "overrides"
 
 
 class State(NamedTuple):
-    """One thing that is on; `on_top`: no other override stands in its place."""
+    """One enabled override; `on_top`: no other override replaces it."""
 
     name: str
     mode: str

@@ -1,4 +1,4 @@
-"""Kernel functions that an override puts into the dispatcher's table."""
+"""Kernel functions that an override puts into the dispatch table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.overrides.target import Target
 
 @runtime_checkable
 class Kernels(Protocol):
-    """Kernel functions that come and go together: a Python function, or what a C++ extension registers.
+    """Kernel functions that are installed together: a Python function, or those of a C++ extension.
 
     `install` puts them at their targets, `remove` takes them away again; the counts go on over both.
     """

@@ -1,4 +1,4 @@
-"""Names of overrides as they are given: `mm`, `mm:force`, `module:function`, `file.py:function`."""
+"""Names of overrides as users give them: `mm`, `mm:force`, `module:function`, `file.py:function`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracer.overrides.override import AUTO, MODES, Override
 
 
 class Given(NamedTuple):
-    """`module` is empty where an override is named that is registered."""
+    """`module` is empty if the name is that of a registered override."""
 
     text: str
     module: str
@@ -26,14 +26,14 @@ class Given(NamedTuple):
 
 
 def parse(text: str) -> Given:
-    """The parts of a name; raises OverrideError where it is of no such form."""
+    """The parts of a name; raises OverrideError if it has another form."""
     if not isinstance(text, str) or not text:
-        raise OverrideError(f"{text!r} is no name of an override; give one such as mm or my_module:my_mm")
+        raise OverrideError(f"{text!r} is not an override name; give one such as mm or my_module:my_mm")
     rest, _, last = text.rpartition(":")
     body, mode = (rest, last) if rest and last in MODES else (text, AUTO)
     module, _, name = body.rpartition(":")
     if not name or (":" in body and not module):
-        raise OverrideError(f"{text} is no name of an override; give one such as mm or my_module:my_mm")
+        raise OverrideError(f"{text} is not an override name; give one such as mm or my_module:my_mm")
     return Given(text, module, name, mode)
 
 
@@ -46,14 +46,12 @@ def checked(text: str, folder: str) -> str:
     if given.module.endswith(".py"):
         path = os.path.abspath(given.module)
         if not os.path.isfile(path):
-            raise OverrideError(f"there is no file {given.module} for the override {given.text}")
+            raise OverrideError(f"no file {given.module} for the override {given.text}; check its name")
         return f"{path}{text[len(given.module) :]}"
     if given.module:
         top = given.module.partition(".")[0]
         if not _is_there(top, folder):
-            raise OverrideError(
-                f"there is no module {top} here for the override {given.text}; check its name"
-            )
+            raise OverrideError(f"no module {top} here for the override {given.text}; check its name")
     elif given.name not in registry.registered():
         raise OverrideError(registry.unknown(given.name))
     elif reason := builtin.missing():
@@ -78,7 +76,7 @@ def _is_there(module: str, folder: str) -> bool:
 
 
 def find(text: str) -> tuple[Override, str]:
-    """The override that is named and the mode; imports its module where one is named.
+    """The named override and its mode; imports the module, if the name has one.
 
     Raises OverrideError; what a module raises when it is imported passes through.
     """
@@ -99,7 +97,7 @@ def find(text: str) -> tuple[Override, str]:
             f"module {given.module} has no function {given.name} and registers no override of that name"
         )
     raise OverrideError(
-        f"it is not known which operator {given.text} is for; write above it: "
+        f"{given.text} does not say which operator it is for; write above it: "
         f'@tracer.overrides.register("aten::mm", "CPU", name="{given.name}")'
     )
 
@@ -110,7 +108,7 @@ def _imported(name: str) -> ModuleType:
             return import_module(name)
         except ModuleNotFoundError as error:
             if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-                raise OverrideError(f"there is no module {name} here; check its name") from None
+                raise OverrideError(f"no module {name} here; check its name") from None
             raise
     path = Path(name).resolve()
     loaded = module_name(path)
@@ -118,7 +116,7 @@ def _imported(name: str) -> ModuleType:
         return sys.modules[loaded]
     spec = spec_from_file_location(loaded, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise OverrideError(f"there is no file {name} with an override; check its name")
+        raise OverrideError(f"no file {name} with an override; check its name")
     module = sys.modules[loaded] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

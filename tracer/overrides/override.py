@@ -1,4 +1,4 @@
-"""An override: a name, and what it puts into the dispatcher's table."""
+"""An override: a name, and what it puts into the dispatch table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AUTO, FORCE = MODES = ("auto", "force")
 
 
 class Override:
-    """What `register` was given under one name."""
+    """Everything that was registered under one name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,20 +28,20 @@ class Override:
 
     @property
     def is_on(self) -> bool:
-        """Whether it is switched on, in whatever thread."""
+        """Whether it is enabled; it is then enabled for all threads."""
         return self.name in enabled.names
 
     def kernels(self, mode: str = AUTO) -> list[Kernels]:
-        """What is installed in a mode. One of your own is used always, in either mode."""
+        """The kernels to install in a mode. Your own kernels compute every call in either mode."""
         return list(self._kernels)
 
     def add(self, kernels: Kernels) -> None:
-        """In the place of what it had at the same target."""
+        """Replaces the kernels that it had at the same target."""
         taken = set(targets_of(kernels))
         self._kernels = [kept for kept in self._kernels if not taken & set(targets_of(kept))] + [kernels]
 
     def ran(self) -> Ran:
-        """Calls that it computed, by operator, since it was registered."""
+        """Number of calls that it computed, per operator, since it was registered."""
         counted: Ran = {}
         for kernels in self.kernels():
             for operator, count in kernels.ran().items():
@@ -49,7 +49,7 @@ class Override:
         return counted
 
     def handed_over(self) -> HandedOver:
-        """Calls that it left to stock, by operator and reason, since it was registered."""
+        """Number of calls that it handed over to stock, per operator and reason, since it was registered."""
         counted: HandedOver = {}
         for kernels in self.kernels():
             for operator, reasons in kernels.handed_over().items():
@@ -59,7 +59,7 @@ class Override:
         return counted
 
     def reset_counts(self) -> None:
-        """Begin to count anew, where what was registered can."""
+        """Reset the counts, if its kernels can."""
         for kernels in self.kernels():
             if reset := getattr(kernels, "reset_counts", None):
                 reset()

@@ -17,9 +17,9 @@ from tracer.overrides.target import Target, schema_of
 
 
 class PythonKernel:
-    """Calls `function` with the operator's arguments, or stock where that raises HandOver.
+    """Calls `function` with the operator's arguments, and stock if that raises HandOver.
 
-    While the function runs, the operator is stock's in its thread: it may call it itself.
+    While the function runs, the operator runs stock in that thread: the function may call it.
     """
 
     def __init__(self, name: str, target: Target, function: Callable[..., Any]) -> None:
@@ -35,7 +35,9 @@ class PythonKernel:
         self._tensor = torch.Tensor
         self._inside = threading.local()
         self._registration: Registration | None = None
-        self._stock: Any = None  # kept: a thread may be inside when it is removed, and hand over then
+        self._stock: Any = (
+            None  # kept: a thread may be inside when the override is removed, and hand over then
+        )
 
     @property
     def operators(self) -> list[Target]:
@@ -69,7 +71,7 @@ class PythonKernel:
         self.counts.reset()
 
     def _entry(self) -> Callable[..., Any]:
-        """What the dispatcher calls: it has the function's name, so that traces show that."""
+        """The function that the dispatcher calls; it has the user function's name, which traces show."""
 
         def entry(keys: Any, *args: Any, **kwargs: Any) -> Any:
             return self._call(keys, args, kwargs)
@@ -107,7 +109,7 @@ class PythonKernel:
             error.add_note(f"raised by the override {self.name} of {self.target}")
 
     def _check(self, result: Any) -> None:
-        """Torch's own message for a result of another type says nothing of the operator."""
+        """Torch's own message for a result of the wrong type does not name the operator."""
         if self._returns == ["Tensor"]:
             fits = isinstance(result, self._tensor)
         elif len(self._returns) > 1:
@@ -117,8 +119,8 @@ class PythonKernel:
         if not fits:
             wanted = " and ".join(self._returns) or "nothing"
             raise OverrideError(
-                f"the override {self.name} of {self.target} returned {type(result).__name__} "
-                f"where the operator returns {wanted}"
+                f"the override {self.name} of {self.target} returned {type(result).__name__}, "
+                f"but the operator returns {wanted}"
             )
 
 

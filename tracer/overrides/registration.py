@@ -1,4 +1,4 @@
-"""One kernel function in the dispatcher's table, from `register` to `deregister`."""
+"""One kernel function in the dispatch table, from `register` to `deregister`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Registration:
         self._library.impl(name, target.key, function, True)  # True: it is handed the key set first
 
     def deregister(self) -> None:
-        """What stood there before stands there again."""
+        """Puts the previous kernel back."""
         self._library.reset()
 
 
@@ -52,7 +52,7 @@ class WithoutTheWarning:
 
 
 def registered_at(target: Target) -> str:
-    """Where the kernel that runs at a target was registered."""
+    """The place where the kernel that runs at a target was registered."""
     import torch
 
     from tracer.dispatch.table import parse_table

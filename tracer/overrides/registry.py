@@ -1,4 +1,4 @@
-"""Overrides by name."""
+"""Registry of overrides."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _own: dict[str, Override] = {}
 
 
 def register(operator: object, key: object, function: Any = None, *, name: str | None = None) -> Any:
-    """Make a kernel function known under a name, for `use(name)`. Nothing runs it before that.
+    """Register a kernel function under a name, for `use(name)`. It runs only while it is in use.
 
     operator  `aten::mm`, `aten::mm.out`, or a torch.ops overload
     key       the dispatch key of a backend, such as CPU or CUDA: below autograd, which stays stock
     function  a Python function (of numpy, Triton, a C++ extension, anything), a torch.ops overload, or
-              an object with install, remove, ran, handed_over and operators (kernels.Kernels); left
-              out, a decorator is returned
-    name      otherwise the function's own. Several operators may share one; at the same target the new
-              function takes the old one's place
+              an object with install, remove, ran, handed_over and operators (kernels.Kernels); without
+              it, `register` returns a decorator
+    name      default: the function's own name. Several operators may share one; at the same target the
+              new function replaces the old one
 
-    The function is handed the operator's arguments, keyword-only ones by name. It may raise HandOver to
-    leave a call to stock, and the operator itself is stock's inside it.
+    The function receives the operator's arguments, keyword-only ones by name. It may raise HandOver to
+    leave a call to stock. Inside it, the operator itself runs stock.
 
-    Returns the function. Raises OverrideError, and changes nothing then, for an operator or key that
-    there is not, a function that does not take the arguments, and where autograd would silently break.
+    Returns the function. Raises OverrideError, and changes nothing, if the operator or the key does not
+    exist, if the function does not take the arguments, and if autograd would silently break.
 
     Example::
 
@@ -50,7 +50,7 @@ def register(operator: object, key: object, function: Any = None, *, name: str |
     kernels = _kernels(called, target, function)
     override = _own.get(called)
     if override is not None and override.is_on:
-        raise OverrideError(f"override {called} is switched on; switch it off before it is registered anew")
+        raise OverrideError(f"override {called} is enabled; disable it before you register it again")
     if override is None:
         override = _own[called] = Override(called)
     override.add(kernels)
@@ -63,21 +63,21 @@ def registered() -> dict[str, Override]:
 
 
 def own() -> dict[str, Override]:
-    """Those that were registered here, by name."""
+    """The overrides registered in this process, by name."""
     return dict(_own)
 
 
 def unregister(name: str) -> None:
-    """Forget an override. Raises OverrideError where there is none, or it is built in or switched on."""
+    """Remove an override. Raises OverrideError if it is unknown, built in or enabled."""
     if name in _builtin:
-        raise OverrideError(f"override {name} is built in and stays")
+        raise OverrideError(f"override {name} is built in and cannot be removed")
     if named(name).is_on:
-        raise OverrideError(f"override {name} is switched on; switch it off first")
+        raise OverrideError(f"override {name} is enabled; disable it first")
     del _own[name]
 
 
 def named(name: str) -> Override:
-    """Raises OverrideError, with the names that there are, for any other one."""
+    """The override of this name; raises OverrideError, with the known names, for any other one."""
     override = registered().get(name)
     if override is None:
         raise OverrideError(unknown(name))
@@ -85,15 +85,15 @@ def named(name: str) -> Override:
 
 
 def unknown(name: str) -> str:
-    """What is said of a name that there is not."""
+    """The error message for an unknown name."""
     return (
-        f"there is no override {name}; there is {', '.join(registered())}, "
-        "and one of your own is registered first or named as module:function"
+        f"unknown override {name}; choose {', '.join(registered())}, "
+        "or give your own as module:function (or register it first)"
     )
 
 
 def overrides_with(function: object) -> list[str]:
-    """The names of the overrides in which a function is registered."""
+    """The names of the overrides that contain a function."""
     return [
         override.name
         for override in _own.values()
@@ -103,11 +103,11 @@ def overrides_with(function: object) -> list[str]:
 
 def _checked_name(name: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise OverrideError(f"{name!r} is no name of an override; give one of letters, digits, _, - and .")
+        raise OverrideError(f"{name!r} is not an override name; use letters, digits, _, - and .")
     if name in _builtin:
         raise OverrideError(f"override {name} is built in; give yours another name")
     if name in MODES:
-        raise OverrideError(f"{name} is a mode of overrides; give yours another name")
+        raise OverrideError(f"{name} is a mode, not a name; give your override another name")
     return name
 
 
@@ -121,5 +121,5 @@ def _kernels(name: str, target: Target, function: Any) -> Kernels:
     if hasattr(function, "overloads") and hasattr(function, "default"):  # torch.ops.library.operator
         function = function.default
     if not isinstance(function, Callable):  # type: ignore[arg-type]
-        raise OverrideError(f"{function!r} cannot be called; give a function")
+        raise OverrideError(f"{function!r} is not callable; give a function")
     return PythonKernel(name, target, function)

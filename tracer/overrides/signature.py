@@ -1,4 +1,4 @@
-"""Whether a Python function takes what the dispatcher hands it."""
+"""Whether a Python function takes the arguments that the dispatcher passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEY
 
 
 class Defaults:
-    """What the dispatcher leaves out of a call because it has the operator's default.
+    """The arguments that the dispatcher omits because they have the operator's default.
 
     It hands the arguments over by position, those that are keyword-only by name, and leaves defaults
     out. A function that has no defaults of its own is handed the operator's.
@@ -52,13 +52,13 @@ def check_signature(function: Callable[..., Any], schema: Any) -> bool:
         signature.bind(*positional, **dict.fromkeys(named))
     except TypeError as error:
         raise OverrideError(
-            f"{_name(function)} does not take what the operator hands it: {error}; {_wanted(schema)}"
+            f"{_name(function)} does not take the operator's arguments: {error}; {_wanted(schema)}"
         ) from None
     places = [parameter.name for parameter in signature.parameters.values() if parameter.kind in _NAMED]
     for name, place in zip(positional, places, strict=False):
         if name != place and place in positional:
             raise OverrideError(
-                f"{_name(function)} has {place} where the operator has {name}; {_wanted(schema)}"
+                f"{_name(function)} has {place}, but the operator has {name}; {_wanted(schema)}"
             )
     optional = [argument for argument in schema.arguments if argument.has_default_value()]
     required = [argument.name for argument in schema.arguments if not argument.has_default_value()]
@@ -73,7 +73,7 @@ def check_signature(function: Callable[..., Any], schema: Any) -> bool:
 
 
 def _check_schema(function: Any, schema: Any) -> None:
-    """Another operator in the place of this one takes and returns the same types."""
+    """An operator that replaces this one must take and return the same types."""
 
     def types(of: Any) -> list[list[tuple[str, bool]]]:
         return [
@@ -82,7 +82,9 @@ def _check_schema(function: Any, schema: Any) -> None:
         ]
 
     if types(function._schema) != types(schema):
-        raise OverrideError(f"{function._schema} does not take and return what the operator does: {schema}")
+        raise OverrideError(
+            f"{function._schema} does not match the operator; give one that takes and returns {schema}"
+        )
 
 
 def _wanted(schema: Any) -> str:

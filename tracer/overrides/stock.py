@@ -1,4 +1,4 @@
-"""The stock kernels of the targets that overrides stand at."""
+"""The stock kernels of the targets that overrides replace."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _kernels: dict[Target, Any] = {}
 
 
 def stock_kernel(target: Target) -> Any:
-    """What stood at a target before any override did: `call_boxed(key set, *arguments)` runs it."""
+    """The kernel of a target before any override; `call_boxed(key set, *arguments)` runs it."""
     return _kernels[target]
 
 
 def keep(targets: Iterable[Target]) -> None:
-    """Take the kernels of targets at which no override stands yet. Called before one is registered."""
+    """Keep the kernels of targets that have no override yet. Called before one is registered."""
     import torch
 
     for target in targets:

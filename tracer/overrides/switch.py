@@ -1,4 +1,4 @@
-"""Which overrides are on: what of them is installed at which target."""
+"""Which overrides are enabled: which of their kernels is installed at which target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracer.overrides.target import Target
 
 @dataclass(eq=False)
 class Activation:
-    """One override that was switched on."""
+    """One enabled override."""
 
     override: Override
     mode: str
@@ -28,9 +28,9 @@ _installed: list[Kernels] = []
 
 
 def switch_on(override: Override, mode: str) -> Activation:
-    """Install an override. Where another one stands at the same target this one takes its place.
+    """Install an override. It replaces another one at the same target.
 
-    Raises OverrideError where it cannot be installed; nothing has changed then.
+    Raises OverrideError if it cannot be installed; then nothing has changed.
     """
     with switching:
         kernels = override.kernels(mode)
@@ -50,7 +50,7 @@ def switch_on(override: Override, mode: str) -> Activation:
 
 
 def switch_off(activation: Activation) -> None:
-    """Deregister it, and install again what it stood in the place of."""
+    """Deregister it, and install again what it replaced."""
     with switching:
         _forget(activation)
         _install()
@@ -66,13 +66,13 @@ def _forget(activation: Activation) -> None:
 
 
 def begin_journal() -> None:
-    """A recording begins: its journal has what is on from now on."""
+    """A recording begins: its journal lists what is enabled from now on."""
     with switching:
         journal.begin(_states())
 
 
 def write_journal() -> dict[str, object] | None:
-    """Put what was on since then into the trace, and return it; None where nothing was."""
+    """Put what was enabled since then into the trace, and return it; None if nothing was."""
     with switching:
         return journal.write()
 
@@ -96,7 +96,7 @@ def _is_same(one: Activation, other: Activation) -> bool:
 
 
 def _on_top() -> dict[Target, Kernels]:
-    """The kernels at each target: those that were switched on last."""
+    """The kernels at each target: those that were enabled last."""
     return {
         target: kernels
         for activation in _activations
@@ -134,5 +134,5 @@ def _put(kernels: Kernels) -> None:
     except Exception as error:
         targets = ", ".join(map(str, targets_of(kernels)))
         first = (str(error).splitlines() or [""])[0]
-        raise OverrideError(f"{targets} cannot be overridden: {type(error).__name__}: {first}") from error
+        raise OverrideError(f"cannot override {targets}: {type(error).__name__}: {first}") from error
     _installed.append(kernels)

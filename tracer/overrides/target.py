@@ -1,4 +1,4 @@
-"""Which operator an override stands at, and at which dispatch key."""
+"""The operator and the dispatch key that an override replaces."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Target(NamedTuple):
 def checked_target(operator: object, key: object) -> Target:
     """The target of an override. Imports torch.
 
-    `operator` is a name or a torch.ops overload. Raises OverrideError for an operator or a key that
-    there is not, for a key that is no backend's, where there is no kernel to replace, and where
+    `operator` is a name or a torch.ops overload. Raises OverrideError if the operator or the key does
+    not exist, if the key is not a backend's, if there is no kernel to replace, and if
     autograd would silently break.
     """
     import torch
@@ -33,23 +33,23 @@ def checked_target(operator: object, key: object) -> Target:
     name = _operator_name(operator)
     key = getattr(key, "name", key)
     if not isinstance(key, str) or key not in torch._C.DispatchKey.__members__:
-        raise OverrideError(f"{key!r} is no dispatch key; give one such as 'CPU' or 'CUDA'")
+        raise OverrideError(f"{key!r} is not a dispatch key; give one such as 'CPU' or 'CUDA'")
     if key in ("Meta", "Undefined") or not _is_backend(key):
         raise OverrideError(
-            f"an override stands at a backend's key such as CPU or CUDA, below autograd, and not at {key}"
+            f"an override needs a backend's key, e.g. CPU or CUDA (below autograd), not {key}"
         )
     if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key):
-        raise OverrideError(f"{name} has no kernel at {key} in this torch: there is nothing to override")
+        raise OverrideError(f"{name} has no kernel at {key} in this torch, so there is nothing to override")
     if _autograd_would_break(name, key):
         raise OverrideError(
-            f"{name} is composite: autograd has no kernel of its own for it, and with one at {key} backward "
-            "would fail or silently be wrong; override the operators that it calls (tracer tree shows them)"
+            f"{name} is composite: autograd has no kernel of its own for it, so with an override at {key} "
+            "backward would fail or be silently wrong; override the operators that it calls (see tracer tree)"
         )
     return Target(name, key)
 
 
 def schema_of(operator: str) -> Any:
-    """The torch.FunctionSchema of an operator that there is."""
+    """The torch.FunctionSchema of a registered operator."""
     import torch
 
     name, _, overload = operator.partition(".")
@@ -60,15 +60,15 @@ def _operator_name(operator: object) -> str:
     name = getattr(operator, "name", None)
     name = name() if callable(name) else operator
     if not isinstance(name, str):
-        raise OverrideError(f"{operator!r} is no operator; give its name, such as 'aten::mm'")
+        raise OverrideError(f"{operator!r} is not an operator; give its name, such as 'aten::mm'")
     operators = registered_operators()
     full = name.removesuffix(".default")
     if full in operators.names:
         return full
     named = [known for known in operators.named(name) if known.split(".")[0].endswith(f"::{full}")]
     near = named or operators.named(name) or operators.near(name)
-    also = f"; there is {', '.join(near[:4])}" if near else ""
-    raise OverrideError(f"there is no operator {name}{also}")
+    also = f"; did you mean {', '.join(near[:4])}?" if near else "; check its name"
+    raise OverrideError(f"no operator {name}{also}")
 
 
 def _is_backend(key: str) -> bool:
@@ -79,7 +79,7 @@ def _is_backend(key: str) -> bool:
 
 
 def _autograd_would_break(operator: str, key: str) -> bool:
-    """Whether autograd now differentiates what the operator calls, and would see a kernel instead."""
+    """Whether autograd differentiates the operators that this one calls, and an override would hide them."""
     import torch
 
     own_autograd = torch._C._dispatch_has_kernel_for_dispatch_key(operator, "Autograd")

@@ -1,4 +1,4 @@
-"""Overrides for the length of a `with` block."""
+"""Overrides that are enabled during a `with` block."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tracer.overrides.switch import Activation, switch_off, switch_on
 
 
 class use(ContextDecorator):  # noqa: N801 (a function to its users)
-    """Switch overrides on for a `with` block, in all threads of the process.
+    """Enable overrides for a `with` block, in all threads of the process.
 
         with tracer.overrides.use("mine", "gru:force"):
             model(batch)
 
     A name is that of a registered override, or `module:function` or `file.py:function`, which is
-    imported. `:auto`, which is meant without it, uses a built-in kernel only where it was measured to
-    be faster than stock; `:force` wherever it can compute the call. Blocks nest, and one `use` may be
-    entered more than once; of two overrides at one target the one that was switched on last runs.
+    imported. `:auto` (default) uses a built-in kernel only where it was measured to be faster than
+    stock; `:force` uses it for every call that it can compute. Blocks nest, and you may enter one
+    `use` several times. Of two overrides at one target, the one that was enabled last runs.
 
-    Raises OverrideError for a name that there is not and for an override that cannot be installed.
+    Raises OverrideError for an unknown name and for an override that cannot be installed.
     """
 
     def __init__(self, *names: str) -> None:
         if not names:
-            raise OverrideError("name an override to use: tracer.overrides.use('mm')")
+            raise OverrideError("no override given; give one, e.g. tracer.overrides.use('mm')")
         self._chosen = [given_names.find(name) for name in names]
         self._entered: list[list[Activation]] = []
 

@@ -1,1 +1,1 @@
-"""Recording: the launcher, the recording itself, and what is noted beside the hops."""
+"""Recording: the launcher, the recording itself, and the facts that it stores beside the hops."""

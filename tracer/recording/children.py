@@ -1,4 +1,4 @@
-"""The other processes of a recording: forked ones, and started ones that join it."""
+"""The other processes of a recording: forked ones, and newly started ones that join it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stoppable(Protocol):
 
 
 class JoinedRecording:
-    """The part that a started child (spawn, torchrun, subprocess) has in its parent's recording."""
+    """The part of a newly started child (spawn, torchrun, subprocess) in its parent's recording."""
 
     def __init__(self, native: ModuleType) -> None:
         self._native = native
@@ -81,11 +81,11 @@ def _begin_overrides(options: Options) -> None:
     try:
         overrides.begin(options)
     except RecordingError as error:
-        say(f"process {os.getpid()} runs without its overrides: {error}")
+        say(f"overrides are not enabled in process {os.getpid()}: {error}")
 
 
 def close_with_multiprocessing(recording: Stoppable) -> None:
-    """Stop `recording` at the end of multiprocessing's children too, which forget or skip what atexit has.
+    """Stop `recording` also at the end of multiprocessing's children, which forget or skip atexit functions.
 
     multiprocessing refers to `recording` weakly: the caller keeps it.
     """
@@ -107,7 +107,7 @@ def stop_last(stop: Callable[[], object]) -> Any:
 
 
 def follow_python(native: ModuleType, options: Options) -> None:
-    """Set what is recorded of Python beside the source line; modules and compiled code are followed."""
+    """Set what is recorded of Python beside the source line; begin to follow modules and compiled code."""
     import torch
 
     native.set_stack_lines(options.stack)
@@ -130,4 +130,4 @@ def _write_certificate(native: ModuleType) -> None:
         certificate["outlived"] = invitation.has_ended(str(native.recording()))
         write_document(native, "certificate", certificate)
     except OSError:
-        pass  # no space left: the header of the file says so
+        pass  # the disk is full: the header of the file says so

@@ -16,27 +16,25 @@ _FAILED = ("not built", "failed", "held", "no driver")
 def begin(native: ModuleType, options: Options, unusable: str) -> None:
     """Begin it, now or when the process first uses CUDA. `unusable`: why CUPTI must not be called, or "".
 
-    Raises RecordingError where CUDA must be recorded (`cuda="on"`) and it is known that it cannot.
+    Raises RecordingError if CUDA must be recorded (`cuda="on"`) and it is already known that it cannot be.
     """
     injection = os.path.join(FOLDER, "libtracer_injection.so")
     native.begin_cuda(options.cuda != "off", options.driver, injection, unusable)
     if options.cuda == "on":
         statement = native.cuda_statement()
         if statement["state"] in _FAILED:
-            raise RecordingError(
-                f"CUDA cannot be recorded: {statement['why']}; record without it: --cuda off"
-            )
+            raise RecordingError(f"cannot record CUDA: {statement['why']}; to record without it: --cuda off")
 
 
 def why_unusable(options: Options) -> str:
-    """Why CUPTI must not be called on this machine; "" if it may be, or is not wanted."""
+    """Why tracer must not call CUPTI on this machine; "" if it may, or need not."""
     from tracer.recording import cupti_probe
 
     return "" if options.cuda == "off" else cupti_probe.unusable(build_info().TORCH_CUDA)
 
 
 def certificate(native: ModuleType) -> dict:
-    """The certificate of a process, with what it says of CUDA."""
+    """The certificate of a process, with its part on CUDA."""
     document = native.certificate()
     document["cuda"] = native.cuda_statement()
     return document

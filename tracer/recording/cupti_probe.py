@@ -1,7 +1,7 @@
-"""Whether CUPTI can be called on this machine, tried in a process of its own.
+"""Whether CUPTI can be called on this machine, tried in a separate process.
 
-A CUPTI that crashes or hangs when it is first called (13.2 without a driver does) must not take the script
-with it. What was found is kept for each version of the library and of the driver.
+Some versions of CUPTI crash or hang in their first call (13.2 without a driver does); that must not end the
+script. The result is kept for each version of the library and of the driver.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ print("leaving", flush=True)
 
 
 def unusable(cuda: str | None, *, again: bool = False) -> str:
-    """Why CUPTI must not be called here, in half a sentence; "" if it may be.
+    """Why tracer must not call CUPTI here, in half a sentence; "" if it may.
 
     cuda    the version of CUDA that tracer was built for, as 13.0; None: none, so nothing is tried
     again   try it even if what was found before is known
@@ -60,11 +60,11 @@ def unusable(cuda: str | None, *, again: bool = False) -> str:
         reason, lasts = attempt(library)
         if lasts:
             kept.write(_KIND, key, reason)
-    return f"{reason}; tracer doctor tries it again" if reason else ""
+    return f"{reason}; to try again: tracer doctor" if reason else ""
 
 
 def find_library(cuda: str) -> str:
-    """The libcupti that torch loads: of NVIDIA's packages, else the name that the loader searches for."""
+    """The libcupti that torch loads: that of NVIDIA's packages, else the name that the loader looks up."""
     major = cuda.partition(".")[0]
     name = f"libcupti.so.{major}"
     for folder in sys.path:
@@ -76,7 +76,7 @@ def find_library(cuda: str) -> str:
 
 
 def attempt(library: str) -> tuple[str, bool]:
-    """Call it in another process: why it must not be called, and whether that will be so the next time.
+    """Call it in another process: why tracer must not call it, and whether that will hold the next time.
 
     "" if that process lived, or could not even load the libraries.
     """

@@ -1,4 +1,4 @@
-"""What is noted of the machine and the run at the start of a recording."""
+"""Facts about the machine and the run, stored at the start of a recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracer.base.package import VERSION
 
 
 def snapshot(options: dict[str, object]) -> dict[str, object]:
-    """The "environment" of a trace recorded so, ready for JSON. torch is imported already."""
+    """The "environment" of a trace, ready for JSON. torch is already imported."""
     import torch
 
     return {

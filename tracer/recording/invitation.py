@@ -1,4 +1,4 @@
-"""TRACER_JOIN, by which processes join a recording. A shell or a service keeps it when that has ended.
+"""TRACER_JOIN, by which processes join a recording. A shell or a service may keep it after the recording.
 
 So an invitation names the process that records, and counts only while that process lives and its file
 says that it is being written.
@@ -17,7 +17,7 @@ _RECORDING, _CLOSED = 0, 1
 
 
 def this_process() -> list[int]:
-    """What tells this process from all others: its number, when it began, whose numbers these are.
+    """What distinguishes this process from all others: its pid, its start time, its pid namespace.
 
     It stays the same when the process becomes another program.
     """
@@ -25,7 +25,7 @@ def this_process() -> list[int]:
 
 
 def lives(process: object, path: str) -> bool:
-    """Whether the process that `this_process` described so has not ended.
+    """Whether the process that `this_process` described is still running.
 
     `path` is the file that it writes: of a process in another container nothing else can be seen.
     """
@@ -46,7 +46,7 @@ def lives(process: object, path: str) -> bool:
 
 
 def running(invitation: str) -> str | None:
-    """The path of the recording that an invitation leads to; None if that has ended or cannot be understood.
+    """The path of the recording of an invitation; None if it has ended, or if the invitation is malformed.
 
     A recording that waits for `import torch` counts as one that runs.
     """
@@ -67,7 +67,7 @@ def running(invitation: str) -> str | None:
 
 
 def has_ended(path: str) -> bool:
-    """Whether the recording to this file was stopped in order, as its header says."""
+    """Whether the header of this file says that its recording was stopped properly."""
     try:
         return _state(_header(path)) == _CLOSED
     except OSError:

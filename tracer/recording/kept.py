@@ -1,6 +1,6 @@
-"""Small texts that are kept from one recording to the next, in the user's cache folder.
+"""Small texts kept from one recording to the next, in the user's cache folder.
 
-A cache folder that cannot be read or written is no error: then nothing is kept.
+If the cache folder cannot be read or written, nothing is kept; that is not an error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import zlib
 
 
 def read(kind: str, key: str) -> str | None:
-    """What was kept of `kind` under exactly this key; None: nothing."""
+    """The text of `kind` kept under exactly this key; None if there is none."""
     try:
         with open(_path(kind, key), encoding="utf-8") as file:
             known, _, text = file.read().partition("\n")

@@ -1,4 +1,4 @@
-"""Where a recording goes: names, numbers, and the reservation of an output file."""
+"""Output files of recordings: names, numbers, and reservations."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def reserve(path: str, force: bool) -> bool:
         _create(path)
     except FileExistsError:
         if os.path.isdir(path):
-            raise RecordingError(f"{path} is a folder; name a file in it") from None
+            raise RecordingError(f"{path} is a folder; give a file in it") from None
         if not force:
             raise RecordingError(
-                f"{path} exists already; name another file or overwrite it (--force)"
+                f"{path} already exists; give another file or overwrite it (--force)"
             ) from None
         if not os.path.isfile(path):
-            raise RecordingError(f"{path} is no regular file; name another one") from None
+            raise RecordingError(f"{path} is not a regular file; give another one") from None
         folder = os.path.dirname(os.path.realpath(path))
         if not os.access(path, os.W_OK) or not os.access(folder, os.W_OK):
-            raise RecordingError(f"{path} cannot be overwritten: permission denied") from None
+            raise RecordingError(f"cannot overwrite {path}: permission denied") from None
         return False
     return True
 
@@ -78,11 +78,9 @@ def _create(path: str) -> None:
         folder = os.path.dirname(path) or "."
         if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.isdir(folder):
             raise RecordingError(
-                f"{path} cannot be written: there is no folder {folder}; make it first"
+                f"cannot write {path}: folder {folder} does not exist; create it first"
             ) from None
-        raise RecordingError(
-            f"{path} cannot be written: {error.strerror}; choose another place with -o"
-        ) from None
+        raise RecordingError(f"cannot write {path}: {error.strerror}; give another place with -o") from None
 
 
 def _numbers(folder: str, stem: str) -> list[int]:

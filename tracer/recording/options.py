@@ -1,4 +1,4 @@
-"""What a recording records."""
+"""The options of a recording."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ class Options:
     source  record the Python source line of op calls
     stack   how many lines of the Python stack are recorded, innermost first: 1 to 64
     modules record which nn.Module was being called
-    cuda    record CUDA calls and GPU activities: "auto" where it can be done, "on" (else an error),
-            "off"
-    driver  CUDA driver calls that no runtime call encloses: "launches" (those that run, copy, fill,
-            allocate, load or wait), "all" (and the enclosed ones too), "none"
-    ops     patterns of operators, as `aten::*mm*`; only those are hooked. Empty: all
-    override   overrides that are on while it is recorded, as tracer.overrides.use takes them
+    cuda    record CUDA calls and GPU activities: "auto" (if possible), "on" (an error if not), "off"
+    driver  CUDA driver calls to record: "launches" (those that run, copy, fill, allocate, load or wait,
+            and that no runtime call encloses), "all" (every one), "none"
+    ops     patterns of operators, e.g. `aten::*mm*`; only these are hooked. Empty: all
+    override   overrides to enable during the recording, as tracer.overrides.use takes them
     steps   only these steps, as a slice: "3:6" (3, 4 and 5), "3:", ":6", "3"; counted from 0. None: all
-    max_size   of the file, in bytes or as "256M": the newest hops then take the place of the oldest
-            (a ring). None: as large as it gets
-    then_stop  stop where max_size is reached; the oldest hops are kept
+    max_size   limit of the file, in bytes or as "256M": new hops overwrite the oldest (a ring).
+            None: no limit
+    then_stop  stop when max_size is reached, and keep the oldest hops
 
     Raises RecordingError for any other value.
     """
@@ -56,11 +55,11 @@ class Options:
     ) -> None:
         for name, value, known in (("cuda", cuda, CUDA), ("driver", driver, DRIVER)):
             if value not in known:
-                raise RecordingError(f"{name} is one of {', '.join(known)}, not {value!r}")
+                raise RecordingError(f"{name}={value!r}: choose {', '.join(known[:-1])} or {known[-1]}")
         if not isinstance(stack, int) or not 1 <= stack <= MOST_LINES:
-            raise RecordingError(f"stack is a number of lines from 1 to {MOST_LINES}, not {stack!r}")
+            raise RecordingError(f"stack={stack!r}: give a number of lines from 1 to {MOST_LINES}")
         if stack > 1 and not source:
-            raise RecordingError("a stack is made of source lines; leave --no-source out, or --stack")
+            raise RecordingError("--stack needs source lines; remove --no-source or --stack")
         self.shapes = shapes
         self.source = source
         self.stack = stack
@@ -70,24 +69,24 @@ class Options:
         self.ops = [ops] if isinstance(ops, str) else list(ops)
         for pattern in self.ops:
             if not isinstance(pattern, str) or not pattern:
-                raise RecordingError(f"{pattern!r} is no pattern of operators; give one such as 'aten::*mm*'")
+                raise RecordingError(f"ops={pattern!r}: give a pattern of operator names, e.g. 'aten::*mm*'")
         self.override = [override] if isinstance(override, str) else list(override)
         self.steps = _steps(steps)
         self.max_size = _bytes(max_size)
         self.then_stop = then_stop
         if then_stop and self.max_size is None:
-            raise RecordingError("then-stop says what happens at max-size; give a max-size too")
+            raise RecordingError("then-stop needs a max-size; give one, e.g. 256M")
         smallest = SMALLEST_FILE if then_stop else SMALLEST_RING
         if self.max_size is not None and self.max_size < smallest:
-            raise RecordingError(f"max-size {max_size} is too small: at least {smallest >> 20}M")
+            raise RecordingError(f"max-size {max_size} is too small; give at least {smallest >> 20}M")
 
     @property
     def is_ring(self) -> bool:
-        """Whether the newest hops take the place of the oldest."""
+        """Whether new hops overwrite the oldest ones."""
         return self.max_size is not None and not self.then_stop
 
     def document(self) -> dict[str, object]:
-        """As they stand in a request and in the environment of a trace."""
+        """The options as a request and the environment of a trace hold them."""
         return dict(vars(self))
 
     @classmethod
@@ -110,7 +109,7 @@ def _steps(given: str | Sequence[int | None] | None) -> tuple[int, int | None] |
     else:
         numbers = list(given)
     if len(numbers) != 2 or numbers[0] is None or (numbers[1] is not None and numbers[1] <= numbers[0]):
-        raise RecordingError(f"steps are given as 3:6 (that is 3, 4 and 5), 3:, :6 or 3, not as {given!r}")
+        raise RecordingError(f"steps={given!r}: give 3:6 (that is 3, 4 and 5), 3:, :6 or 3")
     return numbers[0], numbers[1]
 
 
@@ -123,4 +122,4 @@ def _bytes(given: int | str | None) -> int | None:
     try:
         return int(float(text[:-1] if unit > 1 else text) * unit)
     except (ValueError, OverflowError):
-        raise RecordingError(f"{given!r} is no size; give one such as 256M or 1G") from None
+        raise RecordingError(f"max-size {given!r} is not a size; give e.g. 256M or 1G") from None

@@ -1,4 +1,4 @@
-"""The overrides of a recording: those that it switches on, and what is noted of all that were on."""
+"""The overrides of a recording: those that it enables, and what it stores about all that were enabled."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _on: list[Any] = []  # entered `tracer.overrides.use` of this process's recordin
 
 
 def begin(options: Options) -> None:
-    """Switch on the overrides of the options. torch is imported already; an override's module is now.
+    """Enable the overrides of the options and import their modules. torch is already imported.
 
-    Raises RecordingError where one cannot be switched on; none is on then.
+    Raises RecordingError if one cannot be enabled; then none is.
     """
     if options.override:
         _switch_on(options.override)
@@ -25,7 +25,7 @@ def begin(options: Options) -> None:
 
 
 def end() -> list[dict[str, Any]]:
-    """Write into the trace what was on, switch off what `begin` switched on, and return what was on."""
+    """Write into the trace which overrides were enabled, disable those of `begin`, and return them all."""
     switch: Any = sys.modules.get("tracer.overrides.switch")
     document = switch.write_journal() if switch is not None else None
     while _on:
@@ -42,6 +42,4 @@ def _switch_on(names: list[str]) -> None:
         raise RecordingError(str(error)) from None
     except Exception as error:  # of the override's module
         traceback.print_exc()
-        raise RecordingError(
-            f"override {', '.join(names)} cannot be imported: {type(error).__name__}"
-        ) from None
+        raise RecordingError(f"cannot import override {', '.join(names)}: {type(error).__name__}") from None

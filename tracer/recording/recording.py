@@ -33,17 +33,17 @@ _said_inside = False
 class Recording:
     """One recording, from `start` to `stop`, usable with `with`.
 
-    In a process that is recorded already (by `tracer record`, or because its parent is) it records
-    nothing, says so once, and can be used like any other: the script runs as it would alone.
+    In a process that is already being recorded (by `tracer record`, or because its parent is) it records
+    nothing and says so once. Its methods still work, so the script runs as usual.
 
     path        where the trace goes; None: named after the script and numbered, in this folder
     options     what is recorded; None: the defaults
     force       replace an existing file, at the moment the recording begins
     reserved    the caller made `path`, empty, for this recording
     session     the random number that processes of one recording share; None: drawn
-    shown       the path as messages show it; None: `path`
-    unusable    why CUPTI must not be called, or ""; None: to be found out
-    launched    `tracer record` begins it and ends it, and the script's calls do not reach it
+    shown       the path for messages; None: `path`
+    unusable    why tracer must not call CUPTI, or ""; None: find out
+    launched    `tracer record` begins and ends it; `tracer.stop()` in the script does not
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Recording:
         self.summary: Summary | None = None
 
     def start(self) -> Recording:
-        """Begin. Raises RecordingError if one is running, or the file cannot be written."""
+        """Begin. Raises RecordingError if a recording is running, or if the file cannot be written."""
         global _current
         with locks.recording:
             if _current is not None and _current._pid == os.getpid():
-                raise RecordingError(f"a recording to {_current.path} is running already; stop it first")
+                raise RecordingError(f"a recording to {_current.path} is already running; stop it first")
             if self.summary is not None:
-                raise RecordingError(f"the recording to {self._shown} has ended; make a new one")
+                raise RecordingError(f"the recording to {self._shown} has ended; create a new one")
             native = extension.load()
             outer = native.recording()
             if outer is not None:
@@ -92,7 +92,7 @@ class Recording:
             try:
                 self._create(native)
                 if not native.arm(self._options.ops)["operators"]:
-                    say(f"no operator is called like {', '.join(self._options.ops)}, so far")
+                    say(f"no operator matches {', '.join(self._options.ops)} yet")
                 write_document(native, "environment", environment.snapshot(self._options.document()))
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
@@ -103,7 +103,7 @@ class Recording:
             except BaseException as error:
                 self._undo(native)
                 if isinstance(error, (OSError, RuntimeError)):
-                    raise RecordingError(f"{self._shown} cannot be recorded: {error}") from error
+                    raise RecordingError(f"cannot record to {self._shown}: {error}") from error
                 raise
             os.environ[invitation.NAME] = self._invitation()
             self._native = native
@@ -119,9 +119,9 @@ class Recording:
         return self
 
     def stop(self, *, at_exit: bool = False) -> Summary | None:
-        """End, and return the figures; None in a forked child, which only closes its own part.
+        """End, and return the summary; None in a forked child, which only closes its own part.
 
-        A recording that has ended already is left alone. Raises RecordingError if it never began.
+        Does nothing if the recording has ended. Raises RecordingError if it never began.
         """
         global _current
         with locks.recording:
@@ -146,7 +146,7 @@ class Recording:
         return self.summary
 
     def step(self) -> None:
-        """Say that a step of the program (a training step, a batch) has ended."""
+        """Mark the end of a step of the program (a training step, a batch)."""
         if self._running:
             steps.called()
 
@@ -160,7 +160,7 @@ class Recording:
         _current = self
         if not _said_inside:
             _said_inside = True
-            say(f"{self._shown} is not made: this process is recorded already, to {outer}")
+            say(f"{self._shown} will not be written: this process is already being recorded, to {outer}")
         return self
 
     def _close(self, native: ModuleType) -> None:
@@ -169,7 +169,7 @@ class Recording:
         certificate = cuda_part.certificate(native)  # compares the entries, so before they are restored
         if self._options.source and not certificate["source_lines"]:
             version = sys.version.split()[0]
-            say(f"no source lines were recorded: tracer does not know how Python {version} keeps its frames")
+            say(f"no source lines recorded: tracer does not know the frames of Python {version}")
         certificate["steps"] = steps.end()
         if certificate["cuda"]["state"] == "recorded":
             write_document(native, "libraries", native.libraries())  # CUDA loads some when they are used
@@ -180,7 +180,7 @@ class Recording:
         try:
             write_document(native, "certificate", certificate)
         except OSError:
-            pass  # no space left: close() says so
+            pass  # the disk is full: close() says so
         closed = native.close()
         if closed["damaged"]:
             raise FileLostError(f"{self._shown} was cut or overwritten by another process")
@@ -206,7 +206,7 @@ class Recording:
         except FileLostError:
             pass
         except (OSError, RuntimeError, RecordingError) as error:
-            say(f"the recording did not end in order: {error}")
+            say(f"tracer could not end the recording properly: {error}")
 
     def __enter__(self) -> Recording:
         return self.start()
@@ -231,7 +231,7 @@ class Recording:
             self._reserved = naming.reserve(self._given, self._force)
 
     def _create(self, native: ModuleType) -> None:
-        """Begin the file; beside it, numbered, if another recording writes it."""
+        """Begin the file; if another recording writes to it, a numbered one beside it."""
         options = self._options
         request = (self._session, options.shapes, options.source, options.max_size or 0, options.is_ring)
         try:
@@ -243,7 +243,7 @@ class Recording:
             self._shown = os.path.join(os.path.dirname(taken), os.path.basename(self.path))
             self._reserved = True
             native.create(self.path, *request)
-            say(f"another recording writes {taken}; this one goes to {self._shown}")
+            say(f"another recording is writing {taken}; this one goes to {self._shown}")
 
     def _undo(self, native: ModuleType) -> None:
         if native.recording() is not None:
@@ -287,7 +287,7 @@ def record(
     then_stop: bool = False,
     force: bool = False,
 ) -> Recording:
-    """A recording for `with`: it begins on entering the block and ends on leaving it.
+    """Record a block of code: `with` begins the recording on entry and ends it on exit.
 
     Example::
 
@@ -295,8 +295,8 @@ def record(
             model(batch)
         print(recording.summary.text())
 
-    The options are those of `tracer.recording.options.Options`; with `force` an existing file is
-    replaced. Raises RecordingError.
+    The options are those of `tracer.recording.options.Options`; `force` replaces an existing file.
+    Raises RecordingError.
     """
     options = Options(
         shapes=shapes,
@@ -314,21 +314,21 @@ def record(
 
 
 def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Recording:
-    """Begin a recording that lasts until `stop()` or the end of the process, with the options of `record`."""
+    """Begin a recording; `stop()` or the end of the process ends it. The options are those of `record`."""
     return record(path, **options).start()
 
 
 def stop() -> Summary | None:
-    """End the recording that runs in this process. Raises RecordingError if there is none."""
+    """End the recording of this process. Raises RecordingError if none is running."""
     if _current is None:
         raise RecordingError("no recording is running; begin one with tracer.start()")
     return _current.stop()
 
 
 def step() -> None:
-    """Say that a step of the program (a training step, a batch) has ended; nothing happens unrecorded.
+    """Mark the end of a step of the program (a training step, a batch); does nothing without a recording.
 
-    Where it is never called, the steps of the optimizer are the steps.
+    If the program never calls it, the steps of the optimizer are the steps.
     """
     steps.called()
 

@@ -1,15 +1,15 @@
-"""What tracer_startup.pth calls at interpreter start when TRACER_RECORD or TRACER_JOIN is set.
+"""tracer_startup.pth calls this when the interpreter starts and TRACER_RECORD or TRACER_JOIN is set.
 
 TRACER_RECORD (of `tracer record`) makes this process the root of a recording. TRACER_JOIN, which
 the root leaves to its children, makes them join it. Both are JSON objects:
 
     {"path": absolute path, "session": int, "process": tracer.recording.invitation.this_process(),
-     "cupti_unusable": why CUPTI must not be called, or "",
+     "cupti_unusable": why tracer must not call CUPTI, or "",
      and the fields of tracer.recording.options.Options}
 
 and TRACER_RECORD has also "shown" (the path as the user gave it), "force" and "reserved"
 (the launcher made the empty file). Until torch is imported only modules that the interpreter has
-loaded by itself are used here: the script must find `json` and the like as it would without us.
+loaded by itself are used here: the script must find `json` and the like as without tracer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _process: _Root | _Child | None = None
 
 
 def install() -> None:
-    """Take the request from the environment and wait for torch."""
+    """Take the request out of the environment and wait for torch."""
     global _process
     if _process is not None:  # `site` reads the .pth files of a virtual environment twice
         return
@@ -50,7 +50,7 @@ def install() -> None:
 
 
 class _Child:
-    """A process that may join the recording of another one, or goes on as its root did before torch."""
+    """A process that may join the recording of another one, or was forked before its root imported torch."""
 
     def __init__(self, request: str) -> None:
         self._request = request
@@ -79,10 +79,10 @@ class _Child:
             if self._joined is not None:
                 self._joined.stop()
         except Exception as error:
-            say(f"the recording of process {os.getpid()} did not end in order: {error}")
+            say(f"tracer could not end the recording of process {os.getpid()} properly: {error}")
 
     def _is_root(self) -> bool:
-        """Whether this process was to begin the recording, and became another program first."""
+        """Whether this process should begin the recording, and has become another program before that."""
         if f'"process": {invitation.this_process()}' not in self._request:  # no JSON in every child for this
             return False
         try:
@@ -139,8 +139,8 @@ class _Root:
             elif not self._failed:
                 self._torch_was_not_imported()
         except Exception as error:
-            if type(error).__name__ != "FileLostError":  # which is said already
-                say(f"the recording did not end in order: {error}")
+            if type(error).__name__ != "FileLostError":  # the user was told already
+                say(f"tracer could not end the recording properly: {error}")
 
     def _torch_was_not_imported(self) -> None:
         try:
@@ -152,7 +152,7 @@ class _Root:
 
 
 def _request_to_record(text: str) -> dict[str, Any]:
-    """What `tracer record` asked this process for. Raises ValueError where somebody else set it."""
+    """What `tracer record` asked this process to do. Raises ValueError if another program set it."""
     stale = ValueError("TRACER_RECORD was not set by `tracer record` for this process; unset it")
     try:
         request = _parse(text)
@@ -176,7 +176,7 @@ def _request_to_record(text: str) -> dict[str, Any]:
 def _stop_and_say(recording: Recording) -> None:
     from tracer.base import interrupts
 
-    with interrupts.waiting(then_raised=False):  # Ctrl-C waits until all is said
+    with interrupts.waiting(then_raised=False):  # Ctrl-C waits until everything is printed
         summary = recording.stop(at_exit=True)
         if summary is not None:
             write(summary.text(colour=is_terminal()))

@@ -18,9 +18,9 @@ BY_OPTIMIZER = "optimizer.step()"
 class Steps:
     """Counts the steps of this process, and pauses the recording outside of those that are wanted.
 
-    A step ends where the script calls `tracer.step()`; as long as it never does, where the
-    optimizer that stepped first returns from `step()`. That is one object: once it is collected,
-    the next optimizer that steps goes on counting.
+    A step ends when the script calls `tracer.step()`. As long as it never does, a step ends when
+    the optimizer that stepped first returns from `step()`. That is one object: once it is collected,
+    the next optimizer that steps continues the count.
     """
 
     def __init__(self, native: ModuleType, wanted: tuple[int, int | None] | None) -> None:
@@ -98,7 +98,7 @@ class Steps:
             self._native.pause()
 
     def document(self) -> dict[str, object]:
-        """What the certificate says of them."""
+        """The steps, for the certificate."""
         return {"wanted": self._wanted, "ended": self.ended, "counted_by": self.counted_by}
 
 
@@ -116,20 +116,20 @@ _current: Steps | None = None
 
 
 def begin(native: ModuleType, options: Options) -> None:
-    """Count the steps of this process from here on: its recording has just begun."""
+    """Begin to count the steps of this process: its recording has just begun."""
     global _current
     _current = Steps(native, options.steps)
     _current.begin()
 
 
 def called() -> None:
-    """The script said that a step has ended; nothing happens where nothing is recorded."""
+    """The script said that a step has ended; does nothing without a recording."""
     if _current is not None:
         _current.called()
 
 
 def end() -> dict[str, object] | None:
-    """What the certificate of this process says of its steps."""
+    """The steps of this process, for its certificate."""
     global _current
     steps, _current = _current, None
     if steps is None:

@@ -1,4 +1,4 @@
-"""What is said when a recording ends."""
+"""The closing summary of a recording."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WIDTH = 80
 class Summary:
     """The closed recording in figures.
 
-    `api_calls` are of CUDA, `activities` the kernels, copies and fills of GPUs, `size` is in bytes,
-    `ns_per_hop` the least that one recorded hop costs, in nanoseconds, as measured in a loop (None
-    where it was not measured), `dropped` one phrase for each kind of thing that is not in the trace.
+    `api_calls` counts CUDA calls, `activities` kernels, copies and fills of GPUs. `size` is in bytes.
+    `ns_per_hop` is the lower bound of what recording a hop costs, in nanoseconds, measured in a loop
+    (None: not measured). `dropped` has one phrase for each kind of thing that the trace lacks.
     """
 
     path: str
@@ -34,9 +34,9 @@ class Summary:
     ns_per_hop: float | None
     dropped: tuple[str, ...]
     overrides: tuple[str, ...] = ()
-    """What this process ran of each override that was on"""
+    """One phrase for each enabled override: how often this process ran it"""
     steps: str = ""
-    """Which steps were recorded, where not all were"""
+    """Which steps were recorded; "" if all were"""
 
     @property
     def complete(self) -> bool:
@@ -49,7 +49,7 @@ class Summary:
         return "complete: nothing dropped"
 
     def text(self, colour: bool = False) -> str:
-        """A few lines of at most 80 columns (paths aside), each ended."""
+        """A few lines of at most 80 columns (except paths), each with its newline."""
         bold, warn, plain = ("\x1b[1m", "\x1b[33m", "\x1b[0m") if colour else ("", "", "")
         counts = (
             f"{in_words(self.op_calls, 'op call')}, {in_words(self.hops, 'hop')}, "
@@ -63,7 +63,7 @@ class Summary:
                 f"{in_words(self.activities, 'GPU activity', 'GPU activities')}"
             )
         if self.ns_per_hop is not None:
-            lines.append(f"  cost: at least {self.ns_per_hop:.0f} ns a hop")
+            lines.append(f"  cost: at least {self.ns_per_hop:.0f} ns per hop")
         if self.steps:
             lines += _folded(self.steps)
         for override in self.overrides:
@@ -86,7 +86,7 @@ def summary_of(
     *,
     ops: bool = False,
 ) -> Summary:
-    """Put together what `close()` and `certificate()` of the extension returned.
+    """Makes the summary from what `close()` and `certificate()` of the extension returned.
 
     `ops`: only some operators were hooked.
     """
@@ -109,8 +109,8 @@ def summary_of(
 
 
 def summary_of_nothing(path: str, shown: str, outer: str) -> Summary:
-    """Of a recording inside of that to `outer`, which has the hops of both."""
-    why = (f"nothing: this process is recorded to {outer}",)
+    """The summary of a recording inside the one to `outer`, which has the hops of both."""
+    why = (f"empty: this process was recorded to {outer}",)
     return Summary(path, shown, 0, 0, 0, 0, 0, 0, 0, 0, None, why)
 
 
@@ -134,7 +134,7 @@ def _judged(closed: dict, certificate: dict, ops: bool) -> Verdict:
     return judge(
         Evidence(
             recorded=closed["hops"] + closed["api_calls"] + closed["activities"],
-            why_nothing=no_steps or ("no op ran that --ops names" if ops else "no op ran"),
+            why_nothing=no_steps or ("no op ran that matches --ops" if ops else "no op ran"),
             out_of_space=closed["error"],
             stopped_at_max_size=closed["full"],
             not_hooked=len(certificate.get("not_hooked", ())),
@@ -158,7 +158,7 @@ def _steps(steps: dict | None) -> str:
         return ""
     first, end = steps["wanted"]
     return (
-        f"only steps {first}:{'' if end is None else end}, of {in_words(steps['ended'], 'step')} that ended"
+        f"recorded only steps {first}:{'' if end is None else end} ({in_words(steps['ended'], 'step')} ended)"
     )
 
 
@@ -169,7 +169,7 @@ def _dropped_of_cuda(cuda: dict) -> Iterator[str]:
         yield f"{in_words(cuda['dropped_activities'], 'GPU activity', 'GPU activities')} dropped"
     missing = cuda.get("launches", 0) - (cuda.get("kernels", 0) - cuda.get("graph_kernels", 0))
     if missing > 0:
-        yield f"{in_words(missing, 'kernel')} launched and not seen to end"
+        yield f"{in_words(missing, 'kernel')} launched without a recorded end"
 
 
 def _bytes(size: int) -> str:

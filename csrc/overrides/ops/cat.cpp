@@ -79,7 +79,7 @@ const char* describe(const at::MaterializedITensorListRef& tensors, int64_t dim,
     if (bytes == 0 || cat.rows == 0) continue;
     if (cat.pieces == kMostPieces) return "more than 64 tensors";
     int64_t pitch;
-    if (!rows_of(tensor, dim, bytes / tensor.element_size(), pitch)) return "tensors that are no rows of contiguous runs";
+    if (!rows_of(tensor, dim, bytes / tensor.element_size(), pitch)) return "tensors that are not rows of contiguous runs";
     cat.from[cat.pieces] = static_cast<const char*>(tensor.const_data_ptr());
     cat.pitch[cat.pieces] = pitch * tensor.element_size();
     cat.bytes[cat.pieces++] = bytes;

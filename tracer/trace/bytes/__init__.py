@@ -1,1 +1,1 @@
-"""The trace file: its bytes, and what they say."""
+"""The trace file: its bytes and their meaning."""

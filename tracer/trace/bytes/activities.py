@@ -1,4 +1,4 @@
-"""What the GPUs did, as columns."""
+"""The GPU activities, as columns."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _LATEST = np.uint64(fmt.TICKS_MASK)
 
 @dataclass
 class Activities:
-    """One row for each activity, ordered by process and start. -1: none.
+    """One row per activity, ordered by process and start. -1: none.
 
-    The columns from `grid` on hold only what activities of their kind have; the others have 0 there.
+    The columns from `grid` on apply only to some kinds of activities; the rest have 0 there.
     """
 
     process: NDArray[np.uint32]

@@ -1,4 +1,4 @@
-"""What several modules do with columns of numpy."""
+"""Helpers for numpy columns."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from tracer.trace.bytes import format as fmt
 
 
 def ns_per_tick(header: fmt.FileHeader) -> tuple[float, bool]:
-    """Nanoseconds of a tick, and whether they are known."""
+    """Nanoseconds per tick, and whether they are known."""
     if header.clock == fmt.MONOTONIC:
         return 1.0, True
     ticks = header.last_ticks - header.start_ticks

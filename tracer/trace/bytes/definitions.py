@@ -1,4 +1,4 @@
-"""What the ids in the stream of hops mean."""
+"""The meaning of the ids in the stream of hops."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class GpuDefinition(NamedTuple):
 
 
 class ModulePath(NamedTuple):
-    """Where an nn.Module stands in its model."""
+    """The place of an nn.Module in its model."""
 
     names: str
     """From the outermost module inwards, apart by dots; empty: it is the outermost one"""
@@ -157,7 +157,7 @@ class Definitions:
     )
     """(process, lane) -> id of the source -> the frames"""
     modules: defaultdict[int, dict[int, ModulePath]] = field(default_factory=lambda: defaultdict(dict))
-    """process -> id -> where the module stands"""
+    """process -> id -> place of the module"""
     signatures: defaultdict[Scope, dict[int, Signature]] = field(default_factory=lambda: defaultdict(dict))
     functions: defaultdict[int, dict[tuple[int, int], FunctionDefinition]] = field(
         default_factory=lambda: defaultdict(dict)
@@ -175,7 +175,7 @@ class Definitions:
     _frames: defaultdict[Scope, dict[int, str]] = field(default_factory=lambda: defaultdict(dict), repr=False)
     """(process, lane) -> id of the source -> its line in Python stacks"""
     left_out: int = 0
-    """Times that fmt.OTHER stands for a string, source line, signature or stack"""
+    """How often fmt.OTHER replaces a string, source line, signature or stack"""
     damaged_documents: int = 0
     """Documents that something was taken out of, since it was of another type"""
     _decoded: dict[bytes, Signature] = field(default_factory=dict, repr=False)
@@ -331,7 +331,7 @@ class Definitions:
         elif kind == fmt.ENUMERATION:
             name, values = body.text(), _numbers_by_name(body.text(_LONGEST_LIST))
             body.check_end()
-            # Of several names for one number the first stands.
+            # If a number has several names, keep the first.
             self.enumerations[process][name] = {
                 number: value for value, number in reversed(list(values.items()))
             }

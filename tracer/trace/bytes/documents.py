@@ -45,7 +45,7 @@ class Budget:
 def read_document(kind: str, content: bytes) -> tuple[Any, bool]:
     """The document of this kind, and whether something was taken out of it; None if that is all of it.
 
-    Raises ValueError or RecursionError if it is no JSON.
+    Raises ValueError or RecursionError if it is not JSON.
     """
     check = _Check()
     document = check.fitted(json.loads(content), _DOCUMENTS.get(kind, Any))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 STOPPED = "stopped"
-"""In order"""
+"""It was stopped"""
 KILLED = "killed"
-"""By a signal; or it left by os._exit or exec"""
+"""A signal, os._exit or exec ended the process"""
 WRITTEN = "written"
-"""It has not: a process still writes the trace"""
+"""It has not ended: a process is still writing the trace"""

@@ -1,10 +1,10 @@
-"""What the reader raises."""
+"""The error of the reader."""
 
 from __future__ import annotations
 
 
 class TraceError(Exception):
-    """A file that cannot be read as a trace: one line, what is wrong and what to do."""
+    """A file cannot be read as a trace; the message is one line and says what to do."""
 
 
 class MissingStepError(TraceError):

@@ -22,7 +22,7 @@ _FIRST_MARK = np.uint64(fmt.EVENT_BIT | (fmt.EXIT + 1) << fmt.EVENT_KIND_SHIFT)
 
 @dataclass
 class EventBlock:
-    """Events in the order in which they were written, a query as the call and the return that it stands for.
+    """Events in the order in which they were written; a query becomes its call and its return.
 
     `ticks`, `depth`, `hop` and `enter` have one row for each enter and each exit; `key_set` to
     `call_site` one for each enter; `raised` and `made` (autograd nodes) one for each exit; `kind` to
@@ -145,7 +145,7 @@ def parse_marks(words: NDArray[np.uint64]) -> EventBlock:
     """The events of a chunk that belong to no hop and no call: threads, autograd nodes,
     ranges, steps and modules.
 
-    Several times as fast as parse_events, for chunks of which nothing else is wanted.
+    Several times as fast as parse_events, for chunks that are needed for nothing else.
     """
     heads = np.flatnonzero(words >= _FIRST_MARK)
     kinds, _ = _kinds(words[heads])
@@ -239,7 +239,7 @@ def _split_queries(
     sizes[is_return] = 2 + reads
     new = np.cumsum(sizes) - sizes
 
-    # Each word from where it stood, the arguments of a query from behind its third word.
+    # Each word from its old place, the arguments of a query from after its third word.
     nth = np.arange(int(sizes.sum())) - np.repeat(new, sizes)
     behind = np.zeros(len(old), np.int64)
     behind[is_call] = has_third
@@ -270,7 +270,7 @@ def _arguments(
     kinds: NDArray[np.int64],
     brief: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], np.ndarray]:
-    """The argument words of calls one after the other, and how many stand before each call's."""
+    """The argument words of calls one after the other, and how many precede those of each call."""
     call = _words_at(words, heads + 1)
     counts = argument_words(call)
     before = np.cumsum(counts, dtype=np.int64) - counts

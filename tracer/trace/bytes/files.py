@@ -1,4 +1,4 @@
-"""Opens what a trace, or a user, names."""
+"""Opens files that a trace, or a user, names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import stat
 def open_regular(path: str | os.PathLike[str]) -> int:
     """A descriptor for reading a regular file. Raises OSError for everything else.
 
-    A trace may be somebody else's and name any path. Opening a FIFO waits for a writer, and opening a device
+    A trace may come from anyone and name any path. Opening a FIFO waits for a writer, and opening a device
     may change it.
     """
     _check(os.stat(path))

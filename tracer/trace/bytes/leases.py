@@ -1,4 +1,4 @@
-"""Who else has a trace file open. Process ids would not tell, since the recording may run in a container."""
+"""Who else has a trace file open. Process ids cannot tell, since the recording may run in a container."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import signal
 def is_open_for_writing(descriptor: int) -> bool:
     """Whether some process can still write to the file: only then is a read lease refused.
 
-    True where leases are not to be had (the file is somebody else's, or on a file system without them).
+    True if leases are unavailable (the file has another owner, or its file system has no leases).
     """
     return _refused(descriptor, fcntl.F_RDLCK) is not None
 
 
 def has_writer(descriptor: int) -> bool | None:
-    """Whether some process can still write to the file; None where leases are not to be had."""
+    """Whether some process can still write to the file; None if leases are unavailable."""
     why = _refused(descriptor, fcntl.F_RDLCK)
     return why == errno.EAGAIN if why in (None, errno.EAGAIN) else None
 

@@ -1,4 +1,4 @@
-"""Which exit belongs to which enter, and which hop stands in which.
+"""Which exit belongs to which enter, and which hop is inside which.
 
 The writer stores with each event how many hops were open, so nothing has to be replayed: events
 of one depth are looked at together.
@@ -36,7 +36,7 @@ def nest(depth: NDArray[np.uint16], enter: NDArray[np.bool_], hop: NDArray[np.ui
 
     `depth`: hops that were open before the enter, `hop`: what was entered or left. An exit
     belongs to the enter before it at its depth if both are of the same hop and nothing happened
-    one level up in between; a hop stands in the one that was entered last one level up.
+    one level up in between; a hop is inside the one that was entered last one level up.
     """
     depth = _beyond_the_deepest(depth, enter)
     count = len(depth)
@@ -143,7 +143,7 @@ def innermost_open(levels_change: NDArray[np.int64]) -> Index:
     level = np.cumsum(levels_change)
     level -= np.minimum(np.minimum.accumulate(level), 0)
     order = np.argsort(level, kind="stable")
-    # Events of a level stand together and in order, and the first to reach a level is a begin.
+    # Events of a level are adjacent and in order, and the first to reach a level is a begin.
     rows = np.where(levels_change[order] > 0, np.arange(len(order)), 0)
     innermost = np.empty(len(level), np.int64)
     innermost[order] = order[np.maximum.accumulate(rows)]

@@ -12,13 +12,13 @@ SUFFIX = ".xz"
 _STEP = 1 << 20
 _SPARE = 256 << 20
 _RATIO = 100
-"""Traces are 5 to 15 times as large as they are packed, where they are not made of zeros."""
+"""A trace is 5 to 15 times as large as its packed file, unless it consists of zeros."""
 _DECODER_BYTES = 256 << 20
 """Memory that unpacking may take: `xz -9` asks for 65 MiB of it"""
 
 
 class PackedError(Exception):
-    """A packed file that cannot be unpacked: why, and what to do."""
+    """A packed file cannot be unpacked; the message says why and what to do."""
 
 
 def is_packed(descriptor: int) -> bool:
@@ -26,10 +26,10 @@ def is_packed(descriptor: int) -> bool:
 
 
 def unpack(descriptor: int) -> int:
-    """A descriptor of an unlinked temporary file with the trace that was packed.
+    """A descriptor of an unlinked temporary file with the unpacked trace.
 
-    Of a packed file that is cut or damaged that has what stands before the damage, as a cut trace
-    does. Raises OSError where there is no room, PackedError where it would take too much.
+    If the packed file is cut or damaged, the result ends before the damage, like a cut trace.
+    Raises OSError if there is no room, and PackedError if unpacking would take too much.
     """
     most = _SPARE + _RATIO * os.fstat(descriptor).st_size
     with tempfile.TemporaryFile() as file:
@@ -39,7 +39,7 @@ def unpack(descriptor: int) -> int:
             if size > most:
                 raise PackedError(
                     f"it unpacks to more than 256 MiB and {_RATIO} times its size; "
-                    "if you know where it comes from, unpack it with xz -d and read that"
+                    "if you trust it, unpack it with xz -d and read the result"
                 )
             if piece.count(0) == len(piece):
                 file.seek(len(piece), os.SEEK_CUR)  # zeros take no room
@@ -66,8 +66,8 @@ def _unpacked(descriptor: int) -> Iterator[bytes]:
         except lzma.LZMAError as error:
             if "limit" in str(error):
                 raise PackedError(
-                    "to unpack it takes more than 256 MiB of memory; "
-                    "if you know where it comes from, unpack it with xz -d and read that"
+                    "unpacking it takes more than 256 MiB of memory; "
+                    "if you trust it, unpack it with xz -d and read the result"
                 ) from None
             return
 

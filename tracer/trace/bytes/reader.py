@@ -1,4 +1,4 @@
-"""Reads the chunks of a trace file; what is damaged is skipped and counted.
+"""Reads the chunks of a trace file; skips damaged ones and counts them.
 
 Chunks are read with pread and not through a mapping: a recording that ends meanwhile trims its
 file, and a mapping would then kill the reader (SIGBUS).
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tracer.base.quoting import quoted
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.activities import parse_activities
 from tracer.trace.bytes.contents import Contents, Losses
@@ -25,7 +26,7 @@ from tracer.trace.bytes.packed import PackedError, is_packed, unpack
 
 
 class Place(NamedTuple):
-    """Where the payload of a chunk stands in a file: its offset, and how many bytes may be read."""
+    """The payload of a chunk in a file: its offset, and how many bytes may be read."""
 
     offset: int
     size: int
@@ -90,15 +91,15 @@ class ChunkFile:
         except OSError as error:
             raise TraceError(f"cannot read {self.path}: {error.strerror}") from None
         if not data and self.packed:
-            raise TraceError(f"{self.path} is a packed file that is damaged: nothing in it can be read")
+            raise TraceError(f"{self.path} is a damaged packed file; tracer cannot read anything from it")
         if not data:
-            raise TraceError(f"{self.path} is empty: nothing was recorded into it")
+            raise TraceError(f"{self.path} is empty: nothing was recorded to it")
         if not data.startswith(fmt.MAGIC[: len(data)]):
-            raise TraceError(f"{self.path} is no tracer trace (it begins with {data[:8]!r})")
+            raise TraceError(_not_a_trace(str(self.path), data))
         if len(data) < fmt.HEADER_BYTES:
             raise TraceError(
-                f"{self.path} is cut within its header "
-                f"({len(data)} of {fmt.HEADER_BYTES} bytes): nothing in it can be read"
+                f"{self.path} ends inside its header "
+                f"({len(data)} of {fmt.HEADER_BYTES} bytes); tracer cannot read anything from it"
             )
         header = fmt.unpack_file_header(data)
         self.slots = header.ring_slots
@@ -106,12 +107,12 @@ class ChunkFile:
         self.first = header.header_bytes if aligned and header.header_bytes <= self.size else fmt.HEADER_BYTES
         if header.version < fmt.OLDEST_VERSION:
             raise TraceError(
-                f"{self.path} has trace format {header.version} and this tracer reads {fmt.OLDEST_VERSION} "
+                f"{self.path} has trace format {header.version}, but this tracer reads {fmt.OLDEST_VERSION} "
                 f"to {fmt.FORMAT_VERSION}: record it again, or read it with the tracer that wrote it"
             )
         if header.version > fmt.FORMAT_VERSION:
             raise TraceError(
-                f"{self.path} has trace format {header.version} and this tracer reads up to "
+                f"{self.path} has trace format {header.version}, but this tracer reads up to "
                 f"{fmt.FORMAT_VERSION}: upgrade tracer to read it"
             )
         return header
@@ -190,11 +191,17 @@ class ChunkFile:
         self.end = offset
 
 
+def _not_a_trace(path: str, data: bytes) -> str:
+    if path.endswith(".py"):
+        return f"{path} is not a trace; to record it: tracer record {quoted(path)}"
+    return f"{path} is not a trace (it begins with {data[:8]!r}); give a file that tracer recorded"
+
+
 def read_recording(path: str | os.PathLike[str]) -> Contents:
     """Reads a trace file.
 
-    Raises TraceError if it is no trace, is empty, is cut within its header or is of another
-    format. Anything else that is wrong with it is counted in `Contents.losses`.
+    Raises TraceError if the file is not a trace, is empty, ends inside its header or has another
+    format. All other damage is counted in `Contents.losses`.
     """
     with ChunkFile(os.fspath(path)) as file:
         return read_chunks(file, lambda words, key_sets, _header, _place: parse_events(words, key_sets))
@@ -266,7 +273,7 @@ def _is_written(file: ChunkFile, header: fmt.FileHeader) -> bool:
 
 
 def _missing_bytes(recording: Contents, size: int) -> int:
-    """How many bytes were cut off the end of the file, as far as its header tells."""
+    """How many bytes were missing at the end of the file, as far as its header tells."""
     header = recording.header
     missing = max(0, header.next_chunk - size)
     if header.state == fmt.CLOSED:

@@ -1,4 +1,4 @@
-"""Whose events stand in a lane, thread after thread."""
+"""Splits a lane's events by the thread that wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of compiled code, whose work is in no hop."""
+"""Calls of compiled code, whose work no hop shows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def compiled_calls(
 
 
 def in_a_sentence(calls: int, all_of_them: bool) -> str:
-    """What the certificate says of them."""
+    """The sentence about them in the certificate."""
     times = f"{'' if all_of_them else 'at least '}{in_words(calls, 'call')}"
     return (
-        f"{times} of code compiled by torch.compile or AOTInductor: the kernels in it are not among the "
-        "hops; ops that ran on fake tensors to compile it are"
+        f"{times} of code compiled by torch.compile or AOTInductor: its kernels are not recorded as hops, "
+        "but the ops that ran on fake tensors to compile it are"
     )

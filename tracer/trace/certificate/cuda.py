@@ -1,4 +1,4 @@
-"""Whether the launches that were seen are the kernels that were delivered, and what caused those."""
+"""Whether each recorded launch has its kernel and each kernel its launch, and what caused the kernels."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SUMS = ("buffers", "buffer_bytes", "stacks_not_taken")
 
 @dataclass
 class CudaTables:
-    """What the certificate counts."""
+    """The tables that the certificate counts."""
 
     api_calls: pl.DataFrame
     library_calls: pl.DataFrame
     gpu_activities: pl.DataFrame
     callers: list[str | None]
-    """By stack, what called the API"""
+    """For each stack, the function that called the API"""
     lost_exits: int = 0
     unmatched_exits: int = 0
 
@@ -36,18 +36,18 @@ class CudaTables:
 class CudaFindings:
     counts: dict[str, Any]
     dropped: list[str] = field(default_factory=list)
-    """What is not in the tables, a clause each"""
+    """What the tables lack, one clause each"""
     remarks: list[str] = field(default_factory=list)
 
 
 def count_cuda(
     stated: dict[int, dict[str, Any]], tables: CudaTables, *, overwritten: tuple[int, int] = (0, 0)
 ) -> CudaFindings | None:
-    """Reconciles the tables with each other and with what the processes stated.
+    """Compares the tables with each other and with what the processes counted.
 
     `stated`: for each process that stopped in order the "cuda" of its certificate; {} if it has none.
     `overwritten`: the calls and the activities that are no longer in the file, since a ring keeps the newest.
-    None where no process looked at CUDA and nothing of it was recorded.
+    None if no process looked at CUDA and nothing of it was recorded.
     """
     said = {process: document for process, document in stated.items() if document}
     tables_empty = not (len(tables.api_calls) + len(tables.library_calls) + len(tables.gpu_activities))
@@ -106,12 +106,12 @@ class _Calls:
         self._parent = api_calls["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
         self._is_launch = is_launch.to_numpy()
         self.nested_launches = (ran & is_launch).to_numpy()
-        """Also those that a launching call of the runtime makes in the driver"""
+        """Also the driver launches inside a runtime launch"""
         self.launches = self.nested_launches & ~self._within(self._is_launch)
         self.graph_launches = (ran & is_graph).to_numpy() & ~self._within(is_graph.to_numpy())
 
     def outermost_of(self, calls: np.ndarray) -> np.ndarray:
-        """The launching calls that calls were made for: their own, or the one around it."""
+        """The outermost launching call of each call: itself, or the one around it."""
         calls = calls.astype(np.int64)
         inner = self._within(self._is_launch)
         while len(nested := np.flatnonzero(inner[calls])):
@@ -127,7 +127,7 @@ class _Calls:
 
 
 def _of_the_processes(said: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """What the first process that recorded CUDA said, with sums over all."""
+    """The document of the first process that recorded CUDA, with sums over all processes."""
     if not said:
         return {"state": "recorded", "why": ""}
     documents = sorted(
@@ -149,7 +149,7 @@ def _of_the_processes(said: dict[int, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _causes(kernels: pl.DataFrame, tables: CudaTables) -> list[dict[str, Any]]:
-    """What launched kernels: a library's function, else the function that called the API, else the API's."""
+    """What launched kernels: the library function, else the caller of the API, else the API function."""
     if not len(kernels):
         return []
     calls = kernels.select(pl.coalesce("captured_by", "api_call")).to_series()
@@ -181,7 +181,7 @@ def _without_kernel(processes: np.ndarray, stated: dict[int, dict[str, Any]]) ->
     killed = len(processes) - stopped
     lines = []
     if killed:
-        lines.append(f"killed: {_launches(killed)} whose kernels had not been delivered")
+        lines.append(f"{_launches(killed)} whose kernels had not arrived when the process was killed")
     if stopped:
         lines.append(f"{_launches(stopped)} without a kernel")
     return lines
@@ -191,7 +191,7 @@ def _unjoined(counts: dict[str, Any]) -> list[str]:
     if not counts["unjoined"]:
         return []
     why = " (driver calls were not recorded)" if counts.get("driver_calls") == "none" else ""
-    return [f"{in_words(counts['unjoined'], 'kernel')} of no recorded call{why}"]
+    return [f"{in_words(counts['unjoined'], 'kernel')} without a recorded call{why}"]
 
 
 def _losses(counts: dict[str, Any], tables: CudaTables) -> list[str]:
@@ -199,9 +199,9 @@ def _losses(counts: dict[str, Any], tables: CudaTables) -> list[str]:
     if counts["dropped"]:
         lines.append(f"{in_words(counts['dropped'], 'GPU activity', 'GPU activities')} dropped")
     if tables.lost_exits:
-        lines.append(f"{in_words(tables.lost_exits, 'API or library call')} without their exit")
+        lines.append(f"{in_words(tables.lost_exits, 'API or library call')} without a recorded exit")
     if tables.unmatched_exits:
-        lines.append(f"{in_words(tables.unmatched_exits, 'exit')} of calls without their enter")
+        lines.append(f"{in_words(tables.unmatched_exits, 'exit')} of calls without a recorded enter")
     unknown = tables.api_calls["name"].null_count() + tables.library_calls["name"].null_count()
     if unknown:
         lines.append(f"{in_words(unknown, 'API or library call')} of an unknown function")
@@ -209,7 +209,7 @@ def _losses(counts: dict[str, Any], tables: CudaTables) -> list[str]:
 
 
 def _differences(said: dict[int, dict[str, Any]], tables: CudaTables, calls: _Calls) -> list[str]:
-    """Where a process counted other than what is in the file."""
+    """Where the counts of a process differ from the file."""
     lines = []
     api, activities = tables.api_calls, tables.gpu_activities
     for process, document in said.items():
@@ -229,21 +229,21 @@ def _differences(said: dict[int, dict[str, Any]], tables: CudaTables, calls: _Ca
             if isinstance(document.get(name), int) and document[name] not in counted:
                 plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
                 said_so = f"process {process} counted {in_words(document[name], noun, plural)}"
-                lines.append(f"{said_so}, the file has {max(counted):,}")
+                lines.append(f"{said_so}, but the file has {max(counted):,}")
     return lines
 
 
 def _activities_in_all(said: dict[int, dict[str, Any]], tables: CudaTables, overwritten: int) -> list[str]:
-    """Whether a ring's file and what was overwritten in it make what the processes counted."""
+    """Where the activities in a ring, with the overwritten ones, differ from the processes' counts."""
     kept = tables.gpu_activities
     if kept.filter(~pl.col("process").is_in(list(said))).height:
-        return []  # of a process that did not live to say its counts
+        return []  # a process ended before it wrote its counts
     counted = sum(count_in(document, name) for document in said.values() for name in _ACTIVITIES)
     if counted == len(kept) + overwritten:
         return []
     noun = "GPU activity", "GPU activities"
     return [
-        f"{in_words(counted, *noun)} counted, the file has {len(kept):,} and {overwritten:,} were overwritten"
+        f"{in_words(counted, *noun)} counted, but the file has {len(kept):,} and {overwritten:,} overwritten"
     ]
 
 

@@ -1,4 +1,4 @@
-"""What was captured, what was dropped and why, in one dictionary."""
+"""The certificate: what was recorded, what was dropped and why, in one dictionary."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tracer.trace.certificate.verdict import (
 
 FORK_SERVER = "multiprocessing.forkserver"
 NOT_VISIBLE = (
-    "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk) reads kernels "
-    "past the dispatch table: the hop itself is not seen, hops nested in it are",
-    "kernels that were taken from the dispatcher (get_kernel) before the recording began are "
-    "called past the dispatch table",
+    "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk) bypasses the "
+    "dispatch table: its own hop is not recorded, the hops inside it are",
+    "kernels that the program took from the dispatcher (get_kernel) before the recording began "
+    "bypass the dispatch table: calls of them are not recorded",
 )
 NO_MODULE = (
-    "module is null where no nn.Module was being called; a module's forward() and other methods that "
-    "are called as such are no calls of it: what they run has the module of the call around them"
+    "module is null if no nn.Module was being called. If code calls forward() or another method directly, "
+    "that is not a call of the module: its ops have the module of the call around them"
 )
 
 
@@ -51,11 +51,11 @@ class Findings:
     cuda: CudaFindings | None = None
     overrides: list[dict[str, Any]] = field(default_factory=list)
     whole: bool = True
-    """Whether all of the file was read"""
+    """Whether the whole file was read"""
 
 
 def stated_certificates(recording: Contents) -> dict[int, dict[str, Any]]:
-    """What each process that stopped in order certified."""
+    """The certificates of the processes that were stopped."""
     documents = recording.definitions.documents
     return {
         process: document
@@ -149,7 +149,7 @@ def _in_words(verdict: Verdict, hops: int) -> str:
 
 
 def _evidence(certificate: dict[str, Any], recording: Contents, findings: Findings) -> Evidence:
-    """What the certificate says, for the verdict."""
+    """The facts of the certificate, for the verdict."""
     cuda = findings.cuda
     in_gpu_tables = ("api_calls", "library_calls", "kernels", "memcpys", "memsets")
     recorded = certificate["hops"] + sum(cuda.counts.get(name, 0) for name in in_gpu_tables if cuda)
@@ -175,7 +175,7 @@ def _evidence(certificate: dict[str, Any], recording: Contents, findings: Findin
 
 
 def _not_stopped(stated: dict[int, dict[str, Any]], recording: Contents) -> list[int]:
-    """The processes that ended out of order; not a fork server, which has no work of its own."""
+    """The processes that ended without a stop, except a fork server, which runs no ops."""
     return [
         process
         for process in _processes(recording)
@@ -186,7 +186,7 @@ def _not_stopped(stated: dict[int, dict[str, Any]], recording: Contents) -> list
 
 
 def _outlived(stated: dict[int, dict[str, Any]], recording: Contents) -> int:
-    """How many processes run on after the recording had ended."""
+    """How many processes continued after the recording had ended."""
     return sum(
         (stated.get(process, {}).get("outlived") is True or _still_runs(recording, process))
         and not _is_fork_server(recording, process)
@@ -204,7 +204,7 @@ def _processes(recording: Contents) -> list[int]:
 
 
 def _is_fork_server(recording: Contents, process: int) -> bool:
-    """Whether it is multiprocessing's, and none of the children that it forks: they have its command."""
+    """Whether it is multiprocessing's fork server, not a child of it: those have the same command."""
     known = recording.definitions.processes.get(process)
     if known is None or known.how != "joined" or FORK_SERVER not in known.command:
         return False
@@ -217,24 +217,24 @@ def _why_nothing(recording: Contents) -> str:
         environment = documents.get("environment")
         options = environment.get("options") if isinstance(environment, dict) else None
         if isinstance(options, dict) and options.get("ops"):
-            return "no op ran that --ops names"
+            return "no op ran that matches --ops"
     return "no op ran"
 
 
 def _remarks(certificate: dict[str, Any], ended: str, findings: Findings) -> list[str]:
-    """What is uncertain without a hop being lost."""
+    """What is uncertain, although no hop is lost."""
     lines = []
     closed = certificate["closed_in_order"]
     not_stopped = certificate["not_stopped"]
-    if not_stopped and ended != STOPPED:  # else the verdict has it
+    if not_stopped and ended != STOPPED:  # else the verdict says so
         names = ", ".join(map(str, not_stopped))
         lines.append(f"{not_stopped_in_words(len(not_stopped))}: {names}")
     if any(closed.values()) and not certificate["call_sites"]:
-        lines.append("return addresses were not classified: kind goes by the enclosing hop alone")
+        lines.append("return addresses were not classified: kind is derived from the enclosing hop alone")
     lines += _remarks_on_steps(certificate["steps"])
     for name, works in certificate["guards"].items():
         if not works:
-            lines.append(f"the guard of {name} could not be set")
+            lines.append(f"tracer could not set its guard of {name}")
     if not findings.clock_known:
         lines.append("the clock was not calibrated: times are in ticks, not in nanoseconds")
     if certificate["unresolved_kernels"]:
@@ -245,18 +245,18 @@ def _remarks(certificate: dict[str, Any], ended: str, findings: Findings) -> lis
 
 
 def _remarks_on_source(recording: Contents, stated: dict[int, dict[str, Any]]) -> list[str]:
-    """Why lines that were asked for are not there."""
+    """Why requested source lines are missing."""
     unknown = any(document.get("source_lines") is False for document in stated.values())
     if not unknown or not recording.header.flags & fmt.SOURCE:
         return []
     environments = (documents.get("environment") for documents in recording.definitions.documents.values())
     versions = (document.get("python") for document in environments if isinstance(document, dict))
-    python = next((f"Python {version}" for version in versions if isinstance(version, str)), "its Python")
-    return [f"no source lines were recorded: tracer did not know how {python} keeps its frames"]
+    python = next((f"Python {version}" for version in versions if isinstance(version, str)), "that Python")
+    return [f"no source lines recorded: tracer did not know the frames of {python}"]
 
 
 def _steps(stated: dict[int, dict[str, Any]]) -> dict[str, Any] | None:
-    """What the first process that was told which steps to record says of them."""
+    """The steps document of the first process that recorded only some steps."""
     documents = [document["steps"] for document in stated.values() if _is(document, "steps", dict)]
     return next((steps for steps in documents if _is(steps, "wanted", list)), None)
 
@@ -269,7 +269,9 @@ def _remarks_on_steps(steps: dict[str, Any] | None) -> list[str]:
     first, end = _wanted(steps)
     wanted = f"{first}:{'' if end is None else end}"
     ended = in_words(count_in(steps, "ended"), "step")
-    return [f"only steps {wanted} were recorded (--steps), of {ended} counted by {steps.get('counted_by')}"]
+    return [
+        f"only steps {wanted} were recorded (--steps); {ended} ended, counted by {steps.get('counted_by')}"
+    ]
 
 
 def _no_steps(steps: dict[str, Any] | None) -> str | None:
@@ -291,7 +293,7 @@ def _out_of_space(header: fmt.FileHeader, stated: dict[int, dict[str, Any]]) -> 
 
 
 def _union(stated: dict[int, dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """The entries of all processes, each once: forked processes repeat those of their parent."""
+    """The entries of all processes without repeats: forked processes repeat those of their parent."""
     entries: dict[str, dict[str, Any]] = {}
     for document in stated.values():
         for entry in document[name] if _is(document, name, list) else []:

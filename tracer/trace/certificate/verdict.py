@@ -1,4 +1,4 @@
-"""Whether a recording is complete: one decision, for the summary at its end and for all who read it."""
+"""Whether a recording is complete: one decision, for the closing summary and for every reader."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from tracer.trace.bytes.endings import KILLED, STOPPED, WRITTEN
 from tracer.trace.certificate.counts import in_words
 
-COMPILED_CODE = "code of torch.compile or AOTInductor ran, and the kernels in it are not among the hops"
+COMPILED_CODE = "code of torch.compile or AOTInductor ran, and its kernels are not recorded as hops"
 _HEADS = {KILLED: "killed, or ended without a stop", WRITTEN: "still being written"}
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a recording; the defaults are those of one that lacks nothing."""
+    """The known facts of a recording; the defaults describe a complete one."""
 
     recorded: int
     """Hops, CUDA calls and GPU activities in the trace"""
     why_nothing: str = "no op ran"
-    """Said if there are none"""
+    """The reason, if there are none"""
     ended: str = STOPPED
-    """STOPPED in order, KILLED (or left by os._exit, or by exec), or still WRITTEN"""
+    """STOPPED, KILLED (or ended by os._exit or exec), or still WRITTEN"""
     out_of_space: str | None = None
     max_size: int | None = None
     stopped_at_max_size: bool = False
@@ -39,24 +39,24 @@ class Evidence:
     not_hooked: int = 0
     lost_entries: int = 0
     compiled_code: bool = False
-    """Some was called: its kernels are no hops"""
+    """Compiled code was called: its kernels are not hops"""
     still_running: int = 0
-    """Processes that had a part when the recording ended, and run on"""
+    """Processes of the recording that still run after its end"""
     outlived: int = 0
-    """Processes that ended in order, and later than the recording"""
+    """Processes that were stopped, but after the end of the recording"""
     not_stopped: int = 0
-    """Processes that ended out of order"""
+    """Processes that ended without a stop"""
     no_steps: str | None = None
-    """Why none of the steps that were asked for was recorded"""
+    """Why no requested step was recorded"""
     cuda: tuple[str, ...] = ()
-    """What is missing of CUDA, a clause each"""
+    """What is missing of CUDA, one clause each"""
 
 
 @dataclass(frozen=True)
 class Verdict:
     complete: bool
     missing: tuple[str, ...]
-    """What is not in the trace, a clause each"""
+    """What the trace lacks, one clause each"""
     ended: str
 
     @property
@@ -65,7 +65,7 @@ class Verdict:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Complete is what was stopped in order, has something in it, and lacks nothing that is known of."""
+    """A recording is complete if it was stopped, has something in it, and lacks nothing that is known."""
     missing = (*_of_the_recording(evidence), *_of_processes(evidence), *_of_hops(evidence), *evidence.cuda)
     return Verdict(evidence.ended == STOPPED and not missing, missing, evidence.ended)
 
@@ -79,7 +79,7 @@ def _of_the_recording(evidence: Evidence) -> list[str]:
     if evidence.out_of_space:
         clauses.append(f"the recording stopped early: {evidence.out_of_space}")
     if evidence.stopped_at_max_size:
-        clauses.append(f"the recording stopped at the largest size ({size_in_words(evidence.max_size)})")
+        clauses.append(f"the recording stopped at --max-size ({size_in_words(evidence.max_size)})")
     if evidence.compiled_code:
         clauses.append(COMPILED_CODE)
     overwritten = [
@@ -96,7 +96,7 @@ def _of_the_recording(evidence: Evidence) -> list[str]:
         clauses.append(f"{' and '.join(overwritten)} overwritten (--max-size {size} keeps the newest)")
     if evidence.other_definitions:
         times = in_words(evidence.other_definitions, "time")
-        clauses.append(f"{times} there was no space in the ring for a string, source line or shape: (other)")
+        clauses.append(f"{times} the ring had no space for a string, source line or shape: shown as (other)")
     return clauses
 
 
@@ -108,7 +108,7 @@ def _of_processes(evidence: Evidence) -> list[str]:
     if count := evidence.outlived:
         processes = in_words(count, "process", "processes")
         clauses.append(
-            f"{processes} ran on after the recording had ended; "
+            f"{processes} continued after the recording ended; "
             f"what {_they(count, 'did', 'did')} then is not recorded"
         )
     if evidence.not_stopped and evidence.ended == STOPPED:
@@ -123,34 +123,34 @@ def _of_hops(evidence: Evidence) -> list[str]:
             (evidence.lost_hops, "hop", "not written (no memory, or the recording had ended)"),
             (evidence.damaged_chunks, "chunk", "damaged"),
             (evidence.missing_chunks, "chunk", "missing"),
-            (evidence.missing_bytes, "byte", "cut off the end of the file"),
-            (evidence.torn_events, "record", "not whole"),
-            (evidence.lost_exits, "hop", "without their exit"),
-            (evidence.unmatched_exits, "exit", "without their enter"),
+            (evidence.missing_bytes, "byte", "missing at the end of the file"),
+            (evidence.torn_events, "record", "incomplete"),
+            (evidence.lost_exits, "hop", "without a recorded exit"),
+            (evidence.unmatched_exits, "exit", "without a recorded enter"),
             (evidence.undefined_hops, "hop", "of an unknown op"),
             (evidence.not_hooked, "table entry/table entries", "not hooked"),
-            (evidence.lost_entries, "table entry/table entries", "found unhooked at the stop"),
+            (evidence.lost_entries, "table entry/table entries", "no longer hooked at the stop"),
         )
         if count
     ]
 
 
 def no_steps_in_words(first: int, end: int | None, ended: int) -> str | None:
-    """Why there are none of the steps first:end where so many ended; None if there are some."""
+    """Why no step of first:end was recorded, if `ended` steps ended; None if some was."""
     if not ended:
         steps = f"{first}:{'' if end is None else end}"
-        return f"no step ended, so there are no steps {steps}: call tracer.step() after each"
+        return f"no step ended, so steps {steps} were not recorded: call tracer.step() after each"
     if ended <= first:
-        return f"there is no step {first}: only {in_words(ended, 'step')} ended"
+        return f"step {first} was not reached: only {in_words(ended, 'step')} ended"
     return None
 
 
 def not_stopped_in_words(count: int) -> str:
-    return f"{in_words(count, 'process', 'processes')} did not stop in order"
+    return f"{in_words(count, 'process', 'processes')} ended without a stop"
 
 
 def size_in_words(size: int | None) -> str:
-    """As it was asked for: 256M."""
+    """The size as the user gave it: 256M."""
     size = size or 0
     for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
         if size >> shift:

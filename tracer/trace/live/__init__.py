@@ -1,1 +1,1 @@
-"""A recording that is read while it is written."""
+"""Reads a recording while it is being written."""

@@ -77,7 +77,7 @@ class Follower:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises TraceError where there is no such file, or it is no trace."""
+        """Raises TraceError if the file does not exist or is not a trace."""
         self.path = os.fspath(path)
         self.definitions = Definitions(self.path)
         self.signatures: Numbering[Signature] = Numbering()
@@ -104,7 +104,7 @@ class Follower:
     def wait(self) -> bool:
         """Opens the file; False while it is empty, as before torch is imported.
 
-        Raises TraceError where it is no trace.
+        Raises TraceError if it is not a trace.
         """
         if self._file is None:
             file = ChunkFile(self.path)
@@ -122,7 +122,7 @@ class Follower:
         return True
 
     def look(self, *, kernels: bool = False) -> pl.DataFrame:
-        """The hops that ended since the last look, and the open ones that they stand in.
+        """The hops that ended since the last look, and the open hops around them.
 
         Columns as in Trace.hops: id (the row), parent, process, thread, kind, op, key, kernel (null
         unless `kernels`), start_ns, end_ns, self_ns, inputs (in `signatures_table`), source,
@@ -170,7 +170,7 @@ class Follower:
     # ---- the file --------------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        """Whether all that will ever be written stands in the file."""
+        """Whether the file is complete: nothing more will be written."""
         assert self._file is not None
         if self._growing is None:
             return True

@@ -91,11 +91,11 @@ class _LibraryCache:
         name = os.path.basename(path)
         try:
             if not wanted or build_id(path) != wanted:
-                why[f"{name} on this machine is another build than the recorded one"] = None
+                why[f"{name} on this machine is a different build than the recorded one"] = None
                 return None
             return Symbols(path)
         except (OSError, ValueError):
-            why[f"{name} cannot be read on this machine"] = None
+            why[f"cannot read {name} on this machine"] = None
             return None
 
 

@@ -35,7 +35,7 @@ def short_kernel_name(name: str) -> str:
     if _depth(name) > _DEEPEST:
         return name
     for wrapper in (_UNBOXED, _BOXED, _FALLBACK, _BOXED_FUNCTOR):
-        # A return type may stand before it: functions that are templates have theirs in the name.
+        # A return type may precede it: names of function templates include theirs.
         start = name.find(wrapper)
         if start in (0, len("void ")):
             arguments = _arguments(name, start + len(wrapper) - 1)
@@ -125,7 +125,7 @@ def _arguments(text: str, start: int) -> list[str]:
 
 
 def _depth(text: str) -> int:
-    """How many template brackets and parentheses stand in each other, at most."""
+    """The largest nesting depth of template brackets and parentheses."""
     steps = [(letter in "<(") - (letter in ">)") for letter in text if letter in "<>()"]
     return max(accumulate(steps), default=0)
 

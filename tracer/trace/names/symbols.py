@@ -47,13 +47,13 @@ class Symbols:
                 elf = ELFFile(stream)
                 table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
                 if elf.elfclass != 64 or not elf.little_endian or table is None:
-                    raise ValueError(f"{os.fspath(path)} has no symbol table that can be read")
+                    raise ValueError(f"{os.fspath(path)} has no readable symbol table")
                 names = elf.get_section(table["sh_link"])
                 self.has_lines = elf.get_section_by_name(".debug_line") is not None
                 self.stripped = table.name != ".symtab"
                 self.build_id = _build_id(elf)
             except _UNREADABLE as error:
-                raise ValueError(f"{os.fspath(path)} is no ELF library: {error}") from None
+                raise ValueError(f"{os.fspath(path)} is not an ELF library: {error}") from None
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         symbols = np.frombuffer(data, _SYMBOL, table["sh_size"] // _SYMBOL.itemsize, table["sh_offset"])
         is_function = np.isin(symbols["info"] & 15, _FUNCTION_TYPES)
@@ -73,7 +73,7 @@ class Symbols:
         """
         wanted = np.array(list(offsets), np.int64)
         last = np.searchsorted(self._values, wanted, "right") - 1
-        # Of several names for one address the first stands.
+        # If an address has several names, keep the first.
         rows = np.searchsorted(self._values, self._values[np.maximum(last, 0)]) if len(self._values) else last
         found = []
         for offset, row, any_before in zip(wanted.tolist(), rows.tolist(), last >= 0, strict=True):
@@ -110,7 +110,7 @@ def build_id(path: str | os.PathLike[str]) -> str:
         try:
             return _build_id(ELFFile(stream))
         except _UNREADABLE as error:
-            raise ValueError(f"{os.fspath(path)} is no ELF library: {error}") from None
+            raise ValueError(f"{os.fspath(path)} is not an ELF library: {error}") from None
 
 
 def _build_id(elf: ELFFile) -> str:

@@ -103,7 +103,7 @@ class CallArguments:
         count = len(self._function)
         if not parts:
             return pl.Series("arguments", [""], pl.String).new_from_index(0, count)
-        # A row for each call: where its text stands among those of all functions, or the empty text.
+        # One row per call: the place of its text among those of all functions, or the empty text.
         texts = pl.concat([*parts, pl.Series([""], dtype=pl.String)])
         place = np.full(count, len(texts) - 1, np.int64)
         decoded = np.concatenate(rows)
@@ -190,7 +190,7 @@ def hexadecimal(values: NDArray[np.generic]) -> pl.Series:
 
 
 def _decode(data: NDArray[np.uint8], field: Field) -> NDArray[np.generic] | pl.Series:
-    """The values of a field; text in hexadecimal of what is no number."""
+    """The values of a field; hexadecimal text for values that are not numbers."""
     octets = np.zeros((len(data), field.size), np.uint8)
     there = data[:, field.offset : field.offset + field.size]
     octets[:, : there.shape[1]] = there

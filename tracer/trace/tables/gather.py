@@ -21,7 +21,7 @@ from tracer.trace.tables.steps import StepEnds
 _OPTIMIZER_RANGE = "Optimizer.step#"
 """What torch's ranges around a step of an optimizer begin with"""
 _OTHER = "(other)"
-"""What stands for the strings that a ring had no space for"""
+"""Replaces the strings that a ring had no space for"""
 _LARGEST_ORDER = 16
 """Backwards of backwards that are followed to the first forward line."""
 

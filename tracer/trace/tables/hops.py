@@ -24,7 +24,7 @@ from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
 
 class KernelNames:
-    """Names of kernel functions, and the addresses for which there is none."""
+    """Names of kernel functions, and the addresses without a name."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions

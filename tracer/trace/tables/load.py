@@ -34,12 +34,12 @@ from tracer.trace.tables.steps import StepEnds, Steps, find_steps
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a trace file holds; times are nanoseconds since the recording began.
+    """The tables of a trace file; times are nanoseconds since the recording began.
 
     `hops`, `api_calls` and `library_calls` are ordered by process, thread and start,
     `gpu_activities` by process and start; `id` is the row. Ids of other tables that do not apply
     are null. `signatures` has a row for each tensor, `threads` for each OS thread, `devices` for
-    each GPU of each process, `python_stacks` for each distinct one, of which `source` is the first line.
+    each GPU of each process, `python_stacks` for each distinct stack; its first line is `source`.
     """
 
     path: str
@@ -61,7 +61,7 @@ class Trace:
         return f"<Trace {self.path}: {self.certificate['verdict']}>"
 
     def without_phases(self) -> Trace:
-        """The same trace, in which no step is warm-up and none is steady."""
+        """The same trace, with no step marked as warm-up or steady."""
         none = pl.lit(None).alias("phase")
 
         def of(table: pl.DataFrame) -> pl.DataFrame:
@@ -90,7 +90,7 @@ class Trace:
 
 
 def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
-    """Reads a trace file, also one that is being written, was cut, is damaged or was packed.
+    """Reads a trace file, also one that is still being written, cut off, damaged or packed.
 
     What cannot be read is counted in `certificate`. Names of functions that a killed process could
     not write are completed in the file, where its libraries are on this machine.
@@ -99,7 +99,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     column `step`, and some around it. Ids count what was read, `phase` is null, and `certificate`
     holds for what was read and has nothing on CUDA.
 
-    Raises TraceError if there is no such file, or it is no trace, is empty, is cut within its
+    Raises TraceError if the file does not exist, is not a trace, is empty, ends inside its
     header, or is of another format, or has no such step.
     """
     recording = read_recording(path) if step is None else read_step(path, step)
@@ -158,7 +158,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
 
 
 def _only(environment: dict[str, Any], step: int | None) -> str:
-    """What leaves hops out of the table, in words; empty: every hop is there."""
+    """The options by which the table lacks hops, in words; "" if it has all."""
     if step is not None:
         return f"only step {step} was read"
     options = environment.get("options")

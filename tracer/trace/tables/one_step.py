@@ -1,4 +1,4 @@
-"""Reads one step of a recording: of the chunks of hops those that hold it, of the others the marks.
+"""Reads one step of a recording: the chunks of hops that hold it, and from the other chunks only the marks.
 
 Marks are threads, autograd nodes, ranges and ends of steps: what the hops of a step need to know of
 the time before it.
@@ -36,7 +36,7 @@ class _Node:
 def read_step(path: str | os.PathLike[str], step: int) -> Contents:
     """Reads what holds the hops of this step, of every process that has it.
 
-    With them come the op calls that they stand in and the forward hops of the backward hops among them.
+    Also reads the op calls around them and the forward hops of the backward hops among them.
 
     Raises TraceError as read_recording does, and where no process has the step.
     """
@@ -60,12 +60,12 @@ def _check(ends: dict[int, StepEnds], step: int, path: str) -> None:
     numbers = np.concatenate([known.numbers for known in ends.values()]) if ends else np.empty(0, np.int64)
     if not len(numbers):
         raise MissingStepError(
-            f"no step ended in {path}: a step ends where optimizer.step() returns or the script calls "
+            f"no step ended in {path}: a step ends when optimizer.step() returns or the script calls "
             "tracer.step()"
         )
     if not any(known.span(step) for known in ends.values()):
         first = min(known.first for known in ends.values())
-        raise MissingStepError(f"{path} has no step {step}: its steps are {first} to {numbers.max() - 1}")
+        raise MissingStepError(f"{path} has no step {step}; choose {first} to {numbers.max() - 1}")
 
 
 class _Window:
@@ -125,7 +125,7 @@ class _Window:
         return np.frombuffer(payload, "<u8", len(payload) // 8)
 
     def _put(self, lane: Lane, sequence: int, words: np.ndarray, start: int, stop: int) -> None:
-        """All events of these words of a chunk, and the marks of the others."""
+        """All events of these words of a chunk, and the marks of its other words."""
         recording = self._recording
         block = parse_events(words[start:stop], recording.key_sets)
         parts = [parse_marks(words[:start]), block, parse_marks(words[stop:])]
@@ -169,14 +169,14 @@ class _Window:
 
 
 def _last_before(words: np.ndarray, ticks: int) -> int:
-    """Where the last outermost op call that began before these ticks stands; -1: nowhere."""
+    """The place of the last outermost op call that began before these ticks; -1: there is none."""
     heads, began = outermost_enters(words)
     found = int(np.searchsorted(began, ticks, "left")) - 1
     return int(heads[found]) if found >= 0 else -1
 
 
 def _first_from(words: np.ndarray, ticks: int) -> int:
-    """Where the first outermost op call that began at or after these ticks stands; else the end."""
+    """The place of the first outermost op call that began at or after these ticks; else the end."""
     heads, began = outermost_enters(words)
     found = int(np.searchsorted(began, ticks, "left"))
     return int(heads[found]) if found < len(heads) else len(words)

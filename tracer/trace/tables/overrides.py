@@ -1,4 +1,4 @@
-"""Which hops ran an override, and what became of each override that was on."""
+"""Which hops ran an override, and what each enabled override did."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OverrideNames:
 def overrides_of(
     definitions: Definitions, hops: pl.DataFrame, begin_ns: int, only: str
 ) -> list[dict[str, Any]]:
-    """One entry for each override, mode, operator and key that was on, in whatever process.
+    """One entry per override, mode, operator and key that was enabled in any process.
 
     Its fields are those of the document that `tracer.overrides.journal` writes, over all processes
     (times since the recording began at `begin_ns` of CLOCK_MONOTONIC; `from_ns` 0: before the first
@@ -100,9 +100,9 @@ def _merge(into: dict[str, Any], entry: dict[str, Any], process: int, begin_ns: 
 def _why_not(one: dict[str, Any], hops: pl.DataFrame, compiled: int, only: str) -> str:
     operator, key = one["operator"], one["key"]
     if handed_over := sum(one["handed_over"].values()):
-        return f"it handed every call over to stock ({handed_over:,})"
+        return f"it handed over every call to stock ({handed_over:,})"
     if one["registered_at"] is None:
-        return "another override stood in its place"
+        return "another override was in its place"
     if one["hops"]:
         return "its function raised, or its process was killed before it could count"
     op = pl.col("op").cast(pl.String)
@@ -111,9 +111,9 @@ def _why_not(one: dict[str, Any], hops: pl.DataFrame, compiled: int, only: str) 
     )
     keys = calls.filter(pl.col("op") == operator)["key"].unique().sort().to_list()
     if key in keys:
-        return f"{operator} came to {key} only while it was off"
+        return f"{operator} was dispatched to {key} only while it was disabled"
     if only:
-        return f"no call of {operator} at {key} was recorded; not every call was ({only})"
+        return f"no call of {operator} at {key} was recorded, but not every call was recorded ({only})"
     if keys:
         reason = f"{operator} was never dispatched to {key}, only to {', '.join(filter(None, keys))}"
     else:
@@ -121,7 +121,7 @@ def _why_not(one: dict[str, Any], hops: pl.DataFrame, compiled: int, only: str) 
     if others := calls.filter(pl.col("key") == key)["op"].unique().sort().to_list():
         reason += f"; {' and '.join(others)} {'was' if len(others) == 1 else 'were'}"
     if compiled:
-        reason += f"; torch.compile made code of its own for {compiled:,} frame{'s' * (compiled != 1)}"
+        reason += f"; torch.compile generated its own code for {compiled:,} frame{'s' * (compiled != 1)}"
     return reason
 
 

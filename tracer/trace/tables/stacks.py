@@ -1,4 +1,4 @@
-"""Native stacks: which functions their program counters are in, and which library's call they show."""
+"""Native stacks: the functions of their program counters, and the library call that they show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VENDORS = (
     "libnvJitLink",
 )
 _VENDOR = re.compile(rf"({'|'.join(_VENDORS)})(Mg|w|_\w+)?(-\w+)?\.so\b")
-# What stands between an API call and its caller.
+# The libraries between an API call and its caller.
 _PLUMBING = re.compile(r"lib(cuda|cudart|cupti|nvidia-[\w-]+)(-\w+)?\.so\b")
 
 

@@ -182,18 +182,18 @@ clean:
 check:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt-get install python3 python3-venv python3-dev" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is too old: tracer needs Python 3.10 or newer (make PYTHON=...)" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys, sysconfig; sys.exit(bool(sysconfig.get_config_var("Py_GIL_DISABLED")))' || { echo "$(PYTHON) is free-threaded: tracer records with a Python that has the GIL (make PYTHON=...)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys, sysconfig; sys.exit(bool(sysconfig.get_config_var("Py_GIL_DISABLED")))' || { echo "$(PYTHON) is free-threaded: tracer needs a Python with the GIL to record (make PYTHON=...)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null || { echo "Python.h is missing: apt-get install python3-dev" >&2; exit 1; }
 	@command -v $(CXX) >/dev/null || { echo "the C++ compiler $(CXX) is missing: apt-get install g++" >&2; exit 1; }
-	@echo 'int main() {}' | $(CXX) -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || { echo "$(CXX) does not know C++20: apt-get install g++ (11 or newer)" >&2; exit 1; }
+	@echo 'int main() {}' | $(CXX) -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || { echo "$(CXX) does not support C++20: apt-get install g++ (11 or newer)" >&2; exit 1; }
 
 # If PYTHON is given: an environment that is there keeps its own.
 MINOR := import sys; print('%d.%d' % sys.version_info[:2])
 ifneq ($(origin PYTHON),file)
 check: check-python
 check-python:
-	@[ ! -x $(BIN)/python ] || [ "$$($(PYTHON) -c "$(MINOR)")" = "$$($(BIN)/python -c "$(MINOR)")" ] || { echo "$(VENV) has Python $$($(BIN)/python -c "$(MINOR)") and not that of PYTHON=$(PYTHON): make clean first, or add VENV=FOLDER" >&2; exit 1; }
+	@[ ! -x $(BIN)/python ] || [ "$$($(PYTHON) -c "$(MINOR)")" = "$$($(BIN)/python -c "$(MINOR)")" ] || { echo "$(VENV) has Python $$($(BIN)/python -c "$(MINOR)") , not that of PYTHON=$(PYTHON): make clean first, or add VENV=FOLDER" >&2; exit 1; }
 .PHONY: check-python
 endif
 

@@ -30,13 +30,13 @@ SECONDS = 5.0  # for the CPU index to answer
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("torch", help="what pip is asked for, such as torch==2.13.0")
+    parser.add_argument("torch", help="requirement for pip, e.g. torch==2.13.0")
     parser.add_argument("--build", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--index", default="", help="an index that torch must come from")
+    parser.add_argument("--index", default="", help="package index to install torch from")
     parser.add_argument("--cpu-index", default=CPU_INDEX)
     given = parser.parse_args()
     if given.build not in ("auto", "cpu", "cuda"):
-        sys.exit(f"TORCH_BUILD is auto, cpu or cuda, not {given.build}")
+        sys.exit(f"TORCH_BUILD={given.build}: choose auto, cpu or cuda")
     given.torch = "".join(given.torch.split())  # the shell splits what is printed
     arguments, why = choose(given)
     print(f"torch: {why}", file=sys.stderr)
@@ -61,7 +61,7 @@ def choose(given: argparse.Namespace) -> tuple[list[str], str]:
         "and pip found no local one"
     )
     if given.build == "cpu":
-        sys.exit(f"there is no CPU build of {given.torch}: {missing}")
+        sys.exit(f"no CPU build of {given.torch}: {missing}")
     return [given.torch], f"pip's default build of {given.torch} (with CUDA: 2.7 GB to download): {missing}"
 
 
@@ -71,7 +71,7 @@ def with_cuda(torch: str) -> str:
         version = [*exact[1].strip(".").split("."), "0", "0"]
         return f"torch==={'.'.join(version[: max(3, len(version) - 2)])}"
     if version := local_version(torch):
-        sys.exit(f"pip prefers the local wheel of torch {version}; name the version: TORCH=torch==X.Y.Z")
+        sys.exit(f"pip prefers the local wheel of torch {version}; give the version: TORCH=torch==X.Y.Z")
     return torch
 
 

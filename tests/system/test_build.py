@@ -73,7 +73,7 @@ def test_make_refuses_a_free_threaded_python(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == (
-        f"{sys.executable} is free-threaded: tracer records with a Python that has the GIL (make PYTHON=...)"
+        f"{sys.executable} is free-threaded: tracer needs a Python with the GIL to record (make PYTHON=...)"
     )
 
 
@@ -81,7 +81,7 @@ def test_make_refuses_a_free_threaded_python(tmp_path: Path) -> None:
 def test_a_torch_that_cannot_be_imported_is_no_reason_to_read_traces_only(tmp_path: Path) -> None:
     status, said = configure(tmp_path, torch="raise ImportError('libbroken.so is missing')")
     assert status == 1
-    assert f"torch is installed, and {tmp_path}/python cannot import it; repair or remove it first" in said
+    assert f"torch is installed, but {tmp_path}/python cannot import it; repair or remove it first" in said
     assert "libbroken.so is missing" in said
 
 
@@ -96,7 +96,7 @@ def test_an_old_torch_is_refused(tmp_path: Path) -> None:
 def test_a_free_threaded_python_is_refused(tmp_path: Path) -> None:
     status, said = configure(tmp_path, torch="2.13.0", customize=FREE_THREADED)
     assert status == 1
-    assert "is a free-threaded Python, on which tracer does not record: use a Python with the GIL" in said
+    assert "is a free-threaded Python, where tracer cannot record: use a Python with the GIL" in said
     assert "compiler" not in said
 
 
@@ -104,4 +104,4 @@ def test_a_free_threaded_python_is_refused(tmp_path: Path) -> None:
 def test_a_free_threaded_python_without_torch_reads_traces(tmp_path: Path) -> None:
     status, said = configure(tmp_path, torch=None, customize=FREE_THREADED)
     assert status == 0, said
-    assert "this build reads traces and records none" in said
+    assert "so this build can only read traces" in said

@@ -153,14 +153,14 @@ def test_who_asks_for_cuda_must_name_the_version_beside_a_local_cpu_wheel(tmp_pa
     subprocess.run([sys.executable, "-c", WHEEL, str(wheel)], check=True)
     out, said, status = chosen("torch", "--build", "cuda", PIP_FIND_LINKS=str(tmp_path))
     assert (out, status) == ("", 1)
-    assert said == "pip prefers the local wheel of torch 2.13.0+cpu; name the version: TORCH=torch==X.Y.Z"
+    assert said == "pip prefers the local wheel of torch 2.13.0+cpu; give the version: TORCH=torch==X.Y.Z"
 
 
 def test_who_asks_for_a_cpu_build_that_there_is_not_gets_none() -> None:
     out, said, status = chosen("torch==2.13.0", "--build", "cpu", "--cpu-index", "http://127.0.0.1:9")
     assert (out, status) == ("", 1)
-    assert said.startswith("there is no CPU build of torch==2.13.0: http://127.0.0.1:9 has no wheel of it")
-    assert chosen("torch", "--build", "gpu") == ("", "TORCH_BUILD is auto, cpu or cuda, not gpu", 1)
+    assert said.startswith("no CPU build of torch==2.13.0: http://127.0.0.1:9 has no wheel of it")
+    assert chosen("torch", "--build", "gpu") == ("", "TORCH_BUILD=gpu: choose auto, cpu or cuda", 1)
 
 
 def test_a_named_index_is_taken_as_it_is() -> None:

@@ -107,6 +107,6 @@ def test_what_is_missing_is_said_with_packages_of_that_cuda(
 ) -> None:
     error, folders = found(tmp_path, version)
     assert folders == []
-    assert f"torch has CUDA {version}, and these headers of it are missing: cuda.h, " in error
+    assert f"torch has CUDA {version}, but these of its headers are missing: cuda.h, " in error
     assert "crt/host_defines.h" not in error, "the build has one of its own"
     assert f"pip install {packages}, or set CUDA_HOME to a toolkit of CUDA {version}" in error

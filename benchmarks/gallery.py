@@ -54,14 +54,14 @@ GPU_SECTIONS = ("exceptions", "paths", "synchronisations", "copies", "kernels", 
 GPU_PATHS, GPU_ROWS = 1, 10  # if an entry does not say what it wants of a GPU (gpu_report)
 DETAILS = 1  # paths and kernels one by one
 
-# What a newcomer has to know of the times in the trees, and of those in a GPU's report.
+# What a newcomer must know about the times in the trees, and about those in a GPU's report.
 TIMES = (
     "A first call loads code and sets up libraries and caches, so its time says little about later calls. "
     "In a tree, N x T means N identical subtrees with the median time T."
 )
 GPU_TIMES = "Times are CPU times; 'GPU' marks GPU time. In a tree a time includes everything below the line."
 
-# Folders of the machine that recorded, and what stands for them: packages, the interpreter, caches.
+# Folders of the machine that recorded, and their replacements: packages, the interpreter, caches.
 _ABSOLUTE = r"(?<![\w.~-])/(?:[^\s/`\"'|()<>]+/)*?"
 MACHINE = [
     (re.compile(_ABSOLUTE + pattern), instead)
@@ -77,7 +77,7 @@ MACHINE = [
 
 
 class GalleryError(Exception):
-    """An entry was not recorded or reported; the text says why, in one line."""
+    """An entry was not recorded or reported; the message says why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class LackingError(GalleryError):
 
 
 def missing(needs: list[str], has_gpu: bool) -> list[str]:
-    """Those needs that this machine does not meet, in words."""
+    """The needs that this machine does not meet, in words."""
     return [words for need in needs if (words := _missing(need, needs, has_gpu))]
 
 
@@ -195,7 +195,7 @@ def names_of(devices: pl.DataFrame) -> list[str]:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What recording an entry gave: its output, and whether a GPU worked for it."""
+    """The result of recording an entry: its output, and whether a GPU was used."""
 
     out: str
     hops: int
@@ -226,17 +226,17 @@ def record(entry: Entry) -> Recorded:
     script = entry.script.relative_to(ROOT)
     run = tracer("record", "--force", "-o", str(trace), *entry.record, str(script), folder=ROOT)
     if run.returncode == LACKS:
-        raise LackingError(_last_line(run.stderr) or "ended with status 3 and does not say what it lacks")
+        raise LackingError(_last_line(run.stderr) or "ended with status 3, but does not say what is missing")
     if run.returncode:
         raise GalleryError(f"ended with status {run.returncode}: {_last_line(run.stderr)}")
     made = package.load(trace)
     verdict = made.certificate["verdict"]
     if not verdict.startswith("complete") and not verdict.endswith(f" hops; {COMPILED_CODE}"):
-        raise GalleryError(f"the recording is not whole: {verdict}")
+        raise GalleryError(f"the recording is incomplete: {verdict}")
     on_gpu = len(made.gpu_activities) > 0 or (entry.uses_gpu and "CUDA" in made.hops["key"].unique())
     devices = names_of(made.devices) or (gpu_names() if on_gpu else [])
     if "gpu" in entry.needs and not on_gpu:
-        raise GalleryError("it needs a GPU, and nothing ran on one")
+        raise GalleryError("it needs a GPU, but nothing ran on one")
     facts = made.environment
     machine = f"{len(devices)} x {devices[0]}" if on_gpu and devices else facts.get("cpu", "a CPU")
     made_on = f"{machine}, torch {facts['torch']}, on {facts['started_at'][:10]}"
@@ -360,7 +360,7 @@ def _last_line(text: str) -> str:
 
 @dataclass
 class Tally:
-    """How the entries fared; names, and the reason of those that were left out."""
+    """The entries that ran, failed or were skipped, with the reasons of the latter."""
 
     ran: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -369,10 +369,10 @@ class Tally:
 
     def text(self) -> str:
         """A line for each that was left out, and one that counts."""
-        lines = [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
+        lines = [f"{name} is skipped: {reason}" for name, reason in self.left_out.items()]
         counts = [f"ran {len(self.ran)}"]
         counts += [f"failed: {_named(self.failed)}"] * bool(self.failed)
-        counts += [f"left out: {len(self.left_out)}"] * bool(self.left_out)
+        counts += [f"skipped: {len(self.left_out)}"] * bool(self.left_out)
         return "\n".join([*lines, ", ".join([*counts, f"needs a GPU: {_named(self.needs_gpu)}"])])
 
 
@@ -415,7 +415,7 @@ def run_one(entry: Entry, folder: Path, tally: Tally) -> str:
         path = write(entry, recorded, folder)
     except LackingError as error:
         tally.left_out[entry.name] = str(error)
-        return "left out"
+        return "skipped"
     except (GalleryError, subprocess.TimeoutExpired) as error:
         tally.failed.append(entry.name)
         return f"FAILED: {error}"
@@ -449,7 +449,7 @@ def index_table(entries: list[Entry]) -> str:
 
 
 def reports_of(entry: Entry) -> dict[str, Path]:
-    """Where the reports of an entry lie, by the device that they were made on."""
+    """The reports of an entry, by the device that they were made on."""
     if "gpu" in entry.needs:
         return {"GPU": REPORTS / f"{entry.name}.md"}
     reports = {"CPU": REPORTS / f"{entry.name}.md"}
@@ -464,11 +464,13 @@ def write_index(entries: list[Entry]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Record the gallery and write its reports.")
-    parser.add_argument("--only", action="append", metavar="NAME", help="this entry; may be given again")
-    parser.add_argument("--gpu", action="store_true", help="only what uses a GPU")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="entries at a time (1)")
-    parser.add_argument("--out", type=Path, default=REPORTS, help="folder of the reports (reports/gallery)")
-    parser.add_argument("--index", action="store_true", help="write the table in examples/README.md and end")
+    parser.add_argument("--only", action="append", metavar="NAME", help="only this entry; repeatable")
+    parser.add_argument("--gpu", action="store_true", help="only entries that use a GPU")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="entries at a time (default 1)")
+    parser.add_argument(
+        "--out", type=Path, default=REPORTS, help="folder for the reports (default reports/gallery)"
+    )
+    parser.add_argument("--index", action="store_true", help="only write the table in examples/README.md")
     options = parser.parse_args()
 
     entries = read_entries()
@@ -476,7 +478,7 @@ def main() -> int:
         write_index(entries)
         return 0
     if unknown := set(options.only or ()) - {entry.name for entry in entries}:
-        parser.error(f"no entry {', '.join(sorted(unknown))}; there are {', '.join(e.name for e in entries)}")
+        parser.error(f"no entry {', '.join(sorted(unknown))}; choose {', '.join(e.name for e in entries)}")
     if options.only:
         entries = [entry for entry in entries if entry.name in options.only]
     has_gpu = gpu_is_there()

@@ -3,10 +3,10 @@
     python examples/gallery/causal_conv.py
     tracer record examples/gallery/causal_conv.py
 
-Look at what stands around `aten::convolution`: `aten::pad` fills a longer tensor and copies all of `k`
-into it, `aten::add` reads and writes the result once more. With eps as the bias the sum is gone; with
-`padding` the copy is gone too, and the outputs that are too many are cut off by a view. Fewer ops need
-not be faster: on a CPU the library below picks another kernel for a padding this wide, so compare the times
+Look at the ops around `aten::convolution`: `aten::pad` fills a longer tensor and copies all of `k`
+into it, `aten::add` reads and writes the result once more. With eps as the bias the sum is gone. With
+`padding` the copy is gone too, and a view cuts off the extra outputs. Fewer ops are not always
+faster: on a CPU the library below chooses another kernel for a padding this wide, so compare the times
 of the three convolutions. Their hops are the same; `ONEDNN_VERBOSE=1` in the environment names the kernels.
 """
 

@@ -10,8 +10,8 @@ they share, wait for each other (`__syncthreads`), and then read every element s
 instead of from the memory of the GPU.
 
 Look at the launches: `cudaLaunchKernel` with grid and block, and no op around it, since an extension calls
-CUDA itself. Beside each stands `aten::empty_like`, which makes the result, by `aten::empty_strided`. The
-stencil of PyTorch is a convolution with a kernel of ones, and takes the way through cuDNN.
+CUDA itself. Beside each launch, `aten::empty_like` allocates the result, by `aten::empty_strided`. The
+stencil of PyTorch is a convolution with a kernel of ones, computed by cuDNN.
 """
 
 from __future__ import annotations

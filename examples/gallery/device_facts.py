@@ -3,11 +3,11 @@
     python examples/gallery/device_facts.py
     tracer record examples/gallery/device_facts.py
 
-Look at the memory: `empty` touches none of it on a CPU, `fill_` does; a view has none of its own and keeps
-all of the matrix alive; deleting is no op. Each row of the output counts from the start, not from the row
+Look at the memory: on a CPU `empty` touches none of it, `fill_` does; a view has none of its own and keeps
+the whole matrix alive; deleting is not an op. Each row of the output counts from the start, not from the row
 above. On a GPU torch's caching allocator counts the bytes, so they are exact; on a CPU the process's resident
-memory tells, and a MiB or two more is no tensor's: it is the code of ops that ran for the first time. Asking
-a device about itself is no op: the dispatcher sees the lines that make, view and fill tensors alone.
+memory is counted, and an extra MiB or two is not a tensor: it is the code of ops that ran for the first time.
+Asking a device about itself is not an op: the dispatcher sees only lines that make, view and fill tensors.
 """
 
 from __future__ import annotations

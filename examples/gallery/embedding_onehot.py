@@ -3,11 +3,11 @@
     python examples/gallery/embedding_onehot.py
     tracer record examples/gallery/embedding_onehot.py
 
-Look at the two lookups: `aten::embedding` becomes one `aten::index_select`, which reads the rows that are
-asked for; the product becomes `aten::mm`, which reads the whole table to multiply nearly all of it with
-zero. Their gradients are equal, but for the row of `padding_idx`: only `aten::embedding_dense_backward`
-leaves it out. A bag looks up and sums in one op, `aten::_embedding_bag_forward_only`, with no tensor of the
-rows between (the `aten::empty` below it are its results).
+Look at the two lookups: `aten::embedding` becomes one `aten::index_select`, which reads only the rows that
+you look up. The product becomes `aten::mm`, which reads the whole table and multiplies nearly all of it by
+zero. Their gradients are equal, except for the row of `padding_idx`: only `aten::embedding_dense_backward`
+skips it. A bag looks up and sums in one op, `aten::_embedding_bag_forward_only`, without a tensor of the
+rows in between (the `aten::empty` below it are its results).
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ over rows of an M x N matrix reads 5 MN + 2 M numbers and writes 3 MN + 2 M. One
 write MN. `torch.compile` makes such a kernel, in C++ on a CPU and in Triton on a GPU.
 
 Compiling comes first, and is step 0. Then each of the six runs is a step, between two marks that
-`record_function` makes: daxpy as it is (1), compiled (2), by the JIT (3), and softmax likewise (4, 5, 6).
-Look at what a step's tree has besides the two marks (a tree goes by source lines, so both marks come first):
-of a compiled function on a CPU no op at all, since even the memory of the result is taken past the
-dispatcher. On a GPU one Triton kernel is launched there. The JIT fuses on a GPU alone, after it has watched
+`record_function` makes: daxpy as it is (1), compiled (2), by the JIT (3), then softmax (4, 5, 6).
+Look at what a step's tree has besides the two marks (a tree is ordered by source lines, so both come first):
+for a compiled function on a CPU no op at all, since even the memory of the result does not come through the
+dispatcher. On a GPU one Triton kernel is launched there. The JIT fuses only on a GPU, after it has watched
 one run, and only neighbours that work element by element; on a CPU it calls the same ops as the eager
 function does.
 

@@ -5,9 +5,9 @@
 
 No. Look at `aten::t` below `aten::linear`: it takes a transposed view, which copies nothing, and the
 product reads either order. The bias comes with the product in one `aten::addmm` (on a CPU it is copied
-into the result first, and the product added to it); written out, it is an op more that reads and writes
-the result again. `linear` and `x @ weight.t()` run the same hops below `aten::matmul`: where their times in
-the output differ, it is the order of the rows and the noise of the measurement.
+into the result first, and the product added to it); written out, it is one more op, which reads and writes
+the result again. `linear` and `x @ weight.t()` run the same hops below `aten::matmul`: if their times in
+the output differ, the cause is the order of the rows and the noise of the measurement.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Look at the pairs of lines in the output: each hop of the recording is a stop of gdb at the same operator,
 key and kernel function. gdb also stops where the dispatcher is entered (`at::_ops::mm::call`), before it
 has picked a key; a recording has the kernel that was picked, and takes nanoseconds for it instead of a
-second process. Both were asked for these two ops alone (`tracer record --ops 'aten::m*m*'`, and
+second process. Both looked only at these two ops (`tracer record --ops 'aten::m*m*'`, and
 `tracer gdb -b aten::matmul -b aten::mm`). The tree shows the product that this script makes itself, with the
 hops of every op.
 """

@@ -1,12 +1,12 @@
-"""What happens where there is no CUDA: each way to ask for a GPU, what it answers, and what to write instead.
+"""What happens without CUDA: each way to ask for a GPU, what it answers, and what to write instead.
 
     python examples/gallery/no_cuda.py
     tracer record examples/gallery/no_cuda.py
 
-Look at what is not there: `x.to("cuda")` and `device="cuda"` in Python leave no hop at all, since they are
-refused before the dispatcher sees an op. Called as an operator, the same request gets as far as the key
-BackendSelect, which finds no kernel for the key CUDA. This is shown with a torch that was built without CUDA.
-The script hides a GPU that is there; a torch with CUDA then refuses in other words.
+Look at what is missing: `x.to("cuda")` and `device="cuda"` in Python leave no hop at all, because Python
+refuses them before the dispatcher sees an op. Called as an operator, the same request reaches the key
+BackendSelect, which finds no kernel for the key CUDA. This report is of a torch that was built without CUDA.
+The script hides a GPU if there is one; a torch with CUDA then refuses with other messages.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
     python examples/gallery/numba_kernels.py        (needs a CUDA GPU and numba)
     tracer record examples/gallery/numba_kernels.py
 
-Look at the kernels: numba's two stand outside any op, launched by a call of the driver from the line here
-that calls them, one thread for each element of the result (1024 a block, the last one with threads that have
-nothing to do). torch's come below `aten::add` and `aten::mv`. Numba reads torch's tensors where they lie,
-without a copy. The product by hand lets each thread walk a row of its own. Compare the times on the GPU with
-the library's; those that the script prints are longer: they also hold Python, Numba's wrapper, PyTorch's
-dispatcher, the events and, here, the recording; over 5 calls that is more than the kernel.
+Look at the kernels: numba's two are outside any op. A driver call launches them from the line here that calls
+them, with one thread for each element of the result (1024 per block; in the last block some threads have
+nothing to do). torch's are below `aten::add` and `aten::mv`. Numba reads torch's tensors in place, without a
+copy. In the product by hand each thread reads one row. Compare the times on the GPU with the library's. The
+times that the script prints are longer: they include Python, Numba's wrapper, PyTorch's dispatcher, the
+events and, here, the recording; over 5 calls that is more than the kernel.
 """
 
 from __future__ import annotations

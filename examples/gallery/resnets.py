@@ -4,15 +4,15 @@
     tracer record examples/gallery/resnets.py
 
 The two differ in how many blocks each of four stages has, and in nothing else. Numbers of parameters are
-those of the paper's nets: 11,689,512 and 21,797,672. Where there is a GPU, the answers of both devices agree,
+those of the paper's nets: 11,689,512 and 21,797,672. If there is a GPU, the answers of both devices agree,
 up to the TF32 products of the GPU.
 
-Look at the two tables of one answer's ops (a section Ops, where the report has one, counts the making of the
-nets too): 20 and 36 convolutions (16 or 32 in the blocks, 3 in the shortcuts that halve the image, and the
-first), as many batch normalisations, and one way for all of them: `aten::conv2d`, `aten::convolution`,
-`aten::_convolution`, and below that `aten::mkldnn_convolution` on a CPU, where `aten::cudnn_convolution`
-stands on a GPU. Most of an answer's time on a CPU is in that one op. ResNet-18 answers first, so its table
-has the cost of first calls.
+Look at the two tables of one answer's ops (if the report has a section Ops, that also counts the making of
+the nets): 20 and 36 convolutions (16 or 32 in the blocks, 3 in the shortcuts that halve the image, and the
+first), and as many batch normalisations. All convolutions take one path: `aten::conv2d`, `aten::convolution`,
+`aten::_convolution`, and below that `aten::mkldnn_convolution` on a CPU or `aten::cudnn_convolution` on a
+GPU. On a CPU most of an answer's time is in that one op. ResNet-18 answers first, so its table includes the
+cost of first calls.
 """
 
 from __future__ import annotations

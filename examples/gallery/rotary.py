@@ -5,13 +5,13 @@
 
 Feature i is paired with feature i + half, and each pair is turned by an angle that grows with the position,
 more slowly for later pairs. The scalar product of a turned query and a turned key then depends on the
-distance of their positions alone: move both on by one, and nothing changes. Pairs (0, 1), (2, 3)... are as
-good, but angles and pairs must be laid out alike: with the angles of the first layout and the pairs of the
+distance of their positions alone: move both on by one, and nothing changes. Pairs (0, 1), (2, 3)... work
+too, but angles and pairs must have the same layout: with the angles of the first layout and the pairs of the
 second the score depends on the position itself.
 
 Look at `rotate_half`: two slices, which are views, and `aten::neg` and `aten::cat`, which write. The whole
 rotation is two products, a sum, and no matrix product at all, beside the cosines and sines of the angles,
-which a model computes once. Its line ran 6 times, so a product stands there 12 times.
+which a model computes once. Its line ran 6 times, so the tree shows 12 products there.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Look at the product of the sparse layer: where the dense one has `aten::addmm` and cuBLAS, it has
 `aten::_cslt_sparse_mm` and cuSPARSELt (or CUTLASS), reached from Python through a tensor subclass at the key
-Python. The weight is packed once, before: two of four numbers and two bits for where each stood. Inference
+Python. The weight is packed once, before: two of four numbers and two bits for the place of each. Inference
 needs W packed alone, not its transpose, which a backward pass needs: memory falls to 9/16. Compare the two
 kernels, then the `self` of `aten::_cslt_sparse_mm`: the sparse kernel is faster, and the host takes so long
 to prepare each product that the layer is not, at a size like this one.

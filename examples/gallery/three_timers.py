@@ -5,7 +5,7 @@
 
 Look at the table: a clock around one call tells what the first call costs beyond the op, and on a GPU
 when the kernel was launched, not when it had run. CUDA events, the autograd profiler and torch.profiler
-with a schedule measure warm calls on the device; without a GPU a benchmark timer stands in for the
+with a schedule measure warm calls on the device; without a GPU a benchmark timer replaces the
 events. The last process records itself with tracer and is left out of this recording. One process each,
 since CUPTI takes one user: for the same reason this is recorded with `--cuda off`. In the tree each of the
 other four (processes 1 to 4; 0 only starts them) has its own calls of `aten::square`, also those that a

@@ -3,7 +3,7 @@
     python examples/gallery/tiled_matmul.py        (needs a CUDA GPU and nvcc)
     tracer record examples/gallery/tiled_matmul.py
 
-Look at the kernel survey, and unfold "All kernels", where registers and shared memory stand: `naive_kernel`
+Look at the kernel survey, and unfold "All kernels", which shows registers and shared memory: `naive_kernel`
 and `tiled_kernel` have the same grid, one thread for each element of the result. The naive one reads every
 row and column from global memory again and again. A block of the tiled one loads 32 x 32 numbers of each
 matrix into its 8 KiB of shared memory, where all its threads read them, so its threads ask global memory for

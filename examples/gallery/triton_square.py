@@ -3,8 +3,8 @@
     python examples/gallery/triton_square.py        (needs a CUDA GPU)
     tracer record examples/gallery/triton_square.py
 
-Look at where the kernel stands: no op launches `square_rows`, so it is counted as outside ops, with the line
-here that calls it: a driver call of Triton's, `cuLaunchKernelEx`, that no runtime call encloses. Wrapped in
+Look at the place of the kernel: no op launches `square_rows`, so it is counted as outside ops, with the line
+here that calls it: Triton calls the driver directly (`cuLaunchKernelEx`), not the runtime. Wrapped in
 `torch.library.triton_op` the same kernel belongs to the hop of `gallery::square`. A program of Triton takes a
 whole row here, as a block of 1024 numbers, which 128 threads (`block 128` in the launch) share, and masks
 what lies beyond the row's 777; the order of threads within a block is left to the compiler.

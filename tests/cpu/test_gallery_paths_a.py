@@ -306,7 +306,7 @@ def test_an_entry_is_recorded_and_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--only", "nonsense"), "no entry nonsense; there are linear_transposed, "),
+        (("--only", "nonsense"), "no entry nonsense; choose linear_transposed, "),
         (("--gpu",), "--gpu: torch finds no CUDA GPU here"),
     ],
 )
@@ -343,14 +343,14 @@ def test_what_fails_and_what_is_lacking_is_named(
     ]
     tally = module.run_all(entries, tmp_path, has_gpu=False)
     assert tally.text().splitlines() == [
-        "poor is left out: this needs gold",
-        "absent is left out: it needs no_such_module (pip install 'tracer[gallery]')",
-        "ran 1, failed: 1 (bad), left out: 2, needs a GPU: 1 (graphic)",
+        "poor is skipped: this needs gold",
+        "absent is skipped: it needs no_such_module (pip install 'tracer[gallery]')",
+        "ran 1, failed: 1 (bad), skipped: 2, needs a GPU: 1 (graphic)",
     ]
     assert "FAILED: ended with status 1: ValueError: no such thing" in capsys.readouterr().out
     tally = module.run_all(entries[-1:], tmp_path, has_gpu=True)
     assert tally.text() == "ran 0, failed: 1 (graphic), needs a GPU: 0"
-    assert "FAILED: it needs a GPU, and nothing ran on one" in capsys.readouterr().out
+    assert "FAILED: it needs a GPU, but nothing ran on one" in capsys.readouterr().out
     assert not (tmp_path / "graphic.md").exists(), "a report from a GPU is not overwritten without one"
     text = (tmp_path / "good.md").read_text()
     assert text.startswith("# T\n\nTeaches.\n\nLook at mm.\n\nMade by\n")

@@ -18,7 +18,8 @@
 #include "python/compiled_calls.h"
 #include "python/module_calls.h"
 #include "python/source_line.h"
-#include "symbols.h"
+#include "symbol_definitions.h"
+#include "trace/recording.h"
 #include "trace/totals.h"
 
 namespace py = pybind11;

@@ -1,8 +1,9 @@
-#include "symbols.h"
+#include "symbol_definitions.h"
 
 #include "dispatch/arming.h"
 #include "native/symbols.h"
 #include "trace/lane.h"
+#include "trace/recording.h"
 
 namespace tracer {
 

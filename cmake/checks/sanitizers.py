@@ -112,7 +112,7 @@ THREAD = Sanitizer(
             "ended = True\n"
             "for thread in threads: thread.join()\n"
         ),
-        function="finish_lanes",
+        function="finish_lane",
     ),
     fixed_addresses=True,
 )

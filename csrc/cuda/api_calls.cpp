@@ -9,6 +9,7 @@
 #include "../native/symbols.h"
 #include "../python/source_line.h"
 #include "../trace/lane.h"
+#include "../trace/recording.h"
 #include "api_function.h"
 #include "cupti.h"
 #include "skipped_calls.h"

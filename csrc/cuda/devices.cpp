@@ -7,6 +7,7 @@
 
 #include "../trace/definition.h"
 #include "../trace/lane.h"
+#include "../trace/recording.h"
 
 namespace tracer::cuda {
 namespace {

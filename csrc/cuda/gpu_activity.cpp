@@ -14,6 +14,7 @@
 
 #include "../fork_locks.h"
 #include "../trace/lane.h"
+#include "../trace/recording.h"
 #include "api_calls.h"
 #include "cupti.h"
 #include "skipped_calls.h"

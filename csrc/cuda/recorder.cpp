@@ -15,6 +15,7 @@
 #include "../native/elf.h"
 #include "../stderr.h"
 #include "../trace/lane.h"
+#include "../trace/recording.h"
 #include "api_calls.h"
 #include "cupti.h"
 #include "devices.h"

@@ -13,6 +13,7 @@
 #include "../python/python_kernel.h"
 #include "../torch_abi/dispatcher_functions.h"
 #include "../torch_abi/functors.h"
+#include "../trace/recording.h"
 #include "call_sites.h"
 #include "hop.h"
 #include "operator_record.h"

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "../torch_abi/autograd_node.h"
+#include "../torch_abi/python_node.h"
 
 namespace tracer::dispatch {
 namespace {

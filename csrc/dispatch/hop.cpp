@@ -7,6 +7,7 @@
 #include "../python/module_calls.h"
 #include "../python/source_line.h"
 #include "../torch_abi/dispatch_table.h"
+#include "../trace/recording.h"
 #include "autograd_node.h"
 #include "call_sites.h"
 #include "operator_record.h"

@@ -5,7 +5,7 @@
 
 #include "kernels/mm.h"
 #include "ops/gru_tuning.h"
-#include "ops/mm.h"
+#include "ops/mm_tuning.h"
 #include "registration.h"
 
 namespace py = pybind11;

@@ -6,6 +6,7 @@
 #include "../torch_abi/python_names.h"
 #include "../trace/definition.h"
 #include "../trace/lane.h"
+#include "../trace/recording.h"
 #include "function_entry.h"
 
 namespace tracer::python {

@@ -11,6 +11,7 @@
 
 #include "../torch_abi/python_names.h"
 #include "../trace/lane.h"
+#include "../trace/recording.h"
 #include "frame.h"
 #include "function_entry.h"
 

@@ -9,7 +9,7 @@
 //   function_names.h        mangled names of functions that call or redispatch
 //   functors.h              classes of functors, and what stands in them
 //   tensor.h                autograd's state of a tensor, and what a Python subclass answers itself
-//   autograd_node.h         the Python object of an autograd node
+//   python_node.h           the Python object of an autograd node
 //   callback_list.h         torch's list of RecordFunction callbacks
 //   python_names.h          classes and methods of torch's Python part
 //

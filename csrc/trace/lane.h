@@ -11,9 +11,9 @@
 #include <mutex>
 
 #include "clock.h"
-#include "definition.h"
 #include "interner.h"
 #include "known_names.h"
+#include "record_stream.h"
 #include "stack_table.h"
 #include "trace_file.h"
 
@@ -39,55 +39,27 @@ class Relaxed {
   std::atomic<T> value_;
 };
 
-// The cold stream of a lane.
-class DefinitionStream {
- public:
-  bool write(TraceFile& file, uint32_t lane, uint32_t epoch, const DefinitionBuilder& definition);
-  // Closes the chunk; later writes of late threads go nowhere.
-  void finish(TraceFile& file);
-  void abandon() {
-    mapping_ = nullptr, range_ = nullptr, chunk_ = {};
-    sequence_ = 0;
-  }
-
- private:
-  char* mapping_ = nullptr;
-  GuardedRange* range_ = nullptr;
-  Chunk chunk_;
-  uint32_t used_ = 0;
-  uint32_t sequence_ = 0;
-};
-
-// The stream of activities of a process. Written by one thread at a time, away from the hot path.
-class ActivityStream {
- public:
-  bool write(TraceFile& file, uint32_t epoch, const uint64_t* record);
-  void finish(TraceFile& file);
-  void abandon() {
-    mapping_ = nullptr, range_ = nullptr, chunk_ = {};
-    sequence_ = 0;
-  }
-
- private:
-  char* mapping_ = nullptr;
-  GuardedRange* range_ = nullptr;
-  Chunk chunk_;
-  uint32_t used_ = 0;
-  uint32_t sequence_ = 0;
-};
-
 constexpr uint32_t kWindows = 2;
 // Room that current_lane() guarantees: a thread event, a node event, a module event and a kEnter.
 constexpr ptrdiff_t kRoomWords = 12;
 // Room for a kApiEnter with all the arguments that one can have.
 constexpr ptrdiff_t kCallRoomWords = 4 + kMaxCallWords;
 
-// Who may touch what, and when:
-//   - the thread that owns the lane: everything but `lock`'s part; that with `lock`;
-//   - whoever ends the recording: with `lock`, and only `epoch`, `next` (read), and what belongs to `lock`. The owner may be in
-//     the middle of a hop meanwhile: its words go into memory of no file then, and its next check of `epoch` fails;
-//   - the helper thread: `window` (read) and `next_chunk`, while next_state is kWorking;
-//   - anyone: the counters, to read them.
+// Who may touch which field, and when:
+//
+//   the thread that owns the lane    all fields; those below `lock` with `lock` held. It takes and releases the lane by
+//                                    `in_use`, and no other thread writes `next`, `limit`, `depth` and the fields around them
+//   who ends the recording           with `lock`: reads `next`, writes `epoch`, and what is below `lock` (finish_lane). The
+//                                    owner may be inside a hop meanwhile: its words go into memory of no file then, and its
+//                                    next check of `epoch` fails
+//   the helper thread                `window` (read) and `next_chunk`, while `next_state` is kWorking (chunk_helper.h); who
+//                                    has `lock` touches these only while it is not
+//   any thread                       `sibling`, `in_use`, `next_state`; reads `counted_epoch` and the counters
+//   a forked child                   none of its parent's lanes: it forgets them (forget_lanes) and makes its own
+//
+// Order of locks: the GIL, or the dispatcher's lock; those of fork_locks.h up to kFunctions; `lock` of one lane; those of
+// fork_locks.h from kControl on. A thread that has `lock` never waits for the GIL, for the dispatcher's lock or for another
+// lane's lock. The hot path takes no lock.
 struct alignas(64) Lane {
   // ---- hot: one cache line ----
   Relaxed<uint64_t*> next = nullptr;
@@ -240,34 +212,12 @@ inline void write_event(Lane* lane, HopEvent kind, uint64_t when, Words... words
   ask_for_lines(lane->next);
 }
 
-// ---- the recording --------------------------------------------------------------------------
-// Who writes where: one file at a time.
-void open_recording(TraceFile* file);           // definitions can be written; hops not yet
-void start_recording();                         // hops are written
-void pause_recording();                         // hops are not written; what is written is kept
-uint32_t pauses();                              // how often the recording of this process was paused
-void finish_lanes();                            // pauses, and no thread writes into the file any more
-// Ends the recording of this process; the file is closed and deleted. True: another process had cut the file, or written
-// over it.
-bool close_recording();
-TraceFile* recording_file();
-// The clock at its start; 0: there was none yet.
-uint64_t start_of_recording();
-// Writes a definition of the process (not of a thread).
-void define_for_process(const DefinitionBuilder& definition);
-// leave_out_definition() for one of those.
-bool leave_out_process_definition();
-// The calls that all lanes of the process have counted in the running recording, or in the last one.
-struct CallCounts {
-  uint64_t calls = 0, launches = 0, graph_launches = 0;
-};
-CallCounts count_calls();
-// Writes records of the stream of activities, `count` times kActivityWords words. False: nothing is recorded.
-bool write_activities(const uint64_t* words, size_t count);
-// Says that a step of the program has ended, the `steps`-th.
-void write_step(uint32_t steps);
-// The value of recording_epoch while this process's last recording ran.
-uint32_t epoch_of_recording();
+// The lanes of this process: the first one, the others by `sibling`.
+Lane* first_lane();
+// Its words go into memory of no file from now on, and its chunks are closed. With the lane's lock.
+void finish_lane(Lane* lane, TraceFile& file);
+// In a forked child: its parent's lanes are not its own.
+void forget_lanes();
 // A lane that writes into memory of its own, for measuring; never part of a trace.
 Lane* make_scratch_lane();
 

@@ -5,7 +5,7 @@
 #include "../kernels/cat.h"
 #include "../kernels/device.h"
 #include "../measured.h"
-#include "device.h"
+#include "torch_device.h"
 
 namespace tracer::overrides {
 

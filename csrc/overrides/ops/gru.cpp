@@ -10,10 +10,10 @@
 #include <limits>
 
 #include "../kernels/device.h"
-#include "device.h"
 #include "gru_layers.h"
 #include "gru_measured.h"
 #include "gru_reserve.h"
+#include "torch_device.h"
 
 namespace tracer::overrides {
 

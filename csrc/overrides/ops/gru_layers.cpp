@@ -4,8 +4,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_ops.h>
 
-#include "device.h"
 #include "gru_tuning.h"
+#include "torch_device.h"
 
 namespace tracer::overrides::gru {
 

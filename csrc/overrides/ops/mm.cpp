@@ -1,5 +1,5 @@
 // mm and addmm, with their out variants: products of which one side has at most 128 rows or columns.
-#include "mm.h"
+#include "mm_tuning.h"
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
@@ -7,7 +7,7 @@
 #include <atomic>
 
 #include "../kernels/mm.h"
-#include "device.h"
+#include "torch_device.h"
 
 namespace tracer::overrides {
 

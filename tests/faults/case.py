@@ -127,7 +127,7 @@ def assert_whole(trace: tracer.Trace, ran: int) -> None:
 
 
 def assert_all_calls(trace: tracer.Trace, ran: int) -> None:
-    """All is there. A process that ended by os._exit did not stop in order, and nothing else is missing."""
+    """All is there. A process that ended by os._exit ended without a stop, and nothing else is missing."""
     assert calls(trace).height == ran, f"{calls(trace).height} calls in the trace, {ran} ran"
     _, _, missing = trace.certificate["verdict"].partition(" hops; ")
     assert not missing or missing.endswith("ended without a stop"), trace.certificate["verdict"]

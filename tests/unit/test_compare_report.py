@@ -148,7 +148,7 @@ def test_a_limit_without_gpu_time_is_that_of_the_wall_time() -> None:
     text = render(comparison(right(), case, handed_over(), device=CUDA))
     assert "| 10 % -> 20 %, wall |" in text
     said = " ".join(text.split())
-    assert "by NVIDIA H200: 4.8 TB/s; of the limit: that time divided by its GPU time, or wall time" in said
+    assert 'by NVIDIA H200: 4.8 TB/s. "Of the limit" is that time divided by its GPU time (wall time' in said
     assert (
         "Of the 2 cases in which the override ran, it is faster in 2 and slower in 0 by wall time, "
         "faster in 1 and slower in 0 by GPU time, which 1 have." in said
@@ -160,7 +160,7 @@ def test_where_no_ratio_is_sure_it_is_said() -> None:
     case.wall = Timing.of(Samples([1000.0, 2000.0] * 5, [2000.0, 1000.0] * 5))
     text = " ".join(render(comparison(case)).split())
     assert (
-        "faster in 0 and slower in 0 by wall time. In the others the interval of the ratio reaches 1." in text
+        "faster in 0 and slower in 0 by wall time. In the rest the interval of the ratio reaches 1." in text
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def certificate(
     file: Annotated[
-        Path | None, typer.Argument(help="A trace; otherwise the newest *.trace here.", metavar="FILE")
+        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

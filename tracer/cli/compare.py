@@ -59,7 +59,7 @@ def compare(
         float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
     ] = None,
     details: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Show N built-in cases one by one; otherwise all.")
+        int | None, typer.Option(metavar="N", min=0, help="Show N built-in cases one by one (default: all).")
     ] = None,
     output: Annotated[
         Path | None,

@@ -22,7 +22,7 @@ def report(
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
     paths: Annotated[int, typer.Option(metavar="N", min=0, help="Show the N hottest dispatch paths.")] = 10,
     details: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Show N of them one by one, with a diagram.")
+        int, typer.Option(metavar="N", min=0, help="Show N of the paths one by one, with a diagram.")
     ] = 5,
     rows: Annotated[
         int | None,

@@ -141,11 +141,11 @@ def _check(
 
 def _check_form(flat: bool, follow: bool, ids: bool, as_json: bool) -> None:
     if follow and (ids or as_json):
-        fail("--follow shows neither --ids nor --json; leave it out", USAGE)
+        fail("--ids and --json need a recording that has ended; remove --follow", USAGE)
     if flat and ids:
-        fail("--ids works on the tree; leave out --flat", USAGE)
+        fail("--ids applies to a tree; remove --flat", USAGE)
     if ids and as_json:
-        fail("--json has the ids already; leave out --ids", USAGE)
+        fail("--json already has the ids; remove --ids", USAGE)
 
 
 def _flat(

@@ -137,33 +137,35 @@ def spread(of: Spread) -> str:
 
 
 def _method(comparison: Comparison) -> str:
-    """How the figures came about, in a paragraph."""
+    """How the figures were measured, as a list."""
     pairs = sorted({case.wall.stock.samples for case in comparison.cases if case.wall})
     counted = f"{pairs[0]}" if len(set(pairs)) == 1 else f"{pairs[0]} to {pairs[-1]}" if pairs else "no"
-    text = (
-        f"Times are medians of {counted} pairs of samples, with quartiles in brackets; stock and override "
-        "took turns in changing order, after warm-up. A sample is the mean of the calls that a case names, "
-        "every call timed by itself, nothing recorded. Ratios are stock / override, so above 1 the override "
-        "is faster, with the 95 % interval of a bootstrap over the pairs."
-    )
+    lines = [
+        f"Times are medians of {counted} pairs of samples, with quartiles in brackets. Stock and override "
+        "take turns in changing order, after warm-up.",
+        "A sample is the mean of the calls that a case names. Each call is timed alone and is not recorded.",
+        "A ratio is stock / override, so the override is faster if it is above 1. The interval is the 95 % "
+        "interval of a bootstrap over the pairs.",
+    ]
     if comparison.device == CPU:
-        text += " On the CPU a call ends when it returns: host and wall time are the same."
+        lines.append("On the CPU a call ends when it returns, so host time and wall time are the same.")
     else:
-        text += (
-            " Host time ends when the call returns; wall time lies between CUDA events around one call, so "
-            "that it holds the host where the GPU waits for it; GPU time is that of one of "
-            f"{GRAPH_CALLS} calls in a CUDA graph, back to back, under which a GPU may clock lower. Inputs "
-            "are the same in every call: what fits into the L2 cache comes from there."
-        )
+        lines += [
+            "Host time ends when the call returns. Wall time is measured by CUDA events around one call, so "
+            "it includes the host if the GPU waits for it.",
+            f"GPU time is that of one of {GRAPH_CALLS} calls in a CUDA graph, back to back; a GPU may clock "
+            "lower under them.",
+            "Inputs are the same in every call, so they come from the L2 cache if they fit.",
+        ]
     if comparison.roof:
-        time = "its time" if comparison.device == CPU else "its GPU time, or wall time where there is none"
-        text += (
-            " The limit is the least time for the bytes of a case or for its operations, whichever is "
-            f"longer, by {prose(comparison.roof)}; of the limit: that time divided by {time}."
+        time = "its time" if comparison.device == CPU else "its GPU time (wall time if there is none)"
+        lines.append(
+            "The limit is the least time for the bytes of a case or for its operations, whichever is longer, "
+            f'by {prose(comparison.roof)}. "Of the limit" is that time divided by {time}.'
         )
         if comparison.device != CPU:
-            text += " In L2: its bytes fit into the L2 cache, so that the memory is no limit."
-    return wrapped(text)
+            lines.append("In L2: its bytes fit into the L2 cache, so memory is not the limit.")
+    return "\n".join(wrapped(f"- {line}", "  ") for line in lines)
 
 
 def _summary(comparison: Comparison) -> str:
@@ -203,7 +205,7 @@ def _ratios_note(comparison: Comparison) -> list[str]:
         said.append(f"faster in {faster} and slower in {slower} by {kind} time{known}")
     if not said:
         return []
-    rest = " In the others the interval of the ratio reaches 1." if undecided else ""
+    rest = " In the rest the interval of the ratio reaches 1." if undecided else ""
     text = f"Of the {count(len(ran), 'case')} in which the override ran, it is {', '.join(said)}.{rest}"
     return [wrapped(text)]
 
@@ -318,7 +320,7 @@ def _ran(case: CaseResult) -> str:
         for why, n in reasons.items()
     ]
     if not lines:
-        lines = ["- the override never ran: no operator of it was called at its dispatch key"]
+        lines = ["- the override never ran: no call of its operators reached its dispatch key"]
     if case.note:
         lines.append(item(prose(case.note)))
     if not case.repeats:

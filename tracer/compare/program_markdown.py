@@ -55,9 +55,9 @@ def _verdict(found: ProgramComparison) -> str:
 def _method(found: ProgramComparison) -> str:
     text = (
         f"The script ran {count(found.runs, 'time')} on each side, in turns of changing order, each time "
-        "recorded in a process of its own. Times are medians over the runs, with quartiles in brackets; they "
-        "hold what recording costs, which is alike on both sides and brings ratios nearer to 1. Ratios are "
-        "stock / override, so above 1 the override is faster"
+        "recorded in a separate process. Times are medians over the runs, with quartiles in brackets. They "
+        "include the cost of recording, which is the same on both sides and moves ratios towards 1. A ratio "
+        "is stock / override, so the override is faster if it is above 1"
     )
     interval_text = (
         ", with the 95 % interval of a bootstrap over the pairs of runs." if found.runs > 1 else "."
@@ -116,7 +116,7 @@ def _ops(found: ProgramComparison) -> str:
     ]
     titles += ["GPU, stock:", "override:"] * on_gpu
     about = wrapped(
-        "The operators of the overrides by what they were given: all calls of a run, with all that is below."
+        "The operators of the overrides by their inputs: all calls of a run, with everything below them."
     )
     return f"{about}\n\n{table(titles, rows)}{left_out(len(found.ops) - _ROWS)}"
 

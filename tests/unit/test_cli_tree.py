@@ -191,6 +191,7 @@ def test_what_is_left_out_is_said(folder: Path) -> None:
     ("filters", "words"),
     [
         (["--op", "aten::mn"], "no op matches 'aten::mn'; did you mean aten::mm"),
+        (["--op", "zzzz"], "no op matches 'zzzz'; this trace has aten::"),
         (["--key", "CUDA"], "no key matches 'CUDA'; did you mean CPU?"),
         (
             ["--source", "trian.py"],

@@ -159,6 +159,7 @@ def test_filters_choose_the_hops_that_are_counted() -> None:
     ("arguments", "words"),
     [
         (["--flat", "--by", "colour"], "--by colour: choose hop, op, key, source, module or kernel"),
+        (["--flat", "--sort", "totl"], "calls, hops or median (did you mean total?)"),
         (["--flat", "--sort", "name"], "--sort name: choose self, total, calls, hops or median"),
         (["--by", "op"], "add --flat"),
         (["--sort", "total"], "add --flat"),

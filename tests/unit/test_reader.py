@@ -611,6 +611,15 @@ def test_a_thread_that_takes_a_lane_where_a_chunk_begins_has_its_own_hops(
 # ---- what is no trace ---------------------------------------------------------------------------
 
 
+def test_a_script_is_not_a_trace(tmp_path: Path) -> None:
+    script = tmp_path / "slow one.py"
+    script.write_text("import torch\n" * 400)
+    with pytest.raises(
+        TraceError, match=r"slow one\.py is not a trace; to record it: tracer record '.*\.py'$"
+    ):
+        load(script)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -260,7 +260,7 @@ def test_finish_op_tells_of_an_exception(open_terminal: Opener) -> None:
         torch.mm(torch.ones(2, 3), torch.ones(2, 3))
     message = f"c10::Error: {raised.value}"
     assert terminal.ask("finish-op") == f"aten::mm raised a C++ exception, caught outside of it: {message}"
-    assert terminal.ask("finish-op") == "there is no op call on the stack of this thread"
+    assert terminal.ask("finish-op") == "no op call on the stack of this thread"
     terminal.type("continue\n")
     assert "caught\n" in terminal.until("exit status:")
 
@@ -311,7 +311,7 @@ def test_the_script_has_the_terminal_while_it_runs(open_terminal: Opener) -> Non
     terminal.until("hello Ada\n")
     terminal.type("\x03")
     assert "received signal SIGINT" in terminal.until(PROMPT)
-    assert terminal.ask("finish-op") == "there is no op call on the stack of this thread"
+    assert terminal.ask("finish-op") == "no op call on the stack of this thread"
     assert "script.py:" in terminal.ask("dispatch-bt")
     (script,) = (number for number, _ in terminal.processes() if terminal.is_stopped(number))
     terminal.type("next-hop\n")

@@ -401,7 +401,7 @@ def test_a_compiler_that_fails(here: Target, quick: tuple[Path, Path]) -> None:
     compiler.write_text("#!/bin/sh\necho context\necho 'x.cpp:1:2: error: no such thing'\nexit 1\n")
     with pytest.raises(DebuggerError, match=r"cannot build .*: x\.cpp:1:2: error: no such thing") as raised:
         overlay.build(here, ["mm"], cache=cache, compiler=str(compiler))
-    log = Path(re.search(r"all of it: (.*)\)$", str(raised.value))[1])
+    log = Path(re.search(r"full log: (.*)\)$", str(raised.value))[1])
     assert log.read_text().startswith("context\n")
 
 

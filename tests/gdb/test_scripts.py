@@ -53,7 +53,7 @@ def test_the_script_cannot_tell(launcher: Launcher) -> None:
     out, _, report = debugged.run.out.partition("# tracer gdb")
     assert (debugged.run.status, out, debugged.run.own_err) == (plain.status, plain.out, plain.err)
     assert "the script ended with status 5" in report
-    # the child that was forked off is not looked at, and is not hurt
+    # the forked child is not examined, and not disturbed
     assert debugged.functions().count("at::_ops::mm::call") == 1
 
 

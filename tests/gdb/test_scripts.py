@@ -118,7 +118,7 @@ def test_exec_is_said(launcher: Launcher) -> None:
     launcher.write("import os, torch\ntorch.neg(torch.ones(1))\nos.execvp('echo', ['echo', 'replaced'])\n")
     debugged = debug(launcher, "script.py", "--break", "aten::neg [CPU]")
     assert (debugged.run.status, debugged.run.out.splitlines()[0]) == (0, "replaced"), debugged.run
-    assert "replaced itself" in debugged.run.err
+    assert "the process became another program (exec)" in debugged.run.err
     assert len(debugged.stops) == 1
 
 

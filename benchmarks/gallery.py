@@ -3,6 +3,7 @@
     python benchmarks/gallery.py                   every entry that this machine can run
     python benchmarks/gallery.py --only rotary     one of them; may be given more than once
     python benchmarks/gallery.py --gpu             those that use a GPU, on a machine that has one
+    python benchmarks/gallery.py --again FOLDER    no recording: reports of FOLDER/NAME.trace.xz
     python benchmarks/gallery.py --index           no recording: the table in examples/README.md
 
 Traces go to build/gallery. A report made on a CPU is NAME.md; one of an entry that needs a GPU is NAME.md
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import lzma
 import os
 import re
 import shlex
@@ -49,8 +51,7 @@ LACKS = 3  # exit status of a script that needs what this machine has not
 
 # The sections of `tracer report` that an entry shows, with those of its `shows`. Trees come first in a
 # report, and say most; the whole report is one command away.
-CPU_SECTIONS = ("open_hops", "exceptions", "paths", "sources")
-GPU_SECTIONS = ("exceptions", "paths", "synchronisations", "copies", "kernels", "kernels_to_gain")
+SECTIONS = ("open_hops", "exceptions", "paths")
 GPU_PATHS, GPU_ROWS = 1, 10  # if an entry does not say what it wants of a GPU (gpu_report)
 DETAILS = 1  # paths and kernels one by one
 
@@ -113,7 +114,7 @@ class Entry:
         if on_gpu and "gpu" not in self.needs:
             options = narrowed(self.report) if self.gpu_report is None else self.gpu_report
         details = [] if "--details" in options else ["--details", str(DETAILS)]
-        sections = self.sections or [*(GPU_SECTIONS if on_gpu else CPU_SECTIONS), *self.shows]
+        sections = self.sections or [*SECTIONS, *self.shows]
         return [*options, *details, *(word for name in sections for word in ("--section", name))]
 
     def shown_trees(self, on_gpu: bool) -> list[dict]:
@@ -471,6 +472,9 @@ def main() -> int:
         "--out", type=Path, default=REPORTS, help="folder for the reports (default reports/gallery)"
     )
     parser.add_argument("--index", action="store_true", help="only write the table in examples/README.md")
+    parser.add_argument(
+        "--again", type=Path, metavar="FOLDER", help="no recording: reports of FOLDER/NAME.trace.xz"
+    )
     options = parser.parse_args()
 
     entries = read_entries()
@@ -481,6 +485,8 @@ def main() -> int:
         parser.error(f"no entry {', '.join(sorted(unknown))}; choose {', '.join(e.name for e in entries)}")
     if options.only:
         entries = [entry for entry in entries if entry.name in options.only]
+    if options.again:
+        return again(entries, options.again, options.out, options.gpu)
     has_gpu = gpu_is_there()
     if options.gpu:
         entries = [entry for entry in entries if entry.uses_gpu]
@@ -489,6 +495,33 @@ def main() -> int:
     tally = run_all(entries, options.out, has_gpu, options.jobs)
     print(tally.text())
     return 1 if tally.failed else 0
+
+
+def again(entries: list[Entry], traces: Path, reports: Path, on_gpu: bool) -> int:
+    """Reports of traces that are there. What the script printed is taken from the report that there is."""
+    TRACES.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for entry in entries:
+        packed = traces / f"{entry.name}.trace.xz"
+        name = reports_of(entry).get("GPU" if on_gpu else "CPU")
+        if not packed.exists() or name is None or not (reports / name.name).exists():
+            continue
+        (TRACES / f"{entry.name}.trace").write_bytes(lzma.decompress(packed.read_bytes()))
+        made_on, out = _as_said((reports / name.name).read_text())
+        try:
+            write(entry, Recorded(out, 0, on_gpu, made_on), reports)
+        except GalleryError as error:
+            print(f"{entry.name}: {error}")
+            failed = 1
+    return failed
+
+
+def _as_said(report: str) -> tuple[str, str]:
+    """On what a report was made, and what the script printed."""
+    found = re.search(r"\non (.*)\. The script printed\n\n```text\n(.*?)\n```\n", report, re.DOTALL)
+    if found is None:
+        raise GalleryError("the report does not say what the script printed")
+    return found[1], found[2]
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ do_off() {
 do_compare() {
   local status=0 name
   for name in mm gru cat; do
-    "$TRACER" compare "$name" --details 6 --force -o "$MADE/reports/compare_$name.md" || status=1
+    "$TRACER" compare "$name" --details 4 --force -o "$MADE/reports/compare_$name.md" || status=1
   done
   return $status
 }

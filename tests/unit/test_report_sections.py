@@ -109,5 +109,11 @@ def test_every_section_is_in_a_report() -> None:
 
 def test_chosen_sections_alone() -> None:
     reading = Reading(test_cuda_report.training(), "t", sections=("sources", "paths", "copies"))
-    titles = re.findall(r"^##+ (.*)$", render(reading), flags=re.M)
-    assert titles == ["Hottest paths", "Copies and fills", "Source lines"]
+    text = render(reading)
+    assert re.findall(r"^##+ (.*)$", text, flags=re.M) == [
+        "Hottest paths",
+        "Copies and fills",
+        "Source lines",
+    ]
+    verdict = test_cuda_report.training().certificate["verdict"]
+    assert text.startswith(f"# Dispatch report of `t`\n\n**{verdict}**\n\n## Hottest paths\n"), "and no more"

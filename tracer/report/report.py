@@ -24,7 +24,7 @@ def render(reading: Reading) -> str:
         if section.level == 2:
             titles.append(section.title)
         parts.append(f"{'#' * section.level} {section.title}\n\n{text}")
-    shown = contents(titles) if len(titles) > 2 else ""
+    shown = "" if reading.sections else contents(titles)
     text = "\n\n".join([head.markdown(head.data(reading), page), shown, *parts])
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

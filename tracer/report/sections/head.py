@@ -33,7 +33,10 @@ class Totals:
 
 @dataclass(frozen=True)
 class Head:
-    """`totals` is None in a report of one part; `recorded`: how many threads and processes were recorded."""
+    """`totals` is None in a report of one part; `recorded`: how many threads and processes were recorded.
+
+    `brief`: sections were chosen, and the head is the title and the verdict.
+    """
 
     verdict: str
     why: list[str]
@@ -43,6 +46,7 @@ class Head:
     recorded: tuple[int, int]
     software: dict[str, Any] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    brief: bool = False
 
 
 def data(reading: Reading) -> Head:
@@ -52,10 +56,11 @@ def data(reading: Reading) -> Head:
         why=list(certificate.get("why", [])),
         argv=[str(word) for word in environment.get("argv") or []],
         has_cuda=reading.has_cuda,
-        totals=None if reading.only else _totals(reading),
+        totals=None if reading.only or reading.sections else _totals(reading),
         recorded=(certificate.get("threads", 0), certificate.get("processes", 0)),
         software={name: environment.get(name) for name in ("torch", "python", "cpu")},
         devices=reading.devices,
+        brief=bool(reading.sections),
     )
 
 
@@ -64,8 +69,8 @@ def markdown(data: Head, page: Page) -> str:
         f"# {_TITLES[page.only]} of {code(page.name)}",
         f"**{prose(data.verdict)}**",
         "\n".join(f"- {prose(sentence)}" for sentence in data.why),
-        wrapped(_about(data, page)),
-        "\n".join(f"- {fact}" for fact in _facts(data)),
+        "" if data.brief else wrapped(_about(data, page)),
+        "" if data.brief else "\n".join(f"- {fact}" for fact in _facts(data)),
     )
 
 

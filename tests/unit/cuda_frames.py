@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
-from frames import (
-    ACTIVITY_SCHEMA,
-    API_CALL_SCHEMA,
-    LIBRARY_CALL_SCHEMA,
-    STACK_SCHEMA,
-    FakeTrace,
-    TraceBuilder,
-)
+from frames import FakeTrace, TraceBuilder
+
+from tracer.trace.tables import schema
 
 H200 = {
     "computeCapabilityMajor": 9,
@@ -58,7 +53,7 @@ class CudaBuilder(TraceBuilder):
 
     def api(self, name: str, role: str, start: int, end: int, hop: int | None = None, **more: Any) -> int:
         """An API call; what it does not say it has from its hop."""
-        row = dict.fromkeys(API_CALL_SCHEMA) | {
+        row = dict.fromkeys(schema.API_CALLS) | {
             "id": len(self.api_rows),
             "hop": hop,
             "process": 0,
@@ -79,7 +74,7 @@ class CudaBuilder(TraceBuilder):
     def library(
         self, name: str, start: int, end: int, hop: int | None = None, arguments: str = "", **more: Any
     ) -> int:
-        row = dict.fromkeys(LIBRARY_CALL_SCHEMA) | {
+        row = dict.fromkeys(schema.LIBRARY_CALLS) | {
             "id": len(self.library_rows),
             "hop": hop,
             "process": 0,
@@ -117,7 +112,7 @@ class CudaBuilder(TraceBuilder):
     def activity(
         self, kind: str, name: str, start: int, end: int, api_call: int | None = None, **more: Any
     ) -> int:
-        row = dict.fromkeys(ACTIVITY_SCHEMA) | {
+        row = dict.fromkeys(schema.GPU_ACTIVITIES) | {
             "id": len(self.activity_rows),
             "api_call": api_call,
             "process": 0,
@@ -137,10 +132,10 @@ class CudaBuilder(TraceBuilder):
 
     def cuda_trace(self, **certificate: Any) -> FakeTrace:
         trace = self.trace(**certificate)
-        trace.api_calls = _table(self.api_rows, API_CALL_SCHEMA)
-        trace.library_calls = _table(self.library_rows, LIBRARY_CALL_SCHEMA)
-        trace.gpu_activities = _table(self.activity_rows, ACTIVITY_SCHEMA)
-        trace.stacks = _table(self.stack_rows, STACK_SCHEMA)
+        trace.api_calls = _table(self.api_rows, schema.API_CALLS)
+        trace.library_calls = _table(self.library_rows, schema.LIBRARY_CALLS)
+        trace.gpu_activities = _table(self.activity_rows, schema.GPU_ACTIVITIES)
+        trace.stacks = _table(self.stack_rows, schema.STACKS)
         trace.devices = pl.DataFrame(
             [{"process": 0, "device": 0, "name": "NVIDIA H200", **self.device_facts}]
         )
@@ -153,6 +148,6 @@ class CudaBuilder(TraceBuilder):
         return {name: row[name] for name in ("process", "thread", "source", "step", "phase")}
 
 
-def _table(rows: list[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
-    strings = {name: pl.String if kind == pl.Categorical else kind for name, kind in schema.items()}
-    return pl.DataFrame(rows, schema=strings).cast(dict(schema))
+def _table(rows: list[dict[str, Any]], kinds: dict[str, Any]) -> pl.DataFrame:
+    strings = {name: pl.String if kind == pl.Categorical else kind for name, kind in kinds.items()}
+    return pl.DataFrame(rows, schema=strings).cast(dict(kinds))

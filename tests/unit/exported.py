@@ -105,6 +105,7 @@ def chrome_slices(path: Path) -> list[Slice]:
     names = {}
     threads: dict[tuple[int, int], list[Slice]] = defaultdict(list)
     last: dict[tuple[int, int], Slice] = {}
+    ahead: dict[tuple[int, int], list[int]] = defaultdict(list)
     for event in document["traceEvents"]:
         place = event["pid"], event["tid"]
         if event["ph"] == "M":
@@ -114,9 +115,13 @@ def chrome_slices(path: Path) -> list[Slice]:
             track = (*place, names[place, "thread_name"]["name"])
             last[place] = Slice(track, event["cat"], event["name"], start, event["args"])
             last[place].end = start + round(event["dur"] * 1000)
+            last[place].arriving += ahead.pop(place, [])
             threads[place].append(last[place])
         else:
             assert round(event["ts"] * 1000) == last[place].start
+            if event["ph"] == "f" and event.get("bp") != "e":  # the format binds it to the next slice
+                ahead[place].append(event["id"])
+                continue
             ids = last[place].leaving if event["ph"] == "s" else last[place].arriving
             ids.append(event["id"])
     for slices in threads.values():

@@ -7,146 +7,9 @@ from typing import Any
 
 import polars as pl
 
-CATEGORICAL = (
-    "kind",
-    "op",
-    "key",
-    "kernel",
-    "registered_at",
-    "rule",
-    "source",
-    "called_from",
-    "module",
-    "range",
-    "backward_node",
-    "override",
-    "phase",
-)
-HOP_SCHEMA = {
-    "id": pl.Int64,
-    "parent": pl.Int64,
-    "process": pl.Int64,
-    "thread": pl.Int64,
-    "kind": pl.Categorical,
-    "op": pl.Categorical,
-    "key": pl.Categorical,
-    "kernel": pl.Categorical,
-    "registered_at": pl.Categorical,
-    "rule": pl.Categorical,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "self_ns": pl.Int64,
-    "inputs": pl.Int64,
-    "source": pl.Categorical,
-    "called_from": pl.Categorical,
-    "python_stack": pl.Int64,
-    "module": pl.Categorical,
-    "range": pl.Categorical,
-    "sequence_nr": pl.Int64,
-    "backward_node": pl.Categorical,
-    "forward_hop": pl.Int64,
-    "raised": pl.Boolean,
-    "override": pl.Categorical,
-    "step": pl.Int64,
-    "phase": pl.Categorical,
-    "open": pl.Boolean,
-}
-SIGNATURE_SCHEMA = {
-    "id": pl.Int64,
-    "position": pl.Int64,
-    "shape": pl.List(pl.Int64),
-    "stride": pl.List(pl.Int64),
-    "dtype": pl.Categorical,
-    "device": pl.Categorical,
-    "requires_grad": pl.Boolean,
-    "layout": pl.Categorical,
-}
-API_CALL_SCHEMA = {
-    "id": pl.Int64,
-    "hop": pl.Int64,
-    "parent": pl.Int64,
-    "library_call_id": pl.Int64,
-    "process": pl.Int64,
-    "thread": pl.Int64,
-    "domain": pl.Categorical,
-    "name": pl.Categorical,
-    "role": pl.Categorical,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "correlation": pl.Int64,
-    "arguments": pl.String,
-    "result": pl.Int64,
-    "stack": pl.Int64,
-    "library": pl.Categorical,
-    "library_call": pl.Categorical,
-    "kernel": pl.Categorical,
-    "captured": pl.Boolean,
-    "source": pl.Categorical,
-    "step": pl.Int64,
-    "phase": pl.Categorical,
-    "open": pl.Boolean,
-}
-LIBRARY_CALL_SCHEMA = {
-    "id": pl.Int64,
-    "hop": pl.Int64,
-    "parent": pl.Int64,
-    "process": pl.Int64,
-    "thread": pl.Int64,
-    "library": pl.Categorical,
-    "name": pl.Categorical,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "arguments": pl.String,
-    "result": pl.Int64,
-    "source": pl.Categorical,
-    "step": pl.Int64,
-    "phase": pl.Categorical,
-    "open": pl.Boolean,
-}
-ACTIVITY_SCHEMA = {
-    "id": pl.Int64,
-    "api_call": pl.Int64,
-    "hop": pl.Int64,
-    "captured_by": pl.Int64,
-    "process": pl.Int64,
-    "kind": pl.Categorical,
-    "name": pl.Categorical,
-    "device": pl.Int64,
-    "context": pl.Int64,
-    "stream": pl.Int64,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "grid": pl.List(pl.Int64),
-    "block": pl.List(pl.Int64),
-    "cluster": pl.List(pl.Int64),
-    "registers": pl.Int64,
-    "static_shared_bytes": pl.Int64,
-    "dynamic_shared_bytes": pl.Int64,
-    "shared_bytes": pl.Int64,
-    "local_bytes": pl.Int64,
-    "bytes": pl.Int64,
-    "graph": pl.Int64,
-    "graph_node": pl.Int64,
-    "step": pl.Int64,
-    "phase": pl.Categorical,
-    "correlation": pl.Int64,
-}
-PYTHON_STACK_SCHEMA = {"id": pl.Int64, "frames": pl.List(pl.String)}
-STACK_SCHEMA = {
-    "id": pl.Int64,
-    "frames": pl.List(
-        pl.Struct(
-            {
-                "function": pl.String,
-                "module": pl.String,
-                "offset": pl.UInt64,
-                "file": pl.String,
-                "line": pl.UInt32,
-            }
-        )
-    ),
-}
-DEVICE_SCHEMA = {"process": pl.Int64, "device": pl.Int64, "name": pl.String}
+from tracer.trace.tables import schema
+
+CATEGORICAL = [name for name, kind in schema.HOPS.items() if kind == schema.STRING]
 
 
 @dataclass
@@ -174,13 +37,13 @@ class FakeTrace:
     certificate: dict[str, Any]
     processes: pl.DataFrame
     threads: pl.DataFrame
-    api_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=API_CALL_SCHEMA))
-    library_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LIBRARY_CALL_SCHEMA))
-    gpu_activities: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=ACTIVITY_SCHEMA))
-    stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STACK_SCHEMA))
+    api_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.API_CALLS))
+    library_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.LIBRARY_CALLS))
+    gpu_activities: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.GPU_ACTIVITIES))
+    stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.STACKS))
     path: str = "run.trace"
-    devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICE_SCHEMA))
-    python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACK_SCHEMA))
+    devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.DEVICES))
+    python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PYTHON_STACKS))
 
 
 class TraceBuilder:
@@ -225,8 +88,8 @@ class TraceBuilder:
         for row in rows:
             for name in ("id", "parent", "forward_hop"):
                 row[name] = renumbered.get(row[name])
-        strings = {**HOP_SCHEMA, **dict.fromkeys(CATEGORICAL, pl.String)}
-        return pl.DataFrame(rows, schema=strings).cast(HOP_SCHEMA)
+        strings = {**schema.HOPS, **dict.fromkeys(CATEGORICAL, pl.String)}
+        return pl.DataFrame(rows, schema=strings).cast(dict(schema.HOPS))
 
     def trace(self, **certificate: Any) -> FakeTrace:
         hops = self.hops()
@@ -240,7 +103,7 @@ class TraceBuilder:
         )
         return FakeTrace(
             hops,
-            pl.DataFrame(self.tensors, schema=SIGNATURE_SCHEMA),
+            pl.DataFrame(self.tensors, schema=schema.SIGNATURES),
             {
                 "tracer": "0.1.0",
                 "python": "3.11.7",
@@ -284,7 +147,7 @@ class TraceBuilder:
     ) -> None:
         where = (process, thread)
         start = self.clock.get(where, 0)
-        row: dict[str, Any] = dict.fromkeys(HOP_SCHEMA)
+        row: dict[str, Any] = dict.fromkeys(schema.HOPS)
         row.update(
             id=len(self.rows),
             parent=parent["id"] if parent else None,

@@ -31,7 +31,7 @@ PYTEST := $(BIN)/pytest
 
 .PHONY: docs pictures samples check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
-.PHONY: demo gallery gallery-gpu install test test-full test-gpu lint format cuda-check bench clean check
+.PHONY: demo gallery gallery-gpu install test test-room test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -76,6 +76,12 @@ install: $(VENV)/.installed
 TESTS ?= tests
 test: $(VENV)/.installed
 	$(PYTEST) $(TESTS) -n 2 -m "not slow and not gpu and not gallery and not compiler"
+
+# The tests of one folder of tracer/ or csrc/, unit tests first: make test-room ROOM=report
+ROOM ?=
+test-room: $(VENV)/.installed
+	@tests=$$($(BIN)/python cmake/checks/room_tests.py $(ROOM)) && \
+	  $(PYTEST) $$tests -x -n 2 -m "not slow and not gpu and not gallery and not compiler"
 
 # Overlays, extensions, compiled code: tests that have the machine's compiler at work.
 test-compilers: $(VENV)/.installed

@@ -48,7 +48,7 @@ def test_lines_of_a_trace_that_is_over(tmp_path: Path) -> None:
         "aten::op0 [AutogradCPU] 0.03 us (self 0.02), 2 hops  train.py:1",
         "aten::op2 [CPU] 0.01 us (self 0.01), 1 hop  train.py:2",
     ]
-    assert err == "tracer: the recording is over, its process stopped it; 3 hops in it\n"
+    assert err == "tracer: the recording stopped; it has 3 hops\n"
     out, _ = command(str(path), "--follow", "--op", "op1").communicate(timeout=TIMEOUT)
     assert [line.split(" s ", 1)[1] for line in out.splitlines()] == [
         "  aten::op1 [CPU] 0.01 us (self 0.01)  train.py:1"

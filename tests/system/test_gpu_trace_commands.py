@@ -67,7 +67,7 @@ def test_report_of_a_file_is_that_of_its_trace(reports: dict[str | None, str], t
 def test_options_for_paths_need_paths(option: list[str]) -> None:
     done = command("report", PATH, "--only", "cuda", *option)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"tracer: {option[0]} chooses dispatch paths, and --only cuda shows none\n"
+    assert done.stderr == f"tracer: {option[0]} chooses paths, but --only cuda shows none; remove one\n"
 
 
 def test_without_phases_no_kernel_is_left_out_as_warm_up() -> None:
@@ -79,7 +79,7 @@ def test_without_phases_no_kernel_is_left_out_as_warm_up() -> None:
     done = command("report", PATH, "--steady", "--no-phases")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert "--no-phases tells no step from another" in done.stderr
+    assert "--no-phases treats none as warm-up" in done.stderr
 
 
 def test_report_of_steady_paths_with_a_library() -> None:

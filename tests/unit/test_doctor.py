@@ -8,13 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 from elf import FUNCTION, write_library
-from gpu_trace import PATH
 
 import tracer
 from tracer.cli.doctor import _show, _verdict
 from tracer.doctor import cuda, environment, machine, software, trial
 from tracer.doctor.finding import Finding
-from tracer.trace import load
 
 CERTIFICATE = {
     "entries": 100,
@@ -193,18 +191,6 @@ def test_overrides_that_the_build_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     found = cuda.check_overrides("13.0")
     assert (found.state, found.text) == ("note", "mm, gru and cat were not built: no working nvcc was found")
     assert cuda.check_overrides(None).state == "ok"
-
-
-def test_a_certificate_from_a_gpu_is_understood() -> None:
-    said = load(PATH).certificate["cuda"]
-    found = cuda.check_trial(certified(cuda=said))
-    assert (found.state, found.text) == ("ok", "works: 271 launches, 279 kernels, 279 of them in a hop")
-    assert [
-        (line.state, line.text.split(":")[0]) for line in cuda.check_cupti("13.0", certified(cuda=said), {})
-    ] == [
-        ("ok", "13.0"),
-        ("ok", "no other tool"),
-    ]
 
 
 def test_the_trial_on_the_gpu() -> None:

@@ -2,7 +2,7 @@
 # make bench  what recording costs                        make test-full  with everything slow
 # make test-compilers  what compiles code, in two minutes more
 # make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
-# make lint   ruff, mypy and clang-format, changing nothing  make format  ruff and clang-format, in place
+# make lint   style, types, spelling and retired words, changing nothing  make format  ruff and clang-format, in place
 # make samples  the demo's report, into reports/          make check-layout, make check-aarch64: docs/versions.md
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
 # make pictures  the README's pictures, with chromium and npm
@@ -97,6 +97,8 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy tracer
 	$(BIN)/lint-imports --no-logo --no-cache
+	git ls-files -z | xargs -0 $(BIN)/codespell
+	$(BIN)/python cmake/checks/words.py
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: $(VENV)/.lint

@@ -245,7 +245,7 @@ NO_OUTPUT = "its output's shape would be known from backward calls that agree on
         (
             "aten::_foreach_add_.List",
             [([4], F32)] * 64,
-            "64 tensors or more, of which the first are recorded",
+            "64 tensors or more; only the first are recorded",
         ),
         ("aten::cudnn_convolution", CONVOLUTION, NO_OUTPUT),
         ("aten::max_pool2d_with_indices", [([4], F32)], NO_OUTPUT),

@@ -137,7 +137,7 @@ def why_unknown(
     if not tensors:
         return "no shapes recorded"
     if len(tensors) >= _MOST_TENSORS:
-        return f"{_MOST_TENSORS} tensors or more, of which the first are recorded"
+        return f"{_MOST_TENSORS} tensors or more; only the first are recorded"
     base, _ = _name_of(op)
     if base is None or "transpose" in base:
         return "no rule for the op"

@@ -116,7 +116,7 @@ def _ops(found: ProgramComparison) -> str:
     ]
     titles += ["GPU, stock:", "override:"] * on_gpu
     about = wrapped(
-        "The operators of the overrides by their inputs: all calls of a run, with everything below them."
+        "The operators of the overrides by their inputs: all calls of a run, including everything below them."
     )
     return f"{about}\n\n{table(titles, rows)}{left_out(len(found.ops) - _ROWS)}"
 

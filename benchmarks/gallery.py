@@ -159,7 +159,7 @@ def _missing(need: str, needs: list[str], has_gpu: bool) -> str:
         if not shutil.which("ninja", path=_path()):
             return "ninja (pip install ninja)"
         return "nvcc (a CUDA toolkit)" if "gpu" in needs and has_gpu and not _nvcc() else ""
-    return "" if importlib.util.find_spec(need) else f"{need} (pip install 'tracer[gallery]')"
+    return "" if importlib.util.find_spec(need) else f"{need} (pip install 'dispatch-tracer[gallery]')"
 
 
 def _path() -> str:

@@ -344,7 +344,7 @@ def test_what_fails_and_what_is_lacking_is_named(
     tally = module.run_all(entries, tmp_path, has_gpu=False)
     assert tally.text().splitlines() == [
         "poor is skipped: this needs gold",
-        "absent is skipped: it needs no_such_module (pip install 'tracer[gallery]')",
+        "absent is skipped: it needs no_such_module (pip install 'dispatch-tracer[gallery]')",
         "ran 1, failed: 1 (bad), skipped: 2, needs a GPU: 1 (graphic)",
     ]
     assert "FAILED: ended with status 1: ValueError: no such thing" in capsys.readouterr().out

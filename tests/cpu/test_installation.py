@@ -148,9 +148,9 @@ def test_the_source_folder_hides_what_is_installed(environment: Environment, lau
 @pytest.mark.parametrize("said", ["[]", "null", '{"url": null}', '{"url": "file://[/x"}', "{", ""])
 def test_where_pip_installed_it_from_may_be_unknown(environment: Environment, said: str) -> None:
     installed(environment, TORCH_VERSION="2.10.9+other")
-    about = environment.packages / "tracer-0.1.0.dist-info"
+    about = environment.packages / "dispatch_tracer-0.1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tracer\nVersion: 0.1.0\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: dispatch-tracer\nVersion: 0.1.0\n")
     (about / "direct_url.json").write_text(said)
     run = environment.run(*RECORD)
     assert run.status == 2

@@ -71,8 +71,8 @@ def test_torch_comes_later(launcher: Launcher, source: Path, python: Path) -> No
     assert recorded.status == 0, recorded.err
     assert "complete: nothing dropped" in recorded.err
 
-    pip(launcher, python, "uninstall", "-qy", "tracer")
-    left = [*packages.glob("tracer*"), *python.parent.glob("tracer*")]
+    pip(launcher, python, "uninstall", "-qy", "dispatch-tracer")
+    left = [*packages.glob("*tracer*"), *python.parent.glob("tracer*")]
     assert left == []
     assert ran(launcher, python, "-c", "print(1)").err == ""
 
@@ -81,7 +81,7 @@ def test_an_sdist_has_all_that_a_build_needs(launcher: Launcher, source: Path, p
     pip(launcher, python, "install", "-q", "build")
     built = ran(launcher, python, "-m", "build", "-q", "--sdist", "-o", "dist", source)
     assert built.status == 0, built.err
-    (sdist,) = (launcher.folder / "dist").glob("tracer-*.tar.gz")
+    (sdist,) = (launcher.folder / "dist").glob("dispatch_tracer-*.tar.gz")
     packages = next((python.parent.parent / "lib").glob("python3*/site-packages"))
     (packages / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
     pip(launcher, python, "install", "--no-build-isolation", "--no-deps", "--force-reinstall", sdist)

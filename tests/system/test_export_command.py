@@ -170,7 +170,8 @@ def test_without_the_package_perfetto_one_line_says_what_to_install(folder: Path
     )
     assert done.returncode == 1
     assert done.stderr == (
-        "tracer: --to perfetto needs the package perfetto, the extra tracer[perfetto]: pip install perfetto\n"
+        "tracer: --to perfetto needs the package perfetto, "
+        "the extra dispatch-tracer[perfetto]: pip install perfetto\n"
     )
     assert names(folder) == ["run.trace"]
 

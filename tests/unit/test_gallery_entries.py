@@ -209,7 +209,7 @@ def test_what_a_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gallery.missing([], has_gpu=False) == []
     assert gallery.missing(["gpu", "no_such_module"], has_gpu=False) == [
         "a GPU",
-        "no_such_module (pip install 'tracer[gallery]')",
+        "no_such_module (pip install 'dispatch-tracer[gallery]')",
     ]
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert gallery.missing(["compiler"], has_gpu=False) == ["a C++ compiler (apt-get install g++)"]

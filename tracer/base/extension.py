@@ -9,7 +9,7 @@ from types import ModuleType
 
 from tracer.base.build import build_info, native
 from tracer.base.errors import RecordingError
-from tracer.base.package import FOLDER
+from tracer.base.package import DISTRIBUTION, FOLDER
 from tracer.base.quoting import quoted
 
 OLDEST_TORCH = (2, 10)
@@ -134,7 +134,7 @@ def _source_folder() -> str | None:
     from urllib.parse import unquote, urlsplit
 
     try:
-        url = urlsplit(json.loads(distribution("tracer").read_text("direct_url.json") or "{}")["url"])
+        url = urlsplit(json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")["url"])
     except Exception:  # not installed by pip, or a file that says something else
         return None
     folder = unquote(url.path) if url.scheme == "file" else ""

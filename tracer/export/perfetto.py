@@ -21,7 +21,9 @@ from tracer.trace import Trace
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 
-MISSING = "--to perfetto needs the package perfetto, the extra tracer[perfetto]: pip install perfetto"
+MISSING = (
+    "--to perfetto needs the package perfetto, the extra dispatch-tracer[perfetto]: pip install perfetto"
+)
 _SEQUENCE = 1
 _LABELS = ("written_by", "time_origin", "certificate")
 _LARGEST_ID = (1 << 31) - 1  # of Linux it is 4,194,304; a damaged trace may have more

@@ -56,7 +56,6 @@ struct FileHeader {
   uint32_t flags;             //  96  HeaderFlags
   uint32_t reserved;          // 100
   uint64_t lost_hops;         // 104  atomic: hops that were not written, for want of memory
-  // Since version 3:
   uint64_t max_bytes;         // 112  the largest size that was asked for, 0: none
   uint32_t ring_slots;        // 120  slots of a ring, 0: no ring
   uint32_t next_slot;         // 124  atomic: counts the slots that were looked at
@@ -132,7 +131,7 @@ enum HopEvent : uint64_t {
 //   3: bits 0..31 autograd sequence number (kNoSequence: not at an Autograd key), bits 32..62 signature id (0: none)
 //   4: bits 0..12 depth (open hops of the thread before this one), bits 13..14 call site class, bits 15..62 return address
 // kExit, the innermost open hop was left:
-//   1: bits 0..31 hop id, bits 32..44 depth (as in its kEnter), bit 45 an exception left it, bits 46..62 (since version 6) how
+//   1: bits 0..31 hop id, bits 32..44 depth (as in its kEnter), bit 45 an exception left it, bits 46..62 how
 //      many autograd nodes its thread made meanwhile, kMostNodes or more are kMostNodes (0: not at an Autograd key)
 // kNode, from here on the thread evaluates this autograd node (none when the name is 0):
 //   1: bits 0..62 the node's sequence number
@@ -154,7 +153,7 @@ enum HopEvent : uint64_t {
 //      that is being captured and ran nothing
 //   3...: as many words as the call says
 //   Brief: word 2 is 0 and left out; the words that the call says are 2...
-// kApiQuery (since version 5), a CUDA runtime function was called where a hop is open, and has returned 0; nothing else
+// kApiQuery, a CUDA runtime function was called where a hop is open, and has returned 0; nothing else
 // happened in its thread meanwhile:
 //   1: the call, 2: correlation id and native stack, both as of a kApiEnter
 //   3: bits 0..29 ticks from the call to the return, bits 30..61 what was read when it returned, bit 62 there is such a word
@@ -173,7 +172,7 @@ constexpr uint64_t kEventBit = 1ull << 63;
 constexpr int kEventKindShift = 59;
 constexpr uint64_t kEventKindMask = 15;
 constexpr int kBriefShift = 58;
-constexpr uint64_t kBriefBit = 1ull << kBriefShift;  // of the events of calls; since version 4
+constexpr uint64_t kBriefBit = 1ull << kBriefShift;  // of the events of calls
 constexpr uint64_t kTicksMask = kBriefBit - 1;
 // Of the many words that hold two numbers: bits 0..31, and bits 32..62 or 32..63.
 constexpr int kHighShift = 32;
@@ -259,7 +258,7 @@ enum HopFlags : uint32_t {
 };
 // One tensor of a signature:
 //   u16 argument position, u8 dimensions (255: unknown), i8 ScalarType (-1: unknown),
-//   u8 DeviceType (255: unknown, since version 6), i8 device index, u8 Layout (255: unknown), u8 TensorFlags,
+//   u8 DeviceType (255: unknown), i8 device index, u8 Layout (255: unknown), u8 TensorFlags,
 //   u64 key set, dimensions x i64 size, and where kHasStrides is set dimensions x i64 stride
 enum TensorFlags : uint8_t { kRequiresGrad = 1, kHasStrides = 2, kUndefined = 4 };
 constexpr uint8_t kUnknownDimensions = 255;

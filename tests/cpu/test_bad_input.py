@@ -147,6 +147,12 @@ def test_a_newer_format(launcher: Launcher, whole: Path) -> None:
     refused(launcher, bytes(content), f"format {fmt.FORMAT_VERSION + 1}", "upgrade")
 
 
+def test_an_older_format(launcher: Launcher, whole: Path) -> None:
+    content = bytearray(whole.read_bytes())
+    struct.pack_into("<I", content, 8, fmt.FORMAT_VERSION - 1)
+    refused(launcher, bytes(content), f"format {fmt.FORMAT_VERSION - 1}", "never released", "record it again")
+
+
 def test_cut_within_the_header(launcher: Launcher, whole: Path) -> None:
     refused(launcher, whole.read_bytes()[: fmt.HEADER_BYTES // 2], "ends inside its header")
 

@@ -232,7 +232,7 @@ class TraceWriter:
     """Fields of the file's header that differ from those of an orderly stop."""
     trailing_zeros: int = 0
     brief: bool = True
-    """Whether the last word before a call's arguments is left out where it is 0, as since version 4."""
+    """Whether the last word before a call's arguments is left out where it is 0, as tracer writes it."""
 
     def process(
         self,
@@ -403,9 +403,7 @@ class TraceWriter:
             "overwritten_activities": 0,
         } | self.header
         values = list(fields.values())
-        before = struct.pack("<4I7Q6IQ", *values[:18])
-        since_3 = struct.pack("<Q2I5Q", *values[18:]) if fields["version"] != 2 else b""
-        header = b"tracer\n\x1a" + before + since_3
+        header = b"tracer\n\x1a" + struct.pack("<4I7Q6I2Q2I5Q", *values)
         return header.ljust(4096, b"\0") + b"".join(chunks) + bytes(self.trailing_zeros)
 
     def write(self, path: Path) -> Path:

@@ -16,7 +16,6 @@ ONLY_READ = {
     "CALL_ALL_ARGUMENTS",
     "CHUNK_ALIGNMENT",
     "NEXT_CHUNK_OFFSET",
-    "OLDEST_VERSION",
     "SLOT_BYTES",
 }
 # A shift or a mask by a bare number.

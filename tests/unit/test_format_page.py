@@ -54,5 +54,5 @@ def test_the_words_of_each_event() -> None:
 
 def test_the_version() -> None:
     assert PAGE.splitlines()[2].startswith(
-        f"Format version {fmt.FORMAT_VERSION}; versions from {fmt.OLDEST_VERSION} on are read too."
+        f"Format version {fmt.FORMAT_VERSION}; the reader reads this version only."
     )

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 MAGIC = b"tracer\n\x1a"
 FORMAT_VERSION = 6
-OLDEST_VERSION = 2
 """That is read: its header ends with `lost_hops`"""
 HEADER_BYTES = 4096
 SLOT_BYTES = 1 << 20  # of a ring
@@ -64,7 +63,6 @@ class FileHeader(NamedTuple):
 
 
 FILE_HEADER = struct.Struct("<8s4I7Q6I2Q2I5Q")
-_FILE_HEADER_2 = struct.Struct("<8s4I7Q6IQ")
 NEXT_CHUNK_OFFSET = 32
 _END_IS_FINAL = 1 << 62  # in `next_chunk`: the file is closed
 
@@ -138,7 +136,7 @@ CALL_SITE_MASK = 3
 RETURN_ADDRESS_SHIFT = 15
 EXIT_DEPTH_SHIFT = 32
 EXIT_RAISED_SHIFT = 45
-EXIT_NODES_SHIFT = 46  # since version 6: autograd nodes that the thread made meanwhile
+EXIT_NODES_SHIFT = 46  # autograd nodes that the thread made meanwhile
 ACCUMULATE_GRAD = (1 << 63) - 1  # the sequence number of nodes that no forward hop made
 
 # The call word of the events of API and library calls.
@@ -217,10 +215,8 @@ PROCESS_ORIGINS = ("root", "forked", "joined")  # `how` of a Process definition
 
 
 def unpack_file_header(data: bytes) -> FileHeader:
-    """The header at the begin of a file; what its version does not have is 0."""
-    header = FileHeader(*_FILE_HEADER_2.unpack_from(data))
-    if header.version >= 3:
-        header = FileHeader(*FILE_HEADER.unpack_from(data))
+    """The header at the begin of a file."""
+    header = FileHeader(*FILE_HEADER.unpack_from(data))
     return header._replace(next_chunk=header.next_chunk & ~_END_IS_FINAL)
 
 

@@ -13,6 +13,8 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
+    ROOT / "CODE_OF_CONDUCT.md",
     ROOT / "examples/README.md",
     ROOT / "reports/README.md",
     *sorted(DOCS.glob("*.md")),

@@ -20,7 +20,6 @@ from tracer.cli.tree import tree
 app = typer.Typer(
     name="tracer",
     help="Records every PyTorch dispatcher hop of a script and shows what really ran.",
-    add_completion=False,
     no_args_is_help=True,
     invoke_without_command=True,
     pretty_exceptions_enable=False,

@@ -7,6 +7,7 @@
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
 # make pictures  the README's pictures, with chromium and npm
 # make docs   the documentation as a site, into build/site; fails on a broken link
+# make dist   an sdist and a pure wheel that reads traces, into dist/
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
 # make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
@@ -29,7 +30,7 @@ TIMED := cmake/timed.sh
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: docs pictures samples check-layout check-aarch64 test-compilers fresh matrix stranger
+.PHONY: dist docs pictures samples check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
 .PHONY: demo gallery gallery-gpu install test test-room test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
@@ -71,6 +72,14 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 install: $(VENV)/.installed
+
+# Into dist/: an sdist, and a wheel for every platform that only reads traces (pip builds it where no torch is).
+dist: | $(VENV)/bin/python
+	@rm -rf dist
+	@$(PIP) install --quiet build
+	$(BIN)/python -m build --quiet --sdist -o dist .
+	$(PIP) wheel --quiet --no-deps -C wheel.py-api=py3 -C wheel.platlib=false -w dist .
+
 
 # TESTS: which files or folders.
 TESTS ?= tests

@@ -88,3 +88,21 @@ def test_an_sdist_has_all_that_a_build_needs(launcher: Launcher, source: Path, p
     launcher.write(WITH_TORCH)
     recorded = ran(launcher, python.parent / "tracer", "record", "-o", "run.trace", "script.py")
     assert "complete: nothing dropped" in recorded.err, recorded.err
+
+
+def test_the_pure_wheel_reads_traces_without_torch(launcher: Launcher, source: Path, python: Path) -> None:
+    pure = ("-C", "wheel.py-api=py3", "-C", "wheel.platlib=false")
+    pip(launcher, python, "wheel", "-q", "--no-deps", *pure, "-w", "dist", source)
+    (wheel,) = (launcher.folder / "dist").glob("dispatch_tracer-*-py3-none-any.whl")
+    assert " ".join(pure) in (source / "Makefile").read_text()
+    pip(launcher, python, "install", "-q", wheel)
+    trace, command = ROOT / "tests/data/gpu.trace.xz", python.parent / "tracer"
+    assert "aten::" in ran(launcher, command, "tree", trace).out
+    assert ran(launcher, command, "report", trace, "-o", "report.md").status == 0
+    assert ran(launcher, command, "export", trace, "--to", "chrome", "-o", "run.json").status == 0
+    assert (launcher.folder / "report.md").stat().st_size > 1000
+    launcher.write("print(1)")
+    refused = ran(launcher, command, "record", "-o", "run.trace", "script.py")
+    assert refused.status == 2
+    assert refused.err.count("\n") == 1
+    assert "torch is not installed in" in refused.err

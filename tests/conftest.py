@@ -35,11 +35,16 @@ hypothesis.settings.register_profile("quick", max_examples=10, deadline=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Property tests try few examples if unit tests run alone, as at each save, and all in `make test`."""
+    """If unit tests run alone, as at each save, property tests try few examples: all in `make test`.
+
+    And polars computes in one thread: for tables of a few rows, its threads cost more than they save.
+    """
     chosen = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
     alone = all(path == UNIT or UNIT in path.parents for path in chosen)
     if alone and not config.getoption("--hypothesis-profile", None):
         hypothesis.settings.load_profile("quick")
+    if alone:
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -377,6 +377,17 @@ def test_a_script_that_becomes_another_before_torch(launcher: Launcher) -> None:
     assert trace.certificate["complete"], trace.certificate["verdict"]
 
 
+def test_a_script_that_becomes_another_replaces_an_older_trace(launcher: Launcher) -> None:
+    launcher.write(WITH_TORCH, "older.py")
+    launcher.record("-o", "run.trace", "older.py")
+    launcher.write("import torch\ntorch.neg(torch.ones(2))\n", "inner.py")
+    launcher.write("import os, sys\nos.execv(sys.executable, [sys.executable, 'inner.py'])\n")
+    traced = launcher.record("--force", "-o", "run.trace", "script.py")
+    assert traced.status == 0, traced.err
+    assert traced.said.startswith("tracer: run.trace\n"), traced.err
+    assert "aten::neg" in set(tracer.load(launcher.folder / "run.trace").hops["op"].cast(pl.String))
+
+
 def test_a_script_that_becomes_one_without_torch(launcher: Launcher) -> None:
     launcher.write("print('no torch')\n", "inner.py")
     launcher.write("import os, sys\nos.execv(sys.executable, [sys.executable, 'inner.py'])\n")

@@ -14,13 +14,14 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tracer.analysis import work
-from tracer.analysis.work import Tensor, work_of
+from tracer.analysis import dtypes, op_rules
+from tracer.analysis.op_work import work_of
+from tracer.analysis.work import Tensor, Work
 
 DTYPES = (*(torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.uint8, torch.bool),)
 TOGETHER = (*DTYPES, torch.float64, torch.float16, torch.complex128, torch.int8, torch.int16, torch.int32)
 SAMPLES = 2
-KNOWN = [op for op in op_db if {op.name.rpartition(".")[2], op.aten_name} & work._MODELS.keys()]
+KNOWN = [op for op in op_db if {op.name.rpartition(".")[2], op.aten_name} & op_rules.RULES.keys()]
 NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 WITH_OUTPUTS = ("pointwise", "cat", "copy", "softmax and scans")
 """Families of which the first output is counted"""
@@ -91,7 +92,7 @@ class Compared(TorchDispatchMode):
             if output.dim():  # a Python number and a tensor without dimensions read alike in a trace
                 self._compare(name_of(function), said, given, output)
 
-    def _compare(self, name: str, said: work.Work, given: list[torch.Tensor], output: torch.Tensor) -> None:
+    def _compare(self, name: str, said: Work, given: list[torch.Tensor], output: torch.Tensor) -> None:
         self.compared.add(name.removeprefix("aten::").partition(".")[0].rstrip("_"))
         dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in given]
         if said.written and f"torch.{said.written}" != str(output.dtype):
@@ -167,14 +168,14 @@ def test_real_ops_write_and_read_what_is_said() -> None:
     with ThreadPoolExecutor(1) as thread:
         mode = thread.submit(compare_samples).result()
     assert not mode.wrong, "\n".join(sorted(mode.wrong))
-    rules = {*work._POINTWISE, *work._TO_FLOATS, *work._COMPARISONS}
+    rules = {*op_rules.POINTWISE, *op_rules.TO_FLOATS, *op_rules.COMPARISONS}
     rules |= {"abs", "angle", "where", "masked_fill", "cat", "cumsum"}
     assert rules - mode.compared <= ONLY_IN_PLACE_OR_ON_GPUS
 
 
 def test_dtypes_together_are_those_of_torch() -> None:
     for a, b in itertools.product(TOGETHER, repeat=2):
-        together = work._promote(*(str(dtype).removeprefix("torch.") for dtype in (a, b)))
+        together = dtypes.promote(*(str(dtype).removeprefix("torch.") for dtype in (a, b)))
         assert f"torch.{together}" == str(torch.promote_types(a, b)), (a, b)
 
 

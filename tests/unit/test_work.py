@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from frames import TraceBuilder, hop
 
-from tracer.analysis.work import Work, gemm_work, outputs_of_backward, rnn_work, why_unknown, work_of
+from tracer.analysis.library_work import gemm_work, rnn_work
+from tracer.analysis.op_work import outputs_of_backward, why_unknown, work_of
+from tracer.analysis.work import Work
 
 F32, BF16, I64, BOOL = "torch.float32", "torch.bfloat16", "torch.int64", "torch.bool"
 C64 = "torch.complex64"

@@ -11,10 +11,12 @@ import polars as pl
 
 from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.families import Family, family_of
+from tracer.analysis.library_work import gemm_work, rnn_work
 from tracer.analysis.limits import Limits, unit_of, uses_tf32
 from tracer.analysis.links import UNKNOWN_KERNEL, library_texts, short_names
 from tracer.analysis.occupancy import Launch, Occupancy, occupancy
-from tracer.analysis.work import Work, gemm_work, outputs_of_backward, rnn_work, why_unknown, work_of
+from tracer.analysis.op_work import outputs_of_backward, why_unknown, work_of
+from tracer.analysis.work import Work
 
 SHORT_NS = 5_000
 """Below this a kernel takes about as long as launching it."""

@@ -63,13 +63,13 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
     memory runs out.
     """
     from tracer.trace import TraceError, load
+    from tracer.trace.bytes.errors import MissingStepError
 
     with progress(f"reading {file}"):
         try:
             yield load(file) if step is None else load(file, step=step)
         except TraceError as error:
-            missing = type(error).__name__ == "MissingStepError"
-            fail(str(error), 1 if missing else USAGE)
+            fail(str(error), 1 if isinstance(error, MissingStepError) else USAGE)
         except OSError as error:
             fail(f"cannot read {file}: {error.strerror or error}", USAGE)
         except MemoryError:

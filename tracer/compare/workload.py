@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tracer.analysis.work import Work, rnn_work, work_of
+from tracer.analysis.library_work import rnn_work
+from tracer.analysis.op_work import work_of
+from tracer.analysis.work import Work
 from tracer.compare import reference
 from tracer.compare.cases import SHORT, STRIDED, TF32, TRANSPOSED, Case
 

@@ -60,10 +60,18 @@ def running(invitation: str) -> str | None:
         header = _header(path)
         if not header:
             return path
-        same = int.from_bytes(header[_SESSION], "little") == request["session"]
-        return path if same and _is_recording(header) else None
+        return path if _is_session(header, request["session"]) and _is_recording(header) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def has_begun(path: str, session: object) -> bool:
+    """Whether the recording with this session number has begun to write the file.
+
+    Until then the file is empty, or an older trace that `--force` gives up.
+    """
+    header = _header(path)
+    return header.startswith(_MAGIC) and _is_session(header, session)
 
 
 def has_ended(path: str) -> bool:
@@ -81,6 +89,10 @@ def _header(path: str) -> bytes:
 
 def _is_recording(header: bytes) -> bool:
     return header.startswith(_MAGIC) and _state(header) == _RECORDING
+
+
+def _is_session(header: bytes, session: object) -> bool:
+    return int.from_bytes(header[_SESSION], "little") == session
 
 
 def _state(header: bytes) -> int:

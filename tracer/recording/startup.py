@@ -86,7 +86,8 @@ class _Child:
         if f'"process": {invitation.this_process()}' not in self._request:  # no JSON in every child for this
             return False
         try:
-            return os.stat(_request_to_record(self._request)["path"]).st_size == 0
+            request = _request_to_record(self._request)
+            return not invitation.has_begun(request["path"], request["session"])
         except (OSError, ValueError):
             return False
 

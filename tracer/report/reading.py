@@ -142,6 +142,11 @@ class Reading:
         return runtime_survey.calls_with_context(self.trace)
 
     @cached_property
+    def api_functions(self) -> pl.DataFrame:
+        """API calls per function (analysis.runtime_survey.per_function)."""
+        return runtime_survey.per_function(self.api_calls, self.steps)
+
+    @cached_property
     def kernels(self) -> KernelSurvey:
         return survey_kernels(self.trace, bandwidth=self.peaks.bandwidth, flops=self.peaks.flops)
 

@@ -75,7 +75,18 @@ NAMED: dict[str, Section] = {section.__name__.rpartition(".")[2]: section for se
 
 _RUNTIME = [runtime, api_roles, api_functions, api_callers, synchronisations, allocations, launches, copies]
 _KERNELS = [kernels, kernels_to_gain, kernel_details, kernels_unknown, kernels_all, kernels_families]
-_IN_PARTS_ONLY = [no_cuda, *_RUNTIME[2:4], launches, copies, api_details, *_KERNELS[2:]]
+_IN_PARTS_ONLY = [
+    no_cuda,
+    api_functions,
+    api_callers,
+    launches,
+    copies,
+    api_details,
+    kernel_details,
+    kernels_unknown,
+    kernels_all,
+    kernels_families,
+]
 _PARTS: dict[str, list[Section]] = {
     "cuda": [no_cuda, *_RUNTIME, idle, api_details, environment, certificate],
     "kernels": [no_cuda, *_KERNELS, environment, certificate],

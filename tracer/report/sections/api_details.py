@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 
-from tracer.analysis import runtime_survey
 from tracer.analysis.api_functions import describe
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.report.cells import code, fenced, item, prose, wrapped
@@ -36,7 +35,7 @@ def wanted(reading: Reading) -> bool:
 
 
 def data(reading: Reading) -> Details:
-    table = runtime_survey.per_function(reading.api_calls, reading.steps)
+    table = reading.api_functions
     functions = Rows.first(table, reading.most)
     stacks = [row["stack"] for row in functions.rows if row["stack"] is not None]
     known = reading.trace.stacks.filter(pl.col("id").cast(pl.Int64).is_in(stacks))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.analysis import runtime_survey
 from tracer.analysis.runtime_survey import Steps
 from tracer.report.api_tables import phase_cells, phase_titles, written
 from tracer.report.cells import code
@@ -27,8 +26,7 @@ def wanted(reading: Reading) -> bool:
 
 
 def data(reading: Reading) -> Functions:
-    functions = runtime_survey.per_function(reading.api_calls, reading.steps)
-    return Functions(Rows.first(functions, reading.most), reading.steps)
+    return Functions(Rows.first(reading.api_functions, reading.most), reading.steps)
 
 
 def markdown(data: Functions, page: Page) -> str:

@@ -37,7 +37,7 @@ def data(reading: Reading) -> Runtime:
     devices = reading.trace.devices.unique("device", maintain_order=True).to_dicts()
     return Runtime(
         calls=len(calls),
-        functions=len(runtime_survey.per_function(calls, reading.steps)),
+        functions=len(reading.api_functions),
         host_ns=int(calls["duration"].sum()),
         launches=len(runtime_survey.launches_that_ran(calls)),
         steps=reading.steps,

@@ -53,6 +53,26 @@ def print_table(table: pl.DataFrame, by: str, limit: int, folder: str | None) ->
         print(f"Shown: {limit:,} of {count(len(table), 'row')}. More: --limit 0.")
 
 
+def print_cells(titles: list[str], rows: list[list[str]]) -> None:
+    """A table with the first column on the left, the others on the right; a title's colon is left out.
+
+    On a terminal, lines are cut to its width.
+    """
+    from rich.console import Console
+
+    from tracer.report.tree import fit
+
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else None
+    names = [title.rstrip(":") for title in titles]
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    for place, row in enumerate([names, *rows]):
+        first, *others = zip(row, widths, strict=True)
+        cells = [f"{first[0]:<{first[1]}}", *(f"{cell:>{most}}" for cell, most in others)]
+        role = "time" if place else "cost"
+        print_line(console, fit([(role, "  ".join(cells).rstrip())], width))
+
+
 def styled(line: Line) -> Text:
     from rich.text import Text
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _GROUP = ["process", "thread", "source", "called_from", "backward_node"]
 _STACK = "python_stack"
-_TREE_LINES, _FLAT_LINES = 200, 40
+_TREE_LINES, _FLAT_LINES, _STEP_LINES = 200, 40, 40
 
 
 def tree(
@@ -58,6 +58,9 @@ def tree(
     sort: Annotated[
         str, typer.Option(metavar="WHAT", help="Sort --flat by self or total time, calls, hops or median.")
     ] = "self",
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Print where the wall time of each step went, and stop there.")
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show hops while they are being recorded.")
     ] = False,
@@ -88,6 +91,9 @@ def tree(
     or, without --op, --key or --depth, the outermost ones (those that no other op
     made). With --flat it prints a table and updates it.
 
+    --steps prints a row for each step: its wall time, the time in forward, backward
+    and optimizer ops, the time outside ops and, below, between which lines that was.
+
     --ids puts the id of its row before each line. A number alone is the id of a hop;
     "lib 3", "api 5" and "gpu 9" are rows of the tables library_calls, api_calls and
     gpu_activities. A line that folds several rows has the id of the first.
@@ -98,6 +104,7 @@ def tree(
       tracer tree run.trace --op mm
       tracer tree run.trace --source train.py:41 --depth 3
       tracer tree run.trace --key 'Autograd*' --limit 0 > tree.txt
+      tracer tree run.trace --steps
       tracer tree run.trace --op 'cublas*' --step 3
       tracer tree run.trace --flat --by source --sort total
       tracer tree run.trace --op mm --ids
@@ -109,8 +116,14 @@ def tree(
     selection = Selection(op, key, source, thread, step)
     _check(flat, by, sort, follow, fold, api, step)
     _check_form(flat, follow, ids, as_json)
+    if steps and (selection != Selection() or depth is not None or flat or follow or api or ids or not fold):
+        fail("--steps shows whole steps; of the other options only --limit and --json apply to it", USAGE)
     file = chosen_trace(file)
-    if follow:
+    if steps:
+        from tracer.cli.steps import show_steps
+
+        show_steps(file, _STEP_LINES if limit is None else limit, as_json=as_json)
+    elif follow:
         from tracer.cli.follow import follow_trace
 
         follow_trace(file, selection, depth, flat=flat, by=by or "hop", sort=sort, limit=limit)

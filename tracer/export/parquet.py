@@ -19,6 +19,7 @@ TABLES = (
     "stacks",
     "python_stacks",
     "devices",
+    "steps",
     "processes",
     "threads",
 )

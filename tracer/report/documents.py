@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from tracer.analysis.gaps import Gaps
 from tracer.report.text import signature_texts
 
 _OF_A_GROUP = ("process", "thread", "source", "called_from", "backward_node", "total_ns", "gpu_ns")
@@ -59,6 +60,20 @@ def flat_document(trace: Recorded, table: pl.DataFrame, by: str, limit: int) -> 
     shown = table.head(limit) if limit else table
     rows = [dict(row) for row in shown.iter_rows(named=True)]
     return {**_head(trace), "by": by, "rows": rows, "rows_left_out": len(table) - len(shown)}
+
+
+def steps_document(trace: Recorded, steps: pl.DataFrame, outside: Gaps, limit: int) -> dict[str, Any]:
+    """Rows of analysis.step_times, at most `limit` (0: all), and of analysis.gaps."""
+    shown = steps.head(limit) if limit else steps
+    return {
+        **_head(trace),
+        "steps": shown.to_dicts(),
+        "steps_left_out": len(steps) - len(shown),
+        "gaps_of": outside.of,
+        "gaps_wall_ns": outside.wall_ns,
+        "outside_ns": outside.outside_ns,
+        "gaps": outside.table.to_dicts(),
+    }
 
 
 def certificate_document(trace: Recorded) -> dict[str, Any]:

@@ -26,10 +26,17 @@ from tracer.trace.tables.gather import Gathered, gather_hops
 from tracer.trace.tables.hops import KernelNames, hops_table, python_stacks_table, signatures_table
 from tracer.trace.tables.one_step import read_step
 from tracer.trace.tables.overrides import overrides_of
-from tracer.trace.tables.schema import DEVICES, LIBRARY_CALLS, PROCESSES, PYTHON_STACKS, THREADS
+from tracer.trace.tables.schema import (
+    DEVICES,
+    LIBRARY_CALLS,
+    PROCESSES,
+    PYTHON_STACKS,
+    STEPS,
+    THREADS,
+)
 from tracer.trace.tables.series import nanoseconds
 from tracer.trace.tables.stacks import Stacks
-from tracer.trace.tables.steps import StepEnds, Steps, find_steps
+from tracer.trace.tables.steps import StepEnds, Steps, find_steps, steps_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +47,7 @@ class Trace:
     `gpu_activities` by process and start; `id` is the row. Ids of other tables that do not apply
     are null. `signatures` has a row for each tensor, `threads` for each OS thread, `devices` for
     each GPU of each process, `python_stacks` for each distinct stack; its first line is `source`.
+    `steps` has a row for each step that ended: its process, number, phase, start and end.
     """
 
     path: str
@@ -55,6 +63,7 @@ class Trace:
     library_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LIBRARY_CALLS))
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICES))
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACKS))
+    steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
     _arguments: tuple[CallArguments, CallTables] | None = None
 
     def __repr__(self) -> str:
@@ -73,6 +82,7 @@ class Trace:
             api_calls=of(self.api_calls),
             library_calls=of(self.library_calls),
             gpu_activities=of(self.gpu_activities),
+            steps=of(self.steps),
         )
 
     def arguments(self, function: str) -> pl.DataFrame:
@@ -153,6 +163,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         library_calls=calls.library_calls,
         devices=device_table(definitions),
         python_stacks=python_stacks_table(list(vocabulary.python_stacks.numbers)),
+        steps=steps_table(steps),
         _arguments=(arguments, calls),
     )
 

@@ -157,5 +157,12 @@ DEVICES: Schema = {
         pl.Int64,
     ),
 }
+STEPS: Schema = {
+    "process": pl.UInt32,
+    "step": pl.Int64,
+    "phase": STRING,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
 PROCESSES: Schema = {"process": pl.UInt32, "pid": pl.UInt32, "how": STRING, "command": pl.String}
 THREADS: Schema = {"process": pl.UInt32, "thread": pl.UInt32, "name": pl.String}

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
+
+from tracer.trace.tables.schema import STEPS
 
 PHASES = ["warmup", "steady"]
 FEWEST_STEPS = 3
@@ -58,6 +61,8 @@ class Steps:
     ends: StepEnds
     first_steady: int
     """Of the recorded steps the first after the last warm-up step; -1: too few steps to tell"""
+    begin: int = 0
+    """When the process did the first thing that was recorded"""
 
     def at(self, times: Index) -> tuple[Index, Index]:
         """The step of each moment, and its index in PHASES; -1: none."""
@@ -79,11 +84,29 @@ def find_steps(
     nothing = np.empty(0, np.int64)
     return {
         process: Steps(
-            known, _first_steady(known.times, begins.get(process, 0), warming.get(process, nothing))
+            known,
+            _first_steady(known.times, begins.get(process, 0), warming.get(process, nothing)),
+            begins.get(process, 0),
         )
         for process, known in ends.items()
         if len(known.times)
     }
+
+
+def steps_table(steps: Mapping[int, Steps]) -> pl.DataFrame:
+    """A row for each step that ended, in order of process and time.
+
+    The first recorded step of a process begins with the first thing that was recorded.
+    """
+    rows = []
+    for process, known in sorted(steps.items()):
+        begins = [min(known.begin, int(known.ends.times[0])), *known.ends.times[:-1].tolist()]
+        for place, (number, begin, end) in enumerate(
+            zip(known.ends.numbers.tolist(), begins, known.ends.times.tolist(), strict=True)
+        ):
+            phase = None if known.first_steady < 0 else PHASES[place >= known.first_steady]
+            rows.append((process, number - 1, phase, begin, end))
+    return pl.DataFrame(rows, STEPS, orient="row")
 
 
 def steps_of_rows(

@@ -1,0 +1,75 @@
+"""`tracer tree --steps` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import test_cli_tree
+import test_step_times
+from typer.testing import CliRunner, Result
+
+folder = test_cli_tree.folder
+
+
+@pytest.fixture
+def trace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: test_step_times.training())
+    return folder
+
+
+def tree(*words: str) -> Result:
+    from tracer.cli.app import app
+
+    return CliRunner().invoke(app, ["tree", "--steps", *words])
+
+
+def test_a_row_for_each_step_and_for_each_gap(trace: Path) -> None:
+    result = tree("run.trace")
+    assert result.exit_code == 0, result.output
+    steps, outside = result.stdout.split("\n\n")
+    assert steps.splitlines() == [
+        "step                    wall  of median  forward  backward  optimizer  waiting for GPU  outside ops",
+        "0                    10.0 us     1.00 x   2.0 us    3.0 us     1.0 us                        4.0 us",
+        "1                    10.0 us     1.00 x   4.8 us                                1.5 us       3.7 us",
+        "after the last step   1.5 us             0.50 us                                             1.0 us",
+        "2 steps: median 10.0 us, longest 10.0 us. Of their wall time: 38.5 % outside ops, 34.0 % forward, "
+        "15.0 % backward, 7.5 % waiting for GPU, 5.0 % optimizer.",
+    ]
+    assert outside.splitlines()[0].split("  ")[0] == "line before -> line after"
+    assert outside.splitlines()[1].split() == [
+        *"train.py:12 -> train.py:10 25.0 % 5.0 us 1 5.0 us 5.0 us 5.0 us".split()
+    ]
+    assert outside.splitlines()[-1] == "Outside ops: 7.7 us, 38.5 % of the wall time of 2 steps."
+
+
+def test_only_the_longest_steps(trace: Path) -> None:
+    lines = tree("run.trace", "--limit", "2").stdout.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["step", "0", "1"]
+    assert lines[3] == "Shown: the 2 longest of 3 steps. More: --limit 0."
+
+
+def test_as_json(trace: Path) -> None:
+    document = json.loads(tree("run.trace", "--json").stdout)
+    assert [row["wall_ns"] for row in document["steps"]] == [10_000, 10_000, 1500]
+    assert (document["outside_ns"], document["gaps_of"], document["gaps"][0]["total_ns"]) == (
+        7700,
+        "steps",
+        5000,
+    )
+
+
+@pytest.mark.parametrize("option", [["--op", "mm"], ["--flat"], ["--ids"], ["--depth", "2"], ["--step", "1"]])
+def test_options_of_trees_do_not_apply(trace: Path, option: list[str]) -> None:
+    result = tree("run.trace", *option)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert (
+        "--steps shows whole steps; of the other options only --limit and --json apply to it" in result.stderr
+    )
+
+
+def test_without_steps_it_says_how_to_see_them(folder: Path) -> None:
+    result = tree("run.trace")
+    assert "No step ended. To see steps, call tracer.step() after each iteration." in result.stdout

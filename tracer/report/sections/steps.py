@@ -1,0 +1,58 @@
+"""Where the wall time of each step went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracer.analysis.step_times import OUTLIER, step_times
+from tracer.report.cells import table
+from tracer.report.page import Page, paragraphs
+from tracer.report.reading import Reading
+from tracer.report.step_tables import MOST_STEPS, chosen_steps, step_cells, step_titles, summary
+from tracer.report.text import count
+
+title = "Steps"
+level = 2
+
+_SAID = """\
+A step ends when `optimizer.step()` returns or the script calls `tracer.step()`. The parts add up to
+the wall time: **forward** is every op outside backward and the optimizer, **outside ops** is the time
+when no thread was in an op: Python, data loading, sleeping."""
+_WITHOUT = """\
+No step ended in this recording: the row is the time from the first op to the last. To see steps, call
+`tracer.step()` at the end of each iteration. **Outside ops** is the time when no thread was in an op."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """`steps`: rows of analysis.step_times.step_times; `left_out`: how many more there are."""
+
+    steps: pl.DataFrame
+    left_out: int
+    summary: str
+    counted: bool
+
+
+def wanted(reading: Reading) -> bool:
+    return bool(len(reading.trace.hops))
+
+
+def data(reading: Reading) -> StepTimes:
+    steps = step_times(reading.trace)
+    chosen = chosen_steps(steps, reading.rows or MOST_STEPS)
+    counted = steps["step"].null_count() < len(steps)
+    return StepTimes(chosen, len(steps) - len(chosen), summary(steps), counted)
+
+
+def markdown(data: StepTimes, page: Page) -> str:
+    marked = data.steps.filter(pl.col("of_median") >= OUTLIER)
+    bold = f"Bold: {OUTLIER} times the median or more." if len(marked) else ""
+    rest = f"{count(data.left_out, 'shorter step')} left out." if data.left_out else ""
+    return paragraphs(
+        _SAID if data.counted else _WITHOUT,
+        data.summary,
+        table(step_titles(data.steps), step_cells(data.steps, lambda text: f"**{text}**")),
+        " ".join(text for text in (bold, rest) if text),
+    )

@@ -1,0 +1,130 @@
+"""The tables of steps and of the time outside ops, as cells: of reports and of the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import polars as pl
+
+from tracer.analysis.gaps import Gaps
+from tracer.analysis.step_times import BACKWARD, OUTLIER
+from tracer.report.page import percent
+from tracer.report.text import count, duration, source_line
+
+MOST_STEPS = 40
+_PARTS = ("forward", "backward", "optimizer", "waiting", "outside")
+_TITLES = {"waiting": "waiting for GPU", "outside": "outside ops"}
+
+
+def chosen_steps(table: pl.DataFrame, most: int) -> pl.DataFrame:
+    """At most so many rows of step_times: those that took longest, and the last, in order."""
+    if len(table) <= most:
+        return table
+    longest = table.with_row_index("row").sort("wall_ns", descending=True, maintain_order=True).head(most)
+    return longest.sort("row").drop("row")
+
+
+def step_titles(table: pl.DataFrame) -> list[str]:
+    """`step`, `wall:`, ...: those that end with a colon are of figures."""
+    titles = ["step", "wall:", "of median:", *(f"{_TITLES.get(part, part)}:" for part in _shown(table))]
+    titles += ["GPU busy:"] * _has_gpu(table) + ["phase"] * (table["phase"].null_count() < len(table))
+    return ["process:", *titles] if table["process"].n_unique() > 1 else titles
+
+
+def step_cells(table: pl.DataFrame, mark: Callable[[str], str]) -> list[list[str]]:
+    """A row for each step, as step_titles names its columns; `mark` marks a step that took too long."""
+    several, gpu = table["process"].n_unique() > 1, _has_gpu(table)
+    phases = table["phase"].null_count() < len(table)
+    rows = []
+    for row in table.iter_rows(named=True):
+        ratio = "" if row["of_median"] is None else f"{row['of_median']:.2f} x"
+        slow = row["of_median"] is not None and row["of_median"] >= OUTLIER
+        cells = [row["name"], duration(row["wall_ns"]), mark(ratio) if slow else ratio]
+        cells += [duration(row[f"{part}_ns"]) if row[f"{part}_ns"] else "" for part in _shown(table)]
+        cells += [share(row["gpu_busy_ns"], row["wall_ns"])] * gpu
+        cells += [{"warmup": "warm-up"}.get(row["phase"], row["phase"] or "")] * phases
+        rows.append([str(row["process"]), *cells] if several else cells)
+    return rows
+
+
+def summary(table: pl.DataFrame) -> str:
+    """`A steady step takes 31.0 ms: 75.3 % outside ops, ...`: medians; "" if no step ended."""
+    steps = table.filter(pl.col("step").is_not_null())
+    steady = steps.filter(pl.col("phase") == "steady")
+    of = steady if len(steady) else steps
+    if of.is_empty():
+        return ""
+    wall = int(of["wall_ns"].sum())
+    parts = {part: int(of[f"{part}_ns"].sum()) for part in _PARTS}
+    words = [
+        f"{share(ns, wall)} {_TITLES.get(part, part)}"
+        for part, ns in sorted(parts.items(), key=lambda item: -item[1])
+        if ns
+    ]
+    kind = "steady step" if len(steady) else "step"
+    median = duration(of.select(pl.col("wall_ns").median().round().cast(pl.Int64)).item())
+    longest = duration(of.select(pl.col("wall_ns").max()).item())
+    return (
+        f"{count(len(of), kind)}: median {median}, longest {longest}. Of their wall time: {', '.join(words)}."
+    )
+
+
+def below_steps(table: pl.DataFrame, left_out: int) -> list[str]:
+    """What the terminal says below the steps."""
+    lines = [f"Shown: the {len(table) - left_out} longest of {count(len(table), 'step')}. More: --limit 0."]
+    lines = lines if left_out else []
+    slow = bool((table["of_median"] >= OUTLIER).any())
+    lines += [f"!: {OUTLIER} times the median or more"] if slow else []
+    return [*lines, summary(table) or "No step ended. To see steps, call tracer.step() after each iteration."]
+
+
+def about_gaps(found: Gaps) -> str:
+    """`Outside ops: 122.5 ms, 5.0 % of the wall time of 5 steady steps.`"""
+    of = "the recording" if found.of == "recording" else count(found.steps, found.of.removesuffix("s"))
+    part = share(found.outside_ns, found.wall_ns)
+    return f"Outside ops: {duration(found.outside_ns)}, {part} of the wall time of {of}."
+
+
+def gap_titles() -> list[str]:
+    return ["line before -> line after", "share of wall:", "total:", "gaps:", "median:", "p95:", "longest:"]
+
+
+def gap_cells(rows: list[dict[str, Any]], wall_ns: int, line: Callable[[str], str]) -> list[list[str]]:
+    """`line` writes the two lines of a gap."""
+    return [
+        [
+            line(f"{row['before']} -> {row['after']}"),
+            share(row["total_ns"], wall_ns),
+            duration(row["total_ns"]),
+            f"{row['gaps']:,}",
+            duration(row["median_ns"]),
+            duration(row["p95_ns"]),
+            duration(row["longest_ns"]),
+        ]
+        for row in rows
+    ]
+
+
+def with_lines(rows: Iterable[dict[str, Any]], folder: str | None) -> list[dict[str, Any]]:
+    """Rows of gaps, with the lines as they are shown."""
+
+    def shown(line: str | None) -> str:
+        if line is None:
+            return "no Python line"
+        return "backward" if line == BACKWARD else source_line(line, folder)
+
+    return [row | {"before": shown(row["before"]), "after": shown(row["after"])} for row in rows]
+
+
+def share(ns: int, whole_ns: int) -> str:
+    return percent(ns / whole_ns) if whole_ns else ""
+
+
+def _shown(table: pl.DataFrame) -> list[str]:
+    """The parts of a step that any row has."""
+    return [part for part in _PARTS if part == "outside" or (table[f"{part}_ns"] > 0).any()]
+
+
+def _has_gpu(table: pl.DataFrame) -> bool:
+    return bool((table["gpu_busy_ns"] > 0).any())

@@ -324,8 +324,9 @@ def test_what_fails_and_what_is_lacking_is_named(
     sys.path.append(str(ROOT / "benchmarks"))
     import gallery as module
 
-    for name, value in (("ROOT", tmp_path), ("SCRIPTS", tmp_path), ("TRACES", tmp_path / "traces")):
-        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "TRACES", tmp_path / "traces")
+    monkeypatch.setattr("gallery_entries.SCRIPTS", tmp_path)
     scripts = {
         "good": '"""A product.\n\nLook at mm."""\nimport torch\n\ntorch.ones(2, 2).mm(torch.ones(2, 2))\n',
         "bad": "import torch\n\ntorch.ones(2, 2)\nraise ValueError('no such thing')\n",

@@ -9,22 +9,10 @@ import time
 from pathlib import Path
 
 from growing import Growing
-from synthetic import TraceWriter
-from test_reader import Move, new_recording, run
+from lane_moves import Move
+from test_follow import recording
 
 TIMEOUT = 600  # seconds; only what hangs takes so long
-
-
-def recording(threads: list[list[Move]]) -> TraceWriter:
-    writer = new_recording()
-    for number, thread_moves in enumerate(threads):
-        lane = writer.lane(0, number, 1001 + number, torch_thread=1 + number)
-        for line in range(1, 4):
-            lane.define_source(line, "train.py", line)
-        run(lane, thread_moves, [])
-        while lane.open_hops:
-            lane.exit()
-    return writer
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:

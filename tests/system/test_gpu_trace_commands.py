@@ -7,30 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gpu_sample
 import pytest
+from gpu_sample import NAME
 from gpu_trace import PATH, Sample
 
-from tracer.report.reading import Reading
-from tracer.report.report import render
 from tracer.trace import load
 
 ROOT = Path(__file__).parents[2]
 
-NAME = "gpu.trace"
 
-
-@pytest.fixture(scope="session")
-def sample() -> Sample:
-    return Sample()
-
-
-@pytest.fixture(scope="session")
-def reports(sample: Sample) -> dict[str | None, str]:
-    return {
-        "cuda": render(Reading(sample.trace, NAME, only="cuda")),
-        "kernels": render(Reading(sample.trace, NAME, only="kernels")),
-        None: render(Reading(sample.trace, NAME, patterns=["cublas*", "cudnn*"], paths=30, details=30)),
-    }
+sample, reports = gpu_sample.sample, gpu_sample.reports
 
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

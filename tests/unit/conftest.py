@@ -29,6 +29,16 @@ class NoTorch(importlib.abc.MetaPathFinder):
             pytest.fail(f"torch {RULE}", pytrace=True)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def names_of_the_sample() -> None:
+    """The demangler has a process of its own: it names what the recording from a GPU has before the tests."""
+    if "gpu_trace" in sys.modules:
+        from tracer.trace.bytes.reader import read_recording
+        from tracer.trace.names.demangle import prepare
+
+        prepare(read_recording(sys.modules["gpu_trace"].PATH).definitions.symbol_names())
+
+
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess.Popen, "__init__", refuse)

@@ -313,7 +313,7 @@ def test_progress_shows_only_on_a_terminal_and_only_when_it_takes_long(
 
 @pytest.fixture
 def cuda_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    from test_cuda_report import training
+    from cuda_training import training
 
     monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: training())
     return folder

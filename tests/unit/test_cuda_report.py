@@ -8,13 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 from cuda_frames import CudaBuilder
+from cuda_training import F32, GEMM, US, hottest, placement, training
 from frames import FakeTrace, TraceBuilder, hop
 from markdown_it import MarkdownIt
 
 from tracer.analysis.links import combine
 from tracer.analysis.runtime_survey import Steps
 from tracer.analysis.trees import Forest, fold
-from tracer.report.hot_paths import Path, hottest_of
+from tracer.report.hot_paths import hottest_of
 from tracer.report.mermaid import flowchart
 from tracer.report.reading import Peaks, Reading
 from tracer.report.report import render
@@ -23,127 +24,6 @@ from tracer.report.sections.api_details import stack_lines
 from tracer.report.text import amount, size
 from tracer.report.tree import group_line, plain, tree_lines
 from tracer.trace.names.roles import role
-
-TRAIN = "/home/user/project/train.py"
-F32 = "torch.float32"
-US = 1000
-ADD = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
-    "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)"
-)
-GEMM = (
-    "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4"
-    "_execute_kernel__5x_cublas"
-)
-OPERATOR = (
-    ("cudaLaunchKernel", "/x/nvidia/lib/libcudart.so.13"),
-    ("at::native::gpu_kernel_impl_nocast", "/x/torch/lib/libtorch_cuda.so"),
-    ("at::native::add_kernel", "/x/torch/lib/libtorch_cuda.so"),
-    ("at::_ops::add_Tensor::redispatch", "/x/torch/lib/libtorch_cpu.so"),
-)
-ALLOCATOR = (
-    ("cudaMalloc", "/x/nvidia/lib/libcudart.so.13"),
-    (
-        "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::alloc_block",
-        "/x/torch/lib/libc10_cuda.so",
-    ),
-    ("at::detail::empty_cuda", "/x/torch/lib/libtorch_cuda.so"),
-)
-GUARD = (("c10::cuda::impl::CUDAGuardImpl::getDevice", "/x/torch/lib/libc10_cuda.so"),)
-
-
-def at(line: int) -> dict[str, str]:
-    return {"source": f"{TRAIN}:{line}", "called_from": f"{TRAIN}:{line}"}
-
-
-def training() -> FakeTrace:
-    """Four steps (two warm-up): a matmul through cuBLAS, an add, an item() that waits, an own kernel."""
-    builder = CudaBuilder()
-    operator, allocator, guard = builder.stack(*OPERATOR), builder.stack(*ALLOCATOR), builder.stack(*GUARD)
-    square = builder.signature(([64, 64], F32), ([64, 64], F32), device="cuda:0")
-    long = builder.signature(([1 << 24], F32), ([1 << 24], F32), device="cuda:0")
-    scalar = builder.signature(([], F32), device="cuda:0")
-    for step in range(4):
-        when = {"step": step, "phase": "warmup" if step < 2 else "steady"}
-        first = len(builder.rows)
-        mm = hop("aten::mm", "CUDA", self_ns=20 * US, inputs=square, **when)
-        outer = hop("aten::mm", "AutogradCUDA", mm, self_ns=US, inputs=square, **when)
-        builder.calls(hop("aten::matmul", "AutogradCUDA", outer, self_ns=US, inputs=square, **at(41), **when))
-        builder.calls(hop("aten::add.Tensor", "CUDA", self_ns=12 * US, inputs=long, **at(42), **when))
-        builder.calls(
-            hop("aten::_local_scalar_dense", "CUDA", self_ns=60 * US, inputs=scalar, **at(43), **when)
-        )
-        add, item = first + 3, first + 4
-
-        start = builder.rows[first + 2]["start_ns"]
-        for i in range(3):
-            builder.api(
-                "cudaGetDevice", "query", start + 100 * i, start + 100 * i + 50, hop=first + 2, stack=guard
-            )
-        if step == 0:
-            builder.api(
-                "cudaMalloc", "memory allocation", start + 500, start + 8000, hop=first + 2, stack=allocator,
-                arguments="*devPtr=0x7f0000, size=2097152",
-            )  # fmt: skip
-        arguments = "transa=N, transb=N, m=64, n=64, k=64, lda=64, ldb=64, ldc=64"
-        sgemm = builder.library(
-            "cublasSgemm_v2", start + 9000, start + 16_000, hop=first + 2, arguments=arguments
-        )
-        launch = builder.api(
-            "cudaLaunchKernelExC", "launch", start + 10_000, start + 15_000, hop=first + 2,
-            library_call_id=sgemm, library="libcublas", library_call="cublasSgemm_v2",
-        )  # fmt: skip
-        builder.kernel(
-            GEMM, start + 15_500, start + 18_800, launch,
-            grid=(2, 1, 1), block=(64, 1, 1), registers=74, static_shared_bytes=12_288,
-        )  # fmt: skip
-
-        start = builder.rows[add]["start_ns"]
-        launch = builder.api(
-            "cudaLaunchKernel", "launch", start + 2000, start + 6000, hop=add, stack=operator
-        )
-        builder.kernel(ADD, start + 7000, start + 57_000, launch, grid=(32_768, 1, 1), registers=32)
-
-        start = builder.rows[item]["start_ns"]
-        copy = builder.api(
-            "cudaMemcpyAsync", "copy", start + 1000, start + 4000, hop=item,
-            arguments="dst=0x7ffc, src=0x7f00, count=4, kind=cudaMemcpyDeviceToHost, stream=0x0",
-        )  # fmt: skip
-        builder.activity(
-            "memcpy", "memcpy DtoH (device -> pageable)", start + 50_000, start + 51_500, copy, bytes=4
-        )
-        builder.api("cudaStreamSynchronize", "synchronisation", start + 5000, start + 55_000, hop=item)
-        own = builder.clock[0, 100]
-        launch = builder.api("cuLaunchKernelEx", "launch", own, own + 3000, source=f"{TRAIN}:44", **when)
-        builder.kernel("my_scale", own + 3500, own + 5500, launch, grid=(16, 2, 1), registers=20)
-        builder.clock[0, 100] += 200 * US
-    trace = builder.cuda_trace(
-        cuda={
-            "state": "recorded",
-            "why": "",
-            "cupti": 28,
-            "driver_calls": "launches",
-            "api_calls": len(builder.api_rows),
-            "launches": 12,
-            "kernels": 12,
-            "memcpys": 4,
-            "memsets": 0,
-            "dropped_activities": 0,
-            "in_a_hop": 8,
-            "outside_ops": 4,
-            "outside_ops_by": [{"what": "my_scale (scale.so)", "count": 4}],
-            "reconciles": True,
-            "library_hooks": {"cublasSgemm_v2": True, "cudnnRNNForward": False},
-            "lost": [],
-        }
-    )
-    trace.environment["torch"] = "2.11.0+cu130"
-    trace.environment["torch_cuda"] = "13.0"
-    return trace
-
-
-def hottest(reading: Reading) -> list[Path]:
-    return hottest_of(reading).paths
 
 
 def chosen(reading: Reading) -> tuple[object, ...]:
@@ -197,107 +77,6 @@ def test_a_device_kernel_gives_way_before_its_time() -> None:
     _, nodes = fold(Forest.of(links.rows), ["source"])
     lines = [plain(line) for line in tree_lines(nodes, trace.signatures, width=60, details=links.details)]
     assert any(line.endswith("... GPU 3.3 us") and "sm80_xmma_gemm" in line for line in lines)
-
-
-def test_the_hottest_paths_lead_to_the_device_kernel() -> None:
-    report = Reading(training(), "t")
-    text = render(report)
-    chain = (
-        "`aten::matmul [AutogradCUDA]` -> `aten::mm [AutogradCUDA]` -> `aten::mm [CUDA]` `mm_CUDA` -> "
-        "`cublasSgemm_v2(N, N, m=64, n=64, k=64)` -> `cudaLaunchKernelExC(grid 2, block 64)` -> "
-        "`sm80_xmma_gemm f32 nn n 32x32x8 ffma` 3.3 us |"
-    )
-    assert chain in text
-    assert head.data(report).totals.hops == 20
-    assert sum(path.share for path in hottest(report)) == pytest.approx(1)
-    matmul = next(path for path in hottest(report) if path.op == "aten::matmul")
-    assert matmul.hops == 3
-    chart = flowchart(matmul.nodes)
-    assert "  h3 --> h4\n" in chart
-    assert "GPU 3.3 us" in chart
-    assert "  h4 -.-> h5" in chart
-
-
-def placement() -> CudaBuilder:
-    """One call that takes 400 ms to allocate, and 5 ms to copy 24 bytes, which the GPU does in 1.2 us."""
-    builder = CudaBuilder()
-    empty = hop("aten::empty_strided", "CUDA", self_ns=400_000 * US)
-    copy = hop("aten::copy_", "CUDA", self_ns=5000 * US)
-    builder.calls(hop("aten::_to_copy", "CUDA", empty, copy, self_ns=100 * US))
-    start = builder.rows[2]["start_ns"]
-    call = builder.api("cudaMemcpyAsync", "copy", start + US, start + 30 * US, hop=2)
-    builder.activity(
-        "memcpy", "memcpy HtoD (pageable -> device)", start + 10 * US, start + 11_200, call, bytes=24
-    )
-    return builder
-
-
-def test_the_chain_follows_what_takes_far_longer_than_the_work_of_the_gpu() -> None:
-    text = render(Reading(placement().cuda_trace(), "t"))
-    chain = "`aten::_to_copy [CUDA]` -> `aten::empty_strided [CUDA]` `empty_strided_CUDA` |"
-    assert chain in text
-    assert "### 1. `aten::_to_copy [CUDA]`: 100.0 % of the time in ops" in text
-
-
-def test_the_chain_ends_in_a_call_that_takes_most_of_the_time() -> None:
-    builder = placement()
-    start = builder.rows[1]["start_ns"]
-    builder.api("cudaMalloc", "memory allocation", start, start + 300_000 * US, hop=1)
-    text = render(Reading(builder.cuda_trace(), "t"))
-    assert "`empty_strided_CUDA` -> `cudaMalloc` 300.0 ms |" in text
-    assert "### 1. `aten::_to_copy [CUDA]` -> `cudaMalloc`: 100.0 % of the time in ops" in text
-
-
-def test_a_kernel_that_takes_longer_than_the_host_leads_the_chain() -> None:
-    builder = placement()
-    activity = builder.activity_rows[0]
-    activity["end_ns"] = activity["start_ns"] + 900_000 * US
-    assert "-> `memcpy HtoD (pageable -> device)`: 100.0 %" in render(Reading(builder.cuda_trace(), "t"))
-
-
-def launches(*gpu_ns: int, grids: tuple[int, ...] = (8,)) -> CudaBuilder:
-    """A call of an op for each grid, with a kernel of each time; the first launch takes the host longest."""
-    builder = CudaBuilder()
-    for grid in grids:
-        builder.calls(hop("aten::mm", "CUDA", self_ns=26 * US))
-        start, own = builder.rows[-1]["start_ns"], len(builder.rows) - 1
-        for number, ns in enumerate(gpu_ns):
-            begin, end = start + 20 * US * number, start + (20 + 5 * number) * US
-            call = builder.api("cudaLaunchKernel", "launch", begin, end, hop=own)
-            builder.kernel(f"k{number}", end, end + ns, call, grid=(grid, 1, 1))
-    return builder
-
-
-def test_the_chain_follows_the_most_gpu_time() -> None:
-    report = Reading(launches(3 * US, 12 * US).cuda_trace(), "t")
-    text = render(report)
-    assert "### 1. `aten::mm [CUDA]` -> `k1`: 100.0 % of the time in ops" in text
-    assert "-> `cudaLaunchKernel(grid 8, block 128)` -> `k1` 12.0 us |" in text
-    assert "k1" in flowchart(hottest(report)[0].nodes, limit=1)
-
-
-def test_the_chain_passes_what_takes_the_host_a_little_longer_than_the_gpu() -> None:
-    builder = CudaBuilder()
-    empty, fill = (
-        hop(f"aten::{name}", "CUDA", self_ns=ns) for name, ns in (("empty", 40_000), ("fill_", 9000))
-    )
-    builder.calls(hop("aten::ones", "CUDA", empty, fill))
-    start = builder.rows[2]["start_ns"]
-    call = builder.api("cudaLaunchKernel", "launch", start + US, start + 5 * US, hop=2)
-    builder.kernel("fill", start + 6 * US, start + 7 * US, call)
-    assert "### 1. `aten::ones [CUDA]` -> `fill`: " in render(Reading(builder.cuda_trace(), "t"))
-
-
-def test_a_chain_says_how_many_more_arguments_its_time_is_of() -> None:
-    text = render(Reading(launches(3 * US, grids=(8, 9, 8)).cuda_trace(), "t"))
-    assert "-> `cudaLaunchKernel(grid 8, block 128 and 1 more)` -> `k0` 3.0 us |" in text
-
-
-def test_time_on_the_gpu_has_a_unit_of_its_own() -> None:
-    builder = placement()
-    row = next(line for line in render(Reading(builder.cuda_trace(), "t")).splitlines() if "|    1 |" in line)
-    assert "| 405.100 ms |" in row
-    assert "| 1.20 us |" in row
 
 
 def test_a_library_call_that_only_stacks_name_has_the_time_of_its_api_calls() -> None:

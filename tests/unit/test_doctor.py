@@ -8,11 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 from elf import FUNCTION, write_library
+from gpu_trace import PATH
 
 import tracer
 from tracer.cli.doctor import _show, _verdict
 from tracer.doctor import cuda, environment, machine, software, trial
 from tracer.doctor.finding import Finding
+from tracer.trace import load
 
 CERTIFICATE = {
     "entries": 100,
@@ -310,3 +312,15 @@ def test_lines_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_verdicts(problems: int, notes: int, text: str) -> None:
     assert _verdict(problems, notes) == text
+
+
+def test_a_certificate_from_a_gpu_is_understood() -> None:
+    said = load(PATH).certificate["cuda"]
+    found = cuda.check_trial(certified(cuda=said))
+    assert (found.state, found.text) == ("ok", "works: 271 launches, 279 kernels, 279 of them in a hop")
+    assert [
+        (line.state, line.text.split(":")[0]) for line in cuda.check_cupti("13.0", certified(cuda=said), {})
+    ] == [
+        ("ok", "13.0"),
+        ("ok", "no other tool"),
+    ]

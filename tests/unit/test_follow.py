@@ -12,8 +12,8 @@ import pytest
 from growing import Growing
 from hypothesis import given
 from hypothesis import strategies as st
+from lane_moves import Move, moves, new_recording, run
 from synthetic import AUTOGRAD_CPU, CPU, TraceWriter, tensor
-from test_reader import Move, moves, new_recording, run
 
 from examples import examples
 from tracer.trace import TraceError, load

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 
 import gallery  # noqa: E402
+import gallery_entries  # noqa: E402
 
 from tracer.report.sections import NAMED  # noqa: E402
 from tracer.trace.certificate.verdict import COMPILED_CODE  # noqa: E402
@@ -44,7 +45,7 @@ def test_script_says_what_to_look_at(entry: gallery.Entry) -> None:
 
 
 def test_every_script_has_an_entry() -> None:
-    assert {path.stem for path in gallery.SCRIPTS.glob("*.py")} == {entry.name for entry in ENTRIES}
+    assert {path.stem for path in gallery_entries.SCRIPTS.glob("*.py")} == {entry.name for entry in ENTRIES}
 
 
 def test_report_is_of_this_entry(entry: gallery.Entry) -> None:
@@ -82,7 +83,7 @@ def test_index_is_the_one_of_the_entries() -> None:
 
 
 def test_line_of_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gallery, "SCRIPTS", tmp_path)
+    monkeypatch.setattr(gallery_entries, "SCRIPTS", tmp_path)
     entry = gallery.Entry("some", "", "", "")
     entry.script.write_text("x = f(1)\ny = f(2)\nz = 2\n")
     assert gallery.tree_options(entry, {"options": ["--source", "some.py:{f(2)}", "--depth", "1"]}) == [
@@ -105,7 +106,7 @@ def sections(names: tuple[str, ...]) -> list[str]:
 
 
 def test_a_gpu_has_its_own_options() -> None:
-    every = sections(gallery.SECTIONS)
+    every = sections(gallery_entries.SECTIONS)
     plain = gallery.Entry("some", "", "", "", **SOME)
     assert plain.report_options(on_gpu=False) == [*SOME["report"], *every]
     assert plain.report_options(on_gpu=True) == ["--op", "mm", "--paths", "1", "--rows", "10", *every]
@@ -132,7 +133,7 @@ def test_a_report_is_made_with_the_options_of_its_device(
         made = "# Report\n\n## Ops\n\na table\n\n## Certificate\n\nwhole\n"
         return made if arguments[0] == "report" else "a tree\n"
 
-    monkeypatch.setattr(gallery, "SCRIPTS", tmp_path)
+    monkeypatch.setattr(gallery_entries, "SCRIPTS", tmp_path)
     monkeypatch.setattr(gallery, "ROOT", tmp_path)
     monkeypatch.setattr(gallery, "_told", tell)
     entry = gallery.Entry(
@@ -159,7 +160,7 @@ def test_a_report_is_made_with_the_options_of_its_device(
 
 
 def test_prose_is_wrapped_at_no_hyphen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gallery, "SCRIPTS", tmp_path)
+    monkeypatch.setattr(gallery_entries, "SCRIPTS", tmp_path)
     teaches = "word " * 20 + "first-and-second third."  # column 110 is within the hyphens
     entry = gallery.Entry("some", "Some", teaches, "")
     entry.script.write_text('"""Some.\n\n    a command\n\nLook here,\nand there.\n"""\n')
@@ -168,7 +169,7 @@ def test_prose_is_wrapped_at_no_hyphen(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_sections_that_are_shown_are_known(entry: gallery.Entry) -> None:
-    assert {*entry.shows, *entry.sections, *gallery.SECTIONS} <= set(NAMED)
+    assert {*entry.shows, *entry.sections, *gallery_entries.SECTIONS} <= set(NAMED)
     assert not (entry.shows and entry.sections), "sections say all"
     assert entry.uses_gpu or not (entry.shows or entry.gpu_report or entry.gpu_trees or entry.gpu_says)
     for tree in entry.shown_trees(on_gpu=True):
@@ -177,7 +178,11 @@ def test_sections_that_are_shown_are_known(entry: gallery.Entry) -> None:
 
 def test_options_of_a_report_name_its_sections() -> None:
     shows = gallery.Entry("a", "A", "t", "s", report=["--rows", "4"], shows=["idle"])
-    assert shows.report_options(on_gpu=False) == ["--rows", "4", *sections((*gallery.SECTIONS, "idle"))]
+    assert shows.report_options(on_gpu=False) == [
+        "--rows",
+        "4",
+        *sections((*gallery_entries.SECTIONS, "idle")),
+    ]
     alone = gallery.Entry("a", "A", "t", "s", report=["--details", "3"], sections=["ops"])
     assert alone.report_options(on_gpu=False) == ["--details", "3", "--section", "ops"]
 
@@ -225,3 +230,17 @@ def test_the_last_line_is_the_script_s() -> None:
     said = "Traceback:\nValueError: no\ntracer: x.trace\n  3 op calls\n  next: tracer tree\n"
     assert gallery._last_line(said) == "ValueError: no"
     assert gallery._last_line("tracer: there is no such file\n") == "tracer: there is no such file"
+
+
+@pytest.mark.parametrize("path", sorted(gallery.REPORTS.glob("*.md")), ids=lambda path: path.name)
+def test_a_report_says_what_its_script_printed(path: Path) -> None:
+    """`--again` takes it from there, because a trace does not have it."""
+    text = path.read_text()
+    made_on, out = gallery.as_said(text)
+    assert f"on {made_on}. The script printed\n\n```text\n{out}\n```\n" in text
+    assert "torch" in made_on
+
+
+def test_a_page_that_is_no_report_says_nothing() -> None:
+    with pytest.raises(gallery.GalleryError, match="does not say what the script printed"):
+        gallery.as_said("# A page\n\non a machine.\n")

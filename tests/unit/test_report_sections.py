@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import cuda_training
 import pytest
-import test_cuda_report
 import test_report
 from frames import FakeTrace, TraceBuilder
 
@@ -24,8 +24,8 @@ from tracer.report.sections import NAMED, head, order
 GOLDEN = Path(__file__).parent / "golden" / "sections"
 TRACES: dict[str | None, tuple[str, Callable[[], FakeTrace]]] = {
     None: ("hops", test_report.training),
-    "cuda": ("cuda", test_cuda_report.training),
-    "kernels": ("cuda", test_cuda_report.training),
+    "cuda": ("cuda", cuda_training.training),
+    "kernels": ("cuda", cuda_training.training),
 }
 
 
@@ -108,12 +108,12 @@ def test_every_section_is_in_a_report() -> None:
 
 
 def test_chosen_sections_alone() -> None:
-    reading = Reading(test_cuda_report.training(), "t", sections=("sources", "paths", "copies"))
+    reading = Reading(cuda_training.training(), "t", sections=("sources", "paths", "copies"))
     text = render(reading)
     assert re.findall(r"^##+ (.*)$", text, flags=re.M) == [
         "Hottest paths",
         "Copies and fills",
         "Source lines",
     ]
-    verdict = test_cuda_report.training().certificate["verdict"]
+    verdict = cuda_training.training().certificate["verdict"]
     assert text.startswith(f"# Dispatch report of `t`\n\n**{verdict}**\n\n## Hottest paths\n"), "and no more"

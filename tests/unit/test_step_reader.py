@@ -9,8 +9,8 @@ import pytest
 from gpu_trace import PATH
 from hypothesis import given
 from hypothesis import strategies as st
+from lane_moves import Move, moves, new_recording
 from synthetic import AUTOGRAD_CPU, CPU, Lane, TraceWriter
-from test_reader import Move, moves, new_recording
 from typer.testing import CliRunner
 
 from examples import examples

@@ -17,6 +17,7 @@
 #include "native/elf.h"
 #include "python/compiled_calls.h"
 #include "python/module_calls.h"
+#include "python/seen_lines.h"
 #include "python/source_line.h"
 #include "symbol_definitions.h"
 #include "trace/recording.h"
@@ -290,6 +291,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("follow_modules", [](py::handle module_class) { python::follow_modules(module_class.ptr()); }, py::arg("module_class"));
   m.def("follow_compiled", &python::follow_compiled, py::arg("note"));
   m.def("hide_sources", &python::hide_sources, py::arg("folders"));
+  m.def("forget_lines", &python::forget_lines);
+  m.def("seen_lines", &python::seen_lines);
   m.def("calibrate", &dispatch::calibrate_hop, py::call_guard<py::gil_scoped_release>());
   m.def("close", &end);
   m.def("recording", &recording);

@@ -116,6 +116,12 @@ def enums() -> Enums:
 def libraries() -> list[Library]:
     """The shared libraries that are loaded, with their addresses."""
 
+def forget_lines() -> None:
+    """Begin to note lines anew."""
+
+def seen_lines() -> list[tuple[str, int]]:
+    """File and number of each Python line that the recording has named; at most some thousands."""
+
 def write_json(kind: str, compressed: bytes) -> None:
     """Put a document into the trace, JSON compressed with zlib."""
 

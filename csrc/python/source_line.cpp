@@ -4,6 +4,7 @@
 
 #include "code_objects.h"
 #include "frame.h"
+#include "seen_lines.h"
 
 namespace tracer::python {
 namespace {
@@ -102,11 +103,10 @@ uint32_t id_of(trace::Lane* lane, const Line& line) {
 #else
   std::string function = text_of(code->co_name);
 #endif
-  lane->define(trace::DefinitionBuilder(trace::kSourceLine)
-                   .put(id)
-                   .put(uint32_t(number > 0 ? number : 0))
-                   .put_string(text_of(code->co_filename))
-                   .put_string(function));
+  uint32_t known = number > 0 ? number : 0;
+  std::string file = text_of(code->co_filename);
+  lane->define(trace::DefinitionBuilder(trace::kSourceLine).put(id).put(known).put_string(file).put_string(function));
+  note_line(file, known);
   return id;
 }
 

@@ -44,6 +44,7 @@ class FakeTrace:
     path: str = "run.trace"
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.DEVICES))
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PYTHON_STACKS))
+    source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.SOURCE_LINES))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.STEPS))
 
 

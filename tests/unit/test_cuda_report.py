@@ -21,6 +21,7 @@ from tracer.report.reading import Peaks, Reading
 from tracer.report.report import render
 from tracer.report.sections import head
 from tracer.report.sections.api_details import stack_lines
+from tracer.report.source_lines import SourceLines
 from tracer.report.text import amount, size
 from tracer.report.tree import group_line, plain, tree_lines
 from tracer.trace.names.roles import role
@@ -57,7 +58,7 @@ def test_the_tree_shows_the_chain_down_to_the_gpu() -> None:
         "        cudaLaunchKernelExC(grid 2, block 64) 5.0 us (self 5.0), GPU 3.3 us",
         f"          {GEMM} GPU 3.3 us",
     ]
-    heads = [plain(group_line(group, "/home/user/project")) for group in groups.to_dicts()]
+    heads = [plain(group_line(group, SourceLines("/home/user/project"))) for group in groups.to_dicts()]
     assert heads[0] == "train.py:41  4 op calls, 88.0 us, GPU 13.2 us"
     assert heads[-1] == "train.py:44  4 calls outside ops, 12.0 us, GPU 8.0 us"
 

@@ -23,7 +23,6 @@ from tracer.report.text import (
     package_relative,
     shorten,
     signature_texts,
-    source_line,
     steady_steps,
     whole_percent,
 )
@@ -258,13 +257,6 @@ def test_a_backward_line_that_runs_itself_is_named_once() -> None:
     builder.calls(hop("aten::t", "CPU", backward_node="TBackward0", **at(41) | {"called_from": "a.py:45"}))
     text = render(Reading(builder.trace(), "t"))
     assert "- `train.py:41`, backward in `TBackward0`, run from `a.py:45`: 1 call\n" in text
-
-
-def test_lines_under_the_script_folder_and_in_packages_are_short() -> None:
-    assert source_line("/home/user/project/a/train.py:4", "/home/user/project") == "a/train.py:4"
-    assert source_line("/x/lib/site-packages/foo/a.py:4", "/home") == "foo/a.py:4"
-    assert source_line("/home/users/a.py:4", "/home/user") == "/home/users/a.py:4"
-    assert source_line("/home/a.py:4", None) == "/home/a.py:4"
 
 
 def test_times() -> None:

@@ -119,6 +119,7 @@ class _Lines:
         import polars as pl
 
         from tracer.report.follow import live_line
+        from tracer.report.source_lines import SourceLines
         from tracer.report.text import count
         from tracer.report.tree import plain
 
@@ -131,9 +132,9 @@ class _Lines:
             rows = rows.tail(self._limit)
         self._know(rows["inputs"].unique().drop_nulls().to_list())
         width = self._console.width if on_terminal else None
-        folder = self._follower.folder
+        sources = SourceLines(self._follower.folder)
         lines = [
-            live_line(row, self._texts, width=width, folder=folder) for row in rows.iter_rows(named=True)
+            live_line(row, self._texts, width=width, sources=sources) for row in rows.iter_rows(named=True)
         ]
         if on_terminal:
             for line in lines:
@@ -188,7 +189,10 @@ class _Table:
         from tracer.analysis.flat import ranked
 
         self._stack.close()
-        print_table(ranked(self._counts.table(), self._sort), self._by, self._limit, self._follower.folder)
+        from tracer.report.source_lines import SourceLines
+
+        sources = SourceLines(self._follower.folder)
+        print_table(ranked(self._counts.table(), self._sort), self._by, self._limit, sources)
 
     def _screen(self) -> RenderableType:
         from rich.text import Text
@@ -199,6 +203,8 @@ class _Table:
         table = ranked(self._counts.table(), self._sort)
         room = max(self._console.height - 2, 1)
         limit = min(self._limit or room, room)
-        folder, width = self._follower.folder, self._console.width
-        lines = flat_lines(table, self._by, limit=limit, width=width, folder=folder)
+        from tracer.report.source_lines import SourceLines
+
+        sources, width = SourceLines(self._follower.folder), self._console.width
+        lines = flat_lines(table, self._by, limit=limit, width=width, sources=sources)
         return Text("\n").join(styled(line) for line in lines)

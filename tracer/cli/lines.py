@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from tracer.report.source_lines import SourceLines
     from tracer.report.tree import Line
 
 _STYLES = {
     "thread": "bold magenta",
     "group": "bold blue",
     "cost": "bright_black",
+    "text": "italic",
     "id": "bright_black",
     "indent": "bright_black",
     "arrow": "bright_black",
@@ -38,7 +40,7 @@ def print_line(console: Console, line: Line) -> None:
     console.print(styled(line), no_wrap=True)
 
 
-def print_table(table: pl.DataFrame, by: str, limit: int, folder: str | None) -> None:
+def print_table(table: pl.DataFrame, by: str, limit: int, sources: SourceLines) -> None:
     """A table of analysis.flat, cut to the width of a terminal."""
     from rich.console import Console
 
@@ -47,14 +49,14 @@ def print_table(table: pl.DataFrame, by: str, limit: int, folder: str | None) ->
 
     console = Console(highlight=False)
     width = console.width if console.is_terminal else None
-    for line in flat_lines(table, by, limit=limit, width=width, folder=folder):
+    for line in flat_lines(table, by, limit=limit, width=width, sources=sources):
         print_line(console, line)
     if limit and len(table) > limit:
         print(f"Shown: {limit:,} of {count(len(table), 'row')}. More: --limit 0.")
 
 
 def print_cells(titles: list[str], rows: list[list[str]]) -> None:
-    """A table with the first column on the left, the others on the right; a title's colon is left out.
+    """A table: columns whose title ends in a colon, which is not shown, on the right, others on the left.
 
     On a terminal, lines are cut to its width.
     """
@@ -67,8 +69,10 @@ def print_cells(titles: list[str], rows: list[list[str]]) -> None:
     names = [title.rstrip(":") for title in titles]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     for place, row in enumerate([names, *rows]):
-        first, *others = zip(row, widths, strict=True)
-        cells = [f"{first[0]:<{first[1]}}", *(f"{cell:>{most}}" for cell, most in others)]
+        cells = [
+            f"{cell:>{most}}" if title.endswith(":") else f"{cell:<{most}}"
+            for title, cell, most in zip(titles, row, widths, strict=True)
+        ]
         role = "time" if place else "cost"
         print_line(console, fit([(role, "  ".join(cells).rstrip())], width))
 

@@ -173,6 +173,7 @@ def _flat(
 ) -> None:
     with analysing(file, selection.step) as trace:
         from tracer.analysis import flat, trees
+        from tracer.report.source_lines import SourceLines
 
         chosen = selection.matching(trace, trace.hops)
         if depth is not None:
@@ -184,7 +185,7 @@ def _flat(
         print_json(flat_document(trace, table, by, limit))
         return
     with writing():
-        print_table(table, by, limit, trace.environment.get("cwd"))
+        print_table(table, by, limit, SourceLines.of(trace))
     _say_verdict(trace)
 
 
@@ -252,9 +253,10 @@ def _show(
 ) -> None:
     from rich.console import Console
 
+    from tracer.report.source_lines import SourceLines
     from tracer.report.tree import fit, group_line, id_texts, stack_line, tree_lines
 
-    console = Console(highlight=False)
+    console, sources = Console(highlight=False), SourceLines.of(trace)
     width = console.width if console.is_terminal else None
     shown = nodes.head(limit) if limit else nodes
     ids = id_texts(shown)
@@ -270,10 +272,9 @@ def _show(
             if several and place != (there := (head["process"], head["thread"])):
                 place = there
                 print_line(console, fit([("thread", _thread_line(trace, *there))], width))
-            folder = trace.environment.get("cwd")
-            print_line(console, fit(group_line(head, folder), width))
+            print_line(console, fit(group_line(head, sources), width))
             for frame in _outer_frames(trace, head.get(_STACK)):
-                print_line(console, fit(stack_line(frame, folder), width))
+                print_line(console, fit(stack_line(frame, sources), width))
         print_line(console, [("id", ids[row]), *line] if ids else line)
 
 

@@ -20,6 +20,7 @@ TABLES = (
     "python_stacks",
     "devices",
     "steps",
+    "source_lines",
     "processes",
     "threads",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from types import ModuleType
@@ -26,6 +27,7 @@ class JoinedRecording:
 
     def __init__(self, native: ModuleType) -> None:
         self._native = native
+        self._began = time.time()
         self._running = True
 
     @classmethod
@@ -65,15 +67,15 @@ class JoinedRecording:
             return
         self._running = False
         os.environ.pop(invitation.NAME, None)
-        close_part(self._native)
+        close_part(self._native, self._began)
 
 
-def close_part(native: ModuleType) -> None:
+def close_part(native: ModuleType, began: float) -> None:
     """Close a child's part of the recording. Its table entries stay hooked: the process is ending."""
     native.end_cuda()
     native.stop()
     overrides.end()
-    _write_certificate(native)
+    _write_certificate(native, began)
     native.close()
 
 
@@ -120,12 +122,21 @@ def write_document(native: ModuleType, kind: str, document: object) -> None:
     native.write_json(kind, _compressed(document))
 
 
+def write_source_texts(native: ModuleType, began: float) -> None:
+    """Put the texts of the lines that this process named into the trace. OSError: the disk is full."""
+    from tracer.recording.source_texts import source_texts
+
+    if texts := source_texts(native.seen_lines(), began):
+        write_document(native, "source_lines", texts)
+
+
 def _compressed(document: object) -> bytes:
     return zlib.compress(json.dumps(document).encode())
 
 
-def _write_certificate(native: ModuleType) -> None:
+def _write_certificate(native: ModuleType, began: float) -> None:
     try:
+        write_source_texts(native, began)
         certificate = {**cuda.certificate(native), "steps": steps.end()}
         certificate["outlived"] = invitation.has_ended(str(native.recording()))
         write_document(native, "certificate", certificate)

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import sys
+import time
 from collections.abc import Iterable
 from types import ModuleType, TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ from tracer.recording.children import (
     follow_python,
     stop_last,
     write_document,
+    write_source_texts,
 )
 from tracer.recording.options import Options
 from tracer.recording.summary import Summary, summary_of, summary_of_nothing
@@ -68,6 +70,7 @@ class Recording:
         self._launched = launched
         self._native: Any = None  # the extension, once the recording has begun
         self._pid = 0
+        self._began = 0.0  # in seconds since 1970
         self._running = False
         self._finalizer: Any = None  # of multiprocessing, which stops it at the end of the process
         self._inside: str | None = None  # the trace of the recording that this one is inside of
@@ -89,6 +92,8 @@ class Recording:
             if self._unusable is None:
                 self._unusable = cuda_part.why_unusable(self._options)
             self._reserve()
+            self._began = time.time()
+            native.forget_lines()
             try:
                 self._create(native)
                 if not native.arm(self._options.ops)["operators"]:
@@ -138,7 +143,7 @@ class Recording:
                 return self.summary
             os.environ.pop(invitation.NAME, None)
             if os.getpid() != self._pid:
-                close_part(native)
+                close_part(native, self._began)
                 return None
             self._forget_the_exit()
             with interrupts.waiting(then_raised=not at_exit):  # less than a second, and the trace stays whole
@@ -178,6 +183,7 @@ class Recording:
         ns_per_hop = native.calibrate()
         certificate["ns_per_hop"] = ns_per_hop
         try:
+            write_source_texts(native, self._began)
             write_document(native, "certificate", certificate)
         except OSError:
             pass  # the disk is full: close() says so

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from tracer.report.text import duration, source_line
+from tracer.report.source_lines import NO_SOURCES, SourceLines
+from tracer.report.text import duration
 from tracer.report.tree import Line, fit
 
 _TITLES = {
@@ -22,13 +23,18 @@ _UNKNOWN = {"op": "an unknown op", "source": "no Python line", "module": "no mod
 
 
 def flat_lines(
-    table: pl.DataFrame, by: str, *, limit: int = 0, width: int | None = None, folder: str | None = None
+    table: pl.DataFrame,
+    by: str,
+    *,
+    limit: int = 0,
+    width: int | None = None,
+    sources: SourceLines = NO_SOURCES,
 ) -> Iterator[Line]:
     """The titles and a line for each of the first `limit` rows (0: all) of a table of analysis.flat.
 
     `share` is the part of the self time of all rows, those that are left out too. By kernel function there
     are no calls: that one ran is its hops, most of which are redispatches and no op calls. With a width
-    the kernel name is shortened first, then the end is cut off. `folder` is where the script ran.
+    the kernel name is shortened first, then the end is cut off. By source, the text of the line follows.
     """
     whole = int(table["self_ns"].sum())
     shown = table.head(limit) if limit else table
@@ -39,7 +45,7 @@ def flat_lines(
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     yield fit([("cost", _aligned(titles, widths)), ("cost", _TITLES[by])], width)
     for row, figures in zip(shown.iter_rows(named=True), rows, strict=True):
-        yield fit([("time", _aligned(figures, widths)), *_name(row, by, folder)], width)
+        yield fit([("time", _aligned(figures, widths)), *_name(row, by, sources)], width)
 
 
 def _figures(row: dict[str, Any], whole: int, titles: list[str]) -> list[str]:
@@ -59,11 +65,12 @@ def _aligned(cells: list[str], widths: list[int]) -> str:
     return "".join(f"{cell:>{width}}  " for cell, width in zip(cells, widths, strict=True))
 
 
-def _name(row: dict[str, Any], by: str, folder: str | None) -> Line:
+def _name(row: dict[str, Any], by: str, sources: SourceLines) -> Line:
     if by == "hop":
         kernel = f" {row['kernel']}" if row["kernel"] else ""
         return [("op", row["op"] or _UNKNOWN["op"]), ("key", f" [{row['key'] or '?'}]"), ("kernel", kernel)]
     value = row[by] or _UNKNOWN.get(by, "?")
     if by == "source" and row[by]:
-        value = source_line(value, folder)
+        text = sources.text(value)
+        return [("group", sources.name(value)), ("text", f"  {text}" if text else "")]
     return [({"source": "group"}.get(by, by), value)]

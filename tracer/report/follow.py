@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracer.report.text import count, duration_and_self, source_line
+from tracer.report.source_lines import NO_SOURCES, SourceLines
+from tracer.report.text import count, duration_and_self
 from tracer.report.tree import Line, fit, module_text
 
 
 def live_line(
-    row: dict[str, Any], texts: dict[int, str], *, width: int | None = None, folder: str | None = None
+    row: dict[str, Any], texts: dict[int, str], *, width: int | None = None, sources: SourceLines = NO_SOURCES
 ) -> Line:
     """When a hop ended, its op and key, inputs, times, the hops in it and where it was called.
 
@@ -17,7 +18,7 @@ def live_line(
     script runs.
     """
     inputs = texts.get(row["inputs"])
-    where = source_line(row["source"], folder) if row["source"] else ""
+    where = sources.name(row["source"]) if row["source"] else ""
     if row["backward_node"]:
         where = " ".join(filter(None, ["backward:", row["backward_node"], where and f"(run from {where})"]))
     line = [

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tracer.report.cells import code, prose, table
 from tracer.report.reading import Reading, Rows
-from tracer.report.text import left_out, package_relative, source_line
+from tracer.report.source_lines import SourceLines
+from tracer.report.text import left_out, package_relative
 
 _MS_FROM_NS = 10_000_000
+_LONGEST_TEXT = 60
 Column = tuple[str, str, str]
 """(title, key of the row, kind): kind is one of those in Page.table"""
 
@@ -21,7 +23,7 @@ class Page:
 
     name        of the trace, as the user gave it
     only        one of reading.PARTS, or None for the report of everything
-    folder      where the script ran: lines of files below it are shown relative to it
+    sources     how Python lines are named, and what they say
     rows        rows per table that the user asked for; None: each section's own default
     of_steady   other tables of this report are of the steady steps only
     details     how many paths to show one by one
@@ -29,7 +31,7 @@ class Page:
 
     name: str
     only: str | None = None
-    folder: str | None = None
+    sources: SourceLines = field(default_factory=SourceLines)
     rows: int | None = None
     of_steady: bool = False
     details: int = 5
@@ -40,14 +42,23 @@ class Page:
         return cls(
             name=reading.name,
             only=reading.only,
-            folder=reading.trace.environment.get("cwd"),
+            sources=SourceLines.of(reading.trace),
             rows=reading.rows,
             details=reading.details,
             of_steady=bool((shown_apart or reading.steady) and reading.steps.steady),
         )
 
     def line(self, source: str | None) -> str:
-        return code(source_line(source, self.folder)) if source else "no Python line"
+        return code(self.sources.name(source)) if source else "no Python line"
+
+    def text(self, source: str | None) -> str:
+        """What a line says, on a line of its own in a cell; nothing if that is unknown."""
+        text = self.sources.text(source)
+        return (
+            f"<br>{code(text if len(text) <= _LONGEST_TEXT else f'{text[: _LONGEST_TEXT - 3]}...')}"
+            if text
+            else ""
+        )
 
     def forward_line(self, row: dict[str, Any]) -> str:
         """The line of a row, with a word if it is of backward."""
@@ -68,7 +79,7 @@ class Page:
             "share": lambda row, key: percent(row[key] / whole_ns) if whole_ns else "",
             "code": lambda row, key: code(row[key] or ""),
             "function": lambda row, key: code(package_relative(row[key] or "")),
-            "line": lambda row, key: self.line(row[key]),
+            "line": lambda row, key: self.line(row[key]) + self.text(row[key]),
             "module": lambda row, key: code(row[key]) if row[key] else "no module",
             "codes": lambda row, key: ", ".join(map(code, row[key])),
             "text": lambda row, key: prose("" if row[key] is None else row[key]),

@@ -10,9 +10,11 @@ import polars as pl
 from tracer.analysis.gaps import Gaps
 from tracer.analysis.step_times import BACKWARD, OUTLIER
 from tracer.report.page import percent
-from tracer.report.text import count, duration, source_line
+from tracer.report.source_lines import SourceLines
+from tracer.report.text import count, duration
 
 MOST_STEPS = 40
+_LONGEST_TEXT = 40
 _PARTS = ("forward", "backward", "optimizer", "waiting", "outside")
 _TITLES = {"waiting": "waiting for GPU", "outside": "outside ops"}
 
@@ -90,11 +92,13 @@ def gap_titles() -> list[str]:
     return ["line before -> line after", "share of wall:", "total:", "gaps:", "median:", "p95:", "longest:"]
 
 
-def gap_cells(rows: list[dict[str, Any]], wall_ns: int, line: Callable[[str], str]) -> list[list[str]]:
-    """`line` writes the two lines of a gap."""
+def gap_cells(
+    rows: list[dict[str, Any]], wall_ns: int, lines: Callable[[dict[str, Any]], str]
+) -> list[list[str]]:
+    """`rows` are those of with_lines, of which `lines` writes the two lines."""
     return [
         [
-            line(f"{row['before']} -> {row['after']}"),
+            lines(row),
             share(row["total_ns"], wall_ns),
             duration(row["total_ns"]),
             f"{row['gaps']:,}",
@@ -106,15 +110,29 @@ def gap_cells(rows: list[dict[str, Any]], wall_ns: int, line: Callable[[str], st
     ]
 
 
-def with_lines(rows: Iterable[dict[str, Any]], folder: str | None) -> list[dict[str, Any]]:
-    """Rows of gaps, with the lines as they are shown."""
+def with_lines(rows: Iterable[dict[str, Any]], sources: SourceLines) -> list[dict[str, Any]]:
+    """Rows of gaps, with the lines as they are shown, and `text`: what they say, `a -> b`, or ""."""
 
     def shown(line: str | None) -> str:
         if line is None:
             return "no Python line"
-        return "backward" if line == BACKWARD else source_line(line, folder)
+        return "backward" if line == BACKWARD else sources.name(line)
 
-    return [row | {"before": shown(row["before"]), "after": shown(row["after"])} for row in rows]
+    def said(line: str | None) -> str:
+        text = "" if line == BACKWARD else sources.text(line)
+        return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 3]}..."
+
+    texts = ((row, said(row["before"]), said(row["after"])) for row in rows)
+    return [
+        row | {"before": shown(row["before"]), "after": shown(row["after"])} | {"text": _both(before, after)}
+        for row, before, after in texts
+    ]
+
+
+def _both(before: str, after: str) -> str:
+    if before == after:
+        return before
+    return f"{before or '?'} -> {after or '?'}"
 
 
 def share(ns: int, whole_ns: int) -> str:

@@ -42,13 +42,6 @@ def left_out(number: int) -> str:
     return f"\n\n{count(number, 'more row')} left out." if number > 0 else ""
 
 
-def source_line(source: str, folder: str | None) -> str:
-    """`file:line`, relative to `folder` (where the script ran) or to the installed packages."""
-    if folder and source.startswith(folder.rstrip("/") + "/"):
-        return source[len(folder.rstrip("/")) + 1 :]
-    return source.rpartition("/site-packages/")[2]
-
-
 def registration(registered_at: str) -> str:
     """`RegisterCPU_3.cpp:120` of a registration's full path."""
     return registered_at.rpartition("/")[2]

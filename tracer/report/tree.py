@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracer.report.source_lines import SourceLines
 from tracer.report.text import (
     count,
     duration,
@@ -15,12 +16,11 @@ from tracer.report.text import (
     shorten,
     shorten_kernel,
     signature_texts,
-    source_line,
 )
 from tracer.report.visible import LONGEST, visible
 
 Line = list[tuple[str, str]]
-"""Pieces of a line: (role, text). Roles: thread, group, cost of a group; id; of a hop
+"""Pieces of a line: (role, text). Roles: thread, group, cost and source text of a group; id; of a hop
 indent, arrow, op, key, kernel, inputs, module, time, override, mark; of a library or API call and of a
 GPU activity indent, link or device, inputs, time, mark."""
 
@@ -64,24 +64,28 @@ def id_texts(nodes: pl.DataFrame) -> list[str]:
     return [f"{text:>{width}}" for text in texts]
 
 
-def group_line(group: dict[str, Any], folder: str | None) -> Line:
-    """`train.py:41`, with the autograd node and the line that runs it for backward op calls."""
+def group_line(group: dict[str, Any], sources: SourceLines) -> Line:
+    """`train.py:41`, with the autograd node and the line that runs it for backward op calls, and its text."""
     source, called_from, node = group["source"], group["called_from"], group["backward_node"]
-    words = [source_line(source, folder)] if source else []
+    words = [sources.name(source)] if source else []
     if node:
         words.append(f"backward: {node}")
     if called_from and called_from != source:
-        words.append(f"(run from {source_line(called_from, folder)})")
+        words.append(f"(run from {sources.name(called_from)})")
     calls = [count(group["calls"], "op call")] if group["calls"] or not group.get("bare") else []
     calls += [count(group["bare"], "call") + " outside ops"] if group.get("bare") else []
     cost = f"{', '.join(calls)}, {duration(group['total_ns'])}{_gpu(group)}"
-    return [("group", " ".join(words) or "no Python line"), ("cost", f"  {cost}")]
+    text = sources.text(source)
+    return [
+        ("group", " ".join(words) or "no Python line"),
+        ("cost", f"  {cost}"),
+        ("text", f"  {text}" if text else ""),
+    ]
 
 
-def stack_line(frame: str, folder: str | None) -> Line:
+def stack_line(frame: str, sources: SourceLines) -> Line:
     """`train.py:41 train`: a frame further out than the one that the group is named after."""
-    line, _, function = frame.partition(" ")
-    return [("indent", "  "), ("group", f"called from {source_line(line, folder)} {function}".rstrip())]
+    return [("indent", "  "), ("group", f"called from {sources.frame(frame)}")]
 
 
 def module_text(module: str | None, others: int = 0) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tracer.analysis.gaps import Gaps, gaps
 from tracer.report.cells import code, table
@@ -35,12 +36,17 @@ def data(reading: Reading) -> TimeOutside:
     return TimeOutside(found, Rows.first(found.table, reading.rows or _ROWS))
 
 
+def _lines(row: dict[str, Any]) -> str:
+    text = f"<br>{code(row['text'])}" if row["text"] else ""
+    return code(f"{row['before']} -> {row['after']}") + text
+
+
 def markdown(data: TimeOutside, page: Page) -> str:
     if not data.longest.rows:
         return ""
-    rows = with_lines(data.longest.rows, page.folder)
+    rows = with_lines(data.longest.rows, page.sources)
     return paragraphs(
         about_gaps(data.gaps),
         _SAID,
-        table(gap_titles(), gap_cells(rows, data.gaps.wall_ns, code)) + left_out(data.longest.left_out),
+        table(gap_titles(), gap_cells(rows, data.gaps.wall_ns, _lines)) + left_out(data.longest.left_out),
     )

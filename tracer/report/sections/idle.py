@@ -9,7 +9,7 @@ from tracer.analysis.idle import Gap, Idleness, idleness
 from tracer.report.cells import code, prose, table, wrapped
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
-from tracer.report.text import count, duration, shorten_kernel, source_line, steady_steps
+from tracer.report.text import count, duration, shorten_kernel, steady_steps
 
 title = "Idle GPU"
 level = 3
@@ -66,7 +66,7 @@ def _device(one: Idleness, several: bool, page: Page) -> str:
 def _meanwhile(gap: Gap, page: Page) -> str:
     words = [
         f"{100 * row['share']:.0f} % {code(row['what'])}"
-        + (f" ({prose(source_line(row['source'], page.folder))})" if row["source"] else "")
+        + (f" ({prose(page.sources.name(row['source']))})" if row["source"] else "")
         for row in gap.host[:2]
         if row["share"] >= _LEAST_SHARE
     ]

@@ -10,7 +10,7 @@ from tracer.report.cells import code, item, prose
 from tracer.report.kernel_tables import KernelTables, extent, kernel_name
 from tracer.report.page import Page
 from tracer.report.reading import Reading
-from tracer.report.text import amount, count, duration, size, source_line
+from tracer.report.text import amount, count, duration, size
 
 title = "Kernel by kernel"
 level = 3
@@ -53,7 +53,7 @@ def _caller(row: KernelRow, data: KernelTables, page: Page) -> str:
     if row.library_call:
         words.append(f"by {code(row.library_call.removesuffix('()'))}")
     if row.sources:
-        lines = [code(source_line(source, page.folder)) for source in row.sources[:_LINES]]
+        lines = [code(page.sources.name(source)) for source in row.sources[:_LINES]]
         beyond = len(row.sources) - _LINES
         more = f" and {count(beyond, 'more line')}" if beyond > 0 else ""
         words.append(f"from {', '.join(lines)}{more}")

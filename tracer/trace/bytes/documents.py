@@ -164,6 +164,7 @@ _COUNTS: dict[str, Callable[[Any], bool]] = dict.fromkeys(
     _count,
 )
 _DOCUMENTS: dict[str, Any] = {
+    "source_lines": {str: {"cell": _text, "lines": {str: _text}}},
     "environment": {
         **dict.fromkeys(("tracer", "python", "torch", "torch_cuda", "platform", "cpu"), _text),
         "cores": _count,

@@ -31,6 +31,7 @@ from tracer.trace.tables.schema import (
     LIBRARY_CALLS,
     PROCESSES,
     PYTHON_STACKS,
+    SOURCE_LINES,
     STEPS,
     THREADS,
 )
@@ -48,6 +49,7 @@ class Trace:
     are null. `signatures` has a row for each tensor, `threads` for each OS thread, `devices` for
     each GPU of each process, `python_stacks` for each distinct stack; its first line is `source`.
     `steps` has a row for each step that ended: its process, number, phase, start and end.
+    `source_lines` has the text of each line that the column `source` names, as far as it is known.
     """
 
     path: str
@@ -64,6 +66,7 @@ class Trace:
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICES))
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACKS))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
+    source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCE_LINES))
     _arguments: tuple[CallArguments, CallTables] | None = None
 
     def __repr__(self) -> str:
@@ -164,6 +167,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         devices=device_table(definitions),
         python_stacks=python_stacks_table(list(vocabulary.python_stacks.numbers)),
         steps=steps_table(steps),
+        source_lines=_source_lines(definitions.documents),
         _arguments=(arguments, calls),
     )
 
@@ -176,6 +180,16 @@ def _only(environment: dict[str, Any], step: int | None) -> str:
     given = options if isinstance(options, dict) else {}
     names = [name for name in ("ops", "steps", "max_size") if given.get(name)]
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def _source_lines(documents: Mapping[int, dict[str, Any]]) -> pl.DataFrame:
+    """What the processes knew at their end; where two had different texts for a line, the first one's."""
+    rows: dict[str, tuple[str, str, str | None]] = {}
+    for process in sorted(documents):
+        for file, known in (documents[process].get("source_lines") or {}).items():
+            for number, text in (known or {}).get("lines", {}).items():
+                rows.setdefault(f"{file}:{number}", (f"{file}:{number}", text, known.get("cell")))
+    return pl.DataFrame(list(rows.values()), SOURCE_LINES, orient="row")
 
 
 def _steps(gathered: Gathered, functions: list[str], to_ns: float) -> dict[int, Steps]:

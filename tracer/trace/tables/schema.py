@@ -164,5 +164,6 @@ STEPS: Schema = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
 }
+SOURCE_LINES: Schema = {"source": pl.String, "text": pl.String, "cell": pl.String}
 PROCESSES: Schema = {"process": pl.UInt32, "pid": pl.UInt32, "how": STRING, "command": pl.String}
 THREADS: Schema = {"process": pl.UInt32, "thread": pl.UInt32, "name": pl.String}

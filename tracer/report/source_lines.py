@@ -1,0 +1,115 @@
+"""How Python lines are shown: their names, and their texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Protocol
+
+import polars as pl
+
+_LONGEST_FILE = 16 << 20
+
+
+class Recorded(Protocol):
+    """What this needs of a trace."""
+
+    @property
+    def environment(self) -> dict[str, Any]: ...
+    @property
+    def source_lines(self) -> pl.DataFrame: ...
+
+
+@dataclass(frozen=True)
+class SourceLines:
+    """Names and texts of lines.
+
+    folder  where the script ran: files below it are named relative to it
+    texts   the text of each line that the trace has
+    cells   the name of each file that is a cell of a notebook
+    began   when the recording began (seconds since 1970), if the trace has no texts: its process was
+            killed. Then a Python file on this machine that is older has them
+    """
+
+    folder: str | None = None
+    texts: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, str] = field(default_factory=dict)
+    began: float | None = None
+
+    @classmethod
+    def of(cls, trace: Recorded) -> SourceLines:
+        table = trace.source_lines
+        cells = table.filter(pl.col("cell").is_not_null())
+        return cls(
+            folder=trace.environment.get("cwd"),
+            texts=dict(table.select("source", "text").iter_rows()),
+            cells={source.rpartition(":")[0]: cell for source, cell in cells.select("source", "cell").rows()},
+            began=None if len(table) else _began(trace.environment),
+        )
+
+    def name(self, source: str) -> str:
+        """`train.py:7`, `In[2]:3`: relative to where the script ran, or to the installed packages."""
+        file, colon, number = source.rpartition(":")
+        if file in self.cells:
+            return f"{self.cells[file]}{colon}{number}"
+        folder = f"{self.folder.rstrip('/')}/" if self.folder else ""
+        if folder and source.startswith(folder):
+            return source[len(folder) :]
+        return source.rpartition("/site-packages/")[2]
+
+    def frame(self, frame: str) -> str:
+        """`train.py:41 train` of a frame of a stack."""
+        line, _, function = frame.partition(" ")
+        return f"{self.name(line)} {function}".rstrip()
+
+    def text(self, source: str | None) -> str:
+        """What the line says; "" if that is unknown."""
+        if not source:
+            return ""
+        return self.texts.get(source) or self._on_this_machine.get(source)
+
+    @cached_property
+    def _on_this_machine(self) -> _Files:
+        return _Files(self.began)
+
+
+NO_SOURCES = SourceLines()
+
+
+class _Files:
+    """Lines of Python files here that were not written since a moment."""
+
+    def __init__(self, began: float | None) -> None:
+        self._began = began
+        self._lines: dict[str, list[str]] = {}
+
+    def get(self, source: str) -> str:
+        file, _, number = source.rpartition(":")
+        # Another kind of file is none of a reader's business: a trace may be somebody else's.
+        if self._began is None or not file.endswith(".py") or not number.isdigit():
+            return ""
+        if file not in self._lines:
+            self._lines[file] = list(_lines(file, self._began))
+        lines = self._lines[file]
+        return lines[int(number) - 1].strip() if 0 < int(number) <= len(lines) else ""
+
+
+def _lines(file: str, began: float) -> Iterable[str]:
+    try:
+        status = os.stat(file)
+        if status.st_mtime > began or status.st_size > _LONGEST_FILE:
+            return []
+        with open(file, encoding="utf-8") as source:
+            return source.readlines()
+    except (OSError, UnicodeError, ValueError):
+        return []
+
+
+def _began(environment: dict[str, Any]) -> float | None:
+    try:
+        return datetime.fromisoformat(str(environment.get("started_at"))).timestamp()
+    except ValueError:
+        return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from cuda_frames import CudaBuilder
 from frames import TraceBuilder, hop
 from gpu_trace import Sample
 
+from tracer.compare.both_chains import WIDTH, both_chains
 from tracer.compare.chains import Chain, ChainTables, certificate_of, facts_of_gpu
-from tracer.compare.columns import side_by_side
 from tracer.compare.model import Chains
 
 
@@ -121,28 +123,16 @@ def test_the_device_of_a_trace(sample: Sample) -> None:
     assert facts_of_gpu(two_steps().trace()) is None
 
 
-def test_two_columns() -> None:
+def test_both_chains_in_one_text() -> None:
     tables = ChainTables(two_steps().trace())
-    lines = side_by_side(Chains.of(tables.of_step(1), tables.of_step(3))).splitlines()
-    left = [line[3:81].strip() for line in lines]
-    signs = [line[3 + 79 : 3 + 80] for line in lines]
-    right = [line[3 + 81 :].strip() for line in lines]
-    assert left == [
-        "stock",
-        "aten::mm [AutogradCPU] mm_AutogradCPU 2.0 us",
-        "-> aten::mm [CPU] mm_CPU 1.0 us",
-        "",
-        "",
+    assert both_chains(Chains.of(tables.of_step(1), tables.of_step(3))).splitlines() == [
+        "       stock  override",
+        "      2.0 us    5.0 us   aten::mm [AutogradCPU] mm_AutogradCPU",
+        "=>    1.0 us           -   -> aten::mm [CPU] mm_CPU",
+        "                4.0 us +   -> aten::mm [CPU] mine.mm *",
+        "                1.0 us +     aten::empty [CPU] empty_CPU",
+        "                1.0 us +     2 x aten::add [CPU] add_CPU",
     ]
-    assert signs == [" ", " ", "|", ">", ">"]
-    assert right == [
-        "override",
-        "aten::mm [AutogradCPU] mm_AutogradCPU 5.0 us",
-        "-> aten::mm [CPU] mine.mm 4.0 us *",
-        "aten::empty [CPU] empty_CPU 1.0 us",
-        "aten::add [CPU] add_CPU 2 x 1.0 us",
-    ]
-    assert [line[:3] == "=> " for line in lines] == [False, False, True, False, False]
 
 
 def test_long_runs_of_equal_lines_are_left_out_but_not_what_differs() -> None:
@@ -156,17 +146,14 @@ def test_long_runs_of_equal_lines_are_left_out_but_not_what_differs() -> None:
         )
 
     sides = [ChainTables(chain(kernel).trace()).of_step(1) for kernel in ("stock", "mine.mm")]
-    lines = side_by_side(Chains.of(*sides)).splitlines()
-    assert len(lines) == 1 + 1 + 3 + 1
+    lines = both_chains(Chains.of(*sides)).splitlines()
+    assert len(lines) == 1 + 1 + 4 + 1
     assert [line.strip() for line in lines if "more lines" in line] == [
         "... 19 more lines that are the same"
     ] * 2
-    assert next(line for line in lines if line.startswith("=> ")).split()[1:4] == [
-        "aten::mm",
-        "[CPU]",
-        "stock",
-    ]
-    same = side_by_side(Chains.of(sides[0], sides[0])).splitlines()
+    first = next(line for line in lines if line.startswith("=> "))
+    assert first.split()[3:] == ["-", "aten::mm", "[CPU]", "stock"]
+    same = both_chains(Chains.of(sides[0], sides[0])).splitlines()
     assert len(same) == 42  # nothing differs: the whole chain
 
 
@@ -177,24 +164,30 @@ def test_what_encloses_a_difference_is_shown() -> None:
         inner = hop("aten::matmul", "CPU", *before, mine, step=1)
         return ChainTables(TraceBuilder().calls(hop("aten::linear", "CPU", inner, step=1)).trace()).of_step(1)
 
-    lines = side_by_side(Chains.of(chain("stock"), chain("mine.mm"))).splitlines()
-    assert [line.split()[0] for line in lines] == [
-        *("stock", "aten::linear", "aten::matmul", "...", "aten::op4", "=>")
-    ]
+    lines = both_chains(Chains.of(chain("stock"), chain("mine.mm"))).splitlines()
+    names = [re.findall(r"aten::\w+|\.\.\.|^ *stock", line)[0].strip() for line in lines]
+    assert names == [*("stock", "aten::linear", "aten::matmul", "...", "aten::op4", "aten::mm", "aten::mm")]
     assert lines[3].strip() == "... 4 more lines that are the same"
 
 
-def test_lines_that_only_one_side_has_stand_beside_each_other() -> None:
+def test_what_only_stock_has_comes_before_what_only_the_override_has() -> None:
     def chain(*inside: str) -> Chain:
         hops = [hop(name, "CPU", step=1) for name in inside]
         builder = TraceBuilder().calls(hop("aten::mm", "CPU", *hops, step=1))
         return ChainTables(builder.trace()).of_step(1)
 
-    text = side_by_side(Chains.of(chain("aten::copy_", "aten::dot"), chain("aten::empty")))
-    below = [line.split() for line in text.splitlines()[2:]]
-    assert [(words[0], words[-1]) for words in below] == [("=>", "us"), ("aten::dot", "<")]
-    assert "<>" in below[0]
-    assert below[0].index("aten::copy_") < below[0].index("<>") < below[0].index("aten::empty")
+    text = both_chains(Chains.of(chain("aten::copy_", "aten::dot"), chain("aten::empty")))
+    found = re.findall(r"^(=>)?.*us +([-+]) +(aten::\w+)", text, flags=re.M)
+    assert found == [("=>", "-", "aten::copy_"), ("", "-", "aten::dot"), ("", "+", "aten::empty")]
+
+
+def test_lines_fit_a_page() -> None:
+    def chain(kernel: str) -> Chain:
+        inner = hop("aten::mm", "CPU", step=1, kernel=kernel * 20)
+        return ChainTables(TraceBuilder().calls(inner).trace()).of_step(1)
+
+    text = both_chains(Chains.of(chain("at::native::gemm"), chain("mine::gemm")))
+    assert max(map(len, text.splitlines())) <= WIDTH
 
 
 def test_launches_go_together_by_what_they_launch() -> None:

@@ -15,7 +15,7 @@ OUTLIER = 1.5
 """A step is marked if it takes this many medians of the steady steps, or of all steps without those."""
 WHOLE, AFTER = "whole recording", "after the last step"
 BACKWARD = "backward"
-_RANGE_OPS = "profiler::_record_function"
+RANGE_OPS = "profiler::_record_function"
 _KINDS = ("waiting", "optimizer", "backward", "forward")
 
 
@@ -56,7 +56,7 @@ def outermost(trace: StepTables, process: int) -> pl.DataFrame:
         pl.col("op", "called_from", "source").cast(pl.String), backward=pl.col("backward_node").is_not_null()
     )
     outside = pl.col("called_from").is_null() & pl.col("backward")
-    return hops.filter(~pl.col("op").str.starts_with(_RANGE_OPS).fill_null(False)).select(
+    return hops.filter(~pl.col("op").str.starts_with(RANGE_OPS).fill_null(False)).select(
         "op",
         "start_ns",
         "backward",

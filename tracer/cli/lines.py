@@ -20,6 +20,7 @@ _STYLES = {
     "id": "bright_black",
     "indent": "bright_black",
     "arrow": "bright_black",
+    "count": "yellow",
     "op": "bold",
     "key": "cyan",
     "kernel": "green",

@@ -37,11 +37,15 @@ class Selection:
         """True for the hops that meet every condition; ends the command if no hop does."""
         import polars as pl
 
+        from tracer.analysis.step_times import RANGE_OPS
+
         chosen = pl.col("id").is_not_null()
         if self.step is not None:
             chosen &= _in_step(trace, hops, self.step)
         if self.op is not None:
             chosen &= _among(hops, "op", self.op, fits_op)
+        else:  # the ops by which record_function begins and ends a range are torch's own
+            chosen &= ~pl.col("op").cast(pl.String).str.starts_with(RANGE_OPS).fill_null(False)
         if self.key is not None:
             chosen &= _among(hops, "key", self.key, fnmatchcase)
         if self.source is not None:

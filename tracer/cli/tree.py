@@ -254,7 +254,7 @@ def _show(
     from rich.console import Console
 
     from tracer.report.source_lines import SourceLines
-    from tracer.report.tree import fit, group_line, id_texts, stack_line, tree_lines
+    from tracer.report.tree import fit, group_line, id_texts, stack_line, title_line, tree_lines
 
     console, sources = Console(highlight=False), SourceLines.of(trace)
     width = console.width if console.is_terminal else None
@@ -265,7 +265,9 @@ def _show(
     group: int | None = None
     place: tuple[int, int] | None = None
     left = None if width is None else width - len(ids[0] if ids else "")
-    lines = tree_lines(shown, trace.signatures, width=left, base=1, details=details)
+    lines = tree_lines(shown, trace.signatures, width=left, details=details)
+    if len(shown):
+        print_line(console, [("id", " " * len(ids[0]) if ids else ""), *title_line(shown, left)])
     for row, (number, line) in enumerate(zip(shown["group"], lines, strict=True)):
         if number != group:
             group, head = number, heads[number]

@@ -10,8 +10,8 @@ from math import isfinite, log
 from typing import Any
 
 from tracer.compare.accuracy import Check, Element
+from tracer.compare.both_chains import both_chains
 from tracer.compare.cases import CPU
-from tracer.compare.columns import side_by_side
 from tracer.compare.memory import Memory
 from tracer.compare.model import CaseResult, Comparison, Timing
 from tracer.compare.roof import BYTES, Limit
@@ -295,7 +295,7 @@ def _chains(number: int, case: CaseResult, shown: dict[Hashable, int]) -> list[s
         return [f"The dispatch chains are those of case {first}, with other times."]
     same = chains[0] == chains[1]
     title = "The dispatch chains of one recorded call" + (", which are the same:" if same else ":")
-    return [title, fenced(side_by_side(case.chains).split("\n"))]
+    return [title, fenced(both_chains(case.chains).split("\n"))]
 
 
 def _wrong(check: Check) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.compare.columns import side_by_side
+from tracer.compare.both_chains import both_chains
 from tracer.compare.markdown import certificate_lines, command_line, facts_table, interval, spread
 from tracer.compare.model import Timing
 from tracer.compare.program import OpComparison, ProgramComparison
@@ -133,4 +133,4 @@ def _chain(number: int, op: OpComparison) -> list[str]:
     text = "The most frequent dispatch chain of each side" + (", which are the same." if same else ".")
     if notes:
         text += f" {'; '.join(notes)}."
-    return [title, wrapped(text), fenced(side_by_side(op.chains).split("\n"))]
+    return [title, wrapped(text), fenced(both_chains(op.chains).split("\n"))]

@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from tracer.analysis.device_kernels import table_name
 from tracer.report.chain import chain_places
-from tracer.report.text import package_relative, registration, shorten, shorten_kernel
+from tracer.report.text import package_relative, shorten, shorten_kernel
 from tracer.report.tree import time_text
 from tracer.report.visible import visible
 from tracer.trace.certificate.counts import in_words
 
-_WIDTH = 56
+MOST_BOXES = 10
+_WIDTH = 44
 _HOPS = ("call", "redispatch")
 _GPU = ("kernel", "memcpy", "memset")
+_COLOURS = {
+    "autograd": "fill:#dbe9fb,stroke:#5b86c4,color:#111",
+    "backend": "fill:#dcf1dd,stroke:#5a9a5e,color:#111",
+    "library": "fill:#fbf0cf,stroke:#b59a3a,color:#111",
+    "api": "fill:#f9e0d0,stroke:#c07c4d,color:#111",
+    "gpu": "fill:#ecdcf5,stroke:#9160b0,color:#111",
+}
+"""Of hops at autograd's keys and at other keys, library calls, API calls, and what the GPU did"""
 _ESCAPES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;"}
 
 
-def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
-    """The hops of one path (rows of trees.fold), left to right: `op [Key]`, kernel, registration.
+def flowchart(nodes: pl.DataFrame, limit: int = MOST_BOXES) -> str:
+    """The hops of one path (rows of trees.fold), top down: `op [Key] time`, and below it the kernel function.
 
-    Thick arrows are redispatches, thin ones calls, dotted ones lead to the GPU. Of more than `limit` boxes
-    the chain that the time goes to and those with the most time in total, on the host or the GPU, are drawn,
-    and a last one, which no arrow leads to, counts the rest.
+    Thick arrows are redispatches, thin ones calls, dotted ones lead to the GPU; the colour of a box says
+    what it is (_COLOURS). Of more than `limit` boxes the chain that the time goes to and those with the most
+    time in total, on the host or the GPU, are drawn, and a last one, which no arrow leads to, counts the
+    rest. Of a chain of more than MOST_BOXES, the middle is left out.
     """
-    lines = ["flowchart LR"]
+    lines = ["flowchart TD"]
+    used: set[str] = set()
     above: list[int] = []
     drawn = _drawn(nodes, limit)
     for number, node in enumerate(nodes[drawn].iter_rows(named=True)):
         is_hop, on_gpu = node["kind"] in _HOPS, node["kind"] in _GPU
-        words = [
-            f"{node['op']} [{node['key']}]" if is_hop else shorten_kernel(table_name(node["op"]), _WIDTH)
-        ]
-        words += [node["kernel"]] if node["kernel"] else []
-        words += [registration(node["registered_at"])] if node["registered_at"] else []
-        words.append(f"{'GPU ' if on_gpu else ''}{time_text(node)}")
-        words += [mark for mark in ("raised", "open") if node[mark]]
-        lines.append(f'  h{number}["{"<br/>".join(_label(word) for word in words)}"]')
+        name = f"{node['op']} [{node['key']}]" if is_hop else shorten_kernel(table_name(node["op"]), _WIDTH)
+        marks = "".join(f" {mark}" for mark in ("raised", "open") if node[mark])
+        words = [f"{_label(name)} {'GPU ' if on_gpu else ''}{time_text(node)}{marks}"]
+        words += [_label(node["kernel"])] if node["kernel"] else []
+        kind = _kind(node)
+        used.add(kind)
+        lines.append(f'  h{number}["{"<br/>".join(words)}"]:::{kind}')
         del above[node["level"] :]
         if above:
             arrow = "==>" if node["kind"] == "redispatch" else "-.->" if on_gpu else "-->"
@@ -46,13 +58,23 @@ def flowchart(nodes: pl.DataFrame, limit: int = 14) -> str:
     if left := len(nodes) - len(drawn):
         more = in_words(left, "more box", "more boxes")
         lines.append(f'  more["{more}, not drawn"]')
+    lines += [f"  classDef {kind} {colour}" for kind, colour in _COLOURS.items() if kind in used]
     return "\n".join(lines)
+
+
+def _kind(node: dict[str, Any]) -> str:
+    """Which of _COLOURS a row has."""
+    if node["kind"] in _GPU:
+        return "gpu"
+    if node["kind"] in _HOPS:
+        return "autograd" if str(node["key"]).startswith(("Autograd", "ADInplace")) else "backend"
+    return "library" if node["kind"] == "library" else "api"
 
 
 def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
     """The places of the rows to draw: the chain that the time goes to, then what takes the most time.
 
-    What encloses a drawn row is drawn too. The chain may alone be longer than `limit`.
+    What encloses a drawn row is drawn too, but for the middle of a chain of more than MOST_BOXES.
     """
     # What runs on the GPU may take longer than the call that started it: there the larger time counts.
     measured = ("total_ns", *(name for name in ("gpu_total_ns",) if name in nodes.columns))
@@ -69,7 +91,11 @@ def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
         more = {place, *enclosing[place]} - drawn
         if len(drawn) + len(more) <= limit:
             drawn |= more
-    return sorted(drawn)
+    places = sorted(drawn)
+    most = max(limit, MOST_BOXES)
+    if len(places) > most:
+        places = places[: most // 2] + places[len(places) - (most - most // 2) :]
+    return places
 
 
 def _enclosing(levels: list[int]) -> list[tuple[int, ...]]:

@@ -11,7 +11,6 @@ from tracer.report.source_lines import SourceLines
 from tracer.report.text import (
     count,
     duration,
-    duration_and_self,
     package_relative,
     shorten,
     shorten_kernel,
@@ -21,14 +20,17 @@ from tracer.report.visible import LONGEST, visible
 
 Line = list[tuple[str, str]]
 """Pieces of a line: (role, text). Roles: thread, group, cost and source text of a group; id; of a hop
-indent, arrow, op, key, kernel, inputs, module, time, override, mark; of a library or API call and of a
-GPU activity indent, link or device, inputs, time, mark."""
+time, indent, count, arrow, op, key, kernel, module, inputs, override, mark; of a library or API call and
+of a GPU activity time, indent, count, link or device, inputs, mark."""
 
 _SHRINKING = (
+    ("text", 0),
     *(("kernel", 16), ("device", 24), ("inputs", 12), ("kernel", 0), ("inputs", 0)),
-    *(("group", 12), ("module", 0)),
+    *(("group", 12), ("module", 0), ("device", 8)),
 )
 _HOPS = ("call", "redispatch")
+_TIME = 8
+"""Characters of a column of times"""
 _TABLES = {"hops": "", "library_calls": "lib ", "api_calls": "api ", "gpu_activities": "gpu "}
 _HOST = (*_HOPS, "library", "api")
 
@@ -43,13 +45,31 @@ def tree_lines(
 ) -> Iterator[Line]:
     """One line for each row of `nodes` (from trees.fold), `base` levels further to the right.
 
-    `details` are the texts of rows that are no hops (links.combine). With a width the kernel name is
-    shortened first, then the inputs, then the end is cut off.
+    Each begins with its times in columns, for which title_line has the titles. `details` are the texts of
+    rows that are no hops (links.combine). With a width the kernel name is shortened first, then the
+    inputs, then the end is cut off.
     """
     wanted = nodes["signatures"].explode().unique().to_list()
     texts = signature_texts(signatures, wanted) | (details or {})
+    on_gpu = _has_gpu(nodes)
     for node in nodes.iter_rows(named=True):
-        yield fit((_hop if node["kind"] in _HOPS else _link)(node, texts, base), width)
+        line = (_hop if node["kind"] in _HOPS else _link)(node, texts, base)
+        yield fit([("time", _times(node, on_gpu)), *line], width)
+
+
+def title_line(nodes: pl.DataFrame, width: int | None = None) -> Line:
+    """The titles of the columns of tree_lines."""
+    titles = ["total", "self", *["GPU"] * _has_gpu(nodes)]
+    return fit([("cost", _columns(titles) + "op [key] kernel (inputs)")], width)
+
+
+def _columns(cells: list[str]) -> str:
+    return "".join(f"{cell:>{_TIME}}  " for cell in cells)
+
+
+def _has_gpu(nodes: pl.DataFrame) -> bool:
+    kinds = set(nodes["kind"].cast(pl.String).unique())
+    return not kinds <= set(_HOST) or ("gpu_ns" in nodes.columns and bool((nodes["gpu_ns"] > 0).any()))
 
 
 def id_texts(nodes: pl.DataFrame) -> list[str]:
@@ -129,13 +149,13 @@ def fit(line: Line, width: int | None) -> Line:
 def _hop(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
     line = [
         ("indent", "  " * (node["level"] + base)),
+        ("count", f"{node['count']:,} x " if node["count"] > 1 else ""),
         ("arrow", "-> " if node["kind"] == "redispatch" else ""),
         ("op", node["op"] or "an unknown op"),
         ("key", f" [{node['key'] or '?'}]"),
         ("kernel", f" {package_relative(node['kernel'])}" if node["kernel"] else ""),
-        ("inputs", _inputs(node, texts)),
         ("module", module_text(node["module"], (node["modules"] or 1) - 1) if not node["level"] else ""),
-        ("time", f" {_times(node)}"),
+        ("inputs", _inputs(node, texts)),
     ]
     return line + _marks(node)
 
@@ -146,9 +166,10 @@ def _link(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
     detail = texts.get(node["signature"], "")
     line = [
         ("indent", "  " * (node["level"] + base)),
+        ("count", f"{node['count']:,} x " if node["count"] > 1 else ""),
         ("link" if on_host else "device", node["op"] or "a kernel without a name"),
         ("inputs", arguments_text(node, texts) if on_host else f" {detail}" if detail else ""),
-        ("time", f" {_times(node)}"),
+        ("inputs", ", its API calls" if on_host and node["median_self_ns"] is None else ""),
     ]
     return line + _marks(node)
 
@@ -168,6 +189,15 @@ def _gpu(row: dict[str, Any]) -> str:
     return f", GPU {duration(row['gpu_ns'])}" if row.get("gpu_ns") else ""
 
 
+def _times(node: dict[str, Any], on_gpu: bool) -> str:
+    """Total, self and GPU time of a row in columns; the last two are empty if they are unknown."""
+    total = duration(node["median_ns"])
+    if node["kind"] not in _HOST:
+        return _columns(["", "", total])
+    own = "" if node["median_self_ns"] is None else duration(node["median_self_ns"])
+    return _columns([total, own, *[duration(node["gpu_ns"]) if node.get("gpu_ns") else ""] * on_gpu])
+
+
 def _inputs(node: dict[str, Any], texts: dict[int, str]) -> str:
     if node["kind"] == "redispatch" or node["signature"] not in texts:
         return ""
@@ -183,31 +213,24 @@ def _other_texts(node: dict[str, Any], texts: dict[int, str]) -> int:
     return len({texts.get(number) for number in node["signatures"]}) - 1
 
 
-def _times(node: dict[str, Any]) -> str:
-    if node["kind"] not in _HOST:
-        time = f"GPU {duration(node['median_ns'])}"
-    elif node["median_self_ns"] is None:
-        time = time_text(node) + _gpu(node)
-    else:
-        time = duration_and_self(node["median_ns"], node["median_self_ns"]) + _gpu(node)
-    return time if node["count"] == 1 else f"{node['count']:,} x {time}"
-
-
 def _cut(role: str, text: str, width: int) -> str:
     if len(text) <= width:
         return text
     if role == "inputs":
         return f"{text[: width - 4]}...)" if width > 4 else ""
-    if role == "device":
-        return shorten_kernel(text, width)
+    if role in ("device", "text"):
+        return shorten_kernel(text, width) if width > 3 else ""
     space = " " * text.startswith(" ")
     cut = shorten(text.lstrip(), width - len(space))
     return space + cut if cut else ""
 
 
 def _clip(line: Line, width: int) -> Line:
+    """The beginning of a line that is too long, with `...` at its end."""
     clipped: Line = []
+    end = "..." if width > 3 else ""
+    left = width - len(end)
     for role, text in line:
-        clipped.append((role, text[: max(width, 0)]))
-        width -= len(text)
-    return clipped
+        clipped.append((role, text[: max(left, 0)]))
+        left -= len(text)
+    return [*clipped, ("cost", end)]

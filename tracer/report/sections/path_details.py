@@ -19,7 +19,7 @@ from tracer.report.mermaid import flowchart
 from tracer.report.page import Page, details, paragraphs, percent
 from tracer.report.reading import Reading
 from tracer.report.text import count, duration, shorten_kernel
-from tracer.report.tree import plain, tree_lines
+from tracer.report.tree import plain, title_line, tree_lines
 
 title = "Path by path"
 level = 2
@@ -29,9 +29,10 @@ _SOURCES = 6
 _STANDS_OUT = 10
 _LEGEND = """\
 In the diagrams a thick arrow is a redispatch to the next key, a thin arrow a call of another op. "3 x" is
-the number of identical subtrees. A box has the op and its dispatch key, the kernel function, where that was
-registered, and the median of the total time. Large diagrams show only the slowest boxes; a box without
-arrows says how many were left out."""
+the number of identical subtrees. A box has the op, its dispatch key and the median of its total time, then
+the kernel function. Colours: blue autograd, green other dispatch keys, yellow libraries, orange CUDA calls,
+violet the GPU. Large diagrams show only the slowest boxes; a box without arrows says how many were left
+out."""
 _LEGEND_OF_CUDA = """\
 Thin arrows also lead to library and API calls, dotted ones to what the GPU did. API calls that only read
 state are left out (`tracer tree --api` shows them)."""
@@ -109,7 +110,8 @@ def _backward(calls: SourceCalls, page: Page) -> str:
 
 def _hops(path: Path, data: Paths, page: Page) -> str:
     nodes = path.nodes.head(_HOP_LINES)
-    lines = [plain(line) for line in tree_lines(nodes, data.signatures, details=data.details)]
+    lines = [plain(title_line(nodes))]
+    lines += [plain(line) for line in tree_lines(nodes, data.signatures, details=data.details)]
     if more := len(path.nodes) - len(nodes):
         lines.append(f"{count(more, 'more line')}: tracer tree {page.name} --limit 0")
     return fenced(lines)

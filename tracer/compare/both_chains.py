@@ -1,4 +1,4 @@
-"""Two dispatch chains as text in two columns."""
+"""Two dispatch chains as one text, with what differs marked."""
 
 from __future__ import annotations
 
@@ -13,54 +13,75 @@ from tracer.analysis.links import HOP_KINDS
 from tracer.compare.alignment import Pair, first_difference
 from tracer.compare.chains import Chain
 from tracer.compare.model import Chains
-from tracer.report.text import count
+from tracer.report.text import count, duration
 from tracer.report.tree import Line, fit, plain, tree_lines
 
-WIDTH = 78
+WIDTH = 110
+"""Characters of a line, as GitHub shows them"""
 _AROUND = 1
 """Lines that are shown of those that are the same, before and after others"""
 _MOST = 120
 _LEAST_NAME = 14
 """A kernel function's name that is cut to fewer characters says nothing: it is left out"""
+_TIME = 9
 
 FIRST = "=> "
-_SELF = re.compile(r" \(self [^)]*\)")
 _SCOPES = re.compile(r"(?:[\w~]+::)+(?=\w+::)")
 
 
 @dataclass(frozen=True)
 class _Row:
-    """Positions in the two chains, the sign between them, and the indentation of both."""
+    """Positions in the two chains, whether they are the same, and the indentation of both."""
 
     stock: int | None
     override: int | None
-    sign: str
+    same: bool
     level: int
 
 
-def side_by_side(chains: Chains) -> str:
-    """Both chains, a line for each pair.
+@dataclass(frozen=True)
+class _Line:
+    time: str
+    text: str
 
-    `=>` marks the first difference. Between the columns `|` means both differ, `<` what only
-    stock has and `>` what only the override has, `<>` one of each; `*` after a hop whose kernel function
-    is an override's. Of lines that are the same those are shown that enclose or touch others, and all
-    where nothing differs. Lines that are the same still have their own times.
+
+def both_chains(chains: Chains) -> str:
+    """Both chains in one text: the time of each with stock and with the override, then the line.
+
+    `=>` marks the first difference. `-` is a line that only stock has, `+` one that only the override has;
+    lines without a sign are the same in both. `*` follows a hop whose kernel function is an override's. Of
+    lines that are the same those are shown that enclose or touch others, and all where nothing differs.
     """
-    left, right = _lines(chains.stock), _lines(chains.override)
+    stock, override = _lines(chains.stock), _lines(chains.override)
     rows = _rows(chains)
     first = first_difference(chains.pairs)  # up to there a row is a pair
-    lines = [f"{' ' * len(FIRST)}{'stock':<{WIDTH}}    override"]
+    lines = [f"{'':{len(FIRST)}}{'stock':>{_TIME}} {'override':>{_TIME}}"]
+    added: list[str] = []
     for place, row in _shown(rows):
+        mark = FIRST if place == first and row is not None else " " * len(FIRST)
+        if row is None or row.same:  # what was taken away comes before what was added
+            lines += added
+            added = []
         if row is None:
             lines.append(f"{' ' * len(FIRST)}... {count(place, 'more line')} that {_are(place)} the same")
-            continue
-        mark = FIRST if place == first else " " * len(FIRST)
-        stock = left[row.stock] if row.stock is not None else ""
-        override = right[row.override] if row.override is not None else ""
-        lines.append(f"{mark}{stock:<{WIDTH}} {row.sign:^2} {override}".rstrip())
+        elif row.same and row.stock is not None and row.override is not None:
+            lines.append(
+                _text(mark, stock[row.stock].time, override[row.override].time, " ", stock[row.stock])
+            )
+        else:
+            if row.stock is not None:
+                lines.append(_text(mark, stock[row.stock].time, "", "-", stock[row.stock]))
+                mark = " " * len(FIRST)
+            if row.override is not None:
+                added.append(_text(mark, "", override[row.override].time, "+", override[row.override]))
+    lines += added
     if len(lines) > _MOST:
         lines[_MOST:] = [f"{' ' * len(FIRST)}... {count(len(lines) - _MOST, 'more line')}"]
     return "\n".join(lines)
+
+
+def _text(mark: str, stock: str, override: str, sign: str, line: _Line) -> str:
+    return f"{mark}{stock:>{_TIME}} {override:>{_TIME}} {sign} {line.text}".rstrip()
 
 
 def _are(lines: int) -> str:
@@ -85,7 +106,7 @@ def _rows(chains: Chains) -> list[_Row]:
             both = [(pair.stock, pair.override, pair.same) for pair in group]
         for stock, override, same in both:
             at = [level[i] for level, i in zip(levels, (stock, override), strict=True) if i is not None]
-            rows.append(_Row(stock, override, "" if same else _sign(stock, override, alone), min(at)))
+            rows.append(_Row(stock, override, same, min(at)))
     return rows
 
 
@@ -93,45 +114,42 @@ def _positions(pairs: Sequence[Pair]) -> list[tuple[int | None, int | None]]:
     return [(pair.stock, pair.override) for pair in pairs]
 
 
-def _sign(stock: int | None, override: int | None, alone: bool) -> str:
-    if override is None:
-        return "<"
-    if stock is None:
-        return ">"
-    return "<>" if alone else "|"
-
-
-def _lines(chain: Chain) -> list[str]:
-    """The line without the inputs of ops, because there is no space for them."""
+def _lines(chain: Chain) -> list[_Line]:
+    """The lines without the inputs of ops, because there is no space for them, and without own times."""
     if chain.nodes.is_empty():
         return []
     is_hop = pl.col("kind").cast(pl.String).is_in(HOP_KINDS)
     nodes = chain.nodes.with_columns(signature=pl.when(~is_hop).then("signature"))
     lines = tree_lines(nodes, chain.signatures, details=chain.details)
-    return [plain(_fitted([_short(*piece) for piece in line])) for line in lines]
+    times = [duration(ns) for ns in nodes["median_ns"].to_list()]
+    return [
+        _Line(time, plain(_fitted([_short(*piece) for piece in line])).rstrip())
+        for time, line in zip(times, lines, strict=True)
+    ]
 
 
 def _fitted(line: Line) -> Line:
-    """In WIDTH characters: what counts queries goes first, names that would be too short go as a whole."""
-    if len(plain(line)) > WIDTH:
+    """In its width: what counts queries goes first, names that would be too short go as a whole."""
+    width = WIDTH - len(FIRST) - 2 * (_TIME + 1) - 2
+    if len(plain(line)) > width:
         line = [piece for piece in line if piece[0] != "inputs" or not piece[1].startswith(", ")]
-    cut = fit(line, WIDTH)
+    cut = fit(line, width)
     for piece, (role, text) in zip(cut, line, strict=False):
         if role == "kernel" and piece[1] != text and len(piece[1].strip()) < _LEAST_NAME:
-            return fit([(name, "" if name == "kernel" else words) for name, words in line], WIDTH)
+            return fit([(name, "" if name == "kernel" else words) for name, words in line], width)
     return cut
 
 
 def _short(role: str, text: str) -> tuple[str, str]:
-    """Without the hop's own time and the outer scopes of a function, and with a star for an override's."""
+    """Without times and the outer scopes of a function, and with a star for an override's."""
     if role == "kernel":
         return role, _SCOPES.sub("", text)
-    return role, {"time": _SELF.sub("", text), "override": " *"}.get(role, text)
+    return role, {"time": "", "override": " *"}.get(role, text)
 
 
 def _shown(rows: Sequence[_Row]) -> Iterator[tuple[int, _Row | None]]:
     """Each row with its place; (n, None) for n rows that are left out."""
-    different = [place for place, row in enumerate(rows) if row.sign]
+    different = [place for place, row in enumerate(rows) if not row.same]
     near = {at for place in different for at in range(place - _AROUND, place + _AROUND + 1)}
     near |= _enclosing(rows, different)
     left_out = 0

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "examples" / "gallery"
 # The sections of `tracer report` that an entry shows, with those of its `shows`. Trees come first in a
 # report, and say most; the whole report is one command away.
-SECTIONS = ("open_hops", "exceptions", "paths")
+SECTIONS = ("summary", "open_hops", "exceptions", "paths")
 GPU_PATHS, GPU_ROWS = 1, 10  # if an entry does not say what it wants of a GPU (gpu_report)
 DETAILS = 1  # paths and kernels one by one
 

@@ -347,8 +347,9 @@ def test_paths_are_chosen_by_ops_and_by_calls() -> None:
         path.op for path in hottest(Reading(trace, "t")) if path.op != "aten::_local_scalar_dense"
     ]
     text = render(Reading(trace, "t", patterns=["cublas*", "bmm"], paths=1))
-    assert "the 1 hottest of 2 that have `cublas*` or `bmm` in them, of 4 in all, with" in " ".join(
-        text.split()
+    assert (
+        "the 1 hottest of 2 that have `cublas*` or `bmm` in them, of 4 in all, by median x calls, with"
+        in " ".join(text.split())
     )
     nothing = render(Reading(trace, "t", patterns=["nothing"]))
     assert "No dispatch path with `nothing` in it was recorded." in nothing
@@ -362,7 +363,8 @@ def test_paths_of_steady_steps() -> None:
     assert sum(path.share for path in hottest(report)) == pytest.approx(1)
     assert head.data(report).totals.paths == 4
     text = " ".join(render(report).split())
-    assert "the 3 hottest of 3 in the 2 steady steps, of 4, with 100.0 % of the time in ops there." in text
+    which = "the 3 hottest of 3 in the 2 steady steps, of 4, by median x calls, with 100.0 % of the time"
+    assert f"{which} in ops there." in text
     without = TraceBuilder().calls(hop("aten::mm", "CPU")).trace()
     assert "No dispatch path was recorded in steady steps." in render(Reading(without, "t", steady=True))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from frames import TraceBuilder, hop
+from frames import Hop, TraceBuilder, hop
 
 from tracer.analysis.paths import hottest_paths, survey_paths
 from tracer.analysis.trees import Forest
+from tracer.report.chain import chain_nodes
 
 
 def mm(source: str | None = None, self_ns: int = 1000, **columns: object):
@@ -22,6 +23,27 @@ def test_paths_are_ordered_by_total_time_and_counted() -> None:
         ("aten::mm", "AutogradCPU", 2, 3, 10_000, 2000),
         ("aten::empty", "CPU", 1, 4, 2800, 700),
     ]
+
+
+def test_one_slow_call_does_not_make_a_path_the_hottest() -> None:
+    builder = TraceBuilder()
+    builder.calls(hop("aten::add", "CPU", self_ns=50), times=9)
+    builder.calls(hop("aten::add", "CPU", self_ns=9_000_000))  # preempted
+    builder.calls(hop("aten::mm", "CPU", self_ns=40_000), times=10)
+    survey = survey_paths(Forest.of(builder.hops()))
+    assert survey["op"].to_list() == ["aten::mm", "aten::add"]
+    assert survey["longest_ns"].to_list() == [40_000, 9_000_000]
+
+
+def test_the_chain_follows_the_usual_time() -> None:
+    def linear(slow: int) -> Hop:
+        below = (hop("aten::t", "CPU", self_ns=slow), hop("aten::addmm", "CPU", self_ns=4000))
+        return hop("aten::linear", "CPU", *below, self_ns=300)
+
+    builder = TraceBuilder().calls(*(linear(100) for _ in range(5)), linear(256_000_000))
+    forest = Forest.of(builder.hops())
+    nodes = hottest_paths(forest, survey_paths(forest), 1).nodes
+    assert [node["op"] for node in chain_nodes(nodes)] == ["aten::linear", "aten::addmm"]
 
 
 def test_a_call_that_raised_is_another_path() -> None:

@@ -30,7 +30,9 @@ class PathTables:
 
 
 def survey_paths(forest: Forest) -> pl.DataFrame:
-    """Every distinct path of outermost op calls, the one with the largest total time first.
+    """Every distinct path of outermost op calls, the one with the largest median x calls first.
+
+    So one call that was preempted, or that loaded code, does not decide which path is the hottest.
 
     Columns: structure (UInt64, see Forest.structure), path, hops, calls, total_ns, median_ns,
     longest_ns, op, key, hop, and gpu_ns where the forest has GPU activities. What is no hop
@@ -56,7 +58,7 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
             **{name: pl.col(name).sum() for name in measured},
         )
         .join(sizes, on="root")
-        .sort("total_ns", "hop", descending=[True, False])
+        .sort(pl.col("median_ns") * pl.col("calls"), "hop", descending=[True, False])
         .with_row_index("path")
         .select(
             *("structure", "path", "hops", "calls", "total_ns", "median_ns", "longest_ns"),

@@ -12,7 +12,9 @@ _CALLS = pl.col("kind") == "call"
 
 
 def per_op(hops: pl.DataFrame) -> pl.DataFrame:
-    """op, calls, hops, total_ns and median_ns of the calls, self_ns of all hops; most self time first.
+    """op, calls, hops, total_ns, median_ns, p95_ns and longest_ns of the calls, self_ns of all hops.
+
+    Most self time first.
 
     The total of an op that calls itself counts the inner call in the outer one and by itself;
     self times add up to the time in ops.
@@ -24,6 +26,8 @@ def per_op(hops: pl.DataFrame) -> pl.DataFrame:
             total_ns=_DURATION.filter(_CALLS).sum(),
             self_ns=pl.col("self_ns").sum(),
             median_ns=_median(_DURATION.filter(_CALLS)),
+            p95_ns=_DURATION.filter(_CALLS).quantile(0.95, "higher").cast(pl.Int64),
+            longest_ns=_DURATION.filter(_CALLS).max(),
         )
     )
 

@@ -52,8 +52,8 @@ def _next_of_chain(below: list[tuple[int, dict[str, Any]]], own_ns: int) -> tupl
 
 
 def _most_ns(node: dict[str, Any]) -> int:
-    """The time of a node on the host, or on the GPU where that is longer."""
-    return max(node["total_ns"], node.get("gpu_total_ns") or 0)
+    """The usual time of a node's calls together on the host, or on the GPU where that is longer."""
+    return max(int(node["median_ns"] * node["members"]), node.get("gpu_total_ns") or 0)
 
 
 def _own_ns(node: dict[str, Any]) -> int:

@@ -36,6 +36,7 @@ from tracer.report.sections import (
     runtime,
     sources,
     steps,
+    summary,
     synchronisations,
     threads,
 )
@@ -44,6 +45,7 @@ _EVERY: list[Section] = [
     no_cuda,
     open_hops,
     exceptions,
+    summary,
     steps,
     gaps,
     paths,

@@ -18,7 +18,9 @@ _COLUMNS: list[Column] = [
     ("total:", "total_ns", "time"),
     ("self:", "self_ns", "time"),
     ("self share:", "self_ns", "share"),
-    ("median call:", "median_ns", "time"),
+    ("median:", "median_ns", "time"),
+    ("p95:", "p95_ns", "time"),
+    ("longest:", "longest_ns", "time"),
 ]
 
 
@@ -38,6 +40,7 @@ def data(reading: Reading) -> Ops:
 
 def markdown(data: Ops, page: Page) -> str:
     said = (
-        "Total and median include everything that an op call called; self is the time of the op's own hops."
+        "Total, median, p95 and longest count op calls with everything that they called. "
+        "Self is the time of the op's own hops."
     )
     return paragraphs(said, page.all_steps(), page.table(_COLUMNS, data.ops, data.in_ops_ns))

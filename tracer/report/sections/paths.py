@@ -18,6 +18,7 @@ title = "Hottest paths"
 level = 2
 
 _CHAIN = 6
+_VARIES = 3
 
 
 def wanted(reading: Reading) -> bool:
@@ -50,7 +51,10 @@ def _which(data: Paths) -> str:
     )
     text += f" that have {words} in them, of {data.among:,} in all" if words else ""
     share = percent(sum(path.share for path in data.paths))
-    return wrapped(f"{text}{steady}, with {share} of the time in ops{' there' if steady else ''}.")
+    return wrapped(
+        f"{text}{steady}, by median x calls, with {share} of the time in ops{' there' if steady else ''}. "
+        "Hops are those of one call."
+    )
 
 
 def _overview(data: Paths) -> str:
@@ -58,6 +62,7 @@ def _overview(data: Paths) -> str:
     unit = unit_of(path.total_ns for path in data.paths)
     median_unit = unit_of(path.median_ns for path in data.paths)
     gpu_unit = unit_of(path.gpu_ns for path in data.paths)
+    longest_unit = unit_of(path.longest_ns for path in data.paths)
     rows = [
         [
             str(number),
@@ -66,6 +71,7 @@ def _overview(data: Paths) -> str:
             *([in_unit(path.gpu_ns, gpu_unit)] if data.has_cuda else []),
             f"{path.calls:,}",
             in_unit(path.median_ns, median_unit),
+            _marked(in_unit(path.longest_ns, longest_unit), path),
             f"{path.hops:,}",
             _chain(path, data.details),
         ]
@@ -73,8 +79,18 @@ def _overview(data: Paths) -> str:
         for path in group
     ]
     titles = ["path:", "total:", "share:", *(["on GPU:"] if data.has_cuda else [])]
-    titles += ["calls:", "median:", "hops per call:", "where the time goes"]
-    return table(titles, rows)
+    titles += ["calls:", "median:", "longest:", "hops:", "where the time goes"]
+    varies = any(_varies(path) for path in data.paths)
+    said = f"**Bold**: the mean is above {_VARIES} medians, because of slow calls, often the first one."
+    return paragraphs(table(titles, rows), said if varies else "")
+
+
+def _varies(path: Path) -> bool:
+    return path.total_ns > _VARIES * path.median_ns * path.calls
+
+
+def _marked(text: str, path: Path) -> str:
+    return f"**{text}**" if _varies(path) else text
 
 
 def _chain(path: Path, texts: dict[int, str]) -> str:

@@ -4,14 +4,15 @@
 #   benchmarks/make_reports.sh FOLDER            into reports/
 #   benchmarks/make_reports.sh FOLDER OUT        into OUT
 #   RECORD=1 benchmarks/make_reports.sh FOLDER   records the traces into FOLDER first
-#   DEMO=1 benchmarks/make_reports.sh FOLDER     records the demo, which needs no GPU, and writes its report alone
+#   DEMO=1 benchmarks/make_reports.sh FOLDER     records the demo, which needs no GPU, and writes its report and the
+#                                                HTML pages (html/) alone
 #
 #   TRACER   the command (tracer)
 #   PYTHON   an interpreter that can import tracer (python3)
 #   DEVICE   where RECORD=1 runs the examples (cuda)
 #   DRIVER   the driver's version to name in the reports (what nvidia-smi says, if it is there)
 set -u
-[ $# -ge 1 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" "${2:-$root/reports}" || exit
 traces=$(cd "$1" && pwd)
@@ -91,6 +92,16 @@ report() {
   }
 }
 
+# page FILE TRACE: the HTML page of a trace, packed or not
+page() {
+  local name
+  name=$(basename "$2" .xz)
+  case $2 in *.xz) xz -dc "$2" >"$here/$name" ;; *) ln -sf "$2" "$here/$name" ;; esac
+  mkdir -p "$out/html"
+  # shellcheck disable=SC2086
+  $TRACER report "$here/$name" --force -o "$out/html/$1" || { echo "FAILED: page of $name" >&2; failed=1; }
+}
+
 # begin FILE TITLE TEXT: what the file shows
 begin() {
   printf '# %s\n\n%s\n\n' "$2" "$3" >"$out/$1"
@@ -112,6 +123,8 @@ if [ -n "${DEMO:-}" ]; then
     "The report that \`make demo\` writes: a translator (GRU encoder and decoder with attention) learns to reverse
 sequences of numbers. Dispatch alone, without a GPU: what each line of the program became, forward and backward."
   report demo.md seq2seq_gru --rows 12 --details 3
+  page demo.html "$traces/seq2seq_gru.trace"
+  page resnet34.gpu.html "$root/reports/traces/resnet34.trace.xz"
   exit $failed
 fi
 

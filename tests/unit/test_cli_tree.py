@@ -279,7 +279,7 @@ def test_report_overwrites_only_when_forced(folder: Path) -> None:
     assert (folder / "out.md").read_text().startswith("# Dispatch report")
 
 
-@pytest.mark.parametrize("output", ["nowhere/out.md", ".", "out.html"])
+@pytest.mark.parametrize("output", ["nowhere/out.md", "nowhere/out.html", ".", "out.pdf"])
 def test_report_to_an_impossible_place(folder: Path, output: str) -> None:
     result = tracer("report", "run.trace", "-o", output)
     assert result.exit_code == 2

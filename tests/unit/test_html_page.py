@@ -18,7 +18,7 @@ from frames import TraceBuilder
 
 from tracer.report.html import timeline
 from tracer.report.html.columns import packed, unpacked
-from tracer.report.html.page import render_html
+from tracer.report.html.page import inline, render_html
 from tracer.report.html.sections import to_html
 from tracer.report.page import Page
 from tracer.report.reading import Reading
@@ -104,6 +104,10 @@ def test_no_script_makes_html_of_text_or_runs_text(elements: Elements) -> None:
     for word in ("fetch(", "XMLHttpRequest", "WebSocket", "import(", "http://", "https://"):
         assert word not in scripts
     assert "<!--" not in scripts
+
+
+def test_a_script_cannot_end_its_element() -> None:
+    assert inline("a = '</script><!--';") == "a = '<\\/script><\\!--';"
 
 
 def test_every_anchor_of_the_page_is_there(elements: Elements) -> None:
@@ -242,6 +246,16 @@ def test_of_too_many_events_the_longest_are_kept_with_those_around_them(
         assert columns["length"][part].max() == whole["length"][all_of].max()
         outermost = (whole["parent"][all_of] < 0).sum()
         assert (columns["parent"][part] < 0).sum() <= outermost
+
+
+def test_work_of_the_gpu_is_kept_with_its_launch(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MOST_EVENTS", 100)
+    monkeypatch.setattr(timeline, "LEAST_EVENTS", 100)
+    columns, meta = of_timeline(reading)
+    assert sum(step["left_out"] for step in meta["steps"]) > 0
+    on_gpu = np.array([track["gpu"] for track in meta["tracks"]])[columns["track"]]
+    assert on_gpu.sum() > 3
+    assert (columns["parent"][on_gpu] >= 0).all()
 
 
 def test_of_many_steps_the_longest_and_the_usual_are_shown() -> None:

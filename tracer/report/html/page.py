@@ -94,14 +94,18 @@ def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
+def inline(script: str) -> str:
+    """A script as it may be between <script> and </script>."""
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
 @cache
 def _script(name: str) -> str:
-    """A script as it may be between <script> and </script>."""
     if name == "page.js":
         text = "(() => {\n'use strict';\n" + "\n".join(map(_asset, _PARTS_OF_PAGE)) + "})();\n"
     else:
         text = _asset(name)
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return inline(text)
 
 
 @cache

@@ -190,6 +190,31 @@ def test_zoom_by_buttons_wheel_and_double_click(opened, resnet: Path) -> None:
     assert drawing(page, "icicle") not in (whole, wheeled)
 
 
+def test_arrow_keys_zoom_while_the_drawing_has_the_focus(opened, resnet: Path) -> None:
+    page = opened(resnet)
+    whole = drawing(page, "icicle")
+    page.keyboard.down("ArrowUp")
+    page.wait_for_timeout(200)
+    page.keyboard.up("ArrowUp")
+    assert drawing(page, "icicle") == whole
+    page.evaluate("scrollTo(0, 0)")
+    page.focus("#icicle")
+    page.keyboard.down("ArrowUp")
+    page.wait_for_timeout(200)
+    page.keyboard.up("ArrowUp")
+    assert drawing(page, "icicle") != whole
+    assert page.evaluate("scrollY") == 0
+
+
+def test_the_tooltip_is_not_above_the_panel(opened, resnet: Path) -> None:
+    page = opened(resnet, 400)
+    click_bar(page, 2)
+    page.wait_for_timeout(100)
+    box = page.locator("#tooltip").bounding_box() if page.locator("#tooltip").is_visible() else None
+    panel = page.locator("#chain").bounding_box()
+    assert box is None or box["y"] < panel["y"]
+
+
 def test_the_totals_are_those_of_the_tables(opened, resnet: Path, training: Path) -> None:
     trace = load(RESNET)
     reading = Reading(trace, "t")

@@ -67,6 +67,7 @@ class Chain {
     const body = document.getElementById("chain-body");
     body.replaceChildren(this.facts(nodes), ...this.ofSeveral(nodes), this.list(node, !!group), ...this.lines(nodes));
     this.panel.hidden = false;
+    tooltip.hide();
     this.panel.scrollTop = 0;
     document.body.classList.add("chained");
   }

@@ -65,7 +65,9 @@ class Chart {
     this.tip = (found, engine, mouse) => {
       if (!found || !mouse) return tooltip.hide();
       const box = this.canvas.getBoundingClientRect();
-      tooltip.show(...tip(found.data.source), box.left + mouse.x, box.top + mouse.y);
+      const [x, y] = [box.left + mouse.x, box.top + mouse.y];
+      if (document.elementFromPoint(x, y) !== this.canvas) return tooltip.hide(); // the panel is above it
+      tooltip.show(...tip(found.data.source), x, y);
     };
     this.canvas = element("canvas");
     this.canvas.width = this.width();
@@ -83,6 +85,11 @@ class Chart {
       this.container.interactionsEngine.mouseDownPosition = null;
     });
     holder.addEventListener("wheel", this.stopWheel, { capture: true, passive: true });
+    // Arrow keys move and zoom while the drawing has the focus.
+    holder.onfocus = () => this.container.hotkeys(true);
+    holder.onblur = () => this.container.hotkeys(false);
+    holder.onkeydown = (event) => event.key.startsWith("Arrow") && event.preventDefault();
+    if (document.activeElement === holder) this.container.hotkeys(true);
     this.canvas.addEventListener("mouseleave", () => tooltip.hide());
     this.recolour(); // the styles of a plugin count only from here on
   }

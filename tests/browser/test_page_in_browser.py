@@ -301,6 +301,12 @@ def test_names_of_a_trace_are_text(opened, folder: Path) -> None:
         choose(page, "grouping", grouping)
         for level in range(4):
             click_bar(page, level)
+    choose(page, "grouping", "line")
+    seen = ""
+    for x in (20, 200, 500, 900):
+        click_bar(page, 1, x)
+        seen += page.locator("#chain").inner_text()
+    assert "called from " in seen  # the stack
     text = page.locator("#chain").inner_text()
     assert "<script>window.pwned = 1; alert(1)</script><img src=x onerror=alert(2)>" in text
     assert "\\x1b[31m" in text

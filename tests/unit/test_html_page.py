@@ -148,6 +148,16 @@ def test_the_numbers_of_the_page_are_those_of_the_trace(reading: Reading, elemen
     assert not any(line.startswith("/work") for line in lines)
 
 
+def test_the_page_has_the_python_stacks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = hostile.write(tmp_path_factory.mktemp("stacks") / "t.trace", "train.py")
+    columns, meta = unpacked(Elements(render_html(Reading(load(path), "t"))).scripts["script tree-data"])
+    used = {str(number) for number in columns["nodes.stack"] if number >= 0}
+    assert used & meta["stacks"].keys()
+    assert ["train.py:3", "train.py:4"] in [
+        [frame.split()[0] for frame in frames] for frames in meta["stacks"].values()
+    ]
+
+
 @pytest.mark.parametrize("high", [0, 127, 128, -129, 40_000, 1 << 31, 1 << 50])
 def test_columns_come_back(high: int) -> None:
     given = {"a": np.array([-1, high]), "b": np.array([], np.int64)}

@@ -3,7 +3,8 @@
 # make test-compilers  what compiles code, in two minutes more
 # make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
 # make lint   style, types, spelling and retired words, changing nothing  make format  ruff and clang-format, in place
-# make samples  the demo's report, into reports/          make check-layout, make check-aarch64: docs/versions.md
+# make samples  the demo's report and the HTML pages, into reports/
+# make test-browser  the HTML page in chromium            make check-layout, make check-aarch64: docs/versions.md
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
 # make pictures  the README's pictures, with chromium and npm
 # make docs   the documentation as a site, into build/site; fails on a broken link
@@ -30,7 +31,7 @@ TIMED := cmake/timed.sh
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
-.PHONY: dist docs pictures samples check-layout check-aarch64 test-compilers fresh matrix stranger
+.PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
 .PHONY: demo gallery gallery-gpu install test test-room test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
@@ -84,7 +85,7 @@ dist: | $(VENV)/bin/python
 # TESTS: which files or folders.
 TESTS ?= tests
 test: $(VENV)/.installed
-	$(PYTEST) $(TESTS) -n 2 -m "not slow and not gpu and not gallery and not compiler"
+	$(PYTEST) $(TESTS) -n 2 -m "not slow and not gpu and not gallery and not compiler and not browser"
 
 # The tests of one folder of tracer/ or csrc/, unit tests first: make test-room ROOM=report
 ROOM ?=
@@ -95,6 +96,15 @@ test-room: $(VENV)/.installed
 # Overlays, extensions, compiled code: tests that have the machine's compiler at work.
 test-compilers: $(VENV)/.installed
 	$(PYTEST) tests -n 2 -m "compiler and not slow and not gpu and not gallery"
+
+# The HTML page in a real browser: apt-get install chromium
+test-browser: $(VENV)/.browser
+	$(PYTEST) tests/browser -n 2
+
+$(VENV)/.browser: pyproject.toml | $(VENV)/.installed
+	@$(BIN)/python -c "$(PACKAGES)" browser > $@.txt
+	@$(PIP) install --quiet -r $@.txt
+	@touch $@
 
 test-full: $(VENV)/.installed
 	$(PYTEST) tests -m "not gpu"

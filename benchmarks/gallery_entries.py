@@ -25,6 +25,7 @@ SCRIPTS = ROOT / "examples" / "gallery"
 SECTIONS = ("summary", "open_hops", "exceptions", "paths")
 GPU_PATHS, GPU_ROWS = 1, 10  # if an entry does not say what it wants of a GPU (gpu_report)
 DETAILS = 1  # paths and kernels one by one
+FEW_PATHS = 2
 
 
 class GalleryError(Exception):
@@ -65,11 +66,18 @@ class Entry:
             options = narrowed(self.report) if self.gpu_report is None else self.gpu_report
         details = [] if "--details" in options else ["--details", str(DETAILS)]
         sections = self.sections or [*SECTIONS, *self.shows]
+        if _paths(options) <= FEW_PATHS:  # the table of one look and the trees have all of them
+            sections = [name for name in sections if name != "paths"]
         return [*options, *details, *(word for name in sections for word in ("--section", name))]
 
     def shown_trees(self, on_gpu: bool) -> list[dict]:
         """The parts of the tree that are shown."""
         return self.trees if not on_gpu or self.gpu_trees is None else self.gpu_trees
+
+
+def _paths(options: list[str]) -> int:
+    """How many paths a report with these options shows: 10 by default."""
+    return int(options[options.index("--paths") + 1]) if "--paths" in options else 10
 
 
 def narrowed(options: list[str]) -> list[str]:

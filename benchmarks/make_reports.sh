@@ -4,14 +4,15 @@
 #   benchmarks/make_reports.sh FOLDER            into reports/
 #   benchmarks/make_reports.sh FOLDER OUT        into OUT
 #   RECORD=1 benchmarks/make_reports.sh FOLDER   records the traces into FOLDER first
-#   DEMO=1 benchmarks/make_reports.sh FOLDER     records the demo, which needs no GPU, and writes its report alone
+#   DEMO=1 benchmarks/make_reports.sh FOLDER     records the demo, which needs no GPU, and writes its report and the
+#                                                HTML pages (html/) alone
 #
 #   TRACER   the command (tracer)
 #   PYTHON   an interpreter that can import tracer (python3)
 #   DEVICE   where RECORD=1 runs the examples (cuda)
 #   DRIVER   the driver's version to name in the reports (what nvidia-smi says, if it is there)
 set -u
-[ $# -ge 1 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" "${2:-$root/reports}" || exit
 traces=$(cd "$1" && pwd)
@@ -91,6 +92,16 @@ report() {
   }
 }
 
+# page FILE TRACE: the HTML page of a trace, packed or not
+page() {
+  local name
+  name=$(basename "$2" .xz)
+  case $2 in *.xz) xz -dc "$2" >"$here/$name" ;; *) ln -sf "$2" "$here/$name" ;; esac
+  mkdir -p "$out/html"
+  # shellcheck disable=SC2086
+  $TRACER report "$here/$name" --force -o "$out/html/$1" || { echo "FAILED: page of $name" >&2; failed=1; }
+}
+
 # begin FILE TITLE TEXT: what the file shows
 begin() {
   printf '# %s\n\n%s\n\n' "$2" "$3" >"$out/$1"
@@ -98,7 +109,7 @@ begin() {
 
 # The sections that follow an op down to its kernel; the surveys are reports of their own.
 chain=(--rows 20)
-for section in exceptions paths path_details launches kernels_to_gain; do
+for section in summary exceptions paths path_details launches kernels_to_gain; do
   chain+=(--section "$section")
 done
 
@@ -111,7 +122,9 @@ if [ -n "${DEMO:-}" ]; then
   begin demo.md "A training run on the CPU" \
     "The report that \`make demo\` writes: a translator (GRU encoder and decoder with attention) learns to reverse
 sequences of numbers. Dispatch alone, without a GPU: what each line of the program became, forward and backward."
-  report demo.md seq2seq_gru --rows 12 --details 3
+  report demo.md seq2seq_gru --rows 10 --details 1
+  page demo.html "$traces/seq2seq_gru.trace"
+  page resnet34.gpu.html "$root/reports/traces/resnet34.trace.xz"
   exit $failed
 fi
 
@@ -119,7 +132,7 @@ begin cuda_runtime_survey.md "What PyTorch asks of the CUDA runtime" \
   "Training steps of a ResNet-34 and of a translator (GRU encoder and decoder): every CUDA function that was
 called, how often, by which part of PyTorch, and what it cost the host. How to read it:
 [docs/surveys.md](../docs/surveys.md)."
-report cuda_runtime_survey.md resnet34 --only cuda --rows 30 --details 3
+report cuda_runtime_survey.md resnet34 --only cuda --rows 24 --details 3
 between cuda_runtime_survey.md
 report cuda_runtime_survey.md seq2seq --rows 20 --section runtime --section api_roles --section api_functions --section synchronisations --section idle
 
@@ -130,14 +143,14 @@ survey=()
 for section in kernels kernels_to_gain kernel_details kernels_unknown kernels_families certificate; do
   survey+=(--section "$section")
 done
-report kernel_survey.md resnet34 --rows 30 --details 5 "${survey[@]}"
+report kernel_survey.md resnet34 --rows 24 --details 3 "${survey[@]}"
 between kernel_survey.md
 report kernel_survey.md seq2seq --rows 20 --details 3 --section kernels --section kernels_to_gain --section kernel_details
 
 begin mm.md "How a matrix product reaches cuBLAS" \
   "From \`torch.matmul\`, \`bmm\` and \`Linear\` down to the kernel: which function of cuBLAS is called for strict
 fp32, TF32, bf16, fp16, a vector, a batch, a bias and the backward pass, and which kernel cuBLAS picks."
-report mm.md mm --op 'cublas*' --paths 20 --details 5 "${chain[@]}"
+report mm.md mm --op 'cublas*' --paths 20 --details 3 "${chain[@]}"
 
 begin gru.md "How a GRU reaches cuDNN" \
   "\`nn.GRU\` becomes one call of cuDNN forward and two backward; \`nn.GRUCell\` two matrix products and a fused
@@ -147,17 +160,17 @@ report gru.md gru --op 'cudnnRNN*' --op 'gru*' --paths 20 --details 3 "${chain[@
 begin cat.md "What torch.cat does on a GPU" \
   "One kernel that copies all inputs where they fit it, in a vectorised, an aligned or a plain variant; one copy
 an input where they do not (mixed types, more than four dimensions)."
-report cat.md cat --op cat --op stack --paths 20 --details 5 "${chain[@]}"
+report cat.md cat --op cat --op stack --paths 20 --details 3 "${chain[@]}"
 
 begin resnet34.md "Training steps of a ResNet-34" \
   "What the six steps after warm-up ran: convolutions, batch normalisation, pooling and the optimiser, forward and
 backward."
 sections=()
-for section in paths path_details api_roles synchronisations idle kernels kernels_to_gain sources modules backward \
+for section in summary paths path_details api_roles synchronisations idle kernels kernels_to_gain sources modules backward \
   certificate; do
   sections+=(--section "$section")
 done
-report resnet34.md resnet34 --steady --paths 12 --details 3 --rows 20 "${sections[@]}"
+report resnet34.md resnet34 --steady --paths 12 --details 2 --rows 16 "${sections[@]}"
 
 wc -c "$out"/*.md
 exit $failed

@@ -28,6 +28,7 @@ WALL_SECONDS = 180
 """Of one command that waits for something"""
 MEMORY = 4 << 30
 """Of the process: address space, also that of torch's libraries"""
+PAGE = "o.html"
 EXPORTS = {"chrome": "o.json", "speedscope": "o.ss", "perfetto": "o.pf", "parquet": "o.parquet"}
 VERBS = (
     ["tree"],
@@ -40,12 +41,14 @@ VERBS = (
     ["report", "--steady"],
     ["report", "--only", "kernels"],
     ["report", "--only", "cuda"],
+    ["report", "-o", PAGE, "--force"],
     ["pack", "-o", "o.xz", "--force"],
     *(["export", "--to", to, "-o", name, "--force"] for to, name in EXPORTS.items()),
     *([["explain", "aten::mm"]] if find_spec("torch") else []),
 )
 # Beside these all that is not ASCII is fine but what has no width or turns the direction of a line.
 _RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+_SCRIPTS = 4
 _OWN_HTML = re.compile(r"</?details>|</?summary>")
 
 
@@ -119,6 +122,8 @@ def _of_verb(file: Path, verb: list[str]) -> str:
     if done.exit_code == 0 and verb[0] == "report" and (fault := markdown_fault(done.stdout)):
         return fault
     outputs = [verb[verb.index("-o") + 1]] if "-o" in verb else []
+    if done.exit_code == 0 and outputs == [PAGE] and (fault := page_fault(Path(PAGE).read_text())):
+        return fault
     if more := set(os.listdir()) - before - set(outputs):
         return f"left behind: {', '.join(sorted(more))}"
     if done.exit_code == 0 and outputs and outputs[0] in (EXPORTS["chrome"], EXPORTS["speedscope"]):
@@ -127,6 +132,15 @@ def _of_verb(file: Path, verb: list[str]) -> str:
         except ValueError as error:
             return f"{outputs[0]} is no JSON: {error}"
     return ""
+
+
+def page_fault(page: str) -> str:
+    """What of an HTML page comes from a name: letters that hide, scripts, images."""
+    if raw := _RAW.search(page):
+        return f"raw {raw[0]!r} in a page"
+    if (scripts := page.count("<script")) != _SCRIPTS:
+        return f"{scripts} scripts in a page"
+    return "an image in a page" if "<img" in page else ""
 
 
 def markdown_fault(text: str) -> str:

@@ -280,7 +280,7 @@ def test_report_overwrites_only_when_forced(folder: Path) -> None:
     assert (folder / "out.md").read_text().startswith("# Dispatch report")
 
 
-@pytest.mark.parametrize("output", ["nowhere/out.md", ".", "out.html"])
+@pytest.mark.parametrize("output", ["nowhere/out.md", "nowhere/out.html", ".", "out.pdf"])
 def test_report_to_an_impossible_place(folder: Path, output: str) -> None:
     result = tracer("report", "run.trace", "-o", output)
     assert result.exit_code == 2
@@ -352,3 +352,15 @@ def test_a_part_that_there_is_not(folder: Path) -> None:
     result = tracer("report", "run.trace", "--only", "gpu")
     assert result.exit_code == 2
     assert result.stderr == "tracer: --only gpu: choose cuda or kernels\n"
+
+
+def test_the_ops_of_ranges_are_torchs_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    enter = hop("profiler::_record_function_enter_new", "Undefined")
+    both = TraceBuilder().calls(enter, hop("aten::add.Tensor", "CPU")).trace()
+    monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: both)
+    assert ops(tracer("tree", "run.trace")) == ["aten::add.Tensor"]
+    assert len(tracer("tree", "run.trace", "--flat").stdout.splitlines()) == 2
+    assert ops(tracer("tree", "run.trace", "--op", "profiler::*")) == [enter.op]
+    alone = TraceBuilder().calls(enter).trace()
+    monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: alone)
+    assert ops(tracer("tree", "run.trace")) == [enter.op], "a step of compiled code has nothing else"

@@ -244,3 +244,9 @@ def test_a_report_says_what_its_script_printed(path: Path) -> None:
 def test_a_page_that_is_no_report_says_nothing() -> None:
     with pytest.raises(gallery.GalleryError, match="does not say what the script printed"):
         gallery.as_said("# A page\n\non a machine.\n")
+
+
+def test_a_report_of_few_paths_has_them_in_one_table() -> None:
+    few = gallery.Entry("a", "A", "t", "s", report=["--paths", "2"])
+    assert "paths" not in few.report_options(on_gpu=False)
+    assert "paths" in gallery.Entry("a", "A", "t", "s", report=["--paths", "3"]).report_options(on_gpu=False)

@@ -7,10 +7,15 @@ from pathlib import Path
 
 from tracer.cli.common import USAGE, fail
 
+HTML = (".html", ".htm")
 
-def check_output(output: Path, force: bool) -> None:
-    """Ends the command if this file cannot be written, or exists and may not be overwritten."""
-    if output.suffix.lower() in (".html", ".htm", ".pdf"):
+
+def check_output(output: Path, force: bool, *, html: bool = False) -> None:
+    """Ends the command if this file cannot be written, or exists and may not be overwritten.
+
+    `html`: an HTML page is written, not markdown.
+    """
+    if not html and output.suffix.lower() in (*HTML, ".pdf"):
         fail(f"{output}: a report is markdown; give a file that ends in .md", USAGE)
     if output.is_dir():
         fail(f"{output} is a folder; give a file in it", USAGE)

@@ -1,14 +1,17 @@
-"""`tracer report`: the report of a trace, in markdown."""
+"""`tracer report`: the report of a trace, in markdown or as an HTML page."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, writing
-from tracer.cli.output import check_output, write_output
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.output import HTML, check_output, write_output
+
+if TYPE_CHECKING:
+    from tracer.report.reading import Reading
 
 
 def report(
@@ -17,9 +20,12 @@ def report(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT.md", help="Write to OUT.md instead of stdout."),
+        typer.Option("--output", "-o", metavar="OUT", help="Write to OUT.md or OUT.html instead of stdout."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write an HTML page: FILE.html beside the trace, or OUT.html.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
     paths: Annotated[int, typer.Option(metavar="N", min=0, help="Show the N hottest dispatch paths.")] = 10,
     details: Annotated[
         int, typer.Option(metavar="N", min=0, help="Show N of the paths one by one, with a diagram.")
@@ -55,7 +61,7 @@ def report(
         float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
     ] = None,
 ) -> None:
-    """Write the report of a trace in markdown, with Mermaid diagrams.
+    """Write the report of a trace in markdown, with Mermaid diagrams, or as an HTML page.
 
     The report shows the environment, the certificate (what was recorded, what was
     dropped and why) and the hottest dispatch paths. Tables show ops, dispatch keys,
@@ -64,10 +70,15 @@ def report(
     device kernels ordered by what an improvement could gain. Kernels are compared
     with the device's figures, or with yours (--peak-bandwidth, --peak-flops).
 
+    --html writes one file that opens offline: a flame graph by module, line, op or
+    key, the timeline of a step, a roofline, and the tables. A click shows the chain
+    of a call down to the kernel.
+
     \b
     Examples:
       tracer report
       tracer report run.trace -o report.md
+      tracer report run.trace --html
       tracer report run.trace --paths 3 | less
       tracer report run.trace --section paths --section sources
       tracer report run.trace --op 'cublas*' --op bmm
@@ -84,36 +95,57 @@ def report(
         )
     if steady and no_phases:
         fail("--steady needs warm-up steps, but --no-phases treats none as warm-up; remove one", USAGE)
+    html = html or (output is not None and output.suffix.lower() in HTML)
+    if html and output is not None and output.suffix.lower() not in HTML:
+        fail(f"{output}: --html writes HTML; give a file that ends in .html, or remove --html", USAGE)
     if output is not None:
-        check_output(output, force)
+        check_output(output, force, html=html)
     file = chosen_trace(file)
+    if html and output is None:
+        output = _beside(file)
+        check_output(output, force, html=True)
     with analysing(file) as trace:
         from tracer.report.reading import Peaks, Reading
-        from tracer.report.report import render
 
         peaks = Peaks(
             bandwidth=peak_bandwidth * 1e9 if peak_bandwidth else None,
             flops=peak_flops * 1e12 if peak_flops else None,
         )
-        text = render(
-            Reading(
-                trace.without_phases() if no_phases else trace,
-                file.name,
-                paths=paths,
-                details=details,
-                sections=tuple(section or ()),
-                rows=rows,
-                only=only,
-                patterns=op or (),
-                steady=steady,
-                peaks=peaks,
-            )
+        reading = Reading(
+            trace.without_phases() if no_phases else trace,
+            file.name,
+            paths=paths,
+            details=details,
+            sections=tuple(section or ()),
+            rows=rows,
+            only=only,
+            patterns=op or (),
+            steady=steady,
+            peaks=peaks,
         )
+        text = _written(reading, html)
     if output is None:
         with writing():
             print(text, end="")
     else:
         write_output(output, text)
+        if html:
+            say(f"wrote {output}")
+
+
+def _written(reading: Reading, html: bool) -> str:
+    if html:
+        from tracer.report.html.page import render_html
+
+        return render_html(reading)
+    from tracer.report.report import render
+
+    return render(reading)
+
+
+def _beside(file: Path) -> Path:
+    """`run.html` of `run.trace` and of `run.trace.xz`."""
+    return file.with_name(file.name.removesuffix(".xz").removesuffix(".trace") + ".html")
 
 
 def _check_sections(names: list[str]) -> None:

@@ -44,8 +44,6 @@ class Selection:
             chosen &= _in_step(trace, hops, self.step)
         if self.op is not None:
             chosen &= _among(hops, "op", self.op, fits_op)
-        else:  # the ops by which record_function begins and ends a range are torch's own
-            chosen &= ~pl.col("op").cast(pl.String).str.starts_with(RANGE_OPS).fill_null(False)
         if self.key is not None:
             chosen &= _among(hops, "key", self.key, fnmatchcase)
         if self.source is not None:
@@ -53,6 +51,10 @@ class Selection:
         if self.thread is not None:
             chosen &= _in_thread(trace, hops, self.thread)
         mask = hops.select(chosen.fill_null(False)).to_series().to_numpy()
+        if self.op is None:  # torch's own ops, by which record_function begins and ends a range
+            own = hops.select(pl.col("op").cast(pl.String).str.starts_with(RANGE_OPS).fill_null(False))
+            without = mask & ~own.to_series().to_numpy()
+            mask = without if without.any() else mask  # a step of compiled code may have no other ops
         if len(hops) and not mask.any():
             _end("no hop meets all of these conditions; remove one")
         return mask

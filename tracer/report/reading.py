@@ -37,6 +37,8 @@ class TraceTables(CudaTables, Protocol):
     def steps(self) -> pl.DataFrame: ...
     @property
     def source_lines(self) -> pl.DataFrame: ...
+    @property
+    def python_stacks(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -117,24 +119,34 @@ class Reading:
         return survey_paths(self._chains)
 
     @cached_property
-    def _part(self) -> Forest:
+    def part(self) -> Forest:
+        """What the report's paths are of: hops with the calls and GPU work below them."""
         return steady_part(self._chains) if self.steady else self._chains
 
     @cached_property
     def paths_of_part(self) -> pl.DataFrame:
         """Every path of the steady steps, if those were asked for; otherwise every path."""
-        return survey_paths(self._part) if self.steady else self.all_paths
+        return survey_paths(self.part) if self.steady else self.all_paths
 
     @cached_property
     def chosen_paths(self) -> pl.DataFrame:
         """Of paths_of_part, those that fit a pattern."""
         if not self.patterns:
             return self.paths_of_part
-        return paths_with(self._part, self.paths_of_part, list(self.patterns))
+        return paths_with(self.part, self.paths_of_part, list(self.patterns))
+
+    @cached_property
+    def chosen_part(self) -> Forest:
+        """Of `part`, the calls of chosen_paths."""
+        if not self.patterns:
+            return self.part
+        structure = pl.Series(self.part.structure[self.part.root])
+        chosen = structure.is_in(self.chosen_paths["structure"].implode())
+        return Forest.of(self.part.hops.filter(chosen))
 
     @cached_property
     def hottest(self) -> PathTables:
-        return hottest_paths(self._part, self.chosen_paths, self.paths)
+        return hottest_paths(self.part, self.chosen_paths, self.paths)
 
     @cached_property
     def steps(self) -> Steps:

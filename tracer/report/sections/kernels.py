@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.analysis.kernel_survey import FLOOR_NS, LEAST, KernelSurvey
-from tracer.report.cells import item, prose, wrapped
+from tracer.report.cells import code, item, prose, wrapped
 from tracer.report.kernel_tables import KernelTables
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
@@ -32,9 +32,8 @@ def data(reading: Reading) -> KernelTables:
 def markdown(data: KernelTables, page: Page) -> str:
     more = ""
     if page.only is None:
-        more = (
-            f"Launch, resources, work and family of each kernel: `tracer report {page.name} --only kernels`."
-        )
+        command = code(f"tracer report {page.name} --only kernels")
+        more = f"Launch, resources, work and family of each kernel: {command}."
     limits = wrapped(_LIMITS.format(floor=_floor(data.survey)))
     return paragraphs(_summary(data), more, limits)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tracer.analysis import runtime_survey
 from tracer.analysis.limits import Limits
 from tracer.analysis.runtime_survey import Steps
-from tracer.report.cells import item, prose
+from tracer.report.cells import code, item, prose
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 from tracer.report.text import amount, count, duration, size
@@ -56,7 +56,7 @@ def markdown(data: Runtime, page: Page) -> str:
     if page.only is None:
         more = (
             "All functions, their callers, copies and launches per op: "
-            f"`tracer report {page.name} --only cuda`."
+            f"{code(f'tracer report {page.name} --only cuda')}."
         )
     return paragraphs("\n".join(map(item, lines)), more)
 

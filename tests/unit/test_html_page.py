@@ -1,0 +1,309 @@
+"""The HTML page: self-contained, with all sections, and without HTML of names."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+
+import cuda_training
+import gpu_trace
+import hostile
+import numpy as np
+import polars as pl
+import pytest
+import test_report
+from frames import TraceBuilder
+
+from tracer.report.html import timeline
+from tracer.report.html.columns import packed, unpacked
+from tracer.report.html.page import inline, render_html
+from tracer.report.html.sections import to_html
+from tracer.report.page import Page
+from tracer.report.reading import Reading
+from tracer.report.sections import NAMED, order
+from tracer.trace import load
+
+FETCHING = {"src", "href", "action", "data", "poster", "srcset", "background", "formaction", "ping", "cite"}
+
+
+class Elements(HTMLParser):
+    """Elements with their attributes, and the text of each script."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str]]] = []
+        self.scripts: dict[str, str] = {}
+        self.text = ""
+        self._inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {name: value or "" for name, value in attrs}
+        self.found.append((tag, named))
+        if tag in ("script", "style"):
+            self._inside = tag + " " + named.get("id", str(len(self.scripts)))
+            self.scripts[self._inside] = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("script", "style"):
+            self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.scripts[self._inside] += data
+        else:
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def reading() -> Reading:
+    return Reading(load(gpu_trace.PATH), "gpu.trace")
+
+
+@pytest.fixture(scope="module")
+def page(reading: Reading) -> str:
+    return render_html(reading)
+
+
+@pytest.fixture(scope="module")
+def elements(page: str) -> Elements:
+    return Elements(page)
+
+
+def policy_of(elements: Elements) -> str:
+    return next(named["content"] for _, named in elements.found if "http-equiv" in named)
+
+
+def test_nothing_is_fetched(elements: Elements, page: str) -> None:
+    for tag, attributes in elements.found:
+        assert tag not in ("link", "iframe", "object", "embed", "img", "base", "form", "video", "audio")
+        for name in FETCHING & attributes.keys():
+            assert attributes[name].startswith("#"), (tag, attributes)
+    style = next(text for name, text in elements.scripts.items() if name.startswith("style"))
+    assert "url(" not in style
+    assert "@import" not in style
+    policy = policy_of(elements)
+    assert policy.startswith("default-src 'none'; ")
+
+
+def test_only_the_scripts_of_the_page_may_run(elements: Elements) -> None:
+    policy = policy_of(elements)
+    scripts = [text for name, text in elements.scripts.items() if re.fullmatch(r"script \d+", name)]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    assert len(scripts) == 2
+    assert re.findall(r"'sha256-([^']*)'", policy) == hashes
+    assert not [named for _, named in elements.found if any(name.startswith("on") for name in named)]
+
+
+def test_no_script_makes_html_of_text_or_runs_text(elements: Elements) -> None:
+    scripts = "".join(text for name, text in elements.scripts.items() if name.startswith("script"))
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
+        assert word not in scripts
+    for word in ("fetch(", "XMLHttpRequest", "WebSocket", "import(", "http://", "https://"):
+        assert word not in scripts
+    assert "<!--" not in scripts
+
+
+def test_a_script_cannot_end_its_element() -> None:
+    assert inline("a = '</script><!--';") == "a = '<\\/script><\\!--';"
+
+
+def test_every_anchor_of_the_page_is_there(elements: Elements) -> None:
+    links = [named["href"] for tag, named in elements.found if tag == "a"]
+    ids = [named["id"] for _, named in elements.found if "id" in named]
+    assert len(set(ids)) == len(ids)
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+    assert {"#time", "#timeline", "#roofline", "#certificate"} <= set(links)
+
+
+def test_every_section_of_the_report_has_its_place(reading: Reading, elements: Elements) -> None:
+    ids = {named["id"] for tag, named in elements.found if tag == "section" and "id" in named}
+    shown = Page.of(reading)
+    for section in order(None):
+        name = section.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+        expected = section.wanted(reading) and bool(section.markdown(section.data(reading), shown))
+        assert (name in ids) == (expected and name != "path_details"), name
+    assert {"steps", "gaps", "ops", "kernels_to_gain"} <= ids
+
+
+def test_the_page_names_the_licences(elements: Elements) -> None:
+    assert "flame-chart-js 3.3.0" in elements.text
+    assert "Copyright (c) 2021 Nikolay Ryabov" in elements.text
+
+
+def test_the_numbers_of_the_page_are_those_of_the_trace(reading: Reading, elements: Elements) -> None:
+    columns, meta = unpacked(elements.scripts["script tree-data"])
+    kinds = [meta["texts"][number] for number in columns["labels.kind"]]
+    of_node = [kinds[label] for label in columns["nodes.label"]]
+    is_hop = np.isin(of_node, ["call", "redispatch"])
+    assert columns["nodes.rows"][is_hop].sum() == len(reading.trace.hops)
+    outermost = columns["nodes.parent"] < 0
+    assert columns["nodes.gpu_ns"][outermost].sum() == int(
+        reading.trace.gpu_activities.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
+    )
+    lines = {meta["texts"][number] for number in columns["origins.line"] if number >= 0}
+    assert "tests/gpu/sample.py:33" in lines
+    assert not any(line.startswith("/work") for line in lines)
+
+
+def test_the_page_has_the_python_stacks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = hostile.write(tmp_path_factory.mktemp("stacks") / "t.trace", "train.py")
+    columns, meta = unpacked(Elements(render_html(Reading(load(path), "t"))).scripts["script tree-data"])
+    used = {str(number) for number in columns["nodes.stack"] if number >= 0}
+    assert used & meta["stacks"].keys()
+    assert ["train.py:3", "train.py:4"] in [
+        [frame.split()[0] for frame in frames] for frames in meta["stacks"].values()
+    ]
+
+
+@pytest.mark.parametrize("high", [0, 127, 128, -129, 40_000, 1 << 31, 1 << 50])
+def test_columns_come_back(high: int) -> None:
+    given = {"a": np.array([-1, high]), "b": np.array([], np.int64)}
+    columns, meta = unpacked(packed(given, {"x": ["\u202e</script>"]}))
+    assert columns["a"].tolist() == [-1, high]
+    assert columns["b"].tolist() == []
+    assert meta == {"x": ["\u202e</script>"]}
+
+
+def test_packed_data_is_the_same_each_time() -> None:
+    columns = {"a": np.arange(1000)}
+    assert packed(columns, {}) == packed(columns, {})
+
+
+# ---- sections ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
+        ("a <b onclick=x>b</b>", "<p>a &lt;b onclick=x&gt;b&lt;/b&gt;</p>\n"),
+        ("[a](javascript:alert(1))", "<p>[a](javascript:alert(1))</p>\n"),
+        ("![a](http://x/y)", "<p>![a](http://x/y)</p>\n"),
+        ("<http://x/y>", "<p>&lt;http://x/y&gt;</p>\n"),
+        ("<details><summary>Names</summary>\n\nx\n\n</details>", None),
+        ("<details open onclick=x><summary>Names</summary>\n\nx", "&lt;details open onclick=x&gt;"),
+        (
+            "<details><summary><script></summary>",
+            "&lt;details&gt;&lt;summary&gt;&lt;script&gt;",
+        ),
+    ],
+)
+def test_of_html_only_details_are_kept(text: str, html: str | None) -> None:
+    if html is None:
+        assert to_html(text) == "<details><summary>Names</summary>\n<p>x</p>\n</details>\n"
+    else:
+        assert to_html(text).startswith(html)
+
+
+def test_names_are_text(tmp_path_factory: pytest.TempPathFactory) -> None:
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)> [l](javascript:x) \x1b[31m\u202e"
+    path = hostile.write(tmp_path_factory.mktemp("evil") / "evil.trace", evil)
+    page = render_html(Reading(load(path), "</title><script>alert(2)</script>\x1b[31m"))
+    elements = Elements(page)
+    assert [named for tag, named in elements.found if tag == "img"] == []
+    assert len([tag for tag, _ in elements.found if tag == "script"]) == 4
+    assert "alert(1)</script><img src=x onerror=alert(1)>" in elements.text
+    assert "</title><script>alert(2)</script>\\x1b[31m" in elements.text
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e]", elements.text)
+
+
+# ---- timeline ----------------------------------------------------------------------------------------
+
+
+def of_timeline(reading: Reading) -> tuple[dict[str, np.ndarray], dict]:
+    from tracer.analysis.call_tree import call_tree
+
+    forest = reading.part
+    return unpacked(timeline.packed_timeline(reading, forest, call_tree(forest).node_of))
+
+
+def test_the_timeline_has_all_events_of_its_steps(reading: Reading) -> None:
+    columns, meta = of_timeline(reading)
+    assert sum(step["left_out"] for step in meta["steps"]) == 0
+    first_to_last = len(reading.part.hops)
+    untimed = sum(step["untimed"] for step in meta["steps"])
+    assert len(columns["start"]) + untimed == first_to_last
+    names = [track["name"] for track in meta["tracks"]]
+    assert any(name.startswith("GPU 0 stream") for name in names)
+    for step in meta["steps"]:
+        part = slice(step["first"], step["first"] + step["count"])
+        parent, start, length = (columns[name][part] for name in ("parent", "start", "length"))
+        inner = parent >= 0
+        host = ~np.array([track["gpu"] for track in meta["tracks"]])[columns["track"][part]]
+        nested = inner & host
+        assert (start[nested] >= start[parent[nested]]).all()
+        assert (start[nested] + length[nested] <= start[parent[nested]] + length[parent[nested]]).all()
+        on_gpu = inner & ~host
+        assert (start[on_gpu] >= start[parent[on_gpu]]).all()  # launched before it ran
+
+
+def test_of_too_many_events_the_longest_are_kept_with_those_around_them(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, meta = of_timeline(reading)
+    monkeypatch.setattr(timeline, "MOST_EVENTS", 20)
+    monkeypatch.setattr(timeline, "LEAST_EVENTS", 20)
+    columns, cut = of_timeline(reading)
+    for step, before in zip(cut["steps"], meta["steps"], strict=True):
+        assert step["count"] == min(before["count"], 20)
+        assert step["left_out"] == before["count"] - step["count"]
+        part = slice(step["first"], step["first"] + step["count"])
+        assert (columns["parent"][part] < step["count"]).all()
+        all_of = slice(before["first"], before["first"] + before["count"])
+        assert columns["length"][part].max() == whole["length"][all_of].max()
+        outermost = (whole["parent"][all_of] < 0).sum()
+        assert (columns["parent"][part] < 0).sum() <= outermost
+
+
+def test_work_of_the_gpu_is_kept_with_its_launch(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MOST_EVENTS", 100)
+    monkeypatch.setattr(timeline, "LEAST_EVENTS", 100)
+    columns, meta = of_timeline(reading)
+    assert sum(step["left_out"] for step in meta["steps"]) > 0
+    on_gpu = np.array([track["gpu"] for track in meta["tracks"]])[columns["track"]]
+    assert on_gpu.sum() > 3
+    assert (columns["parent"][on_gpu] >= 0).all()
+
+
+def test_of_many_steps_the_longest_and_the_usual_are_shown() -> None:
+    lengths = [100 + number % 7 for number in range(200)]
+    lengths[50], lengths[150] = 5000, 4000
+    steps = pl.DataFrame({"step": range(200), "wall_ns": lengths})
+    chosen = timeline._chosen(steps)["step"].to_list()
+    assert len(chosen) == timeline.MOST_STEPS
+    assert {50, 150} <= set(chosen)
+    assert chosen == sorted(chosen)
+
+
+# ---- what a trace may lack, and filters ---------------------------------------------------------------
+
+
+TRACES = {"cpu": test_report.training, "gpu": cuda_training.training, "none": lambda: TraceBuilder().trace()}
+
+
+@pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
+@pytest.mark.parametrize("only", [None, "cuda", "kernels"])
+def test_any_trace_has_a_page(trace, only: str | None) -> None:
+    elements = Elements(render_html(Reading(trace(), "t", only=only)))
+    assert "Where time goes" in elements.text
+
+
+def test_filters_hold_for_the_tree(reading: Reading) -> None:
+    def rows(**options) -> int:
+        page = render_html(Reading(reading.trace, "t", **options))
+        columns, meta = unpacked(Elements(page).scripts["script tree-data"])
+        assert bool(meta["said"]) == bool(options)
+        return int(columns["nodes.rows"].sum())
+
+    everything, steady, chosen = rows(), rows(steady=True), rows(patterns=("aten::mm",))
+    assert 0 < steady < everything
+    assert 0 < chosen < everything
+
+
+def test_sections_that_were_chosen(reading: Reading) -> None:
+    elements = Elements(render_html(Reading(reading.trace, "t", sections=("ops",))))
+    ids = {named.get("id") for tag, named in elements.found if tag == "section"}
+    assert ids & set(NAMED) == {"ops"}

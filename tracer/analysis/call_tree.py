@@ -1,0 +1,155 @@
+"""The calls of a trace as one tree in which equal calls from the same place are one node, with sums.
+
+Unlike `trees.fold`, which keeps calls apart when anything below them differs, a node here is a path of calls
+from the outermost op call: what a flame graph draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracer.analysis.links import GPU_KINDS, HOP_KINDS
+from tracer.analysis.trees import Forest, own_or_forward_line
+
+_LABEL = ("kind", "op", "key", "kernel", "registered_at", "override")
+_ORIGIN = ("module", "line", "called_from", "backward_node")
+
+
+@dataclass(frozen=True)
+class CallTree:
+    """`nodes` after their parents, level by level; `node_of` has the node of each row of the forest.
+
+    nodes: parent (row in nodes, -1: outermost), label and origin (rows of these tables; origin is that of the
+    outermost call), rows (how many are in the node), host_ns and self_ns (0 for work of the GPU), gpu_ns
+    (GPU work in it and below), own_ns and own_gpu_ns (of hops and outermost rows: the part of host_ns and
+    gpu_ns that is in no hop below; else 0), longest_ns, median_ns, raised, id (of the first row in its own
+    table, -1: none), stack (its id in python_stacks), inputs (the most frequent id, null: none) and
+    inputs_count (distinct ones).
+    labels: kind, op, key, kernel, registered_at, override.
+    origins: module, line, called_from, backward_node.
+    """
+
+    nodes: pl.DataFrame
+    labels: pl.DataFrame
+    origins: pl.DataFrame
+    node_of: NDArray[np.int64]
+
+
+def call_tree(forest: Forest) -> CallTree:
+    """Of hops, or of hops with library calls, API calls and GPU work (links.combine)."""
+    rows = forest.hops.with_columns(line=own_or_forward_line().cast(pl.String))
+    labels, label = _distinct(rows, _LABEL)
+    origins, origin = _distinct(rows, _ORIGIN)
+    node_of = np.full(len(rows), -1)
+    parents, node_labels, node_origins = [], [], []
+    count, many = 0, len(labels) or 1
+    for level, members in enumerate(forest.levels()):
+        above = node_of[forest.parent[members]] if level else origin[members]
+        key, place = np.unique(above * many + label[members], return_inverse=True)
+        node_of[members] = place + count
+        parents.append(key // many if level else np.full(len(key), -1))
+        node_labels.append(key % many)
+        node_origins.append(origin[forest.root[_first(place, members, len(key))]])
+        count += len(key)
+    nodes = pl.DataFrame(
+        {
+            "parent": _joined(parents),
+            "label": _joined(node_labels),
+            "origin": _joined(node_origins),
+        }
+    ).with_row_index("node")
+    return CallTree(
+        nodes.join(_sums(rows, forest, node_of), on="node").drop("node"), labels, origins, node_of
+    )
+
+
+def _first(place: NDArray[np.int64], members: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """A row of each of `count` places."""
+    row = np.empty(count, np.int64)
+    row[place[::-1]] = members[::-1]
+    return row
+
+
+def _sums(rows: pl.DataFrame, forest: Forest, node_of: NDArray[np.int64]) -> pl.DataFrame:
+    kind = rows["kind"].cast(pl.String)
+    on_gpu = kind.is_in(GPU_KINDS).to_numpy()
+    duration = (rows["end_ns"] - rows["start_ns"]).fill_null(0).to_numpy()
+    gpu = rows["gpu_ns"].to_numpy() if "gpu_ns" in rows.columns else np.zeros(len(rows), np.int64)
+    host = np.where(on_gpu, 0, duration)
+    table = pl.DataFrame(
+        {
+            "node": pl.Series(node_of, dtype=pl.UInt32),
+            "host": host,
+            "own": _own(forest, host),
+            "self": np.where(on_gpu, 0, rows["self_ns"].fill_null(0).to_numpy()),
+            "gpu": gpu,
+            "own_gpu": _own(forest, gpu),
+            "duration": duration,
+            "raised": rows["raised"],
+            "inputs": rows["inputs"].cast(pl.Int64),
+            "id": _ids(rows),
+            "stack": rows["python_stack"].cast(pl.Int64),
+        }
+    )
+    return (
+        table.group_by("node")
+        .agg(
+            rows=pl.len(),
+            host_ns=pl.col("host").sum(),
+            self_ns=pl.col("self").sum(),
+            gpu_ns=pl.col("gpu").sum(),
+            own_ns=pl.col("own").sum(),
+            own_gpu_ns=pl.col("own_gpu").sum(),
+            longest_ns=pl.col("duration").max(),
+            median_ns=pl.col("duration").median().round().cast(pl.Int64),
+            raised=pl.col("raised").sum(),
+            id=pl.col("id").first(),
+            stack=pl.col("stack").first(),
+            inputs=pl.col("inputs").mode(maintain_order=True).first(),
+            inputs_count=pl.col("inputs").n_unique(),
+        )
+        .sort("node")
+    )
+
+
+def _own(forest: Forest, times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of each hop and each outermost row, what no hop below it has of its time; 0 of other rows."""
+    is_hop = forest.hops["kind"].cast(pl.String).is_in(HOP_KINDS).to_numpy()
+    counted = is_hop | (forest.parent < 0)
+    hop_above = forest.parent.copy()
+    while True:  # past library and API calls
+        between = (hop_above >= 0) & ~counted[hop_above]
+        if not between.any():
+            break
+        hop_above[between] = forest.parent[hop_above[between]]
+    own = np.where(counted, times, 0)
+    inner = np.flatnonzero(counted & (hop_above >= 0))
+    np.subtract.at(own, hop_above[inner], times[inner])
+    return own
+
+
+def _ids(rows: pl.DataFrame) -> pl.Series:
+    """Of each row, its id in its own table; -1 for a library call that only stacks name."""
+    names = [name for name in ("hop", "library_call", "api_call", "activity") if name in rows.columns]
+    known = pl.coalesce(pl.col(name).cast(pl.Int64) for name in names) if names else pl.col("id")
+    if "api_call" not in rows.columns:  # hops alone
+        known = pl.col("id")
+    return rows.select(known.cast(pl.Int64).fill_null(-1)).to_series()
+
+
+def _distinct(rows: pl.DataFrame, columns: tuple[str, ...]) -> tuple[pl.DataFrame, NDArray[np.int64]]:
+    """The distinct values of the columns in order of appearance, and which of them each row has."""
+    texts = rows.select(pl.col(name).cast(pl.String) for name in columns)
+    distinct = texts.unique(maintain_order=True)
+    found = texts.join(
+        distinct.with_row_index("place"), on=columns, how="left", nulls_equal=True, maintain_order="left"
+    )
+    return distinct, found["place"].cast(pl.Int64).to_numpy()
+
+
+def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

@@ -1,0 +1,147 @@
+// The flame graph: groups and calls, as wide as the time or the calls in them.
+const MOST_HEIGHT = 700;
+
+class Icicle {
+  constructor(calls, onSelect) {
+    this.calls = calls;
+    this.onSelect = onSelect;
+    this.trees = {};
+    this.holder = document.getElementById("icicle");
+    this.flame = new FlameChartPlugin({ data: [], colors: colours(), name: "calls" });
+    this.flame.on("select", ({ node }) => node && this.onSelect(this.tree, node.source.place));
+    this.found = document.getElementById("found");
+    this.query = "";
+  }
+
+  show(grouping, measure) {
+    this.trees[grouping] ||= new Tree(this.calls, grouping);
+    this.tree = this.trees[grouping];
+    this.measure = measure;
+    this.drawn = this.tree.bars(measure);
+    this.colourBars();
+    const height = Math.min(Math.max(this.drawn.levels * (BAR + 1) + 26, 120), MOST_HEIGHT);
+    const units = measure === "calls" ? " calls" : " ms";
+    if (this.chart) this.chart.destroy();
+    this.flame = new FlameChartPlugin({ data: this.drawn.roots, colors: colours(), name: "calls" });
+    this.flame.on("select", ({ node }) => node && this.onSelect(this.tree, node.source.place));
+    this.chart = new Chart(this.holder, [new TimeGridPlugin(), this.flame], height, units, (bar) => this.tip(bar));
+    this.chart.canvas.addEventListener("dblclick", () => {
+      const found = this.flame.selectedRegion;
+      if (found) this.chart.zoomTo(found.data.source.start, found.data.source.duration);
+    });
+    this.note();
+  }
+
+  value(width) {
+    return this.measure === "calls" ? count(width, "call") : duration(width);
+  }
+
+  tip(bar) {
+    const width = this.tree.width(this.measure)[bar.place];
+    const lines = [this.value(width) + " " + (this.measure === "gpu" ? "on the GPU" : this.measure === "host" ? "on the host" : "with those in it") + ", " + percent(width, this.drawn.total)];
+    const label = this.tree.label[bar.place];
+    if (label >= 0) {
+      const kernel = this.calls.of(label, "kernel");
+      if (kernel) lines.push(kernel);
+      lines.push(this.calls.kinds[label]);
+    }
+    return [this.tree.name(bar.place), lines];
+  }
+
+  note() {
+    const { drawn, measure } = this;
+    const unit = { host: "host time", gpu: "GPU time", calls: "hops" }[measure];
+    const words = [...this.calls.said, "All " + this.value(drawn.total) + (measure === "calls" ? " of the dispatcher" : measure === "host" ? " in ops, summed over threads" : " of the GPU") + "."];
+    if (drawn.leftOut) words.push(count(drawn.leftOut, "bar") + " without " + unit + " left out.");
+    if (this.tree.grouping === "key") words.push("By key: the own time of each hop.");
+    document.getElementById("icicle-note").textContent = words.join(" ");
+  }
+
+  search(query) {
+    this.query = query.trim();
+    this.colourBars();
+    this.flame.initData();
+    this.chart.render();
+  }
+
+  matches(query) {
+    const wanted = query.toLowerCase();
+    const ofLabel = this.calls.searched.map((text) => text.includes(wanted));
+    const { tree } = this;
+    return (place) => (tree.label[place] < 0 ? tree.text[place].toLowerCase().includes(wanted) : ofLabel[tree.label[place]]);
+  }
+
+  // Colours by kind; while something is searched for, those that match and all others.
+  colourBars() {
+    const { tree, drawn } = this;
+    this.best = null;
+    if (!this.query) {
+      for (const bar of drawn.made) if (bar) bar.type = tree.typeOf(bar.place);
+      this.found.textContent = "";
+      return;
+    }
+    const matches = this.matches(this.query);
+    const width = tree.width(this.measure);
+    const inside = new Uint8Array(tree.size); // a match is around it: it counts once
+    let total = 0;
+    let number = 0;
+    for (let place = 0; place < tree.size; place++) {
+      const bar = drawn.made[place];
+      const match = matches(place);
+      const parent = tree.parent[place];
+      const around = parent >= 0 && inside[parent];
+      inside[place] = match || around ? 1 : 0;
+      if (!bar) continue;
+      bar.type = match ? "match" : "dim";
+      if (match) {
+        number += 1;
+        if (!around) total += width[place];
+        if (!around && (this.best === null || width[place] > width[this.best])) this.best = place;
+      }
+    }
+    this.found.textContent = number
+      ? count(number, "bar") + ": " + this.value(total) + ", " + percent(total, drawn.total) + ". Enter: zoom to the widest."
+      : "No bar matches.";
+  }
+
+  // Selects the bar of a node of the tree, as if it was clicked.
+  select(place, zoom) {
+    const bar = this.drawn.made[place];
+    if (bar) {
+      const node = this.flame.flatTree.find((each) => each.source === bar);
+      this.flame.selectedRegion = { data: node, type: "node" };
+      if (zoom) this.chart.zoomTo(bar.start, bar.duration);
+      else this.chart.render();
+    }
+    this.onSelect(this.tree, place);
+  }
+
+  // The widest call whose name, kernel function, line or module is exactly this; -1: none.
+  // `onGpu`: only work of the GPU counts.
+  find(text, onGpu = false) {
+    const { tree, calls } = this;
+    const width = tree.width(this.measure);
+    let best = -1;
+    const keep = (place) => {
+      if (best < 0 || width[place] > width[best]) best = place;
+    };
+    for (let place = 0; place < tree.size; place++) {
+      const label = tree.label[place];
+      if (label < 0 ? !onGpu && tree.text[place] === text : (!onGpu || ON_GPU.has(calls.kinds[label])) && this.names(label, text)) keep(place);
+    }
+    if (best >= 0 || onGpu) return best;
+    for (let node = 0; node < calls.size; node++) {
+      const origin = calls.origin[node];
+      if (calls.parent[node] < 0 && tree.place[node] >= 0 && ["line", "module", "called_from", "backward"].some((name) => calls.ofOrigin(origin, name) === text)) {
+        keep(tree.place[node]);
+      }
+    }
+    return best;
+  }
+
+  names(label, text) {
+    const { calls } = this;
+    if (["op", "table_name", "kernel", "key"].some((name) => calls.of(label, name) === text) || calls.names[label] === text) return true;
+    return text.endsWith("...") && text.length > 20 && ["op", "table_name"].some((name) => calls.of(label, name).startsWith(text.slice(0, -3)));
+  }
+}

@@ -1,0 +1,201 @@
+// The timeline of a step: a track for each thread and each stream of the GPU.
+const MOST_ARROWS = 400;
+
+// Arrows from the call that launched to the work of the GPU; flame-chart-js has none.
+class Arrows extends UIPlugin {
+  constructor(timeline) {
+    super("arrows");
+    this.height = 0;
+    this.timeline = timeline;
+  }
+
+  postRender() {
+    const { timeline } = this;
+    const parent = this.renderEngine.parent;
+    const chosen = timeline.related();
+    const from = parent.positionX;
+    const to = from + parent.getRealView();
+    const inView = timeline.launches.filter((event) => timeline.inView(event, from, to));
+    const { ctx } = parent;
+    ctx.save();
+    for (const event of inView) {
+      const strong = chosen && chosen.has(event);
+      if (!strong && (chosen || inView.length > MOST_ARROWS)) continue;
+      this.arrow(ctx, timeline.point(timeline.parent[event], "start"), timeline.point(event, "end"), strong);
+    }
+    ctx.restore();
+  }
+
+  arrow(ctx, from, to, strong) {
+    if (!from || !to) return;
+    ctx.strokeStyle = ctx.fillStyle = strong ? colour("match") : colour("quiet");
+    ctx.globalAlpha = strong ? 1 : 0.45;
+    ctx.lineWidth = strong ? 2 : 1;
+    const bend = (to.y - from.y) / 2;
+    ctx.beginPath();
+    ctx.moveTo(from.x, from.y);
+    ctx.bezierCurveTo(from.x, from.y + bend, to.x, to.y - bend, to.x, to.y);
+    ctx.stroke();
+    ctx.beginPath();
+    ctx.moveTo(to.x, to.y);
+    ctx.lineTo(to.x - 3.5, to.y - 6);
+    ctx.lineTo(to.x + 3.5, to.y - 6);
+    ctx.fill();
+  }
+}
+
+class Timeline {
+  constructor({ columns, meta }, calls, onSelect) {
+    Object.assign(this, columns);
+    this.steps = meta.steps;
+    this.allSteps = meta.all_steps;
+    this.tracks = meta.tracks;
+    this.calls = calls;
+    this.onSelect = onSelect;
+    this.holder = document.getElementById("tracks");
+    this.selected = -1;
+  }
+
+  // The steady step in the middle by time, or any step if none is steady.
+  usual() {
+    const numbers = [...this.steps.keys()];
+    const steady = numbers.filter((number) => this.steps[number].phase === "steady");
+    const sorted = (steady.length ? steady : numbers).sort((a, b) => this.steps[a].wall_ns - this.steps[b].wall_ns);
+    return sorted[Math.floor((sorted.length - 1) / 2)];
+  }
+
+  show(number) {
+    const step = this.steps[number];
+    this.number = number;
+    this.selected = -1;
+    const bars = new Array(step.count);
+    const tracks = new Map();
+    for (let place = 0; place < step.count; place++) {
+      const event = step.first + place;
+      const label = this.calls.label[this.node[event]];
+      const track = this.track[event];
+      const bar = { name: this.calls.shortNames[label], start: this.start[event] / 1e6, duration: this.length[event] / 1e6, type: this.calls.types[label], event, level: 0, children: [] };
+      bars[place] = bar;
+      if (!tracks.has(track)) tracks.set(track, { roots: [], levels: 1 });
+      const drawn = tracks.get(track);
+      const parent = this.parent[event];
+      if (parent >= 0 && this.track[step.first + parent] === track) {
+        bar.level = bars[parent].level + 1;
+        bars[parent].children.push(bar);
+        drawn.levels = Math.max(drawn.levels, bar.level + 1);
+      } else {
+        drawn.roots.push(bar);
+      }
+    }
+    this.bars = bars;
+    // `parent` of an event is a place within its step; drawing needs the event.
+    this.launches = [];
+    for (let event = step.first; event < step.first + step.count; event++) {
+      const parent = this.parent[event];
+      if (parent >= 0 && this.track[step.first + parent] !== this.track[event]) this.launches.push(event);
+    }
+    this.draw(step, tracks);
+    this.note(step);
+  }
+
+  draw(step, tracks) {
+    const plugins = [new TimeGridPlugin()];
+    const heights = [];
+    this.flames = new Map();
+    for (const number of [...tracks.keys()].sort((a, b) => a - b)) {
+      const { roots, levels } = tracks.get(number);
+      const flame = new FlameChartPlugin({ data: roots, colors: colours(), name: "track " + number });
+      flame.on("select", ({ node }) => node && this.select(node.source.event));
+      plugins.push(new TogglePlugin(this.tracks[number].name), flame);
+      heights.push(levels * (BAR + 1) + 8);
+      this.flames.set(number, flame);
+    }
+    plugins.push(new Arrows(this));
+    if (this.chart) this.chart.destroy();
+    const height = heights.reduce((sum, each) => sum + each + BAR + 1, 26);
+    this.chart = new Chart(this.holder, plugins, height, " ms", (bar) => this.tip(bar));
+    this.heights = heights;
+    this.place();
+  }
+
+  // Each track as high as its levels.
+  place() {
+    const { engine } = this.chart;
+    this.heights.forEach((height, number) => {
+      const child = engine.children[2 + 2 * number];
+      child.collapsed = false;
+      child.height = height;
+    });
+    engine.recalcChildrenLayout();
+    for (const child of engine.children) child.applyCanvasSize();
+    this.chart.recolour();
+  }
+
+  resize() {
+    this.chart.resize();
+    this.place();
+  }
+
+  tip(bar) {
+    const node = this.node[bar.event];
+    const label = this.calls.label[node];
+    const lines = [duration(this.length[bar.event]) + ", " + duration(this.start[bar.event]) + " after the start of the step"];
+    const inputs = this.calls.column("inputs")[node];
+    if (inputs >= 0 && this.calls.column("inputs_count")[node] === 1) lines.push(this.calls.texts[inputs]);
+    const kernel = this.calls.of(label, "kernel");
+    if (kernel) lines.push(kernel);
+    return [this.calls.names[label], lines];
+  }
+
+  note(step) {
+    const words = [count(step.count, "event") + ", " + duration(step.wall_ns) + "."];
+    if (step.left_out) words.push(count(step.left_out, "shorter event") + " left out; all of them: tracer export.");
+    if (step.untimed) words.push(count(step.untimed, "GPU activity").replace("activitys", "activities") + " without times left out.");
+    if (this.allSteps > this.steps.length) words.push("The page has " + this.steps.length + " of " + count(this.allSteps, "step") + ": the longest and those nearest to the median.");
+    if (this.launches.length > MOST_ARROWS) words.push("Arrows: of the selected call, and of all if at most " + MOST_ARROWS + " are in view.");
+    document.getElementById("timeline-note").textContent = words.join(" ");
+  }
+
+  select(event) {
+    this.selected = event;
+    this.chosen = null;
+    this.chart.render();
+    this.onSelect(this.node[event]);
+  }
+
+  // The launches below the selected call or work of the GPU; null if nothing is selected.
+  related() {
+    if (this.selected < 0) return null;
+    if (this.chosen) return this.chosen;
+    const { first } = this.steps[this.number];
+    this.chosen = new Set();
+    for (const event of this.launches) {
+      for (let each = event; ; each = first + this.parent[each]) {
+        if (each === this.selected) this.chosen.add(event);
+        if (this.parent[each] < 0) break;
+      }
+    }
+    if (!this.chosen.size) return null;
+    return this.chosen;
+  }
+
+  inView(event, from, to) {
+    const { first } = this.steps[this.number];
+    const launched = this.start[first + this.parent[event]] / 1e6;
+    const ends = (this.start[event] + this.length[event]) / 1e6;
+    return launched <= to && ends >= from;
+  }
+
+  // Where an arrow begins (the launching call's end, at its lower edge) or ends (the start of the work).
+  point(event, end) {
+    const place = end === "start" ? event : event - this.steps[this.number].first;
+    const bar = this.bars[place];
+    const flame = this.flames.get(this.track[bar.event]);
+    const engine = flame.renderEngine;
+    if (engine.collapsed || !engine.height) return null;
+    const y = bar.level * (BAR + 1) - flame.positionY + (end === "start" ? BAR : 0);
+    if (y < 0 || y > engine.height) return null;
+    const time = end === "start" ? bar.start + bar.duration / 2 : bar.start;
+    return { x: engine.timeToPosition(time), y: engine.position + y };
+  }
+}

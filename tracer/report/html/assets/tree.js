@@ -1,0 +1,198 @@
+// The calls in the order of a grouping: groups (modules, lines, ...) above, calls below, equal ones merged.
+const GROUPINGS = { module: "module", line: "line", op: "op", key: "key" };
+const MEASURES = { host: "host time", gpu: "GPU time", calls: "calls" };
+const NONE = { module: "no module", line: "no Python line", key: "no key" };
+
+class Tree {
+  constructor(calls, grouping) {
+    this.calls = calls;
+    this.grouping = grouping;
+    this.parent = [];
+    this.label = []; // of a call; -1: a group
+    this.text = []; // of a group
+    this.type = []; // of a group
+    this.first = []; // of the nodes that it has, the first; `next` has the one after each
+    this.next = new Int32Array(calls.size).fill(-1);
+    this.groups = new Map();
+    this.slots = new Int32Array(2 ** Math.ceil(Math.log2(2 * calls.size + 2))).fill(-1);
+    grouping === "key" ? this.byKey() : this.byOrigin();
+    this.groups = this.slots = null;
+    this.values = {};
+  }
+
+  get size() {
+    return this.parent.length;
+  }
+
+  add(parent, label, text, type) {
+    this.parent.push(parent);
+    this.label.push(label);
+    this.text.push(text);
+    this.type.push(type);
+    this.first.push(-1);
+    return this.parent.length - 1;
+  }
+
+  group(parent, name, type) {
+    const key = parent + "\n" + type + "\n" + name;
+    if (!this.groups.has(key)) this.groups.set(key, this.add(parent, -1, name, type));
+    return this.groups.get(key);
+  }
+
+  // A hash table in typed arrays: a Map takes several times as long for a million calls.
+  call(parent, label) {
+    const { slots } = this;
+    const mask = slots.length - 1;
+    let slot = (Math.imul(parent + 1, 0x9e3779b1) ^ Math.imul(label + 1, 0x85ebca6b)) >>> 7;
+    for (slot &= mask; slots[slot] >= 0; slot = (slot + 1) & mask) {
+      const node = slots[slot];
+      if (this.parent[node] === parent && this.label[node] === label) return node;
+    }
+    slots[slot] = this.add(parent, label, "", "");
+    return slots[slot];
+  }
+
+  has(place, node) {
+    this.next[node] = this.first[place];
+    this.first[place] = node;
+  }
+
+  *nodes(place) {
+    for (let node = this.first[place]; node >= 0; node = this.next[node]) yield node;
+  }
+
+  // module, line, op: groups of where the outermost call came from, then the calls as they were made.
+  byOrigin() {
+    const { calls } = this;
+    const above = new Map();
+    const place = new Int32Array(calls.size);
+    for (let node = 0; node < calls.size; node++) {
+      let parent;
+      if (calls.parent[node] >= 0) {
+        parent = place[calls.parent[node]];
+      } else {
+        const origin = calls.origin[node];
+        if (!above.has(origin)) above.set(origin, this.groupsOf(origin));
+        parent = above.get(origin);
+      }
+      place[node] = this.call(parent, calls.label[node]);
+      this.has(place[node], node);
+    }
+    this.place = place;
+  }
+
+  groupsOf(origin) {
+    const { calls, grouping } = this;
+    if (grouping === "op") return -1;
+    const line = calls.ofOrigin(origin, "line") || NONE.line;
+    const backward = calls.ofOrigin(origin, "backward");
+    let parent = -1;
+    if (grouping === "module") {
+      const module = calls.ofOrigin(origin, "module");
+      // A module that is shown by its class has spaces or brackets, and no path to split.
+      const parts = /^[\w.]+$/.test(module) ? module.split(".") : [module || NONE.module];
+      for (let end = 1; end <= parts.length; end++) parent = this.group(parent, parts.slice(0, end).join("."), "module");
+    }
+    parent = this.group(parent, line, "group");
+    return backward ? this.group(parent, "backward", "group") : parent;
+  }
+
+  // key: the own time of hops, by key, then by op and kernel function, then by line.
+  byKey() {
+    const { calls } = this;
+    this.place = new Int32Array(calls.size).fill(-1);
+    for (let node = 0; node < calls.size; node++) {
+      const label = calls.label[node];
+      if (!calls.hop[label] && calls.parent[node] >= 0) continue;
+      const key = calls.hop[label] ? calls.of(label, "key") || NONE.key : "outside ops";
+      const call = this.call(this.group(-1, key, "module"), label);
+      const line = calls.ofOrigin(calls.origin[node], "line") || NONE.line;
+      const place = this.group(call, line, "group");
+      this.place[node] = place;
+      this.has(place, node);
+    }
+  }
+
+  // The width of each node in ns or calls.
+  width(measure) {
+    if (this.values[measure]) return this.values[measure];
+    const { calls } = this;
+    const found = new Float64Array(this.size);
+    const rows = calls.column("rows");
+    const own = this.grouping === "key";
+    const time = measure === "calls" ? null : calls.column({ host: own ? "own_ns" : "host_ns", gpu: own ? "own_gpu_ns" : "gpu_ns" }[measure]);
+    for (let node = 0; node < calls.size; node++) {
+      const place = this.place[node];
+      if (place < 0) continue;
+      if (time) found[place] += time[node];
+      else if (calls.hop[calls.label[node]]) found[place] += rows[node];
+    }
+    // A call has its own time with all below it; a group, and any count, is the sum of what is in it.
+    for (let place = this.size - 1; place >= 0; place--) {
+      const parent = this.parent[place];
+      if (parent >= 0 && (measure === "calls" || own || this.label[parent] < 0)) found[parent] += found[place];
+    }
+    this.values[measure] = found;
+    return found;
+  }
+
+  name(place) {
+    return this.label[place] < 0 ? this.text[place] : this.calls.names[this.label[place]];
+  }
+
+  // As a bar says it: of a module or a file the last part.
+  shortName(place) {
+    if (this.label[place] >= 0) return this.calls.shortNames[this.label[place]];
+    const text = this.text[place];
+    if (this.type[place] === "group") return text.slice(text.lastIndexOf("/") + 1);
+    const parent = this.parent[place];
+    const above = parent >= 0 && this.label[parent] < 0 ? this.text[parent] + "." : "";
+    return above && text.startsWith(above) ? text.slice(above.length) : text;
+  }
+
+  typeOf(place) {
+    return this.label[place] < 0 ? this.type[place] : this.calls.types[this.label[place]];
+  }
+
+  // What flame-chart-js draws: nested bars, the widest first. Bars of no width are left out, and counted.
+  // A tree may have a million nodes: nothing here is made for a node but its bar.
+  bars(measure) {
+    const width = this.width(measure);
+    const scale = measure === "calls" ? 1 : 1e6;
+    const first = new Int32Array(this.size + 1).fill(-1); // by parent + 1; `after`: the next with this parent
+    const after = new Int32Array(this.size);
+    const made = new Array(this.size).fill(null);
+    let leftOut = 0;
+    for (let place = this.size - 1; place >= 0; place--) {
+      const above = this.parent[place] + 1;
+      after[place] = first[above];
+      if (width[place] > 0) first[above] = place;
+      else leftOut += 1;
+    }
+    const below = (place, from, level) => {
+      const places = [];
+      for (let each = first[place + 1]; each >= 0; each = after[each]) places.push(each);
+      if (places.length > 1) places.sort((a, b) => width[b] - width[a]);
+      let start = from;
+      return places.map((each) => {
+        const duration = width[each] / scale;
+        const bar = { name: this.shortName(each), start, duration, type: this.typeOf(each), place: each, level, children: null };
+        start += duration;
+        made[each] = bar;
+        return bar;
+      });
+    };
+    const roots = below(-1, 0, 0);
+    const waiting = roots.slice();
+    let levels = 0;
+    while (waiting.length) {
+      const bar = waiting.pop();
+      levels = Math.max(levels, bar.level + 1);
+      if (first[bar.place + 1] < 0) continue;
+      bar.children = below(bar.place, bar.start, bar.level + 1);
+      for (const child of bar.children) waiting.push(child);
+    }
+    const total = roots.reduce((sum, bar) => sum + width[bar.place], 0);
+    return { roots, made, levels, total, leftOut };
+  }
+}

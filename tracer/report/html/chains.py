@@ -1,0 +1,86 @@
+"""The tree of calls of a page: numbers by node, and the texts that the nodes name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from tracer.analysis.call_tree import CallTree
+from tracer.analysis.device_kernels import table_name
+from tracer.report.html.columns import of_table, packed
+from tracer.report.reading import Reading
+from tracer.report.source_lines import SourceLines
+from tracer.report.text import package_relative, signature_texts
+from tracer.report.visible import LONGEST, visible
+
+
+def packed_tree(reading: Reading, tree: CallTree) -> str:
+    """The text for the page: columns `nodes.*`, `labels.*`, `origins.*`; `meta` has the texts by number."""
+    texts = _Texts()
+    sources = SourceLines.of(reading.trace)
+    labels = pl.DataFrame(
+        {
+            "kind": texts.of(tree.labels["kind"]),
+            "op": texts.of(tree.labels["op"]),
+            "key": texts.of(tree.labels["key"]),
+            "kernel": texts.of(tree.labels["kernel"], package_relative),
+            "registered_at": texts.of(tree.labels["registered_at"], package_relative),
+            "override": texts.of(tree.labels["override"]),
+            "table_name": texts.of(tree.labels["op"], table_name),
+        },
+    )
+    origins = pl.DataFrame(
+        {
+            "module": texts.of(tree.origins["module"]),
+            "line": texts.of(tree.origins["line"], sources.name),
+            "said": texts.of(tree.origins["line"], sources.text),
+            "called_from": texts.of(tree.origins["called_from"], sources.name),
+            "backward": texts.of(tree.origins["backward_node"]),
+        },
+    )
+    wanted = tree.nodes["inputs"].unique().to_list()
+    inputs = signature_texts(reading.trace.signatures, wanted) | reading.links.details
+    known = {number: texts.number(inputs[number]) for number in wanted if number in inputs}
+    nodes = tree.nodes.with_columns(
+        pl.col("inputs").replace_strict(known, default=-1, return_dtype=pl.Int64)
+        if known
+        else pl.lit(-1).alias("inputs")
+    )
+    stacks = {
+        number: [sources.frame(visible(frame, LONGEST)) for frame in frames]
+        for number, frames in _frames(reading, tree)
+    }
+    columns = of_table("nodes", nodes) | of_table("labels", labels) | of_table("origins", origins)
+    return packed(columns, {"texts": texts.texts, "stacks": stacks, "said": _said(reading)})
+
+
+def _frames(reading: Reading, tree: CallTree) -> list[tuple[int, list[str]]]:
+    """The Python stacks of outermost calls: id, frames from the inside out."""
+    wanted = tree.nodes.filter(pl.col("parent") < 0)["stack"].drop_nulls().unique().to_list()
+    frames = reading.trace.python_stacks["frames"]
+    return [(number, frames[number].to_list()) for number in wanted]
+
+
+def _said(reading: Reading) -> list[str]:
+    """What the tree leaves out, in sentences."""
+    said = ["Only calls in steady steps."] if reading.steady else []
+    return said + [f"Only paths with {', '.join(map(visible, reading.patterns))}."] * bool(reading.patterns)
+
+
+class _Texts:
+    """Numbers for texts, the same for equal ones; names as a reader may see them."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        if text not in self._numbers:
+            self._numbers[text] = len(self.texts)
+            self.texts.append(visible(text, LONGEST))
+        return self._numbers[text]
+
+    def of(self, column: pl.Series, shown: Any = str) -> list[int]:
+        """The number of each text of a column; -1 for none."""
+        return [-1 if text is None else self.number(shown(text)) for text in column]

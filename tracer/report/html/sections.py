@@ -1,0 +1,68 @@
+"""The sections of a report as HTML: any section that writes markdown has its place on the page."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+
+from tracer.report.page import Page
+from tracer.report.reading import Reading
+from tracer.report.sections import head, order, path_details
+
+_DRAWN = {path_details.title}  # the page has the paths as a flame graph and as chains
+_OPENS = re.compile(r"<details><summary>([^<>]*)</summary>\s*")
+_CLOSES = re.compile(r"</details>\s*")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of the page. `body` is HTML, in which every name is escaped."""
+
+    name: str
+    title: str
+    level: int
+    body: str
+
+
+def parts(reading: Reading, page: Page) -> Iterator[Part]:
+    """The sections of the report that have something to say, in order."""
+    for section in order(reading.only, reading.sections):
+        if section.title in _DRAWN or not section.wanted(reading):
+            continue
+        if text := section.markdown(section.data(reading), page):
+            name = section.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+            yield Part(name, section.title, section.level, to_html(text))
+
+
+def about(reading: Reading, page: Page) -> str:
+    """The head of the report without its title."""
+    text = head.markdown(head.data(reading), page)
+    return to_html(text.partition("\n\n")[2])
+
+
+def to_html(text: str) -> str:
+    """Markdown as HTML, without links and images. HTML in it is escaped, but for `<br>` and `<details>`."""
+    return _MARKDOWN.render(text)
+
+
+def _html(self: RendererHTML, tokens: list[Token], place: int, options: Any, env: Any) -> str:
+    content = tokens[place].content
+    if content == "<br>":
+        return "<br>"
+    if opens := _OPENS.fullmatch(content):
+        return f"<details><summary>{html.escape(html.unescape(opens[1]))}</summary>\n"
+    if _CLOSES.fullmatch(content):
+        return "</details>\n"
+    return html.escape(content)
+
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table").disable(["link", "image", "autolink"])
+_MARKDOWN.add_render_rule("html_block", _html)
+_MARKDOWN.add_render_rule("html_inline", _html)

@@ -26,6 +26,7 @@ from tracer.recording.children import (
     write_source_texts,
 )
 from tracer.recording.options import Options
+from tracer.recording.settings import settings
 from tracer.recording.summary import Summary, summary_of, summary_of_nothing
 
 _current: Recording | None = None  # that the script began: `tracer.stop()` ends it
@@ -184,6 +185,7 @@ class Recording:
         certificate["ns_per_hop"] = ns_per_hop
         try:
             write_source_texts(native, self._began)
+            write_document(native, "settings", settings())
             write_document(native, "certificate", certificate)
         except OSError:
             pass  # the disk is full: close() says so

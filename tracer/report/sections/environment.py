@@ -51,11 +51,30 @@ def markdown(data: Environment, page: Page) -> str:
         "processor": prose(facts.get("cpu") or ""),
         "cores": prose(facts.get("cores") or ""),
         "platform": prose(facts.get("platform") or ""),
+        **_settings(facts.get("settings") or {}),
         "not recorded": prose(", ".join(off)),
         "recorded": prose("; ".join(data.narrowed)),
     }
     cells = [[name, value] for name, value in shown.items() if value]
     return details("Command, versions and machine", table(["", ""], cells), _processes(data.processes))
+
+
+def _settings(settings: dict[str, Any]) -> dict[str, str]:
+    """Rows of the settings at the end of the recording."""
+    threads = settings.get("threads")
+    inter = settings.get("interop_threads")
+    chosen = [
+        name for name in ("deterministic", "cudnn_benchmark", "cudnn_deterministic") if settings.get(name)
+    ]
+    tf32 = settings.get("cudnn_allow_tf32")
+    variables = settings.get("variables") or {}
+    return {
+        "threads": "" if threads is None else f"{threads}" + (f", {inter} between ops" if inter else ""),
+        "variables": ", ".join(code(f"{name}={value}") for name, value in variables.items()),
+        "float32 matmul precision": prose(settings.get("float32_matmul_precision") or ""),
+        "TF32 in cuDNN": "" if tf32 is None else ("yes" if tf32 else "no"),
+        "flags": prose(", ".join(chosen)),
+    }
 
 
 def _processes(processes: list[dict[str, Any]]) -> str:

@@ -164,6 +164,14 @@ _COUNTS: dict[str, Callable[[Any], bool]] = dict.fromkeys(
     _count,
 )
 _DOCUMENTS: dict[str, Any] = {
+    "settings": {
+        **dict.fromkeys(("threads", "interop_threads"), _count),
+        "float32_matmul_precision": _text,
+        **dict.fromkeys(
+            ("deterministic", "cudnn_allow_tf32", "cudnn_benchmark", "cudnn_deterministic"), _flag
+        ),
+        "variables": {str: _text},
+    },
     "source_lines": {str: {"cell": _text, "lines": {str: _text}}},
     "environment": {
         **dict.fromkeys(("tracer", "python", "torch", "torch_cuda", "platform", "cpu"), _text),

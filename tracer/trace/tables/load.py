@@ -236,9 +236,11 @@ def _cuda_findings(
 
 
 def _environment(documents: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """That of the first process that wrote one, with the versions of CUDA where a process used it."""
-    environments = (documents[process].get("environment") for process in sorted(documents))
-    environment = next((document for document in environments if isinstance(document, dict)), {})
+    """That of the first process that wrote one, with its settings and the versions of CUDA of any process."""
+    first = next((p for p in sorted(documents) if isinstance(documents[p].get("environment"), dict)), None)
+    environment = {} if first is None else documents[first]["environment"]
+    if first is not None and isinstance(documents[first].get("settings"), dict):
+        environment = {**environment, "settings": documents[first]["settings"]}
     for process in sorted(documents):
         certificate = documents[process].get("certificate")
         cuda = certificate.get("cuda") if isinstance(certificate, dict) else None

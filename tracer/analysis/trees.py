@@ -76,18 +76,48 @@ class Forest:
 
     def around(self, matching: np.ndarray) -> np.ndarray:
         """True for hops that match, that enclose a match and that a match encloses."""
-        above, below = matching.copy(), matching.copy()
-        levels = list(self.levels())[1:]
-        for rows in levels:
-            below[rows] |= below[self.parent[rows]]
-        for rows in reversed(levels):
+        above = matching.copy()
+        for rows in reversed(list(self.levels())[1:]):
             above[self.parent[rows[above[rows]]]] = True
-        return above | below
+        return above | self.below(matching)
+
+    def below(self, matching: np.ndarray) -> np.ndarray:
+        """True for hops that match and that a match encloses."""
+        below = matching.copy()
+        for rows in list(self.levels())[1:]:
+            below[rows] |= below[self.parent[rows]]
+        return below
 
 
 def depths(parent: np.ndarray) -> np.ndarray:
     """The number of rows that enclose each row, from the row of its parent (-1: none)."""
     return _depth_and_root(parent)[0]
+
+
+def longest_first(groups: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The result of fold with the group that took the most time first, and in each the longest subtrees.
+
+    Lines below outermost ones stay in the order of their calls.
+    """
+    groups = groups.sort("total_ns", descending=True, maintain_order=True)
+    place = groups.select("group").with_row_index("place")
+    outermost = pl.col("level") == 0
+    ordered = (
+        nodes.with_row_index("row")
+        .join(place, on="group", maintain_order="left")
+        .with_columns(
+            tree=pl.when(outermost).then("row").forward_fill(),
+            weight=pl.when(outermost).then("total_ns").forward_fill(),
+        )
+        .sort("place", "weight", "tree", "row", descending=[False, True, False, False])
+    )
+    now = np.empty(len(nodes), np.int64)
+    now[ordered["row"].to_numpy()] = np.arange(len(nodes))
+    parent = ordered["parent_node"].fill_null(-1).to_numpy()
+    moved = pl.Series("parent_node", np.where(parent < 0, -1, now[parent]), dtype=pl.Int64)
+    return groups, ordered.select(nodes.columns).with_columns(
+        pl.when(moved >= 0).then(moved).cast(nodes.schema["parent_node"]).alias("parent_node")
+    )
 
 
 def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NoReturn
 
 from tracer.analysis.patterns import fits_op
-from tracer.cli.common import fail
+from tracer.cli.common import USAGE, fail
 from tracer.report.visible import LONGEST, visible
 
 if TYPE_CHECKING:
@@ -20,18 +21,26 @@ if TYPE_CHECKING:
 
 
 _FEW = 5
-_MORE = {option: f": tracer tree --flat --by {option}" for option in ("op", "key", "source")}
+_LINES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_MORE = {option: f": tracer tree --flat --by {option}" for option in ("op", "key", "source", "module")}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The values of --op, --key, --source, --thread and --step; None: any."""
+    """The values of --op, --key, --source, --thread, --step, --module and --min-time; None: any.
+
+    `exclude`: ops that are left out with everything below them.
+    """
 
     op: str | None = None
     key: str | None = None
     source: str | None = None
     thread: str | None = None
     step: int | None = None
+    module: str | None = None
+    min_ns: int | None = None
+    exclude: tuple[str, ...] = ()
 
     def matching(self, trace: Trace, hops: pl.DataFrame) -> np.ndarray:
         """True for the hops that meet every condition; ends the command if no hop does."""
@@ -50,6 +59,12 @@ class Selection:
             chosen &= _at_source(hops, self.source)
         if self.thread is not None:
             chosen &= _in_thread(trace, hops, self.thread)
+        if self.module is not None:
+            chosen &= _among(hops, "module", self.module, fits_module)
+        if self.min_ns is not None:
+            chosen &= pl.col("end_ns") - pl.col("start_ns") >= self.min_ns
+        if self.exclude:
+            chosen &= ~pl.col("op").is_in(_excluded(hops, self.exclude)).fill_null(False)
         mask = hops.select(chosen.fill_null(False)).to_series().to_numpy()
         if self.op is None:  # torch's own ops, by which record_function begins and ends a range
             own = hops.select(pl.col("op").cast(pl.String).str.starts_with(RANGE_OPS).fill_null(False))
@@ -58,6 +73,13 @@ class Selection:
         if len(hops) and not mask.any():
             _end("no hop meets all of these conditions; remove one")
         return mask
+
+    def excluded(self, hops: pl.DataFrame) -> np.ndarray:
+        """True for the hops of ops that are left out."""
+        import polars as pl
+
+        wanted = pl.col("op").is_in(_excluded(hops, self.exclude)).fill_null(False)
+        return hops.select(wanted).to_series().to_numpy().copy()
 
     def fitting(self, hops: pl.DataFrame, threads: pl.DataFrame) -> np.ndarray:
         """True for the hops that meet every condition. During a recording there may be none yet."""
@@ -77,9 +99,47 @@ class Selection:
 
 
 def fits_source(source: str, wanted: str) -> bool:
-    """`train.py`, `src/train.py` and `train.py:41` fit `/home/me/src/train.py:41`."""
-    file = source.rpartition(":")[0]
-    return any(name == wanted or name.endswith(f"/{wanted}") for name in (source, file))
+    """`train.py`, `src/train.py`, `train.py:41`, `train.py:40-45`, `train.py:7,41` fit `/src/train.py:41`."""
+    file, _, number = source.rpartition(":")
+    name, colon, lines = wanted.rpartition(":")
+    if colon and _LINES.fullmatch(lines) and number.isdecimal():
+        return _is_file(file, name) and any(_holds(part, int(number)) for part in lines.split(","))
+    return _is_file(source, wanted) or _is_file(file, wanted)
+
+
+def _is_file(file: str, wanted: str) -> bool:
+    return file == wanted or file.endswith(f"/{wanted}")
+
+
+def _holds(lines: str, number: int) -> bool:
+    """Whether `41` or `40-45` has a line."""
+    first, _, last = lines.partition("-")
+    return int(first) <= number <= int(last or first)
+
+
+def fits_module(module: str, wanted: str) -> bool:
+    """`encoder` and `enc*` fit `encoder` and what is in it, `encoder.gru`."""
+    parts = module.split(".")
+    return any(fnmatchcase(".".join(parts[: count + 1]), wanted) for count in range(len(parts)))
+
+
+def nanoseconds(text: str) -> int:
+    """Of `250us`, `1.5ms`, `2 s`, `800ns`; a number alone counts microseconds. Other texts end the command."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)?", text.strip())
+    if match is None:
+        fail(f"--min-time {text}: give a time, e.g. 100us or 1.5ms", USAGE)
+    return round(float(match[1]) * _UNITS[match[2] or "us"])
+
+
+def _excluded(hops: pl.DataFrame, patterns: Iterable[str]) -> list[str]:
+    """The ops that are left out; ends the command if a pattern fits none."""
+    found: list[str] = []
+    for pattern in patterns:
+        fitting = [op for op in _values(hops, "op") if fits_op(op, pattern)]
+        if not fitting:
+            _nothing("op", pattern, _values(hops, "op"))
+        found += fitting
+    return found
 
 
 def _in_step(trace: Trace, rows: pl.DataFrame, step: int) -> pl.Expr:

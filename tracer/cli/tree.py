@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ import typer
 from tracer.cli.common import USAGE, analysing, choose, chosen_trace, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_line, print_table
-from tracer.cli.selection import Selection
+from tracer.cli.selection import Selection, nanoseconds
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,7 +35,17 @@ def tree(
         str | None, typer.Option(metavar="PATTERN", help="Only these dispatch keys: CPU, Autograd*.")
     ] = None,
     source: Annotated[
-        str | None, typer.Option(metavar="FILE[:LINE]", help="Only calls from this file or line.")
+        str | None,
+        typer.Option(metavar="FILE[:LINES]", help="Only calls from this file or lines: a.py:7, a.py:7-9,12."),
+    ] = None,
+    module: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Only these modules: encoder, layers.*.attention.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Leave out these ops. Repeatable.")
+    ] = None,
+    min_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only hops that took at least TIME: 100us, 1.5ms.")
     ] = None,
     thread: Annotated[
         str | None, typer.Option(metavar="THREAD", help="Only this thread: number or name.")
@@ -56,8 +67,12 @@ def tree(
         typer.Option(metavar="WHAT", help="One row of --flat per op, key, source, module or kernel."),
     ] = None,
     sort: Annotated[
-        str, typer.Option(metavar="WHAT", help="Sort --flat by self or total time, calls, hops or median.")
-    ] = "self",
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="Sort --flat by self (default), total, calls, hops or median; the lines of a tree by time.",
+        ),
+    ] = None,
     steps: Annotated[
         bool, typer.Option("--steps", help="Print where the wall time of each step went, and stop there.")
     ] = False,
@@ -113,8 +128,13 @@ def tree(
 
     Exit status 1 if no hop matches.
     """
-    selection = Selection(op, key, source, thread, step)
+    least = None if min_time is None else nanoseconds(min_time)
+    selection = Selection(op, key, source, thread, step, module, least, tuple(exclude or ()))
+    by_time = sort == "time" and not flat
+    sort = "self" if by_time or sort is None else sort
     _check(flat, by, sort, follow, fold, api, step)
+    if follow and (by_time or module or exclude or min_time):
+        fail("--module, --exclude, --min-time and --sort time need a recording that has ended", USAGE)
     _check_form(flat, follow, ids, as_json)
     if steps and (selection != Selection() or depth is not None or flat or follow or api or ids or not fold):
         fail("--steps shows whole steps; of the other options only --limit and --json apply to it", USAGE)
@@ -132,7 +152,7 @@ def tree(
         _flat(file, selection, depth, by=by or "hop", sort=sort, limit=most, as_json=as_json)
     else:
         most = _TREE_LINES if limit is None else limit
-        _tree(file, selection, depth, limit=most, fold=fold, api=api, ids=ids, as_json=as_json)
+        _tree(file, selection, _Form(depth, most, fold, api, ids, as_json, by_time))
 
 
 def _check(
@@ -189,30 +209,40 @@ def _flat(
     _say_verdict(trace)
 
 
-def _tree(
-    file: Path,
-    selection: Selection,
-    depth: int | None,
-    *,
-    limit: int,
-    fold: bool,
-    api: bool,
-    ids: bool,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class _Form:
+    """How a tree is shown: the values of the options."""
+
+    depth: int | None
+    limit: int
+    fold: bool
+    api: bool
+    ids: bool
+    as_json: bool
+    by_time: bool
+
+
+def _tree(file: Path, selection: Selection, form: _Form) -> None:
+    depth, limit, fold, ids, as_json = form.depth, form.limit, form.fold, form.ids, form.as_json
     with analysing(file, selection.step) as trace:
         from tracer.analysis import links, trees
         from tracer.analysis.row_ids import with_ids
 
-        combined = links.combine(trace, every_call=api)
+        combined = links.combine(trace, every_call=form.api)
         hops = combined.rows
         forest = trees.Forest.of(hops)
         matching = selection.matching(trace, hops)
         kept = matching if matching.all() else forest.around(matching)
+        if selection.exclude:
+            kept = kept & ~forest.below(selection.excluded(hops))
+        if selection.min_ns is not None:  # what a hop calls may be shorter
+            kept = kept & (hops["end_ns"] - hops["start_ns"] >= selection.min_ns).to_numpy()
         shallow = kept if depth is None else kept & (forest.depth < depth)
         by = [*_GROUP, _STACK] if len(trace.python_stacks) else _GROUP
         shown = hops.filter(shallow).with_columns(source=trees.own_or_forward_line())
         groups, nodes = trees.fold(trees.Forest.of(shown), by, identical=fold)
+        if form.by_time:
+            groups, nodes = trees.longest_first(groups, nodes)
         nodes = with_ids(nodes, hops) if ids or as_json else nodes
         levels = int(forest.depth[kept].max(initial=-1)) + 1
         deeper = int(kept.sum() - shallow.sum())

@@ -15,9 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracer import overrides as overrides
     from tracer.base.errors import RecordingError
+    from tracer.interactive.magic import load_ipython_extension
+    from tracer.interactive.trace import Trace, load
     from tracer.recording.recording import Recording, record, start, step, stop
     from tracer.recording.summary import Summary
-    from tracer.trace import Trace, TraceError, load
+    from tracer.trace import TraceError
 
 _HOMES = {
     "record": "tracer.recording.recording",
@@ -27,8 +29,9 @@ _HOMES = {
     "Recording": "tracer.recording.recording",
     "RecordingError": "tracer.base.errors",
     "Summary": "tracer.recording.summary",
-    "load": "tracer.trace",
-    "Trace": "tracer.trace",
+    "load": "tracer.interactive.trace",
+    "load_ipython_extension": "tracer.interactive.magic",
+    "Trace": "tracer.interactive.trace",
     "TraceError": "tracer.trace",
 }
 _PACKAGES = ("overrides",)
@@ -40,6 +43,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "load",
+    "load_ipython_extension",
     "record",
     "start",
     "step",

@@ -124,7 +124,7 @@ def fits_module(module: str, wanted: str) -> bool:
 
 
 def nanoseconds(text: str) -> int:
-    """Of `250us`, `1.5ms`, `2 s`, `800ns`; a number alone counts microseconds. Other texts end the command."""
+    """Of `250us`, `1.5ms`, `2 s`, `800ns`; a number alone is microseconds. Another text ends the command."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)?", text.strip())
     if match is None:
         fail(f"--min-time {text}: give a time, e.g. 100us or 1.5ms", USAGE)

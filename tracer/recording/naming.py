@@ -19,6 +19,12 @@ def stem_of_script(script: str) -> str:
     return "notebook" if stem in ("ipykernel_launcher", "colab_kernel_launcher") else stem
 
 
+def numbered(path: str, number: int) -> str:
+    """`runs/step.0002.trace` of `runs/step.trace` and 2."""
+    stem = path[: -len(SUFFIX)] if path.endswith(SUFFIX) else path
+    return f"{stem}.{number:04d}{SUFFIX}"
+
+
 def reserve_numbered(folder: str, stem: str) -> str:
     """Make the empty file `stem.NNNN.trace`, one above the highest number there, and return its path.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import random
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tracer.base import extension, interrupts, locks
 from tracer.base.errors import FileLostError, RecordingError
@@ -28,6 +29,9 @@ from tracer.recording.children import (
 from tracer.recording.options import Options
 from tracer.recording.settings import settings
 from tracer.recording.summary import Summary, summary_of, summary_of_nothing
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _current: Recording | None = None  # that the script began: `tracer.stop()` ends it
 _said_inside = False
@@ -150,6 +154,30 @@ class Recording:
             with interrupts.waiting(then_raised=not at_exit):  # less than a second, and the trace stays whole
                 self._close(native)
         return self.summary
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """As a decorator: each call of the function is recorded, in a file of its own.
+
+        From the second call on, its name has the number of the call: run.trace, run.0002.trace.
+        """
+        calls = 0
+
+        @functools.wraps(function)
+        def recorded(*arguments: P.args, **named: P.kwargs) -> R:
+            nonlocal calls
+            calls += 1
+            path = self._given if self._given is None or calls == 1 else naming.numbered(self._given, calls)
+            with Recording(path, options=self._options, force=self._force):
+                return function(*arguments, **named)
+
+        return recorded
+
+    def __repr__(self) -> str:
+        if self._inside is not None:
+            state = f"not written, inside of {self._inside}"
+        else:
+            state = "running" if self._running else "ended" if self.summary is not None else "not begun"
+        return f"<Recording {self.path or self._given or 'without a name yet'}: {state}>"
 
     def step(self) -> None:
         """Mark the end of a step of the program (a training step, a batch)."""

@@ -1,0 +1,68 @@
+"""A real notebook, executed by a real kernel: the magic, the names of cells, what a trace looks like."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
+nbformat = pytest.importorskip("nbformat")
+
+CELLS = [
+    "%load_ext tracer\nimport torch, tracer",
+    "weight = torch.ones(4, 4, requires_grad=True)",
+    "%%tracer run.trace\nproduct = torch.ones(3, 4) @ weight\n(product * 2).sum().backward()",
+    "trace = _\nprint(trace.tree(depth=1))",
+    "trace.flat('op')",
+    "%%tracer\nraise ValueError('the cell failed')",
+    "%%tracer a b\nprint('never')",
+    "recording = tracer.record('block.trace')\nwith recording:\n    torch.neg(weight)\nprint(recording)",
+    "print(tracer.load('block.trace').tree())",
+]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict]]:
+    folder = tmp_path_factory.mktemp("notebook")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in CELLS])
+    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+    kernel = nbclient.NotebookClient(
+        notebook, timeout=300, allow_errors=True, resources={"metadata": {"path": str(folder)}}
+    )
+    kernel.km = kernel.create_kernel_manager()
+    kernel.km.kernel_spec.argv[0] = sys.executable
+    kernel.execute()
+    return [list(cell.outputs) for cell in notebook.cells]
+
+
+def text(cell: list[dict]) -> str:
+    return "".join(output.get("text", "") for output in cell)
+
+
+def test_the_magic_records_the_cell_and_shows_the_trace(outputs: list[list[dict]]) -> None:
+    (result,) = [output for output in outputs[2] if output["output_type"] == "execute_result"]
+    assert result["data"]["text/plain"].startswith("<Trace run.trace: complete")
+    assert result["data"]["text/html"].startswith("<iframe srcdoc=")
+
+
+def test_lines_are_named_after_their_cells(outputs: list[list[dict]]) -> None:
+    tree = text(outputs[3])
+    assert "product = torch.ones(3, 4) @ weight" in tree, outputs
+    assert ":1  " in tree.splitlines()[1]
+    assert "aten::matmul [" in tree
+    block = text(outputs[8])
+    assert "In[8]:3  " in block, block
+    assert "torch.neg(weight)" in block
+
+
+def test_a_table_and_a_recording_look_like_something(outputs: list[list[dict]]) -> None:
+    assert "aten::mm" in outputs[4][0]["data"]["text/html"]
+    assert text(outputs[7]).strip().endswith("block.trace: ended>")
+
+
+def test_errors_are_those_of_the_cell(outputs: list[list[dict]]) -> None:
+    (error,) = [output for output in outputs[5] if output["output_type"] == "error"]
+    assert (error["ename"], error["evalue"]) == ("ValueError", "the cell failed")
+    assert text(outputs[6]) == "tracer: give one file at most: %%tracer run.trace\n"

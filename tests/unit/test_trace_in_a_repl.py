@@ -1,0 +1,72 @@
+"""A trace in a REPL: what its methods show."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from gpu_trace import PATH
+
+import tracer
+from tracer.interactive import trace as module
+from tracer.interactive.trace import Trace, load
+
+
+@pytest.fixture(scope="session")
+def trace(names_of_the_sample: None) -> Trace:
+    return load(PATH)
+
+
+def test_load_gives_the_tables_and_the_methods(trace: Trace) -> None:
+    assert tracer.load is load
+    assert isinstance(trace, tracer.Trace)
+    assert len(trace.hops) > 1000
+    assert repr(trace).startswith(f"<Trace {PATH}: complete")
+    assert isinstance(trace.without_phases(), Trace)
+
+
+def test_the_tree(trace: Trace) -> None:
+    lines = repr(trace.tree(step=1, limit=30)).splitlines()
+    assert lines[0].split() == ["total", "self", "GPU", "op", "[key]", "kernel", "(inputs)"]
+    assert lines[-1].startswith("Shown: 30 of ")
+    assert any("cublasSgemm_v2(" in line for line in trace.tree(limit=0).splitlines())
+    shallow = trace.tree(step=1, depth=1, limit=0)
+    assert "->" not in shallow
+    assert (
+        shallow._repr_html_() == f'<pre style="overflow-x:auto;white-space:pre">{html.escape(shallow)}</pre>'
+    )
+    with pytest.raises(ValueError, match="no hop is in step 99"):
+        trace.tree(step=99)
+
+
+def test_the_flat_table(trace: Trace) -> None:
+    table = trace.flat(by="op", sort="calls")
+    assert table["calls"].is_sorted(descending=True)
+    assert table["calls"].sum() == (trace.hops["kind"] == "call").sum()
+    assert trace.flat().columns[:3] == ["op", "key", "kernel"]
+    with pytest.raises(ValueError, match="by='line': choose hop, op"):
+        trace.flat(by="line")
+    with pytest.raises(ValueError, match="sort='time': choose self"):
+        trace.flat(sort="time")
+
+
+def test_steps_and_reports(trace: Trace) -> None:
+    assert trace.steps_table()["step"].drop_nulls().to_list() == trace.steps["step"].to_list()
+    report = trace.report("ops", "steps")
+    assert re.findall("^## (.*)", report, flags=re.M) == ["Steps", "Ops"]
+    assert report._repr_markdown_() == repr(report) == str(report)
+    with pytest.raises(ValueError, match="'lines' is not a section; choose "):
+        trace.report("lines")
+
+
+def test_a_notebook_shows_the_page(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = trace._repr_html_()
+    page = re.fullmatch(r'<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', shown)
+    assert page is not None
+    assert html.unescape(page[1]).startswith("<!doctype html>")
+    monkeypatch.setattr(module, "MOST_HOPS", 10)
+    assert trace._repr_html_() == (
+        f"<p><b>{PATH.name}</b>: {trace.certificate['verdict']}. "
+        f"Its page: <code>tracer report --html {PATH.name}</code></p>"
+    )

@@ -1,0 +1,1 @@
+"""A trace in a REPL and in a notebook."""

@@ -1,0 +1,104 @@
+"""What `tracer.load` returns: the tables of a trace, and methods that show them."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import polars as pl
+
+from tracer import trace as reader
+from tracer.analysis import flat as flat_tables
+from tracer.analysis import links, trees
+from tracer.analysis.step_times import step_times
+from tracer.interactive.shown import Markdown, Text
+from tracer.report.source_lines import SourceLines
+from tracer.report.tree import group_line, plain, title_line, tree_lines
+
+MOST_HOPS = 300_000
+"""Of a trace that a notebook shows as a page: a larger one would take seconds"""
+_GROUP = ["process", "thread", "source", "called_from", "backward_node"]
+_HEIGHT = 720  # pixels of the page in a cell
+
+
+class Trace(reader.Trace):
+    """tracer.trace.Trace, with `tree`, `flat`, `steps_table` and `report`; a notebook shows it as a page."""
+
+    def tree(self, *, step: int | None = None, depth: int | None = None, limit: int = 60) -> Text:
+        """The dispatch tree, as `tracer tree` prints it: at most `limit` lines (0: all), `depth` levels.
+
+        Raises ValueError if no hop is in the step.
+        """
+        rows = links.combine(self).rows
+        if step is not None:
+            rows = rows.filter(pl.col("step") == step)
+            if rows.is_empty():
+                raise ValueError(f"no hop is in step {step}")
+        forest = trees.Forest.of(rows)
+        shown = rows if depth is None else rows.filter(forest.depth < depth)
+        shown = shown.with_columns(source=trees.own_or_forward_line())
+        groups, nodes = trees.fold(trees.Forest.of(shown), _GROUP)
+        cut = nodes.head(limit) if limit else nodes
+        heads = {row["group"]: row for row in groups.iter_rows(named=True)}
+        sources = SourceLines.of(self)
+        lines = [plain(title_line(cut))]
+        details = links.combine(self).details
+        group = None
+        for number, line in zip(cut["group"], tree_lines(cut, self.signatures, details=details), strict=True):
+            if number != group:
+                group = number
+                lines.append(plain(group_line(heads[number], sources)))
+            lines.append(plain(line))
+        if len(nodes) > len(cut):
+            lines.append(f"Shown: {len(cut):,} of {len(nodes):,} lines. More: limit=0.")
+        return Text("\n".join(lines))
+
+    def flat(self, by: str = "hop", sort: str = "self") -> pl.DataFrame:
+        """A row per op, key and kernel function, or per `by`: op, key, source, module or kernel.
+
+        Columns are those of tracer.analysis.flat.flat_table. `sort`: by self, total, calls, hops or median.
+        Raises ValueError for another `by` or `sort`.
+        """
+        for name, value, known in (("by", by, [*flat_tables.GROUPS]), ("sort", sort, [*flat_tables.SORTS])):
+            if value not in known:
+                raise ValueError(f"{name}={value!r}: choose {', '.join(known[:-1])} or {known[-1]}")
+        every = pl.Series(name="chosen", values=[True]).new_from_index(0, len(self.hops)).to_numpy()
+        return flat_tables.ranked(flat_tables.flat_table(self.hops, every, by, self.gpu_activities), sort)
+
+    def steps_table(self) -> pl.DataFrame:
+        """Where the wall time of each step went, in ns: see tracer.analysis.step_times.step_times."""
+        return step_times(self)
+
+    def report(self, *sections: str) -> Markdown:
+        """The report in markdown, or only these sections of it (`paths`, `steps`, `ops`, ...).
+
+        Raises ValueError for a section that there is not.
+        """
+        from tracer.report.reading import Reading
+        from tracer.report.report import render
+        from tracer.report.sections import NAMED
+
+        for name in sections:
+            if name not in NAMED:
+                raise ValueError(f"{name!r} is not a section; choose {', '.join(NAMED)}")
+        return Markdown(render(Reading(self, Path(self.path).name, sections=sections)))
+
+    def _repr_html_(self) -> str:
+        """The page of `tracer report --html`, or for a large trace its verdict."""
+        name = html.escape(Path(self.path).name)
+        if len(self.hops) > MOST_HOPS:
+            verdict = html.escape(str(self.certificate["verdict"]))
+            return f"<p><b>{name}</b>: {verdict}. Its page: <code>tracer report --html {name}</code></p>"
+        from tracer.report.html.page import render_html  # Jinja and the sections take a tenth of a second
+        from tracer.report.reading import Reading
+
+        page = html.escape(render_html(Reading(self, Path(self.path).name)))
+        return f'<iframe srcdoc="{page}" style="width:100%;height:{_HEIGHT}px;border:0"></iframe>'
+
+
+def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
+    """Reads a trace file, as tracer.trace.load does, and raises what that raises."""
+    read = reader.load(path, step=step)
+    return Trace(**{field.name: getattr(read, field.name) for field in fields(read)})

@@ -4,7 +4,7 @@
     pip install --no-build-isolation --no-deps --target build/before ../before
     python benchmarks/before.py build/before                # about seven minutes
 
-Runs overhead.py with one and with the other in turns, so that the noise of the machine meets both alike, and
+Runs overhead.py with one and with the other in turns, so that the noise of the machine meets both, and
 prints the medians over the turns. The other tracer needs the same version of the benchmarks' calls.
 """
 

@@ -10,7 +10,7 @@ host cost) and timed; then the fastest plan is timed against stock one eager cal
 included, in pairs of alternating order. The plan of the forward pass is found first, without gradients; then
 that of the backward pass, in calls of both. Every result is compared with float64 first, and a wrong one
 makes the exit status 1. The rows at the end are those of csrc/overrides/kernels/gru_tuned.h, which --tuned
-writes; --measured writes what `auto` goes by. Rows of cases that are not measured stay as they are.
+writes; --measured writes what `auto` uses. Rows of cases that are not measured stay as they are.
 """
 
 from __future__ import annotations
@@ -205,13 +205,13 @@ def measured_row(case: Case, precision: str) -> str:
 
 
 def write_measured(path: Path, rows: list[str], again: set[str]) -> None:
-    head = "// Where the GRU was measured to be faster than the stock one: what `auto` goes by.\n"
+    head = "// Where the GRU was measured to be faster than the stock one: what `auto` uses.\n"
     fill(path, head, {"MeasuredGru": rows}, again)
 
 
 def write_tuned(path: Path, tables: dict[str, list[str]], again: set[str]) -> None:
     head = (
-        "// Plans and tiles that were measured to be the fastest. Where none fits, the choice goes by size\n"
+        "// Plans and tiles that were measured to be the fastest. Where none fits, the size decides\n"
         "// alone (choose_plan in gru_cluster.cuh, tile_for in gru_step.cu).\n"
     )
     fill(path, head, tables, again)

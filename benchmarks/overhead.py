@@ -4,7 +4,7 @@
     python benchmarks/overhead.py --quick         # under half a minute, rougher
 
 In each round every workload is visited once by every variant, in rotating order, so that the noise
-of the machine meets them alike. README.md in this folder says what the columns mean.
+of the machine meets all of them. README.md in this folder says what the columns mean.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Settings:
 def losses(
     settings: Settings, seed: int, names: list[str], tf32: bool = True, nudge: float = 0.0
 ) -> list[float]:
-    """The loss of each step. The same seed gives the same data and the same first weights, each of which is
+    """The loss of each step. The same seed gives the same data and the same first weights, and each weight is
     changed by about `nudge` of itself.
     """
     torch.manual_seed(seed)

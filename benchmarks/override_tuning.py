@@ -10,8 +10,8 @@ host cost, in pairs of alternating order. The first columns use the same tensors
 fits stays in L2; "cold" walks through copies of the weight that do not fit. Every result is compared with
 float64 first, and a wrong one makes the exit status 1.
 
---tuned writes the plans, csrc/overrides/kernels/mm_tuned.h, and --measured what `auto` goes by,
-csrc/overrides/measured.h: each line stands for sizes within a factor of 1.41 of its case, and for as many
+--tuned writes the plans, csrc/overrides/kernels/mm_tuned.h, and --measured what `auto` uses,
+csrc/overrides/measured.h: each line holds for sizes within a factor of 1.41 of its case, and for as many
 columns down to more than half; --measured has those that were faster with their whole 95 % interval. Lines of
 cases that are not measured stay.
 """
@@ -289,14 +289,14 @@ def write_measured(path: Path, cases: list[tuple[MmCase | CatCase, Outcome]]) ->
     won = [case for case, outcome in cases if outcome.wall_ratio[1] > 1.0]
     mm = [measured_mm(case) for case in won if isinstance(case, MmCase)]
     cat = [measured_cat(case) for case in won if isinstance(case, CatCase)]
-    head = "// Where the overrides were measured to be faster than the stock kernels: what `auto` goes by.\n"
+    head = "// Where the overrides were measured to be faster than the stock kernels: what `auto` uses.\n"
     fill(path, head, {"MeasuredMm": mm, "MeasuredCat": cat}, {case.name for case, _ in cases})
 
 
 def write_tuned(path: Path, cases: list[tuple[MmCase | CatCase, Outcome]]) -> None:
     lines = [tuned_line(c, outcome.best) for c, outcome in cases if isinstance(c, MmCase) and outcome.best]
     head = (
-        "// The plans that were measured to be the fastest for the products they stand for; others:\n"
+        "// The plans that were measured to be the fastest for their products; others:\n"
         "// plan_for() in mm_plans.cpp.\n"
     )
     fill(path, head, {"TunedMm": lines}, {case.name for case, outcome in cases if outcome.best})

@@ -4,7 +4,7 @@
     python benchmarks/python_cost.py --rounds 40
 
 Each round visits every workload with every variant once, in rotating order; times are the processor time
-of the thread. Beside the medians stands what a variant adds to `plain` in the same round: the median of
+of the thread. Beside the medians is what a variant adds to `plain` in the same round: the median of
 the differences in ns, and of the ratios.
 """
 

@@ -3,7 +3,7 @@
 python benchmarks/scale.py [--hops 10_000_000] [--lanes 1] [--base FILE] [--folder FOLDER] [--json FILE]
 
 A real recording (of examples/seq2seq_gru.py, or FILE) is written again and again, one copy after
-the other in time, until the trace has so many hops: threads, steps, autograd nodes and shapes are
+the other in time, until the trace has as many hops as asked: threads, steps, autograd nodes and shapes are
 those of a training run. Each reader then runs in a process of its own.
 """
 
@@ -66,7 +66,7 @@ def chunks_of(data: bytes) -> Iterator[Chunk]:
 
 @dataclass(frozen=True)
 class Shift:
-    """How much later a copy stands than the recording, and on which threads."""
+    """How much later a copy is than the recording, and on which threads."""
 
     ticks: int
     sequence: int
@@ -108,7 +108,7 @@ def extent(chunks: list[Chunk]) -> tuple[int, int, int]:
 
 
 def multiply(base: Path, output: Path, hops: int, lanes: int = 1) -> int:
-    """Writes a trace of at least so many hops made of copies of `base`; returns how many it has.
+    """Writes a trace of at least `hops` hops made of copies of `base`; returns how many it has.
 
     With several lanes the copies run side by side, as threads do.
     """

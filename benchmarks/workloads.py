@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "seq2seq_gru.py"
 # A batch by the wall clock, or by the processor time of the thread (where other work disturbs)
 CLOCKS = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
 
-# As timeit does it: the statement stands in the loop itself, with no call around it.
+# As timeit does it: the statement is in the loop itself, with no call around it.
 _LOOPS = """
 def single(n):
     longest = 0

@@ -13,7 +13,7 @@ enum class LockOrder : unsigned {
   kCuda,         // CUPTI is attached or asked
   kActivities,   // a buffer of CUPTI's is read
   kFunctions,    // an API function is described
-  // Lane::lock, of which a child forgets all, is here: a thread may wait for the following with it.
+  // Lane::lock is here; a child forgets all of them: a thread may wait for the following with it.
   kControl,      // a recording is opened, started or closed, a process registered
   kHelper,       // the helper thread is started or stopped
   kDefinitions,  // definitions of the process are written

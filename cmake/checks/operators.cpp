@@ -4,7 +4,7 @@
 
 namespace c10 {
 
-// The code of torch's own that stands between an operator with SymInt arguments and its kernel.
+// torch's own code between an operator with SymInt arguments and its kernel.
 template <class Return, class... Args>
 __attribute__((noinline)) Return callUnboxedKernelFunction(Kernel kernel, Args... args) {
   volatile long between[sizeof...(Args) * 5] = {};  // frames of several sizes

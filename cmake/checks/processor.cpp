@@ -1,5 +1,5 @@
 // What the extension does differently on each processor, run on it without torch: return addresses, calls and
-// redispatches told from them, the caller of a native stack, slots of the procedure linkage table, the clock.
+// redispatches, the caller of a native stack, slots of the procedure linkage table, the clock.
 // Prints a line for what is wrong, and then exits with 1.
 #include <cstdio>
 #include <cstring>

@@ -29,7 +29,7 @@ from compiling import CSRC, ROOT, default_jobs
 from sanitizers import SANITIZERS, Plant, Sanitizer
 
 FOLDER = ROOT / "build" / "sanitize"
-# How a report begins. What else stands in a log are remarks, such as an allocation that was too large.
+# How a report begins. Everything else in a log is a remark, such as an allocation that was too large.
 _BEGIN = re.compile(
     r"^(?:==\d+==\s*ERROR: |.*: runtime error: |WARNING: ThreadSanitizer: |\w+Sanitizer:? CHECK failed)",
     re.MULTILINE,

@@ -1,6 +1,6 @@
 """What each sanitizer needs: options, the tests that run with it, and the fault that it must find.
 
-A test is left out only for a reason that is the sanitizer's. The reason stands beside its name.
+A test is left out only for a reason that is the sanitizer's. The reason is beside its name.
 """
 
 from __future__ import annotations

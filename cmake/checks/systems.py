@@ -123,7 +123,7 @@ class Systems:
         self._known = FOLDER / "results.jsonl"
 
     def run(self, rows: list[Row]) -> list[Result]:
-        """The results in the order of the rows; a row that cannot be told from another build is left out."""
+        """The results in the order of the rows; a row is left out if another build has the same name."""
         known = {result.row: result for result in self._read()}
         wanted = [row for row in rows if row not in known]
         suites = list(dict.fromkeys(row.suite for row in wanted))

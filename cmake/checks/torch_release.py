@@ -125,7 +125,7 @@ def _newest_wheel(requirement: str) -> tuple[str, str]:
 
 
 def _index() -> str:
-    """The index that pip is told to use, or PyPI."""
+    """The index that pip is configured to use, or PyPI."""
     if "PIP_INDEX_URL" in os.environ:
         return os.environ["PIP_INDEX_URL"]
     asked = subprocess.run([*PIP, "config", "get", "global.index-url"], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-// Stands in for the CUDA part where torch has no CUDA.
+// Replaces the CUDA part where torch has no CUDA.
 #include "recorder.h"
 
 namespace tracer::cuda {

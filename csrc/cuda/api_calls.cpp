@@ -25,7 +25,7 @@ using trace::Lane;
 
 CUpti_SubscriberHandle subscriber = nullptr;
 DriverCalls driver_calls = DriverCalls::kNone;
-// Frames that stand between a call and its caller, and where the interpreter begins; set before subscribing.
+// Frames between a call and its caller, and where the interpreter begins; set before subscribing.
 std::vector<native::CodeRange>& hidden_code = *new std::vector<native::CodeRange>;
 std::vector<native::CodeRange>& python_code = *new std::vector<native::CodeRange>;
 

@@ -14,7 +14,7 @@
 
 namespace tracer::cuda {
 
-// Something that is recorded of a call. Parameters are copied as they stand in CUPTI's structure; what is read
+// Something that is recorded of a call. Parameters are copied as they are in CUPTI's structure; what is read
 // through a pointer among them takes a word of its own.
 struct Field {
   enum When : uint8_t { kParameter, kAtCall, kAtReturn };

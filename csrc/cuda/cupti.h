@@ -22,7 +22,7 @@ struct Cupti {
 #ifdef CUpti_SubscriberParams_STRUCT_SIZE
   decltype(&::cuptiSubscribe_v2) cuptiSubscribe_v2 = nullptr;  // says who holds CUPTI; not in every CUPTI 12
 #endif
-  std::string missing;  // why there is none of it; empty: all of it is there
+  std::string missing;  // why it is missing; empty: all of it is there
   std::string text(CUptiResult result) const;
 };
 

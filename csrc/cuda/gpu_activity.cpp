@@ -109,7 +109,7 @@ struct Record {
   }
 };
 
-// Structures of CUPTI grow at their end from version to version: the fields used here stand in all of CUDA 12 and 13.
+// Structures of CUPTI grow at their end from version to version: CUDA 12 and 13 have all fields used here.
 #if CUPTI_API_VERSION >= 130000
 using KernelRecord = CUpti_ActivityKernel10;
 using MemcpyRecord = CUpti_ActivityMemcpy6;
@@ -231,7 +231,7 @@ void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, s
   free_buffers.push_back(buffer);
 }
 
-// The clock of the hops, so that both stand on one line of time.
+// The clock of the hops, so that both have one time axis.
 uint64_t CUPTIAPI timestamp() { return trace::ticks(); }
 
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,

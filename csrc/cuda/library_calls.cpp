@@ -85,7 +85,7 @@ void end(const OpenCall& open, int result) noexcept {
 }
 
 // The hook of one function. Its types are those of the C interface with handles as void* and enumerations as int,
-// which are passed alike. `Describe` turns the arguments into what is written.
+// which are passed in the same way. `Describe` turns the arguments into what is written.
 template <class Tag, class Signature>
 struct Hook;
 

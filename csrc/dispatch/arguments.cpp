@@ -71,7 +71,7 @@ inline uint64_t fold(uint64_t a, uint64_t b) {
   return uint64_t(product) ^ uint64_t(product >> 64);
 }
 
-// What an id of the signature stands for. A size and its stride are folded into what came before in one multiplication;
+// What an id of the signature means. A size and its stride are folded into what came before in one multiplication;
 // tensors do not wait for each other but for the last step.
 struct Hasher {
   uint64_t hash = 0x2545F4914F6CDD1Dull;

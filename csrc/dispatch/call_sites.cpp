@@ -22,7 +22,7 @@ struct CodeRange {
 };
 // All complete before the first hop.
 std::vector<CodeRange>& ranges = *new std::vector<CodeRange>;  // sorted
-// torch's libraries, whose functions are known by name, and this extension, whose hops stand between the others.
+// torch's libraries, whose functions are known by name, and this extension, whose hops are between the others.
 auto& known_libraries = *new std::vector<native::CodeRange>;
 // Those that asks_the_profiler() knows.
 std::vector<const void*>& profiler_functions = *new std::vector<const void*>;
@@ -47,7 +47,7 @@ trace::CallSite site_of(torch_abi::FunctionKind kind) {
   return trace::kByParent;
 }
 
-// How far above a wrapper's TRACER_FRAME() the return address of its caller stands, in words: the same at each
+// How far above a wrapper's TRACER_FRAME() the return address of its caller is, in words: the same at each
 // call from one address, because the caller's frame has a fixed size. Unwound once an address.
 struct Unwinding {
   void* const* frame;
@@ -139,7 +139,7 @@ trace::CallSite look_up_call_site(uint64_t address) noexcept {
   auto after =
       std::upper_bound(ranges.begin(), ranges.end(), address, [](uint64_t wanted, const CodeRange& range) { return wanted < range.begin; });
   trace::CallSite site = trace::kByParent;
-  // A return address may stand right behind a call that ends the function.
+  // A return address may be right behind a call that ends the function.
   if (after != ranges.begin() && address <= std::prev(after)->end) site = std::prev(after)->site;
   if (site == trace::kByParent) site = site_by_code(address);
   size_t slot = call_site_slot(address), free = slot;

@@ -9,7 +9,7 @@
 
 namespace tracer::dispatch {
 
-// Reads the symbols that tell. False: no symbols, all call sites are told by the enclosing hop.
+// Reads the symbols that tell. False: no symbols, the enclosing hop decides at all call sites.
 bool prepare_call_sites();
 
 trace::CallSite look_up_call_site(uint64_t address) noexcept;

@@ -17,7 +17,7 @@ struct OperatorRecord;
 
 // Takes the place of the functor of a wrapped entry, or is found by that functor's address. Hops live
 // for ever: a thread may be inside one, or about to enter, whenever entries are restored.
-// What every run of a hop reads stands in its first cache line.
+// What every run of a hop reads is in its first cache line.
 struct alignas(64) Hop final : c10::OperatorKernel {
   Hop(const c10::KernelFunction& kernel, const OperatorRecord* op, uint32_t id, uint32_t index)
       : id(id), original(kernel), op(op), table_index(index) {}

@@ -24,7 +24,7 @@ struct OperatorRecord {
   std::string name;
   TypedFunction typed;
   bool wanted = true;  // its entries are wrapped
-  std::array<Hop*, torch_abi::kTableEntries> hops{};  // the newest hop of each entry; its `original` is what stood there
+  std::array<Hop*, torch_abi::kTableEntries> hops{};  // the newest hop of each entry; its `original` is what was there
 };
 
 }  // namespace tracer::dispatch

@@ -1,4 +1,4 @@
-// Where the kernel function at a table entry was registered, and by which rule it stands there.
+// Where the kernel function at a table entry was registered, and by which rule it is there.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // The wrapper of an unboxed kernel function, one instantiation for each distinct C++ signature
-// (generate_typed_hops.py). It has the calling convention of the entry that it stands in for.
+// (generate_typed_hops.py). It has the calling convention of the entry that it replaces.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -13,7 +13,7 @@ namespace tracer::native {
 
 #if defined(__x86_64__)
 
-// A call pushes the return address: it stands right below the end of the callee's frame, its CFA.
+// A call pushes the return address: it is right below the end of the callee's frame, its CFA.
 #define TRACER_FRAME() static_cast<void* const*>(__builtin_dwarf_cfa())
 
 inline uint64_t plain_address(void* word) { return reinterpret_cast<uint64_t>(word); }
@@ -39,7 +39,7 @@ inline uint64_t return_address(void* const* frame) { return plain_address(frame[
 
 inline bool is_frame_of(void* const* frame, void* const* end) { return end > frame; }
 
-// nullptr where the address stands nowhere or twice.
+// nullptr where the address is missing or there twice.
 inline void* const* return_slot(void* const* begin, void* const* end, uint64_t address) {
   void* const* found = nullptr;
   for (void* const* slot = begin; slot < end; ++slot) {

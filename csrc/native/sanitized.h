@@ -1,4 +1,4 @@
-// What ThreadSanitizer is told where one thread hands something to another through code that it does not watch.
+// Tells ThreadSanitizer that one thread hands something to another through code that it does not watch.
 #pragma once
 
 #ifdef __SANITIZE_THREAD__

@@ -9,7 +9,7 @@
 
 namespace tracer::overrides {
 
-// Counting is one relaxed add; reasons are string literals, told apart by address and joined by text when read.
+// Counting is one relaxed add; reasons are string literals, compared by address and joined by text when read.
 class Counts {
  public:
   void ran() noexcept { ran_.fetch_add(1, std::memory_order_relaxed); }

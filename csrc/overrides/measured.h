@@ -1,4 +1,4 @@
-// Where the overrides were measured to be faster than the stock kernels: what `auto` goes by.
+// Where the overrides were measured to be faster than the stock kernels: what `auto` uses.
 // Written by benchmarks/override_tuning.py: NVIDIA H200, torch 2.11.0+cu130.
 #pragma once
 

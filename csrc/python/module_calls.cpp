@@ -112,7 +112,7 @@ bool is_module(PyObject* object) { return PyObject_TypeCheck(object, reinterpret
 
 using Names = std::vector<PyObject*>;
 
-// Where a module stands in the tree of another one: that nearest to the top, of these the first. False: not there.
+// Where a module is in the tree of another one: that nearest to the top, of these the first. False: not there.
 bool find_below(PyObject* above, PyObject* module, Names& names) {
   struct Seen {
     PyObject* module;
@@ -153,7 +153,7 @@ std::string joined(const Names& names) {
 }
 
 // A place in a tree, found once and looked at again whenever it is used: addresses are used again, and trees change.
-// What each use reads stands in one cache line: of a large model's places each is met with its lines out of the caches.
+// What each use reads is in one cache line: of a large model's places each is met with its lines out of the caches.
 struct alignas(64) Place {
   PyObject* above;
   PyObject* module;                // both to be compared only
@@ -282,7 +282,7 @@ uint32_t path_in_calls(const Calls& calls, PyObject* module, uint32_t epoch) {
 }
 
 // Modules that were called outside of all others: what runs again inside a backward pass (checkpoints) is found in their
-// trees, when nothing else says any more where it stands.
+// trees, when nothing else says any more where it is.
 struct Root {
   PyObject* reference;  // weak
   uint32_t path;

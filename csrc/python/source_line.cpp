@@ -77,7 +77,7 @@ uint64_t hash_if_visible(trace::Lane* lane, const Fingerprint& code) {
   Visibility* set = cache + (hash >> 56) * kVisibilityWays;
   for (size_t way = 0; way < kVisibilityWays && set[way].code.code; ++way)
     if (set[way].code == code) return set[way].hash;
-  // The newest stands first; the oldest goes.
+  // The newest is first; the oldest goes.
   for (size_t way = kVisibilityWays - 1; way > 0; --way) set[way] = set[way - 1];
   set[0] = {code, is_hidden(code.code) ? 0 : hash_of(code) | 1};
   return set[0].hash;

@@ -13,7 +13,7 @@ bool is_of_class(const c10::OperatorKernel* functor, const char* part_of_name) {
   return strstr(typeid(*functor).name(), part_of_name) != nullptr;
 }
 
-// What stands in a functor behind the members that all have.
+// What a functor has behind the members that all have.
 template <class Members>
 Members members_of(const c10::OperatorKernel* functor) {
   Members members;

@@ -1,4 +1,4 @@
-// Functors of kernel functions: which class they are of, and what stands in them.
+// Functors of kernel functions: which class they are of, and what they hold.
 #pragma once
 
 #include <ATen/core/boxing/OperatorKernel.h>

@@ -7,7 +7,7 @@
 //   dispatcher_functions.h  functions of the dispatcher that are replaced by way of their PLT slots
 //   computed_table.h        the text in which the dispatcher writes a table
 //   function_names.h        mangled names of functions that call or redispatch
-//   functors.h              classes of functors, and what stands in them
+//   functors.h              classes of functors, and what they hold
 //   tensor.h                autograd's state of a tensor, and what a Python subclass answers itself
 //   python_node.h           the Python object of an autograd node
 //   callback_list.h         torch's list of RecordFunction callbacks

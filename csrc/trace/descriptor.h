@@ -23,7 +23,7 @@ class Descriptor {
   // A descriptor of the file, to be used at once: the number is compared with the file, and the file opened again if
   // the script has closed or replaced it. -1: it cannot be had any more.
   int get();
-  // Whether the file still has so many bytes.
+  // Whether the file still has this many bytes.
   bool reaches(uint64_t size);
   // Makes this the only recorder of the file. False: another process is.
   bool lock();

@@ -10,7 +10,7 @@ namespace tracer::trace {
 
 inline HopEvent kind_of_event(uint64_t first_word) { return HopEvent(first_word >> kEventKindShift & kEventKindMask); }
 
-// Words of the event that begins at `words`, of which `size` follow; 0: none is whole there.
+// Words of the event that begins at `words`, with `size` words left; 0: no whole event is there.
 inline size_t words_of_event(const uint64_t* words, size_t size) {
   if (!size || !(words[0] & kEventBit)) return 0;
   size_t count = 0, brief = words[0] & kBriefBit ? 1 : 0;

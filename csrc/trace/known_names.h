@@ -11,7 +11,7 @@ namespace tracer::trace {
 
 class KnownNames {
  public:
-  // The id of the name that stands at `place`; 0: not known.
+  // The id of the name at `place`; 0: not known.
   uint32_t find(const char* place, uint64_t age) const {
     const Known& known = known_[slot(place)];
     return known.place == place && known.age == age ? known.id : 0;

@@ -144,7 +144,7 @@ inline Lane* current_lane_for_call() {
 }
 
 // The argument words of a call, written into the lane one after the other: what the event says of their number and
-// bits 63 is known when the last one stands.
+// bits 63 is known when the last one is written.
 class ArgumentWords {
  public:
   explicit ArgumentWords(uint64_t* first) : first_(first) {}
@@ -175,7 +175,7 @@ inline void ask_for_lines(const uint64_t* next) {
   }
 }
 
-// The event of a call that begins or returns. Its words between the call and the arguments stand in the lane already, but
+// The event of a call that begins or returns. Its words between the call and the arguments are in the lane already, but
 // for the last of them, `word`: most often that is 0 and left out.
 class CallEvent {
  public:

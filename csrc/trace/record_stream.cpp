@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kPage = 4096;
 
-// A chunk for a record of so many bytes.
+// A chunk for a record of this many bytes.
 uint32_t chunk_bytes(Stream stream, uint32_t record) {
   uint32_t need = (uint32_t(sizeof(ChunkHeader)) + record + kPage - 1) / kPage * kPage;
   return std::max(need, stream == kDefinitions ? kDefinitionChunkBytes : kActivityChunkBytes);

@@ -12,8 +12,8 @@
 // modules: by any thread of the process), so that a killed process leaves no id without its meaning.
 // All words that follow the last one written are zero (a chunk is never reused, but for a slot of a ring).
 //
-// A ring has room for so many chunks of hops and activities: slots of kHopChunkBytes, which stand first and are
-// taken in turn, the oldest first. Chunks of definitions stand behind them and stay.
+// A ring has room for a number of chunks of hops and activities: slots of kHopChunkBytes, which come first and are
+// taken in turn, the oldest first. Chunks of definitions come behind them and stay.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +60,7 @@ struct FileHeader {
   uint32_t ring_slots;        // 120  slots of a ring, 0: no ring
   uint32_t next_slot;         // 124  atomic: counts the slots that were looked at
   uint64_t definition_bytes;  // 128  atomic: claimed for definitions
-  uint64_t other_definitions; // 136  atomic: times that kOther stands for something new, for want of space in a ring
+  uint64_t other_definitions; // 136  atomic: times that kOther replaces something new, for want of space in a ring
   uint64_t overwritten_hops;  // 144  atomic: hops entered in slots that were taken again
   uint64_t overwritten_calls; // 152  atomic: API calls, likewise
   uint64_t overwritten_activities;  // 160  atomic: of GPUs, likewise

@@ -14,7 +14,7 @@ struct HeaderPage;
 
 class Ring {
  public:
-  // The slots of a ring of at most so many bytes: what is left of them is for definitions.
+  // The slots of a ring of at most this size: the rest of it is for definitions.
   static uint32_t slots_of(uint64_t max_bytes);
   // Bytes of the file before the first slot.
   static uint64_t header_bytes(uint32_t slots);
@@ -25,10 +25,10 @@ class Ring {
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  // The file offset of a slot that this process may write, or 0: all are in use. What stands there yet is counted
+  // The file offset of a slot that this process may write, or 0: all are in use. What is still there is counted
   // as overwritten.
   uint64_t take(uint32_t process);
-  // Counts what stands in a slot as overwritten.
+  // Counts what is in a slot as overwritten.
   void count_overwritten(uint64_t offset);
   bool has(uint64_t offset) const { return offset >= first_ && offset < first_ + uint64_t(slots_) * kHopChunkBytes; }
   // The slot is written: it may be taken again.

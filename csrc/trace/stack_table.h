@@ -16,15 +16,15 @@ namespace tracer::trace {
 class StackTable {
  public:
   // The id of one of the stacks that were looked up after the last one, if it has this key and its caller is the one
-  // whose return address stands on the stack above `frame`; else 0.
+  // whose return address is on the stack above `frame`; else 0.
   uint32_t predict(uint64_t key, const void* frame) {
     if (!last_) return 0;
     const Known& last = known_[last_ - 1];
     // All at once: which of them it is changes from call to call, and each branch on it would be guessed wrong.
     auto is = [&](uint32_t i) { return uint32_t(last.tags[i] == uint32_t(key)) << i; };
-    uint32_t alike = is(0) | is(1) | is(2) | is(3);
-    for (; alike; alike &= alike - 1) {
-      uint32_t id = last.next[__builtin_ctz(alike)];
+    uint32_t same = is(0) | is(1) | is(2) | is(3);
+    for (; same; same &= same - 1) {
+      uint32_t id = last.next[__builtin_ctz(same)];
       if (!id) continue;
       const Known& known = known_[id - 1];
       if (known.key != key) continue;
@@ -41,7 +41,7 @@ class StackTable {
     return id ? step_to(id) : 0;
   }
 
-  // `distance`: bytes from the frame up to where the caller's address stands; 0: not there. 0 without memory.
+  // `distance`: bytes from the frame up to the caller's address; 0: not there. 0 without memory.
   uint32_t add(uint64_t key, uint64_t caller, uint32_t distance) {
     uint32_t id = ids_.add(mix(key, caller));
     if (!id) return 0;

@@ -83,7 +83,7 @@ TraceFile::TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, H
   if (page->header.ring_slots) ring_ = std::make_unique<Ring>(*descriptor_, *page);
 }
 
-// Chunks are mapped where they stand in the file, which needs a kernel with pages as small as their unit.
+// Chunks are mapped where they are in the file, which needs a kernel with pages as small as their unit.
 void check_page_size() {
   long page = sysconf(_SC_PAGESIZE);
   if (page > long(kPage))

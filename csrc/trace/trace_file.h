@@ -58,9 +58,9 @@ class TraceFile {
   Chunk claim(uint32_t capacity, Stream stream);
   // The chunk that the first hops of a thread are written to, where all slots of a ring are in use.
   Chunk claim_beyond_ring(uint32_t capacity) { return claim_at_end(capacity); }
-  // Whether definitions that kOther can stand for have to be left out; counts one that is.
+  // Whether definitions that kOther can replace have to be left out; counts one that is.
   bool leave_out_definition();
-  // A chunk of hops that is written again from its begin: what stands in it is counted as overwritten.
+  // A chunk of hops that is written again from its begin: what is in it is counted as overwritten.
   void count_overwritten(Chunk chunk) { ring_->count_overwritten(chunk.offset); }
   // Maps a chunk for writing, at `where` if given. nullptr when the kernel refuses: then the recording is over, and
   // `out_of_space` says why.

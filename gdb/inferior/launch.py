@@ -1,6 +1,6 @@
 """Becomes the Python process that is debugged; gdb starts it in its place (exec-wrapper).
 
-Gives it its own standard streams, folder, arguments and environment, all of which gdb or a shell
+Gives it its own standard streams, folder, arguments and environment: gdb or a shell
 would change: exactly as they are in launch.json. Run with -I -S, standard library only.
 """
 

@@ -138,7 +138,7 @@ def only(candidates: list, what: str):
 def measure_str(memory: Memory) -> dict:
     """Where a str has its length, its kind and, for each kind, its characters.
 
-    The kind is told by the bits of a 32-bit word that differ between the kinds and never within one.
+    The kind is in the bits of a 32-bit word that differ between the kinds and never within one.
     """
     head = object.__basicsize__
     lengths, states, data_offsets = [], [], []
@@ -318,7 +318,7 @@ def indirect_codes(memory: Memory, data: bytes, code: int) -> set:
 
 
 def leads_to(memory: Memory, start: int, offset: int, target: int) -> bool:
-    """Whether the link at `offset` reaches `target`; frames that stand for C code may lie between."""
+    """Whether the link at `offset` reaches `target`; frames of C code may lie between."""
     address = start
     for _ in range(3):
         try:

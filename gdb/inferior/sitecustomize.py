@@ -1,6 +1,6 @@
 """Prepares a debugged Python process; runs in it before the script, which stays Python's own to run.
 
-Python imports this file by its name when it starts, since its folder stands first in PYTHONPATH. It
+Python imports this file by its name when it starts, since its folder is first in PYTHONPATH. It
 leaves the environment as the user made it, waits for the script's `import torch`, measures the
 layouts that gdb needs, and raises SIGTRAP: from there on gdb sets its breakpoints. Standard library
 only, Python 3.7 or newer.

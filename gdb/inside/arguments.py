@@ -31,7 +31,7 @@ _IN_MEMORY = ("c10::OptionalArrayRef<", "OPTIONAL<c10::ArrayRef<", "OPTIONAL<STR
 
 
 def parameters(demangled):
-    """The parameter types of a demangled function, [] where it has none or none are told."""
+    """The parameter types of a demangled function, [] where it has none or they are unknown."""
     text = re.sub(r"( \[clone [^\]]*\])+$", "", demangled)
     text = re.sub(r"( const| &|&&)$", "", text)
     if not text.endswith(")"):
@@ -66,7 +66,7 @@ class Arguments:
     def read(self, types, registers, hidden, leading=0):
         """([(type, value)], skipped): the first reading in which all tensors are tensors.
 
-        `hidden` lists how many integer registers may stand before the first parameter, likeliest first;
+        `hidden` lists how many integer registers may come before the first parameter, likeliest first;
         `leading` more are passed over. Where no reading fits, every value is {"unknown": True} and
         `skipped` None.
         """
@@ -92,7 +92,7 @@ class Arguments:
         for kind in types:
             values.append(self._value(_normalised(kind), walk) if walk is not None else _UNKNOWN)
             if values[-1] is _UNKNOWN:
-                walk = None  # where the rest travels cannot be told
+                walk = None  # where the rest travels is unknown
         return values
 
     def _value(self, kind, walk):

@@ -14,7 +14,7 @@ _CALLS_KERNEL = re.compile(
     r"call\w*\s+(\*(?!.*\(%rip\))|.*<.*(SlowPath|BoxedKernel|callBoxed|callUnboxed|4callE))"
 )
 _CXX = b"\0++CCUNG"  # the language of an exception, as a little-endian word
-_TYPE, _OBJECT = -80, 32  # where type and object of an exception stand from its unwind header
+_TYPE, _OBJECT = -80, 32  # where type and object of an exception are, from its unwind header
 
 
 class OpCall:

@@ -19,7 +19,7 @@ class Walk:
     """A backtrace that was read, whose outer frames the next one of the thread may share.
 
     `rows`: [(pc, stack pointer, Frame)], the innermost first; `whole`: up to the thread's first frame.
-    Where a frame has the same pc and stack pointer again, its caller is told by one word of the stack,
+    Where a frame has the same pc and stack pointer again, one word of the stack says its caller,
     its return address, and so on outwards: if all these words are what they were, so is the rest.
     """
 
@@ -114,7 +114,7 @@ class Backtraces:
             text = self._texts.get(frame)
             if text is None:
                 shown = frame._asdict()
-                del shown["symbol"]  # up to thousands of characters; library and offset stand for it
+                del shown["symbol"]  # up to thousands of characters; library and offset replace it
                 text = self._texts[frame] = json.dumps(shown)
             texts.append(text)
         return "[%s]" % ", ".join(texts)

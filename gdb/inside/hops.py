@@ -1,7 +1,7 @@
 """One breakpoint at all at::_ops::X::call and ::redispatch.
 
 Thousands of breakpoints cost gdb seconds each time they are switched on or off. One with thousands of
-places costs a millisecond, and gdb makes such a one for a static probe (SystemTap's) that stands at many
+places costs a millisecond, and gdb makes such a one for a static probe (SystemTap's) that is at many
 places. So the places are written as probes into a file of symbols that holds nothing else.
 """
 

@@ -16,7 +16,7 @@ MOST_THREADS = 4096
 MOST_CHARACTERS = 4096
 MOST_LINE_TABLE_BYTES = 1 << 20
 MOST_CACHED_CODES = 1 << 14
-# Frames that stand for C code are passed over; this many to each Python frame, and this many more, at most.
+# Frames of C code are passed over; this many to each Python frame, and this many more, at most.
 HIDDEN_FRAMES = 2, 64
 # Line tables are compared up to here when a code object is met again; their length is always compared.
 COMPARED_LINE_TABLE_BYTES = 2048

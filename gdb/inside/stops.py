@@ -139,7 +139,7 @@ class Look:
         return self._arguments
 
     def locals(self):
-        """[{name, type, value}] where the breakpoint stands behind a prologue and there is DWARF."""
+        """[{name, type, value}] where the breakpoint is behind a prologue and there is DWARF."""
         return [] if self._at_entry() else [self._described_value(symbol) for symbol in self._symbols(False)]
 
     def python(self):
@@ -230,7 +230,7 @@ def _named(names, values):
 
 
 def results_place(kind, symbol, returns):
-    """How many registers may stand before the parameters (the result's address, `this`), likeliest first."""
+    """How many registers may come before the parameters (the result's address, `this`), likeliest first."""
     if kind == "kernel" and symbol.startswith(_FUNCTOR):
         returned = re.sub(r" \(.*$", "", _last_template_argument(symbol))
         return _by_type(returned)

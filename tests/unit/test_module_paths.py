@@ -11,7 +11,7 @@ from synthetic import AUTOGRAD_CPU, CERTIFICATE, REDISPATCH, Lane, TraceWriter
 
 from tracer.analysis import flat, surveys
 from tracer.analysis.trees import Forest, fold
-from tracer.report.follow import live_line
+from tracer.report.live_line import live_line
 from tracer.report.reading import Reading
 from tracer.report.report import render
 from tracer.report.tree import plain, tree_lines

@@ -119,7 +119,7 @@ def _short_mangled(symbol: str) -> str:
 def _pieces(symbol: str) -> tuple[list[str], dict[str, list[str]]]:
     """The names in a mangled symbol in order ("<" where template arguments begin).
 
-    And of each name the literals in its template arguments, where it stands first.
+    And of each name the literals in its template arguments, where it comes first.
     """
     words: list[str] = []
     numbers: dict[str, list[str]] = {}
@@ -174,7 +174,7 @@ def _argument(text: str) -> str:
     if text in _INTEGERS or text.endswith(("*", "&")):
         return ""
     if _LAMBDA.search(text):
-        # f(...)::{lambda} and g<f(...)::{lambda}>(...)::{lambda}: the function that it stands in
+        # f(...)::{lambda} and g<f(...)::{lambda}>(...)::{lambda}: the function that it is in
         return _short(_class_of_operator(_until_parameters(text)))
     head = _last(text.partition("<")[0])
     return _short(text) if head in _TRANSPARENT or _FUNCTOR.search(head) else ""

@@ -123,7 +123,7 @@ class KernelSurvey:
     outside_counts: bool
     """Whether those are in `rows`: they took more of the GPU's time than the others"""
     untimed: int
-    """Launches of which CUPTI knew no times, which are not in `rows`"""
+    """Launches without times of CUPTI: they are not in `rows`"""
     limits: dict[int, Limits]
     """By device"""
     floor_ns: int
@@ -134,7 +134,7 @@ _SAME = (
     *("kernel", "op", "signature", "library_name", "short_arguments"),
     *("grid", "block", "registers", "shared", "device", "tf32"),
 )
-"""Columns in which the kernels of a row are equal; of signatures for the same work the first stands there"""
+"""Columns in which the kernels of a row are equal; of signatures for the same work it is the first"""
 
 
 def survey_kernels(
@@ -267,13 +267,13 @@ def _first_of_alike(signatures: pl.DataFrame) -> dict[int, int]:
     stride = pl.col("stride")
     expanded = pl.when(stride.list.contains(0)).then(stride.list.eval(pl.element() == 0))
     tensors = pl.struct("position", "shape", pl.col("dtype", "device", "layout").cast(pl.String), expanded)
-    alike = (
+    first = (
         signatures.sort("id", "position")
         .group_by(pl.col("id").cast(pl.Int64), maintain_order=True)
         .agg(tensors=tensors)
         .with_columns(first=pl.col("id").first().over("tensors"))
     )
-    return dict(alike.select("id", "first").iter_rows())
+    return dict(first.select("id", "first").iter_rows())
 
 
 def _computed_in_tf32(kernels: pl.DataFrame) -> pl.Series:

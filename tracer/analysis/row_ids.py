@@ -1,4 +1,4 @@
-"""Which row of which table of the trace each line of a tree is."""
+"""For each line of a tree, the table and the row of the trace that it shows."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Steps:
     warmup: int
     steady: int
     untold: int = 0
-    """Steps without a phase: their process has too few to tell, or they were asked not to be told apart"""
+    """Steps without a phase: their process has too few to tell, or --no-phases was given"""
     too_few: bool = True
     """No process has steps enough"""
 

@@ -49,7 +49,7 @@ def _launchers() -> list[str]:
     for name in LAUNCHERS:
         try:
             spec = importlib.util.find_spec(name)
-        except ValueError:  # a stand-in that the script has put into sys.modules
+        except ValueError:  # a replacement that the script has put into sys.modules
             continue
         if spec is not None and spec.origin:
             found.append(_folder(spec.origin))

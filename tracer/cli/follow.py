@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PAUSE_SECONDS = 0.2
 _TERMINAL_LINES = 100
-"""At most so many lines at once go to a terminal: neither it nor a reader keeps up with more."""
+"""The most lines that go to a terminal at once: neither it nor a reader keeps up with more."""
 _TABLE_ROWS = 40
 
 
@@ -118,7 +118,7 @@ class _Lines:
     def add(self, hops: pl.DataFrame, chosen: np.ndarray) -> None:
         import polars as pl
 
-        from tracer.report.follow import live_line
+        from tracer.report.live_line import live_line
         from tracer.report.source_lines import SourceLines
         from tracer.report.text import count
         from tracer.report.tree import plain

@@ -30,7 +30,7 @@ _MORE = {option: f": tracer tree --flat --by {option}" for option in ("op", "key
 class Selection:
     """The values of --op, --key, --source, --thread, --step, --module and --min-time; None: any.
 
-    `exclude`: ops that are left out with everything below them.
+    `exclude`: ops that are left out, and all hops inside them.
     """
 
     op: str | None = None

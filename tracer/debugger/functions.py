@@ -36,7 +36,7 @@ _MOST_MATCHES = 40
 class Point:
     """One address to stop at. `kind`: call, redispatch, kernel, boxed kernel, body, function; or line.
 
-    A kernel is the dispatcher's wrapper, which is told the dispatch key; its body is the kernel
+    A kernel is the dispatcher's wrapper, which gets the dispatch key; its body is the kernel
     function itself, a stop of its own where it has debug information.
     """
 
@@ -183,7 +183,7 @@ class Functions:
         """The functions whose name without parameters, templates and anonymous namespaces ends so."""
         last = spec.rpartition("::")[2]
         encoded = [f"{len(part)}{part}" for part in spec.split("::")[-2:]]
-        # the two last names stand side by side, or an anonymous namespace stands between them
+        # the two last names are side by side, or an anonymous namespace is between them
         texts = [between.join(encoded).encode() for between in ("", torch_abi.ANONYMOUS)]
         texts.append(f"\0{last}\0".encode())
         points = []

@@ -1,6 +1,6 @@
 """Symbols of compiled objects, and trampolines to functions that a library has but does not export.
 
-Kernels of PyTorch call functions that are hidden in libtorch_cpu. Their addresses stand in its
+Kernels of PyTorch call functions that are hidden in libtorch_cpu. Their addresses are in its
 `.symtab`, relative to every exported symbol, so the dynamic linker can be asked for them: the address of
 an exported symbol plus a constant. x86-64 only.
 """
@@ -45,7 +45,7 @@ def assembly(target: Target, missing: Iterable[str], interposed: frozenset[str])
     """Assembler source that binds the names of `missing` to the functions that are hidden in libtorch_cpu.
 
     `interposed` are exported names that the overlay itself defines. Raises DebuggerError where libtorch_cpu
-    is stripped or lacks a name, where a name is data or stands for several functions, and on other machines.
+    is stripped or lacks a name, where a name is data or that of several functions, and on other machines.
     """
     library = target.libtorch_cpu
     names = sorted(missing)

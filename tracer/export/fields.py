@@ -24,18 +24,18 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Fields:
-    """The rows of one table: columns that many rows have alike, and columns of each row's own."""
+    """The rows of one table: columns in which many rows are equal, and columns of each row's own."""
 
     category: str
     frame: pl.DataFrame
-    alike: tuple[str, ...]
+    shared: tuple[str, ...]
     own: tuple[str, ...]
 
     def shapes(self, rows: NDArray[np.int64]) -> tuple[list[Shape], NDArray[np.int64], list[tuple[Any, ...]]]:
         """(the distinct shapes of these rows, the shape of each row, the own values of each row)."""
         block = self.frame[rows]
         missing = [pl.col(name).is_null().alias(f"no {name}") for name in self.own]
-        keys = block.select("name", *self.alike, *missing)
+        keys = block.select("name", *self.shared, *missing)
         groups = keys.with_row_index("row").group_by(keys.columns, maintain_order=True).agg("row")
         texts = groups.drop("row").with_columns(pl.col(pl.Categorical).cast(pl.String))
         shape_of = np.empty(len(rows), np.int64)
@@ -51,7 +51,7 @@ class Fields:
             name or "without a name",
             tuple(
                 (label, value)
-                for label, value in zip(self.alike, arguments, strict=True)
+                for label, value in zip(self.shared, arguments, strict=True)
                 if value is not None and value is not False
             ),
             tuple(None if absent else label for label, absent in zip(self.own, missing, strict=True)),
@@ -62,16 +62,16 @@ def hop_fields(trace: Trace) -> Fields:
     """The name of a hop is `aten::mm [CPU]`; `inputs` is text."""
     hops = trace.hops
     inputs = _input_texts(trace.signatures, hops["inputs"])
-    alike: tuple[str, ...] = ("op", "key", "kernel", "inputs", "source", "called_from", "registered_at")
-    alike += ("rule", "module", "range", "backward_node", "override", "step", "phase", "raised", "open")
+    shared: tuple[str, ...] = ("op", "key", "kernel", "inputs", "source", "called_from", "registered_at")
+    shared += ("rule", "module", "range", "backward_node", "override", "step", "phase", "raised", "open")
     frame = hops.select(
         pl.col("op").alias("name"),
-        *(inputs if name == "inputs" else pl.col(name) for name in alike),
+        *(inputs if name == "inputs" else pl.col(name) for name in shared),
         pl.col("id").alias("hop"),
         "sequence_nr",
         "forward_hop",
     )
-    return _HopFields("hop", frame, alike, ("hop", "sequence_nr", "forward_hop"))
+    return _HopFields("hop", frame, shared, ("hop", "sequence_nr", "forward_hop"))
 
 
 class _HopFields(Fields):
@@ -82,33 +82,33 @@ class _HopFields(Fields):
 
 
 def library_fields(trace: Trace) -> Fields:
-    alike = ("library", "source", "step", "phase", "open")
+    shared = ("library", "source", "step", "phase", "open")
     own = ("library_call", "hop", "result", "arguments")
-    return Fields("library", _renamed(trace.library_calls, "library_call", alike, own), alike, own)
+    return Fields("library", _renamed(trace.library_calls, "library_call", shared, own), shared, own)
 
 
 def api_fields(trace: Trace) -> Fields:
-    alike: tuple[str, ...] = ("domain", "role", "kernel", "library", "library_call", "source", "step")
-    alike += ("phase", "captured", "open")
+    shared: tuple[str, ...] = ("domain", "role", "kernel", "library", "library_call", "source", "step")
+    shared += ("phase", "captured", "open")
     own = ("api_call", "hop", "correlation", "result", "stack", "arguments")
-    return Fields("api", _renamed(trace.api_calls, "api_call", alike, own), alike, own)
+    return Fields("api", _renamed(trace.api_calls, "api_call", shared, own), shared, own)
 
 
 def activity_fields(trace: Trace) -> Fields:
     """Grid, block and cluster are texts: `4x1x1`."""
-    alike: tuple[str, ...] = ("kind", "device", "context", "stream", "grid", "block", "cluster", "registers")
-    alike += ("static_shared_bytes", "dynamic_shared_bytes", "shared_bytes", "local_bytes", "bytes")
-    alike += ("graph", "step", "phase")
+    shared: tuple[str, ...] = ("kind", "device", "context", "stream", "grid", "block", "cluster", "registers")
+    shared += ("static_shared_bytes", "dynamic_shared_bytes", "shared_bytes", "local_bytes", "bytes")
+    shared += ("graph", "step", "phase")
     own = ("activity", "api_call", "hop", "captured_by", "graph_node", "correlation")
     sizes = [pl.col(name).cast(pl.List(pl.String)).list.join("x") for name in ("grid", "block", "cluster")]
     table = trace.gpu_activities.with_columns(sizes)
-    return Fields("gpu", _renamed(table, "activity", alike, own), alike, own)
+    return Fields("gpu", _renamed(table, "activity", shared, own), shared, own)
 
 
-def _renamed(table: pl.DataFrame, number: str, alike: tuple[str, ...], own: tuple[str, ...]) -> pl.DataFrame:
+def _renamed(table: pl.DataFrame, number: str, shared: tuple[str, ...], own: tuple[str, ...]) -> pl.DataFrame:
     """`number` is the name that its ids have where other tables mention them."""
     return table.select(
-        "name", *alike, *(pl.col("id").alias(number) if name == number else pl.col(name) for name in own)
+        "name", *shared, *(pl.col("id").alias(number) if name == number else pl.col(name) for name in own)
     )
 
 

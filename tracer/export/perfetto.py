@@ -1,7 +1,7 @@
 """Perfetto's format: track events in packets, through the package `perfetto`.
 
 Names and texts are written once and numbered (interned). A packet is made once for all slices that
-are alike and filled in for each, so that memory does not grow with the trace.
+are the same and filled in for each, so that memory does not grow with the trace.
 """
 
 from __future__ import annotations

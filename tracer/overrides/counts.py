@@ -13,7 +13,7 @@ HandedOver = dict[str, dict[str, int]]
 """operator -> reason -> calls that stock computed"""
 
 _REASONS = 64
-"""At most so many distinct reasons are counted; all further ones count as one"""
+"""The most distinct reasons that are counted; all further ones count as one"""
 _OTHER = "another reason"
 BY_ITSELF = "called by the override itself"
 """The reason for calls that its own function makes; these print no line"""

@@ -37,7 +37,7 @@ def fenced(lines: Iterable[str], language: str = "text") -> str:
 
 
 def table(titles: list[str], rows: Iterable[list[str]], *, ragged: bool = False) -> str:
-    """A table; titles that end in a colon stand over right-aligned columns.
+    """A table; a title that ends in a colon has a right-aligned column.
 
     Cells are padded where a column is narrow, so that the source reads as a table too. With
     `ragged` the cells of a wide column are padded too, but for those that are wide themselves.

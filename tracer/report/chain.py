@@ -20,7 +20,7 @@ def chain_nodes(nodes: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def chain_places(nodes: pl.DataFrame) -> list[int]:
-    """Where the rows of `chain_nodes` stand in `nodes`, outermost first."""
+    """Where the rows of `chain_nodes` are in `nodes`, outermost first."""
     return _places(nodes.to_dicts())
 
 

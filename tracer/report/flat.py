@@ -33,8 +33,9 @@ def flat_lines(
     """The titles and a line for each of the first `limit` rows (0: all) of a table of analysis.flat.
 
     `share` is the part of the self time of all rows, those that are left out too. By kernel function there
-    are no calls: that one ran is its hops, most of which are redispatches and no op calls. With a width
-    the kernel name is shortened first, then the end is cut off. By source, the text of the line follows.
+    are no calls: it ran as often as it has hops, and most of them are redispatches, not op calls. With a
+    width the kernel name is shortened first, then the end is cut off. By source, the text of the line
+    follows.
     """
     whole = int(table["self_ns"].sum())
     shown = table.head(limit) if limit else table

@@ -88,7 +88,7 @@ class _Files:
 
     def get(self, source: str) -> str:
         file, _, number = source.rpartition(":")
-        # Another kind of file is none of a reader's business: a trace may be somebody else's.
+        # A reader has no business with another kind of file: a trace may be somebody else's.
         if self._began is None or not file.endswith(".py") or not number.isdigit():
             return ""
         if file not in self._lines:

@@ -20,7 +20,7 @@ _TITLES = {"waiting": "waiting for GPU", "outside": "outside ops"}
 
 
 def chosen_steps(table: pl.DataFrame, most: int) -> pl.DataFrame:
-    """At most so many rows of step_times: those that took longest, and the last, in order."""
+    """At most `most` rows of step_times: those that took longest, and the last, in order."""
     if len(table) <= most:
         return table
     longest = table.with_row_index("row").sort("wall_ns", descending=True, maintain_order=True).head(most)
@@ -95,7 +95,7 @@ def gap_titles() -> list[str]:
 def gap_cells(
     rows: list[dict[str, Any]], wall_ns: int, lines: Callable[[dict[str, Any]], str]
 ) -> list[list[str]]:
-    """`rows` are those of with_lines, of which `lines` writes the two lines."""
+    """`rows` are those of with_lines; `lines` writes the two lines of a row."""
     return [
         [
             lines(row),

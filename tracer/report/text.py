@@ -1,4 +1,4 @@
-"""How numbers, source lines and inputs read, in trees and reports alike."""
+"""How numbers, source lines and inputs read, in trees and in reports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def registration(registered_at: str) -> str:
 
 
 def signature_texts(signatures: pl.DataFrame, ids: Iterable[int | None]) -> dict[int, str]:
-    """The tensors of each signature in `ids`, as `64x64 f32, 64 f32`, by id; `...` stands for what is cut."""
+    """The tensors of each signature in `ids`, as `64x64 f32, 64 f32`, by id; `...` marks a cut."""
     wanted = {number for number in ids if number is not None}
     rows = signatures.filter(pl.col("id").cast(pl.Int64).is_in(list(wanted))).sort("id", "position")
     texts = {}
@@ -153,7 +153,7 @@ def _tensor(tensor: dict[str, Any], with_device: bool) -> str:
 
 
 def _knows_device(tensor: dict[str, Any]) -> bool:
-    # Where the shape is not read the device is not either: what stands there is a default.
+    # Where the shape is not read the device is not either: what is there is a default.
     return tensor["shape"] is not None and bool(tensor["device"])
 
 

@@ -29,7 +29,7 @@ struct Product {
   int64_t m, n, k;
   const void* a;
   int64_t a_stride;
-  // b in two pieces of memory: the rows below `b_split` stand in b[0], the others in b[1], counted from 0 again.
+  // b in two pieces of memory: the rows below `b_split` are in b[0], the others in b[1], counted from 0 again.
   const void* b[2];
   int64_t b_stride[2];
   int64_t b_split;
@@ -46,7 +46,7 @@ cudaError_t launch_product(const Product& product, cudaStream_t stream);
 struct Step {
   Precision precision;
   int batch, input, hidden, directions;
-  const void* x[2];         // [batch][input]; null where gx stands instead
+  const void* x[2];         // [batch][input]; null where gx is used instead
   int64_t x_stride;
   const void* w_ih[2];      // [3 * hidden][input]
   const void* b_ih[2];      // null: none

@@ -20,7 +20,7 @@ struct ForwardArguments {
   int per_warp;      // of them
   int h_bytes;       // of a row of h in shared memory
   int region_bytes;  // h, or h and the partial sums in turn
-  int partial_at;    // where the partial sums stand
+  int partial_at;    // where the partial sums are
   bool vector;       // rows of W_hh are 16-byte aligned
 };
 

@@ -1,7 +1,7 @@
 // Element types, and products of 16-byte pieces on the tensor cores.
 //
 // A piece is 16 bytes of one row: 4 floats or 8 halves. Lane 4 g + q of a warp holds piece q of a 64-byte block of row g: the words
-// 0, 1 of the piece take part in a first mma, the words 2, 3 in a second one. Which k a word stands for in an mma does not matter as
+// 0, 1 of the piece take part in a first mma, the words 2, 3 in a second one. Which k a word means in an mma does not matter as
 // long as both operands agree, so each lane reads 16 bytes at once and nothing is shuffled.
 #pragma once
 

@@ -24,7 +24,7 @@ struct StepArguments {
   int cluster;
 };
 
-// What the sums run over, in chunks of so many elements: chunks of x first (none where gx stands instead), then chunks of h.
+// What the sums run over, in chunks: chunks of x first (none where gx is used instead), then chunks of h.
 struct Chunks {
   int x, all;
   __host__ __device__ Chunks(const Step& step, int elements)
@@ -301,13 +301,13 @@ struct Tile {
   static_assert(unit_warps * sequence_warps * inner_warps * 32 == kTileThreads);
   static constexpr int kUnitWarps = unit_warps, kSequenceWarps = sequence_warps, kInnerWarps = inner_warps, kTiles = NT, kStages = stages;
   static constexpr int kUnits = 16 * unit_warps, kSequences = 8 * NT * sequence_warps, kBlocks = blocks;
-  // A stage: rows of so many 16-byte pieces, first the gate rows of 16 units, r, z and n, for each of the unit warps, then the
+  // A stage: rows of 16-byte pieces, first the gate rows of 16 units, r, z and n, for each of the unit warps, then the
   // sequences. The pieces of each 128 bytes are permuted by their row, so that a read of one piece of 8 rows meets no bank twice.
   static constexpr int kRowBlocks = inner_warps < 2 ? 2 : inner_warps, kRowPieces = 4 * kRowBlocks, kRowBytes = 16 * kRowPieces;
   static constexpr int kGateRows = 3 * kUnits, kRows = kGateRows + kSequences, kStageBytes = kRows * kRowBytes;
   static constexpr int kPass = kTileThreads / kRowPieces;  // rows that all threads copy at once: those of one gate
   static_assert(kPass == kUnits && kSequences % kPass == 0);
-  // The sums: [r, z, h part of n, x part of n][inner warp][sequence][unit], padded. The first three stand in place of the stages, the
+  // The sums: [r, z, h part of n, x part of n][inner warp][sequence][unit], padded. The first three replace the stages, the
   // last one behind them, since x may be done before h.
   static constexpr int kStride = kUnits + 4, kPlane = kSequences * kStride, kPart = inner_warps * kPlane;
   static constexpr int kLastPart = kStages * kStageBytes / int(sizeof(float));
@@ -318,7 +318,7 @@ struct Tile {
 };
 
 // Starts copying one piece of each of `count` rows to shared memory, rows `stride` elements and `step` bytes apart; `left` elements of
-// a row stand at `from` and behind. Zeros beyond a row, and from row `inside` on.
+// a row are at `from` and behind. Zeros beyond a row, and from row `inside` on.
 template <int count, int step, typename T>
 __device__ __forceinline__ void copy_rows(char* to, const T* from, int64_t stride, int left, int inside, bool vector) {
   if (vector) {

@@ -1,4 +1,4 @@
-// Plans and tiles that were measured to be the fastest. Where none fits, the choice goes by size
+// Plans and tiles that were measured to be the fastest. Where none fits, the size decides
 // alone (choose_plan in gru_cluster.cuh, tile_for in gru_step.cu).
 // Written by benchmarks/gru_tuning.py: NVIDIA H200, torch 2.11.0+cu130.
 #pragma once

@@ -1,4 +1,4 @@
-// The plans that were measured to be the fastest for the products they stand for; others:
+// The plans that were measured to be the fastest for their products; others:
 // plan_for() in mm_plans.cpp.
 // Written by benchmarks/override_tuning.py: NVIDIA H200, torch 2.11.0+cu130.
 #pragma once

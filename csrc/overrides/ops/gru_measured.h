@@ -1,4 +1,4 @@
-// Where the GRU was measured to be faster than the stock one: what `auto` goes by.
+// Where the GRU was measured to be faster than the stock one: what `auto` uses.
 // Written by benchmarks/gru_tuning.py: NVIDIA H200, torch 2.11.0+cu130.
 #pragma once
 

@@ -1,4 +1,4 @@
-// mm and addmm, with their out variants: products of which one side has at most 128 rows or columns.
+// mm and addmm, with their out variants: products with at most 128 rows or columns on one side.
 #include "mm_tuning.h"
 
 #include <ATen/Context.h>
@@ -90,7 +90,7 @@ const char* describe(const Tensor& a, const Tensor& b, Product& product) {
   return nullptr;
 }
 
-// self as [m, n], of which dimensions of size 1 are broadcast.
+// self as [m, n]; dimensions of size 1 are broadcast.
 const char* describe_self(const Tensor& self, const Tensor& a, const Tensor& b, Product& product) {
   if (self.device() != a.device()) return "tensors of several devices";
   if (self.scalar_type() != a.scalar_type()) return "mixed dtypes";

@@ -202,7 +202,7 @@ class Definitions:
         return None
 
     def symbol_names(self) -> Iterator[str]:
-        """All symbols, and all strings, some of which are symbols of device kernels."""
+        """All symbols, and all strings: some are symbols of device kernels."""
         for symbols in self.symbols.values():
             yield from (known.symbol for known in symbols.values())
         for strings in self.strings.values():

@@ -128,7 +128,7 @@ class Follower:
         unless `kernels`), start_ns, end_ns, self_ns, inputs (in `signatures_table`), source,
         called_from (both the line that runs it), module (null of a backward pass), backward_node,
         raised, open; and depth (open hops around it), size (hops in it and itself; right for outermost
-        ones). In order of process and thread, each after the one that it stands in. A hop that is open
+        ones). In order of process and thread, each after the one that it is in. A hop that is open
         comes again, until it has ended.
         """
         assert self._file is not None, "wait() was not asked"

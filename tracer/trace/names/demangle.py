@@ -13,7 +13,7 @@ from tracer.trace.names.kernels import short_kernel_name
 
 _REFERENCE = re.compile(r"S[0-9A-Z]*_|T[0-9]*_")
 _FEW = 24
-"""So many references make a name some megabytes long at most"""
+"""This many references make a name some megabytes long at most"""
 _LONGEST = 1 << 15
 """Twice the longest name in libtorch"""
 _SECONDS = 2

@@ -20,7 +20,7 @@ _POINTER = "c10::CompileTimeFunctionPointer<"
 _LITERAL = re.compile(r"-?\d+[a-z]*|true|false|\([\w:]+\)-?\d+")
 _CLONE = re.compile(r"( \[clone [^\]]*\])+$")
 _DEEPEST = 64
-"""No function's name has so many; what is made to be deeper takes long, and all of the stack"""
+"""No function's name has more; a deeper one takes long, and all of the stack"""
 _QUALIFIERS = (" const", " volatile", " &", " &&", "&&", "&")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-# The first rule that matches a name gives its family. Names stand without `cuda` or `cu`, version
+# The first rule that matches a name gives its family. Names are without `cuda` or `cu`, version
 # and stream suffixes.
 _RULES = [
     (family, re.compile(pattern))

@@ -232,7 +232,7 @@ def _names(
 ) -> pl.Series:
     """The names of the activities. `launches`: rows of `launched`, the kernels that calls launched; -1: none.
 
-    What the launch said is right. CUPTI goes by the handle of a function, which may be that of another one
+    What the launch said is right. CUPTI uses the handle of a function, which may be that of another one
     after its module was unloaded: then its records name the former one.
     """
     names: list[str] = ["memset", *copy_names()]

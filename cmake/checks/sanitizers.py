@@ -66,6 +66,7 @@ ADDRESS = Sanitizer(
         "test_ring.py",
         "test_processes.py",
         "test_modules.py",
+        "test_module_calls.py",
         "test_capture.py",
         "test_programs_autograd.py",
         "test_steps_option.py",

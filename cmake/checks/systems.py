@@ -40,6 +40,7 @@ OTHERS = ("torch==2.10.0", "torch==2.11.0", "torch==2.12.1", "torch==2.14.1")
 # Capture, overrides, transparency and the witness: what another torch can break.
 SELECTION = (
     "tests/cpu/test_capture.py tests/cpu/test_ops.py tests/cpu/test_override_switch.py "
+    "tests/cpu/test_override_functions.py tests/cpu/test_module_calls.py tests/cpu/test_launcher_nested.py "
     "tests/cpu/test_override_record.py tests/cpu/test_explain_command.py tests/cpu/test_transparency.py "
     "tests/cpu/test_witness.py tests/cpu/test_programs_autograd.py tests/cpu/test_programs_tensors.py "
     "tests/cpu/test_late_library.py tests/cpu/test_modules.py tests/cpu/test_launcher.py"

@@ -10,6 +10,7 @@
 
 #include <system_error>
 
+#include "allocations.h"
 #include "cuda/recorder.h"
 #include "dispatch/arming.h"
 #include "dispatch/hop.h"
@@ -130,6 +131,12 @@ py::dict certificate() {
   out["source_lines"] = python::can_read_source_lines();
   out["modules"] = python::modules_were_followed();
   out["compiled_calls"] = python::compiled_calls();
+  AllocationState memory = allocation_state();
+  py::dict allocators;
+  allocators["wanted"] = memory.wanted;
+  allocators["cpu"] = memory.cpu;
+  allocators["cuda"] = memory.cuda;
+  out["memory"] = allocators;
   guards["updateDispatchTableEntry_"] = state.guards_update;
   guards["checkInvariants"] = state.guards_check;
   out["guards"] = guards;
@@ -290,6 +297,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_stack_lines", &python::set_stack_lines, py::arg("lines"));
   m.def("follow_modules", [](py::handle module_class) { python::follow_modules(module_class.ptr()); }, py::arg("module_class"));
   m.def("follow_compiled", &python::follow_compiled, py::arg("note"));
+  m.def("follow_allocations", &follow_allocations, py::arg("wanted"));
   m.def("hide_sources", &python::hide_sources, py::arg("folders"));
   m.def("forget_lines", &python::forget_lines);
   m.def("seen_lines", &python::seen_lines);

@@ -140,6 +140,9 @@ def follow_compiled(note: bytes) -> None:
     The first call of a recording writes `note`, a compressed document, into the trace.
     """
 
+def follow_allocations(wanted: bool) -> None:
+    """Record the blocks of memory that torch's allocators give out and take back, or no longer."""
+
 def calibrate() -> float:
     """Nanoseconds that recording adds to a hop, measured now."""
 

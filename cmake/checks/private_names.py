@@ -23,6 +23,8 @@ HEADERS = {
     "ATen/core/boxing/impl/WrapFunctionIntoFunctor.h": ("WrapFunctionIntoFunctor_",),
     "ATen/core/boxing/impl/WrapFunctionIntoRuntimeFunctor.h": ("WrapFunctionIntoRuntimeFunctor_",),
     "ATen/ops/mm_ops.h": ("call", "redispatch"),
+    "c10/core/CPUAllocator.h": ("ProfiledCPUMemoryReporter", "New(", "Delete("),
+    "c10/core/Allocator.h": ("reportMemoryUsageToProfiler",),
     "torch/csrc/autograd/python_function.h": ("struct PyNode",),
 }
 
@@ -41,6 +43,11 @@ LIBRARIES = {
         "WrapFunctionIntoRuntimeFunctor_IPF",
         "21functionalizeFallbackE",
         "_ZZN2at12_GLOBAL__N_121GlobalCallbackManager3getEvE7manager",
+    ),
+    "libc10.so": (
+        "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm",
+        "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv",
+        "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
     ),
     "libtorch_python.so": ("N5torch8autograd6PyNodeE", "PythonKernelHolder"),
 }

@@ -19,6 +19,7 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
       count = 5;
       break;
     case kNode:
+    case kMemory:
       count = 3;
       break;
     case kRangeExit:

@@ -124,6 +124,7 @@ enum HopEvent : uint64_t {
   kStep = 11,       // 2 words
   kModule = 12,     // 2 words
   kApiQuery = 13,   // 4 words and its arguments
+  kMemory = 14,     // 3 words
 };
 // kEnter, a hop was entered (bit 63 of words 1..4 is 0):
 //   1: the DispatchKeySet handed to the kernel function (raw_repr; its highest key is the hop's key)
@@ -165,6 +166,10 @@ enum HopEvent : uint64_t {
 // kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included
 // kModule, from here on the thread's outermost hops run in a call of this nn.Module:  1: bits 0..31 module (id of a
 //   kModulePath, 0: in none)
+// kMemory, an allocator of torch gave out a block of memory, or took it back:
+//   1: bits 0..47 address, bits 48..60 depth (open hops of the thread), bit 61 it was taken back
+//   2: bits 0..47 bytes (0 of a CPU block that was taken back: those of its allocation), bits 48..54 DeviceType, bits 55..62
+//      device index + 1
 
 // The positions above by name. A SHIFT is the number of a part's lowest bit, a MASK covers the part once it was shifted down to
 // bit 0, a BIT is one bit in its place. tracer/trace/bytes/format.py has the same names, and a test compares the two lists.
@@ -207,6 +212,16 @@ constexpr int kCallCapturedShift = 32;
 constexpr uint64_t kQueryTicksMask = (1ull << 30) - 1;
 constexpr int kQueryReadShift = 30;
 constexpr uint64_t kQueryReadsBit = 1ull << 62;
+
+// kMemory
+constexpr uint64_t kMemoryAddressMask = (1ull << 48) - 1;
+constexpr int kMemoryDepthShift = 48;
+constexpr int kMemoryFreedShift = 61;
+constexpr uint64_t kMemorySizeMask = (1ull << 48) - 1;
+constexpr int kMemoryDeviceTypeShift = 48;
+constexpr uint64_t kMemoryDeviceTypeMask = 127;
+constexpr int kMemoryDeviceIndexShift = 55;
+constexpr uint64_t kMemoryDeviceIndexMask = 255;
 
 constexpr uint32_t kOther = 0x7fffffff;  // an id of a string, source, signature: what it means was not written down
 

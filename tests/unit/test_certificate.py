@@ -13,6 +13,7 @@ from tracer.report.reading import Reading
 from tracer.report.report import render
 from tracer.trace import load
 from tracer.trace.bytes.format import SHAPES, SOURCE
+from tracer.trace.certificate.hops import NO_MEMORY
 
 
 def certificate(
@@ -148,3 +149,28 @@ def test_a_certificate_of_another_form_is_no_error(tmp_path: Path, document: Any
     trace = load(writer.write(tmp_path / "x.trace"))
     assert trace.environment == {}
     assert trace.certificate["hops"] == 1
+
+
+@pytest.mark.parametrize(
+    ("torch_cuda", "memory", "missing"),
+    [
+        (None, {"wanted": True, "cpu": True, "cuda": False}, []),
+        ("13.0", {"wanted": True, "cpu": True, "cuda": True}, []),
+        ("13.0", {"wanted": True, "cpu": True, "cuda": False}, ["CUDA"]),
+        ("13.0", {"wanted": True, "cpu": False, "cuda": False}, ["CPU", "CUDA"]),
+        ("13.0", {"wanted": False, "cpu": False, "cuda": False}, []),
+    ],
+)
+def test_an_allocator_that_could_not_be_recorded(
+    tmp_path: Path, torch_cuda: str | None, memory: dict[str, bool], missing: list[str]
+) -> None:
+    writer = TraceWriter()
+    writer.process(certificate={**CERTIFICATE, "memory": memory})
+    writer.json(0, "environment", {"torch_cuda": torch_cuda})
+    writer.hop(0)
+    lane = writer.lane()
+    lane.enter(0)
+    lane.exit()
+    trace = load(writer.write(tmp_path / "x.trace"))
+    said = [line for line in trace.certificate["not_visible"] if "of memory" in line]
+    assert said == [NO_MEMORY.format(name) for name in missing]

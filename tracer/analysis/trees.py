@@ -233,6 +233,11 @@ def _depth_and_root(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         jump = further
 
 
+def outermost_rows(parent: np.ndarray) -> np.ndarray:
+    """The row of the outermost one around each row, from the row of its parent (-1: none)."""
+    return _depth_and_root(parent)[1]
+
+
 def parent_rows(hops: pl.DataFrame) -> np.ndarray:
     """The row of the parent of each hop; -1 where it is not among the rows, which are ordered by id."""
     ids = hops["id"].cast(pl.Int64).to_numpy()

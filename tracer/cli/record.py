@@ -53,6 +53,12 @@ def record(
     modules: Annotated[
         bool, typer.Option("--modules/--no-modules", help="Record the nn.Module that each op was called in.")
     ] = True,
+    memory: Annotated[
+        bool,
+        typer.Option(
+            "--memory/--no-memory", help="Record each block of memory that torch allocates or frees."
+        ),
+    ] = False,
     ops: Annotated[
         list[str] | None,
         typer.Option(
@@ -136,6 +142,7 @@ def record(
             source=source,
             stack=stack,
             modules=modules,
+            memory=memory,
             cuda=cuda,
             driver=driver,
             ops=ops or (),

@@ -76,6 +76,9 @@ def tree(
     steps: Annotated[
         bool, typer.Option("--steps", help="Print where the wall time of each step went, and stop there.")
     ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Print which lines and ops use the memory, and stop there.")
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show hops while they are being recorded.")
     ] = False,
@@ -109,6 +112,9 @@ def tree(
     --steps prints a row for each step: its wall time, the time in forward, backward
     and optimizer ops, the time outside ops and, below, between which lines that was.
 
+    --memory prints the memory in use at the peak, and the lines and ops that asked for
+    it (of a recording with --memory).
+
     --ids puts the id of its row before each line. A number alone is the id of a hop;
     "lib 3", "api 5" and "gpu 9" are rows of the tables library_calls, api_calls and
     gpu_activities. A line that folds several rows has the id of the first.
@@ -120,6 +126,7 @@ def tree(
       tracer tree run.trace --source train.py:41 --depth 3
       tracer tree run.trace --key 'Autograd*' --limit 0 > tree.txt
       tracer tree run.trace --steps
+      tracer tree run.trace --memory
       tracer tree run.trace --op 'cublas*' --step 3
       tracer tree run.trace --flat --by source --sort total
       tracer tree run.trace --op mm --ids
@@ -136,13 +143,23 @@ def tree(
     if follow and (by_time or module or exclude or min_time):
         fail("--module, --exclude, --min-time and --sort time need a recording that has ended", USAGE)
     _check_form(flat, follow, ids, as_json)
-    if steps and (selection != Selection() or depth is not None or flat or follow or api or ids or not fold):
+    others = selection != Selection() or depth is not None or flat or follow or api or ids or not fold
+    if steps and (others or memory):
         fail("--steps shows whole steps; of the other options only --limit and --json apply to it", USAGE)
+    if memory and others:
+        fail(
+            "--memory shows the whole recording; of the other options only --limit and --json apply to it",
+            USAGE,
+        )
     file = chosen_trace(file)
     if steps:
         from tracer.cli.steps import show_steps
 
         show_steps(file, _STEP_LINES if limit is None else limit, as_json=as_json)
+    elif memory:
+        from tracer.cli.memory import show_memory
+
+        show_memory(file, _FLAT_LINES if limit is None else limit, as_json=as_json)
     elif follow:
         from tracer.cli.follow import follow_trace
 

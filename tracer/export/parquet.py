@@ -19,6 +19,7 @@ TABLES = (
     "stacks",
     "python_stacks",
     "devices",
+    "memory",
     "steps",
     "source_lines",
     "processes",

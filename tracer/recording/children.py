@@ -109,11 +109,12 @@ def stop_last(stop: Callable[[], object]) -> Any:
 
 
 def follow_python(native: ModuleType, options: Options) -> None:
-    """Set what is recorded of Python beside the source line; begin to follow modules and compiled code."""
+    """Set what is recorded beside hops; begin to follow modules, allocators and compiled code."""
     import torch
 
     native.set_stack_lines(options.stack)
     native.follow_modules(torch.nn.Module if options.modules else None)
+    native.follow_allocations(options.memory)
     native.follow_compiled(_compressed({"called": True}))
 
 

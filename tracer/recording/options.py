@@ -24,6 +24,7 @@ class Options:
     shapes  record shapes, strides, dtypes and devices of tensor arguments
     source  record the Python source line of op calls
     stack   how many lines of the Python stack are recorded, innermost first: 1 to 64
+    memory  record each block of memory that torch's allocators give out and take back
     modules record which nn.Module was being called
     cuda    record CUDA calls and GPU activities: "auto" (if possible), "on" (an error if not), "off"
     driver  CUDA driver calls to record: "launches" (those that run, copy, fill, allocate, load or wait,
@@ -45,6 +46,7 @@ class Options:
         source: bool = True,
         stack: int = 1,
         modules: bool = True,
+        memory: bool = False,
         cuda: str = "auto",
         driver: str = "launches",
         ops: Iterable[str] = (),
@@ -64,6 +66,7 @@ class Options:
         self.source = source
         self.stack = stack
         self.modules = modules
+        self.memory = memory
         self.cuda = cuda
         self.driver = driver
         self.ops = [ops] if isinstance(ops, str) else list(ops)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
 
 from tracer.analysis.gaps import Gaps
+from tracer.analysis.memory import MemoryUse
 from tracer.report.text import signature_texts
 
 _OF_A_GROUP = ("process", "thread", "source", "called_from", "backward_node", "total_ns", "gpu_ns")
@@ -74,6 +77,16 @@ def steps_document(trace: Recorded, steps: pl.DataFrame, outside: Gaps, limit: i
         "outside_ns": outside.outside_ns,
         "gaps": outside.table.to_dicts(),
     }
+
+
+def memory_document(trace: Recorded, uses: Sequence[MemoryUse], limit: int) -> dict[str, Any]:
+    """Devices of analysis.memory, each with at most `limit` rows of its table (0: all)."""
+    devices = []
+    for use in uses:
+        shown = use.table.head(limit) if limit else use.table
+        whole = {known.name: getattr(use, known.name) for known in fields(use) if known.name != "table"}
+        devices.append({**whole, "rows": shown.to_dicts(), "rows_left_out": len(use.table) - len(shown)})
+    return {**_head(trace), "devices": devices}
 
 
 def certificate_document(trace: Recorded) -> dict[str, Any]:

@@ -142,14 +142,15 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
 
 
 def parse_marks(words: NDArray[np.uint64]) -> EventBlock:
-    """The events of a chunk that belong to no hop and no call: threads, autograd nodes,
-    ranges, steps and modules.
+    """The events of a chunk that belong to no hop, no call and no block of memory: threads,
+    autograd nodes, ranges, steps and modules.
 
     Several times as fast as parse_events, for chunks that are needed for nothing else.
     """
     heads = np.flatnonzero(words >= _FIRST_MARK)
     kinds, _ = _kinds(words[heads])
-    heads, sizes = heads[~_IS_CALL[kinds]], _WORDS[kinds[~_IS_CALL[kinds]]]
+    marks = ~_IS_CALL[kinds] & (kinds != fmt.MEMORY)
+    heads, sizes = heads[marks], _WORDS[kinds[marks]]
     whole = heads + sizes <= len(words)
     heads, sizes = heads[whole], sizes[whole]
     before = np.cumsum(sizes) - sizes
@@ -305,6 +306,10 @@ def _plausible(
     good[enters] = (sites < _CALL_SITES) & (placed >> np.uint64(fmt.RETURN_ADDRESS_SHIFT) != 0)
     numbered = np.flatnonzero(whole & ((kinds == fmt.STEP) | (kinds == fmt.MODULE)))
     good[numbered] = words[heads[numbered] + 1] >> np.uint64(32) == 0
+    memory = np.flatnonzero(whole & (kinds == fmt.MEMORY))
+    block, size = words[heads[memory] + 1], words[heads[memory] + 2]
+    freed = block >> np.uint64(fmt.MEMORY_FREED_SHIFT)
+    good[memory] = (freed < 2) & ((freed == 1) | (size & np.uint64(fmt.MEMORY_SIZE_MASK) > 0))
     calls = np.flatnonzero(whole & _IS_CALL[kinds])
     good[calls] = _plausible_calls(words, heads[calls], kinds[calls], brief[calls])
     return good & (~brief | _IS_CALL[kinds])

@@ -123,8 +123,9 @@ LIBRARY_EXIT = 10
 STEP = 11
 MODULE = 12
 API_QUERY = 13
+MEMORY = 14
 # Words of each kind of event, of calls without those of their arguments; 0: there is no such kind.
-EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 0, 0)
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 0)
 
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
@@ -156,6 +157,16 @@ CALL_CAPTURED_SHIFT = 32  # of the second word of an exit; the bits above it are
 QUERY_TICKS_MASK = (1 << 30) - 1
 QUERY_READ_SHIFT = 30
 QUERY_READS_BIT = 1 << 62
+
+# A block of memory that an allocator gave out or took back.
+MEMORY_ADDRESS_MASK = (1 << 48) - 1
+MEMORY_DEPTH_SHIFT = 48
+MEMORY_FREED_SHIFT = 61
+MEMORY_SIZE_MASK = (1 << 48) - 1
+MEMORY_DEVICE_TYPE_SHIFT = 48
+MEMORY_DEVICE_TYPE_MASK = 127
+MEMORY_DEVICE_INDEX_SHIFT = 55
+MEMORY_DEVICE_INDEX_MASK = 255
 
 # CallSite
 BY_PARENT = 0

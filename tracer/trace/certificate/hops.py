@@ -33,6 +33,8 @@ NO_MODULE = (
     "that is not a call of the module: its ops have the module of the call around them"
 )
 
+NO_MEMORY = "blocks of memory on {}: this torch shows no calls of that allocator"
+
 
 @dataclass
 class Findings:
@@ -125,6 +127,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
     certificate["compiled_calls"] = calls
     if calls:
         certificate["not_visible"].insert(0, compiled.in_a_sentence(calls, all_of_them))
+    certificate["not_visible"] += _memory_not_seen(recording, stated)
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
         certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
@@ -140,6 +143,19 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
     certificate["verdict"] = _in_words(verdict, certificate["hops"])
     certificate["why"] = [*verdict.missing, *remarks]
     return certificate
+
+
+def _memory_not_seen(recording: Contents, stated: dict[int, dict[str, Any]]) -> list[str]:
+    """The allocators that were to be recorded, and whose calls were not found."""
+    missing = set()
+    for process, document in stated.items():
+        memory = document["memory"] if _is(document, "memory", dict) else {}
+        if not memory.get("wanted"):
+            continue
+        environment = recording.definitions.documents[process].get("environment")
+        has_cuda = isinstance(environment, dict) and environment.get("torch_cuda")
+        missing |= {name for name in ("cpu", "cuda") if not memory.get(name) and (name == "cpu" or has_cuda)}
+    return [NO_MEMORY.format(name.upper()) for name in sorted(missing)]
 
 
 def _in_words(verdict: Verdict, hops: int) -> str:

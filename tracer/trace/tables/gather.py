@@ -16,6 +16,7 @@ from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_open, nest
 from tracer.trace.bytes.threads import Span, split_lane
 from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
+from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
 from tracer.trace.tables.steps import StepEnds
 
 _OPTIMIZER_RANGE = "Optimizer.step#"
@@ -71,6 +72,7 @@ class HopColumns:
 class Gathered:
     hops: HopColumns
     calls: CallColumns
+    memory: MemoryColumns
     steps: dict[int, StepEnds]
     """process -> when its steps ended, in ticks"""
     vocabulary: Vocabulary
@@ -99,13 +101,14 @@ class _LaneIds:
 
 @dataclass
 class _Part:
-    """The hops and calls of one stretch of a lane."""
+    """The hops, calls and blocks of memory of one stretch of a lane."""
 
     span: Span
     first: int
     """Its first tick"""
     columns: dict[str, np.ndarray]
     calls: SpanCalls | None
+    memory: dict[str, np.ndarray] | None
 
 
 @dataclass
@@ -139,7 +142,7 @@ def gather_hops(recording: Contents) -> Gathered:
             first, last = _first_and_last(block, span)
             columns, exits = _span_columns(block, span, ids, nodes, last)
             calls = span_calls(block, span, ids.calls, last)
-            parts.append(_Part(span, first, columns, calls))
+            parts.append(_Part(span, first, columns, calls, span_memory(block, span)))
             unmatched += exits
             unmatched_calls += calls.unmatched_exits if calls else 0
             optimizer_steps.setdefault(process, []).append(_ended_ranges(block, span, ids.optimizers))
@@ -163,7 +166,7 @@ def gather_hops(recording: Contents) -> Gathered:
     spans = [part.span for part in parts]
     sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
     offsets = np.cumsum(sizes) - sizes
-    joined_calls = _join_calls(parts, offsets)
+    joined_calls, memory = _join_calls(parts, offsets), _join_memory(parts, offsets)
     joined = _join([part.columns for part in parts], offsets)
     processes = np.repeat(np.array([span.process for span in spans], np.uint32), sizes)
     forward_of_node = _forward_hops(nodes, spans, offsets, joined)
@@ -185,6 +188,7 @@ def gather_hops(recording: Contents) -> Gathered:
     return Gathered(
         hops=hops,
         calls=joined_calls,
+        memory=memory,
         steps=steps,
         vocabulary=vocabulary,
         threads=threads,
@@ -425,6 +429,16 @@ def _join_calls(parts: list[_Part], offsets: NDArray[np.int64]) -> CallColumns:
     ]
     first_hops = {number: offset for number, (_, _, offset) in enumerate(having)}
     return join_calls([(part.span, calls) for part, calls, _ in having], first_hops)
+
+
+def _join_memory(parts: list[_Part], offsets: NDArray[np.int64]) -> MemoryColumns:
+    return join_memory(
+        [
+            (part.span, offset, part.memory)
+            for part, offset in zip(parts, offsets.tolist(), strict=True)
+            if part.memory is not None
+        ]
+    )
 
 
 def _join(parts: list[dict[str, np.ndarray]], offsets: NDArray[np.int64]) -> dict[str, np.ndarray]:

@@ -24,11 +24,13 @@ from tracer.trace.tables.call_arguments import CallArguments
 from tracer.trace.tables.cuda import CallTables, activity_table, call_tables, device_table
 from tracer.trace.tables.gather import Gathered, gather_hops
 from tracer.trace.tables.hops import KernelNames, hops_table, python_stacks_table, signatures_table
+from tracer.trace.tables.memory import memory_table
 from tracer.trace.tables.one_step import read_step
 from tracer.trace.tables.overrides import overrides_of
 from tracer.trace.tables.schema import (
     DEVICES,
     LIBRARY_CALLS,
+    MEMORY,
     PROCESSES,
     PYTHON_STACKS,
     SOURCE_LINES,
@@ -49,6 +51,7 @@ class Trace:
     are null. `signatures` has a row for each tensor, `threads` for each OS thread, `devices` for
     each GPU of each process, `python_stacks` for each distinct stack; its first line is `source`.
     `steps` has a row for each step that ended: its process, number, phase, start and end.
+    `memory` has a row for each block that torch's allocators gave out or took back, with `--memory`.
     `source_lines` has the text of each line that the column `source` names, as far as it is known.
     """
 
@@ -66,6 +69,7 @@ class Trace:
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DEVICES))
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACKS))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
+    memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MEMORY))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCE_LINES))
     _arguments: tuple[CallArguments, CallTables] | None = None
 
@@ -167,6 +171,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         devices=device_table(definitions),
         python_stacks=python_stacks_table(list(vocabulary.python_stacks.numbers)),
         steps=steps_table(steps),
+        memory=memory_table(gathered.memory, keys, steps, to_ns),
         source_lines=_source_lines(definitions.documents),
         _arguments=(arguments, calls),
     )

@@ -164,6 +164,18 @@ STEPS: Schema = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
 }
+MEMORY: Schema = {
+    "id": ID,
+    "hop": ID,
+    "process": pl.UInt32,
+    "thread": pl.UInt32,
+    "time_ns": pl.Int64,
+    "device": STRING,
+    "address": pl.Int64,
+    "bytes": pl.Int64,
+    "allocated_by": ID,
+    "step": pl.Int64,
+}
 SOURCE_LINES: Schema = {"source": pl.String, "text": pl.String, "cell": pl.String}
 PROCESSES: Schema = {"process": pl.UInt32, "pid": pl.UInt32, "how": STRING, "command": pl.String}
 THREADS: Schema = {"process": pl.UInt32, "thread": pl.UInt32, "name": pl.String}

@@ -1,0 +1,141 @@
+"""`--memory`: the blocks that torch's allocators gave out and took back."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+from launching import Launcher, Run
+
+import tracer
+from tracer.analysis.memory import memory_use
+from tracer.report.memory_tables import NOT_RECORDED
+from tracer.trace import Trace
+
+MIB = 1 << 20
+KNOWN = """\
+import torch
+
+def kept():
+    return torch.zeros(256, 1024)  # 1 MiB
+
+def passing():
+    return torch.ones(512, 1024)  # 2 MiB
+
+values = [kept() for _ in range(3)]
+for _ in range(4):
+    passing()
+small = passing().add_(1)
+del small
+"""
+# torch's own memory profiler beside it.
+WITNESS = """\
+import json, torch
+from torch.profiler import ProfilerActivity, profile
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
+optimizer = torch.optim.Adam(model.parameters())
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    torch.neg(torch.ones(12345))  # the first block of the comparison
+    for _ in range(3):
+        model(torch.randn(32, 64)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+events.sort(key=lambda event: event.start_ns())
+json.dump([event.nbytes() for event in events], open("witness.json", "w"))
+"""
+
+
+def recorded(launcher: Launcher, script: str, *options: str) -> Trace:
+    launcher.write(script)
+    assert launcher.record("-o", "run.trace", *options, "script.py").status == 0
+    return tracer.load(launcher.folder / "run.trace")
+
+
+def read(launcher: Launcher, *arguments: str) -> Run:
+    return launcher.run([str(launcher.tracer), *arguments])
+
+
+def test_the_peak_and_who_asked_for_it(launcher: Launcher) -> None:
+    trace = recorded(launcher, KNOWN, "--memory")
+    (use,) = memory_use(trace)
+    assert (use.device, use.process, use.unknown) == ("cpu", 0, 0)
+    rows = {(row["source"] or "").rpartition("/")[2]: row for row in use.table.iter_rows(named=True)}
+    kept, passing = rows["script.py:4"], rows["script.py:7"]
+    assert 5 * MIB <= use.peak_bytes < 5 * MIB + 64
+    assert (kept["op"], kept["blocks"]) == ("aten::zeros", 3)
+    assert (kept["allocated_bytes"], kept["own_peak_bytes"], kept["freed_bytes"]) == (3 * MIB, 3 * MIB, 0)
+    assert (passing["blocks"], passing["allocated_bytes"]) == (5, 10 * MIB)
+    assert (passing["own_peak_bytes"], passing["freed_bytes"]) == (2 * MIB, 10 * MIB)
+    assert kept["peak_bytes"] + passing["peak_bytes"] == 5 * MIB
+    assert 3 * MIB <= use.end_bytes < 3 * MIB + 64
+
+
+def test_each_block_that_torchs_profiler_sees(launcher: Launcher) -> None:
+    trace = recorded(launcher, WITNESS, "--memory")
+    witness = json.loads((launcher.folder / "witness.json").read_text())
+    first = trace.memory.filter(pl.col("bytes") == 12345 * 4)["id"][0]
+    # Of blocks from before it began torch's profiler sees no end.
+    since = trace.memory.filter(pl.coalesce("allocated_by", "id") >= first)
+    assert len(witness) > 100
+    assert since["bytes"].to_list()[: len(witness)] == witness
+
+
+def test_a_block_leads_to_its_hop_and_its_end(launcher: Launcher) -> None:
+    trace = recorded(launcher, "import torch\nx = torch.ones(1000)\ny = x @ x\ndel x\n", "--memory")
+    allocated = trace.memory.row(by_predicate=pl.col("bytes") == 4000, named=True)
+    hop = trace.hops.row(allocated["hop"], named=True)
+    assert (hop["op"], hop["key"]) == ("aten::empty.memory_format", "CPU")
+    assert hop["start_ns"] <= allocated["time_ns"] <= hop["end_ns"]
+    (freed,) = trace.memory.filter(pl.col("allocated_by") == allocated["id"]).to_dicts()
+    assert (freed["bytes"], freed["hop"], freed["address"]) == (-4000, None, allocated["address"])
+
+
+def test_children_and_threads(launcher: Launcher) -> None:
+    script = (
+        "import os, threading, torch\nx = torch.ones(1000)\n"
+        "thread = threading.Thread(target=lambda: torch.ones(2000))\nthread.start()\nthread.join()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n    del x\n    torch.ones(3000)\n    raise SystemExit\n"
+        "os.waitpid(child, 0)\n"
+    )
+    memory = recorded(launcher, script, "--memory").memory
+    parent, child = (memory.filter(pl.col("process") == process) for process in (0, 1))
+    assert parent["thread"].n_unique() == 2
+    assert {4000, 8000, -8000} <= set(parent["bytes"])
+    # The parent's block: how large it is cannot be known in the child.
+    assert set(child["bytes"]) == {None, 12000, -12000}
+
+
+def test_it_is_left_out_unless_asked_for(launcher: Launcher) -> None:
+    trace = recorded(launcher, KNOWN)
+    assert trace.memory.is_empty()
+    assert memory_use(trace) == []
+    shown = read(launcher, "tree", "run.trace", "--memory")
+    assert (shown.status, shown.err) == (1, f"tracer: {NOT_RECORDED}\n")
+
+
+def test_a_later_recording_of_the_process_leaves_it_out(launcher: Launcher) -> None:
+    launcher.write(
+        "import torch, tracer\n"
+        "with tracer.record('with.trace', memory=True):\n    torch.ones(8)\n"
+        "with tracer.record('without.trace'):\n    torch.ones(8)\n"
+    )
+    assert launcher.python("script.py").status == 0
+    counts = [len(tracer.load(launcher.folder / f"{name}.trace").memory) for name in ("with", "without")]
+    assert counts == [2, 0]
+
+
+def test_on_the_terminal_and_in_the_report(launcher: Launcher) -> None:
+    recorded(launcher, KNOWN, "--memory")
+    shown = read(launcher, "tree", "run.trace", "--memory").out
+    assert shown.startswith("CPU: 5.0 MiB in use at the peak")
+    (line,) = [line for line in shown.splitlines() if line.startswith("script.py:4")]
+    assert line.split()[1:10] == ["aten::zeros", *"3.0 MiB 3.0 MiB 3.0 MiB 0 B".split()]
+    assert "return torch.zeros(256, 1024)" in line
+    command = "tree", "run.trace", "--memory", "--json", "--limit", "1"
+    document = json.loads(read(launcher, *command).out)
+    assert document["devices"][0]["allocated_bytes"] >= 13 * MIB
+    assert (len(document["devices"][0]["rows"]), document["devices"][0]["rows_left_out"] > 0) == (1, True)
+    assert "CPU: 5.0 MiB in use at the peak" in read(launcher, "report", "run.trace").out

@@ -1,0 +1,115 @@
+"""How much memory torch's allocators had given out, and which lines and ops asked for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from tracer.analysis.step_times import BACKWARD
+from tracer.analysis.trees import outermost_rows, parent_rows
+
+
+class MemoryTables(Protocol):
+    """What this reads of a trace."""
+
+    @property
+    def hops(self) -> pl.DataFrame: ...
+    @property
+    def memory(self) -> pl.DataFrame: ...
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """One device in one process. Bytes are those given out since the recording began, and not taken back.
+
+    peak_bytes      the most at one time, at `peak_ns`, in step `peak_step` (None: in no step)
+    end_bytes       what was left at the end
+    allocated_bytes of all blocks that were given out, `blocks`
+    unknown         blocks that were taken back, and had been given out before the recording
+    table           most at the peak first: source (the line, of a backward op its forward line; null: no
+                    Python line), op (the outermost op call; null: no op), blocks, allocated_bytes,
+                    freed_bytes, own_peak_bytes (the most at one time of this row alone), peak_bytes (at the
+                    peak of the device)
+    """
+
+    process: int
+    device: str
+    peak_bytes: int
+    peak_ns: int
+    peak_step: int | None
+    end_bytes: int
+    allocated_bytes: int
+    blocks: int
+    unknown: int
+    table: pl.DataFrame
+
+
+def memory_use(trace: MemoryTables) -> list[MemoryUse]:
+    """Of each device in each process that was recorded with `--memory`, most memory first."""
+    if trace.memory.is_empty():
+        return []
+    asked = _with_origin(trace)
+    parts = asked.partition_by("process", "device", as_dict=True, maintain_order=True)
+    found = [_of_device(int(process), str(device), part) for (process, device), part in parts.items()]
+    return sorted(found, key=lambda use: -use.peak_bytes)
+
+
+def of_recorded_blocks() -> pl.Expr:
+    """Whether a row of `memory` is of a block that was given out while the recording ran."""
+    return (pl.col("bytes") > 0).fill_null(False) | pl.col("allocated_by").is_not_null()
+
+
+def _with_origin(trace: MemoryTables) -> pl.DataFrame:
+    """The table with the op and line that asked for each block, also where it is taken back."""
+    hops = trace.hops
+    outermost = outermost_rows(parent_rows(hops))
+    in_autograd = pl.col("source").is_null() & pl.col("backward_node").is_not_null()
+    asking = hops.select(
+        hop="id",
+        origin_op=pl.col("op").cast(pl.String).gather(outermost),
+        source=pl.when(in_autograd)
+        .then(pl.lit(BACKWARD))
+        .otherwise(pl.coalesce(pl.col("source").cast(pl.String), pl.col("called_from").cast(pl.String)))
+        .gather(outermost),
+    )
+    memory = trace.memory.with_columns(
+        pl.col("device").cast(pl.String), block=pl.coalesce("allocated_by", "id")
+    )
+    blocks = memory.select(block="id", hop="hop").join(asking, on="hop", how="left", maintain_order="left")
+    return memory.join(
+        blocks.select("block", "source", op="origin_op"), on="block", how="left", maintain_order="left"
+    )
+
+
+def _of_device(process: int, device: str, rows: pl.DataFrame) -> MemoryUse:
+    known = rows.filter(of_recorded_blocks())
+    given = known.filter(pl.col("bytes") > 0)
+    at = known["bytes"].cum_sum()
+    top = int(at.arg_max() or 0)
+    until = pl.col("row") <= top
+    table = (
+        known.with_row_index("row")
+        .group_by("source", "op", maintain_order=True)
+        .agg(
+            blocks=(pl.col("bytes") > 0).sum(),
+            allocated_bytes=pl.col("bytes").filter(pl.col("bytes") > 0).sum(),
+            freed_bytes=-pl.col("bytes").filter(pl.col("bytes") < 0).sum(),
+            own_peak_bytes=pl.col("bytes").cum_sum().max(),
+            peak_bytes=pl.col("bytes").filter(until).sum(),
+        )
+        .sort("peak_bytes", "own_peak_bytes", "allocated_bytes", descending=True, maintain_order=True)
+    )
+    return MemoryUse(
+        process=process,
+        device=device,
+        peak_bytes=int(at[top]) if len(at) else 0,
+        peak_ns=int(known["time_ns"][top]) if len(at) else 0,
+        peak_step=known["step"][top] if len(at) else None,
+        end_bytes=int(at[-1]) if len(at) else 0,
+        allocated_bytes=int(given["bytes"].sum()),
+        blocks=len(given),
+        unknown=len(rows) - len(known),
+        table=table,
+    )

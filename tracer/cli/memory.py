@@ -1,0 +1,45 @@
+"""`tracer tree --memory`: which lines and ops use the memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tracer.cli.common import analysing, fail, writing
+from tracer.cli.documents import print_json
+from tracer.cli.lines import print_cells
+
+
+def show_memory(file: Path, limit: int, *, as_json: bool) -> None:
+    """Prints a table for each device, at most `limit` rows each (0: all)."""
+    with analysing(file) as trace:
+        from tracer.analysis.memory import memory_use
+        from tracer.report import memory_tables as tables
+        from tracer.report.source_lines import SourceLines
+        from tracer.report.text import count
+
+        uses = memory_use(trace)
+    if as_json:
+        from tracer.report.documents import memory_document
+
+        print_json(memory_document(trace, uses, limit))
+        return
+    if not uses:
+        fail(tables.NOT_RECORDED)
+    sources = SourceLines.of(trace)
+    several = len({use.process for use in uses}) > 1
+
+    def line(source: str | None) -> str:
+        return sources.name(source) if source else "no Python line"
+
+    with writing():
+        for number, use in enumerate(uses):
+            shown = use.table.head(limit) if limit else use.table
+            rows = shown.to_dicts()
+            cells = tables.memory_cells(rows, line, lambda op: op or "no op")
+            texts = [[*row, sources.text(known["source"])] for row, known in zip(cells, rows, strict=True)]
+            if number:
+                print()
+            print(tables.about(use, several))
+            print_cells([*tables.memory_titles(), "text"], texts)
+            if len(shown) < len(use.table):
+                print(f"Shown: {len(shown)} of {count(len(use.table), 'row')}. More: --limit 0.")

@@ -1,0 +1,49 @@
+"""The table of memory by line and op, as cells: of reports and of the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracer.analysis.memory import MemoryUse
+from tracer.report.text import count, size
+
+NOT_RECORDED = "Memory was not recorded. To see which lines use it: tracer record --memory SCRIPT."
+
+
+def memory_titles() -> list[str]:
+    """Those that end with a colon are of figures."""
+    return ["line", "op", "at the peak:", "own peak:", "allocated:", "freed:", "blocks:"]
+
+
+def memory_cells(
+    rows: Sequence[dict[str, Any]], line: Callable[[str | None], str], op: Callable[[str | None], str]
+) -> list[list[str]]:
+    """A row for each of `rows` (MemoryUse.table); `line` and `op` write the first two cells."""
+    return [
+        [
+            line(row["source"]),
+            op(row["op"]),
+            *(size(row[f"{name}_bytes"]) for name in ("peak", "own_peak", "allocated", "freed")),
+            f"{row['blocks']:,}",
+        ]
+        for row in rows
+    ]
+
+
+def about(use: MemoryUse, several_processes: bool) -> str:
+    """`CPU: 10.1 MiB at the peak (step 1), 9.8 MiB left at the end; ...`"""
+    where = f"{use.device.upper() if use.device == 'cpu' else use.device}"
+    where += f" in process {use.process}" if several_processes else ""
+    step = "" if use.peak_step is None else f" (in step {use.peak_step})"
+    text = (
+        f"{where}: {size(use.peak_bytes)} in use at the peak{step}, {size(use.end_bytes)} at the end. "
+        f"{size(use.allocated_bytes)} allocated in {count(use.blocks, 'block')}."
+    )
+    if use.unknown:
+        text += f" {count(use.unknown, 'block')} from before the recording {_were(use.unknown)} freed."
+    return text
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"

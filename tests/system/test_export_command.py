@@ -45,7 +45,8 @@ def export(
     return subprocess.run(
         [sys.executable, "-c", f"{before}\n{RUN}", "export", *arguments],
         cwd=folder,
-        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
+        # A file of bytecode that was cut at the limit would stay, and break every later import.
+        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -55,6 +55,8 @@ LIBRARIES = {
 # In the files of torch's Python part: classes and methods, each in at least one of the files.
 PYTHON = {
     "def _call_impl(": ("torch/nn/modules/module.py",),
+    "def backend_impl(": ("torch/_library/custom_ops.py",),
+    "_backend_fns": ("torch/_library/custom_ops.py",),
     "class CompiledFxGraph(": ("torch/_inductor/output_code.py",),
     "class CompiledAOTI(": ("torch/_inductor/output_code.py",),
     "class AOTICompiledModel": ("torch/export/pt2_archive/_package.py", "torch/_inductor/package/package.py"),

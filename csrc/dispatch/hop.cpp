@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "../python/module_calls.h"
+#include "../python/python_kernel.h"
 #include "../python/source_line.h"
 #include "../torch_abi/dispatch_table.h"
 #include "../trace/recording.h"
@@ -26,11 +27,20 @@ const uint64_t autograd_bits =
 
 bool at_autograd_key(uint64_t keys) { return keys && (autograd_bits & (1ull << (63 - __builtin_clzll(keys)))); }
 
+// A custom operator's function is known when it runs. The kernel takes the GIL next: here, it is no further wait.
+void name_after_user(Hop* hop) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  if (auto* name = python::name_of_custom_op(torch_abi::TableEntry(hop->original).functor()))
+    hop->python_name.store(name, std::memory_order_release);
+  PyGILState_Release(gil);
+}
+
 // The definition of a hop, once for each recording of each process.
 __attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::DispatchKeySet keys) {
   uint32_t index = hop->table_index;
   if (index >= torch_abi::kTableEntries) index = uint32_t(keys.getDispatchTableIndexForDispatchKeySet());
   torch_abi::Registration registration = registration_of(*hop->op, index);
+  if (hop->flags & trace::kPythonHop) name_after_user(hop);
   const std::string* python_name = hop->python_name.load(std::memory_order_acquire);
   lane->define(trace::DefinitionBuilder(trace::kHop)
                    .put(hop->id)

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "../torch_abi/functors.h"
+#include "../torch_abi/python_names.h"
 
 namespace tracer::python {
 namespace {
@@ -16,10 +17,9 @@ std::string text_of(PyObject* object, const char* attribute) {
   return result;
 }
 
-// " (file:line)" of the function that the decorators of a function wrap.
-std::string place_of(PyObject* function) {
+// The function that the decorators of a function wrap. A new reference.
+PyObject* undecorated(PyObject* function) {
   constexpr int kMostDecorators = 32;
-  std::string place;
   Py_INCREF(function);
   for (int i = 0; i < kMostDecorators; ++i) {
     PyObject* wrapped = PyObject_GetAttrString(function, "__wrapped__");
@@ -28,6 +28,42 @@ std::string place_of(PyObject* function) {
     function = wrapped;
   }
   PyErr_Clear();
+  return function;
+}
+
+// What a function's closure has under this name. A new reference, or nullptr.
+PyObject* enclosed(PyObject* function, const char* name) {
+  PyObject *code = PyFunction_Check(function) ? PyFunction_GetCode(function) : nullptr, *value = nullptr;
+  PyObject* names = code ? PyObject_GetAttrString(code, "co_freevars") : nullptr;
+  PyObject* cells = names ? PyFunction_GetClosure(function) : nullptr;
+  for (Py_ssize_t i = 0; cells && i < PyTuple_Size(names) && i < PyTuple_Size(cells); ++i)
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, i), name) == 0) value = PyCell_Get(PyTuple_GetItem(cells, i));
+  Py_XDECREF(names);
+  PyErr_Clear();
+  return value;
+}
+
+// The user's function behind the one that torch.library.custom_op registers, which finds it in a dictionary by the device when
+// it is called. A new reference, or nullptr: it is no such function, or has no such entry yet.
+PyObject* function_of_custom_op(PyObject* function) {
+  if (text_of(function, "__qualname__") != torch_abi::kCustomOpKernel) return nullptr;
+  PyObject *op = enclosed(function, "self"), *device = enclosed(function, "device_type"), *found = nullptr;
+  PyObject* functions = op ? PyObject_GetAttrString(op, torch_abi::kCustomOpFunctions) : nullptr;
+  if (functions && PyDict_Check(functions) && device)
+    if (PyObject* chosen = PyDict_GetItemWithError(functions, device)) {
+      PyObject* chooses = undecorated(chosen);
+      found = enclosed(chooses, "fn");
+      Py_DECREF(chooses);
+    }
+  PyErr_Clear();
+  for (PyObject* object : {op, device, functions}) Py_XDECREF(object);
+  return found;
+}
+
+// " (file:line)" of the function that the decorators of a function wrap.
+std::string place_of(PyObject* function) {
+  std::string place;
+  function = undecorated(function);
   PyObject* code = PyObject_GetAttrString(function, "__code__");
   if (code && PyCode_Check(code))
     place = " (" + text_of(code, "co_filename") + ":" + std::to_string(reinterpret_cast<PyCodeObject*>(code)->co_firstlineno) + ")";
@@ -53,6 +89,22 @@ std::string* kernel_name(c10::OperatorKernel* functor) {
   static auto& names = *new std::unordered_map<c10::OperatorKernel*, std::string*>;
   std::string*& name = names[functor];
   if (!name) name = new std::string(describe(function));
+  return name;
+}
+
+std::string* name_of_custom_op(c10::OperatorKernel* functor) {
+  PyObject* function = torch_abi::python_function(functor);
+  if (!function || !PyFunction_Check(function)) return nullptr;  // another object's attributes may run the user's code
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  std::string* name = nullptr;
+  function = undecorated(function);
+  if (PyObject* of_user = function_of_custom_op(function)) {
+    name = new std::string(describe(of_user));
+    Py_DECREF(of_user);
+  }
+  Py_DECREF(function);
+  PyErr_Restore(type, value, traceback);
   return name;
 }
 

@@ -12,4 +12,8 @@ namespace tracer::python {
 // The caller holds the GIL.
 std::string* kernel_name(c10::OperatorKernel* functor);
 
+// The same of the function that the user gave torch.library.custom_op, which kernel_name does not know yet when the functor is
+// registered; nullptr where the functor is of nothing like that.
+std::string* name_of_custom_op(c10::OperatorKernel* functor);
+
 }  // namespace tracer::python

@@ -18,4 +18,8 @@ constexpr PythonClass kCompiled[] = {
     {"torch._inductor.package.package", "AOTICompiledModel"},
 };
 
+// What torch.library.custom_op registers for each device, and the dictionary in which that finds the user's function.
+constexpr const char* kCustomOpKernel = "CustomOpDef.register_kernel.<locals>.inner.<locals>.backend_impl";
+constexpr const char* kCustomOpFunctions = "_backend_fns";
+
 }  // namespace tracer::torch_abi

@@ -87,13 +87,18 @@ def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTable
     of_path = pl.DataFrame({"structure": forest.structure[forest.root]}).join(
         top.select("structure", "path"), on="structure", how="left", maintain_order="left"
     )["path"]
-    hops = forest.hops.with_columns(path=of_path).filter(pl.col("path").is_not_null())
-    members = Forest.of(hops)
+    hops = forest.hops.with_columns(path=of_path)
+    chosen = of_path.is_not_null()
+    if 2 * int(chosen.sum()) < len(hops):
+        members = Forest.of(hops.filter(chosen))
+    else:  # most of them: a copy of all columns takes more memory than folding the others as well
+        members = forest.with_hops(hops)
     groups, nodes = fold(members, ["path"])
-    roots = hops.filter(members.parent < 0)
+    groups = groups.filter(pl.col("path").is_not_null())
+    roots = members.hops.filter(members.parent < 0).filter(pl.col("path").is_not_null())
     return PathTables(
         paths=top.drop("structure"),
-        nodes=nodes.join(groups.select("group", "path"), on="group", maintain_order="left")
+        nodes=nodes.join(groups.select("group", "path"), on="group", how="inner", maintain_order="left")
         .drop("group", "parent_node")
         .sort("path", maintain_order=True),
         sources=_count(roots, "source", "called_from", "backward_node"),

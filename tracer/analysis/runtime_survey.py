@@ -40,9 +40,11 @@ class Steps:
 def count_steps(trace: CudaTables, process: int | None = None) -> Steps:
     """Steps in which a hop or an API call was recorded, of all processes or of one."""
     told = [
-        table.select(
+        table.select("process", "step", "phase")
+        .unique()
+        .select(
             pl.col("process").cast(pl.Int64), pl.col("step").cast(pl.Int64), pl.col("phase").cast(pl.String)
-        ).unique()
+        )
         for table in (trace.hops, trace.api_calls)
     ]
     steps = pl.concat(told).drop_nulls("step").unique()

@@ -51,6 +51,12 @@ class Forest:
         parent = parent_rows(hops)
         return cls(hops, parent, *_depth_and_root(parent))
 
+    def with_hops(self, hops: pl.DataFrame) -> Forest:
+        """The same forest of the same rows with other columns; those that tell structures apart are equal."""
+        forest = Forest(hops, self.parent, self.depth, self.root)
+        forest.__dict__["structure"] = self.structure
+        return forest
+
     def levels(self) -> Iterator[np.ndarray]:
         """The rows of each depth, outermost first."""
         depth = self.depth
@@ -157,10 +163,10 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
         pl.DataFrame(
             {
                 "place": place,
-                "row": np.arange(len(hops)),
+                "row": np.arange(len(hops), dtype=np.uint32),
                 "parent_place": place[forest.parent],
-                "level": forest.depth,
-                "group": group[forest.root],
+                "level": forest.depth.astype(np.uint16),
+                "group": group.astype(np.uint32)[forest.root],
                 "inputs": hops["inputs"],
                 "duration": hops["end_ns"] - hops["start_ns"],
                 "self": hops["self_ns"],
@@ -178,6 +184,7 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
             **{name: pl.col(name).median().round().cast(pl.Int64) for name in measured},
             **({"gpu_total_ns": pl.col("gpu_ns").sum()} if measured else {}),
         )
+        .cast(dict.fromkeys(("row", "level", "group"), pl.Int64))
         .join(modules, on="place", how="left", maintain_order="left")
         .sort("group", "row")
     )

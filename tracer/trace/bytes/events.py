@@ -181,17 +181,18 @@ def outermost_enters(words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDAr
 
 
 def join_blocks(blocks: list[EventBlock]) -> EventBlock:
-    """The events of several chunks of a lane, as one block."""
+    """The events of several chunks of a lane, as one block. Empties them, column by column."""
     if len(blocks) == 1:
         return blocks[0]
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(block, name) for block in blocks])
-        for name in (*_PER_EVENT, *_PER_ENTER, *_PER_EXIT, *_PER_OTHER, *_OF_CALLS)
-    }
+    columns: dict[str, Any] = {}
     for name, counted in (("before", "ticks"), ("call", "kind"), ("words_before", "arguments")):
         offsets = np.cumsum([0] + [len(getattr(block, counted)) for block in blocks[:-1]])
         parts = [getattr(block, name) + offset for block, offset in zip(blocks, offsets, strict=True)]
         columns[name] = np.concatenate(parts)
+    for name in (*_PER_EVENT, *_PER_ENTER, *_PER_EXIT, *_PER_OTHER, *_OF_CALLS):
+        columns[name] = np.concatenate([getattr(block, name) for block in blocks])
+        for block in blocks:
+            setattr(block, name, None)
     return EventBlock(**columns)
 
 

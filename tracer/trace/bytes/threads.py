@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.events import EventBlock, join_blocks
 
 UNKNOWN_THREAD = -1
+PIECE_EVENTS = 1 << 19
+_LOOK_AHEAD = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,53 @@ class Span:
     others: slice
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive enters and exits of a span: few enough that their columns fit into the cache of a processor."""
+
+    span: Span
+    """Its `others` are those of the whole span"""
+    is_last: bool
+
+
+def pieces(block: EventBlock, span: Span) -> Iterator[Piece]:
+    """Cuts a span where an outermost hop was left and the next one is entered."""
+    begin, enters, exits = span.events.start, span.enters.start, span.exits.start
+    while True:
+        end = _next_cut(block, begin + PIECE_EVENTS, span.events.stop)
+        inside = int(np.count_nonzero(block.enter[begin:end]))
+        outside = end - begin - inside
+        part = replace(
+            span,
+            events=slice(begin, end),
+            enters=slice(enters, enters + inside),
+            exits=slice(exits, exits + outside),
+        )
+        yield Piece(part, end == span.events.stop)
+        if end == span.events.stop:
+            return
+        begin, enters, exits = end, enters + inside, exits + outside
+
+
+def _next_cut(block: EventBlock, at: int, stop: int) -> int:
+    """The first place from `at` on where a cut can be; `stop` if there is none before it."""
+    while at < stop:
+        window = slice(at - 1, min(at + _LOOK_AHEAD, stop))
+        outermost, enter = block.depth[window] == 0, block.enter[window]
+        found = np.flatnonzero(outermost[:-1] & ~enter[:-1] & outermost[1:] & enter[1:])
+        if len(found):
+            return at + int(found[0])
+        at += _LOOK_AHEAD
+    return stop
+
+
 def split_lane(
     process: int, lane: int, chunks: dict[int, tuple[fmt.ChunkHeader, EventBlock]]
 ) -> tuple[EventBlock, list[Span]]:
     """Joins the chunks of a lane by sequence and finds the threads that used it."""
     sequences = sorted(chunks)
-    block = join_blocks([chunks[sequence][1] for sequence in sequences])
     starts = _chunk_starts(sequences, chunks)
+    block = join_blocks([chunks[sequence][1] for sequence in sequences])  # empties those of the chunks
     for row in np.flatnonzero(block.kind == fmt.THREAD).tolist():
         word = int(block.first[row])
         place = int(block.before[row]), row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from tracer.trace.bytes.contents import Contents
 from tracer.trace.bytes.definitions import Definitions, ModulePath, ProgramCounters, PythonStack, Signature
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_open, nest
-from tracer.trace.bytes.threads import Span, split_lane
+from tracer.trace.bytes.threads import Piece, Span, pieces, split_lane
 from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
 from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
 from tracer.trace.tables.steps import StepEnds
@@ -67,6 +68,12 @@ class HopColumns:
     raised: NDArray[np.bool_]
     open: NDArray[np.bool_]
 
+    def taken(self, name: str) -> NDArray[Any]:
+        """A column, which is empty here from now on."""
+        column: NDArray[Any] = getattr(self, name)
+        setattr(self, name, column[:0].copy())
+        return column
+
 
 @dataclass
 class Gathered:
@@ -105,7 +112,7 @@ class _Part:
 
     span: Span
     first: int
-    """Its first tick"""
+    """Its first tick; later pieces of a span follow the first one"""
     columns: dict[str, np.ndarray]
     calls: SpanCalls | None
     memory: dict[str, np.ndarray] | None
@@ -140,11 +147,18 @@ def gather_hops(recording: Contents) -> Gathered:
         for span in spans:
             threads.add((process, span.thread))
             first, last = _first_and_last(block, span)
-            columns, exits = _span_columns(block, span, ids, nodes, last)
-            calls = span_calls(block, span, ids.calls, last)
-            parts.append(_Part(span, first, columns, calls, span_memory(block, span)))
-            unmatched += exits
+            changes = _Changes.of(block, span, ids, nodes)
+            calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span)
             unmatched_calls += calls.unmatched_exits if calls else 0
+            for piece in pieces(block, span):
+                columns, exits = _piece_columns(block, piece, ids, changes, last if piece.is_last else None)
+                parts.append(_Part(piece.span, first, columns, calls, blocks))
+                first, calls, memory = (
+                    first + 1,
+                    None,
+                    None,
+                )  # theirs are of the whole span, behind its first hop
+                unmatched += exits
             optimizer_steps.setdefault(process, []).append(_ended_ranges(block, span, ids.optimizers))
         ended = block.kind == fmt.STEP
         if ended.any():
@@ -240,15 +254,61 @@ def _first_and_last(block: EventBlock, span: Span) -> tuple[int, int]:
     return min(int(values.min()) for values in ticks), max(int(values.max()) for values in ticks)
 
 
-def _span_columns(
-    block: EventBlock, span: Span, ids: _LaneIds, nodes: _Nodes, last: int
+@dataclass
+class _Changing:
+    """A value of a thread that changes between its enters and exits."""
+
+    before: NDArray[np.int64]
+    """Enters and exits of the lane before each change"""
+    codes: Codes
+    """The value from there on"""
+
+    def at(self, position: NDArray[np.int64]) -> Codes:
+        """The value at each of these enters and exits; -1: none yet."""
+        return take(self.codes, np.searchsorted(self.before, position, "right") - 1)
+
+
+@dataclass
+class _Changes:
+    """What other events of a span say of the hops that follow them."""
+
+    ranges: _Changing
+    """The name of the innermost range"""
+    modules: _Changing
+    """The module that was being called; it changes at outermost hops only"""
+    nodes: _Changing
+    """The row in `_Nodes` of the node that is evaluated"""
+
+    @classmethod
+    def of(cls, block: EventBlock, span: Span, ids: _LaneIds, nodes: _Nodes) -> _Changes:
+        """Adds the span's autograd nodes to `nodes`."""
+        kind, before, first = block.kind[span.others], block.before[span.others], block.first[span.others]
+        ranges = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
+        innermost = innermost_open(np.where(kind[ranges] == fmt.RANGE_ENTER, 1, -1))
+        modules = np.flatnonzero(kind == fmt.MODULE)
+        evaluated = np.flatnonzero(kind == fmt.NODE)
+        return cls(
+            _Changing(before[ranges], take(lookup(ids.names, low(first[ranges])), innermost)),
+            _Changing(before[modules], lookup(ids.modules, low(first[modules]))),
+            _Changing(before[evaluated], _node_rows(block, span, evaluated, ids.names, nodes)),
+        )
+
+
+def _piece_columns(
+    block: EventBlock, piece: Piece, ids: _LaneIds, changes: _Changes, last: int | None
 ) -> tuple[dict[str, np.ndarray], int]:
+    """The columns of the hops of a piece, and the exits without an enter.
+
+    `last`: the last tick of the thread, for the hops that are open; None: its last event ended all of them.
+    """
+    span = piece.span
     ticks, enter = block.ticks[span.events], block.enter[span.events]
     hop = block.hop[span.events]
     nesting = nest(block.depth[span.events], enter, hop)
     start = ticks[enter]
     ended = nesting.end >= 0
-    end = np.where(ended, ticks[nesting.end], last)
+    open_hops = ~ended if last is not None else np.zeros(len(start), np.bool_)
+    end = np.where(ended, ticks[nesting.end], ticks[-1] if last is None else last)
     exits = np.cumsum(~enter) - 1
     closed = nesting.exit >= 0
     raised, made = np.zeros(len(start), np.bool_), np.zeros(len(start), np.uint32)
@@ -269,35 +329,17 @@ def _span_columns(
         "end": np.maximum(end, start),
         "signature": lookup(ids.signatures, block.signature[span.enters]),
         "called_from": lookup(ids.sources, source)[nesting.outermost],
-        "module": _modules(block, span, position, ids.modules),
+        "module": changes.modules.at(position),
         "python_stack": lookup(ids.python_stacks, source)[nesting.outermost],
-        "range": _ranges(block, span, position, ids.names),
+        "range": changes.ranges.at(position),
         "sequence": sequence,
-        "node": _node_rows(block, span, position, ids.names, nodes),
+        "node": changes.nodes.at(position),
         "made": made,
         "raised": raised,
-        "open": ~ended,
-        "lost": ended & ~closed,
+        "open": open_hops,
+        "lost": ~open_hops & ~closed,
     }
     return columns, nesting.unmatched_exits
-
-
-def _ranges(block: EventBlock, span: Span, position: NDArray[np.int64], names: Mapping[int, int]) -> Codes:
-    """The name of the innermost range at each hop."""
-    kind = block.kind[span.others]
-    events = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
-    innermost = innermost_open(np.where(kind[events] == fmt.RANGE_ENTER, 1, -1))
-    name = lookup(names, low(block.first[span.others][events]))
-    last = np.searchsorted(block.before[span.others][events], position, "right") - 1
-    return take(name, take(innermost, last))
-
-
-def _modules(block: EventBlock, span: Span, position: NDArray[np.int64], modules: Mapping[int, int]) -> Codes:
-    """The module that was being called at each hop; it changes at outermost ones only."""
-    events = np.flatnonzero(block.kind[span.others] == fmt.MODULE)
-    module = lookup(modules, low(block.first[span.others][events]))
-    last = np.searchsorted(block.before[span.others][events], position, "right") - 1
-    return take(module, last)
 
 
 def _ended_ranges(block: EventBlock, span: Span, names: Mapping[int, int]) -> tuple[Codes, NDArray[np.int64]]:
@@ -328,26 +370,19 @@ def _of_first(ranges: list[tuple[Codes, NDArray[np.int64]]]) -> NDArray[np.int64
 
 
 def _node_rows(
-    block: EventBlock,
-    span: Span,
-    position: NDArray[np.int64],
-    names: Mapping[int, int],
-    nodes: _Nodes,
+    block: EventBlock, span: Span, events: NDArray[np.int64], names: Mapping[int, int], nodes: _Nodes
 ) -> Codes:
-    """The row in `nodes` of the node that is evaluated at each hop; adds the span's nodes."""
-    events = np.flatnonzero(block.kind[span.others] == fmt.NODE)
+    """The row in `nodes` of the node that each event names (-1: none); adds them."""
     second = block.second[span.others][events]
     name_id = low(second)
-    name = lookup(names, name_id)
-    nodes.name.append(name)
+    nodes.name.append(lookup(names, name_id))
     nodes.process.append(np.full(len(events), span.process, np.int64))
     nodes.maker.append((second >> np.uint64(32)).astype(np.int64))
     nodes.sequence.append(block.first[span.others][events].astype(np.int64))
     nodes.ticks.append(block.other_ticks[span.others][events])
     rows = np.where(name_id != 0, np.arange(len(events)) + nodes.count, -1).astype(np.int32)
     nodes.count += len(events)
-    last = np.searchsorted(block.before[span.others][events], position, "right") - 1
-    return take(rows, last)
+    return rows
 
 
 def _forward_hops(

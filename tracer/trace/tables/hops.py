@@ -57,30 +57,33 @@ def hops_table(
     steps: dict[int, Steps],
     to_ns: float,
 ) -> pl.DataFrame:
-    """Empties `start` and `end` of the columns of hops."""
+    """Empties the columns of hops one by one: both do not fit into memory as well as one of them does."""
     columns, vocabulary = gathered.hops, gathered.vocabulary
     count = len(columns.start)
-    start, end = nanoseconds(columns.start, to_ns), nanoseconds(columns.end, to_ns)
-    columns.start = columns.end = start[:0]
+    start, end = nanoseconds(columns.taken("start"), to_ns), nanoseconds(columns.taken("end"), to_ns)
     step, phase = steps_of_rows(steps, columns.process, start)
     defined = list(vocabulary.definitions.numbers)
     rows = [definitions.hops[process][hop] for process, hop in defined]
     overrides = OverrideNames(definitions)
     hop_row = indices(columns.definition)
+    sources = list(vocabulary.sources.numbers)
 
     def of_definition(values: list[str | None]) -> pl.Series:
         return categories([value or None for value in values]).gather(hop_row)
 
     op = of_definition([row.op for row in rows])
+    kind, key = _kinds(columns, op, key_sets), _keys(columns, rows, keys, key_sets)
+    columns.taken("key_set"), columns.taken("call_site"), columns.taken("definition")
+    self_ns = _self_times(start, end, columns.parent)
     table = pl.DataFrame(
         {
             "id": pl.Series(np.arange(count, dtype=np.uint32)),
-            "parent": indices(columns.parent),
-            "process": columns.process,
-            "thread": columns.thread,
-            "kind": _kinds(columns, op, key_sets),
+            "parent": indices(columns.taken("parent")),
+            "process": columns.taken("process"),
+            "thread": columns.taken("thread"),
+            "kind": kind,
             "op": op,
-            "key": _keys(columns, rows, keys, key_sets),
+            "key": key,
             "kernel": of_definition(
                 [kernels.name(process, row) for (process, _), row in zip(defined, rows, strict=True)]
             ),
@@ -88,23 +91,25 @@ def hops_table(
             "rule": of_definition([row.rule for row in rows]),
             "start_ns": start,
             "end_ns": end,
-            "self_ns": _self_times(start, end, columns.parent),
-            "inputs": indices(columns.signature),
-            "source": named(list(vocabulary.sources.numbers), columns.source),
-            "called_from": named(list(vocabulary.sources.numbers), columns.called_from),
-            "python_stack": indices(columns.python_stack),
-            "module": named(module_texts(list(vocabulary.modules.numbers)), columns.module),
-            "range": named(list(vocabulary.names.numbers), columns.range),
-            "sequence_nr": nullable(columns.sequence),
-            "backward_node": named([node_name(name) for name in vocabulary.names.numbers], columns.node),
-            "forward_hop": indices(columns.forward),
-            "raised": columns.raised,
+            "self_ns": self_ns,
+            "inputs": indices(columns.taken("signature")),
+            "source": named(sources, columns.taken("source")),
+            "called_from": named(sources, columns.taken("called_from")),
+            "python_stack": indices(columns.taken("python_stack")),
+            "module": named(module_texts(list(vocabulary.modules.numbers)), columns.taken("module")),
+            "range": named(list(vocabulary.names.numbers), columns.taken("range")),
+            "sequence_nr": nullable(columns.taken("sequence")),
+            "backward_node": named(
+                [node_name(name) for name in vocabulary.names.numbers], columns.taken("node")
+            ),
+            "forward_hop": indices(columns.taken("forward")),
+            "raised": columns.taken("raised"),
             "override": of_definition(
                 [overrides.name(process, row) for (process, _), row in zip(defined, rows, strict=True)]
             ),
             "step": nullable(step),
             "phase": named(PHASES, phase),
-            "open": columns.open,
+            "open": columns.taken("open"),
         }
     )
     return in_order(table, HOPS)

@@ -22,6 +22,7 @@ from tracer.trace.tables.steps import StepEnds
 
 Lane = tuple[int, int]
 """(process, lane)"""
+Chunk = tuple[fmt.ChunkHeader, EventBlock]
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,20 @@ def read_step(path: str | os.PathLike[str], step: int) -> Contents:
 
     with ChunkFile(os.fspath(path)) as file:
         recording = read_chunks(file, parse)
-        ends = gather_hops(replace(recording, lanes=dict(recording.lanes))).steps
+        ends = gather_hops(replace(recording, lanes=_copied(recording.lanes))).steps
         _check(ends, step, recording.path)
         for process, times in ends.items():
             if span := times.span(step):
                 _Window(file, recording, places, process, *span).read()
     return recording
+
+
+def _copied(lanes: dict[Lane, dict[int, Chunk]]) -> dict[Lane, dict[int, Chunk]]:
+    """The same columns in blocks of their own, which are emptied when they are put together."""
+    return {
+        lane: {sequence: (header, replace(block)) for sequence, (header, block) in chunks.items()}
+        for lane, chunks in lanes.items()
+    }
 
 
 def _check(ends: dict[int, StepEnds], step: int, path: str) -> None:

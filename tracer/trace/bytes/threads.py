@@ -36,7 +36,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive enters and exits of a span: few enough that their columns fit into the cache of a processor."""
+    """Consecutive enters and exits of a span: few enough to fit into the cache of a processor."""
 
     span: Span
     """Its `others` are those of the whole span"""

@@ -78,7 +78,7 @@ ADDRESS = Sanitizer(
         after="",
         source="dispatch/registrations.cpp",
         script=("import torch, tracer\nwith tracer.record('planted.trace'):\n    torch.ones(2)\n"),
-        function="key_name",
+        function="keys_of_entries",
     ),
     left_out={
         "test_hostile.py::test_memory_that_cannot_be_mapped": "the sanitizer maps memory itself",

@@ -25,6 +25,7 @@ FILES = (
     "torch/version.py",
     "torch/_C/__init__.pyi",
     "torch/_inductor/output_code.py",
+    "torch/_library/custom_ops.py",
     "torch/_inductor/package/package.py",
     "torch/export/pt2_archive/_package.py",
     "torch/nn/modules/module.py",

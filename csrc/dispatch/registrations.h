@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "../torch_abi/computed_table.h"
+#include "../torch_abi/computed_entry.h"
 #include "operator_record.h"
 
 namespace tracer::dispatch {

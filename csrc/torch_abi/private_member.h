@@ -3,9 +3,8 @@
 //
 //   private_member.h        how a private member is named (below)
 //   dispatch_table.h        the words of the dispatcher's tables, the operators' entries, the dispatcher's lock
-//   computed_entry.h        the entry that the registrations give
+//   computed_entry.h        the entry that the registrations give, and where its kernel was registered
 //   dispatcher_functions.h  functions of the dispatcher that are replaced by way of their PLT slots
-//   computed_table.h        the text in which the dispatcher writes a table
 //   function_names.h        mangled names of functions that call or redispatch
 //   functors.h              classes of functors, and what they hold
 //   tensor.h                autograd's state of a tensor, and what a Python subclass answers itself

@@ -33,8 +33,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     assert "libtorch_python.so has no PythonKernelHolder" not in missing
 
 
-def test_both_readers_of_a_dumped_table_read_the_same(tmp_path: Path) -> None:
-    """csrc/torch_abi/computed_table.cpp, whose result is in a trace, and tracer/base/torch_abi.py."""
+def test_registrations_are_those_of_the_dumped_table(tmp_path: Path) -> None:
+    """What csrc/torch_abi/computed_entry.h reads, and the dump that tracer/base/torch_abi.py reads."""
     with tracer.record(tmp_path / "run.trace"):
         torch.nn.Linear(3, 2)(torch.ones(4, 3)).relu().sum().backward()
     hops = tracer.load(tmp_path / "run.trace").hops

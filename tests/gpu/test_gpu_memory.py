@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import polars as pl
 from launching import Launcher
@@ -24,7 +25,8 @@ json.dump([numbers[name] for name in names], open("witness.json", "w"))
 """
 
 
-def test_the_peak_is_torchs_own(launcher: Launcher) -> None:
+def test_the_peak_is_torchs_own(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
     launcher.write(SCRIPT)
     assert launcher.record("--memory", "-o", "run.trace", "script.py").status == 0
     peak, current, allocated = json.loads((launcher.folder / "witness.json").read_text())

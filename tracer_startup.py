@@ -26,7 +26,7 @@ def hidden_by() -> str | None:
 def install() -> None:
     """Called when a Python starts that may be recorded."""
     if hidden := hidden_by():
-        for name in ("TRACER_RECORD", "TRACER_JOIN"):
+        for name in ("TRACER_RECORD", "TRACER_JOIN", "TRACER"):
             os.environ.pop(name, None)
         _say(f"process {os.getpid()} is not recorded: {_advice(hidden)}")
         return

@@ -16,6 +16,7 @@ from tracer.cli.pack import pack
 from tracer.cli.record import CONTEXT, record
 from tracer.cli.report import report
 from tracer.cli.tree import tree
+from tracer.recording.startup import forget_the_switch
 
 app = typer.Typer(
     name="tracer",
@@ -54,6 +55,7 @@ def main() -> None:
     complete, recording does not work here); 2 it did not begin, because an option, a file or the
     installation is wrong. Under `tracer record`, once the script runs, the script's own.
     """
+    forget_the_switch()
     app(prog_name="tracer")
 
 

@@ -42,6 +42,22 @@ def reserve_numbered(folder: str, stem: str) -> str:
             return path
 
 
+def reserve_free(path: str) -> str:
+    """Make the empty file `path`, or if that exists the first free `PATH.NNNN.trace`; returns which.
+
+    Raises RecordingError if neither can be written.
+    """
+    number, free = 1, path
+    while True:
+        try:
+            _create(free)
+        except FileExistsError:
+            number += 1
+            free = numbered(path, number)
+        else:
+            return free
+
+
 def reserve(path: str, force: bool) -> bool:
     """Make the empty file `path`, which must not be there yet unless `force`.
 

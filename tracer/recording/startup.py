@@ -1,4 +1,4 @@
-"""tracer_startup.pth calls this when the interpreter starts and TRACER_RECORD or TRACER_JOIN is set.
+"""tracer_startup.pth calls this when the interpreter starts and TRACER_RECORD, TRACER_JOIN or TRACER is set.
 
 TRACER_RECORD (of `tracer record`) makes this process the root of a recording. TRACER_JOIN, which
 the root leaves to its children, makes them join it. Both are JSON objects:
@@ -8,7 +8,12 @@ the root leaves to its children, makes them join it. Both are JSON objects:
      and the fields of tracer.recording.options.Options}
 
 and TRACER_RECORD has also "shown" (the path as the user gave it), "force" and "reserved"
-(the launcher made the empty file). Until torch is imported only modules that the interpreter has
+(the launcher made the empty file).
+
+TRACER=run.trace is set by the user: every Python that imports torch, and is not part of a recording yet, then
+records to that file, or to a numbered one beside it if it exists. Another value of TRACER is not ours.
+
+Until torch is imported only modules that the interpreter has
 loaded by itself are used here: the script must find `json` and the like as without tracer.
 """
 
@@ -30,8 +35,9 @@ if TYPE_CHECKING:
     from tracer.recording.children import JoinedRecording
     from tracer.recording.recording import Recording
 
+SWITCH = "TRACER"
 # Held here too: a child that multiprocessing forks forgets what was registered to run at its end.
-_process: _Root | _Child | None = None
+_process: _Root | _Child | _Switched | None = None
 
 
 def install() -> None:
@@ -43,10 +49,59 @@ def install() -> None:
     if request is not None:
         os.environ[invitation.NAME] = request
         _process = _Root(request)
-    else:
+    elif invitation.NAME in os.environ:
         _process = _Child(os.environ[invitation.NAME])
+    else:
+        _process = _Switched(os.environ[SWITCH])
     atexit.register(_process.at_exit)  # registered first, so it runs last
     TorchImportHook(_process.torch_imported).install()
+
+
+def forget_the_switch() -> None:
+    """This process is a command of tracer, not a program to record; nor are those that it starts."""
+    os.environ.pop(SWITCH, None)
+    if isinstance(_process, _Switched):
+        _process.forget()
+
+
+class _Switched:
+    """A process that began with TRACER=run.trace."""
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+        self._path = os.path.abspath(shown)  # before the script changes its folder
+        self._wanted = True
+        self._recording: Recording | None = None
+
+    def forget(self) -> None:
+        self._wanted = False
+
+    def torch_imported(self) -> None:
+        if (
+            not self._wanted or os.environ.pop(SWITCH, None) is None
+        ):  # each child would begin one
+            return
+        try:
+            from tracer.recording.naming import reserve_free
+            from tracer.recording.recording import Recording
+
+            path = reserve_free(self._path)
+            shown = os.path.join(os.path.dirname(self._shown), os.path.basename(path))
+            self._recording = Recording(path, reserved=True, shown=shown, launched=True)
+            self._recording.start()
+            if path != self._path:
+                say(f"{self._shown} exists; this recording goes to {shown}")
+        except Exception as error:
+            self._recording = None
+            say(f"nothing is recorded: {error}")
+
+    def at_exit(self) -> None:
+        try:
+            if self._recording is not None:
+                _stop_and_say(self._recording)
+        except Exception as error:
+            if type(error).__name__ != "FileLostError":  # the user was told already
+                say(f"tracer could not end the recording properly: {error}")
 
 
 class _Child:

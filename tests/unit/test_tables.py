@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -15,9 +16,9 @@ ACCUMULATE_GRAD = 2**63 - 1
 BY_PARENT = 0
 
 COLUMNS = {
-    "hops": "id parent process thread kind op key kernel registered_at rule start_ns end_ns self_ns inputs "
-    "source called_from python_stack module range sequence_nr backward_node forward_hop raised override "
-    "step phase open",
+    "hops": "id op key kernel kind source start_ns end_ns self_ns module step phase parent process thread "
+    "registered_at rule inputs called_from python_stack range sequence_nr backward_node forward_hop raised "
+    "override open",
     "signatures": "id position shape stride dtype device requires_grad layout",
     "api_calls": "id hop parent library_call_id process thread domain name role start_ns end_ns correlation "
     "arguments result stack library library_call kernel captured source step phase open",
@@ -34,6 +35,8 @@ COLUMNS = {
     "numMultiprocessors maxIPC maxWarpsPerMultiprocessor maxBlocksPerMultiprocessor "
     "maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor maxRegistersPerBlock "
     "maxSharedMemoryPerBlock maxThreadsPerBlock",
+    "steps": "process step phase start_ns end_ns",
+    "source_lines": "source text cell",
     "processes": "process pid how command",
     "threads": "process thread name",
 }
@@ -68,6 +71,15 @@ def trace(request: pytest.FixtureRequest, tmp_path: Path) -> Trace:
 @pytest.mark.parametrize("table", COLUMNS)
 def test_columns_are_the_contract(trace: Trace, table: str) -> None:
     assert getattr(trace, table).columns == COLUMNS[table].split()
+
+
+def test_the_page_names_every_table_and_column() -> None:
+    page = (Path(__file__).parents[2] / "docs/tables.md").read_text()
+    named = set(re.findall(r"`(\w+)`", page))
+    columns = {column for name, columns in COLUMNS.items() for column in columns.split() if name != "devices"}
+    assert (columns | set(COLUMNS)) - named == set()
+    tables = re.findall(r"^\| (`\w+`) \| (?:`|a )", page, re.MULTILINE)
+    assert {table.strip("`") for table in tables} <= {*COLUMNS, *columns}
 
 
 def test_types_do_not_depend_on_what_was_recorded(trace: Trace) -> None:

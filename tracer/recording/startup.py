@@ -77,9 +77,7 @@ class _Switched:
         self._wanted = False
 
     def torch_imported(self) -> None:
-        if (
-            not self._wanted or os.environ.pop(SWITCH, None) is None
-        ):  # each child would begin one
+        if not self._wanted or os.environ.pop(SWITCH, None) is None:  # each child would begin one
             return
         try:
             from tracer.recording.naming import reserve_free

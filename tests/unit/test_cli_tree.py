@@ -295,6 +295,7 @@ class Terminal(io.StringIO):
 def test_progress_shows_only_on_a_terminal_and_only_when_it_takes_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from tracer.base import progress
     from tracer.cli import common
 
     def shown(stream: io.StringIO, patience: float, seconds: float) -> str:
@@ -303,11 +304,12 @@ def test_progress_shows_only_on_a_terminal_and_only_when_it_takes_long(
         monkeypatch.setenv("TERM", "xterm-256color")
         with common.progress("reading run.trace"):
             until = time.monotonic() + seconds
-            while "reading run.trace" not in stream.getvalue() and time.monotonic() < until:
+            progress.done(42, 100)
+            while "reading run.trace: 42%" not in stream.getvalue() and time.monotonic() < until:
                 time.sleep(0.01)
         return stream.getvalue()
 
-    assert "reading run.trace" in shown(Terminal(), 0.01, 60)
+    assert "reading run.trace: 42%" in shown(Terminal(), 0.01, 60)
     assert shown(Terminal(), 60, 0.2) == ""
     assert shown(io.StringIO(), 0.01, 0.2) == ""
 

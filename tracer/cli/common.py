@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from tracer.base.progress import listening, portion
 from tracer.report.visible import visible
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 USAGE = 2
 _PATIENCE_SECONDS = 2.0
+_LOADING = 0.7  # of the time until a large trace is shown
 
 
 def say(message: str) -> None:
@@ -67,7 +69,10 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
 
     with progress(f"reading {file}"):
         try:
-            yield load(file) if step is None else load(file, step=step)
+            with portion(0.0, _LOADING):
+                trace = load(file) if step is None else load(file, step=step)
+            with portion(_LOADING, 1.0):
+                yield trace
         except TraceError as error:
             fail(str(error), 1 if isinstance(error, MissingStepError) else USAGE)
         except OSError as error:
@@ -82,7 +87,10 @@ def too_large(file: Path) -> str:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """A spinner on stderr, if that is a terminal and the block takes longer than two seconds."""
+    """A spinner on stderr, if that is a terminal and the block takes longer than two seconds.
+
+    With a percentage, where the work says how far it is (base.progress).
+    """
     if not sys.stderr.isatty():
         yield
         return
@@ -93,8 +101,10 @@ def progress(text: str) -> Iterator[None]:
     timer = threading.Timer(_PATIENCE_SECONDS, status.start)
     timer.daemon = True
     timer.start()
+    shown = escape(visible(text))
     try:
-        yield
+        with listening(lambda part: status.update(f"{shown}: {part:.0%}")):
+            yield
     finally:
         timer.cancel()
         timer.join()

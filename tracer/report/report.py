@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tracer.base import progress
 from tracer.report.page import Page
 from tracer.report.reading import Reading
 from tracer.report.sections import head, order
@@ -15,7 +16,9 @@ def render(reading: Reading) -> str:
     """The report as GitHub markdown, with one newline at its end."""
     page = Page.of(reading)
     titles, parts = [], []
-    for section in order(reading.only, reading.sections):
+    sections = order(reading.only, reading.sections)
+    for number, section in enumerate(sections):
+        progress.done(number, len(sections))
         if not section.wanted(reading):
             continue
         text = section.markdown(section.data(reading), page)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tracer.base import progress
 from tracer.base.quoting import quoted
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.activities import parse_activities
@@ -226,6 +227,7 @@ def _read(file: ChunkFile, parse_hops: ParseHops) -> Contents:
     losses = recording.losses
     for header, place in file.chunks(losses):
         recording.chunks += 1
+        progress.done(place.offset, file.size)
         recording.pids.setdefault(header.process, header.pid)
         payload = file.payload(header, place)
         words = np.frombuffer(payload, "<u8", len(payload) // 8)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracer.base import progress
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.arrays import Codes, Numbering, concatenate, lookup, low, take
 from tracer.trace.bytes.contents import Contents
@@ -139,7 +140,9 @@ def gather_hops(recording: Contents) -> Gathered:
     optimizer_steps: dict[int, list[tuple[Codes, np.ndarray]]] = {}
     threads: set[tuple[int, int]] = set()
     unmatched = unmatched_calls = 0
+    lanes = len(recording.lanes)
     while recording.lanes:
+        number = lanes - len(recording.lanes)
         (process, lane), chunks = recording.lanes.popitem()
         block, spans = split_lane(process, lane, chunks)
         del chunks
@@ -151,6 +154,8 @@ def gather_hops(recording: Contents) -> Gathered:
             calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span)
             unmatched_calls += calls.unmatched_exits if calls else 0
             for piece in pieces(block, span):
+                with progress.portion(number / lanes, (number + 1) / lanes):
+                    progress.done(piece.span.events.start, len(block.ticks))
                 columns, exits = _piece_columns(block, piece, ids, changes, last if piece.is_last else None)
                 parts.append(_Part(piece.span, first, columns, calls, blocks))
                 first, calls, memory = (

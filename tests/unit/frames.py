@@ -45,6 +45,7 @@ class FakeTrace:
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.DEVICES))
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PYTHON_STACKS))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.SOURCE_LINES))
+    ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.RANGES))
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.MEMORY))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.STEPS))
 

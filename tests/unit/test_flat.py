@@ -158,7 +158,7 @@ def test_filters_choose_the_hops_that_are_counted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--flat", "--by", "colour"], "--by colour: choose hop, op, key, source, module or kernel"),
+        (["--flat", "--by", "colour"], "--by colour: choose hop, op, key, source, module, kernel or range"),
         (["--flat", "--sort", "totl"], "calls, hops or median (did you mean total?)"),
         (["--flat", "--sort", "name"], "--sort name: choose self, total, calls, hops or median"),
         (["--by", "op"], "add --flat"),

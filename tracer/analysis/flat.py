@@ -14,6 +14,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "source": ("source",),
     "module": ("module",),
     "kernel": ("kernel",),
+    "range": ("range",),
 }
 SORTS = ("self", "total", "calls", "hops", "median")
 _CLASSES = 16

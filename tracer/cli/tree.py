@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tracer.trace import Trace
 
-_GROUP = ["process", "thread", "source", "called_from", "backward_node"]
+_GROUP = ["process", "thread", "source", "called_from", "backward_node", "range"]
 _STACK = "python_stack"
 _TREE_LINES, _FLAT_LINES, _STEP_LINES = 200, 40, 40
 
@@ -64,7 +64,7 @@ def tree(
     flat: Annotated[bool, typer.Option("--flat", help="Print a sorted table instead of a tree.")] = False,
     by: Annotated[
         str | None,
-        typer.Option(metavar="WHAT", help="One row of --flat per op, key, source, module or kernel."),
+        typer.Option(metavar="WHAT", help="One row of --flat per op, key, source, module, kernel or range."),
     ] = None,
     sort: Annotated[
         str | None,
@@ -142,6 +142,8 @@ def tree(
     _check(flat, by, sort, follow, fold, api, step)
     if follow and (by_time or module or exclude or min_time):
         fail("--module, --exclude, --min-time and --sort time need a recording that has ended", USAGE)
+    if follow and by == "range":
+        fail("--by range needs a recording that has ended; remove --follow", USAGE)
     _check_form(flat, follow, ids, as_json)
     others = selection != Selection() or depth is not None or flat or follow or api or ids or not fold
     if steps and (others or memory):
@@ -242,7 +244,7 @@ class _Form:
 def _tree(file: Path, selection: Selection, form: _Form) -> None:
     depth, limit, fold, ids, as_json = form.depth, form.limit, form.fold, form.ids, form.as_json
     with analysing(file, selection.step) as trace:
-        from tracer.analysis import links, trees
+        from tracer.analysis import links, ranges, trees
         from tracer.analysis.row_ids import with_ids
 
         combined = links.combine(trace, every_call=form.api)
@@ -256,7 +258,9 @@ def _tree(file: Path, selection: Selection, form: _Form) -> None:
             kept = kept & (hops["end_ns"] - hops["start_ns"] >= selection.min_ns).to_numpy()
         shallow = kept if depth is None else kept & (forest.depth < depth)
         by = [*_GROUP, _STACK] if len(trace.python_stacks) else _GROUP
-        shown = hops.filter(shallow).with_columns(source=trees.own_or_forward_line())
+        shown = hops.filter(shallow).with_columns(
+            source=trees.own_or_forward_line(), range=ranges.of_the_script()
+        )
         groups, nodes = trees.fold(trees.Forest.of(shown), by, identical=fold)
         if form.by_time:
             groups, nodes = trees.longest_first(groups, nodes)

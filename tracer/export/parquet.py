@@ -20,6 +20,7 @@ TABLES = (
     "python_stacks",
     "devices",
     "memory",
+    "ranges",
     "steps",
     "source_lines",
     "processes",

@@ -11,7 +11,7 @@ import polars as pl
 
 from tracer import trace as reader
 from tracer.analysis import flat as flat_tables
-from tracer.analysis import links, trees
+from tracer.analysis import links, ranges, trees
 from tracer.analysis.step_times import step_times
 from tracer.interactive.shown import Markdown, Text
 from tracer.report.source_lines import SourceLines
@@ -19,7 +19,7 @@ from tracer.report.tree import group_line, plain, title_line, tree_lines
 
 MOST_HOPS = 300_000
 """Of a trace that a notebook shows as a page: a larger one would take seconds"""
-_GROUP = ["process", "thread", "source", "called_from", "backward_node"]
+_GROUP = ["process", "thread", "source", "called_from", "backward_node", "range"]
 _HEIGHT = 720  # pixels of the page in a cell
 
 
@@ -38,7 +38,7 @@ class Trace(reader.Trace):
                 raise ValueError(f"no hop is in step {step}")
         forest = trees.Forest.of(rows)
         shown = rows if depth is None else rows.filter(forest.depth < depth)
-        shown = shown.with_columns(source=trees.own_or_forward_line())
+        shown = shown.with_columns(source=trees.own_or_forward_line(), range=ranges.of_the_script())
         groups, nodes = trees.fold(trees.Forest.of(shown), _GROUP)
         cut = nodes.head(limit) if limit else nodes
         heads = {row["group"]: row for row in groups.iter_rows(named=True)}

@@ -13,7 +13,7 @@ from tracer.analysis.gaps import Gaps
 from tracer.analysis.memory import MemoryUse
 from tracer.report.text import signature_texts
 
-_OF_A_GROUP = ("process", "thread", "source", "called_from", "backward_node", "total_ns", "gpu_ns")
+_OF_A_GROUP = ("process", "thread", "source", "called_from", "backward_node", "range", "total_ns", "gpu_ns")
 _OF_A_LINE = (
     *("level", "table", "id", "kind", "op", "key", "kernel", "override", "module", "source"),
     *("members", "count", "median_ns", "median_self_ns", "total_ns", "gpu_ns", "gpu_total_ns"),

@@ -18,8 +18,15 @@ _TITLES = {
     "source": "Python line",
     "module": "module",
     "kernel": "kernel function",
+    "range": "range",
 }
-_UNKNOWN = {"op": "an unknown op", "source": "no Python line", "module": "no module", "kernel": "no name"}
+_UNKNOWN = {
+    "op": "an unknown op",
+    "source": "no Python line",
+    "module": "no module",
+    "kernel": "no name",
+    "range": "no range",
+}
 
 
 def flat_lines(

@@ -96,6 +96,8 @@ def group_line(group: dict[str, Any], sources: SourceLines) -> Line:
     calls += [count(group["bare"], "call") + " outside ops"] if group.get("bare") else []
     cost = f"{', '.join(calls)}, {duration(group['total_ns'])}{_gpu(group)}"
     text = sources.text(source)
+    if group.get("range"):
+        words.append(f"in range {group['range']}")
     return [
         ("group", " ".join(words) or "no Python line"),
         ("cost", f"  {cost}"),

@@ -19,6 +19,7 @@ from tracer.trace.bytes.nesting import innermost_open, nest
 from tracer.trace.bytes.threads import Piece, Span, pieces, split_lane
 from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
 from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
+from tracer.trace.tables.ranges import join_ranges, span_ranges
 from tracer.trace.tables.steps import StepEnds
 
 _OPTIMIZER_RANGE = "Optimizer.step#"
@@ -81,6 +82,8 @@ class Gathered:
     hops: HopColumns
     calls: CallColumns
     memory: MemoryColumns
+    ranges: dict[str, np.ndarray]
+    """Those of tables.ranges"""
     steps: dict[int, StepEnds]
     """process -> when its steps ended, in ticks"""
     vocabulary: Vocabulary
@@ -139,6 +142,7 @@ def gather_hops(recording: Contents) -> Gathered:
     counted: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     optimizer_steps: dict[int, list[tuple[Codes, np.ndarray]]] = {}
     threads: set[tuple[int, int]] = set()
+    ranges: list[tuple[int, Span, dict[str, np.ndarray]]] = []
     unmatched = unmatched_calls = 0
     lanes = len(recording.lanes)
     while recording.lanes:
@@ -151,6 +155,8 @@ def gather_hops(recording: Contents) -> Gathered:
             threads.add((process, span.thread))
             first, last = _first_and_last(block, span)
             changes = _Changes.of(block, span, ids, nodes)
+            if (marked := span_ranges(block, span, ids.names, last)) is not None:
+                ranges.append((first, span, marked))
             calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span)
             unmatched_calls += calls.unmatched_exits if calls else 0
             for piece in pieces(block, span):
@@ -182,6 +188,7 @@ def gather_hops(recording: Contents) -> Gathered:
         if len(ticks := _of_first(ended_ranges)):
             steps[process] = StepEnds.of_all(ticks)
     parts.sort(key=lambda part: (part.span.process, part.span.thread, part.first))
+    ranges.sort(key=lambda part: (part[1].process, part[1].thread, part[0]))
     spans = [part.span for part in parts]
     sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
     offsets = np.cumsum(sizes) - sizes
@@ -208,6 +215,7 @@ def gather_hops(recording: Contents) -> Gathered:
         hops=hops,
         calls=joined_calls,
         memory=memory,
+        ranges=join_ranges([(span, marked) for _, span, marked in ranges]),
         steps=steps,
         vocabulary=vocabulary,
         threads=threads,

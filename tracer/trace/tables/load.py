@@ -29,12 +29,14 @@ from tracer.trace.tables.hops import KernelNames, hops_table, python_stacks_tabl
 from tracer.trace.tables.memory import memory_table
 from tracer.trace.tables.one_step import read_step
 from tracer.trace.tables.overrides import overrides_of
+from tracer.trace.tables.ranges import ranges_table
 from tracer.trace.tables.schema import (
     DEVICES,
     LIBRARY_CALLS,
     MEMORY,
     PROCESSES,
     PYTHON_STACKS,
+    RANGES,
     SOURCE_LINES,
     STEPS,
     THREADS,
@@ -56,6 +58,7 @@ class Trace:
     are null. `signatures` has a row for each tensor, `threads` for each OS thread, `devices` for
     each GPU of each process, `python_stacks` for each distinct stack; its first line is `source`.
     `steps` has a row for each step that ended: its process, number, phase, start and end.
+    `ranges` has a row for each range of torch.profiler.record_function.
     `memory` has a row for each block that torch's allocators gave out or took back, with `--memory`.
     `source_lines` has the text of each line that the column `source` names, as far as it is known.
     """
@@ -75,6 +78,7 @@ class Trace:
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACKS))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MEMORY))
+    ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCE_LINES))
     _arguments: tuple[CallArguments, CallTables] | None = None
 
@@ -95,6 +99,7 @@ class Trace:
             library_calls=of(self.library_calls),
             gpu_activities=of(self.gpu_activities),
             steps=of(self.steps),
+            ranges=of(self.ranges),
         )
 
     def arguments(self, function: str) -> pl.DataFrame:
@@ -181,6 +186,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         python_stacks=python_stacks_table(list(vocabulary.python_stacks.numbers)),
         steps=steps_table(steps),
         memory=memory_table(gathered.memory, keys, steps, to_ns),
+        ranges=ranges_table(gathered.ranges, list(vocabulary.names.numbers), steps, to_ns),
         source_lines=_source_lines(definitions.documents),
         _arguments=(arguments, calls),
     )

@@ -176,6 +176,18 @@ MEMORY: Schema = {
     "allocated_by": ID,
     "step": pl.Int64,
 }
+RANGES: Schema = {
+    "id": ID,
+    "name": STRING,
+    "process": pl.UInt32,
+    "thread": pl.UInt32,
+    "parent": ID,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "step": pl.Int64,
+    "phase": STRING,
+    "open": pl.Boolean,
+}
 SOURCE_LINES: Schema = {"source": pl.String, "text": pl.String, "cell": pl.String}
 PROCESSES: Schema = {"process": pl.UInt32, "pid": pl.UInt32, "how": STRING, "command": pl.String}
 THREADS: Schema = {"process": pl.UInt32, "thread": pl.UInt32, "name": pl.String}

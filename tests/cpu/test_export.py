@@ -79,6 +79,11 @@ def test_perfetto_of_a_training_step(recorded: Path, tmp_path: Path) -> None:
     rows: dict[int, dict[str, object]] = {}
     parents: dict[int, int | None] = {}
     stacks: dict[int, list[int]] = {}
+    marks = {
+        packet.track_descriptor.uuid
+        for packet in packets
+        if packet.HasField("track_descriptor") and packet.track_descriptor.name
+    }
     leaving: dict[int, int] = {}
     arriving: dict[int, int] = {}
     for packet in packets:
@@ -88,6 +93,8 @@ def test_perfetto_of_a_training_step(recorded: Path, tmp_path: Path) -> None:
         if not packet.HasField("track_event"):
             continue
         event = packet.track_event
+        if event.track_uuid in marks:
+            continue
         stack = stacks.setdefault(event.track_uuid, [])
         if event.type == protos.TrackEvent.TYPE_SLICE_END:
             row = stack.pop()
@@ -130,6 +137,7 @@ def test_chrome_of_a_training_step(recorded: Path, tmp_path: Path) -> None:
     export(recorded, "chrome", tmp_path / "out.json")
     hops = tracer.load(recorded).hops
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    events = [event for event in events if event.get("cat") not in ("step", "module", "range")]
     names = hops.select(pl.format("{} [{}]", "op", "key")).to_series().to_list()
     assert Counter(event["name"] for event in events if event["ph"] == "X") == Counter(names)
     assert sum(event["ph"] == "s" for event in events) == sum(event["ph"] == "f" for event in events) > 4

@@ -62,6 +62,8 @@ def perfetto_slices(path: Path) -> list[Slice]:
     opened: dict[int, list[Slice]] = defaultdict(list)
     for time, event, (name, category, arguments) in sorted(events, key=lambda event: event[0]):
         stack = opened[event.track_uuid]
+        if event.type == protos.TrackEvent.TYPE_COUNTER:
+            continue
         if event.type == protos.TrackEvent.TYPE_SLICE_END:
             stack.pop().end = time
             continue
@@ -110,6 +112,8 @@ def chrome_slices(path: Path) -> list[Slice]:
         place = event["pid"], event["tid"]
         if event["ph"] == "M":
             names[place, event["name"]] = event["args"]
+        elif event["ph"] == "C":
+            continue
         elif event["ph"] == "X":
             start = round(event["ts"] * 1000)
             track = (*place, names[place, "thread_name"]["name"])

@@ -154,6 +154,10 @@ class Lane:
     def module(self, number: int) -> int:
         return self._event(12, number)
 
+    def memory(self, address: int, size: int, *, freed: bool = False, device: int = 0) -> int:
+        block = address | len(self.open_hops) << 48 | freed << 61
+        return self._event(14, block, size | device << 48)
+
     def _call_enter(self, kind: int, function: int, ids: tuple[int, ...], arguments: tuple[int, ...]) -> int:
         tick = self._call(kind, function, ids, arguments)
         self.open_calls.append((kind + 1, function))

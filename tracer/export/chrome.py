@@ -40,10 +40,14 @@ def write(trace: Trace, path: Path) -> list[str]:
 def _names(timeline: Timeline) -> Iterator[str]:
     for process in timeline.tracks.processes.values():
         yield _metadata("process_name", process.pid, 0, name=process.name)
-    for place, track in enumerate(timeline.tracks.tracks):
+    for track in timeline.tracks.tracks:
         yield _metadata("thread_name", track.process.pid, track.thread, name=track.name)
-        if track.on_gpu:
-            yield _metadata("thread_sort_index", track.process.pid, track.thread, sort_index=place)
+        if not track.is_thread:
+            yield _metadata("thread_sort_index", track.process.pid, track.thread, sort_index=track.rank)
+    for counter in timeline.counters():
+        head = f'{{"name":{_json(counter.name)},"ph":"C","pid":{counter.process.pid},"tid":0'
+        for time, value in zip(counter.times, counter.values, strict=True):
+            yield f'{head},"ts":{_microseconds(time)},"args":{{"bytes":{value}}}}}'
 
 
 def _metadata(kind: str, pid: int, tid: int, **arguments: str | int) -> str:

@@ -105,6 +105,12 @@ def activity_fields(trace: Trace) -> Fields:
     return Fields("gpu", _renamed(table, "activity", shared, own), shared, own)
 
 
+def mark_fields(kind: str, marks: pl.DataFrame) -> Fields:
+    """Of marks.MARKS; `kind` is the category."""
+    frame = marks.select("name", "step", "phase", number=pl.int_range(pl.len(), dtype=pl.Int64))
+    return Fields(kind, frame, ("step", "phase"), ("number",))
+
+
 def _renamed(table: pl.DataFrame, number: str, shared: tuple[str, ...], own: tuple[str, ...]) -> pl.DataFrame:
     """`number` is the name that its ids have where other tables mention them."""
     return table.select(

@@ -15,7 +15,7 @@ from tracer.export.about import about
 from tracer.export.errors import ExportError
 from tracer.export.fields import Shape
 from tracer.export.output import new_file
-from tracer.export.timeline import Block, Timeline
+from tracer.export.timeline import Block, Counter, Timeline
 from tracer.trace import Trace
 
 if TYPE_CHECKING:
@@ -83,18 +83,33 @@ class _Writer:
             track.child_ordering = self._protos.TrackDescriptor.EXPLICIT
             processes[process.process] = track.uuid
             self._write_track(track)
-        for place, line in enumerate(timeline.tracks.tracks):
+        for line in timeline.tracks.tracks:
             track = self._track(next(uuids))
             track.parent_uuid = processes[line.process.process]
-            if line.on_gpu:
+            if not line.is_thread:
                 track.name = line.name
-                track.sibling_order_rank = place
+                track.sibling_order_rank = line.rank
             else:
                 track.thread.pid = line.process.pid & _LARGEST_ID
                 track.thread.tid = line.thread & _LARGEST_ID
                 track.thread.thread_name = line.name
             self._uuids.append(track.uuid)
             self._write_track(track)
+        for counter in timeline.counters():
+            track = self._track(next(uuids))
+            track.parent_uuid = processes[counter.process.process]
+            track.name = counter.name
+            track.counter.unit = self._protos.CounterDescriptor.UNIT_SIZE_BYTES
+            self._write_track(track)
+            self._counter(track.uuid, counter)
+
+    def _counter(self, uuid: int, counter: Counter) -> None:
+        packet = self._new_packet()
+        packet.track_event.type = self._protos.TrackEvent.TYPE_COUNTER
+        packet.track_event.track_uuid = uuid
+        for time, value in zip(counter.times, counter.values, strict=True):
+            packet.timestamp, packet.track_event.counter_value = time, value
+            self._builder.write_packet(packet)
 
     def block(self, block: Block) -> None:
         templates = [self._template(shape) for shape in block.shapes]

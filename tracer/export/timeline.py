@@ -10,10 +10,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.export.fields import Shape, activity_fields, api_fields, hop_fields, library_fields
+from tracer.analysis.memory import of_recorded_blocks
+from tracer.export.fields import (
+    Shape,
+    activity_fields,
+    api_fields,
+    hop_fields,
+    library_fields,
+    mark_fields,
+)
 from tracer.export.flows import activity_flows, backward_flows
+from tracer.export.marks import module_marks, range_marks, step_marks
 from tracer.export.nesting import entry_order
-from tracer.export.tracks import Tracks
+from tracer.export.tracks import Process, Tracks
 from tracer.trace import Trace
 
 BLOCK = 1 << 14  # slices
@@ -40,21 +49,42 @@ class Block:
     """place in the block -> id of the flow to there"""
 
 
+@dataclass(frozen=True)
+class Counter:
+    """A number that changes, of a process: how many bytes of a device are in use."""
+
+    process: Process
+    name: str
+    times: list[int]
+    values: list[int]
+
+
 class Timeline:
-    """Slices are numbered: hops, library calls, API calls, each by its id, then GPU activities."""
+    """Slices are numbered: hops, library calls, API calls, each by its id, GPU activities, marks."""
 
     def __init__(self, trace: Trace) -> None:
         self.tracks = Tracks(trace)
         self._trace = trace
         hops, libraries, calls = trace.hops, trace.library_calls, trace.api_calls
-        self._firsts = np.cumsum([0, len(hops), len(libraries), len(calls)])
+        self._marks = {
+            "steps": step_marks(trace),
+            "modules": module_marks(trace),
+            "ranges": range_marks(trace),
+        }
+        self._track_of_marks = {
+            kind: self.tracks.of_marks(kind, marks) for kind, marks in self._marks.items()
+        }
+        tables = (hops, libraries, calls, trace.gpu_activities, *self._marks.values())
+        self._firsts = np.cumsum([0, *map(len, tables)])[:-1]
         self._fields = [hop_fields(trace), library_fields(trace), api_fields(trace), activity_fields(trace)]
+        self._fields += [mark_fields(kind.removesuffix("s"), marks) for kind, marks in self._marks.items()]
         self._backward = backward_flows(trace)
         self._activity = activity_flows(trace.gpu_activities, self.tracks.activities.row)
 
     @property
     def slices(self) -> int:
-        return int(self._firsts[-1]) + len(self.tracks.activities.row)
+        marks = sum(map(len, self._marks.values()))
+        return int(self._firsts[_ACTIVITIES]) + len(self.tracks.activities.row) + marks
 
     def remarks(self) -> list[str]:
         """What the timeline lacks, one line each."""
@@ -66,9 +96,31 @@ class Timeline:
         return len(self._backward) + len(self._activity)
 
     def blocks(self) -> Iterator[Block]:
-        """All slices: those of threads, ordered by track and start, then those of GPU streams."""
+        """All slices: marks and those of threads, ordered by track and start, then those of GPU streams."""
+        yield from self._mark_blocks()
         yield from self._host_blocks()
         yield from self._gpu_blocks()
+
+    def counters(self) -> Iterator[Counter]:
+        """The memory of each device that was recorded, from the start of the recording on."""
+        known = self._trace.memory.filter(of_recorded_blocks())
+        for (process, device), rows in known.partition_by(
+            "process", "device", as_dict=True, maintain_order=True
+        ).items():
+            name = f"memory of {device} (bytes)"
+            times, values = rows["time_ns"].to_list(), rows["bytes"].cum_sum().to_list()
+            yield Counter(self.tracks.processes[int(process)], name, times, values)
+
+    def _mark_blocks(self) -> Iterator[Block]:
+        for place, (kind, marks) in enumerate(self._marks.items()):
+            parent, track = _integers(marks, "parent"), self._track_of_marks[kind]
+            start, end = (_integers(marks, name) for name in _TIMES)
+            order = entry_order(parent, track, start, end)
+            base = int(self._firsts[_ACTIVITIES + 1 + place])
+            for first in range(0, len(order), BLOCK):
+                row = order[first : first + BLOCK]
+                around = np.where(parent[row] >= 0, parent[row] + base, -1)
+                yield self._block(row + base, around, track[row], start[row], end[row])
 
     def _host_blocks(self) -> Iterator[Block]:
         hops, libraries, calls = self._trace.hops, self._trace.library_calls, self._trace.api_calls
@@ -85,7 +137,7 @@ class Timeline:
         gpu = self.tracks.activities
         for first in range(0, len(gpu.row), BLOCK):
             part = slice(first, first + BLOCK)
-            number = gpu.row[part] + self._firsts[3]
+            number = gpu.row[part] + self._firsts[_ACTIVITIES]
             yield self._block(
                 number, np.full(len(number), -1), gpu.track[part], gpu.start[part], gpu.end[part]
             )
@@ -93,7 +145,7 @@ class Timeline:
     def _parents(self) -> NDArray[np.int64]:
         """Of an API call: the one that encloses it, else the library call, else the hop."""
         hops, libraries, calls = self._trace.hops, self._trace.library_calls, self._trace.api_calls
-        _, first_library, first_call, _ = self._firsts.tolist()
+        _, first_library, first_call, *_ = self._firsts.tolist()
         of_library = _integers(libraries, "parent")
         of_library = np.where(of_library >= 0, of_library + first_library, _integers(libraries, "hop"))
         call_hop, library = _integers(calls, "hop"), _integers(calls, "library_call_id")
@@ -140,6 +192,7 @@ class Timeline:
 
 
 _TIMES = ("start_ns", "end_ns")
+_ACTIVITIES = 3  # the place of their numbers, behind hops, library calls and API calls
 
 
 def _integers(table: pl.DataFrame, column: str) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The tracks of a timeline: threads, and the streams of GPUs."""
+"""The tracks of a timeline: threads, the streams of GPUs, and what is marked above them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tracer.trace import Trace
 
 _FIRST_STREAM_THREAD = 1 << 23  # above every OS thread id
+RANKS = {"steps": -3, "modules": -2, "ranges": -1}
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,15 @@ class Process:
 
 @dataclass(frozen=True)
 class Track:
-    """A thread, or a part of a GPU stream in which no two activities overlap."""
+    """A thread, a part of a GPU stream in which no two activities overlap, or steps, modules or ranges."""
 
     process: Process
     thread: int
-    """The OS thread id; of a stream a number above those"""
+    """The OS thread id; of another track a number above those"""
     name: str
-    on_gpu: bool
+    is_thread: bool
+    rank: int = 0
+    """Where it stands in its process: marks above threads, streams below"""
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,28 @@ class Tracks:
         self.tracks: list[Track] = []
         self._threads = self._add_threads(trace)
         self.activities = self._add_streams(trace.gpu_activities)
+        self._marked: dict[tuple[str, int, int | None], int] = {}
 
     def of_threads(self, table: pl.DataFrame) -> NDArray[np.int64]:
         """The track of each row of a table that has process and thread."""
         return np.searchsorted(self._threads, _thread_keys(table))
+
+    def of_marks(self, kind: str, marks: pl.DataFrame) -> NDArray[np.int64]:
+        """The track of each row of marks.MARKS; `kind` is one of RANKS. Tracks that are new are added."""
+        for process, thread in marks.select("process", "thread").unique(maintain_order=True).iter_rows():
+            if (key := (kind, process, thread)) not in self._marked:
+                self._marked[key] = len(self.tracks)
+                name = kind if thread is None else f"{kind} of {self._thread_name(process, thread)}"
+                number = _FIRST_STREAM_THREAD + len(self.tracks)
+                self.tracks.append(Track(self.processes[process], number, name, False, RANKS[kind]))
+        places = marks.select("process", "thread").iter_rows()
+        return np.array([self._marked[kind, process, thread] for process, thread in places], np.int64)
+
+    def _thread_name(self, process: int, thread: int) -> str:
+        place = int(np.searchsorted(self._threads, np.uint64(process << 32 | thread)))
+        track = self.tracks[place] if place < len(self._threads) else None
+        named = track is not None and track.name != f"thread {thread}"
+        return f"{track.name} ({thread})" if track is not None and named else f"thread {thread}"
 
     def _add_threads(self, trace: Trace) -> NDArray[np.uint64]:
         tables = (trace.threads, trace.hops, trace.library_calls, trace.api_calls)
@@ -61,7 +82,7 @@ class Tracks:
         for key in keys.tolist():
             process, thread = key >> 32, key & 0xFFFFFFFF
             name = names.get(key) or f"thread {thread}"
-            self.tracks.append(Track(self.processes[process], thread, name, False))
+            self.tracks.append(Track(self.processes[process], thread, name, True))
         return keys
 
     def _add_streams(self, activities: pl.DataFrame) -> Activities:
@@ -87,7 +108,8 @@ class Tracks:
             name += f" context {row['context']}" if row["contexts"] > 1 else ""
             name += f" ({row['lane'] + 1})" if row["lane"] else ""
             thread = _FIRST_STREAM_THREAD + len(self.tracks) - first
-            self.tracks.append(Track(self.processes[row["process"]], thread, name, True))
+            rank = 1 + len(self.tracks) - first
+            self.tracks.append(Track(self.processes[row["process"]], thread, name, False, rank))
         track = table.select(pl.struct("group", "lane").rle_id()).to_series().to_numpy() + first
         return Activities(
             table["row"].to_numpy(),

@@ -9,7 +9,7 @@ import polars as pl
 from launching import Launcher
 
 import tracer
-from tracer.report.source_lines import SourceLines
+from tracer.analysis.source_lines import SourceLines
 
 SCRIPT = """\
 import os, sys, torch

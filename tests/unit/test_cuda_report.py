@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 
 from tracer.analysis.links import combine
 from tracer.analysis.runtime_survey import Steps
+from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.trees import Forest, fold
 from tracer.report.hot_paths import hottest_of
 from tracer.report.mermaid import flowchart
@@ -21,7 +22,6 @@ from tracer.report.reading import Peaks, Reading
 from tracer.report.report import render
 from tracer.report.sections import head
 from tracer.report.sections.api_details import stack_lines
-from tracer.report.source_lines import SourceLines
 from tracer.report.text import amount, size
 from tracer.report.tree import group_line, plain, title_line, tree_lines
 from tracer.trace.names.roles import role

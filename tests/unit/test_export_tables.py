@@ -12,6 +12,7 @@ import pytest
 from gpu_trace import PATH
 from synthetic import TraceWriter
 
+from tracer.analysis.source_lines import SourceLines
 from tracer.export.formats import FORMATS
 from tracer.export.parquet import TABLES
 from tracer.trace import Trace, load
@@ -139,3 +140,41 @@ def test_speedscope_of_a_trace_without_hops(tmp_path: Path) -> None:
     writer = TraceWriter()
     writer.process()
     assert speedscope(load(writer.write(tmp_path / "a.trace")), tmp_path)["profiles"] == []
+
+
+@pytest.mark.parametrize("by", ["line", "module"])
+def test_speedscope_below_lines_and_modules(gpu: Trace, tmp_path: Path, by: str) -> None:
+    path = tmp_path / "out.speedscope.json"
+    assert FORMATS["speedscope"].write(gpu, path, by=by) == []
+    document = json.loads(path.read_text())
+    check_shape(document)
+    frames = document["shared"]["frames"]
+    found: Counter[tuple[str, ...]] = Counter()
+    for profile in document["profiles"]:
+        for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
+            names = [frames[frame]["name"] for frame in sample]
+            below = next(place for place, name in enumerate(names) if "::" in name and place)
+            found[tuple(names[:below])] += weight
+    expected: Counter[tuple[str, ...]] = Counter()
+    hops = gpu.hops.with_columns(pl.col(pl.Categorical).cast(pl.String)).to_dicts()
+    sources = SourceLines.of(gpu)
+    for row in hops:
+        root = row
+        while root["parent"] is not None:
+            root = hops[root["parent"]]
+        kind = "backward" if root["backward_node"] is not None else "forward"
+        kind = "optimizer" if (root["range"] or "").startswith("Optimizer.") else kind
+        if by == "module":
+            place = root["module"].split(".") if root["module"] is not None else ["no module"]
+        elif root["source"] is None:
+            place = ["no Python line"]
+        else:
+            place = ["  ".join(filter(None, (sources.name(root["source"]), sources.text(root["source"]))))]
+        expected[(kind, *place)] += row["self_ns"]
+    assert found == expected
+    assert {kind for kind, *_ in found} == {"forward", "backward", "optimizer"}
+
+
+def test_the_usual_flame_graph_has_no_such_frames(gpu: Trace, tmp_path: Path) -> None:
+    names = {frame["name"] for frame in speedscope(gpu, tmp_path)["shared"]["frames"]}
+    assert not names & {"forward", "backward", "optimizer"}

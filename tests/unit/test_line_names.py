@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 from frames import FakeTrace, TraceBuilder, hop
 
-from tracer.report.source_lines import SourceLines
+from tracer.analysis.source_lines import SourceLines
 from tracer.trace.tables import schema
 
 FILE = "/home/user/project/train.py"

@@ -26,6 +26,12 @@ def export(
         Path | None,
         typer.Option("--output", "-o", metavar="OUT", help="Write to OUT (default: beside FILE)."),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT", help="speedscope: ops below the Python line or the modules that called them."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
 ) -> None:
     """Write a trace in the format of another tool.
@@ -49,6 +55,7 @@ def export(
       tracer export run.trace --to chrome -o run.json.gz
       tracer export run.trace --to parquet --force
       tracer export run.trace.xz --to speedscope
+      tracer export run.trace --to speedscope --by line
     """
     from tracer.export.errors import ExportError
     from tracer.export.formats import FORMATS
@@ -57,6 +64,10 @@ def export(
         given = "--to is missing" if to is None else f"--to {to}"
         fail(f"{given}: {choose(to or '', FORMATS)}, e.g. tracer export --to perfetto", USAGE)
     chosen = FORMATS[to]
+    if by is not None and to != "speedscope":
+        fail("--by applies to --to speedscope", USAGE)
+    if by is not None and by not in ("line", "module"):
+        fail(f"--by {by}: {choose(by, ('line', 'module'))}", USAGE)
     file = chosen_trace(file)
     output = output or chosen.default_path(file)
     try:
@@ -65,7 +76,7 @@ def export(
         with analysing(file) as trace:
             pass
         with progress(f"writing {output}"):
-            remarks = chosen.write(trace, output)
+            remarks = chosen.write(trace, output, **({"by": by} if by else {}))
     except ExportError as error:
         fail(str(error))
     except OSError as error:

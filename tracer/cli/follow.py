@@ -118,8 +118,8 @@ class _Lines:
     def add(self, hops: pl.DataFrame, chosen: np.ndarray) -> None:
         import polars as pl
 
+        from tracer.analysis.source_lines import SourceLines
         from tracer.report.live_line import live_line
-        from tracer.report.source_lines import SourceLines
         from tracer.report.text import count
         from tracer.report.tree import plain
 
@@ -189,7 +189,7 @@ class _Table:
         from tracer.analysis.flat import ranked
 
         self._stack.close()
-        from tracer.report.source_lines import SourceLines
+        from tracer.analysis.source_lines import SourceLines
 
         sources = SourceLines(self._follower.folder)
         print_table(ranked(self._counts.table(), self._sort), self._by, self._limit, sources)
@@ -203,7 +203,7 @@ class _Table:
         table = ranked(self._counts.table(), self._sort)
         room = max(self._console.height - 2, 1)
         limit = min(self._limit or room, room)
-        from tracer.report.source_lines import SourceLines
+        from tracer.analysis.source_lines import SourceLines
 
         sources, width = SourceLines(self._follower.folder), self._console.width
         lines = flat_lines(table, self._by, limit=limit, width=width, sources=sources)

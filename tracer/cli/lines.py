@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from tracer.report.source_lines import SourceLines
+    from tracer.analysis.source_lines import SourceLines
     from tracer.report.tree import Line
 
 _STYLES = {

@@ -13,8 +13,8 @@ def show_memory(file: Path, limit: int, *, as_json: bool) -> None:
     """Prints a table for each device, at most `limit` rows each (0: all)."""
     with analysing(file) as trace:
         from tracer.analysis.memory import memory_use
+        from tracer.analysis.source_lines import SourceLines
         from tracer.report import memory_tables as tables
-        from tracer.report.source_lines import SourceLines
         from tracer.report.text import count
 
         uses = memory_use(trace)

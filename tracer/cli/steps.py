@@ -24,8 +24,8 @@ def show_steps(file: Path, limit: int, *, as_json: bool) -> None:
 
         print_json(steps_document(trace, steps, outside, limit))
         return
+    from tracer.analysis.source_lines import SourceLines
     from tracer.report import step_tables as tables
-    from tracer.report.source_lines import SourceLines
     from tracer.report.text import count
 
     shown = tables.chosen_steps(steps, limit) if limit else steps

@@ -212,7 +212,7 @@ def _flat(
 ) -> None:
     with analysing(file, selection.step) as trace:
         from tracer.analysis import flat, trees
-        from tracer.report.source_lines import SourceLines
+        from tracer.analysis.source_lines import SourceLines
 
         chosen = selection.matching(trace, trace.hops)
         if depth is not None:
@@ -304,7 +304,7 @@ def _show(
 ) -> None:
     from rich.console import Console
 
-    from tracer.report.source_lines import SourceLines
+    from tracer.analysis.source_lines import SourceLines
     from tracer.report.tree import fit, group_line, id_texts, stack_line, title_line, tree_lines
 
     console, sources = Console(highlight=False), SourceLines.of(trace)

@@ -27,9 +27,12 @@ class Format:
         if check:
             check()
 
-    def write(self, trace: Trace, path: Path) -> list[str]:
-        """Writes the file, returns remarks. If it raises ExportError or OSError, it has written nothing."""
-        remarks: list[str] = self._load().write(trace, path)
+    def write(self, trace: Trace, path: Path, **options: str) -> list[str]:
+        """Writes the file, returns remarks. If it raises ExportError or OSError, it has written nothing.
+
+        `options` are those of the module's write() beyond these two.
+        """
+        remarks: list[str] = self._load().write(trace, path, **options)
         return remarks
 
     def default_path(self, trace: Path) -> Path:

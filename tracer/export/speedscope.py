@@ -14,19 +14,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.analysis.source_lines import SourceLines
 from tracer.base.package import VERSION
 from tracer.export.nesting import levels
 from tracer.export.output import new_file
 from tracer.export.tracks import Tracks
 from tracer.trace import Trace
 
+ROOTS = ("line", "module")
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
-def write(trace: Trace, path: Path) -> list[str]:
-    """Writes the trace as `path`; raises OSError."""
+def write(trace: Trace, path: Path, by: str | None = None) -> list[str]:
+    """Writes the trace as `path`; raises OSError.
+
+    With `by`, one of ROOTS, the outermost hops are below the line or the modules that called them.
+    """
     frames, frame_of = _frames(trace.hops)
-    paths = _Paths(trace.hops, frame_of, len(frames))
+    roots = _Roots(trace, by, len(frames)) if by else None
+    frames += roots.frames if roots else []
+    paths = _Paths(trace.hops, frame_of, len(frames), roots)
     profiles = [_profile(paths, name, rows) for name, rows in _threads(trace)]
     busiest = max(range(len(profiles)), key=lambda place: profiles[place]["endValue"], default=None)
     document = {
@@ -65,22 +72,91 @@ def _frame(op: str | None, key: str | None, kernel: str | None, registered_at: s
     return {"name": name, **({"file": registered_at} if registered_at else {})}
 
 
+class _Roots:
+    """What outermost hops are below: `forward`, `backward` or `optimizer`, and there the line or modules."""
+
+    def __init__(self, trace: Trace, by: str, first: int) -> None:
+        """`first`: the number of the first of `frames`."""
+        self.frames: list[dict[str, Any]] = []
+        self._first, self._numbers = first, dict[str, int]()
+        self._sources = SourceLines.of(trace)
+        hops = trace.hops
+        optimizer = pl.col("range").cast(pl.String).str.starts_with("Optimizer.").fill_null(False)
+        kind = (
+            pl.when(optimizer)
+            .then(pl.lit("optimizer"))
+            .when(pl.col("backward_node").is_not_null())
+            .then(pl.lit("backward"))
+            .otherwise(pl.lit("forward"))
+        )
+        place = pl.col({"line": "source", "module": "module"}[by]).cast(pl.String)
+        rows = hops.select(kind=kind, place=place)
+        distinct = rows.unique(maintain_order=True)
+        self.frames_of_root = [self._frames(kind, place, by) for kind, place in distinct.iter_rows()]
+        """Numbers of frames, outermost first"""
+        self.of_row: NDArray[np.int64] = (
+            rows.join(
+                distinct.with_row_index("root"),
+                on=["kind", "place"],
+                how="left",
+                nulls_equal=True,
+                maintain_order="left",
+            )["root"]
+            .cast(pl.Int64)
+            .to_numpy()
+        )
+
+    def _frames(self, kind: str, place: str | None, by: str) -> list[int]:
+        if place is None:
+            below = [self._frame("no Python line" if by == "line" else "no module")]
+        elif by == "module":
+            below = [self._frame(part) for part in place.split(".")]
+        else:
+            text = self._sources.text(place)
+            file, _, line = place.rpartition(":")
+            named = self._sources.name(place)
+            below = [self._frame(f"{named}  {text}" if text else named, file=file, line=int(line))]
+        return [self._frame(kind), *below]
+
+    def _frame(self, name: str, **place: str | int) -> int:
+        if name not in self._numbers:
+            self._numbers[name] = self._first + len(self.frames)
+            self.frames.append({"name": name, **place})
+        return self._numbers[name]
+
+
 class _Paths:
     """The distinct paths of frames from an outermost hop; a path is its last frame below another path."""
 
-    def __init__(self, hops: pl.DataFrame, frame_of: NDArray[np.int64], frames: int) -> None:
+    def __init__(
+        self, hops: pl.DataFrame, frame_of: NDArray[np.int64], frames: int, roots: _Roots | None
+    ) -> None:
         parent = hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
         self.of_hop = np.full(len(hops), -1)
         self.self_ns = hops["self_ns"].to_numpy()
         self._above: list[int] = []
         self._frame: list[int] = []
+        around = np.full(len(hops), -1)  # of the outermost hops
+        if roots:
+            around = np.array([self._chain(numbers) for numbers in roots.frames_of_root] or [-1])[
+                roots.of_row
+            ]
         for rows in levels(parent):
-            above = np.where(parent[rows] >= 0, self.of_hop[parent[rows]], -1)
+            above = np.where(parent[rows] >= 0, self.of_hop[parent[rows]], around[rows])
             key = (above + 1) * frames + frame_of[rows]
             distinct, of_row = np.unique(key, return_inverse=True)
             self.of_hop[rows] = of_row + len(self._above)
             self._above += (distinct // frames - 1).tolist()
             self._frame += (distinct % frames).tolist()
+
+    def _chain(self, frames: list[int]) -> int:
+        """A path of these frames, outermost first."""
+        path = -1
+        for frame in frames:
+            self._above.append(path)
+            self._frame.append(frame)
+            path = len(self._frame) - 1
+        return path
 
     def frames(self, path: int) -> list[int]:
         """Outermost first."""

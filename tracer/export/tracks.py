@@ -31,7 +31,7 @@ class Track:
     name: str
     is_thread: bool
     rank: int = 0
-    """Where it stands in its process: marks above threads, streams below"""
+    """Its place in its process: marks above threads, streams below"""
 
 
 @dataclass(frozen=True)

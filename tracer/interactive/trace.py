@@ -12,9 +12,9 @@ import polars as pl
 from tracer import trace as reader
 from tracer.analysis import flat as flat_tables
 from tracer.analysis import links, ranges, trees
+from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import step_times
 from tracer.interactive.shown import Markdown, Text
-from tracer.report.source_lines import SourceLines
 from tracer.report.tree import group_line, plain, title_line, tree_lines
 
 MOST_HOPS = 300_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracer.report.source_lines import NO_SOURCES, SourceLines
+from tracer.analysis.source_lines import NO_SOURCES, SourceLines
 from tracer.report.text import duration
 from tracer.report.tree import Line, fit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracer.report.source_lines import NO_SOURCES, SourceLines
+from tracer.analysis.source_lines import NO_SOURCES, SourceLines
 from tracer.report.text import count, duration_and_self
 from tracer.report.tree import Line, fit, module_text
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracer.analysis.source_lines import SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.reading import Reading, Rows
-from tracer.report.source_lines import SourceLines
 from tracer.report.text import left_out, package_relative
 
 _MS_FROM_NS = 10_000_000

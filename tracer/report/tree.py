@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracer.report.source_lines import SourceLines
+from tracer.analysis.source_lines import SourceLines
 from tracer.report.text import (
     count,
     duration,

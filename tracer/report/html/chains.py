@@ -8,9 +8,9 @@ import polars as pl
 
 from tracer.analysis.call_tree import CallTree
 from tracer.analysis.device_kernels import table_name
+from tracer.analysis.source_lines import SourceLines
 from tracer.report.html.columns import of_table, packed
 from tracer.report.reading import Reading
-from tracer.report.source_lines import SourceLines
 from tracer.report.text import package_relative, signature_texts
 from tracer.report.visible import LONGEST, visible
 

@@ -97,7 +97,7 @@ def _track(described: dict[int, Any], uuid: int) -> tuple[Any, ...]:
         return "process", track.process.pid, track.process.process_name
     if track.HasField("thread"):
         return "thread", track.thread.pid, track.thread.tid, track.thread.thread_name
-    return "stream", described[track.parent_uuid].process.pid, track.name
+    return "stream", described[track.parent_uuid].process.pid, " ".join(track.name.split())
 
 
 def chrome_slices(path: Path) -> list[Slice]:

@@ -6,6 +6,7 @@ are the same and filled in for each, so that memory does not grow with the trace
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -28,6 +29,7 @@ _SEQUENCE = 1
 _LABELS = ("written_by", "time_origin", "certificate")
 _LARGEST_ID = (1 << 31) - 1  # of Linux it is 4,194,304; a damaged trace may have more
 _MOST_TEMPLATES = 1 << 14
+_WIDEST_STREAM = 5  # digits
 
 
 def check() -> None:
@@ -87,7 +89,7 @@ class _Writer:
             track = self._track(next(uuids))
             track.parent_uuid = processes[line.process.process]
             if not line.is_thread:
-                track.name = line.name
+                track.name = _in_numeric_order(line.name)
                 track.sibling_order_rank = line.rank
             else:
                 track.thread.pid = line.process.pid & _LARGEST_ID
@@ -205,6 +207,11 @@ class _Writer:
         packet = self._builder.create_packet()
         packet.trusted_packet_sequence_id = _SEQUENCE
         return packet
+
+
+def _in_numeric_order(name: str) -> str:
+    """`GPU 0 stream  13`: the page sorts tracks by name, and shows several spaces as one."""
+    return re.sub(r"(?<= stream )(\d+)", lambda number: f"{number[1]:>{_WIDEST_STREAM}}", name)
 
 
 def _set_number(annotation: Any, value: int) -> None:

@@ -12,9 +12,9 @@ import hostile
 import pytest
 from synthetic import TraceWriter
 
-from tracer.report.html.roofline import rooflines
 from tracer.report.kernel_tables import KernelTables
 from tracer.report.reading import Reading
+from tracer.report.roofline import rooflines
 from tracer.trace import load
 
 ROOT = Path(__file__).parents[2]

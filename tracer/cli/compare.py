@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, fail, progress, writing
-from tracer.cli.output import check_output, write_output
+from tracer.cli.output import check_output, write_output, write_pictures
 
 if TYPE_CHECKING:
     from tracer.compare.switch import Switch
     from tracer.overrides import OverrideError
+    from tracer.report.svg.picture import Pictures
 
 # Options may follow the script; those that tracer does not know go to the script.
 CONTEXT = {"ignore_unknown_options": True}
@@ -93,11 +94,14 @@ def compare(
     names = [name for given in override or [] for name in given.split(",") if name]
     if output is not None:
         check_output(output, force)
+    from tracer.report.svg.picture import Pictures
+
+    pictures = Pictures(output.stem) if output is not None else None
     if what[0] in _FAMILIES:
         if len(what) > 1:
             fail(f"{what[0]} takes no arguments; remove {what[1]} (options begin with --)", USAGE)
         peaks = (peak_bandwidth, peak_flops)
-        text, wrong = _cases(what[0], names, case or [], pairs, seconds, peaks, details)
+        text, wrong = _cases(what[0], names, case or [], pairs, seconds, peaks, details, pictures)
     else:
         if case or details is not None:
             given = "--case" if case else "--details"
@@ -108,6 +112,8 @@ def compare(
             print(text, end="")
     else:
         write_output(output, text)
+        if pictures is not None:
+            write_pictures(output, pictures)
     if wrong:
         fail(wrong)
 
@@ -120,6 +126,7 @@ def _cases(
     seconds: float,
     peaks: tuple[float | None, float | None],
     details: int | None,
+    pictures: Pictures | None,
 ) -> tuple[str, str]:
     """The report, and in one line what is wrong; "" if nothing is."""
     from tracer.compare.cases import cases_of
@@ -155,7 +162,7 @@ def _cases(
         else:
             why = f"it raised {first.raised}"
         wrong = f"wrong in {len(bad)} of {count(len(comparison.cases), 'case')}; {first.name}: {why}"
-    return render(comparison, details), wrong
+    return render(comparison, details, pictures), wrong
 
 
 def _switch(names: list[str]) -> Switch:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tracer.cli.common import USAGE, fail
+from tracer.cli.common import USAGE, fail, say
+
+if TYPE_CHECKING:
+    from tracer.report.svg.picture import Pictures
 
 HTML = (".html", ".htm")
 
@@ -17,6 +21,10 @@ def check_output(output: Path, force: bool, *, html: bool = False) -> None:
     """
     if not html and output.suffix.lower() in (*HTML, ".pdf"):
         fail(f"{output}: a report is markdown; give a file that ends in .md", USAGE)
+    _check_place(output, force)
+
+
+def _check_place(output: Path, force: bool) -> None:
     if output.is_dir():
         fail(f"{output} is a folder; give a file in it", USAGE)
     if output.exists() and not force:
@@ -25,6 +33,21 @@ def check_output(output: Path, force: bool, *, html: bool = False) -> None:
         fail(f"folder {output.parent} does not exist; create it first", USAGE)
     if not os.access(output if output.exists() else output.parent, os.W_OK):
         fail(f"cannot write {output}: permission denied", USAGE)
+
+
+def check_svg(output: Path, force: bool) -> None:
+    """As check_output, of a picture."""
+    if output.suffix.lower() != ".svg":
+        fail(f"{output}: a picture is SVG; give a file that ends in .svg", USAGE)
+    _check_place(output, force)
+
+
+def write_pictures(output: Path, pictures: Pictures) -> None:
+    """Writes the pictures of a report beside it, and says so; those of an older report are replaced."""
+    for name, svg in pictures.made.items():
+        write_output(output.with_name(name), svg)
+    if pictures.made:
+        say(f"pictures beside it: {', '.join(pictures.made)}")
 
 
 def write_output(output: Path, text: str) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
-from tracer.cli.output import HTML, check_output, write_output
+from tracer.cli.output import HTML, check_output, write_output, write_pictures
 
 if TYPE_CHECKING:
     from tracer.report.reading import Reading
+    from tracer.report.svg.picture import Pictures
 
 
 def report(
@@ -106,6 +107,7 @@ def report(
         check_output(output, force, html=True)
     with analysing(file) as trace:
         from tracer.report.reading import Peaks, Reading
+        from tracer.report.svg.picture import Pictures
 
         peaks = Peaks(
             bandwidth=peak_bandwidth * 1e9 if peak_bandwidth else None,
@@ -123,24 +125,27 @@ def report(
             steady=steady,
             peaks=peaks,
         )
-        text = _written(reading, html)
+        pictures = Pictures(output.stem) if output is not None and not html else None
+        text = _written(reading, html, pictures)
     if output is None:
         with writing():
             print(text, end="")
     else:
         write_output(output, text)
+        if pictures is not None:
+            write_pictures(output, pictures)
         if html:
             say(f"wrote {output}")
 
 
-def _written(reading: Reading, html: bool) -> str:
+def _written(reading: Reading, html: bool, pictures: Pictures | None) -> str:
     if html:
         from tracer.report.html.page import render_html
 
         return render_html(reading)
     from tracer.report.report import render
 
-    return render(reading)
+    return render(reading, pictures)
 
 
 def _beside(file: Path) -> Path:

@@ -12,6 +12,7 @@ import typer
 from tracer.cli.common import USAGE, analysing, choose, chosen_trace, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_line, print_table
+from tracer.cli.output import check_svg
 from tracer.cli.selection import Selection, nanoseconds
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ def tree(
     api: Annotated[
         bool, typer.Option("--api", help="Show every CUDA API call, also those that only read state.")
     ] = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Draw the hottest path into the file OUT (SVG).")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
     ids: Annotated[bool, typer.Option("--ids", help="Show the id of each line's row first.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -115,6 +120,9 @@ def tree(
     --memory prints the memory in use at the peak, and the lines and ops that asked for
     it (of a recording with --memory).
 
+    --svg draws the path that took the most time among the hops that match, from the
+    Python line to the kernel, as a picture for a slide.
+
     --ids puts the id of its row before each line. A number alone is the id of a hop;
     "lib 3", "api 5" and "gpu 9" are rows of the tables library_calls, api_calls and
     gpu_activities. A line that folds several rows has the id of the first.
@@ -131,6 +139,7 @@ def tree(
       tracer tree run.trace --flat --by source --sort total
       tracer tree run.trace --op mm --ids
       tracer tree run.trace --flat --json | jq '.rows[0]'
+      tracer tree run.trace --op matmul --svg matmul.svg
       tracer tree run.trace --follow --flat
 
     Exit status 1 if no hop matches.
@@ -153,8 +162,14 @@ def tree(
             "--memory shows the whole recording; of the other options only --limit and --json apply to it",
             USAGE,
         )
+    if svg is not None:
+        if flat or follow or steps or memory or depth is not None or ids or as_json or api or not fold:
+            fail("--svg draws one path; of the other options only filters apply to it", USAGE)
+        check_svg(svg, force)
     file = chosen_trace(file)
-    if steps:
+    if svg is not None:
+        _draw(file, selection, svg)
+    elif steps:
         from tracer.cli.steps import show_steps
 
         show_steps(file, _STEP_LINES if limit is None else limit, as_json=as_json)
@@ -277,6 +292,22 @@ def _tree(file: Path, selection: Selection, form: _Form) -> None:
         _show(trace, groups, nodes, limit, combined.details)
         for line in _footer(limit, len(nodes), depth or levels, levels, deeper):
             print(line)
+    _say_verdict(trace)
+
+
+def _draw(file: Path, selection: Selection, output: Path) -> None:
+    from tracer.cli.picture import draw_hottest
+
+    with analysing(file, selection.step) as trace:
+        from tracer.analysis import links, trees
+
+        combined = links.combine(trace)
+        forest = trees.Forest.of(combined.rows)
+        matching = selection.matching(trace, combined.rows)
+        kept = matching if matching.all() else forest.around(matching)
+        if selection.exclude:
+            kept = kept & ~forest.below(selection.excluded(combined.rows))
+        draw_hottest(trace, combined.rows.filter(kept), combined.details, output)
     _say_verdict(trace)
 
 

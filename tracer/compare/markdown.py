@@ -18,16 +18,20 @@ from tracer.compare.roof import BYTES, Limit
 from tracer.compare.spread import Spread
 from tracer.compare.timing import GRAPH_CALLS
 from tracer.report.cells import code, fenced, item, prose, table, wrapped
+from tracer.report.svg.bars import Ratio as Bar
+from tracer.report.svg.bars import bars_svg
+from tracer.report.svg.picture import Pictures
 from tracer.report.text import amount, count, duration, size
 
+_LEAST_BARS = 3
 _MORE = (
     "{shown} of {cases} follow one by one: those that are wrong, then those in which the override changes "
     "the time the most. `--details N` shows N of them."
 )
 
 
-def render(comparison: Comparison, details: int | None = None) -> str:
-    """The comparison as markdown, with one newline at its end.
+def render(comparison: Comparison, details: int | None = None, pictures: Pictures | None = None) -> str:
+    """The comparison as markdown, with one newline at its end. Pictures are added to `pictures`.
 
     `details`: how many cases to show one by one; None: every case. Those that are wrong are chosen first,
     then those in which the override changes the time the most.
@@ -39,6 +43,7 @@ def render(comparison: Comparison, details: int | None = None) -> str:
         _method(comparison),
         "## Cases",
         _summary(comparison),
+        *_pictures(comparison, pictures),
         *_ratios_note(comparison),
         *_notes(comparison),
     ]
@@ -56,6 +61,27 @@ def render(comparison: Comparison, details: int | None = None) -> str:
         case = comparison.cases[number - 1]
         parts += [*_case(number, case, comparison), *_chains(number, case, shown)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _pictures(comparison: Comparison, pictures: Pictures | None) -> list[str]:
+    """The ratios of all cases as bars: of GPU times where there are any, else of wall times."""
+    timed = [(case, case.limited) for case in comparison.cases]
+    ratios = [
+        Bar(
+            case.name,
+            timing.ratio.value,
+            timing.ratio.low,
+            timing.ratio.high,
+            f"{_time(timing.stock.median)} -> {_time(timing.override.median)}",
+        )
+        for case, timing in timed
+        if timing and timing.ratio.value > 0
+    ]
+    if pictures is None or len(ratios) < _LEAST_BARS:
+        return []
+    kind = "GPU time" if any(case.gpu for case in comparison.cases) else "wall time"
+    title = f"stock / override, {kind}: above 1 the override is faster; grey: undecided"
+    return [pictures.add("ratios", "Ratios of stock to override", bars_svg(title, ratios))]
 
 
 def _chosen(cases: list[CaseResult], details: int | None) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -25,6 +26,7 @@ _COLOURS = {
     "gpu": "fill:#ecdcf5,stroke:#9160b0,color:#111",
 }
 """Of hops at autograd's keys and at other keys, library calls, API calls, and what the GPU did"""
+_ARROWS = {"redispatch": "==>", "call": "-->", "gpu": "-.->"}
 _ESCAPES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;"}
 
 
@@ -37,29 +39,53 @@ def flowchart(nodes: pl.DataFrame, limit: int = MOST_BOXES) -> str:
     rest. Of a chain of more than MOST_BOXES, the middle is left out.
     """
     lines = ["flowchart TD"]
-    used: set[str] = set()
     above: list[int] = []
+    drawn, left = boxes(nodes, limit)
+    for number, box in enumerate(drawn):
+        lines.append(f'  h{number}["{"<br/>".join(map(_escaped, box.lines))}"]:::{box.kind}')
+        del above[box.level :]
+        if above:
+            times = f'|"{box.count:,} x"|' if box.count > 1 else ""
+            lines.append(f"  h{above[-1]} {_ARROWS[box.arrow]}{times} h{number}")
+        above.append(number)
+    if left:
+        more = in_words(left, "more box", "more boxes")
+        lines.append(f'  more["{more}, not drawn"]')
+    used = {box.kind for box in drawn}
+    lines += [f"  classDef {kind} {colour}" for kind, colour in _COLOURS.items() if kind in used]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Box:
+    """One row of a path as it is drawn: `kind` is one of _COLOURS, `arrow` one of _ARROWS."""
+
+    lines: list[str]
+    kind: str
+    arrow: str
+    level: int
+    count: int
+
+
+def boxes(nodes: pl.DataFrame, limit: int = MOST_BOXES) -> tuple[list[Box], int]:
+    """The boxes of a path (rows of trees.fold), and how many rows are left out."""
     drawn = _drawn(nodes, limit)
-    for number, node in enumerate(nodes[drawn].iter_rows(named=True)):
+    found = []
+    for node in nodes[drawn].iter_rows(named=True):
         is_hop, on_gpu = node["kind"] in _HOPS, node["kind"] in _GPU
         name = f"{node['op']} [{node['key']}]" if is_hop else shorten_kernel(table_name(node["op"]), _WIDTH)
         marks = "".join(f" {mark}" for mark in ("raised", "open") if node[mark])
-        words = [f"{_label(name)} {'GPU ' if on_gpu else ''}{time_text(node)}{marks}"]
-        words += [_label(node["kernel"])] if node["kernel"] else []
-        kind = _kind(node)
-        used.add(kind)
-        lines.append(f'  h{number}["{"<br/>".join(words)}"]:::{kind}')
-        del above[node["level"] :]
-        if above:
-            arrow = "==>" if node["kind"] == "redispatch" else "-.->" if on_gpu else "-->"
-            times = f'|"{node["count"]:,} x"|' if node["count"] > 1 else ""
-            lines.append(f"  h{above[-1]} {arrow}{times} h{number}")
-        above.append(number)
-    if left := len(nodes) - len(drawn):
-        more = in_words(left, "more box", "more boxes")
-        lines.append(f'  more["{more}, not drawn"]')
-    lines += [f"  classDef {kind} {colour}" for kind, colour in _COLOURS.items() if kind in used]
-    return "\n".join(lines)
+        lines = [f"{_label(name)} {'GPU ' if on_gpu else ''}{time_text(node)}{marks}"]
+        lines += [_label(node["kernel"])] if node["kernel"] else []
+        arrow = "redispatch" if node["kind"] == "redispatch" else "gpu" if on_gpu else "call"
+        found.append(Box(lines, _kind(node), arrow, node["level"], node["count"]))
+    return found, len(nodes) - len(drawn)
+
+
+def colours(kind: str) -> tuple[str, str]:
+    """(fill, stroke) of a kind of box."""
+    parts = dict(part.split(":") for part in _COLOURS[kind].split(","))
+    return parts["fill"], parts["stroke"]
 
 
 def _kind(node: dict[str, Any]) -> str:
@@ -110,6 +136,8 @@ def _enclosing(levels: list[int]) -> list[tuple[int, ...]]:
 
 
 def _label(text: str) -> str:
-    return "".join(
-        _ESCAPES.get(letter, letter) for letter in shorten(package_relative(visible(text)), _WIDTH)
-    )
+    return shorten(package_relative(visible(text)), _WIDTH)
+
+
+def _escaped(text: str) -> str:
+    return "".join(_ESCAPES.get(letter, letter) for letter in text)

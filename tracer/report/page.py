@@ -9,6 +9,7 @@ from typing import Any
 from tracer.analysis.source_lines import SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.reading import Reading, Rows
+from tracer.report.svg.picture import Pictures
 from tracer.report.text import left_out, package_relative
 
 _MS_FROM_NS = 10_000_000
@@ -35,9 +36,11 @@ class Page:
     rows: int | None = None
     of_steady: bool = False
     details: int = 5
+    pictures: Pictures | None = None
+    """Where pictures go; None: the report is text alone"""
 
     @classmethod
-    def of(cls, reading: Reading) -> Page:
+    def of(cls, reading: Reading, pictures: Pictures | None = None) -> Page:
         shown_apart = reading.has_cuda and reading.only != "kernels"
         return cls(
             name=reading.name,
@@ -45,6 +48,7 @@ class Page:
             sources=SourceLines.of(reading.trace),
             rows=reading.rows,
             details=reading.details,
+            pictures=pictures,
             of_steady=bool((shown_apart or reading.steady) and reading.steps.steady),
         )
 

@@ -8,13 +8,14 @@ from tracer.base import progress
 from tracer.report.page import Page
 from tracer.report.reading import Reading
 from tracer.report.sections import head, order
+from tracer.report.svg.picture import Pictures
 
 _NOT_IN_A_LINK = re.compile(r"[^\w\- ]")
 
 
-def render(reading: Reading) -> str:
-    """The report as GitHub markdown, with one newline at its end."""
-    page = Page.of(reading)
+def render(reading: Reading, pictures: Pictures | None = None) -> str:
+    """The report as GitHub markdown, with one newline at its end. Pictures are added to `pictures`."""
+    page = Page.of(reading, pictures)
     titles, parts = [], []
     sections = order(reading.only, reading.sections)
     for number, section in enumerate(sections):

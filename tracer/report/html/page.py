@@ -18,12 +18,12 @@ from markupsafe import Markup
 from tracer.analysis.call_tree import call_tree
 from tracer.base.package import VERSION
 from tracer.report.html.chains import packed_tree
-from tracer.report.html.roofline import Roofline, rooflines
 from tracer.report.html.sections import about, parts
 from tracer.report.html.timeline import packed_timeline
 from tracer.report.kernel_tables import KernelTables
 from tracer.report.page import Page
 from tracer.report.reading import Reading
+from tracer.report.roofline import Roofline, rooflines
 from tracer.report.visible import LONGEST, visible
 
 _SCRIPTS = ("flame-chart.min.js", "page.js")

@@ -7,6 +7,8 @@ from tracer.report.cells import code, item, prose, wrapped
 from tracer.report.kernel_tables import KernelTables
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
+from tracer.report.roofline import rooflines
+from tracer.report.svg.roofline import LEAST_POINTS, roofline_svg
 from tracer.report.text import amount, count, duration, whole_percent
 
 title = "Device kernels"
@@ -35,7 +37,20 @@ def markdown(data: KernelTables, page: Page) -> str:
         command = code(f"tracer report {page.name} --only kernels")
         more = f"Launch, resources, work and family of each kernel: {command}."
     limits = wrapped(_LIMITS.format(floor=_floor(data.survey)))
-    return paragraphs(_summary(data), more, limits)
+    return paragraphs(_summary(data), more, _pictures(data, page), limits)
+
+
+def _pictures(data: KernelTables, page: Page) -> str:
+    """A roofline for each device of which enough kernels are known."""
+    if page.pictures is None:
+        return ""
+    lines = [line for line in rooflines(data) if len(line.points) >= LEAST_POINTS]
+    shown = []
+    for number, line in enumerate(lines):
+        kind = "roofline" + (f"{number}" if number else "")
+        shown.append(page.pictures.add(kind, "Roofline of the kernels", roofline_svg(line)))
+        shown.append(wrapped(line.note))
+    return paragraphs(*shown)
 
 
 def _summary(data: KernelTables) -> str:

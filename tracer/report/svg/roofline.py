@@ -1,0 +1,19 @@
+"""The roofline of a device's kernels as a picture."""
+
+from __future__ import annotations
+
+from tracer.report.roofline import Roofline
+from tracer.report.svg.picture import drawn
+
+LEAST_POINTS = 5
+"""Of fewer kernels the table says all"""
+KINDS = (
+    ("memory", "limited by bytes"),
+    ("compute", "limited by operations"),
+    ("floor", "as short as kernels are"),
+)
+
+
+def roofline_svg(line: Roofline) -> str:
+    title = f"Roofline of {line.device}: FLOP/s against FLOP per byte; size: GPU time"
+    return drawn("roofline.svg.j2", line=line, title=title, kinds=KINDS)

@@ -82,14 +82,19 @@ report() {
       return
     fi
   fi
+  # The pictures of a report are beside it, named after it.
+  local part=$here/$(basename "$file" .md).$name.md
   # shellcheck disable=SC2086
   {
     printf 'Made by\n\n' && made_by "$here/$name.trace" "$name" "$@" && echo &&
-      $TRACER report "$here/$name.trace" "$@" | sed 's/^#/##/'
+      $TRACER report "$here/$name.trace" "$@" --force -o "$part" && sed 's/^#/##/' "$part"
   } >>"$file" || {
     echo "FAILED: report of $name" >&2
     failed=1
   }
+  for picture in "${part%.md}".*.svg; do
+    if [ -e "$picture" ]; then mv "$picture" "$out"; fi
+  done
 }
 
 # page FILE TRACE: the HTML page of a trace, packed or not

@@ -41,7 +41,7 @@ def markdown(data: KernelTables, page: Page) -> str:
 
 
 def _pictures(data: KernelTables, page: Page) -> str:
-    """A roofline for each device of which enough kernels are known."""
+    """A roofline for each device with kernels enough."""
     if page.pictures is None:
         return ""
     lines = [line for line in rooflines(data) if len(line.points) >= LEAST_POINTS]

@@ -22,7 +22,7 @@ _STYLE = (
 
 @dataclass
 class Pictures:
-    """The pictures of one report, which stand beside it: `run.roofline.svg` of `run.md`.
+    """The pictures of one report, beside it: `run.roofline.svg` of `run.md`.
 
     stem   the file name of the report without its suffix
     made   the text of each, by file name

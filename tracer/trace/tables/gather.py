@@ -17,6 +17,13 @@ from tracer.trace.bytes.definitions import Definitions, ModulePath, ProgramCount
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_open, nest
 from tracer.trace.bytes.threads import Piece, Span, pieces, split_lane
+from tracer.trace.tables.backward import (
+    Nodes,
+    forward_hops,
+    forward_sources,
+    node_rows,
+    take_modules_of_forward,
+)
 from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
 from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
 from tracer.trace.tables.ranges import join_ranges, span_ranges
@@ -26,8 +33,6 @@ _OPTIMIZER_RANGE = "Optimizer.step#"
 """What torch's ranges around a step of an optimizer begin with"""
 _OTHER = "(other)"
 """Replaces the strings that a ring had no space for"""
-_LARGEST_ORDER = 16
-"""Backwards of backwards that are followed to the first forward line."""
 
 
 @dataclass
@@ -122,22 +127,10 @@ class _Part:
     memory: dict[str, np.ndarray] | None
 
 
-@dataclass
-class _Nodes:
-    """Autograd nodes that threads began to evaluate."""
-
-    name: list[Codes] = field(default_factory=list)
-    process: list[NDArray[np.int64]] = field(default_factory=list)
-    maker: list[NDArray[np.int64]] = field(default_factory=list)
-    sequence: list[NDArray[np.int64]] = field(default_factory=list)
-    ticks: list[NDArray[np.int64]] = field(default_factory=list)
-    count: int = 0
-
-
 def gather_hops(recording: Contents) -> Gathered:
     """Empties `recording.lanes`: its memory is needed for the columns."""
     vocabulary = Vocabulary()
-    nodes = _Nodes()
+    nodes = Nodes()
     parts: list[_Part] = []
     counted: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     optimizer_steps: dict[int, list[tuple[Codes, np.ndarray]]] = {}
@@ -195,20 +188,20 @@ def gather_hops(recording: Contents) -> Gathered:
     joined_calls, memory = _join_calls(parts, offsets), _join_memory(parts, offsets)
     joined = _join([part.columns for part in parts], offsets)
     processes = np.repeat(np.array([span.process for span in spans], np.uint32), sizes)
-    forward_of_node = _forward_hops(nodes, spans, offsets, joined)
+    forward_of_node = forward_hops(nodes, spans, offsets, joined)
     node = joined.pop("node")
     joined.pop("made")
     forward = take(forward_of_node, node)
-    _take_modules_of_forward(joined["module"], forward)
+    take_modules_of_forward(joined["module"], forward)
     if vocabulary.python_stacks.numbers:
-        joined["python_stack"] = _forward_sources(joined["python_stack"], forward)
+        joined["python_stack"] = forward_sources(joined["python_stack"], forward)
     lost = joined.pop("lost")
     hops = HopColumns(
         process=processes,
         thread=np.repeat(np.array([span.thread for span in spans], np.uint32), sizes),
         node=take(concatenate(nodes.name, np.int32), node),
         forward=forward,
-        source=_forward_sources(joined["called_from"], forward),
+        source=forward_sources(joined["called_from"], forward),
         **joined,
     )
     return Gathered(
@@ -290,10 +283,10 @@ class _Changes:
     modules: _Changing
     """The module that was being called; it changes at outermost hops only"""
     nodes: _Changing
-    """The row in `_Nodes` of the node that is evaluated"""
+    """The row in `Nodes` of the node that is evaluated"""
 
     @classmethod
-    def of(cls, block: EventBlock, span: Span, ids: _LaneIds, nodes: _Nodes) -> _Changes:
+    def of(cls, block: EventBlock, span: Span, ids: _LaneIds, nodes: Nodes) -> _Changes:
         """Adds the span's autograd nodes to `nodes`."""
         kind, before, first = block.kind[span.others], block.before[span.others], block.first[span.others]
         ranges = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
@@ -303,7 +296,7 @@ class _Changes:
         return cls(
             _Changing(before[ranges], take(lookup(ids.names, low(first[ranges])), innermost)),
             _Changing(before[modules], lookup(ids.modules, low(first[modules]))),
-            _Changing(before[evaluated], _node_rows(block, span, evaluated, ids.names, nodes)),
+            _Changing(before[evaluated], node_rows(block, span, evaluated, ids.names, nodes)),
         )
 
 
@@ -380,93 +373,6 @@ def _of_first(ranges: list[tuple[Codes, NDArray[np.int64]]]) -> NDArray[np.int64
     names = concatenate([name for name, _ in ranges], np.int32)
     ends = concatenate([end for _, end in ranges], np.int64)
     return ends[names == names[np.argmin(ends)]] if len(ends) else ends
-
-
-def _node_rows(
-    block: EventBlock, span: Span, events: NDArray[np.int64], names: Mapping[int, int], nodes: _Nodes
-) -> Codes:
-    """The row in `nodes` of the node that each event names (-1: none); adds them."""
-    second = block.second[span.others][events]
-    name_id = low(second)
-    nodes.name.append(lookup(names, name_id))
-    nodes.process.append(np.full(len(events), span.process, np.int64))
-    nodes.maker.append((second >> np.uint64(32)).astype(np.int64))
-    nodes.sequence.append(block.first[span.others][events].astype(np.int64))
-    nodes.ticks.append(block.other_ticks[span.others][events])
-    rows = np.where(name_id != 0, np.arange(len(events)) + nodes.count, -1).astype(np.int32)
-    nodes.count += len(events)
-    return rows
-
-
-def _forward_hops(
-    nodes: _Nodes, spans: list[Span], offsets: NDArray[np.int64], columns: dict[str, np.ndarray]
-) -> NDArray[np.int64]:
-    """For each node the hop that made it, the innermost one; -1: none that was recorded.
-
-    A thread numbers the nodes that it makes. `sequence` of a hop is the number that came next when it
-    was entered, and it made `made` nodes:
-
-        aten::linear  sequence 7, made 1: node 7
-          aten::addmm   sequence 7, made 1: node 7, this is the innermost
-        aten::mm      sequence 8, made 0: it needed no gradient
-                      node 8 was made between hops
-        aten::sin     sequence 9, made 1: node 9
-    """
-    forward = np.full(nodes.count, -1, np.int64)
-    process = concatenate(nodes.process, np.int64)
-    maker = concatenate(nodes.maker, np.int64)
-    number = concatenate(nodes.sequence, np.int64)
-    ticks = concatenate(nodes.ticks, np.int64)
-    first, parent = columns["sequence"], columns["parent"]
-    end = first + columns["made"]
-    groups: dict[tuple[int, int], list[np.ndarray]] = {}
-    for span, offset in zip(spans, offsets.tolist(), strict=True):
-        size = span.enters.stop - span.enters.start
-        makers = np.flatnonzero(columns["made"][offset : offset + size]) + offset
-        groups.setdefault((span.process, span.torch_thread), []).append(makers)
-    for (of_process, torch_thread), parts in groups.items():
-        wanted = np.flatnonzero((process == of_process) & (maker == torch_thread))
-        wanted = wanted[number[wanted] != fmt.ACCUMULATE_GRAD]
-        hops = np.concatenate(parts)
-        if not len(wanted) or not len(hops):
-            continue
-        hops = hops[
-            np.argsort(first[hops], kind="stable")
-        ]  # of those with the same number the innermost is last
-        found = take(hops, np.searchsorted(first[hops], number[wanted], "right") - 1)
-        outside = np.flatnonzero(found >= 0)
-        while len(outside := outside[end[found[outside]] <= number[wanted[outside]]]):
-            found[outside] = parent[found[outside]]
-            outside = outside[found[outside] >= 0]
-        began = columns["start"][np.maximum(found, 0)] <= ticks[wanted]
-        forward[wanted] = np.where(began, found, -1)
-    return forward
-
-
-def _forward_sources(called_from: Codes, forward: NDArray[np.int64]) -> Codes:
-    """The line of the forward hop, of a hop of a backward of a backward too."""
-    source = called_from
-    linked = np.flatnonzero(forward >= 0)
-    if len(linked):
-        source = called_from.copy()
-    for _ in range(_LARGEST_ORDER):
-        source[linked] = source[forward[linked]]
-        # Only what hangs on a hop that is linked itself changes again.
-        linked = linked[forward[forward[linked]] >= 0]
-        if not len(linked):
-            break
-    return source
-
-
-def _take_modules_of_forward(module: Codes, forward: NDArray[np.int64]) -> None:
-    """Gives hops of a backward pass that run in no module the one of their forward hop."""
-    without = np.flatnonzero((module < 0) & (forward >= 0))
-    for _ in range(_LARGEST_ORDER):
-        module[without] = module[forward[without]]
-        # What hangs on a hop that has just got one changes again.
-        without = without[(module[without] < 0) & (forward[forward[without]] >= 0)]
-        if not len(without):
-            break
 
 
 def _join_calls(parts: list[_Part], offsets: NDArray[np.int64]) -> CallColumns:

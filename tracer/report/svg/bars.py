@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import ceil, floor, log2
 
 from tracer.report.svg.picture import LETTER, WIDTH, drawn
-from tracer.report.text import shorten
+from tracer.report.text import shorten_kernel
 from tracer.report.visible import visible
 
 _ROW, _TOP, _BOTTOM = 22, 36, 28
-_NAMES, _TEXTS = 300, 220  # pixels
+_NAMES, _TEXTS = 390, 230  # pixels
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def bars_svg(title: str, ratios: Sequence[Ratio]) -> str:
         first, last = sorted((place(0), place(power)))
         bars.append(
             {
-                "name": shorten(visible(ratio.name), int((_NAMES - 8) / LETTER)),
-                "text": visible(ratio.text),
+                "name": shorten_kernel(visible(ratio.name), int((_NAMES - 8) / LETTER)),
+                "text": f"{visible(ratio.text)}  {ratio.value:.2f} x",
                 "says": f"{visible(ratio.name)}: {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})",
                 "kind": kind,
                 "x": first,

@@ -9,6 +9,7 @@ import typer
 from tracer.base.package import VERSION
 from tracer.cli import compare, gdb
 from tracer.cli.certificate import certificate
+from tracer.cli.diff import diff
 from tracer.cli.doctor import doctor
 from tracer.cli.explain import explain
 from tracer.cli.export import export
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command(context_settings=CONTEXT)(record)
 app.command()(tree)
 app.command()(report)
+app.command()(diff)
 app.command()(certificate)
 app.command()(pack)
 app.command()(explain)

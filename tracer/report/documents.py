@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
 
+from tracer.analysis.difference import Difference, Kind
 from tracer.analysis.gaps import Gaps
 from tracer.analysis.memory import MemoryUse
 from tracer.report.text import signature_texts
@@ -87,6 +88,44 @@ def memory_document(trace: Recorded, uses: Sequence[MemoryUse], limit: int) -> d
         whole = {known.name: getattr(use, known.name) for known in fields(use) if known.name != "table"}
         devices.append({**whole, "rows": shown.to_dicts(), "rows_left_out": len(use.table) - len(shown)})
     return {**_head(trace), "devices": devices}
+
+
+def difference_document(before: Recorded, after: Recorded, found: Difference, limit: int) -> dict[str, Any]:
+    """Two traces compared (analysis.difference), at most `limit` changes of structure (0: all)."""
+    changed = found.structural
+    shown = changed[:limit] if limit else changed
+
+    def side(kind: Kind | None) -> dict[str, Any] | None:
+        if kind is None:
+            return None
+        return {"calls": kind.calls, "chains": dict(kind.chains), "step_ns": kind.step_ns}
+
+    return {
+        "before": _head(before),
+        "after": _head(after),
+        "same_structure": not changed,
+        "step": asdict(found.step),
+        "steps": list(found.steps),
+        "steady": found.steady,
+        "causes": found.causes,
+        "facts": {name: list(pair) for name, pair in found.facts.items()},
+        "settings": {name: list(pair) for name, pair in found.settings.items()},
+        "kinds": len(found.changes),
+        "changes": [
+            {
+                "line": change.kind.line,
+                "text": change.kind.text,
+                "op": change.kind.op,
+                "backward": change.kind.backward,
+                "what": list(change.what),
+                "times": asdict(change.times),
+                "before": side(change.before),
+                "after": side(change.after),
+            }
+            for change in shown
+        ],
+        "changes_left_out": len(changed) - len(shown),
+    }
 
 
 def certificate_document(trace: Recorded) -> dict[str, Any]:

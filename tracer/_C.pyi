@@ -23,6 +23,7 @@ class Certificate(TypedDict):
     lost_hops: int
     call_sites: bool
     compiled_calls: int
+    memory: dict[str, bool]
     source_lines: bool
     modules: bool
     guards: dict[str, bool]

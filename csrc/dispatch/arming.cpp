@@ -286,8 +286,10 @@ Hop* hop_of_boxed(c10::OperatorKernel* functor, OperatorEntry& entry, c10::Dispa
 ArmingResult arm(const std::vector<std::string>& operators) {
   auto begin = std::chrono::steady_clock::now();
   call_sites_known = prepare_call_sites();
-  static auto* listener =
-      new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<FollowOperators>()));
+  static auto* listener = [] {
+    std::lock_guard ours(fork_lock<LockOrder::kTables>());  // for the dispatcher's lock, which is taken in there
+    return new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<FollowOperators>()));
+  }();
   (void)listener;
   ArmingResult result;
   {

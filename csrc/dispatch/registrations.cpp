@@ -1,5 +1,9 @@
 #include "registrations.h"
 
+#include <thread>
+
+#include "../fork_locks.h"
+
 namespace tracer::dispatch {
 
 using torch_abi::kTableEntries;
@@ -40,11 +44,17 @@ const std::string& key_name(uint32_t table_index) {
 
 torch_abi::Registration registration_of(const OperatorRecord& op, uint32_t table_index) {
   if (table_index >= kTableEntries) return {};
-  // The operator's list of kernels is read, which registrations change under this lock. Waiting
-  // for it inside an op could deadlock (its holder may want the GIL), so ask only.
-  std::unique_lock lock(torch_abi::dispatcher_mutex(), std::try_to_lock);
-  if (!lock) return {};
-  return torch_abi::registration_at(torch_abi::entry_of(op.handle), keys_of_entries()[table_index]);
+  // The operator's list of kernels is read, which registrations change under the dispatcher's lock. Waiting for it inside an op
+  // could deadlock (its holder may want the GIL), so ask only: a few times, for another thread may be here too. The other lock
+  // is the one that a fork waits for.
+  constexpr int kTries = 50;
+  for (int i = 0; i < kTries; ++i) {
+    std::unique_lock ours(fork_lock<LockOrder::kTables>(), std::try_to_lock);
+    std::unique_lock lock = ours ? std::unique_lock(torch_abi::dispatcher_mutex(), std::try_to_lock) : std::unique_lock<std::mutex>();
+    if (lock) return torch_abi::registration_at(torch_abi::entry_of(op.handle), keys_of_entries()[table_index]);
+    std::this_thread::yield();
+  }
+  return {};
 }
 
 }  // namespace tracer::dispatch

@@ -76,7 +76,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
         *("mm", "--override", f"{NUMPY_MM}:numpy_mm", "--case", "64x64 64x64", "--pairs", "10"),
         *("-o", "report.md", "--force"),
     )
-    assert [path.name for path in launcher.folder.iterdir()] == ["report.md"]
+    assert sorted(path.name for path in launcher.folder.iterdir()) == ["report.md", "report.ratios.svg"]
     return run, (launcher.folder / "report.md").read_text()
 
 
@@ -84,7 +84,10 @@ def test_numpy_in_the_place_of_stock(compared: tuple[Run, str]) -> None:
     run, text = compared
     assert run.status == 0
     assert run.out == ""
-    assert run.err == "tracer: override numpy_mm handed aten::mm over to stock: numpy has no bfloat16\n"
+    assert run.err == (
+        "tracer: override numpy_mm handed aten::mm over to stock: numpy has no bfloat16\n"
+        "tracer: pictures beside it: report.ratios.svg\n"
+    )
     assert "**3 of 3 cases right; the override ran in 2**" in text
     assert cells(text, "mm fp32")[-1] == "right"
     assert cells(text, "mm fp64")[-1] == "right"

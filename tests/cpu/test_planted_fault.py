@@ -26,7 +26,8 @@ def run_program(folder: Path, csrc: Path) -> tuple[str, dict[str, list[sanitize.
     """What the program prints, and the faults that are reported of it."""
     (folder / "program.cpp").write_text(PROGRAM)
     home = Path(torch.__file__).parent
-    sources = [folder / "program.cpp", csrc / "dispatch/registrations.cpp"]
+    parts = ("dispatch/registrations.cpp", "fork_locks.cpp")
+    sources = [folder / "program.cpp", *(csrc / part for part in parts)]
     headers = [f"-isystem{home / 'include' / part}" for part in ("", "torch/csrc/api/include")]
     libraries = [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{home / 'lib'}"]
     flags = ["-std=c++20", "-O1", "-g1", "-w", "-fsanitize=address", "-fsanitize-recover=all"]

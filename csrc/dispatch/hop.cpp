@@ -13,6 +13,7 @@
 #include "call_sites.h"
 #include "operator_record.h"
 #include "registrations.h"
+#include "thread_keys.h"
 
 namespace tracer::dispatch {
 namespace {
@@ -84,6 +85,7 @@ __attribute__((always_inline)) inline uint32_t write_enter(Lane* lane, Hop* hop,
   uint64_t sequence = at_autograd_key(raw) ? at::sequence_number::peek() & trace::kLow32 : trace::kNoSequence;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   auto [when, source] = depth == 0 ? write_what_runs(lane) : Outermost{lane->now(), 0};
+  if (__builtin_expect(lane->why, 0)) write_thread_keys(lane, when);
   trace::write_event(
       lane, trace::kEnter, when, raw & ~trace::kEventBit, trace::two_numbers(hop->id, source),
       trace::two_numbers(uint32_t(sequence), inputs),
@@ -134,6 +136,23 @@ void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10
   enter(lane, hop, keys, frame, known ? signature_of(lane, stack, entry.schema().arguments().size()) : 0);
 }
 
+void HopScope::write(const Values& values) noexcept {
+  // Not in a pause, and not for another recording than that of the enter.
+  if (lane_->epoch == epoch_ && trace::recording_epoch.load(std::memory_order_relaxed) == epoch_) values.write(lane_);
+}
+
+void HopScope::returned(const torch::jit::Stack& stack, size_t count) {
+  raised_ = false;
+  if (!lane_ || !lane_->values || count > stack.size()) return;
+  Values values;
+  for (auto value = stack.end() - std::ptrdiff_t(count); value != stack.end(); ++value) {
+    if (value->isTensor()) values.add(value->toTensor());
+    if (value->isTensorList())
+      for (const c10::IValue& element : value->toListRef()) values.add(element.toTensor());
+  }
+  write(values);
+}
+
 void HopScope::leave() noexcept {
   Lane* lane = lane_;
   if (lane->epoch != epoch_) return;
@@ -158,7 +177,7 @@ void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10:
   HopScope scope;
   scope.enter(hop, keys, TRACER_FRAME(), entry, *stack);
   hop->original.callBoxed(op, keys, stack);
-  scope.returned();
+  scope.returned(*stack, entry.hasSchema() ? entry.schema().returns().size() : 0);
 }
 
 double calibrate_hop() {

@@ -10,6 +10,7 @@
 #include "../trace/lane.h"
 #include "arguments.h"
 #include "call_sites.h"
+#include "values.h"
 
 namespace tracer::dispatch {
 
@@ -63,10 +64,25 @@ class HopScope {
   void enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
              const torch::jit::Stack& stack) noexcept;
   void returned() { raised_ = false; }
+  template <class Result>
+  void returned(const Result& result) {
+    raised_ = false;
+    if (__builtin_expect(lane_ && lane_->values, 0)) note(result);
+  }
+  // The last `count` values of a stack.
+  void returned(const torch::jit::Stack& stack, size_t count);
   HopScope(const HopScope&) = delete;
   HopScope& operator=(const HopScope&) = delete;
 
  private:
+  // Out of line: hashing is rare, and a hop has many instantiations.
+  template <class Result>
+  __attribute__((noinline, cold)) void note(const Result& result) {
+    Values values;
+    values.add(result);
+    write(values);
+  }
+  void write(const Values& values) noexcept;
   void enter(trace::Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs);
   void leave() noexcept;
 

@@ -55,11 +55,11 @@ struct TypedHop<Return(Args...)> {
       scope.returned();
     } else if constexpr (std::is_reference_v<Return>) {
       Return result = call_original(hop, keys, std::forward<Args>(args)...);
-      scope.returned();
+      scope.returned(result);
       return result;
     } else {
       Return result = call_original(hop, keys, std::forward<Args>(args)...);
-      scope.returned();
+      scope.returned(result);
       return result;
     }
   }

@@ -8,7 +8,10 @@
 
 namespace tracer::trace {
 
-inline HopEvent kind_of_event(uint64_t first_word) { return HopEvent(first_word >> kEventKindShift & kEventKindMask); }
+inline HopEvent kind_of_event(uint64_t first_word) {
+  auto kind = HopEvent(first_word >> kEventKindShift & kEventKindMask);
+  return kind == kThreadKeys && (first_word & kBriefBit) ? kValue : kind;
+}
 
 // Words of the event that begins at `words`, with `size` words left; 0: no whole event is there.
 inline size_t words_of_event(const uint64_t* words, size_t size) {
@@ -20,6 +23,7 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
       break;
     case kNode:
     case kMemory:
+    case kValue:
       count = 3;
       break;
     case kRangeExit:
@@ -30,6 +34,7 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
     case kThread:
     case kStep:
     case kModule:
+    case kThreadKeys:
       count = 2;
       break;
     case kApiEnter:

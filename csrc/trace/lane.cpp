@@ -158,6 +158,9 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
     lane->start_ticks = file->start_ticks();
     lane->shapes = file->flags() & kShapes;
     lane->source = file->flags() & kSource;
+    lane->why = file->flags() & kWhy;
+    lane->values = file->flags() & kValues;
+    lane->keys_of_thread = 0;
     lane->depth = 0;
     lane->path = 0;
     lane->calls = lane->runtime_calls = 0;

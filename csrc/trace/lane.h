@@ -40,8 +40,8 @@ class Relaxed {
 };
 
 constexpr uint32_t kWindows = 2;
-// Room that current_lane() guarantees: a thread event, a node event, a module event and a kEnter.
-constexpr ptrdiff_t kRoomWords = 12;
+// Room that current_lane() guarantees: the events of a thread, a node, a module, the thread's keys, and a kEnter.
+constexpr ptrdiff_t kRoomWords = 14;
 // Room for a kApiEnter with all the arguments that one can have.
 constexpr ptrdiff_t kCallRoomWords = 4 + kMaxCallWords;
 
@@ -71,7 +71,7 @@ struct alignas(64) Lane {
   uint16_t calls = 0;           // open API and library calls
   uint16_t runtime_calls = 0;   // of these, of the CUDA runtime
   uint32_t calls_of_hop = 0;    // API calls since the last hop was entered
-  bool shapes = false, source = false;
+  bool shapes = false, source = false, why = false, values = false;
   uint32_t module = 0;          // nn.Module named last
   const void* node = nullptr;   // autograd node named last
   // ---- the next line ----
@@ -98,6 +98,7 @@ struct alignas(64) Lane {
   Chunk next_chunk;             // mapped at the other window where next_state is kReady
   DefinitionStream definitions;
   Interner strings;
+  uint64_t keys_of_thread = 0;  // hash of those named last
   void* source_cache = nullptr; // of python/source_line, kept with the lane
   std::atomic<Lane*> sibling{nullptr};  // registry
   std::atomic<bool> in_use{true};       // false: its thread has ended, another may take the lane
@@ -109,10 +110,15 @@ struct alignas(64) Lane {
   // The id of a text in this lane's string table; `make` gives the text where the hash is new.
   template <class Make>
   uint32_t intern_string(uint64_t hash, Make make) {
+    return intern(hash, [&](uint32_t id) { return DefinitionBuilder(kString).put(id).put_string(make()); });
+  }
+  // The same of another definition with an id among the strings; `make` gives it for the new id.
+  template <class Make>
+  uint32_t intern(uint64_t hash, Make make) {
     if (uint32_t id = strings.find(hash)) return id;
     if (leave_out_definition()) return kOther;
     uint32_t id = strings.add(hash);
-    if (id) define(DefinitionBuilder(kString).put(id).put_string(make()));
+    if (id) define(make(id));
     return id;
   }
   uint64_t now() const { return ticks() - start_ticks; }
@@ -207,7 +213,8 @@ inline void write_event(Lane* lane, HopEvent kind, uint64_t when, Words... words
   uint64_t* at = lane->next;
   size_t i = 0;
   ((at[++i] = words), ...);
-  std::atomic_ref<uint64_t>(at[0]).store(kEventBit | uint64_t(kind) << kEventKindShift | (when & kTicksMask), std::memory_order_release);
+  uint64_t first = kind == kValue ? uint64_t(kThreadKeys) << kEventKindShift | kBriefBit : uint64_t(kind) << kEventKindShift;
+  std::atomic_ref<uint64_t>(at[0]).store(kEventBit | first | (when & kTicksMask), std::memory_order_release);
   lane->next = at + 1 + sizeof...(words);
   ask_for_lines(lane->next);
 }

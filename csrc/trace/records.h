@@ -71,6 +71,8 @@ static_assert(sizeof(FileHeader) == 168);
 enum HeaderFlags : uint32_t {
   kShapes = 1,  // of tensors are recorded
   kSource = 2,  // lines are recorded
+  kWhy = 8,     // the dispatch keys of threads are recorded
+  kValues = 16, // hashes of results are recorded
   kFull = 4,    // max_bytes was reached, and the recording stopped there
 };
 // In next_chunk: no chunk is claimed any more.
@@ -125,6 +127,8 @@ enum HopEvent : uint64_t {
   kModule = 12,     // 2 words
   kApiQuery = 13,   // 4 words and its arguments
   kMemory = 14,     // 3 words
+  kThreadKeys = 15, // 2 words
+  kValue = 16,      // 3 words; its first word has the kind 15 and the bit `brief`
 };
 // kEnter, a hop was entered (bit 63 of words 1..4 is 0):
 //   1: the DispatchKeySet handed to the kernel function (raw_repr; its highest key is the hop's key)
@@ -166,6 +170,10 @@ enum HopEvent : uint64_t {
 // kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included
 // kModule, from here on the thread's outermost hops run in a call of this nn.Module:  1: bits 0..31 module (id of a
 //   kModulePath, 0: in none)
+// kThreadKeys, from here on the thread adds these dispatch keys and hides those:  1: bits 0..31 id of a kKeysOfThread
+// kValue, the innermost open hop returns tensors; its kExit follows:
+//   1: bits 0..62 hash of their values
+//   2: bits 0..2 ValueFlags, bits 48..60 depth (open hops of the thread, this one included)
 // kMemory, an allocator of torch gave out a block of memory, or took it back:
 //   1: bits 0..47 address, bits 48..60 depth (open hops of the thread), bit 61 it was taken back
 //   2: bits 0..47 bytes (0 of a CPU block that was taken back: those of its allocation), bits 48..54 DeviceType, bits 55..62
@@ -196,6 +204,9 @@ constexpr int kExitDepthShift = 32;
 constexpr int kExitRaisedShift = 45;
 constexpr int kExitNodesShift = 46;
 constexpr uint32_t kMostNodes = (1u << 17) - 1;
+// kValue, word 2
+constexpr int kValueDepthShift = 48;
+enum ValueFlags : uint64_t { kValueNan = 1, kValueInfinite = 2, kValueUnread = 4 };
 // The call
 constexpr uint64_t kCallFunctionMask = 0xffff;
 constexpr int kCallDriverShift = 16;
@@ -262,6 +273,8 @@ enum Definition : uint16_t {
   kModulePath = 14, // u32 id, string names from the outermost module inwards, apart by dots ("" the outermost one itself),
                    //   string class of the outermost module; in the process's lane
   kPythonStack = 15, // u32 id (one of the sources), u32 n, n x u32 source id, innermost first: the source is the first
+  kKeysOfThread = 16, // u32 id (one of the strings), u64 DispatchKeySet included, u64 excluded (raw_repr), string classes
+                   //   of TorchDispatchModes, a line each, outermost first
 };
 enum FunctionDomain : uint32_t { kRuntime = 0, kDriver = 1, kLibrary = 2 };
 // The layout of a function's words, a line a field, fields apart by tabs:

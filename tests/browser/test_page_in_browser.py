@@ -21,6 +21,7 @@ from tracer.trace import load
 
 ROOT = Path(__file__).parents[2]
 RESNET = ROOT / "reports" / "traces" / "resnet34.trace.xz"
+RANGES = 55  # pixels from the top of the timeline to the first range
 BAR = 19  # pixels from a bar to the one below it
 SIZES = [(1000, "light"), (1000, "dark"), (400, "light"), (400, "dark")]
 
@@ -285,6 +286,21 @@ def test_a_call_of_the_timeline_has_its_chain(opened, resnet: Path) -> None:
     page.keyboard.press("Escape")
     page.mouse.move(1, 1)
     assert drawing(page, "tracks") != before  # with its arrow
+
+
+def test_ranges_are_slices_above_the_calls_of_their_thread(opened, resnet: Path) -> None:
+    page = opened(resnet)
+    page.evaluate("document.getElementById('tracks').scrollIntoView({block: 'start'})")
+    canvas = page.locator("#tracks canvas")
+    seen = set()
+    for x in range(10, 960, 6):
+        canvas.hover(position={"x": x, "y": RANGES})
+        if page.locator("#tooltip").is_visible():
+            seen.add(page.locator("#tooltip").inner_text().split("\n")[0])
+    assert any(name.startswith("Optimizer.step#SGD.step") for name in seen), seen
+    canvas.click(position={"x": x, "y": RANGES})
+    assert page.locator("#chain").is_hidden()
+    assert "range" in page.locator("#legend").inner_text().split()
 
 
 def test_names_of_a_trace_are_text(opened, folder: Path) -> None:

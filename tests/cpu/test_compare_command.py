@@ -204,7 +204,8 @@ def test_a_script_whose_output_differs(launcher: Launcher) -> None:
     launcher.write(OVERRIDES, "kernels.py")
     launcher.write(SCRIPT, "train.py")
     run = compare(launcher, "--override", "kernels:wrong", "--repeats", "1", "train.py", "exactly")
-    assert run.status == 0
+    assert run.status == 1
+    assert run.err.startswith("tracer: stdout differs from stock's: ")
     assert "stdout differs**" in run.out
     assert re.search(r"```diff\n--- stock\n\+\+\+ override\n", run.out)
     assert "rows exactly" in run.out

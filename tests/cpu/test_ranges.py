@@ -7,8 +7,12 @@ import pytest
 from launching import Launcher
 
 import tracer
+from tracer.analysis.call_tree import call_tree
 from tracer.analysis.ranges import range_times
 from tracer.analysis.step_times import RANGE_OPS
+from tracer.report.html import timeline
+from tracer.report.html.columns import unpacked
+from tracer.report.reading import Reading
 from tracer.trace import Trace
 
 SCRIPT = """\
@@ -125,3 +129,37 @@ def test_follow_has_no_ranges(recorded: Launcher) -> None:
     run = recorded.run([str(recorded.tracer), "tree", "run.trace", "--follow", "--flat", "--by", "range"])
     assert run.status == 2
     assert "--by range needs a recording that has ended" in run.err
+
+
+def test_the_timeline_of_the_page_has_the_ranges_of_each_step(trace: Trace) -> None:
+    _, meta = timeline_of(trace)
+    steps = [step for step in meta["steps"] if step["step"].isdigit()]
+    assert len(steps) == 3
+    for step in steps:
+        names = [drawn["name"].split("#")[0] for drawn in step["ranges"]]
+        rest = ["Optimizer.step"] if step["step"] != "0" else []  # a step ends shortly before its optimizer's
+        assert names == [*rest, "data/load", "model", "encoder", "decoder", "Optimizer.step"]
+        model = names.index("model")
+        assert [drawn["parent"] for drawn in step["ranges"]][len(rest) :] == [-1, -1, model, model, -1]
+        assert all(0 <= drawn["start"] <= step["wall_ns"] - drawn["length"] for drawn in step["ranges"])
+        assert step["ranges"][model - 1]["length"] >= 3_000_000  # the sleep in it
+        assert step["ranges_left_out"] == 0
+    after = next(step for step in meta["steps"] if not step["step"].isdigit())
+    tracks = {drawn["name"]: drawn["track"] for drawn in after["ranges"]}
+    assert tracks.keys() >= {"other thread", "never ends"}
+    assert meta["tracks"][tracks["other thread"]] != meta["tracks"][tracks["never ends"]]
+
+
+def test_of_too_many_ranges_the_longest_are_drawn(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MOST_RANGES", 2)
+    _, meta = timeline_of(trace)
+    for step in meta["steps"][1:3]:
+        assert "data/load" in [drawn["name"] for drawn in step["ranges"]]
+        assert len(step["ranges"]) == 2
+        assert step["ranges_left_out"] == 4
+
+
+def timeline_of(trace: Trace) -> tuple[dict, dict]:
+    reading = Reading(trace, "run.trace")
+    forest = reading.part
+    return unpacked(timeline.packed_timeline(reading, forest, call_tree(forest).node_of))

@@ -1,4 +1,4 @@
-"""Kernels that no op launches: Triton's (torch.compile's and by hand), Numba's, an extension's."""
+"""Kernels that no op launches: Triton's (torch.compile's and by hand), Numba's, CuPy's, an extension's."""
 
 from __future__ import annotations
 
@@ -76,6 +76,16 @@ def test_kernel_of_numba(runs: tuple[dict, Recorded]) -> None:
     kernel = part.kernel("double_numba")
     assert (kernel["grid"], kernel["block"]) == ([16, 1, 1], [256, 1, 1]), str(part)
     assert ".py:" in (call["source"] or ""), str(part)
+
+
+def test_kernels_of_cupy(runs: tuple[dict, Recorded]) -> None:
+    part = part_of(runs, "cupy")
+    call = assert_outside_ops(part, "double_cupy", "driver")
+    lines = [part.call_of(kernel)["source"] or "" for kernel in part.kernels.iter_rows(named=True)]
+    assert len(lines) >= 2, f"one that the script wrote, and those of mean\n{part}"
+    assert all(line.rpartition(":")[0].endswith("user_kernels.py") for line in lines), (lines, str(part))
+    assert lines[0] == call["source"] != lines[-1], (lines, str(part))
+    assert any("cupy" in frame for frame in part.stack_of(call)), "\n".join(part.stack_of(call))
 
 
 def test_kernel_of_an_extension(runs: tuple[dict, Recorded]) -> None:

@@ -1,4 +1,4 @@
-"""Kernels that no op of torch launches: Triton's, Numba's and those of an extension. See cases.py."""
+"""Kernels that no op of torch launches: Triton's, Numba's, CuPy's and those of an extension. See cases.py."""
 
 from __future__ import annotations
 
@@ -70,6 +70,23 @@ def numba() -> Run:
     def run() -> Tensor:
         double_numba[16, 256](x_seen, y_seen)
         cuda.synchronize()
+        return y
+
+    return run
+
+
+@case
+def cupy() -> Run:
+    """A kernel that CuPy compiles, and one of its own that its Python code calls."""
+    import cupy
+
+    double_cupy = cupy.ElementwiseKernel("float32 x", "float32 y", "y = 2 * x", "double_cupy")
+    x, y = cupy.asarray(X), torch.zeros_like(X)
+
+    def run() -> Tensor:
+        double_cupy(x, cupy.asarray(y))
+        cupy.mean(x)
+        cupy.cuda.get_current_stream().synchronize()
         return y
 
     return run

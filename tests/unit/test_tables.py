@@ -18,8 +18,11 @@ BY_PARENT = 0
 COLUMNS = {
     "hops": "id op key kernel kind source start_ns end_ns self_ns module step phase parent process thread "
     "registered_at rule inputs called_from python_stack range sequence_nr backward_node forward_hop raised "
-    "override open",
-    "signatures": "id position shape stride dtype device requires_grad layout",
+    "override key_set thread_keys open",
+    "signatures": "id position shape stride dtype device requires_grad layout keys",
+    "dispatch_keys": "priority key functionality",
+    "key_sets": "id keys",
+    "thread_keys": "id process included excluded included_by_default excluded_by_default modes",
     "api_calls": "id hop parent library_call_id process thread domain name role start_ns end_ns correlation "
     "arguments result stack library library_call kernel captured source step phase open",
     "library_calls": "id hop parent process thread library name start_ns end_ns arguments result source step "
@@ -310,10 +313,10 @@ def test_signatures_are_one_row_a_tensor_and_one_id_a_content(tmp_path: Path) ->
         row
         for _, row in sorted(
             [
-                (one, (one, 0, [64, 32], [32, 1], "torch.float32", "cpu", True, "torch.strided")),
-                (one, (one, 1, [2], [1], "ScalarType 99", "cuda:3", False, "torch.strided")),
-                (two, (two, 0, None, None, None, "cpu", False, None)),
-                (two, (two, 2, None, None, "torch.float32", None, False, "torch.strided")),
+                (one, (one, 0, [64, 32], [32, 1], "torch.float32", "cpu", True, "torch.strided", "CPU")),
+                (one, (one, 1, [2], [1], "ScalarType 99", "cuda:3", False, "torch.strided", "CPU")),
+                (two, (two, 0, None, None, None, "cpu", False, None, "CPU")),
+                (two, (two, 2, None, None, "torch.float32", None, False, "torch.strided", "CPU")),
             ],
             key=lambda pair: (pair[0], pair[1][1]),
         )

@@ -81,6 +81,7 @@ COMPONENTS = (
         "kernels that torch.compile or Triton generated",
         modules=r"triton|cuda_utils\.|launcher\.cpython",
     ),
+    Component("CuPy", "kernels of CuPy, and its memory pool", modules=r"cupy"),
     Component(
         "cuda-python",
         "CUDA called from Python (numba-cuda, CuPy's bindings)",

@@ -15,7 +15,8 @@ from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.links import combine
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
-from tracer.analysis.trees import Forest
+from tracer.analysis.trees import Forest, counts
+from tracer.analysis.value_difference import ValueDifference, value_difference
 
 _RESAMPLES, _SEED = 2_000, 0  # the same samples give the same interval
 _LEAST_SAMPLES = 3
@@ -36,6 +37,8 @@ class Compared(CudaTables, Protocol):
     def source_lines(self) -> pl.DataFrame: ...
     @property
     def steps(self) -> pl.DataFrame: ...
+    @property
+    def values(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,11 @@ class Difference:
     changes: list[Change]
     facts: dict[str, tuple[Any, Any]]
     settings: dict[str, tuple[Any, Any]]
+    modules: dict[str, Times] = field(default_factory=dict)
+    """What a step spends in the ops of each nn.Module and those in it, the largest change first"""
     causes: list[str] = field(default_factory=list)
+    values: ValueDifference | None = None
+    """None: one of the traces has no hashes of values"""
 
     @property
     def structural(self) -> list[Change]:
@@ -135,6 +142,7 @@ def difference(before: Compared, after: Compared) -> Difference:
     kinds = [
         _kinds(trace, steady, numbers) for trace, (numbers, _) in zip((before, after), steps, strict=True)
     ]
+    numbered = [numbers for numbers, _ in steps]
     changes = [_change(kinds[0].get(key), kinds[1].get(key)) for key in dict.fromkeys([*kinds[0], *kinds[1]])]
     facts = _different(before.environment, after.environment, _FACTS)
     known = [trace.environment.get("settings") or {} for trace in (before, after)]
@@ -146,6 +154,10 @@ def difference(before: Compared, after: Compared) -> Difference:
         changes=changes,
         facts=facts,
         settings=settings,
+        modules=_modules(
+            [_module_times(trace, numbers) for trace, numbers in zip((before, after), numbered, strict=True)]
+        ),
+        values=value_difference(before, after),
     )
     found.causes.extend(_causes(found))
     return found
@@ -220,6 +232,33 @@ def _kinds(trace: Compared, steady: bool, steps: list[int]) -> dict[tuple[str, .
     return kinds
 
 
+def _module_times(trace: Compared, steps: list[int]) -> dict[str, list[int]]:
+    """Of each module what each step spent in outermost ops that it or a module in it called."""
+    rows = (
+        trace.hops.select("step", "start_ns", "end_ns", "parent", pl.col("module").cast(pl.String))
+        .filter(pl.col("parent").is_null() & pl.col("module").is_not_null() & pl.col("step").is_in(steps))
+        .group_by("module", "step")
+        .agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    )
+    found: dict[str, dict[int, int]] = {}
+    for module, step, ns in rows.iter_rows():
+        parts = module.split(".")
+        for depth in range(1, len(parts) + 1):
+            of_step = found.setdefault(".".join(parts[:depth]), {})
+            of_step[step] = of_step.get(step, 0) + ns
+    return {module: [of_step.get(step, 0) for step in steps] for module, of_step in found.items()}
+
+
+def _modules(sides: list[dict[str, list[int]]]) -> dict[str, Times]:
+    names = dict.fromkeys([*sides[0], *sides[1]])
+    times = {name: _times(sides[0].get(name, []), sides[1].get(name, [])) for name in names}
+
+    def change(name: str) -> float:
+        return abs((times[name].after or 0) - (times[name].before or 0))
+
+    return {name: times[name] for name in sorted(names, key=change, reverse=True)}
+
+
 def _joined(one: Kind, other: Kind) -> Kind:
     """Two lines of a file with the same text."""
     return Kind(
@@ -247,7 +286,7 @@ def _chains(forest: Forest, table: pl.DataFrame) -> dict[int, str]:
     """The text of each distinct structure: a line for each row, indented by its depth."""
     first = table.group_by("structure").agg(pl.col("row").min())
     columns = forest.hops.select(pl.col("op", "key", "kernel").cast(pl.String))
-    sizes = np.bincount(forest.root, minlength=len(forest.root))
+    sizes = counts(forest.root, len(forest.root))
     texts = {}
     for structure, row in first.iter_rows():
         span = slice(row, row + min(int(sizes[row]), _LONGEST_CHAIN))

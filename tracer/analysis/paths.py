@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from tracer.analysis.patterns import fits_op
-from tracer.analysis.trees import Forest, fold
+from tracer.analysis.trees import Forest, counts, fold
 
 _HOP_KINDS = ("call", "redispatch")
 
@@ -39,25 +40,28 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
     (links.combine) tells paths apart, counts in no column but gpu_ns, and makes no path of its own.
     """
     is_hop = forest.hops["kind"].is_in(_HOP_KINDS).to_numpy()
-    sizes = pl.DataFrame({"root": forest.root[is_hop]}).group_by("root").len("hops")
+    sizes = counts(forest.root[is_hop], len(is_hop))
     outermost = (forest.parent < 0) & is_hop
     measured = [name for name in ("gpu_ns",) if name in forest.hops.columns]
     roots = (
-        forest.hops.filter(outermost)
-        .select("op", "key", *measured, hop="id", duration=pl.col("end_ns") - pl.col("start_ns"))
-        .with_columns(structure=forest.structure[outermost], root=forest.root[outermost])
+        forest.hops.select("op", "key", *measured, "start_ns", "end_ns", hop="id")
+        .filter(outermost)
+        .with_columns(
+            duration=pl.col("end_ns") - pl.col("start_ns"),
+            structure=forest.structure[outermost],
+            hops=sizes[outermost],
+        )
     )
     return (
         roots.group_by("structure")
         .agg(
-            pl.col("root", "op", "key", "hop").first(),
+            pl.col("op", "key", "hop", "hops").first(),
             calls=pl.len(),
             total_ns=pl.col("duration").sum(),
             median_ns=pl.col("duration").median().round().cast(pl.Int64),
             longest_ns=pl.col("duration").max(),
             **{name: pl.col(name).sum() for name in measured},
         )
-        .join(sizes, on="root")
         .sort(pl.col("median_ns") * pl.col("calls"), "hop", descending=[True, False])
         .with_row_index("path")
         .select(
@@ -84,18 +88,13 @@ def paths_with(forest: Forest, survey: pl.DataFrame, patterns: list[str]) -> pl.
 def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTables:
     """The `limit` hottest paths of `survey` (from survey_paths) with what is in them."""
     top = survey.head(limit)
-    of_path = pl.DataFrame({"structure": forest.structure[forest.root]}).join(
-        top.select("structure", "path"), on="structure", how="left", maintain_order="left"
-    )["path"]
+    of_path = _paths_of_rows(forest, top)
+    chosen = of_path.is_not_null().to_numpy()
     hops = forest.hops.with_columns(path=of_path)
-    chosen = of_path.is_not_null()
-    if 2 * int(chosen.sum()) < len(hops):
-        members = Forest.of(hops.filter(chosen))
-    else:  # most of them: a copy of all columns takes more memory than folding the others as well
-        members = forest.with_hops(hops)
-    groups, nodes = fold(members, ["path"])
-    groups = groups.filter(pl.col("path").is_not_null())
-    roots = members.hops.filter(members.parent < 0).filter(pl.col("path").is_not_null())
+    groups, nodes = fold(forest.with_hops(hops), ["path"], chosen=chosen)
+    roots = hops.select("path", "source", "called_from", "backward_node", "inputs").filter(
+        chosen & (forest.parent < 0)
+    )
     return PathTables(
         paths=top.drop("structure"),
         nodes=nodes.join(groups.select("group", "path"), on="group", how="inner", maintain_order="left")
@@ -104,6 +103,18 @@ def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTable
         sources=_count(roots, "source", "called_from", "backward_node"),
         inputs=_count(roots, "inputs").rename({"inputs": "signature"}),
     )
+
+
+def _paths_of_rows(forest: Forest, paths: pl.DataFrame) -> pl.Series:
+    """The path of each row; null where its outermost call is of none of them."""
+    outermost = np.flatnonzero(forest.parent < 0)
+    of_root = pl.DataFrame({"structure": forest.structure[outermost]}).join(
+        paths.select("structure", "path"), on="structure", how="left", maintain_order="left"
+    )["path"]
+    path = np.full(len(forest.hops), -1, np.int32)
+    path[outermost] = of_root.cast(pl.Int32).fill_null(-1).to_numpy()
+    found = pl.Series(path[forest.root])
+    return found.set(found < 0, None).cast(of_root.dtype)
 
 
 def _count(roots: pl.DataFrame, *columns: str) -> pl.DataFrame:

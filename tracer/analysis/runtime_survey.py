@@ -13,6 +13,7 @@ import polars as pl
 
 from tracer.analysis.components import components
 from tracer.analysis.cuda_tables import CudaTables
+from tracer.analysis.distinct import distinct
 from tracer.analysis.links import UNKNOWN_FUNCTION
 from tracer.trace.tables.steps import FEWEST_STEPS
 
@@ -40,9 +41,7 @@ class Steps:
 def count_steps(trace: CudaTables, process: int | None = None) -> Steps:
     """Steps in which a hop or an API call was recorded, of all processes or of one."""
     told = [
-        table.select("process", "step", "phase")
-        .unique()
-        .select(
+        distinct(table, "process", "step", "phase").select(
             pl.col("process").cast(pl.Int64), pl.col("step").cast(pl.Int64), pl.col("phase").cast(pl.String)
         )
         for table in (trace.hops, trace.api_calls)

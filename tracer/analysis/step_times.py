@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.cover import Cover, Times
+from tracer.analysis.distinct import distinct
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 
 OUTLIER = 1.5
@@ -52,17 +53,27 @@ def outermost(trace: StepTables, process: int) -> pl.DataFrame:
     The line of an op that a thread of autograd called is BACKWARD: no Python line called it. The ops with
     which torch.profiler.record_function begins and ends a range are left out.
     """
-    hops = trace.hops.filter((pl.col("process") == process) & pl.col("parent").is_null()).with_columns(
-        pl.col("op", "called_from", "source").cast(pl.String), backward=pl.col("backward_node").is_not_null()
-    )
+    hops = trace.hops
+    names = distinct(hops, "op")["op"].cast(pl.String).drop_nulls()
+    bookkeeping = names.filter(names.str.starts_with(RANGE_OPS)).to_list()
+    chosen = (pl.col("process") == process) & pl.col("parent").is_null()
+    if bookkeeping:
+        chosen &= ~pl.col("op").is_in(bookkeeping).fill_null(False)
+    rows = hops.select(
+        *("op", "called_from", "source", "start_ns", "end_ns"),
+        backward=pl.col("backward_node").is_not_null(),
+        optimizer="range",
+    ).filter(hops.select(chosen).to_series())
     outside = pl.col("called_from").is_null() & pl.col("backward")
-    return hops.filter(~pl.col("op").str.starts_with(RANGE_OPS).fill_null(False)).select(
-        "op",
+    return rows.select(
+        pl.col("op").cast(pl.String),
         "start_ns",
         "backward",
         pl.col("end_ns").fill_null(pl.col("end_ns").max()),  # of an open hop
-        line=pl.when(outside).then(pl.lit(BACKWARD)).otherwise(pl.coalesce("called_from", "source")),
-        optimizer=pl.col("range").cast(pl.String).str.starts_with("Optimizer.").fill_null(False),
+        line=pl.when(outside)
+        .then(pl.lit(BACKWARD))
+        .otherwise(pl.coalesce("called_from", "source").cast(pl.String)),
+        optimizer=pl.col("optimizer").cast(pl.String).str.starts_with("Optimizer.").fill_null(False),
     )
 
 
@@ -114,6 +125,7 @@ def _windows(trace: StepTables) -> Iterator[tuple[int, pl.DataFrame]]:
 
 def _of_process(trace: StepTables, process: int, windows: pl.DataFrame) -> pl.DataFrame:
     ops, waiting = outermost(trace, process), waits(trace, process)
+    starts = np.sort(ops["start_ns"].to_numpy())
     backward, optimizer = ops["backward"].to_numpy(), ops["optimizer"].to_numpy()
     kinds = [
         _interval(waiting),
@@ -121,6 +133,7 @@ def _of_process(trace: StepTables, process: int, windows: pl.DataFrame) -> pl.Da
         _interval(ops.filter(pl.lit(backward & ~optimizer))),
         _interval(ops.filter(pl.lit(~backward & ~optimizer))),
     ]
+    del ops
     begins, ends = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
     parts: dict[str, Times] = {}
     known, before = (np.empty(0, np.int64),) * 2, np.zeros(len(windows), np.int64)
@@ -131,7 +144,6 @@ def _of_process(trace: StepTables, process: int, windows: pl.DataFrame) -> pl.Da
     parts["outside_ns"] = ends - begins - before
     work = trace.gpu_activities.filter((pl.col("process") == process) & (pl.col("start_ns") > 0))
     parts["gpu_busy_ns"] = Cover.of(*_interval(work)).within(begins, ends)
-    starts = np.sort(ops["start_ns"].to_numpy())
     parts["ops"] = np.searchsorted(starts, ends, "left") - np.searchsorted(starts, begins, "left")
     return _table(process, windows, parts)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from tracer.analysis.trees import Forest, own_or_forward_line
+from tracer.analysis.distinct import distinct
+from tracer.analysis.trees import Forest, own_or_forward_line, rows_of_ids
 
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _CALLS = pl.col("kind") == "call"
@@ -19,29 +20,30 @@ def per_op(hops: pl.DataFrame) -> pl.DataFrame:
     The total of an op that calls itself counts the inner call in the outer one and by itself;
     self times add up to the time in ops.
     """
-    return _by_self_time(
-        hops.group_by("op", maintain_order=True).agg(
-            calls=_CALLS.sum(),
-            hops=pl.len(),
-            total_ns=_DURATION.filter(_CALLS).sum(),
-            self_ns=pl.col("self_ns").sum(),
-            median_ns=_median(_DURATION.filter(_CALLS)),
-            p95_ns=_DURATION.filter(_CALLS).quantile(0.95, "higher").cast(pl.Int64),
-            longest_ns=_DURATION.filter(_CALLS).max(),
-        )
+    ops = hops.group_by("op", maintain_order=True).agg(
+        calls=_CALLS.sum(), hops=pl.len(), self_ns=pl.col("self_ns").sum()
     )
+    called = hops.select("op", _DURATION.alias("duration")).filter(hops.select(_CALLS).to_series())
+    duration = pl.col("duration")
+    times = called.group_by("op").agg(
+        total_ns=duration.sum(),
+        median_ns=_median(duration),
+        p95_ns=duration.quantile(0.95, "higher").cast(pl.Int64),
+        longest_ns=duration.max(),
+    )
+    joined = ops.join(times, on="op", how="left", maintain_order="left", nulls_equal=True)
+    return _by_self_time(joined.with_columns(pl.col("total_ns").fill_null(0)))
 
 
 def per_key(hops: pl.DataFrame) -> pl.DataFrame:
     """key, ops (distinct), hops, self_ns, median_self_ns; most self time first."""
-    return _by_self_time(
-        hops.group_by("key", maintain_order=True).agg(
-            ops=pl.col("op").n_unique(),
-            hops=pl.len(),
-            self_ns=pl.col("self_ns").sum(),
-            median_self_ns=_median(pl.col("self_ns")),
-        )
+    own = pl.col("self_ns")
+    keys = hops.group_by("key", maintain_order=True).agg(
+        hops=pl.len(), self_ns=own.sum(), median_self_ns=_median(own)
     )
+    ops = distinct(hops, "key", "op").group_by("key").agg(ops=pl.len())
+    joined = keys.join(ops, on="key", how="left", maintain_order="left", nulls_equal=True)
+    return _by_self_time(joined.select("key", "ops", "hops", "self_ns", "median_self_ns"))
 
 
 def per_source(forest: Forest) -> pl.DataFrame:
@@ -50,7 +52,7 @@ def per_source(forest: Forest) -> pl.DataFrame:
     Columns: source (null where no Python line is known), calls, hops, total_ns, backward_calls,
     backward_hops, backward_ns.
     """
-    return _forward_and_backward(_outermost(forest), "source").sort(
+    return _forward_and_backward(_outermost(forest, "source"), "source").sort(
         pl.col("total_ns") + pl.col("backward_ns"), descending=True, maintain_order=True
     )
 
@@ -61,7 +63,7 @@ def per_module(forest: Forest) -> pl.DataFrame:
     Columns as in per_source, with module (null: in none) for source, and both_ns: forward and backward.
     Empty where no module is known.
     """
-    outermost = _outermost(forest)
+    outermost = _outermost(forest, "module")
     if outermost["module"].null_count() == len(outermost):
         outermost = outermost.clear()
     return (
@@ -77,10 +79,14 @@ def per_backward_node(forest: Forest) -> pl.DataFrame:
     Columns: source (the forward line) and forward_op (both null where none is known), backward_node,
     called_from, ops (list of the distinct ops called), calls, hops, total_ns.
     """
-    outermost = _outermost(forest).filter(pl.col("backward")).with_columns(source=own_or_forward_line())
-    forward = forest.hops.select(forward_hop="id", forward_op="op")
+    columns = ("op", "source", "backward_node", "forward_hop", "called_from")
+    outermost = _outermost(forest, *columns).filter(pl.col("backward"))
+    forward = outermost["forward_hop"].cast(pl.Int64).fill_null(-1)
+    rows = pl.Series(rows_of_ids(forest.hops["id"].to_numpy(), forward.to_numpy()))
     return (
-        outermost.join(forward, on="forward_hop", how="left", maintain_order="left")
+        outermost.with_columns(
+            source=own_or_forward_line(), forward_op=forest.hops["op"].gather(rows.set(rows < 0, None))
+        )
         .group_by("source", "forward_op", "backward_node", "called_from", maintain_order=True)
         .agg(
             ops=pl.col("op").cast(pl.String).unique(maintain_order=True),
@@ -95,7 +101,7 @@ def per_backward_node(forest: Forest) -> pl.DataFrame:
 def per_thread(forest: Forest) -> pl.DataFrame:
     """process, thread, calls (outermost), hops, total_ns (in ops), first_ns, last_ns."""
     return (
-        _outermost(forest)
+        _outermost(forest, "process", "thread")
         .group_by("process", "thread", maintain_order=True)
         .agg(
             calls=pl.len(),
@@ -113,7 +119,7 @@ def open_hops(forest: Forest) -> pl.DataFrame:
     Columns: process, thread, depth, op, key, kernel, source, called_from, open_ns (for how long).
     """
     return (
-        forest.hops.with_columns(depth=forest.depth)
+        forest.hops.with_columns(depth=pl.Series(forest.depth, dtype=pl.Int64))
         .filter(pl.col("open"))
         .select(
             "process", "thread", "depth", "op", "key", "kernel", "source", "called_from", open_ns=_DURATION
@@ -131,9 +137,10 @@ def exceptions(forest: Forest) -> pl.DataFrame:
     hops, parent = forest.hops, forest.parent
     raised = hops["raised"].fill_null(False).to_numpy()
     rows = np.flatnonzero(raised)
-    last_child = np.full(len(hops), -1)
-    nested = np.flatnonzero(parent >= 0)
-    last_child[parent[nested]] = nested  # rows are in order of entry: the last one stays
+    last_child = np.full(len(hops) if len(rows) else 0, -1, parent.dtype)
+    if len(rows):
+        nested = np.flatnonzero(parent >= 0)
+        last_child[parent[nested]] = nested  # rows are in order of entry: the last one stays
     origin = rows[(last_child[rows] < 0) | ~raised[last_child[rows]]]
     top = origin
     while True:  # as many rounds as an exception left hops
@@ -143,11 +150,10 @@ def exceptions(forest: Forest) -> pl.DataFrame:
             break
         top = further
     catcher = parent[top]
-    ops = hops["op"].cast(pl.String)
+    ops = hops["op"]
     return (
-        hops[origin]
-        .select("op", "key", "kernel", "source", "called_from")
-        .with_columns(left=ops[top], caught_in=ops[np.maximum(catcher, 0)])
+        hops.select("op", "key", "kernel", "source", "called_from")[origin]
+        .with_columns(left=ops[top].cast(pl.String), caught_in=ops[np.maximum(catcher, 0)].cast(pl.String))
         .with_columns(caught_in=pl.when(pl.Series(catcher >= 0)).then("caught_in"))
         .group_by(pl.all(), maintain_order=True)
         .len("count")
@@ -167,14 +173,19 @@ def _forward_and_backward(outermost: pl.DataFrame, by: str) -> pl.DataFrame:
     )
 
 
-def _outermost(forest: Forest) -> pl.DataFrame:
-    """Outermost hops with backward (bool), size (hops, this one included) and duration (ns)."""
+def _outermost(forest: Forest, *columns: str) -> pl.DataFrame:
+    """These columns of outermost hops, with backward (bool), size (hops, this one included), start_ns, end_ns
+    and duration (ns).
+    """
     outermost = forest.parent < 0
-    size = np.bincount(forest.root, minlength=len(forest.hops))
-    return forest.hops.filter(outermost).with_columns(
-        backward=pl.col("backward_node").is_not_null(),
-        size=pl.Series(size[outermost]),
-        duration=_DURATION,
+    return (
+        forest.hops.select(*dict.fromkeys((*columns, "backward_node", "start_ns", "end_ns")))
+        .filter(outermost)
+        .with_columns(
+            backward=pl.col("backward_node").is_not_null(),
+            size=pl.Series(forest.tree_sizes, dtype=pl.Int64),
+            duration=_DURATION,
+        )
     )
 
 

@@ -13,6 +13,10 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from tracer.base import heap
+
+_AT_ONCE = 1 << 20
+"""Rows: columns in between of all rows would take more memory than the result"""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LABEL = ("op", "key", "kernel", "kind", "raised", "open")
 _SHOWN = (
@@ -33,7 +37,7 @@ def own_or_forward_line() -> pl.Expr:
 class Forest:
     """Hops in the order they were entered, and the place of each in the tree.
 
-    Arrays have one element a hop: `parent` is the row of the enclosing hop (-1 for an outermost
+    Arrays have one element a hop (int32): `parent` is the row of the enclosing hop (-1 for an outermost
     one), `depth` the number of enclosing hops, `root` the row of the outermost one.
     """
 
@@ -55,18 +59,31 @@ class Forest:
         """The same forest of the same rows with other columns; those that tell structures apart are equal."""
         forest = Forest(hops, self.parent, self.depth, self.root)
         forest.__dict__["structure"] = self.structure
+        forest.__dict__["_by_depth"] = self._by_depth
         return forest
 
     def levels(self) -> Iterator[np.ndarray]:
         """The rows of each depth, outermost first."""
-        depth = self.depth
-        if len(depth) and depth.max() < 1 << 16:
-            depth = depth.astype(np.uint16)  # numpy sorts short integers by radix
-        order = np.argsort(depth, kind="stable")
+        order, ends = self._by_depth
         start = 0
-        for end in np.cumsum(np.bincount(self.depth)).tolist():
+        for end in ends:
             yield order[start:end]
             start = end
+
+    @cached_property
+    def tree_sizes(self) -> np.ndarray:
+        """How many hops each outermost one has below it, itself included."""
+        return counts(self.root, len(self.root))[self.parent < 0]
+
+    @cached_property
+    def _by_depth(self) -> tuple[np.ndarray, list[int]]:
+        """The rows, outermost first, and where the rows of each depth end."""
+        depth = self.depth
+        deepest = int(depth.max(initial=-1))
+        if deepest < 1 << 16:
+            depth = depth.astype(np.uint16)  # numpy sorts short integers by radix
+        order = np.argsort(depth, kind="stable").astype(np.int32)
+        return order, np.searchsorted(depth[order], np.arange(deepest + 1), "right").tolist()
 
     @cached_property
     def structure(self) -> np.ndarray:
@@ -78,6 +95,7 @@ class Forest:
             rank = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
             below = np.add.reduceat(_mix(number[rows] + _mix(rank.astype(np.uint64))), first)
             number[parent[first]] = _mix(number[parent[first]] + below)
+        heap.give_back()
         return number
 
     def around(self, matching: np.ndarray) -> np.ndarray:
@@ -93,6 +111,17 @@ class Forest:
         for rows in list(self.levels())[1:]:
             below[rows] |= below[self.parent[rows]]
         return below
+
+
+def counts(rows: np.ndarray, length: int) -> np.ndarray:
+    """How often each row of a table with `length` rows is in `rows`."""
+    found = np.zeros(length, np.uint32)
+    for start in range(0, len(rows), _AT_ONCE):
+        part = rows[start : start + _AT_ONCE]
+        first = int(part.min())
+        there = np.bincount(part - first)
+        found[first : first + len(there)] += there.astype(np.uint32)
+    return found
 
 
 def depths(parent: np.ndarray) -> np.ndarray:
@@ -126,11 +155,14 @@ def longest_first(groups: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFra
     )
 
 
-def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.DataFrame, pl.DataFrame]:
+def fold(
+    forest: Forest, by: list[str], *, identical: bool = True, chosen: np.ndarray | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Folds identical subtrees among siblings; returns (groups, nodes).
 
     Outermost hops are siblings where the columns named in `by` are equal. With `identical` False
-    nothing is folded, and outermost hops form a group only while they follow each other.
+    nothing is folded, and outermost hops form a group only while they follow each other. With `chosen`
+    (a bool a hop, the same in a whole tree) only these trees are folded.
 
     groups: group, the columns of `by`, calls (outermost hops), total_ns; in order of appearance.
     Where `hops` has rows of other kinds too (links.combine): bare (outermost rows that are no
@@ -143,9 +175,9 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
     signature (id or null), source, module, raised, open.
     """
     hops = forest.hops
-    outermost = forest.parent < 0
-    group = np.zeros(len(hops), np.int64)
-    group[outermost] = _groups(hops.filter(outermost).select(by), consecutive=not identical)
+    outermost = forest.parent < 0 if chosen is None else (forest.parent < 0) & chosen
+    group = np.zeros(len(hops), np.uint32)
+    group[outermost] = _groups(hops.select(by).filter(outermost), consecutive=not identical)
     place = np.arange(len(hops), dtype=np.uint64)
     if identical:
         structure = forest.structure
@@ -153,42 +185,43 @@ def fold(forest: Forest, by: list[str], *, identical: bool = True) -> tuple[pl.D
             above = place[forest.parent[rows]] if level else group[rows].astype(np.uint64)
             place[rows] = _mix(_mix(above) + structure[rows])
     modules = (
-        pl.DataFrame({"place": place[outermost], "module": hops.filter(outermost)["module"]})
+        pl.DataFrame({"place": place[outermost], "module": hops["module"].filter(outermost)})
         .group_by("place")
         .agg(modules=pl.col("module").n_unique())
     )
-    first_of = pl.col("row", "parent_place", "level", "group").first()
     measured = [name for name in _MEASURED if name in hops.columns]
-    nodes = (
-        pl.DataFrame(
-            {
-                "place": place,
-                "row": np.arange(len(hops), dtype=np.uint32),
-                "parent_place": place[forest.parent],
-                "level": forest.depth.astype(np.uint16),
-                "group": group.astype(np.uint32)[forest.root],
-                "inputs": hops["inputs"],
-                "duration": hops["end_ns"] - hops["start_ns"],
-                "self": hops["self_ns"],
-                **{name: hops[name] for name in measured},
-            }
+    columns = hops.select("inputs", "start_ns", "end_ns", "self_ns", *measured)
+    of_level = [
+        columns[rows]
+        .with_columns(
+            place=place[rows], row=rows.astype(np.uint32), duration=pl.col("end_ns") - pl.col("start_ns")
         )
         .group_by("place")
         .agg(
-            first_of,
+            pl.col("row").first(),
             members=pl.len(),
             median_ns=pl.col("duration").median().round().cast(pl.Int64),
-            median_self_ns=pl.col("self").median().round().cast(pl.Int64),
+            median_self_ns=pl.col("self_ns").median().round().cast(pl.Int64),
             total_ns=pl.col("duration").sum(),
             signatures=pl.col("inputs").unique(maintain_order=True),
             **{name: pl.col(name).median().round().cast(pl.Int64) for name in measured},
             **({"gpu_total_ns": pl.col("gpu_ns").sum()} if measured else {}),
         )
-        .cast(dict.fromkeys(("row", "level", "group"), pl.Int64))
-        .join(modules, on="place", how="left", maintain_order="left")
-        .sort("group", "row")
-    )
-    outermost_hops = hops.filter(outermost).with_columns(group=group[outermost])
+        for level in [*forest.levels()] or [np.empty(0, np.int32)]  # a place is of one level
+        for rows in [level if chosen is None else level[chosen[level]]]
+    ]
+    nodes = pl.concat(of_level).join(modules, on="place", how="left", maintain_order="left")
+    first = nodes["row"].to_numpy()
+    nodes = nodes.with_columns(
+        row=first.astype(np.int64),
+        parent_place=place[forest.parent[first]],
+        level=forest.depth[first].astype(np.int64),
+        group=group[forest.root[first]].astype(np.int64),
+    ).sort("group", "row")
+    shown = dict.fromkeys((*by, "kind", "start_ns", "end_ns", *measured))
+    outermost_hops = hops.select(*shown).filter(outermost)
+    heap.give_back()
+    outermost_hops = outermost_hops.with_columns(group=group[outermost].astype(np.int64))
     is_hop = pl.col("kind").cast(pl.String).is_in(_HOP_KINDS)
     groups = outermost_hops.group_by("group").agg(
         pl.col(by).first(),
@@ -230,8 +263,8 @@ def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame, measured: list[str]) -> pl.D
 
 
 def _depth_and_root(parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    depth = (parent >= 0).astype(np.int64)
-    jump = np.where(parent >= 0, parent, np.arange(len(parent)))
+    depth = (parent >= 0).astype(np.int32)
+    jump = np.where(parent >= 0, parent, np.arange(len(parent), dtype=parent.dtype))
     while True:  # pointer doubling: as many rounds as the depth has bits
         further = jump[jump]
         if np.array_equal(further, jump):
@@ -247,15 +280,20 @@ def outermost_rows(parent: np.ndarray) -> np.ndarray:
 
 def parent_rows(hops: pl.DataFrame) -> np.ndarray:
     """The row of the parent of each hop; -1 where it is not among the rows, which are ordered by id."""
-    ids = hops["id"].cast(pl.Int64).to_numpy()
-    parents = hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    ids = hops["id"].to_numpy()
+    parents = hops["parent"].cast(pl.Int64).fill_null(-1).cast(pl.Int32).to_numpy()
     if not len(ids):
-        return np.empty(0, np.int64)
+        return np.empty(0, np.int32)
     if ids[0] == 0 and ids[-1] == len(ids) - 1:
         return parents  # all hops of a trace: ids are rows
-    rows = np.searchsorted(ids, parents)
+    return np.where(parents >= 0, rows_of_ids(ids, parents), -1).astype(np.int32)
+
+
+def rows_of_ids(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The row of each id that is wanted among `ids`, which are in order; -1 where it is not there."""
+    rows = np.searchsorted(ids, np.maximum(wanted, 0).astype(ids.dtype))
     rows[rows == len(ids)] = 0
-    return np.where((parents >= 0) & (ids[rows] == parents), rows, -1)
+    return np.where(ids[rows] == wanted, rows, -1)
 
 
 def _mix(number: np.ndarray) -> np.ndarray:
@@ -269,14 +307,18 @@ def _mix(number: np.ndarray) -> np.ndarray:
 def _labels(hops: pl.DataFrame) -> np.ndarray:
     label = np.zeros(len(hops), np.uint64)
     for name in _LABEL:
-        label = _mix(label + _codes(hops[name]))
+        codes = _codes(hops[name])
+        for first in range(0, len(hops), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            label[part] = _mix(label[part] + codes[part])
     return label
 
 
 def _codes(column: pl.Series) -> np.ndarray:
+    """A number a row (uint32), 0 for null."""
     if column.dtype != pl.Boolean:
         column = column.cast(pl.Categorical).to_physical()
-    return (column.cast(pl.Int64) + 1).fill_null(0).to_numpy().astype(np.uint64)
+    return (column.cast(pl.UInt32) + 1).fill_null(0).to_numpy()
 
 
 def _groups(keys: pl.DataFrame, *, consecutive: bool) -> np.ndarray:

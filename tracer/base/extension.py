@@ -13,7 +13,8 @@ from tracer.base.package import DISTRIBUTION, FOLDER
 from tracer.base.quoting import quoted
 
 OLDEST_TORCH = (2, 10)
-LAUNCHERS = ("triton", "numba", "numba_cuda")  # packages that call the user's kernels
+# Packages that call the user's kernels
+LAUNCHERS = ("triton", "numba", "numba_cuda", "cupy", "cupyx", "cupy_backends")
 TOOLS = "scikit-build-core cmake ninja"  # that a build without isolation needs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from tracer.cli.export import export
 from tracer.cli.pack import pack
 from tracer.cli.record import CONTEXT, record
 from tracer.cli.report import report
+from tracer.cli.sql import sql
 from tracer.cli.tree import tree
 from tracer.recording.startup import forget_the_switch
 
@@ -32,6 +34,7 @@ app.command(context_settings=CONTEXT)(record)
 app.command()(tree)
 app.command()(report)
 app.command()(diff)
+app.command()(sql)
 app.command()(certificate)
 app.command()(pack)
 app.command()(explain)
@@ -41,13 +44,21 @@ app.command(context_settings=compare.CONTEXT)(compare.compare)
 app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
 
 
+_READ_TABLES = {"tree", "report", "diff", "sql", "certificate", "export"}
+"""Commands that run no program of the user's"""
+_GIVE_BACK = "dirty_decay_ms:0,muzzy_decay_ms:0"
+
+
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show tracer's version.", is_eager=True)] = False,
 ) -> None:
     if version:
         typer.echo(f"tracer {VERSION}")
         raise typer.Exit
+    if context.invoked_subcommand in _READ_TABLES:  # polars' allocator keeps what was freed for ever
+        os.environ.setdefault("_RJEM_MALLOC_CONF", _GIVE_BACK)
 
 
 def main() -> None:

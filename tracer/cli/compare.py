@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, fail, progress, writing
+from tracer.cli.common import USAGE, fail, progress, say, writing
 from tracer.cli.output import check_output, write_output, write_pictures
 
 if TYPE_CHECKING:
+    from tracer.compare.model import Comparison
+    from tracer.compare.program import ProgramComparison
     from tracer.compare.switch import Switch
     from tracer.overrides import OverrideError
     from tracer.report.svg.picture import Pictures
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 # Options may follow the script; those that tracer does not know go to the script.
 CONTEXT = {"ignore_unknown_options": True}
 _FAMILIES = ("mm", "gru", "cat")
+_SHOWN = 60  # characters of a line
 
 
 def compare(
@@ -75,14 +78,18 @@ def compare(
     that an override computed: both dispatch chains side by side, times with their
     spread, errors against float64, memory, the device's limit, and the calls that
     the override handed over to stock. Overrides compute every call that they can
-    (mode force). Options may follow SCRIPT; everything after -- goes to the script.
-    The exit status is 1 if a result is wrong.
+    (mode force). Small calls with unusual inputs follow: layouts, dtypes, empty ones,
+    NaN; each result must be what stock's is, in strides and memory too. Several
+    overrides for one operator are compared one by one, with a summary. Options may
+    follow SCRIPT; everything after -- goes to the script. The exit status is 1 if a
+    result is wrong, or if SCRIPT writes something else to stdout than with stock.
 
     \b
     Examples:
       tracer compare mm
       tracer compare gru --case T1 --case bf16 -o compare_gru.md
       tracer compare mm --override my_kernels.py:my_mm
+      tracer compare mm --override a.py:first --override a.py:second -o mm.md
       tracer compare --override mm,cat train.py --epochs 1
     """
     what = what or []
@@ -131,11 +138,15 @@ def _cases(
     """The report, and in one line what is wrong; "" if nothing is."""
     from tracer.compare.cases import cases_of
 
-    switch = _switch(names or [family])
-    from tracer.compare.markdown import element, render
+    switches = _switches(names or [family])
+    from tracer.compare.markdown import render
     from tracer.compare.measurement import Settings, compare_cases
-    from tracer.report.text import count
+    from tracer.compare.several import render_several
 
+    devices = {switch.device for switch in switches}
+    if len(devices) > 1:
+        fail("the overrides are for different devices; compare those for the CPU and for CUDA apart", USAGE)
+    switch = switches[0]
     cases = cases_of(family, switch.device, patterns)
     if not cases:
         listed = "; ".join(known.name for known in cases_of(family, switch.device))
@@ -147,13 +158,30 @@ def _cases(
         bandwidth * 1e9 if bandwidth else None,
         flops * 1e12 if flops else None,
     )
-    comparison = compare_cases(f"tracer compare {family}", cases, switch, settings, _watching)
+    trials_of = None if patterns else family
+    title = f"tracer compare {family}"
+    comparisons = [compare_cases(title, cases, switch, settings, _watching, trials_of) for switch in switches]
+    for comparison in comparisons:
+        if not any(result.ran or result.failed for result in comparison.cases):
+            say(f"{', '.join(comparison.overrides)} never ran, so stock was compared with itself")
+    wrongs = [
+        f"{', '.join(comparison.overrides)}: {why}" if comparisons[1:] else why
+        for comparison in comparisons
+        if (why := _wrong(comparison))
+    ]
+    if len(comparisons) > 1:
+        text = render_several(comparisons, details, pictures)
+    else:
+        text = render(comparisons[0], details, pictures)
+    return text, "; ".join(wrongs)
+
+
+def _wrong(comparison: Comparison) -> str:
+    """In one line what is wrong; "" if nothing is."""
+    from tracer.compare.markdown import element
+    from tracer.report.text import count
+
     bad = [result for result in comparison.cases if not result.passed]
-    if not any(result.ran or result.failed for result in comparison.cases):
-        print(
-            f"tracer: {', '.join(switch.names)} never ran, so stock was compared with itself", file=sys.stderr
-        )
-    wrong = ""
     if bad:
         first = bad[0]
         if first.wrong:
@@ -161,11 +189,16 @@ def _cases(
             why = f"{check.output}: {check.wrong}. {element(check.worst) if check.worst else ''}".strip()
         else:
             why = f"it raised {first.raised}"
-        wrong = f"wrong in {len(bad)} of {count(len(comparison.cases), 'case')}; {first.name}: {why}"
-    return render(comparison, details, pictures), wrong
+        return f"wrong in {len(bad)} of {count(len(comparison.cases), 'case')}; {first.name}: {why}"
+    if failed := comparison.wrong_trials:
+        trial = failed[0]
+        trials = count(len(comparison.trials), "trial")
+        return f"wrong in {len(failed)} of {trials}; {trial.name}: {trial.wrong}"
+    return ""
 
 
-def _switch(names: list[str]) -> Switch:
+def _switches(names: list[str]) -> list[Switch]:
+    """One for each implementation of the same operators."""
     from tracer.overrides import OverrideError
     from tracer.overrides import names as given_names
 
@@ -176,12 +209,13 @@ def _switch(names: list[str]) -> Switch:
     except OverrideError as error:
         fail(_said(error), USAGE)
     _need_torch()
+    from tracer.compare.several import implementations
     from tracer.compare.switch import CannotCompareError, Switch
 
     sys.path.insert(0, folder)  # modules of overrides are found here, as beside a script
     try:
         with _watching(f"loading {', '.join(names)}"):
-            return Switch(names)
+            return [Switch(group) for group in implementations(names)]
     except OverrideError as error:
         fail(_said(error), USAGE)
     except CannotCompareError as error:
@@ -221,7 +255,16 @@ def _script(command: list[str], names: list[str], repeats: int) -> tuple[str, st
         fail(_said(error), USAGE)
     except ProgramError as error:
         fail(str(error))
-    return render(found), ""
+    return render(found), _other_output(found)
+
+
+def _other_output(found: ProgramComparison) -> str:
+    """In one line what the script wrote otherwise than with stock; "" if nothing, or if stock varies too."""
+    if not found.output or not found.steady_output:
+        return ""
+    removed = next((line[1:] for line in found.output[2:] if line.startswith("-")), "")
+    added = next((line[1:] for line in found.output[2:] if line.startswith("+")), "")
+    return f"stdout differs from stock's: {removed[:_SHOWN]!r} became {added[:_SHOWN]!r}"
 
 
 def _watching(text: str) -> AbstractContextManager[None]:

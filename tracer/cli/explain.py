@@ -28,6 +28,13 @@ def explain(
         Path | None,
         typer.Option("--from", metavar="FILE", help="Also show what ran in this trace, and what it called."),
     ] = None,
+    hop: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ID",
+            help="Show why this hop of the trace ran its kernel. tracer tree --ids shows the ids.",
+        ),
+    ] = None,
     every_key: Annotated[bool, typer.Option("--keys", help="Show one line per dispatch key.")] = False,
     modules: Annotated[
         list[str] | None,
@@ -43,7 +50,10 @@ def explain(
     derivative formula. Its dispatch table shows for each key the kernel function,
     where it was registered, and which rule chose it; keys that share a
     registration share a line. With --from you also see how often each key ran in
-    a trace, the names of the kernel functions, and which ops a call called.
+    a trace, the names of the kernel functions, and which ops a call called; overloads
+    that did not run are left out. With --hop you see why one hop ran its kernel: the
+    keys of its arguments, what the thread added and hid (in a trace that was recorded
+    with --why), and the key that would have been next.
 
     Without an overload you see all of them; ".default" is the one without a name.
     You may omit "aten::".
@@ -53,33 +63,47 @@ def explain(
       tracer explain aten::mm.default
       tracer explain add.Tensor
       tracer explain linear --from run.trace
+      tracer explain linear --from run.trace --hop 21
       tracer explain torchvision::nms --import torchvision
       tracer explain add.Tensor --json | jq '.operators[0].keys'
     """
     from tracer.dispatch.report import explain_lines
     from tracer.report.visible import visible
 
+    if hop is not None:
+        if file is None:
+            fail("--hop needs the trace that has the hop; give it with --from FILE", USAGE)
+        from tracer.cli.why import explain_hop
+
+        explain_hop(operator, _existing(file), hop, as_json=as_json)
+        return
     if file is None:
         explanations = _here(operator, modules or [])
     else:
-        if file.is_dir() or not file.exists():
-            fail(f"{file} is not a trace file; to record one: tracer record SCRIPT", USAGE)
-        with analysing(file) as trace:
+        with analysing(_existing(file)) as trace:
             explanations = _with_trace(operator, modules or [], trace)
     if as_json:
         from tracer.dispatch.document import explanation_document
 
         print_json({"operators": [explanation_document(explanation) for explanation in explanations]})
         return
+    known, explanations = len(explanations), _that_ran(explanations)
     with writing():
-        if len(explanations) > 1:
+        if known > 1:
             names = ", ".join(explanation.op for explanation in explanations)
-            print(f"{len(explanations)} overloads: {visible(names)}\n")
+            ran = f"{len(explanations)} of " if len(explanations) < known else ""
+            print(f"{ran}{known} overloads{' ran' if ran else ''}: {visible(names)}\n")
         for number, explanation in enumerate(explanations):
             if number:
                 print(f"\n{'-' * 80}\n")
             for role, text in explain_lines(explanation, every_key=every_key):
                 typer.secho(visible(text), bold=role != "text")
+
+
+def _existing(file: Path) -> Path:
+    if file.is_dir() or not file.exists():
+        fail(f"{file} is not a trace file; to record one: tracer record SCRIPT", USAGE)
+    return file
 
 
 def _here(operator: str, modules: list[str]) -> list[Explanation]:
@@ -110,6 +134,12 @@ def _with_trace(operator: str, modules: list[str], trace: Trace) -> list[Explana
     else:
         fail(_unknown(operator, Operators(there.names | (here.names if here else set()))), USAGE)
     return [_joined(explanation, trace) for explanation in explanations]
+
+
+def _that_ran(explanations: list[Explanation]) -> list[Explanation]:
+    """Of overloads in a trace those that ran; all if none did."""
+    ran = [each for each in explanations if each.traced and len(each.traced.decomposition.keys)]
+    return ran or explanations
 
 
 def _joined(explanation: Explanation, trace: Trace) -> Explanation:

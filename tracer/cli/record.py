@@ -59,6 +59,21 @@ def record(
             "--memory/--no-memory", help="Record each block of memory that torch allocates or frees."
         ),
     ] = False,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why/--no-why",
+            help="Record the dispatch keys that threads add or hide: tracer explain OP --from FILE --hop ID.",
+        ),
+    ] = False,
+    values: Annotated[
+        str,
+        typer.Option(
+            metavar="none|hash",
+            help="Record of what each op call returns a hash of the values, and whether it has a NaN (on the "
+            "CPU): tracer diff then names the first op call whose result differs.",
+        ),
+    ] = "none",
     ops: Annotated[
         list[str] | None,
         typer.Option(
@@ -143,6 +158,8 @@ def record(
             stack=stack,
             modules=modules,
             memory=memory,
+            why=why,
+            values=values,
             cuda=cuda,
             driver=driver,
             ops=ops or (),

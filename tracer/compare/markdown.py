@@ -17,6 +17,7 @@ from tracer.compare.model import CaseResult, Comparison, Timing
 from tracer.compare.roof import BYTES, Limit
 from tracer.compare.spread import Spread
 from tracer.compare.timing import GRAPH_CALLS
+from tracer.compare.trials import TrialResult
 from tracer.report.cells import code, fenced, item, prose, table, wrapped
 from tracer.report.svg.bars import Ratio as Bar
 from tracer.report.svg.bars import bars_svg
@@ -46,6 +47,7 @@ def render(comparison: Comparison, details: int | None = None, pictures: Picture
         *_pictures(comparison, pictures),
         *_ratios_note(comparison),
         *_notes(comparison),
+        *_trials(comparison.trials),
     ]
     parts += [item(prose(remark)) for remark in comparison.remarks]
     if comparison.certificate:
@@ -72,7 +74,7 @@ def _pictures(comparison: Comparison, pictures: Pictures | None) -> list[str]:
             timing.ratio.value,
             timing.ratio.low,
             timing.ratio.high,
-            f"{_time(timing.stock.median)} -> {_time(timing.override.median)}",
+            f"{time_of(timing.stock.median)} -> {time_of(timing.override.median)}",
         )
         for case, timing in timed
         if timing and timing.ratio.value > 0
@@ -102,7 +104,28 @@ def verdict(comparison: Comparison) -> str:
     wrong = sum(not case.passed for case in cases)
     ran = sum(bool(case.ran) for case in cases)
     right = f"{len(cases) - wrong} of {count(len(cases), 'case')} right"
-    return f"{'WRONG: ' if wrong else ''}{right}; the override ran in {ran}"
+    failed = len(comparison.wrong_trials)
+    trials = f"; {count(failed, 'trial')} wrong" if failed else ""
+    return f"{'WRONG: ' if wrong or failed else ''}{right}; the override ran in {ran}{trials}"
+
+
+def _trials(trials: list[TrialResult]) -> list[str]:
+    """The trials that are wrong, and how many are right; nothing where none was made."""
+    if not trials:
+        return []
+    made = [trial for trial in trials if not trial.skipped]
+    wrong = [trial for trial in made if trial.wrong]
+    ran = sum(trial.ran for trial in made)
+    text = (
+        "Small calls with unusual inputs: other layouts and dtypes, empty ones, NaN and infinity. In each "
+        "the result must have stock's strides, storage and requires_grad, the inputs must stay as they are, "
+        f"and a later call must leave the result alone. {len(made) - len(wrong)} of "
+        f"{count(len(made), 'trial')} are right; the override ran in {ran}"
+    )
+    if left := len(trials) - len(made):
+        text += f"; {count(left, 'trial')} that stock refuses {'is' if left == 1 else 'are'} left out"
+    shown = table(["trial", "what is wrong"], [[prose(trial.name), prose(trial.wrong)] for trial in wrong])
+    return ["## Trials", wrapped(f"{text}."), *([shown] if wrong else [])]
 
 
 def facts_table(facts: dict[str, Any]) -> str:
@@ -158,8 +181,8 @@ def interval(timing: Timing) -> str:
 def spread(of: Spread) -> str:
     """`12.3 us (11.9 us to 13.0 us)`: median and quartiles."""
     if of.samples < 2:
-        return _time(of.median)
-    return f"{_time(of.median)} ({_time(of.lower)} to {_time(of.upper)})"
+        return time_of(of.median)
+    return f"{time_of(of.median)} ({time_of(of.lower)} to {time_of(of.upper)})"
 
 
 def _method(comparison: Comparison) -> str:
@@ -201,7 +224,7 @@ def _summary(comparison: Comparison) -> str:
         row = [str(number), prose(case.name)]
         for timing in (case.wall, case.gpu) if on_gpu else (case.wall,):
             row += _timing_cells(timing)
-        rows.append([*row, _share_cell(case, on_gpu), _error_cell(case), _result(case)])
+        rows.append([*row, _share_cell(case, on_gpu), _error_cell(case), result_of(case)])
     titles = ["#:", "case", "stock:", "override:", "ratio (95 %):"]
     if on_gpu:
         titles[2:] = ["stock wall:", "override wall:", "ratio (95 %):"]
@@ -212,7 +235,7 @@ def _summary(comparison: Comparison) -> str:
 def _timing_cells(timing: Timing | None) -> list[str]:
     if timing is None:
         return ["", "", ""]
-    return [_time(timing.stock.median), _time(timing.override.median), interval(timing)]
+    return [time_of(timing.stock.median), time_of(timing.override.median), interval(timing)]
 
 
 def _ratios_note(comparison: Comparison) -> list[str]:
@@ -285,7 +308,8 @@ def _error_cell(case: CaseResult) -> str:
     return f"{max(ratios):.2f}" if isfinite(max(ratios)) else "stock has none"
 
 
-def _result(case: CaseResult) -> str:
+def result_of(case: CaseResult) -> str:
+    """`right`, `WRONG`, `raised` or who ran, in words."""
     if case.failed:
         return "**raised**"
     if case.wrong:
@@ -390,10 +414,12 @@ def _memory(memory: Memory) -> str:
 def _limit(limit: Limit, device: str) -> str:
     if device == CPU:
         rate = amount(limit.rate, "B/s" if limit.by == BYTES else "FLOP/s")
-        return wrapped(f"At the best that stock reached here, {rate}, its {limit.by} take {_time(limit.ns)}.")
+        return wrapped(
+            f"At the best that stock reached here, {rate}, its {limit.by} take {time_of(limit.ns)}."
+        )
     if _is_no_bound(limit):
         return wrapped(
-            f"No limit is known: the memory moves its bytes in {_time(limit.ns)}, but they fit into the L2 "
+            f"No limit is known: the memory moves its bytes in {time_of(limit.ns)}, but they fit into the L2 "
             "cache, where the calls before left them."
         )
     by = f"by what it computes, {limit.by} at {amount(limit.rate, 'FLOP/s')}"
@@ -401,7 +427,7 @@ def _limit(limit: Limit, device: str) -> str:
         by += " (products made of three TF32 ones could take less)"
     if limit.by == BYTES:
         by = f"by the bytes that must be moved, at {amount(limit.rate, 'B/s')}"
-    return wrapped(f"The least time that the device allows is {_time(limit.ns)}, {by}.")
+    return wrapped(f"The least time that the device allows is {time_of(limit.ns)}, {by}.")
 
 
 def _errors(case: CaseResult) -> str:
@@ -437,5 +463,5 @@ def _errors(case: CaseResult) -> str:
     return table(titles, rows) if rows else ""
 
 
-def _time(ns: float) -> str:
+def time_of(ns: float) -> str:
     return duration(round(ns))

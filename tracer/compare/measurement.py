@@ -19,6 +19,7 @@ from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.roof import CpuRoof, GpuRoof, Roof, limit_of
 from tracer.compare.switch import Switch
 from tracer.compare.timing import measure
+from tracer.compare.trials import run_trials
 from tracer.compare.workload import Workload, precision, prepare, without_warnings
 from tracer.report.text import count
 from tracer.trace import Trace, load
@@ -38,9 +39,16 @@ class Settings:
 
 
 def compare_cases(
-    title: str, cases: Sequence[Case], switch: Switch, settings: Settings, watching: Watching
+    title: str,
+    cases: Sequence[Case],
+    switch: Switch,
+    settings: Settings,
+    watching: Watching,
+    trials_of: str | None = None,
 ) -> Comparison:
     """Runs every case with stock kernels and with the overrides; the overrides are off afterwards.
+
+    `trials_of`: also make the trials of this family.
 
     A case that raises has the traceback in its result, and the next one goes on.
     """
@@ -50,6 +58,10 @@ def compare_cases(
             result, work = _measured(case, switch, settings)
             results.append(result)
             works.append(work)
+    trials = []
+    if trials_of is not None:
+        with watching("calls with unusual inputs"):
+            trials = run_trials(trials_of, switch)
     remarks: list[str] = []
     with (
         watching("recording the chains"),
@@ -73,6 +85,7 @@ def compare_cases(
         cases=results,
         certificate=certificate_of(trace) if trace else {},
         remarks=remarks,
+        trials=trials,
     )
 
 

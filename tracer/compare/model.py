@@ -13,6 +13,7 @@ from tracer.compare.memory import Memory
 from tracer.compare.roof import Limit
 from tracer.compare.spread import Ratio, Spread
 from tracer.compare.timing import Samples
+from tracer.compare.trials import TrialResult
 
 
 @dataclass(frozen=True)
@@ -105,3 +106,8 @@ class Comparison:
     cases: list[CaseResult]
     certificate: dict[str, Any]
     remarks: list[str]
+    trials: list[TrialResult] = field(default_factory=list)
+
+    @property
+    def wrong_trials(self) -> list[TrialResult]:
+        return [trial for trial in self.trials if trial.wrong]

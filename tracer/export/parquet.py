@@ -20,9 +20,13 @@ TABLES = (
     "python_stacks",
     "devices",
     "memory",
+    "values",
     "ranges",
     "steps",
     "source_lines",
+    "dispatch_keys",
+    "key_sets",
+    "thread_keys",
     "processes",
     "threads",
 )

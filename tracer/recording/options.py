@@ -6,6 +6,7 @@ from tracer.base.errors import RecordingError
 
 CUDA = ("auto", "on", "off")
 DRIVER = ("launches", "all", "none")
+VALUES = ("none", "hash")
 MOST_LINES = 64  # of a Python stack
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -25,6 +26,8 @@ class Options:
     source  record the Python source line of op calls
     stack   how many lines of the Python stack are recorded, innermost first: 1 to 64
     memory  record each block of memory that torch's allocators give out and take back
+    values  "hash": record a hash of the values that each op call returns, on the CPU, and whether there is a NaN
+    why     record the dispatch keys that threads include and exclude, and who asked for them
     modules record which nn.Module was being called
     cuda    record CUDA calls and GPU activities: "auto" (if possible), "on" (an error if not), "off"
     driver  CUDA driver calls to record: "launches" (those that run, copy, fill, allocate, load or wait,
@@ -47,6 +50,8 @@ class Options:
         stack: int = 1,
         modules: bool = True,
         memory: bool = False,
+        why: bool = False,
+        values: str = "none",
         cuda: str = "auto",
         driver: str = "launches",
         ops: Iterable[str] = (),
@@ -55,7 +60,11 @@ class Options:
         max_size: int | str | None = None,
         then_stop: bool = False,
     ) -> None:
-        for name, value, known in (("cuda", cuda, CUDA), ("driver", driver, DRIVER)):
+        for name, value, known in (
+            ("cuda", cuda, CUDA),
+            ("driver", driver, DRIVER),
+            ("values", values, VALUES),
+        ):
             if value not in known:
                 raise RecordingError(f"{name}={value!r}: choose {', '.join(known[:-1])} or {known[-1]}")
         if not isinstance(stack, int) or not 1 <= stack <= MOST_LINES:
@@ -67,6 +76,8 @@ class Options:
         self.stack = stack
         self.modules = modules
         self.memory = memory
+        self.why = why
+        self.values = values
         self.cuda = cuda
         self.driver = driver
         self.ops = [ops] if isinstance(ops, str) else list(ops)

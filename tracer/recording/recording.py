@@ -269,16 +269,17 @@ class Recording:
     def _create(self, native: ModuleType) -> None:
         """Begin the file; if another recording writes to it, a numbered one beside it."""
         options = self._options
+        more = {"why": options.why, "values": options.values == "hash"}
         request = (self._session, options.shapes, options.source, options.max_size or 0, options.is_ring)
         try:
-            native.create(self.path, *request, replace=not self._reserved)
+            native.create(self.path, *request, replace=not self._reserved, **more)
         except BlockingIOError:
             taken, path = self._shown, str(self.path)
             stem = os.path.basename(path).removesuffix(naming.SUFFIX)
             self.path = naming.reserve_numbered(os.path.dirname(path), stem)
             self._shown = os.path.join(os.path.dirname(taken), os.path.basename(self.path))
             self._reserved = True
-            native.create(self.path, *request)
+            native.create(self.path, *request, **more)
             say(f"another recording is writing {taken}; this one goes to {self._shown}")
 
     def _undo(self, native: ModuleType) -> None:
@@ -316,6 +317,8 @@ def record(
     stack: int = 1,
     modules: bool = True,
     memory: bool = False,
+    why: bool = False,
+    values: str = "none",
     cuda: str = "auto",
     driver: str = "launches",
     ops: Iterable[str] = (),
@@ -341,6 +344,8 @@ def record(
         stack=stack,
         modules=modules,
         memory=memory,
+        why=why,
+        values=values,
         cuda=cuda,
         driver=driver,
         ops=ops,

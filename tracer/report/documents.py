@@ -108,6 +108,8 @@ def difference_document(before: Recorded, after: Recorded, found: Difference, li
         "steps": list(found.steps),
         "steady": found.steady,
         "causes": found.causes,
+        "modules": {name: asdict(times) for name, times in found.modules.items()},
+        "values": found.values and asdict(found.values),
         "facts": {name: list(pair) for name, pair in found.facts.items()},
         "settings": {name: list(pair) for name, pair in found.settings.items()},
         "kinds": len(found.changes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tracer.base import progress
+from tracer.base import heap, progress
 from tracer.report.page import Page
 from tracer.report.reading import Reading
 from tracer.report.sections import head, order
@@ -23,6 +23,7 @@ def render(reading: Reading, pictures: Pictures | None = None) -> str:
         if not section.wanted(reading):
             continue
         text = section.markdown(section.data(reading), page)
+        heap.give_back()
         if not text:
             continue
         if section.level == 2:

@@ -14,15 +14,16 @@ from tracer.analysis.step_times import step_times
 from tracer.analysis.trees import Forest
 from tracer.report.html.columns import packed
 from tracer.report.reading import Reading
-from tracer.report.visible import visible
+from tracer.report.visible import LONGEST, visible
 
 MOST_STEPS = 12
+MOST_RANGES = 1_000  # of a step
 MOST_EVENTS = 60_000  # of all steps
 LEAST_EVENTS = 2_000  # of a step, if it has as many
 
 
 def packed_timeline(reading: Reading, forest: Forest, node_of: NDArray[np.int64]) -> str:
-    """The text for the page: `meta` has the steps and the tracks.
+    """The text for the page: `meta` has the steps with their ranges, and the tracks.
 
     Columns, an element for each call or GPU work: start and length (ns from the start of the step), node
     (row of the tree's nodes), parent (place within the step, -1: outermost), track.
@@ -52,6 +53,7 @@ def packed_timeline(reading: Reading, forest: Forest, node_of: NDArray[np.int64]
                 "count": len(part["start"]),
                 "left_out": left_out,
                 "untimed": untimed,
+                **_ranges_of_step(reading.trace.ranges, step, events.track_of_thread),
             }
         )
         parts.append(part)
@@ -76,6 +78,50 @@ def _chosen(steps: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([longest, usual]).sort("row").drop("row")
 
 
+def _ranges_of_step(
+    ranges: pl.DataFrame, step: dict[str, Any], tracks: dict[tuple[int, int], int]
+) -> dict[str, Any]:
+    """What ran of each range of record_function in a step, the longest of too many, and how many more.
+
+    Times are ns from the start of the step; `parent` is a place in the list (-1: none).
+    """
+    end = step["start_ns"] + step["wall_ns"]
+    process = step["process"]
+    inside = ranges.filter(
+        (pl.col("process") == process)
+        & (pl.col("start_ns") < end)
+        & (pl.col("end_ns").fill_null(end) > step["start_ns"])
+    ).with_columns(
+        start=pl.col("start_ns").clip(step["start_ns"]),
+        end=pl.col("end_ns").fill_null(end).clip(upper_bound=end),
+    )
+    own = {thread: track for (number, thread), track in tracks.items() if number == process}
+    threads = pl.DataFrame({"thread": list(own), "track": list(own.values())})
+    drawn = (
+        inside.join(threads.cast({"thread": pl.UInt32}), on="thread", how="inner")
+        .sort(pl.col("end") - pl.col("start"), "id", descending=[True, False])
+        .head(MOST_RANGES)  # a range is as long as those in it, and comes before them
+        .sort("id")
+    )
+    place = {row: number for number, row in enumerate(drawn["id"].to_list())}
+    rows = drawn.select(
+        pl.col("name").cast(pl.String).fill_null("?"), "start", "end", "parent", "track"
+    ).iter_rows()
+    return {
+        "ranges": [
+            {
+                "name": visible(name, LONGEST),
+                "start": start - step["start_ns"],
+                "length": max(end - start, 0),
+                "parent": place.get(parent, -1),
+                "track": track,
+            }
+            for name, start, end, parent, track in rows
+        ],
+        "ranges_left_out": len(inside) - len(drawn),
+    }
+
+
 class _Events:
     """The rows of a forest as events of a timeline."""
 
@@ -88,6 +134,7 @@ class _Events:
         self._on_gpu = rows["kind"].cast(pl.String).is_in(GPU_KINDS).to_numpy()
         self._timed = np.ones(len(rows), bool)
         self.tracks: list[dict[str, Any]] = []
+        self.track_of_thread: dict[tuple[int, int], int] = {}
         self._track = self._tracks(reading, rows)
         self._root_start = self._start[forest.root]
         self._weight = self._weights()
@@ -126,7 +173,7 @@ class _Events:
         return weight
 
     def _tracks(self, reading: Reading, rows: pl.DataFrame) -> NDArray[np.int64]:
-        """The track of each row; fills `tracks`, threads before streams."""
+        """The track of each row; fills `tracks`, threads before streams, and `track_of_thread`."""
         places = rows.select(pl.col("process", "thread").cast(pl.Int64)).with_columns(
             gpu=pl.Series(self._on_gpu), stream=pl.lit(None, pl.Int64), device=pl.lit(None, pl.Int64)
         )
@@ -146,6 +193,11 @@ class _Events:
             distinct.with_row_index("track"), on=keys, how="left", nulls_equal=True, maintain_order="left"
         )
         self.tracks = list(_names(reading, distinct))
+        self.track_of_thread = {
+            (row["process"], row["thread"]): number
+            for number, row in enumerate(distinct.iter_rows(named=True))
+            if not row["gpu"]
+        }
         return found["track"].cast(pl.Int64).to_numpy()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracer.analysis.distinct import distinct
 from tracer.report.cells import code, prose, wrapped
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
@@ -83,10 +84,10 @@ def _totals(reading: Reading) -> Totals:
         op_calls=int((hops["kind"] == "call").sum()),
         outermost_calls=int((forest.parent < 0).sum()),
         hops=len(hops),
-        ops=hops["op"].n_unique(),
+        ops=len(distinct(hops, "op")),
         paths=len(reading.all_paths),
-        processes=hops["process"].n_unique(),
-        threads=hops.select(pl.struct("process", "thread").n_unique()).item(),
+        processes=len(distinct(hops, "process")),
+        threads=len(distinct(hops, "process", "thread")),
         in_ops_ns=reading.time_in_ops_ns,
         elapsed_ns=hops.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item(),
     )

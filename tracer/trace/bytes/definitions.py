@@ -60,8 +60,18 @@ class TensorDefinition(NamedTuple):
     device_index: int
     layout: int
     flags: int
+    key_set: int
     shape: tuple[int, ...] | None
     stride: tuple[int, ...] | None
+
+
+class ThreadKeys(NamedTuple):
+    """The dispatch keys that a thread adds to those of its arguments, and those that it hides."""
+
+    included: int
+    excluded: int
+    modes: tuple[str, ...]
+    """Classes of the TorchDispatchModes, outermost first"""
 
 
 class FunctionDefinition(NamedTuple):
@@ -156,6 +166,7 @@ class Definitions:
         default_factory=lambda: defaultdict(dict)
     )
     """(process, lane) -> id of the source -> the frames"""
+    thread_keys: defaultdict[Scope, dict[int, ThreadKeys]] = field(default_factory=lambda: defaultdict(dict))
     modules: defaultdict[int, dict[int, ModulePath]] = field(default_factory=lambda: defaultdict(dict))
     """process -> id -> place of the module"""
     signatures: defaultdict[Scope, dict[int, Signature]] = field(default_factory=lambda: defaultdict(dict))
@@ -282,6 +293,12 @@ class Definitions:
             number, count = body.fields("2I")
             self._add_stack(scope, number, body.fields(f"{count}I"))
             body.check_end()
+        elif kind == fmt.KEYS_OF_THREAD:
+            (number,) = body.fields("I")
+            included, excluded = body.fields("2Q")
+            modes = tuple(body.text().splitlines())
+            body.check_end()
+            self.thread_keys[scope][number] = ThreadKeys(included, excluded, modes)
         elif kind == fmt.MODULE_PATH:
             (number,) = body.fields("I")
             path = ModulePath(names=body.text(), root=body.text())
@@ -366,11 +383,13 @@ def _signature(body: _Body) -> Signature:
     (count,) = body.fields("I")
     tensors = []
     for _ in range(count):
-        position, dimensions, dtype, device, index, layout, flags, _key_set = body.fields("HBbBbBBQ")
+        position, dimensions, dtype, device, index, layout, flags, key_set = body.fields("HBbBbBBQ")
         shape = stride = None
         if dimensions != fmt.UNKNOWN_DIMENSIONS:
             shape = body.numbers(dimensions)
             stride = body.numbers(dimensions) if flags & fmt.HAS_STRIDES else None
-        tensors.append(TensorDefinition(position, dtype, device, index, layout, flags, shape, stride))
+        tensors.append(
+            TensorDefinition(position, dtype, device, index, layout, flags, key_set, shape, stride)
+        )
     body.check_end()
     return tuple(tensors)

@@ -181,7 +181,7 @@ _DOCUMENTS: dict[str, Any] = {
         "cwd": _text,
         "started_at": _text,
         "options": {
-            **dict.fromkeys(("shapes", "source", "modules", "then_stop"), _flag),
+            **dict.fromkeys(("shapes", "source", "modules", "why", "then_stop"), _flag),
             "ops": [_text],
             "steps": [_whole_or_null],
             "max_size": _count,
@@ -190,6 +190,7 @@ _DOCUMENTS: dict[str, Any] = {
     "libraries": ({"path": _text, "base": _count, "end": _count, "build_id": _text},),
     "enums": {
         "num_backends": _backends,
+        **dict.fromkeys(("included_by_default", "excluded_by_default"), _count),
         "keys": [_key],
         **{name: {str: _text} for name in ("dtypes", "device_types", "layouts")},
     },

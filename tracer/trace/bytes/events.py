@@ -149,7 +149,7 @@ def parse_marks(words: NDArray[np.uint64]) -> EventBlock:
     """
     heads = np.flatnonzero(words >= _FIRST_MARK)
     kinds, _ = _kinds(words[heads])
-    marks = ~_IS_CALL[kinds] & (kinds != fmt.MEMORY)
+    marks = ~_IS_CALL[kinds] & (kinds != fmt.MEMORY) & (kinds != fmt.VALUE)
     heads, sizes = heads[marks], _WORDS[kinds[marks]]
     whole = heads + sizes <= len(words)
     heads, sizes = heads[whole], sizes[whole]
@@ -204,7 +204,9 @@ def argument_words(call: NDArray[np.uint64]) -> NDArray[np.int64]:
 def _kinds(first: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The kind of each event by its first word, and whether it is brief."""
     kinds = (first >> np.uint64(fmt.EVENT_KIND_SHIFT)).astype(np.int64) & fmt.EVENT_KIND_MASK
-    return kinds, first & np.uint64(1 << fmt.BRIEF_SHIFT) != 0
+    brief = first & np.uint64(1 << fmt.BRIEF_SHIFT) != 0
+    value = brief & (kinds == fmt.THREAD_KEYS)  # a kind of its own: four bits name no more
+    return np.where(value, fmt.VALUE, kinds), brief & ~value
 
 
 def _sizes(

@@ -26,6 +26,8 @@ MONOTONIC = 2
 SHAPES = 1
 SOURCE = 2
 FULL = 4
+WHY = 8
+VALUES = 16
 
 
 class FileHeader(NamedTuple):
@@ -124,8 +126,10 @@ STEP = 11
 MODULE = 12
 API_QUERY = 13
 MEMORY = 14
+THREAD_KEYS = 15
+VALUE = 16
 # Words of each kind of event, of calls without those of their arguments; 0: there is no such kind.
-EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 0)
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 3)
 
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
@@ -168,6 +172,12 @@ MEMORY_DEVICE_TYPE_MASK = 127
 MEMORY_DEVICE_INDEX_SHIFT = 55
 MEMORY_DEVICE_INDEX_MASK = 255
 
+# What an op call returned.
+VALUE_DEPTH_SHIFT = 48
+VALUE_NAN = 1
+VALUE_INFINITE = 2
+VALUE_UNREAD = 4
+
 # CallSite
 BY_PARENT = 0
 CALL = 1
@@ -193,6 +203,7 @@ GRAPH_NODE = 12
 GPU = 13
 MODULE_PATH = 14
 PYTHON_STACK = 15
+KEYS_OF_THREAD = 16
 
 # FunctionDomain
 RUNTIME = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,9 @@ class KeyNames:
     dtypes: dict[str, str]
     device_types: dict[str, str]
     layouts: dict[str, str]
+    included: int | None = None
+    """The key set that a thread adds before anybody asked it to; None: an older recording did not say"""
+    excluded: int | None = None
 
     @classmethod
     def nothing(cls) -> KeyNames:
@@ -35,6 +39,8 @@ class KeyNames:
             dtypes=document["dtypes"],
             device_types=document["device_types"],
             layouts=document["layouts"],
+            included=document.get("included_by_default"),
+            excluded=document.get("excluded_by_default"),
         )
 
     def highest(self, key_set: int) -> str | None:
@@ -47,6 +53,26 @@ class KeyNames:
         if isinstance(key, str):
             return key
         return key[backend] if backend < len(key) else None
+
+    def names(self, key_set: int) -> list[str]:
+        """The keys of a key set, highest first; a functionality of several backends is several keys."""
+        backends = [bit for bit in range(self.backends) if key_set >> bit & 1]
+        found = []
+        for functionality in range(1, len(self.keys)):
+            if key_set >> (self.backends + functionality - 1) & 1:
+                key = self.keys[functionality]
+                known = [key] if isinstance(key, str) else [key[b + 1] for b in backends if b + 1 < len(key)]
+                found += known or ([key[0]] if isinstance(key, tuple) and key else [])
+        return found[::-1]
+
+    def by_priority(self) -> Iterator[tuple[str, str]]:
+        """Every key, lowest first, with its functionality: that of a key for all backends is itself."""
+        for key in self.keys[1:]:
+            if isinstance(key, str):
+                yield key, key
+            else:
+                yield from ((name, key[0]) for name in key[1:])
+                yield key[0], key[0]
 
     def dtype(self, number: int) -> str | None:
         if number < 0:

@@ -13,7 +13,14 @@ from tracer.base import progress
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.arrays import Codes, Numbering, concatenate, lookup, low, take
 from tracer.trace.bytes.contents import Contents
-from tracer.trace.bytes.definitions import Definitions, ModulePath, ProgramCounters, PythonStack, Signature
+from tracer.trace.bytes.definitions import (
+    Definitions,
+    ModulePath,
+    ProgramCounters,
+    PythonStack,
+    Signature,
+    ThreadKeys,
+)
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_open, nest
 from tracer.trace.bytes.threads import Piece, Span, pieces, split_lane
@@ -28,6 +35,8 @@ from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls
 from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
 from tracer.trace.tables.ranges import join_ranges, span_ranges
 from tracer.trace.tables.steps import StepEnds
+from tracer.trace.tables.values import Columns as ValueColumns
+from tracer.trace.tables.values import join_values, span_values
 
 _OPTIMIZER_RANGE = "Optimizer.step#"
 """What torch's ranges around a step of an optimizer begin with"""
@@ -49,6 +58,8 @@ class Vocabulary:
     """(process, program counters)"""
     modules: Numbering[ModulePath] = field(default_factory=Numbering)
     python_stacks: Numbering[PythonStack] = field(default_factory=Numbering)
+    thread_keys: Numbering[tuple[int, ThreadKeys]] = field(default_factory=Numbering)
+    """(process, keys)"""
 
 
 @dataclass
@@ -74,6 +85,8 @@ class HopColumns:
     forward: NDArray[np.int64]
     raised: NDArray[np.bool_]
     open: NDArray[np.bool_]
+    thread_keys: Codes | None
+    """None: they were not recorded"""
 
     def taken(self, name: str) -> NDArray[Any]:
         """A column, which is empty here from now on."""
@@ -87,6 +100,7 @@ class Gathered:
     hops: HopColumns
     calls: CallColumns
     memory: MemoryColumns
+    values: ValueColumns
     ranges: dict[str, np.ndarray]
     """Those of tables.ranges"""
     steps: dict[int, StepEnds]
@@ -110,6 +124,7 @@ class _LaneIds:
     modules: dict[int, int]
     python_stacks: dict[int, int]
     names: dict[int, int]
+    thread_keys: dict[int, int]
     optimizers: dict[int, int]
     """Of the names, those of the ranges in which torch runs `Optimizer.step`"""
     calls: CallIds
@@ -125,6 +140,7 @@ class _Part:
     columns: dict[str, np.ndarray]
     calls: SpanCalls | None
     memory: dict[str, np.ndarray] | None
+    values: ValueColumns | None
 
 
 def gather_hops(recording: Contents) -> Gathered:
@@ -138,6 +154,7 @@ def gather_hops(recording: Contents) -> Gathered:
     ranges: list[tuple[int, Span, dict[str, np.ndarray]]] = []
     unmatched = unmatched_calls = 0
     lanes = len(recording.lanes)
+    why = bool(recording.definitions.thread_keys)
     while recording.lanes:
         number = lanes - len(recording.lanes)
         (process, lane), chunks = recording.lanes.popitem()
@@ -151,17 +168,17 @@ def gather_hops(recording: Contents) -> Gathered:
             if (marked := span_ranges(block, span, ids.names, last)) is not None:
                 ranges.append((first, span, marked))
             calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span)
+            returned = span_values(block, span)
             unmatched_calls += calls.unmatched_exits if calls else 0
             for piece in pieces(block, span):
                 with progress.portion(number / lanes, (number + 1) / lanes):
                     progress.done(piece.span.events.start, len(block.ticks))
-                columns, exits = _piece_columns(block, piece, ids, changes, last if piece.is_last else None)
-                parts.append(_Part(piece.span, first, columns, calls, blocks))
-                first, calls, memory = (
-                    first + 1,
-                    None,
-                    None,
-                )  # theirs are of the whole span, behind its first hop
+                columns, exits = _piece_columns(
+                    block, piece, ids, changes, last if piece.is_last else None, why
+                )
+                parts.append(_Part(piece.span, first, columns, calls, blocks, returned))
+                # Theirs are of the whole span, behind its first hop.
+                first, calls, blocks, returned = first + 1, None, None, None
                 unmatched += exits
             optimizer_steps.setdefault(process, []).append(_ended_ranges(block, span, ids.optimizers))
         ended = block.kind == fmt.STEP
@@ -186,6 +203,13 @@ def gather_hops(recording: Contents) -> Gathered:
     sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
     offsets = np.cumsum(sizes) - sizes
     joined_calls, memory = _join_calls(parts, offsets), _join_memory(parts, offsets)
+    values = join_values(
+        [
+            (offset, part.values)
+            for part, offset in zip(parts, offsets.tolist(), strict=True)
+            if part.values is not None
+        ]
+    )
     joined = _join([part.columns for part in parts], offsets)
     processes = np.repeat(np.array([span.process for span in spans], np.uint32), sizes)
     forward_of_node = forward_hops(nodes, spans, offsets, joined)
@@ -202,12 +226,14 @@ def gather_hops(recording: Contents) -> Gathered:
         node=take(concatenate(nodes.name, np.int32), node),
         forward=forward,
         source=forward_sources(joined["called_from"], forward),
+        thread_keys=joined.pop("thread_keys", None),
         **joined,
     )
     return Gathered(
         hops=hops,
         calls=joined_calls,
         memory=memory,
+        values=values,
         ranges=join_ranges([(span, marked) for _, span, marked in ranges]),
         steps=steps,
         vocabulary=vocabulary,
@@ -242,6 +268,10 @@ def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Voc
             for number, stack in definitions.python_stacks.get(scope, {}).items()
         },
         names=name_codes,
+        thread_keys={
+            number: vocabulary.thread_keys((process, value))
+            for number, value in definitions.thread_keys.get(scope, {}).items()
+        },
         optimizers={
             number: name_codes[number] for number, name in names.items() if name.startswith(_OPTIMIZER_RANGE)
         },
@@ -284,6 +314,7 @@ class _Changes:
     """The module that was being called; it changes at outermost hops only"""
     nodes: _Changing
     """The row in `Nodes` of the node that is evaluated"""
+    thread_keys: _Changing
 
     @classmethod
     def of(cls, block: EventBlock, span: Span, ids: _LaneIds, nodes: Nodes) -> _Changes:
@@ -293,15 +324,17 @@ class _Changes:
         innermost = innermost_open(np.where(kind[ranges] == fmt.RANGE_ENTER, 1, -1))
         modules = np.flatnonzero(kind == fmt.MODULE)
         evaluated = np.flatnonzero(kind == fmt.NODE)
+        keys = np.flatnonzero(kind == fmt.THREAD_KEYS)
         return cls(
             _Changing(before[ranges], take(lookup(ids.names, low(first[ranges])), innermost)),
             _Changing(before[modules], lookup(ids.modules, low(first[modules]))),
             _Changing(before[evaluated], node_rows(block, span, evaluated, ids.names, nodes)),
+            _Changing(before[keys], lookup(ids.thread_keys, low(first[keys]))),
         )
 
 
 def _piece_columns(
-    block: EventBlock, piece: Piece, ids: _LaneIds, changes: _Changes, last: int | None
+    block: EventBlock, piece: Piece, ids: _LaneIds, changes: _Changes, last: int | None, why: bool
 ) -> tuple[dict[str, np.ndarray], int]:
     """The columns of the hops of a piece, and the exits without an enter.
 
@@ -343,6 +376,7 @@ def _piece_columns(
         "made": made,
         "raised": raised,
         "open": open_hops,
+        **({"thread_keys": changes.thread_keys.at(position)} if why else {}),
         "lost": ~open_hops & ~closed,
     }
     return columns, nesting.unmatched_exits
@@ -403,6 +437,7 @@ def _join(parts: list[dict[str, np.ndarray]], offsets: NDArray[np.int64]) -> dic
     return {
         name: concatenate([columns.pop(name) for columns in parts], dtype)
         for name, dtype in _COLUMN_TYPES.items()
+        if not parts or name in parts[0]
     }
 
 
@@ -423,5 +458,6 @@ _COLUMN_TYPES = {
     "node": np.int32,
     "raised": np.bool_,
     "open": np.bool_,
+    "thread_keys": np.int32,
     "lost": np.bool_,
 }

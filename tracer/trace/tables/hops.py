@@ -19,7 +19,7 @@ from tracer.trace.names.modules import module_texts
 from tracer.trace.tables.gather import Gathered, HopColumns
 from tracer.trace.tables.overrides import OverrideNames
 from tracer.trace.tables.schema import HOPS, ID, PYTHON_STACKS, SIGNATURES, STRING
-from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable
+from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, slices
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
 
@@ -73,7 +73,8 @@ def hops_table(
 
     op = of_definition([row.op for row in rows])
     kind, key = _kinds(columns, op, key_sets), _keys(columns, rows, keys, key_sets)
-    columns.taken("key_set"), columns.taken("call_site"), columns.taken("definition")
+    key_set = columns.taken("key_set")
+    columns.taken("call_site"), columns.taken("definition")
     self_ns = _self_times(start, end, columns.parent)
     table = pl.DataFrame(
         {
@@ -109,10 +110,18 @@ def hops_table(
             ),
             "step": nullable(step),
             "phase": named(PHASES, phase),
+            **_why(columns, key_set),
             "open": columns.taken("open"),
         }
     )
     return in_order(table, HOPS)
+
+
+def _why(columns: HopColumns, key_set: NDArray[np.uint32]) -> dict[str, pl.Series]:
+    """Which keys each hop had and its thread added and hid, where a recording has the latter."""
+    if columns.thread_keys is None:
+        return {}
+    return {"key_set": pl.Series(key_set), "thread_keys": indices(columns.thread_keys)}
 
 
 def _kinds(columns: HopColumns, op: pl.Series, key_sets: list[int]) -> pl.Series:
@@ -169,11 +178,16 @@ def _keys(
 def _self_times(
     start: NDArray[np.int64], end: NDArray[np.int64], parent: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    duration = end - start
-    inner = np.flatnonzero(parent >= 0)
-    nested = np.bincount(parent[inner], weights=duration[inner], minlength=len(start))
-    self_times: NDArray[np.int64] = np.maximum(duration - nested.astype(np.int64), 0)
-    return self_times
+    self_times = end - start
+    for part in slices(len(start)):
+        inner = np.flatnonzero(parent[part] >= 0)
+        if not len(inner):
+            continue
+        above, duration = parent[part][inner], end[part][inner] - start[part][inner]
+        first = int(above.min())
+        nested = np.bincount(above - first, weights=duration).astype(np.int64)
+        self_times[first : first + len(nested)] -= nested
+    return np.maximum(self_times, 0, out=self_times)
 
 
 def python_stacks_table(stacks: list[PythonStack]) -> pl.DataFrame:
@@ -192,6 +206,7 @@ def python_stacks_table(stacks: list[PythonStack]) -> pl.DataFrame:
 def signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> pl.DataFrame:
     names = next(iter(keys.values()), KeyNames.nothing())
     rows = []
+    texts: dict[int, str] = {}
     for number, signature in enumerate(signatures):
         for tensor in signature:
             defined = not tensor.flags & fmt.UNDEFINED
@@ -205,6 +220,7 @@ def signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> 
                     names.device(tensor.device_type, tensor.device_index) if defined else None,
                     bool(tensor.flags & fmt.REQUIRES_GRAD),
                     names.layout(tensor.layout),
+                    texts.setdefault(tensor.key_set, ", ".join(names.names(tensor.key_set))),
                 )
             )
     transposed = zip(*rows, strict=True) if rows else [()] * len(SIGNATURES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tracer.base import progress
+from tracer.base import heap, progress
 from tracer.trace.bytes.activities import gather_activities
 from tracer.trace.bytes.clock import ns_per_tick
 from tracer.trace.bytes.contents import Contents
@@ -20,18 +19,21 @@ from tracer.trace.certificate.cuda import CudaFindings, CudaTables, count_cuda
 from tracer.trace.certificate.hops import Findings, build_certificate, stated_certificates
 from tracer.trace.names.completion import complete_symbols
 from tracer.trace.names.demangle import prepare
-from tracer.trace.names.keys import find_key_names
+from tracer.trace.names.keys import KeyNames, find_key_names
 from tracer.trace.names.roles import allocates, loads_code
 from tracer.trace.tables.call_arguments import CallArguments
 from tracer.trace.tables.cuda import CallTables, activity_table, call_tables, device_table
 from tracer.trace.tables.gather import Gathered, gather_hops
 from tracer.trace.tables.hops import KernelNames, hops_table, python_stacks_table, signatures_table
+from tracer.trace.tables.keys import dispatch_keys_table, key_sets_table, thread_keys_table
 from tracer.trace.tables.memory import memory_table
 from tracer.trace.tables.one_step import read_step
 from tracer.trace.tables.overrides import overrides_of
 from tracer.trace.tables.ranges import ranges_table
 from tracer.trace.tables.schema import (
     DEVICES,
+    DISPATCH_KEYS,
+    KEY_SETS,
     LIBRARY_CALLS,
     MEMORY,
     PROCESSES,
@@ -39,11 +41,14 @@ from tracer.trace.tables.schema import (
     RANGES,
     SOURCE_LINES,
     STEPS,
+    THREAD_KEYS,
     THREADS,
+    VALUES,
 )
 from tracer.trace.tables.series import nanoseconds
 from tracer.trace.tables.stacks import Stacks
 from tracer.trace.tables.steps import StepEnds, Steps, find_steps, steps_table
+from tracer.trace.tables.values import values_table
 
 # Of the time that loading takes, as it was measured of 10 million hops.
 _UNTIL_READ, _UNTIL_GATHERED = 0.2, 0.65
@@ -60,6 +65,9 @@ class Trace:
     `steps` has a row for each step that ended: its process, number, phase, start and end.
     `ranges` has a row for each range of torch.profiler.record_function.
     `memory` has a row for each block that torch's allocators gave out or took back, with `--memory`.
+    `values` has a row for each hop that returned tensors, with `--values hash`.
+    `dispatch_keys` has every dispatch key of the torch that was recorded, lowest priority first.
+    `key_sets` and `thread_keys` have what the columns of that name in `hops` mean, with `--why`.
     `source_lines` has the text of each line that the column `source` names, as far as it is known.
     """
 
@@ -78,7 +86,11 @@ class Trace:
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PYTHON_STACKS))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MEMORY))
+    values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=VALUES))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
+    key_sets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KEY_SETS))
+    dispatch_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DISPATCH_KEYS))
+    thread_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=THREAD_KEYS))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCE_LINES))
     _arguments: tuple[CallArguments, CallTables] | None = None
 
@@ -147,6 +159,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     calls = call_tables(gathered, arguments, stacks, steps, to_ns)
     activities = activity_table(gather_activities(recording), calls.api_calls, definitions, steps, to_ns)
     keys = find_key_names(definitions)
+    first_keys = next(iter(keys.values()), KeyNames.nothing())
     kernels = KernelNames(definitions)
     hops = hops_table(gathered, definitions, keys, kernels, list(recording.key_sets), steps, to_ns)
     environment = _environment(definitions.documents)
@@ -167,7 +180,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         overrides=overrides_of(definitions, hops, recording.header.start_ns, _only(environment, step)),
         whole=step is None,
     )
-    _give_back_memory()
+    heap.give_back()
     return Trace(
         path=recording.path,
         hops=hops,
@@ -186,17 +199,14 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         python_stacks=python_stacks_table(list(vocabulary.python_stacks.numbers)),
         steps=steps_table(steps),
         memory=memory_table(gathered.memory, keys, steps, to_ns),
+        values=values_table(gathered.values),
         ranges=ranges_table(gathered.ranges, list(vocabulary.names.numbers), steps, to_ns),
+        dispatch_keys=dispatch_keys_table(first_keys),
+        key_sets=key_sets_table(recording.key_sets if vocabulary.thread_keys.numbers else (), first_keys),
+        thread_keys=thread_keys_table(vocabulary.thread_keys.numbers, keys),
         source_lines=_source_lines(definitions.documents),
         _arguments=(arguments, calls),
     )
-
-
-def _give_back_memory() -> None:
-    """What reading needed and has freed goes back to the system: of 10 million hops 0.6 GiB."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
-    if trim is not None:
-        trim(0)
 
 
 def _only(environment: dict[str, Any], step: int | None) -> str:

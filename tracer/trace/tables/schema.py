@@ -31,11 +31,13 @@ HOPS: Schema = {
     "called_from": STRING,
     "python_stack": ID,
     "range": STRING,
-    "sequence_nr": pl.Int64,
+    "sequence_nr": pl.UInt32,
     "backward_node": STRING,
     "forward_hop": ID,
     "raised": pl.Boolean,
     "override": STRING,
+    "key_set": ID,
+    "thread_keys": ID,
     "open": pl.Boolean,
 }
 SIGNATURES: Schema = {
@@ -47,6 +49,16 @@ SIGNATURES: Schema = {
     "device": STRING,
     "requires_grad": pl.Boolean,
     "layout": STRING,
+    "keys": STRING,
+}
+DISPATCH_KEYS: Schema = {"priority": pl.UInt32, "key": pl.String, "functionality": pl.String}
+KEY_SETS: Schema = {"id": ID, "keys": pl.List(pl.String)}
+THREAD_KEYS: Schema = {
+    "id": ID,
+    "process": pl.UInt32,
+    **dict.fromkeys(
+        ("included", "excluded", "included_by_default", "excluded_by_default", "modes"), pl.List(pl.String)
+    ),
 }
 PYTHON_STACKS: Schema = {"id": ID, "frames": pl.List(pl.String)}
 API_CALLS: Schema = {
@@ -176,6 +188,7 @@ MEMORY: Schema = {
     "allocated_by": ID,
     "step": pl.Int64,
 }
+VALUES: Schema = {"hop": ID, "hash": pl.UInt64, "nan": pl.Boolean, "infinite": pl.Boolean}
 RANGES: Schema = {
     "id": ID,
     "name": STRING,

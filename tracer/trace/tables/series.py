@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.trace.bytes.arrays import Codes
 from tracer.trace.tables.schema import ID, STRING, Schema
+
+_AT_ONCE = 1 << 20
+"""Rows: the columns in between of ten million hops would take more memory than the table"""
 
 
 def nanoseconds(ticks: NDArray[np.int64], to_ns: float) -> NDArray[np.int64]:
     if to_ns == 1.0:
         return ticks
-    nanoseconds: NDArray[np.int64] = np.minimum(ticks * to_ns, float(1 << 62)).astype(np.int64)
+    nanoseconds = np.empty(len(ticks), np.int64)
+    for part in slices(len(ticks)):
+        nanoseconds[part] = np.minimum(ticks[part] * to_ns, float(1 << 62))
     return nanoseconds
+
+
+def slices(count: int) -> Iterator[slice]:
+    """Rows from 0 to `count`, a part of them at a time."""
+    return (slice(first, first + _AT_ONCE) for first in range(0, count, _AT_ONCE))
 
 
 def categories(values: list[str | None]) -> pl.Series:
     return pl.Series(values, dtype=STRING)
 
 
-def named(values: list[str] | list[str | None], codes: Codes | NDArray[np.int64]) -> pl.Series:
+def named(values: list[str] | list[str | None], codes: NDArray[np.signedinteger]) -> pl.Series:
     """values[code] for each code; null where it is -1."""
     return categories(list(values)).gather(indices(codes))
 
@@ -40,9 +50,5 @@ def nullable(values: NDArray[Any]) -> pl.Series:
 
 def in_order(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """The columns of the schema in its order and with its types; those that are missing are null."""
-    missing = [
-        pl.Series(name, [None], dtype).new_from_index(0, len(table))
-        for name, dtype in schema.items()
-        if name not in table.columns
-    ]
+    missing = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in table.columns]
     return table.with_columns(missing).select(pl.col(name).cast(dtype) for name, dtype in schema.items())

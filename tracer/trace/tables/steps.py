@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.tables.schema import STEPS
+from tracer.trace.tables.series import slices
 
 PHASES = ["warmup", "steady"]
 FEWEST_STEPS = 3
@@ -111,12 +112,14 @@ def steps_table(steps: Mapping[int, Steps]) -> pl.DataFrame:
 
 def steps_of_rows(
     steps: Mapping[int, Steps], process: NDArray[np.uint32], times: Index
-) -> tuple[Index, Index]:
+) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
     """Step and phase of rows that are ordered by process; -1: none."""
-    step, phase = np.full(len(times), -1, np.int64), np.full(len(times), -1, np.int64)
+    step, phase = np.full(len(times), -1, np.int32), np.full(len(times), -1, np.int8)
     for number, of_process in steps.items():
         first, last = np.searchsorted(process, [number, number + 1])
-        step[first:last], phase[first:last] = of_process.at(times[first:last])
+        for part in slices(last - first):
+            rows = slice(first + part.start, min(first + part.stop, last))
+            step[rows], phase[rows] = of_process.at(times[rows])
     return step, phase
 
 

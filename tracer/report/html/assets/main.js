@@ -14,10 +14,11 @@ function choices(id, options, chosen, onChange) {
   }
 }
 
-function legend(calls) {
-  const texts = { module: "module or key", group: "line", autograd: "autograd", wrapper: "other functionality", composite: "composite", backend: "backend", library: "library", api: "API", kernel: "GPU kernel", copy: "GPU copy" };
+function legend(calls, timeline) {
+  const texts = { module: "module or key", group: "line", range: "range", autograd: "autograd", wrapper: "other functionality", composite: "composite", backend: "backend", library: "library", api: "API", kernel: "GPU kernel", copy: "GPU copy" };
   const holder = document.getElementById("legend");
   const drawn = new Set([...calls.types, "module", "group"]);
+  if (timeline.steps.some((step) => step.ranges.length)) drawn.add("range");
   for (const [type, text] of Object.entries(texts)) {
     if (!drawn.has(type)) continue;
     const item = element("span", "", text);
@@ -88,7 +89,6 @@ async function main() {
   if (!calls.total.gpu) delete measures.gpu;
   choices("grouping", groupings, view.grouping, (value) => { view.grouping = value; show(); });
   choices("measure", measures, view.measure, (value) => { view.measure = value; show(); });
-  legend(calls);
   show();
   document.documentElement.dataset.drawn = "yes";
 
@@ -107,6 +107,7 @@ async function main() {
   document.addEventListener("keydown", (event) => event.key === "Escape" && chain.close());
 
   const timeline = new Timeline(await unpack("timeline-data"), calls, (node) => chain.showNode(node));
+  legend(calls, timeline);
   const select = document.getElementById("step");
   timeline.steps.forEach((step, number) => {
     const option = element("option", "", step.name + ": " + duration(step.wall_ns) + (step.phase === "warmup" ? " (warm-up)" : ""));

@@ -88,6 +88,7 @@ class Timeline {
       }
     }
     this.bars = bars;
+    this.addRanges(step, tracks);
     // `parent` of an event is a place within its step; drawing needs the event.
     this.launches = [];
     for (let event = step.first; event < step.first + step.count; event++) {
@@ -98,6 +99,29 @@ class Timeline {
     this.note(step);
   }
 
+  // The ranges of record_function have a track above the calls of their thread.
+  addRanges(step, tracks) {
+    const bars = step.ranges.map((range, number) => ({ name: range.name, start: range.start / 1e6, duration: range.length / 1e6, type: "range", range: number, level: 0, children: [] }));
+    bars.forEach((bar, number) => {
+      const { parent, track } = step.ranges[number];
+      const place = track - 0.5;
+      if (!tracks.has(place)) tracks.set(place, { roots: [], levels: 1 });
+      const drawn = tracks.get(place);
+      if (parent >= 0) {
+        bar.level = bars[parent].level + 1;
+        bars[parent].children.push(bar);
+        drawn.levels = Math.max(drawn.levels, bar.level + 1);
+      } else {
+        drawn.roots.push(bar);
+      }
+    });
+  }
+
+  trackName(number) {
+    const own = this.tracks[Math.ceil(number)].name;
+    return Number.isInteger(number) ? own : "ranges of " + own;
+  }
+
   draw(step, tracks) {
     const plugins = [new TimeGridPlugin()];
     const heights = [];
@@ -105,8 +129,8 @@ class Timeline {
     for (const number of [...tracks.keys()].sort((a, b) => a - b)) {
       const { roots, levels } = tracks.get(number);
       const flame = new FlameChartPlugin({ data: roots, colors: colours(), name: "track " + number });
-      flame.on("select", ({ node }) => node && this.select(node.source.event));
-      plugins.push(new TogglePlugin(this.tracks[number].name), flame);
+      flame.on("select", ({ node }) => node && node.source.event !== undefined && this.select(node.source.event));
+      plugins.push(new TogglePlugin(this.trackName(number)), flame);
       heights.push(levels * (BAR + 1) + 8);
       this.flames.set(number, flame);
     }
@@ -137,6 +161,10 @@ class Timeline {
   }
 
   tip(bar) {
+    if (bar.range !== undefined) {
+      const { length, start, name } = this.steps[this.number].ranges[bar.range];
+      return [name, ["range, " + duration(length) + " of this step, from " + duration(start) + " after its start"]];
+    }
     const node = this.node[bar.event];
     const label = this.calls.label[node];
     const lines = [duration(this.length[bar.event]) + ", " + duration(this.start[bar.event]) + " after the start of the step"];
@@ -150,6 +178,7 @@ class Timeline {
   note(step) {
     const words = [count(step.count, "event") + ", " + duration(step.wall_ns) + "."];
     if (step.left_out) words.push(count(step.left_out, "shorter event") + " left out; all of them: tracer export.");
+    if (step.ranges_left_out) words.push(count(step.ranges_left_out, "range") + " left out.");
     if (step.untimed) words.push(count(step.untimed, "GPU activity").replace("activitys", "activities") + " without times left out.");
     if (this.allSteps > this.steps.length) words.push("The page has " + this.steps.length + " of " + count(this.allSteps, "step") + ": the longest and those nearest to the median.");
     if (this.launches.length > MOST_ARROWS) words.push("Arrows: of the selected call, and of all if at most " + MOST_ARROWS + " are in view.");

@@ -1,0 +1,245 @@
+"""Why a hop ran at its key: `record --why`, `explain OP --from TRACE --hop ID`, the tables behind them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from launching import Launcher, Run
+
+import tracer
+from tracer.analysis.why import Why, why
+from tracer.trace import Trace
+
+SCRIPT = """\
+import torch, torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+x = torch.randn(4, 8)
+w = torch.randn(5, 8, requires_grad=True)
+plain = F.linear(x, w)
+with torch.autocast("cpu"):
+    F.linear(x, w)
+with torch.inference_mode():
+    F.linear(x, w)
+
+class Outer(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+class Inner(Outer):
+    pass
+
+with Outer(), Inner():
+    F.linear(x, w)
+torch.vmap(lambda a: a.sin())(x)
+torch.func.grad(lambda a: a.cos().sum())(x)
+torch.view_as_complex(torch.randn(3, 2)).conj() + 1
+q = torch.randn(1, 2, 16, 8)
+F.scaled_dot_product_attention(q, q, q)
+h = q[..., ::2]
+F.scaled_dot_product_attention(h, h, h)
+"""
+LINES = {text.strip(): number for number, text in enumerate(SCRIPT.splitlines(), 1)}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    launcher = Launcher(tmp_path_factory.mktemp("why"))
+    launcher.write(SCRIPT)
+    assert launcher.record("--why", "-o", "run.trace", "script.py").status == 0
+    return launcher
+
+
+@pytest.fixture(scope="module")
+def trace(recorded: Launcher) -> Trace:
+    return tracer.load(recorded.folder / "run.trace")
+
+
+def hops_of(trace: Trace, op: str, line: str | int) -> pl.DataFrame:
+    number = line if isinstance(line, int) else LINES[line]
+    source = pl.col("called_from").cast(pl.String).str.ends_with(f"script.py:{number}")
+    return trace.hops.filter(pl.col("op").cast(pl.String) == op, source)
+
+
+def first(trace: Trace, op: str, line: str | int, key: str | None = None) -> Why:
+    rows = hops_of(trace, op, line)
+    if key is not None:
+        rows = rows.filter(pl.col("key").cast(pl.String) == key)
+    assert len(rows), f"no {op} at {line}"
+    return why(trace, rows["id"][0])
+
+
+LINEAR = [number for number, text in enumerate(SCRIPT.splitlines(), 1) if "F.linear" in text]
+
+
+def test_arguments_bring_a_key(trace: Trace) -> None:
+    found = first(trace, "aten::linear", LINEAR[0])
+    assert found.hop["key"] == "AutogradCPU"
+    assert found.bringers == [0, 1]
+    assert found.brought == ""
+    assert found.arguments[0] == ["AutocastCPU", "AutogradCPU", "ADInplaceOrView", "CPU"]
+    assert found.passed == {"AutocastCPU": "hidden: autocast is off"}
+    assert (found.adds, found.hides) == ([], [])
+    assert found.following == ["AutogradCPU", "CPU"]
+
+
+def test_autocast(trace: Trace) -> None:
+    found = first(trace, "aten::linear", LINEAR[1])
+    assert (found.hop["key"], found.brought) == ("AutocastCPU", "autocast is on")
+    assert found.passed == {}
+    assert found.following[1] == "AutogradCPU"
+
+
+def test_inference_mode(trace: Trace) -> None:
+    found = first(trace, "aten::linear", LINEAR[2])
+    assert found.hop["key"] == "CPU"
+    assert found.passed["AutogradCPU"] == "hidden: torch.inference_mode is on"
+    assert found.hides == ["Autograd..."]
+    assert found.following == ["CPU"]
+
+
+def test_dispatch_modes(trace: Trace) -> None:
+    found = first(trace, "aten::linear", LINEAR[3])
+    assert found.hop["key"] == "PythonTLSSnapshot"
+    assert found.brought == "TorchDispatchMode Inner in Outer is active"
+    assert found.adds == ["PythonTLSSnapshot", "Python"]
+    below = first(trace, "aten::linear", LINEAR[3], "AutogradCPU")
+    assert below.above is not None
+    assert below.above["id"] == found.hop["id"]
+    assert "Python" in below.following
+
+
+def test_a_redispatch_hides_the_keys_above_it(trace: Trace) -> None:
+    found = first(trace, "aten::t", LINEAR[0], "CPU")
+    assert found.above is not None
+    assert found.above["key"] == "ADInplaceOrView"
+    assert found.passed == {}  # what is above was dealt with there
+    assert found.hides == ["Autograd...", "ADInplaceOrView"]
+    assert found.following == ["CPU"]
+
+
+def test_transforms_of_functorch(trace: Trace) -> None:
+    vmap = first(trace, "aten::sin", "torch.vmap(lambda a: a.sin())(x)", "FuncTorchDynamicLayerFrontMode")
+    assert vmap.brought == "a transform of torch.func is active"
+    assert "FuncTorchBatched" in vmap.arguments[0]
+    batched = first(trace, "aten::sin", "torch.vmap(lambda a: a.sin())(x)", "FuncTorchBatched")
+    assert batched.bringers == [0]
+    grad = first(trace, "aten::cos", "torch.func.grad(lambda a: a.cos().sum())(x)")
+    assert "FuncTorchGradWrapper" in grad.arguments[0]
+
+
+def test_a_conjugate_view(trace: Trace) -> None:
+    line = "torch.view_as_complex(torch.randn(3, 2)).conj() + 1"
+    found = first(trace, "aten::add.Tensor", line, "Conjugate")
+    assert found.bringers == [0]
+    assert "Conjugate" not in found.arguments[1]
+
+
+def test_the_device_argument_of_a_factory(trace: Trace) -> None:
+    found = first(trace, "aten::randn", "x = torch.randn(4, 8)", "CPU")
+    assert (found.bringers, found.brought) == (
+        [],
+        "the kernel of BackendSelect chose it by the argument `device`",
+    )
+    assert found.above is not None
+    select = why(trace, found.above["id"])
+    assert select.brought == "every thread adds it"
+
+
+def test_every_hop_has_the_keys_that_it_should_have(trace: Trace) -> None:
+    sets = dict(trace.key_sets.iter_rows())
+    for key, key_set in trace.hops.select(pl.col("key").cast(pl.String), "key_set").iter_rows():
+        assert sets[key_set][0] == key
+    assert trace.hops["thread_keys"].null_count() == 0
+    order = trace.dispatch_keys["key"].to_list()
+    assert order.index("CPU") < order.index("ADInplaceOrView") < order.index("AutogradCPU")
+    assert order.index("AutogradCPU") < order.index("AutocastCPU") < order.index("PythonTLSSnapshot")
+
+
+def explain(launcher: Launcher, op: str, *options: str) -> Run:
+    return launcher.run([str(launcher.tracer), "explain", op, "--from", "run.trace", *options])
+
+
+def test_ten_lines(recorded: Launcher, trace: Trace) -> None:
+    hop = first(trace, "aten::linear", LINEAR[1]).hop["id"]
+    run = explain(recorded, "linear", "--hop", str(hop))
+    assert run.status == 0, run.err
+    lines = run.out.splitlines()
+    assert len(lines) <= 10
+    assert lines[0] == f"hop {hop}: aten::linear [AutocastCPU]  4x8 f32, 5x8 f32"
+    assert lines[1].split(None, 1) == ["line", f"script.py:{LINEAR[1]}: F.linear(x, w)"]
+    assert "input, weight: AutocastCPU, AutogradCPU, ADInplaceOrView, CPU" in run.out
+    assert "AutocastCPU: brought by input, weight; autocast is on" in run.out
+    assert "registered at autocast_mode.cpp:" in run.out
+    assert "AutogradCPU, if the kernel of AutocastCPU redispatches" in run.out
+
+
+def test_attention_says_which_backend_ran_and_why_not_another(recorded: Launcher, trace: Trace) -> None:
+    calls = trace.hops.filter(pl.col("op").cast(pl.String) == "aten::scaled_dot_product_attention")["id"]
+    flash, strided = (
+        explain(recorded, "scaled_dot_product_attention", "--hop", str(hop)).out for hop in calls
+    )
+    assert [line.split(None, 1)[1] for line in flash.splitlines() if line.startswith("  backend")] == [
+        "flash"
+    ]
+    assert "flash: All fused kernels require the last dimension of the input to have stride 1" in strided
+    assert "  backend       math" in strided
+
+
+def test_json(recorded: Launcher, trace: Trace) -> None:
+    hop = first(trace, "aten::linear", LINEAR[2]).hop["id"]
+    document = json.loads(explain(recorded, "aten::linear", "--hop", str(hop), "--json").out)
+    assert document["hop"]["id"] == hop
+    assert document["passed"]["AutogradCPU"] == "hidden: torch.inference_mode is on"
+    assert document["attention"] is None
+
+
+def test_what_cannot_be_answered_is_one_line(recorded: Launcher, trace: Trace) -> None:
+    hop = first(trace, "aten::linear", LINEAR[0]).hop["id"]
+    for options, said in (
+        (["mm", "--hop", str(hop)], f"hop {hop} is aten::linear, not mm"),
+        (["mm", "--hop", "100000"], "has no hop 100000; choose 0 to"),
+    ):
+        run = explain(recorded, *options)
+        assert run.status == 2
+        assert len(run.err.splitlines()) == 1
+        assert said in run.err
+        assert "tracer tree" in run.err
+    alone = recorded.run([str(recorded.tracer), "explain", "mm", "--hop", "3"])
+    assert alone.status == 2
+    assert "--from FILE" in alone.err
+
+
+def test_without_why_the_rest_is_shown(recorded: Launcher) -> None:
+    assert recorded.record("-o", "plain.trace", "script.py").status == 0
+    plain = tracer.load(recorded.folder / "plain.trace")
+    assert plain.hops["thread_keys"].null_count() == len(plain.hops)
+    assert len(plain.thread_keys) == len(plain.key_sets) == 0
+    hop = first(plain, "aten::linear", LINEAR[1]).hop["id"]
+    run = recorded.run(
+        [str(recorded.tracer), "explain", "linear", "--from", "plain.trace", "--hop", str(hop)]
+    )
+    assert "to record it: tracer record --why SCRIPT" in run.out
+    assert "input, weight: AutocastCPU" in run.out
+
+
+def test_overloads_that_did_not_run_are_left_out(recorded: Launcher) -> None:
+    run = explain(recorded, "add")
+    first_line = run.out.splitlines()[0]
+    assert first_line.startswith("1 of ")
+    assert first_line.endswith(" overloads ran: aten::add.Tensor")
+    assert "aten::add.Scalar(" not in run.out
+    none = explain(recorded, "sub")
+    assert "aten::sub.Tensor" in none.out
+
+
+def test_the_output_is_the_same(recorded: Launcher, tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.write(
+        "import torch\ntorch.manual_seed(0)\nprint((torch.ones(3, requires_grad=True) * 2).sum())\n"
+    )
+    plain = launcher.python("script.py")
+    assert launcher.record("--why", "script.py").out == plain.out

@@ -1,0 +1,166 @@
+"""`tracer sql`: queries over the tables of a trace."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.documents import print_json
+from tracer.cli.lines import print_cells
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA = ".schema"
+_WIDEST = 60
+"""Characters of a cell"""
+_ON_GPU = "record on a machine with a GPU, without --cuda off"
+_RECORDED_BY = {
+    "gpu_activities": _ON_GPU,
+    "api_calls": _ON_GPU,
+    "library_calls": _ON_GPU,
+    "devices": _ON_GPU,
+    "stacks": _ON_GPU,
+    "memory": "tracer record --memory",
+    "thread_keys": "tracer record --why",
+    "key_sets": "tracer record --why",
+    "python_stacks": "tracer record --stack N",
+    "steps": "let the script call tracer.step(), or step an optimizer",
+    "ranges": "let the script use torch.profiler.record_function",
+}
+
+
+def sql(
+    file: Annotated[Path, typer.Argument(help="The trace.", metavar="FILE")],
+    text: Annotated[
+        str, typer.Argument(metavar="QUERY", help="A query; .schema: the tables and columns; -: from stdin.")
+    ],
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=0, help="Show at most N rows (default 100); 0: all.")
+    ] = 100,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all rows as one JSON document.")] = False,
+) -> None:
+    """Run an SQL query over the tables of a trace.
+
+    The tables are those of tracer.load(FILE): hops, signatures, api_calls, library_calls,
+    gpu_activities and more; .schema shows them all with their columns. Times are in
+    nanoseconds since the recording began. The dialect is that of polars' SQL.
+
+    \b
+    Examples:
+      tracer sql run.trace .schema
+      tracer sql run.trace "select op, count(*) as calls from hops group by op order by calls desc"
+      tracer sql run.trace "select * from steps" --csv > steps.csv
+      tracer sql run.trace - < query.sql
+
+    The answers to ten questions that are often asked are in docs/queries.md.
+    """
+    if as_csv and as_json:
+        fail("choose one of --csv and --json", USAGE)
+    file = chosen_trace(file)
+    if text == "-":
+        text = sys.stdin.read()
+    from tracer.analysis.sql import QueryError, query, tables_of
+
+    with analysing(file) as trace:
+        if text.strip() == SCHEMA:
+            with writing():
+                _show_schema(tables_of(trace), as_json=as_json)
+            return
+        try:
+            found = query(trace, text)
+        except QueryError as error:
+            fail(str(error), USAGE)
+        if found.is_empty():
+            for why in _why_empty(text, tables_of(trace)):
+                say(why)
+    with writing():
+        if as_csv:
+            print(_flat(found).write_csv(), end="")
+        elif as_json:
+            print(json.dumps(found.to_dicts(), indent=1, default=str))
+        else:
+            _show(found, rows)
+
+
+def _why_empty(text: str, tables: dict[str, pl.DataFrame]) -> list[str]:
+    """Of empty tables in a query, what records them."""
+    words = set(re.findall(r"\w+", text.lower()))
+    return [
+        f"{name} is empty in this trace; to fill it: {how}"
+        for name, how in _RECORDED_BY.items()
+        if name in words and name in tables and tables[name].is_empty()
+    ]
+
+
+def _show_schema(tables: dict[str, pl.DataFrame], *, as_json: bool) -> None:
+    described: dict[str, Any] = {
+        name: {
+            "rows": len(table),
+            "columns": {column: _type(dtype) for column, dtype in table.schema.items()},
+        }
+        for name, table in tables.items()
+    }
+    if as_json:
+        print_json(described)
+        return
+    for name, table in described.items():
+        print(f"{name}: {table['rows']:,} row{'s' * (table['rows'] != 1)}")
+        line = " "
+        for column, dtype in table["columns"].items():
+            word = f" {column} {dtype},"
+            if len(line) + len(word) > 100:
+                print(line)
+                line = " "
+            line += word
+        print(line.rstrip(","))
+
+
+def _type(dtype: Any) -> str:
+    name = str(dtype).partition("(")[0]
+    short = {"Categorical": "text", "String": "text", "Boolean": "bool"}
+    return short.get(name, name.lower())
+
+
+def _flat(table: pl.DataFrame) -> pl.DataFrame:
+    """Lists and structs as JSON, which CSV has no form for."""
+    import polars as pl
+
+    nested = [
+        name for name, dtype in table.schema.items() if isinstance(dtype, (pl.List, pl.Struct, pl.Array))
+    ]
+    return table.with_columns(
+        pl.Series(
+            name, [None if value is None else json.dumps(value) for value in table[name].to_list()], pl.String
+        )
+        for name in nested
+    )
+
+
+def _show(table: pl.DataFrame, rows: int) -> None:
+    """A table in columns: numbers to the right, long cells cut."""
+    from tracer.report.text import count
+    from tracer.report.visible import visible
+
+    shown = table.head(rows) if rows else table
+    titles = [f"{name}:" if dtype.is_numeric() else name for name, dtype in table.schema.items()]
+    print_cells(titles, [[visible(_cell(value), _WIDEST) for value in row] for row in shown.iter_rows()])
+    if len(shown) < len(table):
+        print(f"{count(len(table) - len(shown), 'more row')}; to see all: --rows 0")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, (list, dict)):
+        return json.dumps(value)
+    return str(value)

@@ -1,0 +1,60 @@
+"""What op calls returned: a hash of the values, and whether there is a NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracer.trace.bytes import format as fmt
+from tracer.trace.bytes.arrays import concatenate
+from tracer.trace.bytes.events import EventBlock
+from tracer.trace.bytes.nesting import innermost_at
+from tracer.trace.bytes.threads import Span
+from tracer.trace.tables.schema import VALUES
+from tracer.trace.tables.series import in_order, indices
+
+Columns = dict[str, "NDArray[np.uint64] | NDArray[np.int64]"]
+
+
+def span_values(block: EventBlock, span: Span) -> Columns | None:
+    """The columns of a span, None if it has none. Rows of hops count from the span's first."""
+    at = np.flatnonzero(block.kind[span.others] == fmt.VALUE)
+    if not len(at):
+        return None
+    first, second = block.first[span.others][at], block.second[span.others][at]
+    depth = (second >> np.uint64(fmt.VALUE_DEPTH_SHIFT)).astype(np.int64) & fmt.MAX_DEPTH
+    before = block.before[span.others][at] - span.events.start
+    return {
+        "hop": innermost_at(block.depth[span.events], block.enter[span.events], before, depth),
+        "hash": first,
+        "flags": second & np.uint64(7),
+    }
+
+
+def join_values(parts: list[tuple[int, Columns]]) -> Columns:
+    """Puts the columns of spans together; each part has the row of its first hop."""
+    for first_hop, columns in parts:
+        columns["hop"][columns["hop"] >= 0] += first_hop
+    return {
+        name: concatenate([columns[name] for _, columns in parts], dtype) for name, dtype in _TYPES.items()
+    }
+
+
+def values_table(columns: Columns) -> pl.DataFrame:
+    """A row for each hop that returned tensors, in the order of hops. What was not read is null."""
+    known = columns["hop"] >= 0
+    flags = columns["flags"][known]
+    unread = pl.Series(flags & np.uint64(fmt.VALUE_UNREAD) != 0)
+    table = pl.DataFrame(
+        {
+            "hop": indices(columns["hop"][known]),
+            "hash": pl.Series(columns["hash"][known]).set(unread, None),
+            "nan": pl.Series(flags & np.uint64(fmt.VALUE_NAN) != 0).set(unread, None),
+            "infinite": pl.Series(flags & np.uint64(fmt.VALUE_INFINITE) != 0).set(unread, None),
+        }
+    )
+    return in_order(table.sort("hop", maintain_order=True), VALUES)
+
+
+_TYPES = {"hop": np.int64, "hash": np.uint64, "flags": np.uint64}

@@ -300,7 +300,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("enums", &enums);
   m.def("libraries", &libraries);
   m.def("write_json", &write_json, py::arg("kind"), py::arg("compressed"));
-  m.def("set_stack_lines", &python::set_stack_lines, py::arg("lines"));
+  m.def("set_stack_lines", &python::set_stack_lines, py::arg("lines"), py::arg("of_torch"));
   m.def("follow_modules", [](py::handle module_class) { python::follow_modules(module_class.ptr()); }, py::arg("module_class"));
   m.def("follow_compiled", &python::follow_compiled, py::arg("note"));
   m.def("follow_allocations", &follow_allocations, py::arg("wanted"));

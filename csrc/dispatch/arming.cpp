@@ -90,6 +90,14 @@ void name_python_kernel(Hop* hop, c10::OperatorKernel* functor) {
     unnamed_python_hops.push_back(hop);
 }
 
+// Does it return memory of an argument that it need not have written?
+bool returns_view(const c10::OperatorHandle& op) {
+  if (!op.hasSchema()) return false;
+  for (const c10::Argument& result : op.schema().returns())
+    if (result.alias_info() && !result.alias_info()->isWrite()) return true;
+  return false;
+}
+
 Hop* make_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
   auto* hop = new Hop(entry.kernel(), &op, uint32_t(all_hops.size() + 1), index);
   all_hops.push_back(hop);
@@ -100,6 +108,7 @@ Hop* make_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
   hop->boxed = entry.boxed();
   hop->kernel = kernel_function(functor, entry.boxed(), entry.unboxed(), entry.sym_unboxed());
   if (!is_stateless(functor)) hop->flags |= trace::kStatefulHop;
+  if (returns_view(op.handle)) hop->flags |= trace::kViewHop;
   if (functor && torch_abi::is_python_kernel(functor)) {
     hop->flags |= trace::kPythonHop;
     name_python_kernel(hop, functor);

@@ -272,10 +272,13 @@ enum Definition : uint16_t {
   kGpu = 13,       // u32 device, string name, string facts ("name=number\n" for each)
   kModulePath = 14, // u32 id, string names from the outermost module inwards, apart by dots ("" the outermost one itself),
                    //   string class of the outermost module; in the process's lane
-  kPythonStack = 15, // u32 id (one of the sources), u32 n, n x u32 source id, innermost first: the source is the first
+  kPythonStack = 15, // u32 id (one of the sources), u32 n, n x u32 source id, innermost first: the source is the first.
+                     //   Where n has kWithTorchLines, the first is the source, and the n-1 after it are the stack
   kKeysOfThread = 16, // u32 id (one of the strings), u64 DispatchKeySet included, u64 excluded (raw_repr), string classes
                    //   of TorchDispatchModes, a line each, outermost first
 };
+// kPythonStack
+constexpr uint32_t kWithTorchLines = 1u << 31;
 enum FunctionDomain : uint32_t { kRuntime = 0, kDriver = 1, kLibrary = 2 };
 // The layout of a function's words, a line a field, fields apart by tabs:
 //   when ("enter" or "exit"), name, C type, offset in bytes from the first argument word, size in bytes
@@ -283,6 +286,7 @@ enum HopFlags : uint32_t {
   kTypedHop = 1,    // the unboxed entry is wrapped by its signature
   kStatefulHop = 2, // the kernel function has state of its own
   kPythonHop = 4,   // the kernel function is Python
+  kViewHop = 8,     // the op may return an argument, or a view of one: by its schema
 };
 // One tensor of a signature:
 //   u16 argument position, u8 dimensions (255: unknown), i8 ScalarType (-1: unknown),

@@ -50,6 +50,10 @@ def record(
         int,
         typer.Option(metavar="N", min=1, max=MOST_LINES, help="Record the N innermost Python frames."),
     ] = 1,
+    torch_frames: Annotated[
+        bool,
+        typer.Option("--torch-frames/--no-torch-frames", help="With --stack: keep frames of torch itself."),
+    ] = False,
     modules: Annotated[
         bool, typer.Option("--modules/--no-modules", help="Record the nn.Module that each op was called in.")
     ] = True,
@@ -156,6 +160,7 @@ def record(
             shapes=shapes,
             source=source,
             stack=stack,
+            torch_frames=torch_frames,
             modules=modules,
             memory=memory,
             why=why,

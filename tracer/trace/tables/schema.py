@@ -188,7 +188,7 @@ MEMORY: Schema = {
     "allocated_by": ID,
     "step": pl.Int64,
 }
-VALUES: Schema = {"hop": ID, "hash": pl.UInt64, "nan": pl.Boolean, "infinite": pl.Boolean}
+VALUES: Schema = {"hop": ID, "hash": pl.UInt64, "nan": pl.Boolean, "infinite": pl.Boolean, "view": pl.Boolean}
 RANGES: Schema = {
     "id": ID,
     "name": STRING,

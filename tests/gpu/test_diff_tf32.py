@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from launching import Launcher
 
@@ -20,7 +21,8 @@ for _ in range(10):
 """
 
 
-def test_tf32_on_and_off(launcher: Launcher) -> None:
+def test_tf32_on_and_off(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
     for name, tf32 in (("before", True), ("after", False)):
         launcher.write(SCRIPT.format(tf32=tf32))
         run = launcher.record("--cuda", "on", "-o", f"{name}.trace", "script.py")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracer.report.text import count, duration
 
 if TYPE_CHECKING:
-    from tracer.analysis.difference import Change, Difference, Place, Times, ValueDifference
+    from tracer.analysis.difference import Both, Change, Difference, Place, Times, ValueDifference
 
 LINE, OP, MODULE = "line", "op", "module"
 ROWS = (LINE, OP, MODULE)
@@ -49,10 +49,10 @@ def place(change: Change) -> str:
 
 
 def chain_diff(change: Change) -> list[str]:
-    """The chains that ran most often, as lines of a diff; nothing if they are the same or a side has none."""
-    if change.before is None or change.after is None:
+    """The most frequent chains that differ, as lines of a diff; nothing if they are the same."""
+    if change.chains is None:
         return []
-    one, other = (side.chains.most_common(1)[0][0].splitlines() for side in (change.before, change.after))
+    one, other = (chain.splitlines() for chain in change.chains)
     hunks = list(unified_diff(one, other, lineterm="", n=2))[2:]
     lines = [line for line in hunks if not line.startswith("@@")]
     left_out = len(lines) - _CHAIN_LINES
@@ -63,7 +63,7 @@ def titles(by: str, found: Difference) -> list[str]:
     """Of the columns of `rows`; those on the right end in a colon."""
     names = [by] if by != LINE else [LINE, OP]
     times = ["before:", "after:", "ratio (95 %):", "verdict"]
-    gpu = ["GPU before:", "GPU after:", "GPU ratio:"] if by == LINE and _has_gpu(found) else []
+    gpu = ["GPU before:", "GPU after:", "GPU ratio:"] if _has_gpu(found) else []
     return names + times + gpu + ["text"] * (by == LINE)
 
 
@@ -71,13 +71,13 @@ def rows(by: str, found: Difference) -> list[list[str]]:
     """Cells of lines, ops or modules that took time, the largest change first."""
     if by != LINE:
         named = found.ops if by == OP else found.modules
-        return [[name, *_cells(times, "")] for name, times in named.items() if times.before or times.after]
-    timed = [change for change in found.changes if change.times.before or change.times.after]
-    return [_row(change, found) for change in sorted(timed, key=lambda change: -_moved(change))]
+        return [[name, *_cells(both, "", found)] for name, both in named.items() if _some(both)]
+    timed = [change for change in found.changes if _some(change.times)]
+    return [_row(change, found) for change in sorted(timed, key=lambda change: -change.times.change_ns)]
 
 
-def _moved(change: Change) -> float:
-    return max(abs(change.times.change_ns), abs(change.gpu.change_ns))
+def _some(both: Both) -> bool:
+    return bool(both.times.before or both.times.after)
 
 
 def _has_gpu(found: Difference) -> bool:
@@ -89,26 +89,31 @@ def _row(change: Change, found: Difference) -> list[str]:
     there = "new" if change.before is None else "vanished" if change.after is None else ""
     text = kind.text if len(kind.text) <= _TEXT else f"{kind.text[: _TEXT - 3]}..."
     name = f"{kind.line} (backward)" if kind.backward else kind.line
-    gpu = _cells(change.gpu, "")[:3] if _has_gpu(found) else []
-    return [name, kind.op, *_cells(change.times, there), *gpu, text]
+    return [name, kind.op, *_cells(change.times, there, found), text]
 
 
-def _cells(times: Times, there: str) -> list[str]:
-    """before, after, ratio, verdict."""
+def _cells(both: Both, there: str, found: Difference) -> list[str]:
+    """before, after, ratio, verdict; and before, after and ratio of the GPU if there is one."""
+    ratio = both.times.ratio
+    cells = [*_figures(both.times), there or (ratio.verdict if ratio else "")]
+    return cells + _figures(both.gpu) * _has_gpu(found)
+
+
+def _figures(times: Times) -> list[str]:
     ratio = times.ratio
     figures = [duration(round(ns)) if ns is not None else "" for ns in (times.before, times.after)]
-    interval = "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-    return [*figures, interval, there or (ratio.verdict if ratio else "")]
+    return [*figures, "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"]
 
 
 def value_lines(values: ValueDifference) -> list[str]:
     """What the hashes of results say, as sentences."""
     lines = [f"{count(values.compared, 'op call')} that both runs made in the same order returned values"]
     if values.first is None:
-        lines[0] += ", all of them the same"
+        lines[0] += ", all of them equal"
     else:
         one, other = values.first
-        lines.append(f"the first whose values differ: {_where(one)}; in the second run {_where(other)}")
+        there = f"hop {other.hop}" if (one.op, one.line) == (other.op, other.line) else _where(other)
+        lines.append(f"the first whose values differ: {_where(one)}; in the second run {there}")
     if values.parted is not None:
         ends = [_where(side) if side else "the end of the run" for side in values.parted]
         lines.append(f"the order of op calls differs from here on: {ends[0]}; in the second run {ends[1]}")

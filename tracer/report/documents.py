@@ -131,8 +131,7 @@ def difference_document(before: Recorded, after: Recorded, found: Difference, li
                 "op": change.kind.op,
                 "backward": change.kind.backward,
                 "what": list(change.what),
-                "times": asdict(change.times),
-                "gpu": asdict(change.gpu),
+                **asdict(change.times),
                 "before": side(change.before),
                 "after": side(change.after),
             }

@@ -11,10 +11,20 @@ from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.difference.alignment import aligned
 from tracer.analysis.difference.causes import causes
 from tracer.analysis.difference.kinds import OF_INPUTS, Compared, Kind, side_of
-from tracer.analysis.difference.times import Interval, Times, times_by_name, times_of
+from tracer.analysis.difference.times import Both, Interval, Times, times_by_name, times_of
 from tracer.analysis.difference.values import Place, ValueDifference, value_difference
 
-__all__ = ["Change", "Difference", "Interval", "Kind", "Place", "Times", "ValueDifference", "difference"]
+__all__ = [
+    "Both",
+    "Change",
+    "Difference",
+    "Interval",
+    "Kind",
+    "Place",
+    "Times",
+    "ValueDifference",
+    "difference",
+]
 _FACTS = ("torch", "torch_cuda", "python", "cpu", "cores", "platform")
 
 
@@ -26,15 +36,25 @@ class Change:
     after: Kind | None
     what: tuple[str, ...]
     """new, vanished, another chain, dtype float32 -> bfloat16, ...; empty: the structure is the same"""
-    times: Times
-    gpu: Times
-    """GPU time of a step; no figures unless both traces have CUDA"""
+    times: Both
 
     @property
     def kind(self) -> Kind:
         kind = self.after or self.before
         assert kind is not None
         return kind
+
+    @property
+    def chains(self) -> tuple[str, str] | None:
+        """The most frequent chains that only one side has, else of all; None if a side has no op calls."""
+        if self.before is None or self.after is None:
+            return None
+        sides = self.before.chains, self.after.chains
+        one, other = (
+            next((chain for chain, _ in mine.most_common() if chain not in its), mine.most_common(1)[0][0])
+            for mine, its in (sides, reversed(sides))
+        )
+        return one, other
 
 
 @dataclass(frozen=True)
@@ -55,8 +75,8 @@ class Difference:
     changes: list[Change]
     facts: dict[str, tuple[Any, Any]]
     settings: dict[str, tuple[Any, Any]]
-    ops: dict[str, Times]
-    modules: dict[str, Times]
+    ops: dict[str, Both]
+    modules: dict[str, Both]
     causes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     values: ValueDifference | None = None
@@ -83,21 +103,23 @@ def difference(before: Compared, after: Compared) -> Difference:
     steady = all("steady" in trace.steps["phase"].cast(str).to_list() for trace in traces)
     numbers, lengths = zip(*_same_warm_up([_steps(trace, steady) for trace in traces]), strict=True)
     cuda = all(has_cuda(trace) for trace in traces)
-    sides = [side_of(trace, steady, steps, cuda=cuda) for trace, steps in zip(traces, numbers, strict=True)]
-    changes = [_change(one, other) for one, other in aligned(sides[0].kinds, sides[1].kinds)]
+    one, other = (
+        side_of(trace, steady, steps, cuda=cuda) for trace, steps in zip(traces, numbers, strict=True)
+    )
+    changes = [_change(*pair) for pair in aligned(one.kinds, other.kinds)]
     facts = _different(before.environment, after.environment, _FACTS)
     known = [trace.environment.get("settings") or {} for trace in traces]
     settings = _different(known[0], known[1], tuple(dict.fromkeys([*known[0], *known[1]])))
     return Difference(
         step=times_of(*lengths),
-        gpu=times_of(sides[0].gpu_ns, sides[1].gpu_ns),
+        gpu=times_of(one.gpu_ns, other.gpu_ns),
         steady=steady,
         steps=(len(lengths[0]), len(lengths[1])),
         changes=changes,
         facts=facts,
         settings=settings,
-        ops=times_by_name(sides[0].ops, sides[1].ops),
-        modules=times_by_name(sides[0].modules, sides[1].modules),
+        ops=times_by_name((one.ops, other.ops), (one.gpu_of_ops, other.gpu_of_ops)),
+        modules=times_by_name((one.modules, other.modules), (one.gpu_of_modules, other.gpu_of_modules)),
         causes=causes(changes, settings, facts, (_compiled(before), _compiled(after))),
         remarks=_remarks(traces),
         values=value_difference(before, after),
@@ -158,7 +180,7 @@ def _change(before: Kind | None, after: Kind | None) -> Change:
             what.append("another chain")
     times = times_of(before.step_ns if before else [], after.step_ns if after else [])
     gpu = times_of(before.gpu_ns if before else [], after.gpu_ns if after else [])
-    return Change(before, after, tuple(what), times, gpu)
+    return Change(before, after, tuple(what), Both(times, gpu))
 
 
 def _changed(name: str, before: set[str], after: set[str]) -> str:

@@ -12,10 +12,10 @@ from tracer.analysis.difference.kinds import OF_INPUTS
 if TYPE_CHECKING:
     from tracer.analysis.difference import Change
 
+_ALIGNED = re.compile(r"align\d+")
 _IN_CHAINS = {
     "override": re.compile(r"\(override (.+?)\)"),
     "key": re.compile(r" \[(\w+)\]"),
-    "alignment of inputs": re.compile(r"\((align\d+)\)"),
 }
 
 
@@ -26,7 +26,7 @@ def causes(
     compiled: tuple[int, int],
 ) -> list[str]:
     """Settings, versions and machines that differ; compiled code; properties of inputs; then what only
-    one side has in the chains that changed: overrides, dispatch keys, alignments that kernels ask for."""
+    one side has in the chains that changed: overrides and dispatch keys; alignments that kernels need."""
     changes = list(changes)
     found = [
         f"{name} {_word(one)} -> {_word(other)}"
@@ -45,7 +45,24 @@ def causes(
     ]
     for name, pattern in _IN_CHAINS.items():
         found += _that_came_and_went(name, pattern, changes)
-    return found
+    return found + _alignments(changes)
+
+
+def _alignments(changes: Iterable[Change]) -> list[str]:
+    """Kernels that both sides have, made for inputs of different alignment."""
+    found = set()
+    for change in changes:
+        if change.chains is None:
+            continue
+        one, other = (_kernels_by_alignment(chain) for chain in change.chains)
+        found |= {(one[name], other[name]) for name in one.keys() & other.keys() if one[name] != other[name]}
+    return [f"alignment that a kernel needs {one} -> {other}" for one, other in sorted(found)]
+
+
+def _kernels_by_alignment(chain: str) -> dict[str, str]:
+    """`align4` by the rest of the kernel's name."""
+    kernels = ((line.strip(), _ALIGNED.search(line)) for line in chain.splitlines())
+    return {_ALIGNED.sub("", name): found[0] for name, found in kernels if found}
 
 
 def _that_came_and_went(name: str, pattern: re.Pattern[str], changes: Iterable[Change]) -> list[str]:

@@ -77,12 +77,15 @@ class Side:
 
     ops, modules    name -> host time of each step in outermost ops; a module counts those within it too
     gpu_ns          GPU time of each step; empty: the trace has no CUDA
+    gpu_of_ops, gpu_of_modules    the same of each name
     """
 
     kinds: dict[Key, Kind]
     ops: dict[str, list[int]]
     modules: dict[str, list[int]]
     gpu_ns: list[int]
+    gpu_of_ops: dict[str, list[int]]
+    gpu_of_modules: dict[str, list[int]]
 
 
 def side_of(trace: Compared, steady: bool, steps: Sequence[int], *, cuda: bool) -> Side:
@@ -135,14 +138,14 @@ def side_of(trace: Compared, steady: bool, steps: Sequence[int], *, cuda: bool) 
         )
         key = (where.rpartition(":")[0], text or where, name, backward)
         kinds[key] = _joined(kinds[key], made) if key in kinds else made
+    gpu = links.has_gpu
     return Side(
         kinds=kinds,
-        ops={
-            name: _by_step(part, "ns", steps)
-            for (name,), part in table.partition_by("op", as_dict=True, maintain_order=True).items()
-        },
-        modules=_modules(table, steps),
-        gpu_ns=_by_step(table, "gpu", steps) if links.has_gpu else [],
+        ops=_ops(table, "ns", steps),
+        modules=_modules(table, "ns", steps),
+        gpu_ns=_by_step(table, "gpu", steps) if gpu else [],
+        gpu_of_ops=_ops(table, "gpu", steps) if gpu else {},
+        gpu_of_modules=_modules(table, "gpu", steps) if gpu else {},
     )
 
 
@@ -151,8 +154,13 @@ def _by_step(part: pl.DataFrame, column: str, steps: Sequence[int]) -> list[int]
     return [found.get(step, 0) for step in steps]
 
 
-def _modules(table: pl.DataFrame, steps: Sequence[int]) -> dict[str, list[int]]:
-    rows = table.filter(pl.col("module").is_not_null()).group_by("module", "step").agg(pl.col("ns").sum())
+def _ops(table: pl.DataFrame, column: str, steps: Sequence[int]) -> dict[str, list[int]]:
+    parts = table.partition_by("op", as_dict=True, maintain_order=True)
+    return {name: _by_step(part, column, steps) for (name,), part in parts.items()}
+
+
+def _modules(table: pl.DataFrame, column: str, steps: Sequence[int]) -> dict[str, list[int]]:
+    rows = table.filter(pl.col("module").is_not_null()).group_by("module", "step").agg(pl.col(column).sum())
     found: dict[str, dict[int, int]] = {}
     for module, step, ns in rows.iter_rows():
         parts = module.split(".")
@@ -226,8 +234,8 @@ def _words(row: Mapping[str, Any], texts: Mapping[int, str]) -> str:
 
 def _device_kernel(name: str) -> str:
     """The short name, with the alignment of its inputs, which short names leave out."""
-    alignment = _ALIGNMENT.search(name)
-    return short_device_kernel(name) + (f" ({alignment[0]})" if alignment else "")
+    alignment, short = _ALIGNMENT.search(name), short_device_kernel(name)
+    return short if alignment is None or alignment[0] in short else f"{short} ({alignment[0]})"
 
 
 def _inputs(signatures: pl.DataFrame) -> dict[int, dict[str, set[str]]]:

@@ -39,11 +39,8 @@ class Times:
         return (self.after or 0) - (self.before or 0)
 
 
-NO_TIMES = Times(None, None, None)
-
-
 def times_of(before: Sequence[int], after: Sequence[int]) -> Times:
-    """Of the nanoseconds of each step on both sides; an empty side has no median."""
+    """From the nanoseconds of each step on both sides; an empty side has no median."""
     medians = [float(np.median(times)) if len(times) else None for times in (before, after)]
     ratio = None
     if min(len(before), len(after)) >= _LEAST_SAMPLES and medians[0]:
@@ -51,14 +48,29 @@ def times_of(before: Sequence[int], after: Sequence[int]) -> Times:
     return Times(medians[0], medians[1], ratio)
 
 
-def times_by_name(
-    before: Mapping[str, Sequence[int]], after: Mapping[str, Sequence[int]]
-) -> dict[str, Times]:
+@dataclass(frozen=True)
+class Both:
+    """Host and GPU time; the latter has no figures unless both traces have CUDA."""
+
+    times: Times
+    gpu: Times
+
+    @property
+    def change_ns(self) -> float:
+        return max(abs(self.times.change_ns), abs(self.gpu.change_ns))
+
+
+Steps = Mapping[str, Sequence[int]]
+"""name -> time of each step"""
+
+
+def times_by_name(host: tuple[Steps, Steps], gpu: tuple[Steps, Steps]) -> dict[str, Both]:
     """Of each name; the largest change first."""
-    times = {
-        name: times_of(before.get(name, []), after.get(name, [])) for name in dict.fromkeys([*before, *after])
+    found = {
+        name: Both(*(times_of(*(side.get(name, []) for side in sides)) for sides in (host, gpu)))
+        for name in dict.fromkeys([*host[0], *host[1]])
     }
-    return dict(sorted(times.items(), key=lambda item: -abs(item[1].change_ns)))
+    return dict(sorted(found.items(), key=lambda item: -item[1].change_ns))
 
 
 def _ratio(before: np.ndarray, after: np.ndarray) -> Interval:

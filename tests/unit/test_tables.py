@@ -32,6 +32,7 @@ COLUMNS = {
     "graph graph_node step phase correlation",
     "stacks": "id frames",
     "python_stacks": "id frames",
+    "values": "hop hash nan infinite view",
     "ranges": "id name process thread parent start_ns end_ns step phase open",
     "memory": "id hop process thread time_ns device address bytes allocated_by step",
     "devices": "process device name computeCapabilityMajor computeCapabilityMinor globalMemoryBandwidth "

@@ -208,6 +208,31 @@ def test_a_new_line_and_one_that_is_gone() -> None:
     assert lines[6] == "    -aten::mm [AutogradCPU] mm_AutogradCPU"
 
 
+def test_an_edited_line_is_compared_with_what_it_was() -> None:
+    before = trace_of(mm(), mm(line=8), texts={7: "loss = a @ weight", 8: "x = first(b)"})
+    assert (
+        difference(before, trace_of(mm(), mm(line=8), texts={7: "loss = b @ weight", 8: "x = first(b)"}))
+        == []
+    )
+    other = mm(hop("aten::resolve_conj", "CPU"))
+    lines = difference(before, trace_of(other, mm(line=8), texts={7: "loss = b @ weight", 8: "x = first(b)"}))
+    assert lines[:4] == [
+        "train.py: loss = b @ weight",
+        "  at train.py:7",
+        "  was train.py: loss = a @ weight",
+        "  other paths:",
+    ]
+    assert lines[-1] == "    +    aten::resolve_conj [CPU] resolve_conj_CPU"
+
+
+def test_another_text_is_another_line() -> None:
+    lines = difference(
+        trace_of(mm(), texts={7: "loss = a @ w"}), trace_of(mm(), texts={7: "return stack(x)"})
+    )
+    assert "  this line is not in the lock:" in lines
+    assert "  the run did not call this line, or called no op there:" in lines
+
+
 def test_counts_within_those_of_the_lock_are_no_change() -> None:
     conj = hop("aten::resolve_conj", "CPU")
     locked = trace_of(mm(conj, conj), mm(conj, conj, conj, conj))

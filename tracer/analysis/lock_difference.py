@@ -10,6 +10,7 @@ from tracer.analysis.lock import Lock, Node, Section, chain_lines
 
 _LOOKS_AT = 400  # lines of a chain that decide how similar two are
 _AROUND = 2
+_SAME_LINE = 0.6  # similarity of two texts of a line, before and after it was edited
 _LONG = (
     3_000  # lines: from here on difflib looks for rare lines first, which aligns worse and takes seconds less
 )
@@ -32,24 +33,53 @@ class PathChange:
 
 @dataclass(frozen=True)
 class LineChange:
-    """The chains of one Python line that changed. `only`: the lock or the run, if the other lacks the line."""
+    """The chains of one Python line that changed. `only`: lock or run, if the other lacks the line."""
 
     heading: str
     lines: tuple[str, ...]
     only: str | None
     paths: tuple[PathChange, ...]
+    was: str = ""
+    """The heading in the lock, if the text of the line was edited"""
 
 
 def compare_locks(locked: Lock, found: Lock) -> list[LineChange]:
-    """Chains are equal if all their lines are, and the counts of the run lie within those of the lock."""
+    """Chains are equal if all their lines are, and the counts of the run lie within those of the lock.
+
+    A line whose text was edited is the same line if the texts are similar; that alone is no change.
+    """
+    was = _edited(
+        [heading for heading in locked.sections if heading not in found.sections],
+        [heading for heading in found.sections if heading not in locked.sections],
+    )
     changes = []
     for heading in dict.fromkeys([*found.sections, *locked.sections]):
-        one, other = locked.sections.get(heading), found.sections.get(heading)
+        if heading in was.values() and heading not in found.sections:
+            continue
+        one = locked.sections.get(was.get(heading, heading))
+        other = found.sections.get(heading)
         paths = tuple(_paths(one, other))
         only = "run" if one is None else "lock" if other is None else None
         if paths or only:
-            changes.append(LineChange(heading, other.lines if other else (), only, paths))
+            lines = other.lines if other else ()
+            changes.append(LineChange(heading, lines, only, paths, was.get(heading, "")))
     return changes
+
+
+def _edited(gone: list[str], new: list[str]) -> dict[str, str]:
+    """new heading -> the one in the lock: of one file and autograd node, the most similar texts first."""
+    pairs = [
+        (SequenceMatcher(None, texts[0], texts[1]).ratio(), one, other)
+        for one in gone
+        for other in new
+        if (parts := (one.partition(": "), other.partition(": ")))[0][0] == parts[1][0]
+        and all(texts := (parts[0][2], parts[1][2]))
+    ]
+    found: dict[str, str] = {}
+    for similar, one, other in sorted(pairs, key=lambda pair: -pair[0]):
+        if similar >= _SAME_LINE and other not in found and one not in found.values():
+            found[other] = one
+    return found
 
 
 def _paths(locked: Section | None, found: Section | None) -> Iterator[PathChange]:

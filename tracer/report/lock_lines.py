@@ -23,6 +23,8 @@ def change_lines(change: LineChange, most: int = PATH_LINES) -> Iterator[str]:
     places = ", ".join(change.lines[:_MOST_PLACES]) + ", ..." * (len(change.lines) > _MOST_PLACES)
     if places and change.lines != (change.heading,):
         yield visible(f"  at {places}")
+    if change.was:
+        yield visible(f"  was {change.was}")
     yield f"  {_TITLES[change.only]}:"
     for number, path in enumerate(change.paths):
         if number:

@@ -19,7 +19,7 @@ for step in range(3):
     loss = torch.matmul(torch.randn(8, 16, 64), weight).relu().sum()
     loss.backward()
 """
-CHANGED = "# one more line\n" + SCRIPT.replace(
+CHANGED = "# one more line\n" + SCRIPT.replace("randn(64, 64", "ones(64, 64").replace(
     "torch.randn(8, 16, 64),", "torch.randn(8, 16, 64).double().float(),"
 )
 

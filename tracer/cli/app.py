@@ -17,6 +17,7 @@ from tracer.cli.export import export
 from tracer.cli.lock import lock
 from tracer.cli.pack import pack
 from tracer.cli.record import CONTEXT, record
+from tracer.cli.replay import replay
 from tracer.cli.report import report
 from tracer.cli.sql import sql
 from tracer.cli.tree import tree
@@ -36,6 +37,7 @@ app.command()(tree)
 app.command()(report)
 app.command()(diff)
 app.command()(lock)
+app.command()(replay)
 app.command()(sql)
 app.command()(certificate)
 app.command()(pack)

@@ -244,9 +244,10 @@ class TraceWriter:
         how: int = 0,
         parent_pid: int = 1,
         certificate: Any = CERTIFICATE,
+        command: str | None = None,
     ) -> int:
         pid = self.pids[number] = 100 + number
-        body = struct.pack("<4I", number, pid, parent_pid, how) + text(f"python {number}")
+        body = struct.pack("<4I", number, pid, parent_pid, how) + text(command or f"python {number}")
         self.process_definitions[number] = [definition(1, body)]
         if how != 1:
             self.json(number, "enums", ENUMS)

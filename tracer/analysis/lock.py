@@ -23,13 +23,13 @@ from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, own_or_forward_line
+from tracer.base.paths import short_path
 
 NO_LINE = "no Python line"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _WHERE = re.compile(r" \([^()]*:\d+\)$")
 """Of a Python kernel: its file and line"""
 _ARCHITECTURE = re.compile(r"_?sm_?\d+\w?")
-_STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/")
 
 
 class Lockable(CudaTables, Protocol):
@@ -253,14 +253,6 @@ class _Names:
         file, _, number = source.rpartition(":")
         if file in self._sources.cells:
             name = self._sources.cells[file]
-        elif "/site-packages/" in file:
-            name = file.rpartition("/site-packages/")[2]
-        elif standard := _STANDARD_LIBRARY.search(file):
-            name = file[standard.end() :]
-        elif file.startswith(f"{self._folder}/"):
-            name = file[len(self._folder) + 1 :]
-        elif self._cwd and file.startswith(f"{self._cwd}/"):
-            name = posixpath.relpath(file, self._folder)
         else:
-            name = posixpath.basename(file)
+            name = short_path(file, self._folder, self._cwd)
         return name, int(number) if number.isdigit() else 0

@@ -73,9 +73,10 @@ def record(
     values: Annotated[
         str,
         typer.Option(
-            metavar="none|hash",
-            help="Record of what each op call returns a hash of the values, and whether it has a NaN (on the "
-            "CPU): tracer diff then names the first op call whose result differs.",
+            metavar="none|hash|scalars|all",
+            help="hash: record of what each op call returns a hash of the values, and whether it has a NaN "
+            "(on the CPU): tracer diff then names the first op call whose result differs. scalars: record "
+            "arguments that are no tensors: tracer replay needs them. all: both.",
         ),
     ] = "none",
     ops: Annotated[

@@ -21,6 +21,7 @@ TABLES = (
     "devices",
     "memory",
     "values",
+    "scalars",
     "ranges",
     "steps",
     "source_lines",

@@ -6,7 +6,7 @@ from tracer.base.errors import RecordingError
 
 CUDA = ("auto", "on", "off")
 DRIVER = ("launches", "all", "none")
-VALUES = ("none", "hash")
+VALUES = ("none", "hash", "scalars", "all")
 MOST_LINES = 64  # of a Python stack
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -27,7 +27,8 @@ class Options:
     stack   how many lines of the Python stack are recorded, innermost first: 1 to 64
     torch_frames   with stack, keep the lines of torch itself in the stack
     memory  record each block of memory that torch's allocators give out and take back
-    values  "hash": record a hash of the values that each op call returns on the CPU, and whether one is NaN
+    values  "hash": record a hash of the values that each op call returns, on the CPU, and whether there is a
+            NaN; "scalars": record arguments that are no tensors (numbers, lists, flags); "all": both
     why     record the dispatch keys that threads include and exclude, and who asked for them
     modules record which nn.Module was being called
     cuda    record CUDA calls and GPU activities: "auto" (if possible), "on" (an error if not), "off"

@@ -269,7 +269,11 @@ class Recording:
     def _create(self, native: ModuleType) -> None:
         """Begin the file; if another recording writes to it, a numbered one beside it."""
         options = self._options
-        more = {"why": options.why, "values": options.values == "hash"}
+        more = {
+            "why": options.why,
+            "values": options.values in ("hash", "all"),
+            "scalars": options.values in ("scalars", "all"),
+        }
         request = (self._session, options.shapes, options.source, options.max_size or 0, options.is_ring)
         try:
             native.create(self.path, *request, replace=not self._reserved, **more)

@@ -99,7 +99,15 @@ class ModulePath(NamedTuple):
     """Class of the outermost module"""
 
 
-Signature = tuple[TensorDefinition, ...]
+class ScalarDefinition(NamedTuple):
+    """An argument that is no tensor."""
+
+    position: int
+    value: str
+    """As JSON"""
+
+
+Signature = tuple[TensorDefinition | ScalarDefinition, ...]
 ProgramCounters = tuple[int, ...]
 """Innermost first"""
 PythonStack = tuple[str, ...]
@@ -382,15 +390,20 @@ def _numbers_by_name(text: str) -> dict[str, int]:
 
 def _signature(body: _Body) -> Signature:
     (count,) = body.fields("I")
-    tensors = []
+    arguments: list[TensorDefinition | ScalarDefinition] = []
     for _ in range(count):
         position, dimensions, dtype, device, index, layout, flags, key_set = body.fields("HBbBbBBQ")
         shape = stride = None
         if dimensions != fmt.UNKNOWN_DIMENSIONS:
             shape = body.numbers(dimensions)
             stride = body.numbers(dimensions) if flags & fmt.HAS_STRIDES else None
-        tensors.append(
+        arguments.append(
             TensorDefinition(position, dtype, device, index, layout, flags, key_set, shape, stride)
         )
+    if body.offset < len(body.data):
+        (count,) = body.fields("I")
+        for _ in range(count):
+            (position,) = body.fields("H")
+            arguments.append(ScalarDefinition(position, body.text()))
     body.check_end()
-    return tuple(tensors)
+    return tuple(arguments)

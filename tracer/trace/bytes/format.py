@@ -28,6 +28,7 @@ SOURCE = 2
 FULL = 4
 WHY = 8
 VALUES = 16
+SCALARS = 32
 
 
 class FileHeader(NamedTuple):

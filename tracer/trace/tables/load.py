@@ -24,7 +24,13 @@ from tracer.trace.names.roles import allocates, loads_code
 from tracer.trace.tables.call_arguments import CallArguments
 from tracer.trace.tables.cuda import CallTables, activity_table, call_tables, device_table
 from tracer.trace.tables.gather import Gathered, gather_hops
-from tracer.trace.tables.hops import KernelNames, hops_table, python_stacks_table, signatures_table
+from tracer.trace.tables.hops import (
+    KernelNames,
+    hops_table,
+    python_stacks_table,
+    scalars_table,
+    signatures_table,
+)
 from tracer.trace.tables.keys import dispatch_keys_table, key_sets_table, thread_keys_table
 from tracer.trace.tables.memory import memory_table
 from tracer.trace.tables.one_step import read_step
@@ -39,6 +45,7 @@ from tracer.trace.tables.schema import (
     PROCESSES,
     PYTHON_STACKS,
     RANGES,
+    SCALARS,
     SOURCE_LINES,
     STEPS,
     THREAD_KEYS,
@@ -66,6 +73,7 @@ class Trace:
     `ranges` has a row for each range of torch.profiler.record_function.
     `memory` has a row for each block that torch's allocators gave out or took back, with `--memory`.
     `values` has a row for each hop that returned tensors, with `--values hash`.
+    `scalars` has a row for each argument that is no tensor, with `--values scalars`.
     `dispatch_keys` has every dispatch key of the torch that was recorded, lowest priority first.
     `key_sets` and `thread_keys` have what the columns of that name in `hops` mean, with `--why`.
     `source_lines` has the text of each line that the column `source` names, as far as it is known.
@@ -87,6 +95,7 @@ class Trace:
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MEMORY))
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=VALUES))
+    scalars: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCALARS))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
     key_sets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KEY_SETS))
     dispatch_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DISPATCH_KEYS))
@@ -202,6 +211,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         steps=steps_table(steps),
         memory=memory_table(gathered.memory, keys, steps, to_ns),
         values=values,
+        scalars=scalars_table(list(vocabulary.signatures.numbers)),
         ranges=ranges_table(gathered.ranges, list(vocabulary.names.numbers), steps, to_ns),
         dispatch_keys=dispatch_keys_table(first_keys),
         key_sets=key_sets_table(recording.key_sets if vocabulary.thread_keys.numbers else (), first_keys),

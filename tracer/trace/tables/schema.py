@@ -189,6 +189,7 @@ MEMORY: Schema = {
     "step": pl.Int64,
 }
 VALUES: Schema = {"hop": ID, "hash": pl.UInt64, "nan": pl.Boolean, "infinite": pl.Boolean, "view": pl.Boolean}
+SCALARS: Schema = {"id": ID, "position": pl.UInt16, "value": pl.String}
 RANGES: Schema = {
     "id": ID,
     "name": STRING,

@@ -18,6 +18,7 @@
 #include "native/elf.h"
 #include "python/compiled_calls.h"
 #include "python/module_calls.h"
+#include "python/own_range.h"
 #include "python/seen_lines.h"
 #include "python/source_line.h"
 #include "symbol_definitions.h"
@@ -249,6 +250,12 @@ py::dict end() {
   return out;
 }
 
+void follow_compiled(const std::string& note, py::handle describe, py::handle imported, const std::vector<std::string>& modules) {
+  python::follow_compiled({note, describe.ptr(), imported.ptr(), modules});
+}
+
+bool follow_kernel(py::handle kernel, const std::string& name) { return python::follow_kernel(kernel.ptr(), name); }
+
 void begin_cuda(bool wanted, const std::string& driver, const std::string& injection, const std::string& unusable) {
   running();
   cuda::begin({wanted, driver, injection, unusable});
@@ -303,7 +310,11 @@ PYBIND11_MODULE(_C, m) {
   m.def("write_json", &write_json, py::arg("kind"), py::arg("compressed"));
   m.def("set_stack_lines", &python::set_stack_lines, py::arg("lines"), py::arg("of_torch"));
   m.def("follow_modules", [](py::handle module_class) { python::follow_modules(module_class.ptr()); }, py::arg("module_class"));
-  m.def("follow_compiled", &python::follow_compiled, py::arg("note"));
+  m.def("follow_compiled", &follow_compiled, py::arg("note"), py::arg("describe"), py::arg("imported"), py::arg("modules"));
+  m.def("forget_compiled", &python::forget_compiled, py::arg("address"));
+  m.def("follow_kernel", &follow_kernel, py::arg("kernel"), py::arg("name"));
+  m.def("enter_range", &python::enter_own_range, py::arg("name"));
+  m.def("leave_range", &python::leave_own_range, py::arg("entered"));
   m.def("follow_allocations", &follow_allocations, py::arg("wanted"));
   m.def("hide_sources", &python::hide_sources, py::arg("folders"));
   m.def("forget_lines", &python::forget_lines);

@@ -1,6 +1,6 @@
 """Capture of dispatcher hops into a trace file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 class Entry(TypedDict):
@@ -135,11 +135,30 @@ def set_stack_lines(lines: int, of_torch: bool) -> None:
 def follow_modules(module_class: type | None) -> None:
     """Record in which module (`torch.nn.Module`) op calls run, until `stop`. None: do not."""
 
-def follow_compiled(note: bytes) -> None:
-    """Count the calls of code that torch.compile and AOTInductor made, until `stop`.
+def follow_compiled(
+    note: bytes,
+    describe: Callable[[object], int] | None,
+    imported: Callable[[str], object] | None,
+    modules: Sequence[str],
+) -> None:
+    """Record the calls of code that torch.compile and AOTInductor made, until `stop`.
 
     The first call of a recording writes `note`, a compressed document, into the trace.
+    `describe` gets what is called, once a recording, and returns its number in the trace (0: none).
+    `imported` gets the name of each of `modules` when it has been imported. Their errors are dropped.
     """
+
+def forget_compiled(address: int) -> None:
+    """Compiled code at this address is gone: what is there next has another number."""
+
+def follow_kernel(kernel: object, name: str) -> bool:
+    """Record the calls of a function of C that Inductor made, until `stop`. False: it cannot be followed."""
+
+def enter_range(name: str) -> int:
+    """Begin a range of tracer's own; returns what `leave_range` needs (0: nothing is recorded)."""
+
+def leave_range(entered: int) -> None:
+    """End a range of tracer's own."""
 
 def follow_allocations(wanted: bool) -> None:
     """Record the blocks of memory that torch's allocators give out and take back, or no longer."""

@@ -1,6 +1,7 @@
 #include "compiled_calls.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <vector>
 
 #include "../torch_abi/python_names.h"
@@ -8,6 +9,7 @@
 #include "../trace/lane.h"
 #include "../trace/recording.h"
 #include "function_entry.h"
+#include "own_range.h"
 
 namespace tracer::python {
 namespace {
@@ -18,7 +20,11 @@ struct Replaced {
   vectorcallfunc original, ours;
 };
 std::vector<Replaced>& replaced = *new std::vector<Replaced>;
-std::string& first_note = *new std::string;
+std::unordered_map<PyObject*, vectorcallfunc>& kernels = *new std::unordered_map<PyObject*, vectorcallfunc>;
+std::unordered_map<PyObject*, OwnName>& names_of_kernels = *new std::unordered_map<PyObject*, OwnName>;
+// Of the objects that were called in this recording.
+std::unordered_map<PyObject*, OwnName>& names_of_code = *new std::unordered_map<PyObject*, OwnName>;
+CompiledCode& described = *new CompiledCode{};
 uint32_t counted_in = 0;  // the recording that `calls` are of
 uint64_t calls = 0;
 
@@ -44,14 +50,55 @@ void count(uint32_t epoch) noexcept try {
   counted_in = epoch;
   calls = 1;
   trace::current_lane();  // a forked child defines nothing before it has recorded something
-  trace::define_for_process(trace::DefinitionBuilder(trace::kJson).put_string("compiled").put_string(first_note));
+  trace::define_for_process(trace::DefinitionBuilder(trace::kJson).put_string("compiled").put_string(described.note));
 } catch (...) {  // no memory: the certificate has the count
+}
+
+// What the range of a call of this object is called. Asks Python where it is not known: then the name has no number if
+// that fails.
+const OwnName& name_of(PyObject* code) {
+  auto known = names_of_code.find(code);
+  if (known != names_of_code.end()) return known->second;
+  Py_INCREF(code);
+  PyObject* number = described.describe ? PyObject_CallOneArg(described.describe, code) : nullptr;
+  long value = number && PyLong_Check(number) ? PyLong_AsLong(number) : 0;
+  Py_XDECREF(number);
+  Py_DECREF(code);
+  PyErr_Clear();
+  return names_of_code.insert_or_assign(code, OwnName("call:" + std::to_string(value))).first->second;
 }
 
 PyObject* call_compiled(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
   vectorcallfunc original = original_of(function);
-  if (uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed)) count(epoch);
+  uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
+  if (!epoch) return original(function, arguments, flags, names);
+  count(epoch);
+  OwnRange range;
+  try {
+    if (PyVectorcall_NARGS(flags) > 0) range.enter(name_of(arguments[0]));
+  } catch (...) {  // no memory
+  }
   return original(function, arguments, flags, names);
+}
+
+// Of a function of C that takes its arguments as a tuple: it has no entry of this kind of its own.
+PyObject* call_kernel(PyObject* kernel, PyObject* const* arguments, size_t flags, PyObject* names) {
+  Py_ssize_t count = PyVectorcall_NARGS(flags);
+  PyObject* tuple = PyTuple_New(count);
+  if (!tuple) return nullptr;
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(tuple, i, Py_NewRef(arguments[i]));
+  PyObject* named = names && PyTuple_GET_SIZE(names) ? PyDict_New() : nullptr;
+  for (Py_ssize_t i = 0; named && i < PyTuple_GET_SIZE(names); ++i) PyDict_SetItem(named, PyTuple_GET_ITEM(names, i), arguments[count + i]);
+  OwnRange range;
+  if (trace::recording_epoch.load(std::memory_order_relaxed)) {
+    auto name = names_of_kernels.find(kernel);
+    if (name != names_of_kernels.end()) range.enter(name->second);
+  }
+  PyObject* result = Py_TYPE(kernel)->tp_call(kernel, tuple, named);
+  range.leave();
+  Py_DECREF(tuple);
+  Py_XDECREF(named);
+  return result;
 }
 
 void look_at(const torch_abi::PythonClass& compiled) {
@@ -72,13 +119,21 @@ PyObject* import_module(PyObject* function, PyObject* const* arguments, size_t f
   if (!module || !name || !PyUnicode_Check(name)) return module;
   for (const torch_abi::PythonClass& compiled : torch_abi::kCompiled)
     if (PyUnicode_CompareWithASCIIString(name, compiled.module) == 0) look_at(compiled);
+  for (const std::string& watched : described.modules) {
+    if (PyUnicode_CompareWithASCIIString(name, watched.c_str()) != 0) continue;
+    PyObject* nothing = PyObject_CallOneArg(described.imported, name);
+    Py_XDECREF(nothing);
+    PyErr_Clear();
+  }
   return module;
 }
 
 }  // namespace
 
-void follow_compiled(const std::string& note) {
-  first_note = note;
+void follow_compiled(const CompiledCode& code) {
+  described = code;
+  Py_XINCREF(code.describe);
+  Py_XINCREF(code.imported);
   for (const torch_abi::PythonClass& compiled : torch_abi::kCompiled) look_at(compiled);
   PyObject* modules = PyImport_GetModuleDict();
   PyObject* importlib = modules ? PyDict_GetItemString(modules, "_frozen_importlib") : nullptr;
@@ -97,6 +152,36 @@ void leave_compiled() {
     Py_DECREF(one.function);
     return true;
   });
+  for (auto kernel = kernels.begin(); kernel != kernels.end();) {
+    auto* function = reinterpret_cast<PyCFunctionObject*>(kernel->first);
+    if (function->vectorcall != call_kernel) {
+      ++kernel;
+      continue;
+    }
+    function->vectorcall = kernel->second;
+    names_of_kernels.erase(kernel->first);
+    Py_DECREF(kernel->first);
+    kernel = kernels.erase(kernel);
+  }
+  names_of_code.clear();
+  Py_CLEAR(described.describe);
+  Py_CLEAR(described.imported);
+  described.modules.clear();
+}
+
+void forget_compiled(uint64_t address) { names_of_code.erase(reinterpret_cast<PyObject*>(address)); }
+
+bool follow_kernel(PyObject* kernel, const std::string& name) {
+  if (!PyCFunction_CheckExact(kernel)) return false;
+  if (kernels.contains(kernel)) return true;
+  auto* function = reinterpret_cast<PyCFunctionObject*>(kernel);
+  // Python calls functions with other flags past the entry.
+  if (function->vectorcall || !(PyCFunction_GET_FLAGS(kernel) & METH_VARARGS)) return false;
+  names_of_kernels.emplace(kernel, OwnName("kernel:" + name));
+  kernels.emplace(kernel, function->vectorcall);
+  Py_INCREF(kernel);
+  function->vectorcall = call_kernel;
+  return true;
 }
 
 uint64_t compiled_calls() { return counted_in == trace::epoch_of_recording() ? calls : 0; }

@@ -51,9 +51,24 @@ std::string text_of(PyObject* text) {
   return result;
 }
 
+// Whether a file is one that Inductor generated: its cache names them .../ab/cab....py, after a hash in base 32.
+bool is_generated(const std::string& file) {
+  constexpr size_t kHash = 51, kEnd = 3;  // "c" and the hash, ".py"
+  size_t slash = file.rfind('/');
+  if (slash == std::string::npos || slash < 3 || file.size() - slash - 1 != 1 + kHash + kEnd || !file.ends_with(".py")) return false;
+  std::string_view name = std::string_view(file).substr(slash + 1, 1 + kHash);
+  return name[0] == 'c' && file.compare(slash - 3, 3, "/" + std::string(name.substr(1, 2))) == 0 &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz234567") == std::string_view::npos;
+}
+
+// The function that Inductor makes of text for each configuration of a Triton kernel.
+bool is_launcher(PyCodeObject* code, const std::string& file) {
+  return file == "<string>" && text_of(code->co_name) == "launcher" && code->co_argcount > 0;
+}
+
 bool is_hidden(PyCodeObject* code) {
   std::string file = text_of(code->co_filename);
-  if (file.starts_with("<frozen ")) return true;
+  if (file.starts_with("<frozen ") || is_generated(file) || is_launcher(code, file)) return true;
   for (const auto& folder : hidden)
     if (file.starts_with(folder)) return true;
   return false;
@@ -186,6 +201,15 @@ uint32_t source_id(trace::Lane* lane) {
   if (__builtin_expect(most > 1, 0)) return stack_id(lane, most);
   Line line;
   return visible_lines(lane, &line, 1) ? id_of(lane, line) : 0;
+}
+
+uint32_t calling_source_id(trace::Lane* lane) {
+  if (!kFramesKnown) return 0;
+  Line lines[2];
+  int count = visible_lines(lane, lines, 2);
+  if (!count) return 0;
+  bool at_begin = PyCode_Addr2Line(lines[0].code.code, lines[0].instruction) == lines[0].code.code->co_firstlineno;
+  return id_of(lane, lines[at_begin && count > 1 ? 1 : 0]);
 }
 
 }  // namespace tracer::python

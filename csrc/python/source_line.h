@@ -21,5 +21,7 @@ void set_stack_lines(int lines, bool of_torch);
 // (trace::kPythonStack); 0 where there is none.
 // Reads the thread's own frames as they are in memory: they cannot change while it is in here.
 uint32_t source_id(trace::Lane* lane);
+// The same of what calls compiled code: a function that Dynamo compiled runs its own first line then, so its caller's.
+uint32_t calling_source_id(trace::Lane* lane);
 
 }  // namespace tracer::python

@@ -142,7 +142,8 @@ enum HopEvent : uint64_t {
 // kNode, from here on the thread evaluates this autograd node (none when the name is 0):
 //   1: bits 0..62 the node's sequence number
 //   2: bits 0..31 name (string id), bits 32..62 torch's number of the thread that made the node
-// kRangeEnter, record_function began:  1: bits 0..31 name (string id)
+// kRangeEnter, record_function began, or a range of tracer's own (its name begins with kOwnRange):
+//   1: bits 0..31 name (string id), bits 32..62 source id (0: none; of tracer's own ranges)
 // kRangeExit, the innermost range of this thread ended
 // kThread, the lane is used by this thread from here on:
 //   1: bits 0..31 OS thread id, bits 32..62 torch's number of the thread (RecordFunction::currentThreadId)
@@ -235,6 +236,11 @@ constexpr uint64_t kMemoryDeviceTypeMask = 127;
 constexpr int kMemoryDeviceIndexShift = 55;
 constexpr uint64_t kMemoryDeviceIndexMask = 255;
 
+// Begins the names of tracer's own ranges:
+//   call:N         a call of compiled code, which the document "compiled:N" describes (0: none does)
+//   kernel:NAME    a call of a kernel of compiled code, a function or a launch; bench:NAME to find its best configuration
+//   phase:NAME:ID  a phase of compilation ID
+constexpr char kOwnRange = 0x1f;
 constexpr uint32_t kOther = 0x7fffffff;  // an id of a string, source, signature: what it means was not written down
 
 // How the hop was reached, by the code at the return address.

@@ -94,7 +94,7 @@ void read_definitions(const View& chunk, FromDefinitions& known) {
       else
         known.other_pids.insert(process.pid);
     }
-    if (head.kind == kJson && is_called("compiled", payload, bytes)) known.compiled_code = true;
+    if (head.kind == kJson && is_called("compiled_hidden", payload, bytes)) known.compiled_code = true;
     if (head.kind == kHop) {
       uint32_t id, length;
       memcpy(&id, payload, 4);

@@ -12,7 +12,7 @@ struct Totals {
   uint64_t bytes = 0, hops = 0, op_calls = 0, open_hops = 0;
   uint64_t api_calls = 0, activities = 0;  // of CUDA
   uint32_t threads = 0, processes = 0;
-  bool compiled_code = false;  // a process called some, whose kernels are no hops
+  bool compiled_code = false;  // a process called some whose kernels are not recorded
   uint32_t still_running = 0, not_stopped = 0;  // of the other processes, those that live, and those that died
   uint64_t max_bytes = 0, lost_hops = 0, overwritten_hops = 0, overwritten_calls = 0, overwritten_activities = 0;
   uint64_t other_definitions = 0;

@@ -46,6 +46,11 @@ class FakeTrace:
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PYTHON_STACKS))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.SOURCE_LINES))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.RANGES))
+    compiled_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.COMPILED_CALLS))
+    compiled_kernels: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(schema=schema.COMPILED_KERNELS)
+    )
+    compile_phases: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.COMPILE_PHASES))
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.MEMORY))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.STEPS))
 

@@ -90,8 +90,8 @@ class Lane:
     def node(self, name: int, sequence: int = 0, made_by: int = 0) -> int:
         return self._event(3, sequence, name | made_by << 32)
 
-    def range_enter(self, name: int) -> int:
-        return self._event(4, name)
+    def range_enter(self, name: int, source: int = 0) -> int:
+        return self._event(4, name | source << 32)
 
     def range_exit(self) -> int:
         return self._event(5)

@@ -70,6 +70,7 @@ def test_a_kernel_has_its_launch_configuration(tmp_path: Path) -> None:
         "bytes": None,
         "graph": None,
         "graph_node": None,
+        "compiled_kernel": None,
         "step": None,
         "phase": None,
         "correlation": 77,

@@ -134,7 +134,11 @@ def _own(forest: Forest, times: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _ids(rows: pl.DataFrame) -> pl.Series:
     """Of each row, its id in its own table; -1 for a library call that only stacks name."""
-    names = [name for name in ("hop", "library_call", "api_call", "activity") if name in rows.columns]
+    names = [
+        name
+        for name in ("hop", "compiled_call", "compiled_kernel", "library_call", "api_call", "activity")
+        if name in rows.columns
+    ]
     known = pl.coalesce(pl.col(name).cast(pl.Int64) for name in names) if names else pl.col("id")
     if "api_call" not in rows.columns:  # hops alone
         known = pl.col("id")

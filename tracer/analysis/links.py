@@ -3,8 +3,10 @@
 `combine` puts the tables of a trace together in one frame that has the columns of hops, so that
 `trees.Forest`, `trees.fold` and `paths` work on all of it. Columns beyond those of hops:
 
-    kind      also library | api | kernel | memcpy | memset; `op` has the name of what was called
-    hop, library_call, api_call, activity    the row's id in its own table, else null
+    kind      also compiled | compiled kernel | library | api | kernel | memcpy | memset; `op` has the name of
+              what was called
+    hop, compiled_call, compiled_kernel, library_call, api_call, activity    the row's id in its own table,
+              else null
     gpu_ns    time of the GPU activities in it and below it (of an activity: its own)
     queries, others    API calls directly in it that have no row: queries, and all others
 
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tracer.analysis.compiled import has_compiled, texts_of_compiled, with_compiled
 from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.trees import depths
@@ -63,11 +66,11 @@ def combine(trace: CudaTables, *, every_call: bool = False) -> Links:
     activities that belong to no API call are left out.
     """
     calls, libraries, activities = trace.api_calls, trace.library_calls, trace.gpu_activities
-    if calls.is_empty() and libraries.is_empty():
+    if calls.is_empty() and libraries.is_empty() and not has_compiled(trace):
         return Links(trace.hops, {})
     nodes = _Nodes(trace.hops, libraries, calls)
     shown = np.ones(len(calls), bool) if every_call else _shown(calls, activities, nodes.outer)
-    rows = nodes.frame(shown, activities)
+    rows = with_compiled(nodes.frame(shown, activities), trace)
     rows, left_out = nodes.count_left_out(rows, shown)
     rows = rows.with_columns(left_out)
     order = _preorder(rows)
@@ -312,10 +315,13 @@ def _details(rows: pl.DataFrame, trace: CudaTables) -> tuple[list[str], np.ndarr
     """The distinct texts, and of each row the number of its text (-1: none)."""
     libraries, calls, activities = trace.library_calls, trace.api_calls, trace.gpu_activities
     text = pl.Series([None], dtype=pl.String).new_from_index(0, len(rows))
+    compiled_texts = texts_of_compiled(trace)
     for column, texts in (
         ("library_call", library_texts(libraries["arguments"])),
         ("api_call", _call_texts(calls, activities)),
         ("activity", _activity_texts(activities)),
+        ("compiled_call", compiled_texts[0]),
+        ("compiled_kernel", compiled_texts[1]),
     ):
         if column in rows.columns and len(texts):
             text = pl.select(pl.coalesce(texts.gather(rows[column]), text)).to_series()

@@ -6,13 +6,22 @@ import polars as pl
 
 TABLES = {
     "hop": "hops",
+    "compiled_call": "compiled_calls",
+    "compiled_kernel": "compiled_kernels",
     "library_call": "library_calls",
     "api_call": "api_calls",
     "activity": "gpu_activities",
 }
 """Column of links.combine -> table of the trace"""
 
-_COLUMNS = {"call": "hop", "redispatch": "hop", "library": "library_call", "api": "api_call"}
+_COLUMNS = {
+    "call": "hop",
+    "redispatch": "hop",
+    "library": "library_call",
+    "api": "api_call",
+    "compiled": "compiled_call",
+    "compiled kernel": "compiled_kernel",
+}
 """Kind of a row -> the column with its id; all other kinds are GPU activities"""
 
 

@@ -31,6 +31,22 @@ PRIVATE_FUNCTIONS = {
 }
 """Functions that no documentation promises, and the file of the wheel that declares them"""
 
+COMPILER_FUNCTIONS = {
+    "torch._inductor.output_code": ("CompiledFxGraph.post_compile",),
+    "torch._inductor.compile_fx": ("compile_fx",),
+    "torch._inductor.debug": ("set_kernel_post_grad_provenance_tracing",),
+    "torch._dynamo.utils": (
+        "ChromiumEventLogger._log_timed_event",
+        "ChromiumEventLogger.log_instant_event",
+    ),
+    "torch._inductor.runtime.triton_heuristics": ("CachingAutotuner.run", "CachingAutotuner.bench"),
+    "triton.runtime.jit": ("JITFunction.run",),
+    "triton.runtime.autotuner": ("Autotuner._bench",),
+}
+"""Functions of the compiler that a recording wraps, by module"""
+COMPILER_FRAMES = "torch._dynamo.eval_frame"
+"""The module with `skip_code`, which says that Dynamo does not compile a function"""
+
 # `_dispatch_dump_table`: a line a key. csrc/torch_abi/computed_table.cpp reads the same text.
 TABLE_ENTRY = re.compile(
     r"(?P<key>\w+): (?P<fallthrough>fallthrough )?(?P<where>.*?)(?: \[(?P<rule>[^\]]*)\])?"

@@ -32,6 +32,9 @@ _RECORDED_BY = {
     "key_sets": "tracer record --why",
     "python_stacks": "tracer record --stack N",
     "steps": "let the script call tracer.step(), or step an optimizer",
+    "compiled_calls": "let the script call a function of torch.compile",
+    "compiled_kernels": "let the script call a function of torch.compile",
+    "compile_phases": "let the script compile a function with torch.compile",
     "ranges": "let the script use torch.profiler.record_function",
 }
 

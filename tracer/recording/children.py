@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from tracer.base import extension
 from tracer.base.errors import RecordingError
 from tracer.base.say import say
 from tracer.recording import cuda, invitation, overrides, steps
+from tracer.recording.compiled import following as compiled
 from tracer.recording.options import Options
 
 
@@ -115,7 +117,7 @@ def follow_python(native: ModuleType, options: Options) -> None:
     native.set_stack_lines(options.stack, options.torch_frames)
     native.follow_modules(torch.nn.Module if options.modules else None)
     native.follow_allocations(options.memory)
-    native.follow_compiled(_compressed({"called": True}))
+    compiled.begin(native, functools.partial(write_document, native), _compressed({"called": True}))
 
 
 def write_document(native: ModuleType, kind: str, document: object) -> None:
@@ -138,7 +140,7 @@ def _compressed(document: object) -> bytes:
 def _write_certificate(native: ModuleType, began: float) -> None:
     try:
         write_source_texts(native, began)
-        certificate = {**cuda.certificate(native), "steps": steps.end()}
+        certificate = {**cuda.certificate(native), "steps": steps.end(), "compiled": compiled.end()}
         certificate["outlived"] = invitation.has_ended(str(native.recording()))
         write_document(native, "certificate", certificate)
     except OSError:

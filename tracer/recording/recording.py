@@ -26,6 +26,7 @@ from tracer.recording.children import (
     write_document,
     write_source_texts,
 )
+from tracer.recording.compiled import following as compiled
 from tracer.recording.options import Options
 from tracer.recording.settings import settings
 from tracer.recording.summary import Summary, summary_of, summary_of_nothing
@@ -205,6 +206,7 @@ class Recording:
             version = sys.version.split()[0]
             say(f"no source lines recorded: tracer does not know the frames of Python {version}")
         certificate["steps"] = steps.end()
+        certificate["compiled"] = compiled.end()
         if certificate["cuda"]["state"] == "recorded":
             write_document(native, "libraries", native.libraries())  # CUDA loads some when they are used
         native.restore()
@@ -288,6 +290,7 @@ class Recording:
 
     def _undo(self, native: ModuleType) -> None:
         if native.recording() is not None:
+            compiled.end()
             native.end_cuda()
             native.restore()
             native.close()

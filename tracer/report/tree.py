@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracer.analysis.compiled import COMPILED_KINDS
 from tracer.analysis.source_lines import SourceLines
 from tracer.report.text import (
     count,
@@ -31,8 +32,15 @@ _SHRINKING = (
 _HOPS = ("call", "redispatch")
 _TIME = 8
 """Characters of a column of times"""
-_TABLES = {"hops": "", "library_calls": "lib ", "api_calls": "api ", "gpu_activities": "gpu "}
-_HOST = (*_HOPS, "library", "api")
+_TABLES = {
+    "hops": "",
+    "compiled_calls": "call ",
+    "compiled_kernels": "kernel ",
+    "library_calls": "lib ",
+    "api_calls": "api ",
+    "gpu_activities": "gpu ",
+}
+_HOST = (*_HOPS, "library", "api", *COMPILED_KINDS)
 
 
 def tree_lines(
@@ -170,10 +178,16 @@ def _link(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
         ("indent", "  " * (node["level"] + base)),
         ("count", f"{node['count']:,} x " if node["count"] > 1 else ""),
         ("link" if on_host else "device", node["op"] or "a kernel without a name"),
-        ("inputs", arguments_text(node, texts) if on_host else f" {detail}" if detail else ""),
+        ("inputs", _arguments(node, texts) if on_host else f" {detail}" if detail else ""),
         ("inputs", ", its API calls" if on_host and node["median_self_ns"] is None else ""),
     ]
     return line + _marks(node)
+
+
+def _arguments(node: dict[str, Any], texts: dict[int, str]) -> str:
+    """`(grid 2, block 64)` of a call; of compiled code with a space before: it has no arguments."""
+    text = arguments_text(node, texts)
+    return f" {text}" if text and node["kind"] in COMPILED_KINDS else text
 
 
 def _marks(node: dict[str, Any]) -> Line:

@@ -48,7 +48,7 @@ def read_document(kind: str, content: bytes) -> tuple[Any, bool]:
     Raises ValueError or RecursionError if it is not JSON.
     """
     check = _Check()
-    document = check.fitted(json.loads(content), _DOCUMENTS.get(kind, Any))
+    document = check.fitted(json.loads(content), _DOCUMENTS.get(kind.partition(":")[0], Any))
     return (None, True) if document is _WRONG else (document, check.damaged)
 
 
@@ -202,12 +202,36 @@ _DOCUMENTS: dict[str, Any] = {
         "out_of_space": _text,
         "ns_per_hop": _number,
         "steps": {"wanted": [_whole_or_null], "ended": _count, "counted_by": _text},
+        "compiled": {
+            "breaks": ({"reason": _text, "source": _text, "times": _count},),
+            "missing": [_text],
+            "errors": [_text],
+        },
         "cuda": {
             **_COUNTS,
             **dict.fromkeys(("state", "why", "driver_calls"), _text),
             "lost": [_text],
             "library_hooks": {str: _flags_or_text},
         },
+    },
+    "compiled": {
+        **dict.fromkeys(
+            (
+                *("function", "defined_at", "direction", "compile_id", "cache", "recompiled", "generated"),
+                *("artifact", "kind", "how", "hidden"),
+            ),
+            _text,
+        ),
+        "graph_id": _whole,
+        "cpp_wrapper": _flag,
+        "kernels": {str: {"language": _text, "line": _count, "threads": _count}},
+        "uses": {
+            str: ({"nodes": (dict.fromkeys(("name", "op", "source", "dynamo"), _text),), "bytes": _count},)
+        },
+    },
+    "launch": {
+        **dict.fromkeys(("file", "defined_at"), _text),
+        **dict.fromkeys(("configs", "registers", "spills", "num_warps", "num_stages"), _count),
     },
     "overrides": {
         "compiled_frames": _count,

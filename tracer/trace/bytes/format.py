@@ -135,6 +135,7 @@ EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 3)
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
 NO_SEQUENCE = 0xFFFFFFFF
+OWN_RANGE = 0x1F  # the character that begins the names of tracer's own ranges
 OTHER = 0x7FFFFFFF  # an id of what a ring had no space to define
 MAX_DEPTH = (1 << 13) - 1
 CALL_SITE_SHIFT = 13

@@ -51,6 +51,7 @@ class Findings:
     unresolved_why: tuple[str, ...] = ()
     clock_known: bool = True
     cuda: CudaFindings | None = None
+    compiled: compiled.CompiledFindings | None = None
     overrides: list[dict[str, Any]] = field(default_factory=list)
     whole: bool = True
     """Whether the whole file was read"""
@@ -125,8 +126,11 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
     }
     calls, all_of_them = compiled.compiled_calls(recording.definitions.documents, stated)
     certificate["compiled_calls"] = calls
-    if calls:
-        certificate["not_visible"].insert(0, compiled.in_a_sentence(calls, all_of_them))
+    code = compiled.counted(findings.compiled, calls, stated)
+    if code:
+        certificate["compiled"] = code
+    if code and code["calls_not_visible"]:
+        certificate["not_visible"].insert(0, compiled.in_a_sentence(code, all_of_them))
     certificate["not_visible"] += _memory_not_seen(recording, stated)
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
@@ -180,7 +184,7 @@ def _evidence(certificate: dict[str, Any], recording: Contents, findings: Findin
         recorded=recorded if findings.whole else max(recorded, 1),
         why_nothing=no_steps or _why_nothing(recording),
         ended=recording.ended,
-        compiled_code=certificate["compiled_calls"] > 0,
+        compiled_code=bool(certificate.get("compiled", {}).get("calls_not_visible")),
         not_hooked=len(certificate["not_hooked"]),
         lost_entries=len(certificate["lost_entries"]),
         not_stopped=len(certificate["not_stopped"]),

@@ -39,7 +39,7 @@ class Evidence:
     not_hooked: int = 0
     lost_entries: int = 0
     compiled_code: bool = False
-    """Compiled code was called: its kernels are not hops"""
+    """Compiled code was called whose kernels are not recorded"""
     still_running: int = 0
     """Processes of the recording that still run after its end"""
     outlived: int = 0

@@ -33,7 +33,7 @@ from tracer.trace.tables.backward import (
 )
 from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
 from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
-from tracer.trace.tables.ranges import join_ranges, span_ranges
+from tracer.trace.tables.ranges import OWN, join_ranges, span_ranges
 from tracer.trace.tables.steps import StepEnds
 from tracer.trace.tables.values import Columns as ValueColumns
 from tracer.trace.tables.values import join_values, span_values
@@ -125,6 +125,8 @@ class _LaneIds:
     python_stacks: dict[int, int]
     names: dict[int, int]
     thread_keys: dict[int, int]
+    own_ranges: list[int]
+    """Of the names, those of tracer's own ranges"""
     optimizers: dict[int, int]
     """Of the names, those of the ranges in which torch runs `Optimizer.step`"""
     calls: CallIds
@@ -165,7 +167,7 @@ def gather_hops(recording: Contents) -> Gathered:
             threads.add((process, span.thread))
             first, last = _first_and_last(block, span)
             changes = _Changes.of(block, span, ids, nodes)
-            if (marked := span_ranges(block, span, ids.names, last)) is not None:
+            if (marked := span_ranges(block, span, ids.names, ids.sources, last)) is not None:
                 ranges.append((first, span, marked))
             calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span)
             returned = span_values(block, span)
@@ -272,6 +274,7 @@ def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Voc
             number: vocabulary.thread_keys((process, value))
             for number, value in definitions.thread_keys.get(scope, {}).items()
         },
+        own_ranges=[number for number, name in names.items() if name.startswith(OWN)],
         optimizers={
             number: name_codes[number] for number, name in names.items() if name.startswith(_OPTIMIZER_RANGE)
         },
@@ -322,6 +325,13 @@ class _Changes:
         kind, before, first = block.kind[span.others], block.before[span.others], block.first[span.others]
         ranges = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
         innermost = innermost_open(np.where(kind[ranges] == fmt.RANGE_ENTER, 1, -1))
+        if ids.own_ranges:
+            began = np.where(
+                kind[ranges] == fmt.RANGE_ENTER, np.arange(len(ranges)), np.append(-1, innermost)[:-1]
+            )
+            own = np.isin(low(first[ranges[began]]), ids.own_ranges) & (began >= 0)
+            ranges = ranges[~own]
+            innermost = innermost_open(np.where(kind[ranges] == fmt.RANGE_ENTER, 1, -1))
         modules = np.flatnonzero(kind == fmt.MODULE)
         evaluated = np.flatnonzero(kind == fmt.NODE)
         keys = np.flatnonzero(kind == fmt.THREAD_KEYS)

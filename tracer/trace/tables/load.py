@@ -15,6 +15,7 @@ from tracer.trace.bytes.activities import gather_activities
 from tracer.trace.bytes.clock import ns_per_tick
 from tracer.trace.bytes.contents import Contents
 from tracer.trace.bytes.reader import read_recording
+from tracer.trace.certificate.compiled import CompiledFindings
 from tracer.trace.certificate.cuda import CudaFindings, CudaTables, count_cuda
 from tracer.trace.certificate.hops import Findings, build_certificate, stated_certificates
 from tracer.trace.names.completion import complete_symbols
@@ -22,6 +23,7 @@ from tracer.trace.names.demangle import prepare
 from tracer.trace.names.keys import KeyNames, find_key_names
 from tracer.trace.names.roles import allocates, loads_code
 from tracer.trace.tables.call_arguments import CallArguments
+from tracer.trace.tables.compiled import compiled_tables, with_compiled_kernels
 from tracer.trace.tables.cuda import CallTables, activity_table, call_tables, device_table
 from tracer.trace.tables.gather import Gathered, gather_hops
 from tracer.trace.tables.hops import (
@@ -35,8 +37,11 @@ from tracer.trace.tables.keys import dispatch_keys_table, key_sets_table, thread
 from tracer.trace.tables.memory import memory_table
 from tracer.trace.tables.one_step import read_step
 from tracer.trace.tables.overrides import overrides_of
-from tracer.trace.tables.ranges import ranges_table
+from tracer.trace.tables.ranges import ranges_table, split
 from tracer.trace.tables.schema import (
+    COMPILE_PHASES,
+    COMPILED_CALLS,
+    COMPILED_KERNELS,
     DEVICES,
     DISPATCH_KEYS,
     KEY_SETS,
@@ -74,6 +79,8 @@ class Trace:
     `memory` has a row for each block that torch's allocators gave out or took back, with `--memory`.
     `values` has a row for each hop that returned tensors, with `--values hash`.
     `scalars` has a row for each argument that is no tensor, with `--values scalars`.
+    `compiled_calls` has a row for each call of code that torch.compile or AOTInductor made,
+    `compiled_kernels` for each run of a kernel in it, and `compile_phases` for each phase of the compiler.
     `dispatch_keys` has every dispatch key of the torch that was recorded, lowest priority first.
     `key_sets` and `thread_keys` have what the columns of that name in `hops` mean, with `--why`.
     `source_lines` has the text of each line that the column `source` names, as far as it is known.
@@ -97,6 +104,9 @@ class Trace:
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=VALUES))
     scalars: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCALARS))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
+    compiled_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_CALLS))
+    compiled_kernels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_KERNELS))
+    compile_phases: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILE_PHASES))
     key_sets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KEY_SETS))
     dispatch_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DISPATCH_KEYS))
     thread_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=THREAD_KEYS))
@@ -121,6 +131,8 @@ class Trace:
             gpu_activities=of(self.gpu_activities),
             steps=of(self.steps),
             ranges=of(self.ranges),
+            compiled_calls=of(self.compiled_calls),
+            compiled_kernels=of(self.compiled_kernels),
         )
 
     def arguments(self, function: str) -> pl.DataFrame:
@@ -173,6 +185,12 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     hop_flags = [definitions.hops[process][hop].flags for process, hop in vocabulary.definitions.numbers]
     values = values_table(gathered.values, gathered.hops.definition, hop_flags)
     hops = hops_table(gathered, definitions, keys, kernels, list(recording.key_sets), steps, to_ns)
+    names = list(vocabulary.names.numbers)
+    ranges, own_ranges = split(gathered.ranges, names)
+    compiled = compiled_tables(
+        own_ranges, names, list(vocabulary.sources.numbers), definitions, hops, steps, to_ns
+    )
+    activities = with_compiled_kernels(activities, calls.api_calls, compiled.kernels)
     environment = _environment(definitions.documents)
     thread_names = definitions.thread_names
     threads = sorted(gathered.threads | thread_names.keys())
@@ -187,6 +205,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         unresolved_kernels=len(kernels.unresolved),
         unresolved_why=tuple(why),
         clock_known=clock_known,
+        compiled=CompiledFindings(compiled.calls, compiled.kernels, activities),
         cuda=_cuda_findings(recording, gathered, calls, activities, stacks) if step is None else None,
         overrides=overrides_of(definitions, hops, recording.header.start_ns, _only(environment, step)),
         whole=step is None,
@@ -213,6 +232,10 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         values=values,
         scalars=scalars_table(list(vocabulary.signatures.numbers)),
         ranges=ranges_table(gathered.ranges, list(vocabulary.names.numbers), steps, to_ns),
+        ranges=ranges_table(ranges, names, steps, to_ns),
+        compiled_calls=compiled.calls,
+        compiled_kernels=compiled.kernels,
+        compile_phases=compiled.phases,
         dispatch_keys=dispatch_keys_table(first_keys),
         key_sets=key_sets_table(recording.key_sets if vocabulary.thread_keys.numbers else (), first_keys),
         thread_keys=thread_keys_table(vocabulary.thread_keys.numbers, keys),

@@ -20,7 +20,9 @@ from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 Columns = dict[str, np.ndarray]
 
 
-def span_ranges(block: EventBlock, span: Span, names: Mapping[int, int], last: int) -> Columns | None:
+def span_ranges(
+    block: EventBlock, span: Span, names: Mapping[int, int], sources: Mapping[int, int], last: int
+) -> Columns | None:
     """The ranges of a span, None if it has none; `last` is the last tick of its thread.
 
     Rows of parents count from the span's first range. An end without a begin, as when the recording began
@@ -38,8 +40,10 @@ def span_ranges(block: EventBlock, span: Span, names: Mapping[int, int], last: i
     end = np.full(len(events), -1, np.int64)
     end[around[leaves]] = ticks[leaves]
     rows = np.cumsum(enter) - 1
+    begun = block.first[span.others][events[enter]]
     return {
-        "name": lookup(names, low(block.first[span.others][events[enter]])),
+        "name": lookup(names, low(begun)),
+        "source": lookup(sources, (begun >> np.uint64(32)).astype(np.uint32)),
         "parent": take(rows, around[enter]),
         "start": ticks[enter],
         "end": np.where(end[enter] >= 0, end[enter], last),
@@ -84,4 +88,32 @@ def ranges_table(columns: Columns, names: list[str], steps: dict[int, Steps], to
     return in_order(table, RANGES)
 
 
-_TYPES = {"name": np.int32, "parent": np.int64, "start": np.int64, "end": np.int64, "open": np.bool_}
+def split(columns: Columns, names: list[str]) -> tuple[Columns, Columns]:
+    """The ranges of the program, and tracer's own; the parent of each is among those of its kind."""
+    own_names = np.array([name.startswith(OWN) for name in names], np.bool_)
+    is_own = np.append(own_names, False)[columns["name"]]
+    if not is_own.any():
+        return columns, {name: values[:0] for name, values in columns.items()}
+    parent = columns["parent"]
+    while True:
+        other = (parent >= 0) & (is_own[parent] != is_own)
+        if not other.any():
+            break
+        parent = np.where(other, take(columns["parent"], np.where(other, parent, -1)), parent)
+    halves = []
+    for kept in (~is_own, is_own):
+        rows = np.cumsum(kept) - 1
+        half = {name: values[kept] for name, values in columns.items()}
+        halves.append({**half, "parent": take(rows, parent[kept])})
+    return halves[0], halves[1]
+
+
+OWN = chr(fmt.OWN_RANGE)
+_TYPES = {
+    "name": np.int32,
+    "source": np.int32,
+    "parent": np.int64,
+    "start": np.int64,
+    "end": np.int64,
+    "open": np.bool_,
+}

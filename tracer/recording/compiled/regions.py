@@ -1,0 +1,201 @@
+"""Compiled regions: what Inductor made of one graph, described in the trace when it is first called."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from tracer.recording.compiled import kept_kernels, kernels_of_module
+from tracer.recording.compiled.lines import lines_of_graph, moved_lines, with_lines
+from tracer.recording.compiled.origins import bytes_of_kernel, nodes_of_kernel
+
+Write = Callable[[str, object], None]
+
+_numbers = itertools.count(1)  # of all recordings of the process: a forked child goes on from its parent's
+_known: dict[int, _Region] = {}  # by the address of the compiled object, as long as it lives
+
+
+class _Region:
+    """What is known of one compiled object."""
+
+    def __init__(self, code: object, forget: Callable[[int], None]) -> None:
+        self.number = next(_numbers)
+        self.facts: dict[str, Any] = {}
+        self.how: str | None = None
+        """Where `uses` are from: compiled in this run, or kept from another one"""
+        self.uses: kept_kernels.Uses = {}
+        address = id(code)
+
+        def gone(_: object) -> None:
+            _known.pop(address, None)
+            forget(address)
+
+        self.reference = weakref.ref(code, gone)
+
+
+class Regions:
+    """The regions of one recording. Its methods are called inside of torch's compiler, and never raise."""
+
+    def __init__(
+        self,
+        native: ModuleType,
+        write: Write,
+        failed: Callable[[BaseException], None],
+        is_loading: Callable[[], bool],
+    ) -> None:
+        """`is_loading`: whether this thread loads what AOTAutograd's cache has."""
+        self._native = native
+        self._is_loading = is_loading
+        self._write = write
+        self._failed = failed
+        self._pending: defaultdict[int, dict[str, list[Any]]] = defaultdict(dict)
+        """Kernels that a thread's compiler has made and that belong to no region yet"""
+        self._cache: dict[int, str] = {}
+        """hit or miss: what the cache last said to a thread"""
+        self._moved: dict[str, list[list[dict[str, Any]]]] = {}
+        """compile id -> the kernels of its regions that were loaded"""
+        self._hides = False
+        self._lines: dict[str, dict[str, str]] = {}
+        """compile id -> node of Dynamo's graph -> line of this run"""
+
+    def traced(self, graph_module: Any) -> None:
+        """Dynamo has traced a graph, and Inductor begins to compile it."""
+        compile_id = _compile_id()
+        if compile_id is not None:
+            self._lines[compile_id] = lines_of_graph(graph_module)
+
+    def kernel_made(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Inductor has put scheduled nodes into a kernel: what its function for this was called with."""
+        scheduled, name, is_extern = (
+            arguments[at] if len(arguments) > at else named.get(word, False)
+            for at, word in enumerate(("node_schedule", "kernel_name", "is_extern"))
+        )
+        use = {
+            "nodes": nodes_of_kernel(scheduled, is_extern=is_extern),
+            "bytes": None if is_extern else bytes_of_kernel(scheduled),
+        }
+        self._pending[threading.get_ident()].setdefault(name, []).append(use)
+
+    def cache_said(self, arguments: tuple[Any, ...]) -> None:
+        """An event of the compiler's cache: what torch's logger was called with."""
+        for answer in ("hit", "miss", "bypass"):
+            if arguments[1] == f"fx_graph_cache_{answer}":
+                self._cache[threading.get_ident()] = answer
+
+    def made(self, code: Any) -> None:
+        """Inductor has compiled a graph, or loaded it from its cache."""
+        region = self._region(code)
+        thread = threading.get_ident()
+        compiled = self._pending.pop(thread, {})
+        cache = self._cache.pop(thread, None)
+        region.facts |= {
+            "compile_id": _compile_id(),
+            "cache": "miss" if compiled else "hit" if self._is_loading() else cache,
+            **_traced_function(),
+        }
+        artifact = str(getattr(code, "_fx_graph_cache_key", None) or getattr(code, "cache_key", ""))
+        if compiled:
+            region.how, region.uses = "compiled", compiled
+            if artifact:
+                kept_kernels.keep(artifact, compiled)
+        elif (known := kept_kernels.read(artifact)) is not None:
+            region.how, region.uses = "kept", known
+            compile_id = region.facts["compile_id"] or ""
+            self._moved.setdefault(compile_id, []).extend(known.values())
+
+    def describe(self, code: Any) -> int:
+        """The number of what is called for the first time in this recording; writes its document."""
+        try:
+            region = self._region(code)
+            document = {**_facts(code), **region.facts}
+            document["recompiled"] = _why_recompiled(document.get("compile_id"))
+            document |= kernels_of_module.describe(code, self._native)
+            document |= {"how": region.how, "uses": self._uses_of_this_run(region)}
+            self._write(f"compiled:{region.number}", document)
+            if document["hidden"]:
+                self._hide()
+            return region.number
+        except Exception as error:
+            self._failed(error)
+            self._hide()
+            return 0
+
+    def _hide(self) -> None:
+        """Says in the trace, as long as nobody has, that kernels ran which are not recorded."""
+        if not self._hides:
+            self._hides = True
+            self._write("compiled_hidden", {})
+
+    def _region(self, code: Any) -> _Region:
+        region = _known.get(id(code))
+        if region is None or region.reference() is not code:
+            region = _known[id(code)] = _Region(code, self._native.forget_compiled)
+        return region
+
+    def _uses_of_this_run(self, region: _Region) -> kept_kernels.Uses:
+        """What was kept has lines of the run that compiled it. A forward's nodes tell its backward's too."""
+        if region.how != "kept":
+            return region.uses
+        compile_id = region.facts["compile_id"] or ""
+        lines = self._lines.get(compile_id, {})
+        loaded = self._moved.get(compile_id, [])
+        moved = moved_lines([use["nodes"] for several in loaded for use in several], lines)
+        return {
+            name: [{**use, "nodes": with_lines(use["nodes"], lines, moved)} for use in several]
+            for name, several in region.uses.items()
+        }
+
+
+def _compile_id() -> str | None:
+    """`0/1`: the second compilation of the first function; None outside of a compilation."""
+    guards = sys.modules.get("torch._guards")
+    current = guards.CompileContext.current_compile_id() if guards else None
+    return None if current is None else str(current)
+
+
+def _traced_function() -> dict[str, Any]:
+    """The function that Dynamo traced: its name, file and first line."""
+    context = sys.modules["torch._guards"].TracingContext.try_get()
+    codes = getattr(context, "traced_code", None) or ()
+    if not codes:
+        return {}
+    code = codes[0]
+    name = getattr(code, "co_qualname", code.co_name)
+    return {"function": name, "defined_at": f"{code.co_filename}:{code.co_firstlineno}"}
+
+
+def _facts(code: Any) -> dict[str, Any]:
+    """What the object itself says."""
+    arguments = getattr(code, "fx_kwargs", None) or {}
+    backward = arguments.get("is_backward")
+    if backward is None:
+        direction = None
+    elif backward:
+        direction = "backward"
+    else:
+        direction = "inference" if arguments.get("is_inference") else "forward"
+    key = getattr(code, "cache_key", None)
+    return {
+        "graph_id": arguments.get("graph_id"),
+        "direction": direction,
+        "artifact": key if isinstance(key, str) else None,
+        "kind": type(code).__name__,
+        "cpp_wrapper": bool(arguments.get("cpp_wrapper")) if arguments else None,
+        "process": os.getpid(),
+    }
+
+
+def _why_recompiled(compile_id: str | None) -> str | None:
+    utils = sys.modules.get("torch._dynamo.utils")
+    known = getattr(utils, "get_compilation_metrics", None)
+    if compile_id is None or known is None:
+        return None
+    reasons = [m.recompile_reason for m in known() if str(m.compile_id) == compile_id]
+    return next((reason for reason in reasons if reason), None)

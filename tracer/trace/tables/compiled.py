@@ -1,0 +1,320 @@
+"""Calls of compiled code, runs of its kernels, and phases of the compiler, from tracer's own ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracer.trace.bytes.arrays import take
+from tracer.trace.bytes.definitions import Definitions
+from tracer.trace.tables.ranges import OWN, Columns
+from tracer.trace.tables.schema import COMPILE_PHASES, COMPILED_CALLS, COMPILED_KERNELS
+from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable
+from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
+
+Index = NDArray[np.int64]
+
+_FROM_NAME = {"C++": r"cpp_", "Triton": r"triton_"}
+
+
+@dataclass(frozen=True)
+class CompiledTables:
+    calls: pl.DataFrame
+    kernels: pl.DataFrame
+    phases: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the tables are made from."""
+
+    columns: Columns
+    kinds: list[str]
+    """Of each row: call, kernel, bench, phase"""
+    texts: list[str]
+    """Of each row what follows"""
+    sources: list[str]
+    steps: dict[int, Steps]
+    hops: pl.DataFrame
+    to_ns: float
+
+    def rows(self, *kinds: str) -> Index:
+        return np.flatnonzero(np.array([kind in kinds for kind in self.kinds], np.bool_))
+
+    def frame(self, rows: Index) -> pl.DataFrame:
+        """The columns that all of these tables have."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        start, end = nanoseconds(columns["start"], self.to_ns), nanoseconds(columns["end"], self.to_ns)
+        step, phase = steps_of_rows(self.steps, columns["process"], start)
+        return pl.DataFrame(
+            {
+                "id": pl.Series(np.arange(len(rows), dtype=np.uint32)),
+                "process": columns["process"],
+                "thread": columns["thread"],
+                "start_ns": start,
+                "end_ns": end,
+                "called_from": named(self.sources, columns["source"]),
+                "hop": indices(innermost(self.hops, columns["process"], columns["thread"], start)),
+                "step": nullable(step),
+                "phase": named(PHASES, phase),
+                "open": columns["open"],
+            }
+        )
+
+    def above(self, rows: Index, wanted: Index) -> Index:
+        """For each of `rows` the place in `wanted` of the innermost of these around it; -1: none."""
+        place = np.full(len(self.kinds), -1, np.int64)
+        place[wanted] = np.arange(len(wanted))
+        parent = self.columns["parent"]
+        at = take(parent, rows)
+        while True:
+            further = (at >= 0) & (take(place, at) < 0)
+            if not further.any():
+                return take(place, at)
+            at = np.where(further, take(parent, np.where(further, at, -1)), at)
+
+
+def compiled_tables(
+    columns: Columns,
+    names: list[str],
+    sources: list[str],
+    definitions: Definitions,
+    hops: pl.DataFrame,
+    steps: dict[int, Steps],
+    to_ns: float,
+) -> CompiledTables:
+    """The tables of tracer's own ranges (`columns`); their order is that of process, thread and start."""
+    if not len(columns["start"]):
+        return CompiledTables(
+            *(pl.DataFrame(schema=schema) for schema in (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES))
+        )
+    parts = [names[code].removeprefix(OWN).partition(":") for code in columns["name"].tolist()]
+    shared = _Shared(
+        columns, [part[0] for part in parts], [part[2] for part in parts], sources, steps, hops, to_ns
+    )
+    calls = shared.rows("call")
+    documents = _documents(shared, calls, definitions)
+    return CompiledTables(
+        _calls_table(shared, calls, documents),
+        _kernels_table(shared, calls, documents, definitions),
+        _phases_table(shared),
+    )
+
+
+def with_compiled_kernels(
+    activities: pl.DataFrame, api_calls: pl.DataFrame, kernels: pl.DataFrame
+) -> pl.DataFrame:
+    """The activities with the run of a compiled kernel that each is of.
+
+    That run launched it, or was captured as its node of a CUDA graph.
+    """
+    if kernels.is_empty() or activities.is_empty():
+        return activities
+    places = (api_calls[name].cast(pl.Int64).to_numpy() for name in ("process", "thread", "start_ns"))
+    of_calls = innermost(kernels, *places)
+    cause = pl.select(
+        pl.coalesce(activities["captured_by"], activities["api_call"]).cast(pl.Int64).fill_null(-1)
+    )
+    found = np.append(of_calls, -1)[cause.to_series().to_numpy()]
+    found[(activities["kind"] != "kernel").to_numpy()] = -1
+    return activities.with_columns(compiled_kernel=indices(found))
+
+
+def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], times: Index) -> Index:
+    """The row of `table` that was innermost at each place and time; -1: none.
+
+    `table` has process, thread, start_ns, end_ns and parent, and is ordered by the first three.
+    """
+    if not len(table) or not len(times):
+        return np.full(len(times), -1, np.int64)
+    keys, wanted = _thread_numbers(table["process"].to_numpy(), table["thread"].to_numpy(), process, thread)
+    start, end = table["start_ns"].to_numpy(), table["end_ns"].fill_null(1 << 62).to_numpy()
+    parent = table["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    row = np.full(len(times), -1, np.int64)
+    for key in np.unique(wanted).tolist():
+        first, last = np.searchsorted(keys, [key, key + 1])
+        of_thread = wanted == key
+        place = first + np.searchsorted(start[first:last], times[of_thread], "right") - 1
+        row[of_thread] = np.where(place >= first, place, -1)
+    while True:
+        ended = (row >= 0) & (end[row] <= times)
+        if not ended.any():
+            return row
+        row = np.where(ended, parent[row], row)
+
+
+def _thread_numbers(*columns: NDArray[Any]) -> tuple[Index, Index]:
+    process, thread, of_process, of_thread = (column.astype(np.int64) for column in columns)
+    return process << 32 | thread, of_process << 32 | of_thread
+
+
+def _documents(shared: _Shared, calls: Index, definitions: Definitions) -> list[dict[str, Any]]:
+    """The description of each call's region: that of its process, or of the one that it was forked from."""
+    known: dict[tuple[int, str], dict[str, Any]] = {}
+    found = []
+    for row, process in zip(calls.tolist(), shared.columns["process"][calls].tolist(), strict=True):
+        key = process, shared.texts[row]
+        if key not in known:
+            known[key] = _document(definitions, process, f"compiled:{key[1]}")
+        found.append(known[key])
+    return found
+
+
+def _document(definitions: Definitions, process: int, kind: str) -> dict[str, Any]:
+    """A document of a process, or of the one that it was forked from; {}: there is none."""
+    documents = (definitions.documents.get(of, {}).get(kind) for of in definitions.lineage(process))
+    return next((document for document in documents if document), {})
+
+
+def _calls_table(shared: _Shared, calls: Index, documents: list[dict[str, Any]]) -> pl.DataFrame:
+    def of(name: str) -> pl.Series:
+        return categories([document.get(name) for document in documents])
+
+    numbers = [int(shared.texts[row]) if shared.texts[row].isdigit() else 0 for row in calls.tolist()]
+    table = shared.frame(calls).with_columns(
+        parent=indices(shared.above(calls, calls)),
+        region=pl.Series([number or None for number in numbers], dtype=pl.UInt32),
+        **{
+            name: of(name)
+            for name in (
+                *("function", "defined_at", "direction", "compile_id", "cache"),
+                *("recompiled", "generated", "artifact", "hidden"),
+            )
+        },
+        graph_id=pl.Series([document.get("graph_id") for document in documents], dtype=pl.Int64),
+        kernels=pl.Series([len(document.get("kernels") or {}) for document in documents], dtype=pl.UInt32),
+        visible=pl.Series([_is_visible(document) for document in documents], dtype=pl.Boolean),
+    )
+    return in_order(table, COMPILED_CALLS)
+
+
+def _is_visible(document: dict[str, Any]) -> bool | None:
+    """Whether the calls of all kernels of the region are recorded; None: nothing is known of it."""
+    return not document.get("hidden") if document else None
+
+
+def _kernels_table(
+    shared: _Shared, calls: Index, documents: list[dict[str, Any]], definitions: Definitions
+) -> pl.DataFrame:
+    rows = shared.rows("kernel", "bench")
+    call = shared.above(rows, calls)
+    tuned = np.array([shared.kinds[row] == "bench" for row in rows.tolist()], np.bool_)
+    tuned |= shared.above(rows, shared.rows("bench")) >= 0
+    parts = [shared.texts[row].partition("#") for row in rows.tolist()]
+    names = [part[0] for part in parts]
+    described: dict[tuple[int, str], dict[str, Any]] = {}
+    launches = []
+    for (_, _, number), process in zip(parts, shared.columns["process"][rows].tolist(), strict=True):
+        if (process, number) not in described:
+            described[process, number] = _document(definitions, process, f"launch:{number}") if number else {}
+        launches.append(described[process, number])
+    written = pl.Series([bool(launch.get("defined_at")) for launch in launches], dtype=pl.Boolean)
+    seen: dict[tuple[int, str], int] = {}
+    origins: dict[tuple[int, str, int], _Origin] = {}
+    found: list[_Origin] = []
+    for at, name, is_tuning in zip(call.tolist(), names, tuned.tolist(), strict=True):
+        document = documents[at] if at >= 0 else {}
+        nth = -1 if is_tuning else seen.get((at, name), 0)
+        seen[at, name] = nth + 1
+        key = id(document), name, nth
+        if key not in origins:
+            origins[key] = _origin(document, name, nth)
+        found.append(origins[key])
+    table = shared.frame(rows).with_columns(
+        compiled_call=indices(call),
+        parent=indices(shared.above(rows, rows)),
+        name=categories(list(names)),
+        autotuning=pl.Series(tuned),
+        language=categories(
+            [
+                origin.language or ("Triton" if part[2] else None)
+                for origin, part in zip(found, parts, strict=True)
+            ]
+        ),
+        fused_ops=pl.Series([origin.ops for origin in found], dtype=pl.List(pl.String)),
+        source=categories([origin.sources[0] if origin.sources else None for origin in found]),
+        sources=pl.Series([origin.sources for origin in found], dtype=pl.List(pl.String)),
+        origin=categories([origin.how for origin in found]),
+        generated=categories(
+            [
+                origin.generated or launch.get("file") or launch.get("defined_at")
+                for origin, launch in zip(found, launches, strict=True)
+            ]
+        ),
+        threads=pl.Series([origin.threads for origin in found], dtype=pl.UInt32),
+        bytes=pl.Series([origin.bytes for origin in found], dtype=pl.Int64),
+        **{
+            name: pl.Series([launch.get(name) for launch in launches], dtype=pl.Int64)
+            for name in ("registers", "spills", "num_warps")
+        },
+    )
+    of_user = written & pl.col("sources").is_null()
+    table = table.with_columns(
+        origin=pl.when(of_user).then(pl.lit("written")).otherwise(pl.col("origin").cast(pl.String)),
+        source=pl.when(of_user).then("called_from").otherwise("source"),
+    )
+    return in_order(table, COMPILED_KERNELS)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What a run of a kernel is known to come from."""
+
+    language: str | None
+    ops: list[str] | None
+    sources: list[str] | None
+    how: str | None
+    generated: str | None
+    threads: int | None
+    bytes: int | None
+
+
+def _origin(document: dict[str, Any], name: str, nth: int) -> _Origin:
+    """Of the nth run of a kernel in a call of its region; if it has no such place, of all its places."""
+    facts = (document.get("kernels") or {}).get(name) or {}
+    uses = (document.get("uses") or {}).get(name) or []
+    chosen = uses[nth : nth + 1] if 0 <= nth < len(uses) else uses
+    nodes = [node for use in chosen for node in use.get("nodes") or ()]
+    ops = list(dict.fromkeys(node["op"] for node in nodes if node.get("op")))
+    sources = list(dict.fromkeys(node["source"] for node in nodes if node.get("source")))
+    how = document.get("how") if nodes else None
+    if not nodes and (guessed := _ops_of_name(name)):
+        ops, how = guessed, "name"
+    sizes = [use.get("bytes") for use in chosen]
+    file, line = document.get("generated"), facts.get("line")
+    return _Origin(
+        language=facts.get("language") or _language_of_name(name),
+        ops=ops or None,
+        sources=sources or None,
+        how=how,
+        generated=f"{file}:{line}" if file and line else file,
+        threads=facts.get("threads"),
+        bytes=sizes[0] if len(set(sizes)) == 1 else None,
+    )
+
+
+def _language_of_name(name: str) -> str | None:
+    return next((language for language, begin in _FROM_NAME.items() if name.startswith(begin)), None)
+
+
+def _ops_of_name(name: str) -> list[str]:
+    """`gelu_layer_norm` of `triton_per_fused_gelu_layer_norm_0`: where it splits is not known."""
+    _, found, rest = name.partition("_fused_")
+    words = rest.rstrip("0123456789").strip("_") if found else ""
+    return [words] if words else []
+
+
+def _phases_table(shared: _Shared) -> pl.DataFrame:
+    rows = shared.rows("phase")
+    texts = [shared.texts[row].rpartition(":") for row in rows.tolist()]
+    table = shared.frame(rows).with_columns(
+        name=categories([name for name, _, _ in texts]),
+        compile_id=categories([number or None for _, _, number in texts]),
+        parent=indices(shared.above(rows, rows)),
+        source=pl.col("called_from"),
+    )
+    return in_order(table, COMPILE_PHASES)

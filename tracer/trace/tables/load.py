@@ -231,7 +231,6 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         memory=memory_table(gathered.memory, keys, steps, to_ns),
         values=values,
         scalars=scalars_table(list(vocabulary.signatures.numbers)),
-        ranges=ranges_table(gathered.ranges, list(vocabulary.names.numbers), steps, to_ns),
         ranges=ranges_table(ranges, names, steps, to_ns),
         compiled_calls=compiled.calls,
         compiled_kernels=compiled.kernels,

@@ -153,6 +153,17 @@ def test_the_source_of_an_op_in_compiled_code_is_not_a_generated_file(runs: Runs
     assert files.to_series().unique().to_list() == [str(runs.launcher.folder / "script.py")]
 
 
+def test_ops_that_inductor_kept_have_the_line_of_their_node(runs: Runs) -> None:
+    hops = runs.trace.hops
+    kept = hops.filter(pl.col("op").cast(pl.String).is_in(["aten::mm.out", "aten::addmm.out"]))
+    kept = kept.filter(pl.col("source") != pl.col("called_from"))
+    assert numbers(kept["source"].cast(pl.String).to_list()) == {4, 6}
+    forward = kept.filter(pl.col("start_ns") < runs.trace.compiled_calls["end_ns"][0])
+    assert list(dict.fromkeys(int(line.rpartition(":")[2]) for line in forward["source"])) == [4, 6]
+    texts = dict(runs.trace.source_lines.select("source", "text").iter_rows())
+    assert "weight.t() + bias" in texts[forward["source"][-1]]
+
+
 def test_a_hit_of_the_cache_has_the_lines_of_this_run(runs: Runs) -> None:
     """The artifact names those of the script that compiled it: here the code has moved by three lines."""
     launcher = runs.launcher

@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -61,6 +61,8 @@ class Regions:
         """hit or miss: what the cache last said to a thread"""
         self._moved: dict[str, list[list[dict[str, Any]]]] = {}
         """compile id -> the kernels of its regions that were loaded"""
+        self.lines: set[tuple[str, int]] = set()
+        """File and number of each line that the trace names as the origin of a kernel"""
         self._hides = False
         self._lines: dict[str, dict[str, str]] = {}
         """compile id -> node of Dynamo's graph -> line of this run"""
@@ -117,7 +119,9 @@ class Regions:
             document = {**_facts(code), **region.facts}
             document["recompiled"] = _why_recompiled(document.get("compile_id"))
             document |= kernels_of_module.describe(code, self._native)
-            document |= {"how": region.how, "uses": self._uses_of_this_run(region)}
+            uses = self._uses_of_this_run(region)
+            document |= {"how": region.how, "uses": uses}
+            self.lines |= {line for several in uses.values() for use in several for line in _lines_of(use)}
             self._write(f"compiled:{region.number}", document)
             if document["hidden"]:
                 self._hide()
@@ -151,6 +155,13 @@ class Regions:
             name: [{**use, "nodes": with_lines(use["nodes"], lines, moved)} for use in several]
             for name, several in region.uses.items()
         }
+
+
+def _lines_of(use: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    for node in use["nodes"]:
+        file, _, number = (node["source"] or "").rpartition(":")
+        if file and number.isdigit():
+            yield file, int(number)
 
 
 def _compile_id() -> str | None:

@@ -185,11 +185,15 @@ uint32_t source_id(trace::Lane* lane) {
 
 uint32_t calling_source_id(trace::Lane* lane) {
   if (!kFramesKnown) return 0;
-  Line lines[2];
-  int count = visible_lines(lane, lines, 2);
+  constexpr int kMost = 8;
+  Line lines[kMost];
+  int count = visible_lines(lane, lines, kMost), at = 0;
+  // Phases of the compiler are context managers.
+  while (at + 1 < count && text_of(lines[at].code.code->co_filename).ends_with("/contextlib.py")) ++at;
   if (!count) return 0;
-  bool at_begin = PyCode_Addr2Line(lines[0].code.code, lines[0].instruction) == lines[0].code.code->co_firstlineno;
-  return id_of(lane, lines[at_begin && count > 1 ? 1 : 0]);
+  PyCodeObject* code = lines[at].code.code;
+  bool at_begin = PyCode_Addr2Line(code, lines[at].instruction) == code->co_firstlineno;
+  return id_of(lane, lines[at_begin && at + 1 < count ? at + 1 : at]);
 }
 
 }  // namespace tracer::python

@@ -202,6 +202,8 @@ def test_a_kernel_on_the_gpu_has_the_run_that_launched_it(tmp_path: Path) -> Non
     writer.kernel(6, start=60, end=70)
     trace = read(writer, tmp_path)
     assert trace.gpu_activities["compiled_kernel"].to_list() == [0, None]
+    code = trace.certificate["compiled"]
+    assert [code[f"kernels{of}"] for of in ("", "_of_ops", "_of_nodes", "_of_neither")] == [2, 0, 1, 1]
     rows = combine(trace).rows
     assert rows["kind"].cast(pl.String).to_list() == [
         *("compiled", "compiled kernel", "api", "kernel"),

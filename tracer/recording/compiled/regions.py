@@ -102,7 +102,7 @@ class Regions:
             "cache": "miss" if compiled else "hit" if self._is_loading() else cache,
             **_traced_function(),
         }
-        artifact = str(getattr(code, "_fx_graph_cache_key", None) or getattr(code, "cache_key", ""))
+        artifact = _artifact(code)
         if compiled:
             region.how, region.uses = "compiled", compiled
             if artifact:
@@ -116,6 +116,11 @@ class Regions:
         """The number of what is called for the first time in this recording; writes its document."""
         try:
             region = self._region(code)
+            if region.how is None and (known := kept_kernels.read(_artifact(code))) is not None:
+                region.how, region.uses = (
+                    "kept",
+                    known,
+                )  # compiled before the recording: its lines are not known
             document = {**_facts(code), **region.facts}
             document["recompiled"] = _why_recompiled(document.get("compile_id"))
             document |= kernels_of_module.describe(code, self._native)
@@ -147,7 +152,7 @@ class Regions:
         """What was kept has lines of the run that compiled it. A forward's nodes tell its backward's too."""
         if region.how != "kept":
             return region.uses
-        compile_id = region.facts["compile_id"] or ""
+        compile_id = region.facts.get("compile_id") or ""
         lines = self._lines.get(compile_id, {})
         loaded = self._moved.get(compile_id, [])
         moved = moved_lines([use["nodes"] for several in loaded for use in several], lines)
@@ -155,6 +160,11 @@ class Regions:
             name: [{**use, "nodes": with_lines(use["nodes"], lines, moved)} for use in several]
             for name, several in region.uses.items()
         }
+
+
+def _artifact(code: Any) -> str:
+    """What names the artifact in Inductor's cache."""
+    return str(getattr(code, "_fx_graph_cache_key", None) or getattr(code, "cache_key", ""))
 
 
 def _lines_of(use: dict[str, Any]) -> Iterator[tuple[str, int]]:

@@ -91,10 +91,10 @@ def compiled_tables(
 ) -> CompiledTables:
     """The tables of tracer's own ranges (`columns`); their order is that of process, thread and start."""
     if not len(columns["start"]):
-        calls, kernels, phases = (
+        nothing = (
             pl.DataFrame(schema=schema) for schema in (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES)
         )
-        return CompiledTables(calls, kernels, phases)
+        return CompiledTables(next(nothing), next(nothing), next(nothing))
     parts = [names[code].removeprefix(OWN).partition(":") for code in columns["name"].tolist()]
     shared = _Shared(
         columns, [part[0] for part in parts], [part[2] for part in parts], sources, steps, hops, to_ns

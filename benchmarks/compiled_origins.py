@@ -2,8 +2,8 @@
 
     python benchmarks/compiled_origins.py [MODEL...]        gpt2 gpt2-graphs vit llama
 
-Each model runs in a process of its own under `tracer record`; needs a GPU, and transformers or timm. Weights are
-random: nothing is downloaded.
+Each model runs in a process of its own under `tracer record`; needs a GPU, and transformers or timm. Weights
+are random: nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -73,11 +73,8 @@ def main(names: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             script, trace = Path(folder) / f"{name}.py", Path(folder) / f"{name}.trace"
             script.write_text(MODELS[name])
-            run = subprocess.run(
-                [sys.executable, "-m", "tracer", "record", "-o", trace, script],
-                capture_output=True,
-                text=True,
-            )
+            command = [sys.executable, "-m", "tracer", "record", "-o", str(trace), str(script)]
+            run = subprocess.run(command, capture_output=True, text=True)
             if run.returncode:
                 print(f"{name}: does not run here: {run.stderr.strip().splitlines()[-1]}")
                 failed += 1
@@ -96,8 +93,8 @@ def _show(path: Path) -> None:
     code = trace.certificate["compiled"]
     total, neither = code["kernels"], code["kernels_of_neither"]
     print(
-        f"  {total:,} kernels: {code['kernels_of_ops']:,} of ops, {code['kernels_of_nodes']:,} of nodes with a "
-        f"line, {neither:,} of neither ({100 * (1 - neither / max(total, 1)):.2f} % lead back)"
+        f"  {total:,} kernels: {code['kernels_of_ops']:,} of ops, {code['kernels_of_nodes']:,} of nodes "
+        f"with a line, {neither:,} of neither ({100 * (1 - neither / max(total, 1)):.2f} % lead back)"
     )
     print(
         f"  {code['calls']:,} calls of {code['regions']:,} regions, {code['kernel_runs']:,} runs of kernels"

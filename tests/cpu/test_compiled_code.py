@@ -215,6 +215,30 @@ def test_the_certificate_counts_them_and_is_complete(runs: Runs) -> None:
     assert "complete: nothing dropped" in runs.cold.err
 
 
+def test_the_report_shows_kernels_with_their_lines_and_the_compiler(runs: Runs) -> None:
+    command = [str(runs.launcher.tracer), "report", "recorded-script.trace", "--section", "compiled"]
+    text = runs.launcher.run(command).out
+    count = len(runs.trace.compiled_kernels)
+    assert f"Of {count} runs of kernels {count} lead to a Python line." in text
+    assert "`cpp_fused_gelu_native_layer_norm" in text
+    assert "`script.py:5`<br>`normal = torch.nn.functional.layer_norm(hidden, (32,))`" in text
+    assert "| forward, 0/0" in text
+    assert "The compiler: " in text
+    assert "`compile_file`" in text
+
+
+def test_the_time_of_a_step_counts_compiled_code(runs: Runs) -> None:
+    from tracer.analysis.step_times import outermost, step_times
+
+    calls = runs.trace.compiled_calls
+    compiled = outermost(runs.trace, 0).filter("compiled")
+    assert compiled["backward"].to_list() == [False, True] * 2
+    (row,) = step_times(runs.trace).to_dicts()
+    longest = (calls["end_ns"] - calls["start_ns"]).to_list()
+    assert row["backward_ns"] >= longest[1] + longest[3]
+    assert row["forward_ns"] >= longest[0] + longest[2]
+
+
 def test_recompiles_and_breaks_have_their_reason(launcher: Launcher, tmp_path: Path) -> None:
     launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "inductor")
     launcher.write(

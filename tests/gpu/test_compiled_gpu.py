@@ -1,4 +1,4 @@
-"""Code of torch.compile on a GPU: Triton kernels and their lines, CUDA graphs, autotuning, the user's own kernels."""
+"""Compiled code on a GPU: Triton kernels and their lines, CUDA graphs, autotuning, kernels of the user."""
 
 from __future__ import annotations
 

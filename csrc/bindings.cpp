@@ -42,17 +42,18 @@ trace::TraceFile& running() {
   return *file;
 }
 
-uint32_t flags_of(bool shapes, bool source, bool why, bool values) {
-  return (shapes ? trace::kShapes : 0u) | (source ? trace::kSource : 0u) | (why ? trace::kWhy : 0u) |
-         (values ? trace::kValues : 0u);
+uint32_t flags_of(bool shapes, bool source, bool why, bool values, bool scalars) {
+  return (shapes ? trace::kShapes : 0u) | (source ? trace::kSource : 0u) | (why ? trace::kWhy : 0u) | (values ? trace::kValues : 0u) |
+         (scalars ? trace::kScalars : 0u);
 }
 
 void create(const std::string& path, uint64_t session, bool shapes, bool source, uint64_t max_bytes, bool ring, bool replace, bool why,
-            bool values) {
+            bool values, bool scalars) {
   if (auto* file = trace::recording_file())
     throw std::runtime_error("a recording to " + file->path() + " is already running; stop it first");
   try {
-    trace::open_recording(trace::TraceFile::create(path, session, flags_of(shapes, source, why, values), {max_bytes, ring}, replace));
+    trace::open_recording(
+        trace::TraceFile::create(path, session, flags_of(shapes, source, why, values, scalars), {max_bytes, ring}, replace));
   } catch (const std::system_error& error) {
     raise_os_error(error, path);
   }
@@ -294,7 +295,7 @@ py::object recording() {
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Capture of dispatcher hops into a trace file.";
   m.def("create", &create, py::arg("path"), py::arg("session"), py::arg("shapes"), py::arg("source"), py::arg("max_bytes") = 0,
-        py::arg("ring") = false, py::arg("replace") = false, py::arg("why") = false, py::arg("values") = false);
+        py::arg("ring") = false, py::arg("replace") = false, py::arg("why") = false, py::arg("values") = false, py::arg("scalars") = false);
   m.def("take_place", &take_place);
   m.def("join", &join, py::arg("path"), py::arg("session"));
   m.def("arm", &arm, py::arg("operators") = std::vector<std::string>());
@@ -307,7 +308,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("enums", &enums);
   m.def("libraries", &libraries);
   m.def("write_json", &write_json, py::arg("kind"), py::arg("compressed"));
-  m.def("set_stack_lines", &python::set_stack_lines, py::arg("lines"));
+  m.def("set_stack_lines", &python::set_stack_lines, py::arg("lines"), py::arg("of_torch"));
   m.def("follow_modules", [](py::handle module_class) { python::follow_modules(module_class.ptr()); }, py::arg("module_class"));
   m.def("follow_compiled", &follow_compiled, py::arg("note"), py::arg("describe"), py::arg("imported"), py::arg("modules"));
   m.def("forget_compiled", &python::forget_compiled, py::arg("address"));

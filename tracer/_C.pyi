@@ -129,7 +129,7 @@ def write_json(kind: str, compressed: bytes) -> None:
 def hide_sources(folders: Sequence[str]) -> None:
     """Code in these folders is never named as the source line."""
 
-def set_stack_lines(lines: int) -> None:
+def set_stack_lines(lines: int, of_torch: bool) -> None:
     """How many lines of Python are recorded for an outermost op call: 1 to 64."""
 
 def follow_modules(module_class: type | None) -> None:

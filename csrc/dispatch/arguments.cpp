@@ -1,6 +1,7 @@
 #include "arguments.h"
 
 #include "../torch_abi/tensor.h"
+#include "scalars.h"
 
 namespace tracer::dispatch {
 
@@ -213,14 +214,16 @@ void visit(const BoxedArguments& arguments, Visitor& visitor) {
   }
 }
 
+// `scalars`: what follows the tensors.
 template <class Arguments>
-__attribute__((noinline, cold)) uint32_t define(trace::Lane* lane, const Arguments& arguments, uint64_t hash) {
+__attribute__((noinline, cold)) uint32_t define(trace::Lane* lane, const Arguments& arguments, uint64_t hash,
+                                                const std::string& scalars = {}) {
   if (lane->leave_out_definition()) return trace::kOther;
   Writer writer;
   visit(arguments, writer);
   uint32_t id = lane->signatures.add(hash);
   trace::DefinitionBuilder definition(trace::kSignature);
-  definition.put(id).put(writer.tensors).put_bytes(writer.tensors_bytes);
+  definition.put(id).put(writer.tensors).put_bytes(writer.tensors_bytes).put_bytes(scalars);
   lane->define(definition);
   return id;
 }
@@ -259,7 +262,11 @@ uint32_t signature_of(trace::Lane* lane, const torch::jit::Stack& stack, size_t 
   BoxedArguments boxed{stack.data() + (stack.size() - arguments), arguments};
   HashVisitor visitor;
   visit(boxed, visitor);
-  return id_of(lane, boxed, visitor.hasher);
+  if (!lane->scalars) return id_of(lane, boxed, visitor.hasher);
+  std::string scalars = scalars_of(boxed.first, boxed.size);
+  uint64_t hash = mix(visitor.hasher.hash, trace::hash_bytes(scalars.data(), scalars.size()));
+  if (uint32_t id = lane->signatures.find(hash)) return id;
+  return define(lane, boxed, hash, scalars);
 } catch (...) {
   return 0;
 }

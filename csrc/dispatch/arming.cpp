@@ -51,6 +51,7 @@ std::atomic<size_t> rearmed{0};
 size_t entries_seen = 0, entries_hooked = 0;
 std::vector<NamedEntry>& unhookable = *new std::vector<NamedEntry>;
 bool call_sites_known = false;
+bool boxed_only = false;  // a boxed wrapper sees every argument as a value: for arguments that are no tensors
 std::vector<std::string>& wanted_operators = *new std::vector<std::string>;  // patterns; none: all operators
 
 // `aten::mm*` is asked of an operator's name with its overload and without.
@@ -90,6 +91,14 @@ void name_python_kernel(Hop* hop, c10::OperatorKernel* functor) {
     unnamed_python_hops.push_back(hop);
 }
 
+// Does it return memory of an argument that it need not have written?
+bool returns_view(const c10::OperatorHandle& op) {
+  if (!op.hasSchema()) return false;
+  for (const c10::Argument& result : op.schema().returns())
+    if (result.alias_info() && !result.alias_info()->isWrite()) return true;
+  return false;
+}
+
 Hop* make_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
   auto* hop = new Hop(entry.kernel(), &op, uint32_t(all_hops.size() + 1), index);
   all_hops.push_back(hop);
@@ -100,6 +109,7 @@ Hop* make_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
   hop->boxed = entry.boxed();
   hop->kernel = kernel_function(functor, entry.boxed(), entry.unboxed(), entry.sym_unboxed());
   if (!is_stateless(functor)) hop->flags |= trace::kStatefulHop;
+  if (returns_view(op.handle)) hop->flags |= trace::kViewHop;
   if (functor && torch_abi::is_python_kernel(functor)) {
     hop->flags |= trace::kPythonHop;
     name_python_kernel(hop, functor);
@@ -162,7 +172,7 @@ void wrap_entry(OperatorRecord& op, OperatorEntry& operator_entry, uint32_t inde
   if (!entry.runs_a_kernel() || is_wrapped(entry)) return;
   c10::OperatorKernel* functor = entry.functor();
   Hop* hop;
-  bool typed = op.typed.call != nullptr;
+  bool typed = op.typed.call && !(boxed_only && entry.boxed());
   if (is_hop(functor)) {  // restored before: its functions came back, the hop stayed
     hop = static_cast<Hop*>(functor);
     if (hop->op != &op || !same_functions(original_of(*hop), entry)) {
@@ -178,7 +188,7 @@ void wrap_entry(OperatorRecord& op, OperatorEntry& operator_entry, uint32_t inde
     typed = typed && hops_by_functor.find(functor) == hop;
   }
   op.hops[index] = hop;
-  if (typed) hop->flags |= trace::kTypedHop;
+  hop->flags = typed ? hop->flags | trace::kTypedHop : hop->flags & ~uint32_t(trace::kTypedHop);
   native::handed_over(hop);
   set_functions(entry, reinterpret_cast<void*>(&boxed_hop), typed && !op.typed.has_symint ? op.typed.call : nullptr,
                 typed && op.typed.has_symint ? op.typed.call : nullptr);
@@ -298,6 +308,7 @@ ArmingResult arm(const std::vector<std::string>& operators) {
     rearmed = 0;
     unhookable.clear();
     wanted_operators = operators;
+    boxed_only = trace::recording_file() && (trace::recording_file()->flags() & trace::kScalars);
     armed.store(true);
     for_each_operator([&](const c10::OperatorHandle& op, OperatorEntry& entry) {
       OperatorRecord& record = record_of(op, entry);

@@ -142,27 +142,44 @@ int visible_lines(trace::Lane* lane, Line* lines, int most) {
   return count;
 }
 
+// The same of all lines, torch's too.
+int all_lines(Line* lines, int most) {
+  PyThreadState* thread = PyGILState_GetThisThreadState();
+  if (!thread) return 0;
+  int count = 0;
+  for (Frame frame = Frame::current(thread); frame && count < most; frame = frame.caller()) {
+    Fingerprint code = fingerprint_of(frame.code());
+    int instruction = frame.instruction();
+    lines[count++] = {code, instruction, mix(hash_of(code) | 1, uint64_t(instruction))};
+  }
+  return count;
+}
+
+std::atomic<int> stack_lines{1};
+std::atomic<bool> torch_lines{false};
+
 // The id of the first lines together.
 __attribute__((noinline)) uint32_t stack_id(trace::Lane* lane, int most) {
-  Line lines[kMostStackLines];
-  int count = visible_lines(lane, lines, most);
+  Line lines[kMostStackLines + 1];
+  bool all = torch_lines.load(std::memory_order_relaxed);
+  // With torch's lines the one that is the source comes first, and then all of them.
+  int count = visible_lines(lane, lines, all ? 1 : most);
   if (!count) return 0;
+  if (all) count += all_lines(lines + 1, most);
   uint64_t hash = mix(11, uint64_t(count));
   for (int i = 0; i < count; ++i) hash = mix(hash, lines[i].hash);
   if (uint32_t id = lane->sources.find(hash)) return id;
   if (lane->leave_out_definition()) return trace::kOther;
   trace::DefinitionBuilder stack(trace::kPythonStack);
-  uint32_t ids[kMostStackLines];
+  uint32_t ids[kMostStackLines + 1];
   for (int i = 0; i < count; ++i)
     if ((ids[i] = id_of(lane, lines[i])) == trace::kOther) return trace::kOther;
   uint32_t id = lane->sources.add(hash);
-  stack.put(id).put(uint32_t(count));
+  stack.put(id).put(uint32_t(count) | (all ? trace::kWithTorchLines : 0u));
   for (int i = 0; i < count; ++i) stack.put(ids[i]);
   lane->define(stack);
   return id;
 }
-
-std::atomic<int> stack_lines{1};
 
 // Which lines do not call compiled code themselves: those of context managers, in which phases of the compiler run, and the
 // first line of a function, which Dynamo's code of it has. Finding out reads the line table, so it is remembered. With the GIL.
@@ -194,7 +211,10 @@ void hide_sources(std::vector<std::string> folders) {
   watch_code_objects();
 }
 
-void set_stack_lines(int lines) { stack_lines = lines < 1 ? 1 : lines > kMostStackLines ? kMostStackLines : lines; }
+void set_stack_lines(int lines, bool of_torch) {
+  torch_lines = of_torch;
+  stack_lines = lines < 1 ? 1 : lines > kMostStackLines ? kMostStackLines : lines;
+}
 
 uint32_t source_id(trace::Lane* lane) {
   if (!kFramesKnown) return 0;

@@ -14,8 +14,8 @@ bool can_read_source_lines();
 // Code in these folders is never named as the source: the line that called it is.
 void hide_sources(std::vector<std::string> folders);
 
-// How many lines source_id reads: 1, or up to 64, which it then names together.
-void set_stack_lines(int lines);
+// How many lines source_id reads: 1, or up to 64, which it then names together. With `of_torch` also hidden ones, if more than 1.
+void set_stack_lines(int lines, bool of_torch);
 
 // The source id of the first visible Python frame of the calling thread, or of the first ones together
 // (trace::kPythonStack); 0 where there is none.

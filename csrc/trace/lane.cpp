@@ -160,6 +160,7 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
     lane->source = file->flags() & kSource;
     lane->why = file->flags() & kWhy;
     lane->values = file->flags() & kValues;
+    lane->scalars = file->flags() & kScalars;
     lane->keys_of_thread = 0;
     lane->depth = 0;
     lane->path = 0;

@@ -73,6 +73,7 @@ enum HeaderFlags : uint32_t {
   kSource = 2,  // lines are recorded
   kWhy = 8,     // the dispatch keys of threads are recorded
   kValues = 16, // hashes of results are recorded
+  kScalars = 32,// arguments that are no tensors are recorded
   kFull = 4,    // max_bytes was reached, and the recording stopped there
 };
 // In next_chunk: no chunk is claimed any more.
@@ -268,7 +269,7 @@ enum Definition : uint16_t {
   kHop = 4,        // u32 hop id, u32 flags, u32 dispatch table index, u64 kernel function, u64 boxed function,
                    //   string op, string key, string registered at, string rule, string Python kernel ("" if none)
   kSourceLine = 5, // u32 id, u32 line, string file, string function
-  kSignature = 6,  // u32 id, u32 n, n tensors (below)
+  kSignature = 6,  // u32 id, u32 n, n tensors (below); with kScalars then u32 m, m x (u16 argument position, string JSON)
   kJson = 7,       // string kind, string zlib-compressed JSON ("environment", "libraries", "enums", "certificate", ...)
   kSymbol = 8,     // u64 address, u64 offset from the symbol, string symbol (mangled, "" unknown), string library
   kFunction = 9,   // u32 domain (FunctionDomain), u32 function, string name, string layout (below); once a process
@@ -278,10 +279,13 @@ enum Definition : uint16_t {
   kGpu = 13,       // u32 device, string name, string facts ("name=number\n" for each)
   kModulePath = 14, // u32 id, string names from the outermost module inwards, apart by dots ("" the outermost one itself),
                    //   string class of the outermost module; in the process's lane
-  kPythonStack = 15, // u32 id (one of the sources), u32 n, n x u32 source id, innermost first: the source is the first
+  kPythonStack = 15, // u32 id (one of the sources), u32 n, n x u32 source id, innermost first: the source is the first.
+                     //   Where n has kWithTorchLines, the first is the source, and the n-1 after it are the stack
   kKeysOfThread = 16, // u32 id (one of the strings), u64 DispatchKeySet included, u64 excluded (raw_repr), string classes
                    //   of TorchDispatchModes, a line each, outermost first
 };
+// kPythonStack
+constexpr uint32_t kWithTorchLines = 1u << 31;
 enum FunctionDomain : uint32_t { kRuntime = 0, kDriver = 1, kLibrary = 2 };
 // The layout of a function's words, a line a field, fields apart by tabs:
 //   when ("enter" or "exit"), name, C type, offset in bytes from the first argument word, size in bytes
@@ -289,6 +293,7 @@ enum HopFlags : uint32_t {
   kTypedHop = 1,    // the unboxed entry is wrapped by its signature
   kStatefulHop = 2, // the kernel function has state of its own
   kPythonHop = 4,   // the kernel function is Python
+  kViewHop = 8,     // the op may return an argument, or a view of one: by its schema
 };
 // One tensor of a signature:
 //   u16 argument position, u8 dimensions (255: unknown), i8 ScalarType (-1: unknown),

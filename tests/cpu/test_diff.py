@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,6 +135,134 @@ def test_a_line_that_moved_is_the_same_line(launcher: Launcher) -> None:
     launcher.write("# one more line\n\n" + text)
     assert launcher.record("-o", "after.trace", "script.py").status == 0
     assert compare(launcher).status == 0
+
+
+def test_a_file_with_another_name_is_the_same_file(launcher: Launcher) -> None:
+    record(launcher, "before")
+    (launcher.folder / "script.py").rename(launcher.folder / "renamed.py")
+    assert launcher.record("-o", "after.trace", "renamed.py").status == 0
+    assert compare(launcher).status == 0
+
+
+def test_an_edited_line_is_found_by_its_module(launcher: Launcher) -> None:
+    record(launcher, "before")
+    text = (launcher.folder / "script.py").read_text()
+    launcher.write(text.replace("outputs = net(batch)", "result = outputs = net.forward(1.0 * batch)"))
+    assert launcher.record("-o", "after.trace", "script.py").status == 0
+    document = json.loads(compare(launcher, "--json", "--limit", "0").out)
+    what = {change["op"]: change["what"] for change in document["changes"]}
+    line = "line outputs = net(batch) -> result = outputs = net.forward(1.0 * batch)"
+    assert what["aten::conv2d"] == [line]
+    assert what["aten::linear"] == [line]
+    assert what["aten::mul.Tensor"] == ["new"]
+
+
+@pytest.mark.compiler
+def test_torch_compile(launcher: Launcher) -> None:
+    record(launcher, "before")
+    text = (launcher.folder / "script.py").read_text()
+    launcher.write(text.replace("extra =", "net = torch.compile(net)\nextra ="))
+    assert launcher.record("-o", "after.trace", "script.py").status == 0
+    run = compare(launcher)
+    assert run.status == 1
+    assert "likely causes: torch.compile only after (8 calls of compiled code)" in run.out
+    document = json.loads(compare(launcher, "--json", "--limit", "0").out)
+    assert {change["op"]: change["what"] for change in document["changes"]}["aten::relu"] == ["vanished"]
+
+
+def test_a_trace_of_another_torch_and_machine(launcher: Launcher) -> None:
+    """A GPU trace of torch 2.11: it works, says what differs, and names the option for what is missing."""
+    record(launcher, "before")
+    other = str(Path(__file__).parents[2] / "reports/traces/mm.trace.xz")
+    run = launcher.run([str(launcher.tracer), "diff", "before.trace", other, "--json"])
+    assert run.status == 1
+    document = json.loads(run.out)
+    assert document["facts"]["torch"][1] == "2.11.0+cu130"
+    assert f"torch {document['facts']['torch'][0]} -> 2.11.0+cu130" in document["causes"]
+    assert document["remarks"] == [
+        "only the second trace has CUDA calls and GPU work, so they are not compared; "
+        "record the first with --cuda on, on a machine with a GPU"
+    ]
+
+
+def test_times_by_op_and_module(launcher: Launcher) -> None:
+    _, document = found(launcher)
+    assert {"aten::conv2d", "aten::linear", "aten::matmul"} <= set(document["ops"])
+    assert {"0", "3"} <= set(document["modules"])
+    for by, row in (("op", "aten::conv2d"), ("module", "3 ")):
+        out = compare(launcher, "--by", by).out
+        head = next(line for line in out.splitlines() if line.startswith(by))
+        assert head.split() == [by, "before", "after", "ratio", "(95", "%)", "verdict"]
+        assert any(line.startswith(row) for line in out.splitlines())
+    wrong = compare(launcher, "--by", "hop")
+    assert wrong.status == 2
+    assert wrong.err == "tracer: --by hop: choose line, op or module (did you mean op?)\n"
+
+
+def test_a_page_in_markdown_and_in_html(launcher: Launcher) -> None:
+    run, _ = found(launcher, context="torch.autocast('cpu', dtype=torch.bfloat16)")
+    assert run.status == 1
+    written = compare(launcher, "-o", "diff.md")
+    assert (written.status, written.out, written.err) == (1, "", "tracer: wrote diff.md\n")
+    text = (launcher.folder / "diff.md").read_text()
+    assert text.startswith("# What changed\n\n`before.trace` (before) and `after.trace` (after): ")
+    assert "- key AutocastCPU only after\n" in text
+    assert "\n## Times by module\n" in text
+    assert "```diff\n" in text
+    assert compare(launcher, "-o", "diff.md").status == 2
+    assert compare(launcher, "-o", "diff.html", "--limit", "3").status == 1
+    page = (launcher.folder / "diff.html").read_text()
+    assert "<h1>What changed</h1>" in page
+    assert "<script" not in page
+    assert compare(launcher, "--json", "-o", "x.md").status == 2
+
+
+VALUES = """\
+import sys, torch, tracer
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+for step in range(4):
+    x = torch.randn(3, 8)
+    hidden = net[0](x)
+    hidden = torch.nn.functional.leaky_relu(hidden, {slope})
+    y = net[2](net[1](hidden))
+    y = torch.log({inner})
+    y.sum().backward()
+    tracer.step()
+"""
+
+
+def test_the_first_value_that_differs_and_the_first_nan(launcher: Launcher) -> None:
+    plain = {"slope": "0.1", "inner": "y.abs() + 1"}
+    changed = {"slope": "0.1 if step < 2 else 0.2", "inner": "y.abs() + 1 if step < 3 else -y.abs() - 1"}
+    for name, values in (("before", plain), ("after", changed)):
+        launcher.write(VALUES.format(**values))
+        run = launcher.record("--values", "hash", "-o", f"{name}.trace", "script.py")
+        assert run.status == 0, run.err
+    document = json.loads(compare(launcher, "--json").out)["values"]
+    first = document["first"][1]
+    assert (first["op"], first["step"], first["line"]) == ("aten::leaky_relu", 2, "script.py:8")
+    assert document["compared"] > 50
+    before, after = document["nans"]
+    assert before is None
+    assert (after["op"], after["step"], after["line"]) == ("aten::log", 3, "script.py:10")
+    assert document["parted"][1]["op"] == "aten::neg"
+    out = compare(launcher).out
+    assert "the first whose values differ: hop " in out
+    assert "the first NaN of the second run: hop " in out
+    assert "NaN of the first run" not in out
+
+
+def test_the_same_values(launcher: Launcher) -> None:
+    launcher.write(VALUES.format(slope="0.1", inner="y.abs() + 1"))
+    for name in ("before", "after"):
+        assert launcher.record("--values", "hash", "-o", f"{name}.trace", "script.py").status == 0
+    out = compare(launcher).out
+    assert re.search(r"^\d+ op calls that both runs made .* all of them equal$", out, re.MULTILINE)
+    assert launcher.record("--force", "-o", "after.trace", "script.py").status == 0
+    remark = "only the first trace has hashes of values, so they are not compared; record the second with "
+    assert f"{remark}--values hash\n" in compare(launcher).out
 
 
 def test_slower_by_more_than_that(launcher: Launcher) -> None:

@@ -55,6 +55,30 @@ def test_lines_are_those_that_python_says(tmp_path: Path, size: int) -> None:
     assert trace.hops["source"].cast(pl.String).to_list()[-1] == recorded[-1][0]
 
 
+def test_lines_of_torch_are_kept_on_request(tmp_path: Path) -> None:
+    """The source stays the first line outside torch; the stack is what Python says, without gaps."""
+    LINES.clear()
+    model = Middle()
+    with tracer.record(tmp_path / "x.trace", stack=6, torch_frames=True):
+        model(torch.ones(2), 1)
+        torch.nn.functional.relu(torch.ones(2))
+    trace = tracer.load(tmp_path / "x.trace")
+    recorded = [frame.rpartition(" ")[0] for frame in stacks(trace)[0]]
+    assert recorded == LINES[0][:6]
+    assert sum("/torch/nn/modules/module.py:" in frame for frame in recorded) >= 2
+    (relu,) = stacks(trace, "aten::relu")
+    assert relu[0].endswith(" relu")
+    assert "/torch/nn/functional.py:" in relu[0]
+    sources = trace.hops.filter(pl.col("op").cast(pl.String) == "aten::relu")["source"].cast(pl.String)
+    assert set(sources) == {relu[1].rpartition(" ")[0]}
+    assert str(Path(__file__).name) in relu[1]
+
+
+def test_torch_frames_need_a_stack() -> None:
+    with pytest.raises(RecordingError, match=r"add --stack N, e\.g\. --stack 16"):
+        tracer.record("x.trace", torch_frames=True)
+
+
 def test_the_same_stack_is_written_once(tmp_path: Path) -> None:
     with tracer.record(tmp_path / "x.trace", stack=3):
         for _ in range(50):

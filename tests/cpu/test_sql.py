@@ -137,7 +137,7 @@ def test_the_schema_names_every_table(recorded: Launcher, trace: Trace) -> None:
         ("select op from hopps", "no table hopps (did you mean hops?); to see the tables: .schema"),
         ("select opp from hops", "no column opp (did you mean op?); to see the columns: .schema"),
         ("select op from", "Expected"),
-        ("selekt op from hops", "only queries can be run; they begin with SELECT or WITH"),
+        ("choose op from hops", "only queries can be run; they begin with SELECT or WITH"),
         ("drop table hops", "only queries can be run; they begin with SELECT or WITH"),
         ("select 1; select 2", "one (and only one) statement can be parsed at a time"),
         (" ", "the query is empty; try: select op, count(*) from hops group by op"),

@@ -191,8 +191,8 @@ class Lane:
     def define_stack(self, number: int, *counters: int) -> None:
         self.define(11, struct.pack(f"<2I{len(counters)}Q", number, len(counters), *counters))
 
-    def define_signature(self, number: int, *tensors: bytes) -> None:
-        self.define(6, struct.pack("<2I", number, len(tensors)) + b"".join(tensors))
+    def define_signature(self, number: int, *tensors: bytes, scalars: bytes = b"") -> None:
+        self.define(6, struct.pack("<2I", number, len(tensors)) + b"".join(tensors) + scalars)
 
     def name_thread(self, torch_thread: int, name: str) -> None:
         self.define(2, struct.pack("<IQ", self.thread, torch_thread) + text(name))
@@ -244,9 +244,10 @@ class TraceWriter:
         how: int = 0,
         parent_pid: int = 1,
         certificate: Any = CERTIFICATE,
+        command: str | None = None,
     ) -> int:
         pid = self.pids[number] = 100 + number
-        body = struct.pack("<4I", number, pid, parent_pid, how) + text(f"python {number}")
+        body = struct.pack("<4I", number, pid, parent_pid, how) + text(command or f"python {number}")
         self.process_definitions[number] = [definition(1, body)]
         if how != 1:
             self.json(number, "enums", ENUMS)

@@ -24,7 +24,7 @@ def enumerators(name: str) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     "name",
     "FileState ClockKind HeaderFlags Stream HopEvent CallSite Definition FunctionDomain HopFlags TensorFlags "
-    "ActivityKind".split(),
+    "ActivityKind ValueFlags".split(),
 )
 def test_every_number_is_there(name: str) -> None:
     found = enumerators(name)

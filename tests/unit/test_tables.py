@@ -38,6 +38,7 @@ COLUMNS = {
     "compile_phases": "id name compile_id parent source process thread start_ns end_ns open",
     "stacks": "id frames",
     "python_stacks": "id frames",
+    "values": "hop hash nan infinite view",
     "ranges": "id name process thread parent start_ns end_ns step phase open",
     "memory": "id hop process thread time_ns device address bytes allocated_by step",
     "devices": "process device name computeCapabilityMajor computeCapabilityMinor globalMemoryBandwidth "

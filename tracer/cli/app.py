@@ -14,8 +14,10 @@ from tracer.cli.diff import diff
 from tracer.cli.doctor import doctor
 from tracer.cli.explain import explain
 from tracer.cli.export import export
+from tracer.cli.lock import lock
 from tracer.cli.pack import pack
 from tracer.cli.record import CONTEXT, record
+from tracer.cli.replay import replay
 from tracer.cli.report import report
 from tracer.cli.sql import sql
 from tracer.cli.tree import tree
@@ -34,6 +36,8 @@ app.command(context_settings=CONTEXT)(record)
 app.command()(tree)
 app.command()(report)
 app.command()(diff)
+app.command()(lock)
+app.command()(replay)
 app.command()(sql)
 app.command()(certificate)
 app.command()(pack)
@@ -44,7 +48,7 @@ app.command(context_settings=compare.CONTEXT)(compare.compare)
 app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
 
 
-_READ_TABLES = {"tree", "report", "diff", "sql", "certificate", "export"}
+_READ_TABLES = {"tree", "report", "diff", "lock", "sql", "certificate", "export"}
 """Commands that run no program of the user's"""
 _GIVE_BACK = "dirty_decay_ms:0,muzzy_decay_ms:0"
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, writing
+from tracer.cli.common import USAGE, analysing, choose, chosen_trace, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_cells
+from tracer.cli.output import HTML, check_output, write_output
 
 if TYPE_CHECKING:
-    from tracer.analysis.difference import Change, Difference, Times
+    from tracer.analysis.difference import Change, Difference
 
-_CHAIN_LINES = 16  # of a change
-_TEXT = 60
+_ROWS = ("line", "op", "module")
 
 
 def diff(
     before: Annotated[Path, typer.Argument(help="The trace of the first run.", metavar="BEFORE")],
     after: Annotated[Path, typer.Argument(help="The trace of the second run.", metavar="AFTER")],
+    by: Annotated[
+        str, typer.Option(metavar="ROW", help="Show times by line, op or module (default line).")
+    ] = "line",
     limit: Annotated[
         int, typer.Option(metavar="N", min=0, help="Show at most N changes and N rows (default 10); 0: all.")
     ] = 10,
@@ -31,14 +33,21 @@ def diff(
             metavar="PERCENT", help="Exit status 1 only if a step is slower by more than PERCENT, e.g. 10%."
         ),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT", help="Write OUT.md or OUT.html instead of the text."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what changed between two recordings: structure, inputs, settings and times.
 
     Op calls are the same if their line (by its text), operator and direction (forward or
-    backward) are. Of those that changed, the chain of hops, library calls and kernels is
-    shown as a diff, in the order in which they ran. Times are medians of the steady steps;
-    where the 95 % interval of a ratio reaches 1, that is no change.
+    backward) are; a line that was edited is found by its nn.Module, or if its text is
+    similar. Of those that changed, the chain of hops, library calls and kernels is shown
+    as a diff, in the order in which they ran. Times are medians of the steady steps; where
+    the 95 % interval of a ratio reaches 1, that is no change. If both runs recorded
+    --values hash, the first op call whose result differs is shown, and the first NaN.
 
     The exit status is 0 if the structure is the same and 1 if not. With --fail-over it is 1
     only if the steady step became slower by more than that, and the interval says so too.
@@ -47,9 +56,18 @@ def diff(
     Examples:
       tracer diff before.trace after.trace
       tracer diff main.trace branch.trace --fail-over 10%
+      tracer diff before.trace after.trace --by module
+      tracer diff before.trace after.trace -o diff.html
       tracer diff before.trace after.trace --json | jq .causes
     """
+    if by not in _ROWS:
+        fail(f"--by {by}: {choose(by, _ROWS)}", USAGE)
     most = None if fail_over is None else _percent(fail_over)
+    html = output is not None and output.suffix.lower() in HTML
+    if output is not None:
+        if as_json:
+            fail("--json writes to stdout, -o a page; remove one", USAGE)
+        check_output(output, force, html=html)
     before, after = chosen_trace(before), chosen_trace(after)
     from tracer.analysis.difference import difference
 
@@ -61,9 +79,11 @@ def diff(
         from tracer.report.documents import difference_document
 
         print_json(difference_document(first, second, found, limit))
+    elif output is not None:
+        _write(output, found, (before, after), limit, html)
     else:
         with writing():
-            _show(found, limit)
+            _show(found, by, limit)
     if most is None:
         failed = bool(found.structural)
     else:
@@ -85,88 +105,42 @@ def _percent(text: str) -> float:
     return share
 
 
-def _show(found: Difference, limit: int) -> None:
-    from tracer.report.text import count
+def _write(output: Path, found: Difference, files: tuple[Path, Path], limit: int, html: bool) -> None:
+    from tracer.report.difference_page import difference_page
+    from tracer.report.html.document import render_document
+
+    names = [file.name for file in files]
+    text = difference_page(found, names[0], names[1], limit)
+    write_output(output, render_document(f"{names[0]} and {names[1]}", text) if html else text)
+    say(f"wrote {output}")
+
+
+def _show(found: Difference, by: str, limit: int) -> None:
+    from tracer.report.difference_text import first, rows, shown_of, titles, value_lines, verdict
     from tracer.report.visible import visible
 
+    lines = [verdict(found)]
+    lines += [f"likely causes: {'; '.join(found.causes)}"] if found.causes else []
+    lines += found.remarks
+    lines += ["", *value_lines(found.values)] if found.values is not None else []
     changed = found.structural
-    words = (
-        "the same structure"
-        if not changed
-        else f"{len(changed)} of {count(len(found.changes), 'kind')} of op calls changed"
-    )
-    print(f"{words}; {_step(found)}")
-    if found.causes:
-        print(visible(f"likely causes: {'; '.join(found.causes)}"))
-    for change in changed[:limit] if limit else changed:
-        print()
-        for line in _told(change):
-            print(visible(line))
-    if limit and len(changed) > limit:
-        print(f"\nShown: {limit} of {count(len(changed), 'change')}. More: --limit 0.")
-    rows = sorted(
-        found.changes, key=lambda change: -abs((change.times.after or 0) - (change.times.before or 0))
-    )
-    timed = [change for change in rows if change.times.before or change.times.after]
+    for change in first(changed, limit):
+        lines += ["", *_told(change)]
+    cut = shown_of(len(first(changed, limit)), len(changed), "change")
+    lines += ["", cut] if cut else []
+    for line in lines:
+        print(visible(line))
+    timed = rows(by, found)
     if timed:
         print()
-        print_cells(
-            ["line", "op", "before:", "after:", "ratio (95 %):", "verdict", "text"],
-            [_row(change) for change in (timed[:limit] if limit else timed)],
-        )
-
-
-def _step(found: Difference) -> str:
-    from tracer.report.text import count
-
-    kind = "steady step" if found.steady else "step"
-    steps = f"{found.steps[0]:,} and {count(found.steps[1], kind)}"
-    if not all(found.steps):
-        return "no steps to compare: call tracer.step() after each iteration"
-    return f"a step took {_times(found.step)} ({steps})"
-
-
-def _times(times: Times) -> str:
-    from tracer.report.text import duration
-
-    one, other = (duration(round(ns)) if ns is not None else "nothing" for ns in (times.before, times.after))
-    if times.ratio is None:
-        return f"{one} before, {other} after"
-    ratio = times.ratio
-    interval = f"{ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f})"
-    return f"{one} before, {other} after: {interval}, {ratio.verdict}"
+        print_cells(titles(by, found), list(first(timed, limit)))
+        if cut := shown_of(len(first(timed, limit)), len(timed), "row"):
+            print(cut)
 
 
 def _told(change: Change) -> list[str]:
-    kind = change.kind
-    backward = "backward of " if kind.backward else ""
-    lines = [f"{backward}{kind.line}  {kind.text}".rstrip(), f"  {kind.op}: {'; '.join(change.what)}"]
-    if change.before and change.after:
-        one, other = (side.chains.most_common(1)[0][0].splitlines() for side in (change.before, change.after))
-        hunks = list(unified_diff(one, other, lineterm="", n=2))[2:]
-        differing = [line for line in hunks if not line.startswith("@@")]
-        lines += [f"    {line}" for line in differing[:_CHAIN_LINES]]
-        if len(differing) > _CHAIN_LINES:
-            lines.append(f"    ... {len(differing) - _CHAIN_LINES} more lines")
-    return lines
+    from tracer.report.difference_text import chain_diff, place
 
-
-def _row(change: Change) -> list[str]:
-    from tracer.report.text import duration
-
-    kind, times = change.kind, change.times
-    ratio = times.ratio
-    text = kind.text if len(kind.text) <= _TEXT else f"{kind.text[: _TEXT - 3]}..."
-    figures: list[Any] = [duration(round(ns)) if ns is not None else "" for ns in (times.before, times.after)]
-    interval = "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-    verdict = (
-        ratio.verdict
-        if ratio
-        else "new"
-        if change.before is None
-        else "vanished"
-        if change.after is None
-        else ""
-    )
-    name = f"{kind.line} (backward)" if kind.backward else kind.line
-    return [name, kind.op, *figures, interval, verdict, text]
+    head = f"{place(change)}  {change.kind.text}".rstrip()
+    what = f"  {change.kind.op}: {'; '.join(change.what)}"
+    return [head, what, *(f"    {line}" for line in chain_diff(change))]

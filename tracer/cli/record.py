@@ -50,6 +50,10 @@ def record(
         int,
         typer.Option(metavar="N", min=1, max=MOST_LINES, help="Record the N innermost Python frames."),
     ] = 1,
+    torch_frames: Annotated[
+        bool,
+        typer.Option("--torch-frames/--no-torch-frames", help="With --stack: keep frames of torch itself."),
+    ] = False,
     modules: Annotated[
         bool, typer.Option("--modules/--no-modules", help="Record the nn.Module that each op was called in.")
     ] = True,
@@ -69,9 +73,10 @@ def record(
     values: Annotated[
         str,
         typer.Option(
-            metavar="none|hash",
-            help="Record of what each op call returns a hash of the values, and whether it has a NaN (on the "
-            "CPU): tracer diff then names the first op call whose result differs.",
+            metavar="none|hash|scalars|all",
+            help="hash: record of what each op call returns a hash of the values, and whether it has a NaN "
+            "(on the CPU): tracer diff then names the first op call whose result differs. scalars: record "
+            "arguments that are no tensors: tracer replay needs them. all: both.",
         ),
     ] = "none",
     ops: Annotated[
@@ -156,6 +161,7 @@ def record(
             shapes=shapes,
             source=source,
             stack=stack,
+            torch_frames=torch_frames,
             modules=modules,
             memory=memory,
             why=why,

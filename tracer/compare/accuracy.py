@@ -52,8 +52,8 @@ def check(output: str, bound: Bound | None, stock: Any, override: Any, exact: An
         return Check(output, bound, None, None, wrong, None)
     if bound is None:
         return _same_bytes(output, stock, override)
-    ours, scaled = _deviation(override, exact, scale)
-    theirs, _ = _deviation(stock, exact, scale)
+    ours, scaled = deviation(override, exact, scale)
+    theirs, _ = deviation(stock, exact, scale)
     worst = _element(int(scaled.flatten().argmax()), stock, override, exact) if scaled.numel() else None
     return Check(output, bound, theirs, ours, _judge(bound, theirs, ours), worst)
 
@@ -102,7 +102,7 @@ def _same_bytes(output: str, stock: Any, override: Any) -> Check:
     return Check(output, None, None, None, wrong, _element(place, stock, override, stock))
 
 
-def _deviation(result: Any, exact: Any, scale: Any) -> tuple[Deviation, Any]:
+def deviation(result: Any, exact: Any, scale: Any) -> tuple[Deviation, Any]:
     """The deviation, and of each element its error, by `scale` where there is one; inf where it is NaN."""
     import torch
 
@@ -118,7 +118,7 @@ def _deviation(result: Any, exact: Any, scale: Any) -> tuple[Deviation, Any]:
     wide, exact = (torch.where(finite, tensor, 0.0) for tensor in (wide, exact))
     norm, other = float(exact.norm()), float(wide.norm())
     relative = of_error / norm if norm else (inf if of_error else 0.0)
-    cosine = float((wide * exact).sum()) / (norm * other) if norm and other else float(not of_error)
+    cosine = float((wide * exact).sum()) / (norm * other) if norm * other else float(not of_error)
     return Deviation(relative, float(scaled.max()), cosine), scaled
 
 

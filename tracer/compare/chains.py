@@ -88,6 +88,17 @@ class ChainTables:
         """All that began in one step of the program (tracer.step)."""
         return self._chain(self._rows.filter(pl.col("step") == step))
 
+    def of_hop(self, hop: int) -> Chain:
+        """A hop of the trace, and everything inside it."""
+        ids = self._rows["hop" if "hop" in self._rows.columns else "id"].cast(pl.Int64)
+        return self.below(int(ids.index_of(hop) or 0))
+
+    def last(self, op: str) -> Chain | None:
+        """The last outermost call of `op`; None if there is none."""
+        outermost = pl.Series(self._forest.parent < 0)
+        places = (outermost & (self._rows["op"].cast(pl.String) == op)).arg_true()
+        return self.below(int(places[-1])) if len(places) else None
+
     def below(self, place: int) -> Chain:
         """The call at a place (see `calls`), and everything inside it."""
         depth = self._forest.depth

@@ -21,6 +21,7 @@ TABLES = (
     "devices",
     "memory",
     "values",
+    "scalars",
     "ranges",
     "compiled_calls",
     "compiled_kernels",

@@ -114,7 +114,7 @@ def follow_python(native: ModuleType, options: Options) -> None:
     """Set what is recorded beside hops; begin to follow modules, allocators and compiled code."""
     import torch
 
-    native.set_stack_lines(options.stack)
+    native.set_stack_lines(options.stack, options.torch_frames)
     native.follow_modules(torch.nn.Module if options.modules else None)
     native.follow_allocations(options.memory)
     compiled.begin(native, functools.partial(write_document, native), _compressed({"called": True}))

@@ -6,7 +6,7 @@ from tracer.base.errors import RecordingError
 
 CUDA = ("auto", "on", "off")
 DRIVER = ("launches", "all", "none")
-VALUES = ("none", "hash")
+VALUES = ("none", "hash", "scalars", "all")
 MOST_LINES = 64  # of a Python stack
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -25,8 +25,10 @@ class Options:
     shapes  record shapes, strides, dtypes and devices of tensor arguments
     source  record the Python source line of op calls
     stack   how many lines of the Python stack are recorded, innermost first: 1 to 64
+    torch_frames   with stack, keep the lines of torch itself in the stack
     memory  record each block of memory that torch's allocators give out and take back
-    values  "hash": record a hash of the values that each op call returns, on the CPU, and whether there is a NaN
+    values  "hash": record a hash of the values that each op call returns, on the CPU, and whether there is a
+            NaN; "scalars": record arguments that are no tensors (numbers, lists, flags); "all": both
     why     record the dispatch keys that threads include and exclude, and who asked for them
     modules record which nn.Module was being called
     cuda    record CUDA calls and GPU activities: "auto" (if possible), "on" (an error if not), "off"
@@ -48,6 +50,7 @@ class Options:
         shapes: bool = True,
         source: bool = True,
         stack: int = 1,
+        torch_frames: bool = False,
         modules: bool = True,
         memory: bool = False,
         why: bool = False,
@@ -71,9 +74,12 @@ class Options:
             raise RecordingError(f"stack={stack!r}: give a number of lines from 1 to {MOST_LINES}")
         if stack > 1 and not source:
             raise RecordingError("--stack needs source lines; remove --no-source or --stack")
+        if torch_frames and stack == 1:
+            raise RecordingError("--torch-frames needs stacks; add --stack N, e.g. --stack 16")
         self.shapes = shapes
         self.source = source
         self.stack = stack
+        self.torch_frames = torch_frames
         self.modules = modules
         self.memory = memory
         self.why = why

@@ -271,7 +271,11 @@ class Recording:
     def _create(self, native: ModuleType) -> None:
         """Begin the file; if another recording writes to it, a numbered one beside it."""
         options = self._options
-        more = {"why": options.why, "values": options.values == "hash"}
+        more = {
+            "why": options.why,
+            "values": options.values in ("hash", "all"),
+            "scalars": options.values in ("scalars", "all"),
+        }
         request = (self._session, options.shapes, options.source, options.max_size or 0, options.is_ring)
         try:
             native.create(self.path, *request, replace=not self._reserved, **more)
@@ -318,6 +322,7 @@ def record(
     shapes: bool = True,
     source: bool = True,
     stack: int = 1,
+    torch_frames: bool = False,
     modules: bool = True,
     memory: bool = False,
     why: bool = False,
@@ -345,6 +350,7 @@ def record(
         shapes=shapes,
         source=source,
         stack=stack,
+        torch_frames=torch_frames,
         modules=modules,
         memory=memory,
         why=why,

@@ -98,16 +98,27 @@ def difference_document(before: Recorded, after: Recorded, found: Difference, li
     def side(kind: Kind | None) -> dict[str, Any] | None:
         if kind is None:
             return None
-        return {"calls": kind.calls, "chains": dict(kind.chains), "step_ns": kind.step_ns}
+        return {
+            "line": kind.line,
+            "text": kind.text,
+            "modules": sorted(kind.modules),
+            "calls": kind.calls,
+            "chains": dict(kind.chains),
+            "step_ns": kind.step_ns,
+            "gpu_ns": kind.gpu_ns,
+        }
 
     return {
         "before": _head(before),
         "after": _head(after),
         "same_structure": not changed,
         "step": asdict(found.step),
+        "gpu": asdict(found.gpu),
         "steps": list(found.steps),
         "steady": found.steady,
         "causes": found.causes,
+        "remarks": found.remarks,
+        "ops": {name: asdict(times) for name, times in found.ops.items()},
         "modules": {name: asdict(times) for name, times in found.modules.items()},
         "values": found.values and asdict(found.values),
         "facts": {name: list(pair) for name, pair in found.facts.items()},
@@ -120,7 +131,7 @@ def difference_document(before: Recorded, after: Recorded, found: Difference, li
                 "op": change.kind.op,
                 "backward": change.kind.backward,
                 "what": list(change.what),
-                "times": asdict(change.times),
+                **asdict(change.times),
                 "before": side(change.before),
                 "after": side(change.after),
             }

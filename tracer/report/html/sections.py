@@ -63,6 +63,17 @@ def _html(self: RendererHTML, tokens: list[Token], place: int, options: Any, env
     return html.escape(content)
 
 
+def _fence(self: RendererHTML, tokens: list[Token], place: int, options: Any, env: Any) -> str:
+    lines = [html.escape(line) for line in tokens[place].content.splitlines()]
+    if tokens[place].info == "diff":
+        kinds = {"+": "plus", "-": "minus"}
+        lines = [
+            f'<span class="{kinds[line[0]]}">{line}</span>' if line[:1] in kinds else line for line in lines
+        ]
+    return f"<pre><code>{chr(10).join(lines)}\n</code></pre>\n"
+
+
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table").disable(["link", "image", "autolink"])
+_MARKDOWN.add_render_rule("fence", _fence)
 _MARKDOWN.add_render_rule("html_block", _html)
 _MARKDOWN.add_render_rule("html_inline", _html)

@@ -99,7 +99,15 @@ class ModulePath(NamedTuple):
     """Class of the outermost module"""
 
 
-Signature = tuple[TensorDefinition, ...]
+class ScalarDefinition(NamedTuple):
+    """An argument that is no tensor."""
+
+    position: int
+    value: str
+    """As JSON"""
+
+
+Signature = tuple[TensorDefinition | ScalarDefinition, ...]
 ProgramCounters = tuple[int, ...]
 """Innermost first"""
 PythonStack = tuple[str, ...]
@@ -291,7 +299,8 @@ class Definitions:
             self.functions_of_sources[scope][number] = function
         elif kind == fmt.PYTHON_STACK:
             number, count = body.fields("2I")
-            self._add_stack(scope, number, body.fields(f"{count}I"))
+            lines = body.fields(f"{count & ~fmt.WITH_TORCH_LINES}I")
+            self._add_stack(scope, number, lines, bool(count & fmt.WITH_TORCH_LINES))
             body.check_end()
         elif kind == fmt.KEYS_OF_THREAD:
             (number,) = body.fields("I")
@@ -327,7 +336,7 @@ class Definitions:
         if document is not None:
             self.documents[process][name] = document
 
-    def _add_stack(self, scope: Scope, number: int, lines: tuple[int, ...]) -> None:
+    def _add_stack(self, scope: Scope, number: int, lines: tuple[int, ...], source_first: bool) -> None:
         sources, functions = self.sources[scope], self.functions_of_sources[scope]
         if not lines or any(line not in functions for line in lines):
             raise ValueError("a stack of lines that are not known")
@@ -336,7 +345,7 @@ class Definitions:
         for line in lines:  # frames that stacks share are one text
             if line not in frames:
                 frames[line] = f"{sources[line]} {functions[line]}".rstrip()
-        self.python_stacks[scope][number] = tuple(frames[line] for line in lines)
+        self.python_stacks[scope][number] = tuple(frames[line] for line in lines[source_first:])
 
     def _add_cuda(self, kind: int, body: _Body, scope: Scope) -> None:
         process = scope[0]
@@ -381,15 +390,20 @@ def _numbers_by_name(text: str) -> dict[str, int]:
 
 def _signature(body: _Body) -> Signature:
     (count,) = body.fields("I")
-    tensors = []
+    arguments: list[TensorDefinition | ScalarDefinition] = []
     for _ in range(count):
         position, dimensions, dtype, device, index, layout, flags, key_set = body.fields("HBbBbBBQ")
         shape = stride = None
         if dimensions != fmt.UNKNOWN_DIMENSIONS:
             shape = body.numbers(dimensions)
             stride = body.numbers(dimensions) if flags & fmt.HAS_STRIDES else None
-        tensors.append(
+        arguments.append(
             TensorDefinition(position, dtype, device, index, layout, flags, key_set, shape, stride)
         )
+    if body.offset < len(body.data):
+        (count,) = body.fields("I")
+        for _ in range(count):
+            (position,) = body.fields("H")
+            arguments.append(ScalarDefinition(position, body.text()))
     body.check_end()
-    return tuple(tensors)
+    return tuple(arguments)

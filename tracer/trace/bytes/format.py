@@ -28,6 +28,7 @@ SOURCE = 2
 FULL = 4
 WHY = 8
 VALUES = 16
+SCALARS = 32
 
 
 class FileHeader(NamedTuple):
@@ -204,6 +205,7 @@ GRAPH_NODE = 12
 GPU = 13
 MODULE_PATH = 14
 PYTHON_STACK = 15
+WITH_TORCH_LINES = 1 << 31
 KEYS_OF_THREAD = 16
 
 # FunctionDomain
@@ -215,6 +217,7 @@ LIBRARY = 2
 TYPED_HOP = 1
 STATEFUL_HOP = 2
 PYTHON_HOP = 4
+VIEW_HOP = 8
 
 # One tensor of a signature, before its sizes and strides.
 TENSOR = struct.Struct("<HBbBbBBQ")

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.arrays import Numbering
-from tracer.trace.bytes.definitions import Definitions, HopDefinition, PythonStack, Signature
+from tracer.trace.bytes.definitions import (
+    Definitions,
+    HopDefinition,
+    PythonStack,
+    ScalarDefinition,
+    Signature,
+)
 from tracer.trace.names.demangle import kernel_name
 from tracer.trace.names.kernels import node_name
 from tracer.trace.names.keys import KeyNames
@@ -18,7 +24,7 @@ from tracer.trace.names.libraries import LoadedLibraries
 from tracer.trace.names.modules import module_texts
 from tracer.trace.tables.gather import Gathered, HopColumns
 from tracer.trace.tables.overrides import OverrideNames
-from tracer.trace.tables.schema import HOPS, ID, PYTHON_STACKS, SIGNATURES, STRING
+from tracer.trace.tables.schema import HOPS, ID, PYTHON_STACKS, SCALARS, SIGNATURES, STRING
 from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, slices
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
@@ -203,12 +209,24 @@ def python_stacks_table(stacks: list[PythonStack]) -> pl.DataFrame:
     return in_order(ids.to_frame().join(grouped, on="id", how="left", maintain_order="left"), PYTHON_STACKS)
 
 
+def scalars_table(signatures: list[Signature]) -> pl.DataFrame:
+    rows = [
+        (number, argument.position, argument.value)
+        for number, signature in enumerate(signatures)
+        for argument in signature
+        if isinstance(argument, ScalarDefinition)
+    ]
+    return pl.DataFrame(rows, SCALARS, orient="row")
+
+
 def signatures_table(signatures: list[Signature], keys: dict[int, KeyNames]) -> pl.DataFrame:
     names = next(iter(keys.values()), KeyNames.nothing())
     rows = []
     texts: dict[int, str] = {}
     for number, signature in enumerate(signatures):
         for tensor in signature:
+            if isinstance(tensor, ScalarDefinition):
+                continue
             defined = not tensor.flags & fmt.UNDEFINED
             rows.append(
                 (

@@ -27,7 +27,13 @@ from tracer.trace.tables.compiled import compiled_tables, with_compiled_kernels
 from tracer.trace.tables.compiled_ops import with_lines_of_nodes
 from tracer.trace.tables.cuda import CallTables, activity_table, call_tables, device_table
 from tracer.trace.tables.gather import Gathered, gather_hops
-from tracer.trace.tables.hops import KernelNames, hops_table, python_stacks_table, signatures_table
+from tracer.trace.tables.hops import (
+    KernelNames,
+    hops_table,
+    python_stacks_table,
+    scalars_table,
+    signatures_table,
+)
 from tracer.trace.tables.keys import dispatch_keys_table, key_sets_table, thread_keys_table
 from tracer.trace.tables.memory import memory_table
 from tracer.trace.tables.one_step import read_step
@@ -45,6 +51,7 @@ from tracer.trace.tables.schema import (
     PROCESSES,
     PYTHON_STACKS,
     RANGES,
+    SCALARS,
     SOURCE_LINES,
     STEPS,
     THREAD_KEYS,
@@ -72,6 +79,7 @@ class Trace:
     `ranges` has a row for each range of torch.profiler.record_function.
     `memory` has a row for each block that torch's allocators gave out or took back, with `--memory`.
     `values` has a row for each hop that returned tensors, with `--values hash`.
+    `scalars` has a row for each argument that is no tensor, with `--values scalars`.
     `compiled_calls` has a row for each call of code that torch.compile or AOTInductor made,
     `compiled_kernels` for each run of a kernel in it, and `compile_phases` for each phase of the compiler.
     `dispatch_keys` has every dispatch key of the torch that was recorded, lowest priority first.
@@ -95,6 +103,7 @@ class Trace:
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MEMORY))
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=VALUES))
+    scalars: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCALARS))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
     compiled_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_CALLS))
     compiled_kernels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_KERNELS))
@@ -174,6 +183,8 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
     keys = find_key_names(definitions)
     first_keys = next(iter(keys.values()), KeyNames.nothing())
     kernels = KernelNames(definitions)
+    hop_flags = [definitions.hops[process][hop].flags for process, hop in vocabulary.definitions.numbers]
+    values = values_table(gathered.values, gathered.hops.definition, hop_flags)
     hops = hops_table(gathered, definitions, keys, kernels, list(recording.key_sets), steps, to_ns)
     names = list(vocabulary.names.numbers)
     ranges, own_ranges = split(gathered.ranges, names)
@@ -220,7 +231,9 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         python_stacks=python_stacks_table(list(vocabulary.python_stacks.numbers)),
         steps=steps_table(steps),
         memory=memory_table(gathered.memory, keys, steps, to_ns),
-        values=values_table(gathered.values),
+        values=values,
+        scalars=scalars_table(list(vocabulary.signatures.numbers)),
+        ranges=ranges_table(gathered.ranges, list(vocabulary.names.numbers), steps, to_ns),
         ranges=ranges_table(ranges, names, steps, to_ns),
         compiled_calls=compiled.calls,
         compiled_kernels=compiled.kernels,

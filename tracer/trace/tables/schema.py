@@ -189,7 +189,8 @@ MEMORY: Schema = {
     "allocated_by": ID,
     "step": pl.Int64,
 }
-VALUES: Schema = {"hop": ID, "hash": pl.UInt64, "nan": pl.Boolean, "infinite": pl.Boolean}
+VALUES: Schema = {"hop": ID, "hash": pl.UInt64, "nan": pl.Boolean, "infinite": pl.Boolean, "view": pl.Boolean}
+SCALARS: Schema = {"id": ID, "position": pl.UInt16, "value": pl.String}
 COMPILED_CALLS: Schema = {
     "id": ID,
     "region": ID,

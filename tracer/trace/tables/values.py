@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -41,9 +43,14 @@ def join_values(parts: list[tuple[int, Columns]]) -> Columns:
     }
 
 
-def values_table(columns: Columns) -> pl.DataFrame:
-    """A row for each hop that returned tensors, in the order of hops. What was not read is null."""
+def values_table(columns: Columns, definition: NDArray[np.int32], flags_of: Sequence[int]) -> pl.DataFrame:
+    """A row for each hop that returned tensors, in the order of hops. What was not read is null.
+
+    `definition` is the number of each hop's definition (-1: unknown), `flags_of` has the flags of each.
+    `view`: the op may have returned an argument, or a view of one, whose values it did not write.
+    """
     known = columns["hop"] >= 0
+    of_hops = np.append(np.array(flags_of, np.int64), 0)[definition[columns["hop"][known]]]
     flags = columns["flags"][known]
     unread = pl.Series(flags & np.uint64(fmt.VALUE_UNREAD) != 0)
     table = pl.DataFrame(
@@ -52,6 +59,7 @@ def values_table(columns: Columns) -> pl.DataFrame:
             "hash": pl.Series(columns["hash"][known]).set(unread, None),
             "nan": pl.Series(flags & np.uint64(fmt.VALUE_NAN) != 0).set(unread, None),
             "infinite": pl.Series(flags & np.uint64(fmt.VALUE_INFINITE) != 0).set(unread, None),
+            "view": of_hops & fmt.VIEW_HOP != 0,
         }
     )
     return in_order(table.sort("hop", maintain_order=True), VALUES)

@@ -11,7 +11,7 @@ import polars as pl
 from tracer.analysis.source_lines import SourceLines
 
 _UNSET = r"^aten::(new_)?empty|^aten::resize|^aten::set_"
-"""Ops whose results have values that nobody has written"""
+"""Ops whose results have values that nobody has written yet; views of such are left out too"""
 
 
 class Valued(Protocol):
@@ -90,7 +90,7 @@ def value_difference(before: Valued, after: Valued) -> ValueDifference | None:
 
 
 def _calls(trace: Valued) -> pl.DataFrame:
-    """The op calls of the first process that returned values which somebody has written."""
+    """The op calls of the first process that returned values which they wrote themselves."""
     hops = trace.hops.select(
         "id", "process", "thread", "kind", "end_ns", "start_ns", pl.col("op").cast(pl.String)
     )
@@ -100,6 +100,7 @@ def _calls(trace: Valued) -> pl.DataFrame:
         (pl.col("process") == first)
         & (pl.col("kind").cast(pl.String) == "call")
         & ~pl.col("op").str.contains(_UNSET)
+        & ~pl.col("view")
     )
 
 

@@ -1,0 +1,138 @@
+#include "scalars.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+namespace tracer::dispatch {
+namespace {
+
+constexpr size_t kMostElements = 1024;
+constexpr size_t kLongestText = 4096;
+
+void put_text(std::string& json, std::string_view text) {
+  json += '"';
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\') json += '\\';
+    if (c >= 0x20) {
+      json += char(c);
+    } else {
+      constexpr char digits[] = "0123456789abcdef";
+      json += "\\u00";
+      json += digits[c >> 4];
+      json += digits[c & 15];
+    }
+  }
+  json += '"';
+}
+
+void put_number(std::string& json, double value) {
+  if (!std::isfinite(value)) {
+    json += std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+    return;
+  }
+  char text[40];
+  auto end = std::to_chars(text, text + sizeof text, value).ptr;  // the shortest text with this value
+  std::string_view number(text, size_t(end - text));
+  json += number;
+  if (number.find_first_of(".e") == number.npos) json += ".0";  // else it would be read as an integer
+}
+
+// `{"device":"cuda:0"}`: a value that JSON has no type for.
+void put_named(std::string& json, std::string_view name, std::string_view text) {
+  json += '{';
+  put_text(json, name);
+  json += ':';
+  put_text(json, text);
+  json += '}';
+}
+
+void put(std::string& json, const c10::IValue& value);
+
+// Of a list of tensors only how many there are, or `true` and `false` where some of them are None.
+void put_list(std::string& json, const c10::IValue& value) {
+  c10::ArrayRef<c10::IValue> list = value.toListRef();
+  bool tensors = value.isTensorList() || value.isOptionalTensorList();
+  if (list.size() > kMostElements) return put_named(json, "unknown", "list of " + std::to_string(list.size()) + " elements");
+  if (tensors) json += "{\"tensors\":";
+  json += '[';
+  bool first = true;
+  for (const c10::IValue& element : list) {
+    if (!first) json += ',';
+    first = false;
+    if (tensors)
+      json += element.isTensor() ? "true" : "false";
+    else
+      put(json, element);
+  }
+  json += ']';
+  if (tensors) json += '}';
+}
+
+void put_integers(std::string& json, const std::vector<int64_t>& list) {
+  if (list.size() > kMostElements) return put_named(json, "unknown", "list of " + std::to_string(list.size()) + " elements");
+  json += '[';
+  for (size_t i = 0; i < list.size(); ++i) json += (i ? "," : "") + std::to_string(list[i]);
+  json += ']';
+}
+
+void put(std::string& json, const c10::IValue& value) {
+  if (value.isNone()) {
+    json += "null";
+  } else if (value.isBool()) {
+    json += value.toBool() ? "true" : "false";
+  } else if (value.isInt()) {
+    json += std::to_string(value.toInt());
+  } else if (value.isDouble()) {
+    put_number(json, value.toDouble());
+  } else if (value.isComplexDouble()) {
+    c10::complex<double> number = value.toComplexDouble();
+    json += "{\"complex\":[";
+    put_number(json, number.real());
+    json += ',';
+    put_number(json, number.imag());
+    json += "]}";
+  } else if (value.isString()) {
+    const std::string& text = value.toStringRef();
+    if (text.size() > kLongestText)
+      put_named(json, "unknown", "text of " + std::to_string(text.size()) + " bytes");
+    else
+      put_text(json, text);
+  } else if (value.isDevice()) {
+    put_named(json, "device", value.toDevice().str());
+  } else if (value.isIntList()) {
+    put_integers(json, value.toIntVector());
+  } else if (value.isList()) {
+    put_list(json, value);
+  } else {
+    put_named(json, "unknown", value.tagKind());  // a generator, a symbolic size, an object of another library
+  }
+}
+
+template <class T>
+void append(std::string& bytes, T number) {
+  bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+}  // namespace
+
+std::string scalars_of(const c10::IValue* first, size_t size) noexcept try {
+  std::string bytes;
+  uint32_t count = 0;
+  append(bytes, count);
+  for (size_t i = 0; i < size; ++i) {
+    if (first[i].isTensor()) continue;
+    std::string json;
+    put(json, first[i]);
+    append(bytes, uint16_t(i));
+    append(bytes, uint32_t(json.size()));
+    bytes += json;
+    ++count;
+  }
+  memcpy(bytes.data(), &count, sizeof count);
+  return bytes;
+} catch (...) {
+  return {};
+}
+
+}  // namespace tracer::dispatch

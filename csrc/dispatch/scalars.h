@@ -1,0 +1,14 @@
+// The arguments of an op call that are no tensors, as text. For `tracer record --values scalars`.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <string>
+
+namespace tracer::dispatch {
+
+// As they follow the tensors of a signature: u32 how many, and of each u16 argument position and a string of JSON. Empty
+// without memory.
+std::string scalars_of(const c10::IValue* first, size_t size) noexcept;
+
+}  // namespace tracer::dispatch

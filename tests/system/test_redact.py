@@ -1,0 +1,127 @@
+"""`tracer pack --redact`: what tells of the user is not in the file any more, and all else still is."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+from pathlib import Path
+
+import pytest
+from synthetic import TraceWriter, text
+from typer.testing import CliRunner
+
+from tracer.cli.app import app
+from tracer.trace import load
+from tracer.trace.bytes.redact import redact
+
+GPU = Path(__file__).parents[1] / "data" / "gpu.trace.xz"
+SECRETS = ("secret", "hunter2", "/home")
+
+
+def made(folder: Path) -> Path:
+    writer = TraceWriter()
+    writer.process(command="python train.py --token secret-token")
+    writer.hop(0, "mine::op", registered_at="/home/secret/ext/op.cpp:12 (in /home/secret/lib.so)")
+    environment = {
+        "torch": "2.13.0",
+        "python": "3.11.7",
+        "argv": ["secret-project/train.py", "--password", "hunter2"],
+        "cwd": "/home/secret-user",
+        "cpu": "a secret CPU",
+        "options": {"shapes": True, "ops": ["secret::*"]},
+    }
+    documents = {
+        "environment": environment,
+        "source_lines": {
+            "/home/secret-user/secret-project/train.py": {"lines": {"7": "password = 'hunter2'"}}
+        },
+        "settings": {"threads": 2, "variables": {"OMP_NUM_THREADS": "secret"}},
+        "libraries": [{"path": "/home/secret/libmine.so", "base": 0, "end": 10, "build_id": "ab"}],
+    }
+    for name, document in documents.items():
+        writer.json(0, name, document)
+    lane = writer.lane()
+    for number, file in enumerate(("secret-project/parts/net.py", "secret-project/train.py"), 1):
+        lane.define_source(number, f"/home/secret-user/{file}", 7)
+    lane.define_source(3, "/usr/lib/python3.11/site-packages/library/net.py", 7)
+    lane.define_source(4, "/home/secret/other/net.py", 7)
+    lane.define_source(5, "/home/secret/another/net.py", 7)
+    for number in range(1, 6):
+        lane.enter(0, source=number)
+        lane.exit()
+    return writer.write(folder / "run.trace")
+
+
+def test_no_secret_is_left_in_the_bytes(tmp_path: Path) -> None:
+    trace = made(tmp_path)
+    assert all(secret.encode() in trace.read_bytes() for secret in ("secret-token", "/home/secret/ext"))
+    done = redact(trace, tmp_path / "out.trace")
+    left = (tmp_path / "out.trace").read_bytes()
+    assert [secret for secret in SECRETS if secret.encode() in left] == []
+    found = load(tmp_path / "out.trace")
+    assert found.environment == {
+        "torch": "2.13.0",
+        "python": "3.11.7",
+        "options": {"shapes": True},
+        "settings": {"threads": 2},
+    }
+    assert found.source_lines.is_empty()
+    assert found.processes["command"].to_list() == [""]
+    assert dict(done.removed)["texts of source lines"] == 1
+    assert dict(done.removed)["environment variables"] == 1
+    assert list(done.left["operators outside of ATen"]) == ["mine::op"]
+
+
+def test_files_keep_names_that_differ(tmp_path: Path) -> None:
+    redact(made(tmp_path), tmp_path / "out.trace")
+    found = load(tmp_path / "out.trace").hops["source"].to_list()
+    assert found == ["parts/net.py:7", "train.py:7", "library/net.py:7", "net.py:7", "2/net.py:7"]
+
+
+def test_tables_stay_as_they_are(tmp_path: Path) -> None:
+    redact(GPU, tmp_path / "out.trace")
+    before, after = load(GPU), load(tmp_path / "out.trace")
+    others = [name for name in before.hops.columns if name not in ("source", "called_from", "registered_at")]
+    assert after.hops.select(others).equals(before.hops.select(others))
+    assert after.gpu_activities.equals(before.gpu_activities)
+    assert after.signatures.equals(before.signatures)
+    assert after.api_calls.drop("source").equals(before.api_calls.drop("source"))
+    assert after.certificate["verdict"] == before.certificate["verdict"]
+    left = (tmp_path / "out.trace").read_bytes()
+    assert [secret for secret in (b"/home", b"/tmp", b"/root", b"argv") if secret in left] == []
+
+
+def test_damage_becomes_zeros(tmp_path: Path) -> None:
+    trace = made(tmp_path)
+    with open(trace, "ab") as file:
+        file.write(b"secret bytes between chunks ".ljust(4096, b"."))
+    redact(trace, tmp_path / "out.trace")
+    assert b"secret" not in (tmp_path / "out.trace").read_bytes()
+
+
+def test_a_document_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    lane = writer.lane()
+    lane.define(7, text("environment") + struct.pack("<I", 6) + b"secret")
+    done = redact(writer.write(tmp_path / "run.trace"), tmp_path / "out.trace")
+    assert done.removed["definitions that cannot be read"] == 1
+    assert b"secret" not in (tmp_path / "out.trace").read_bytes()
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path)
+    run = CliRunner().invoke(app, ["pack", "run.trace", "--redact"])
+    assert run.exit_code == 0, run.stderr
+    assert "run.trace (" in run.stderr
+    assert "-> run.redacted.trace.xz (" in run.stderr
+    assert b"secret" not in lzma.decompress(Path("run.redacted.trace.xz").read_bytes())
+    assert "  1 texts of source lines" in run.stdout
+    assert "  1 operators outside of ATen: mine::op" in run.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.redacted.trace.xz", "run.trace"]
+    again = CliRunner().invoke(app, ["pack", "run.trace", "--redact"])
+    assert again.exit_code == 2
+    assert "exists; overwrite it with --force" in again.stderr
+    packed = CliRunner().invoke(app, ["pack", str(GPU), "--redact", "-o", "gpu.xz"])
+    assert packed.exit_code == 0, "a packed trace can be redacted too"

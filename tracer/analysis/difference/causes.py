@@ -1,0 +1,83 @@
+"""What is likely behind the changes between two recordings, the most telling first."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tracer.analysis.difference.kinds import OF_INPUTS
+
+if TYPE_CHECKING:
+    from tracer.analysis.difference import Change
+
+_ALIGNED = re.compile(r"align\d+")
+_IN_CHAINS = {
+    "override": re.compile(r"\(override (.+?)\)"),
+    "key": re.compile(r" \[(\w+)\]"),
+}
+
+
+def causes(
+    changes: Iterable[Change],
+    settings: dict[str, tuple[Any, Any]],
+    facts: dict[str, tuple[Any, Any]],
+    compiled: tuple[int, int],
+) -> list[str]:
+    """Settings, versions and machines that differ; compiled code; properties of inputs; then what only
+    one side has in the chains that changed: overrides and dispatch keys; alignments that kernels need."""
+    changes = list(changes)
+    found = [
+        f"{name} {_word(one)} -> {_word(other)}"
+        for name, (one, other) in {**settings, **facts}.items()
+        if name != "platform"
+    ]
+    if bool(compiled[0]) != bool(compiled[1]):
+        side, calls = ("before", compiled[0]) if compiled[0] else ("after", compiled[1])
+        found.append(f"torch.compile only {side} ({calls:,} call{'s' * (calls != 1)} of compiled code)")
+    counted: Counter[str] = Counter()
+    for change in changes:
+        counted.update({what.partition(" ")[0] for what in change.what} & set(OF_INPUTS))
+    found += [
+        f"{name} of inputs differs in {number} kind{'s' * (number != 1)} of op calls"
+        for name, number in counted.most_common()
+    ]
+    for name, pattern in _IN_CHAINS.items():
+        found += _that_came_and_went(name, pattern, changes)
+    return found + _alignments(changes)
+
+
+def _alignments(changes: Iterable[Change]) -> list[str]:
+    """Kernels that both sides have, made for inputs of different alignment."""
+    found = set()
+    for change in changes:
+        if change.chains is None:
+            continue
+        one, other = (_kernels_by_alignment(chain) for chain in change.chains)
+        found |= {(one[name], other[name]) for name in one.keys() & other.keys() if one[name] != other[name]}
+    return [f"alignment that a kernel needs {one} -> {other}" for one, other in sorted(found)]
+
+
+def _kernels_by_alignment(chain: str) -> dict[str, str]:
+    """`align4` by the rest of the kernel's name."""
+    kernels = ((line.strip(), _ALIGNED.search(line)) for line in chain.splitlines())
+    return {_ALIGNED.sub("", name): found[0] for name, found in kernels if found}
+
+
+def _that_came_and_went(name: str, pattern: re.Pattern[str], changes: Iterable[Change]) -> list[str]:
+    sides: list[set[str]] = [set(), set()]
+    for change in changes:
+        if change.before is None or change.after is None:
+            continue
+        for side, kind in zip(sides, (change.before, change.after), strict=True):
+            for chain in kind.chains:
+                side.update(pattern.findall(chain))
+    return [
+        *(f"{name} {word} only before" for word in sorted(sides[0] - sides[1])),
+        *(f"{name} {word} only after" for word in sorted(sides[1] - sides[0])),
+    ]
+
+
+def _word(value: Any) -> str:
+    return "unknown" if value is None else str(value)

@@ -1,0 +1,251 @@
+"""Kinds of op calls of one trace: those of one operator at one Python line, forward or backward."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+
+from tracer.analysis.cuda_tables import CudaTables
+from tracer.analysis.device_kernels import short_device_kernel
+from tracer.analysis.links import Links, combine
+from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.step_times import RANGE_OPS
+from tracer.analysis.trees import Forest, counts
+
+NO_LINE = "no Python line"
+OF_INPUTS = ("dtype", "shape", "stride", "device", "layout", "requires_grad")
+_LONGEST_CHAIN = 400  # lines
+_ALIGNMENT = re.compile(r"align\d+")
+_SIZES = re.compile(r"\w+=[\d.]+(?:, |$)")
+
+
+class Compared(CudaTables, Protocol):
+    """What this reads of a trace."""
+
+    @property
+    def environment(self) -> dict[str, Any]: ...
+    @property
+    def certificate(self) -> dict[str, Any]: ...
+    @property
+    def signatures(self) -> pl.DataFrame: ...
+    @property
+    def source_lines(self) -> pl.DataFrame: ...
+    @property
+    def steps(self) -> pl.DataFrame: ...
+    @property
+    def values(self) -> pl.DataFrame: ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Outermost op calls of one operator at one line, forward or backward, of one trace."""
+
+    line: str
+    text: str
+    op: str
+    backward: bool
+    modules: frozenset[str]
+    calls: int
+    first_ns: int
+    chains: Counter[str]
+    """The chain of hops, library calls and kernels as text, by how often it ran; most often first"""
+    inputs: dict[str, set[str]]
+    """dtype, shape, stride, ... -> what the tensors had"""
+    step_ns: list[int]
+    """Host time of each step"""
+    gpu_ns: list[int]
+    """GPU time of each step; empty: the trace has no CUDA"""
+
+    @property
+    def file(self) -> str:
+        return self.line.rpartition(":")[0]
+
+
+Key = tuple[str, str, str, bool]
+"""(file, text of the line or its name, op, backward)"""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one trace has in the steps that are compared.
+
+    ops, modules    name -> host time of each step in outermost ops; a module counts those within it too
+    gpu_ns          GPU time of each step; empty: the trace has no CUDA
+    gpu_of_ops, gpu_of_modules    the same of each name
+    """
+
+    kinds: dict[Key, Kind]
+    ops: dict[str, list[int]]
+    modules: dict[str, list[int]]
+    gpu_ns: list[int]
+    gpu_of_ops: dict[str, list[int]]
+    gpu_of_modules: dict[str, list[int]]
+
+
+def side_of(trace: Compared, steady: bool, steps: Sequence[int], *, cuda: bool) -> Side:
+    """Kinds in these steps if `steady`, else in the whole trace; times by these steps.
+
+    cuda: chains go on below the hops, to library calls and kernels, if the trace has them.
+    """
+    links = combine(trace) if cuda else Links(trace.hops, {})
+    rows, texts = links.rows, links.details
+    forest = Forest.of(rows)
+    sources = SourceLines.of(trace)
+    op = rows["op"].cast(pl.String)
+    wanted = (forest.parent < 0) & (~op.str.starts_with(RANGE_OPS).fill_null(False)).to_numpy()
+    if steady:
+        wanted &= rows["step"].is_in(list(steps)).fill_null(False).to_numpy()
+    table = (
+        rows.filter(pl.Series(wanted))
+        .select(
+            "inputs",
+            "step",
+            "start_ns",
+            pl.col("op").cast(pl.String).fill_null("?"),
+            pl.col("module").cast(pl.String),
+            line=pl.coalesce(pl.col("source").cast(pl.String), pl.lit("")),
+            backward=pl.col("backward_node").is_not_null(),
+            ns=pl.col("end_ns") - pl.col("start_ns"),
+            gpu=pl.col("gpu_ns") if links.has_gpu else pl.lit(0),
+        )
+        .with_columns(structure=pl.Series(forest.structure[wanted]), row=pl.Series(np.flatnonzero(wanted)))
+    )
+    chains = _chains(forest, table, texts)
+    inputs = _inputs(trace.signatures)
+    kinds: dict[Key, Kind] = {}
+    groups = table.partition_by("line", "op", "backward", as_dict=True, maintain_order=True)
+    for (line, name, backward), part in groups.items():
+        where, text = (sources.name(line), sources.text(line)) if line else (NO_LINE, "")
+        counted = part["structure"].value_counts(sort=True).iter_rows()
+        made = Kind(
+            line=where,
+            text=text,
+            op=name,
+            backward=backward,
+            modules=frozenset(part["module"].drop_nulls().unique()),
+            calls=len(part),
+            first_ns=int(part["start_ns"][0]),
+            chains=_counted((chains[structure], count) for structure, count in counted),
+            inputs=_merged([inputs[number] for number in part["inputs"].unique() if number in inputs]),
+            step_ns=_by_step(part, "ns", steps),
+            gpu_ns=_by_step(part, "gpu", steps) if links.has_gpu else [],
+        )
+        key = (where.rpartition(":")[0], text or where, name, backward)
+        kinds[key] = _joined(kinds[key], made) if key in kinds else made
+    gpu = links.has_gpu
+    return Side(
+        kinds=kinds,
+        ops=_ops(table, "ns", steps),
+        modules=_modules(table, "ns", steps),
+        gpu_ns=_by_step(table, "gpu", steps) if gpu else [],
+        gpu_of_ops=_ops(table, "gpu", steps) if gpu else {},
+        gpu_of_modules=_modules(table, "gpu", steps) if gpu else {},
+    )
+
+
+def _by_step(part: pl.DataFrame, column: str, steps: Sequence[int]) -> list[int]:
+    found = dict(part.group_by("step").agg(pl.col(column).sum()).iter_rows())
+    return [found.get(step, 0) for step in steps]
+
+
+def _ops(table: pl.DataFrame, column: str, steps: Sequence[int]) -> dict[str, list[int]]:
+    parts = table.partition_by("op", as_dict=True, maintain_order=True)
+    return {name: _by_step(part, column, steps) for (name,), part in parts.items()}
+
+
+def _modules(table: pl.DataFrame, column: str, steps: Sequence[int]) -> dict[str, list[int]]:
+    rows = table.filter(pl.col("module").is_not_null()).group_by("module", "step").agg(pl.col(column).sum())
+    found: dict[str, dict[int, int]] = {}
+    for module, step, ns in rows.iter_rows():
+        parts = module.split(".")
+        for depth in range(1, len(parts) + 1):
+            of_step = found.setdefault(".".join(parts[:depth]), {})
+            of_step[step] = of_step.get(step, 0) + ns
+    return {module: [of_step.get(step, 0) for step in steps] for module, of_step in found.items()}
+
+
+def _joined(one: Kind, other: Kind) -> Kind:
+    """Two lines of a file with the same text."""
+    return Kind(
+        line=one.line,
+        text=one.text,
+        op=one.op,
+        backward=one.backward,
+        modules=one.modules | other.modules,
+        calls=one.calls + other.calls,
+        first_ns=min(one.first_ns, other.first_ns),
+        chains=one.chains + other.chains,
+        inputs=_merged([one.inputs, other.inputs]),
+        step_ns=[sum(pair) for pair in zip(one.step_ns, other.step_ns, strict=True)],
+        gpu_ns=[sum(pair) for pair in zip(one.gpu_ns, other.gpu_ns, strict=True)],
+    )
+
+
+def _counted(pairs: Any) -> Counter[str]:
+    """Structures that differ in what a chain does not show are one chain."""
+    chains: Counter[str] = Counter()
+    for chain, count in pairs:
+        chains[chain] += count
+    return chains
+
+
+def _merged(parts: Sequence[Mapping[str, set[str]]]) -> dict[str, set[str]]:
+    merged: dict[str, set[str]] = {}
+    for part in parts:
+        for name, values in part.items():
+            merged.setdefault(name, set()).update(values)
+    return merged
+
+
+def _chains(forest: Forest, table: pl.DataFrame, texts: Mapping[int, str]) -> dict[int, str]:
+    """The text of each distinct structure: a line for each row, indented by its depth."""
+    first = table.group_by("structure").agg(pl.col("row").min())
+    columns = forest.hops.select(
+        pl.col("op", "key", "kernel", "kind", "override").cast(pl.String), pl.col("inputs").cast(pl.Int64)
+    )
+    sizes = counts(forest.root, len(forest.root))
+    found = {}
+    for structure, row in first.iter_rows():
+        span = slice(row, row + min(int(sizes[row]), _LONGEST_CHAIN))
+        depths = forest.depth[span].tolist()
+        rows = columns[span].iter_rows(named=True)
+        lines = ["  " * depth + _words(cells, texts) for cells, depth in zip(rows, depths, strict=True)]
+        found[structure] = "\n".join(lines)
+    return found
+
+
+def _words(row: Mapping[str, Any], texts: Mapping[int, str]) -> str:
+    op = row["op"] or "?"
+    words = [_device_kernel(op) if row["kind"] == "kernel" else op]
+    words += [f"[{row['key']}]"] if row["key"] else []
+    words += [row["kernel"]] if row["kernel"] else []
+    words += [f"(override {row['override']})"] if row["override"] else []
+    if row["kind"] == "library":  # modes such as the compute type; sizes are those of the inputs
+        modes = _SIZES.sub("", texts.get(row["inputs"], "")).rstrip(", ")
+        words += [f"({modes})"] if modes else []
+    return " ".join(words)
+
+
+def _device_kernel(name: str) -> str:
+    """The short name, with the alignment of its inputs, which short names leave out."""
+    alignment, short = _ALIGNMENT.search(name), short_device_kernel(name)
+    return short if alignment is None or alignment[0] in short else f"{short} ({alignment[0]})"
+
+
+def _inputs(signatures: pl.DataFrame) -> dict[int, dict[str, set[str]]]:
+    """Of each signature what its tensors had, `0: 32x64` by position."""
+    found: dict[int, dict[str, set[str]]] = {}
+    for row in signatures.iter_rows(named=True):
+        of_call = found.setdefault(row["id"], {})
+        for name in OF_INPUTS:
+            value = row[name]
+            if value is not None:
+                text = "x".join(map(str, value)) or "scalar" if isinstance(value, list) else str(value)
+                of_call.setdefault(name, set()).add(f"{row['position']}: {text.removeprefix('torch.')}")
+    return found

@@ -1,0 +1,127 @@
+"""One op call of a trace: what it was called with, as far as that was recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import polars as pl
+
+from tracer.analysis.source_lines import SourceLines
+
+_MOST_TENSORS = 64  # of a signature
+
+
+class Replayable(Protocol):
+    """What this reads of a trace."""
+
+    @property
+    def hops(self) -> pl.DataFrame: ...
+    @property
+    def signatures(self) -> pl.DataFrame: ...
+    @property
+    def scalars(self) -> pl.DataFrame: ...
+    @property
+    def environment(self) -> dict[str, Any]: ...
+    @property
+    def source_lines(self) -> pl.DataFrame: ...
+
+
+@dataclass(frozen=True)
+class RecordedTensor:
+    """`keys`: the tensor's dispatch keys, highest first."""
+
+    shape: tuple[int, ...] | None
+    stride: tuple[int, ...] | None
+    dtype: str | None
+    device: str | None
+    requires_grad: bool
+    layout: str | None
+    keys: tuple[str, ...]
+
+    @property
+    def undefined(self) -> bool:
+        """A Tensor() of C++, which Python shows as None."""
+        return self.device is None and not self.keys
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """`hop`: the hop that was asked for; `call`: the hop at which its op call began, which is replayed.
+
+    tensors   by argument position; None if the arguments were not recorded (--no-shapes)
+    scalars   by argument position: what JSON has, {"device": ...}, {"tensors": [...]}, {"unknown": ...};
+              None if they were not recorded
+    """
+
+    hop: int
+    call: int
+    op: str
+    key: str
+    line: str
+    text: str
+    torch: str | None
+    tensors: dict[int, list[RecordedTensor]] | None
+    scalars: dict[int, Any] | None
+    cut: bool = field(default=False)
+    """The signature names as many tensors as it may: the call may have had more"""
+
+
+class NoSuchHopError(LookupError):
+    """No hop has this id."""
+
+
+def recorded_call(trace: Replayable, hop: int) -> RecordedCall:
+    """The op call that a hop belongs to. Raises NoSuchHopError."""
+    if not 0 <= hop < len(trace.hops):
+        raise NoSuchHopError(f"no hop {hop}; the trace has hops 0 to {len(trace.hops) - 1}")
+    call = hop
+    while trace.hops["kind"][call] == "redispatch" and trace.hops["parent"][call] is not None:
+        call = trace.hops["parent"][call]
+    row = trace.hops.row(call, named=True)
+    sources = SourceLines.of(trace)
+    source = row["source"] or ""
+    tensors = None if row["inputs"] is None else _tensors(trace.signatures, row["inputs"])
+    options = trace.environment.get("options") or {}
+    if tensors is None and options.get("shapes") and not len(trace.scalars):
+        tensors = {}  # the call has no tensor
+    return RecordedCall(
+        hop=hop,
+        call=call,
+        op=str(row["op"]),
+        key=str(row["key"]),
+        line=sources.name(source) if source else "",
+        text=sources.text(source),
+        torch=trace.environment.get("torch"),
+        tensors=tensors,
+        scalars=dict(_scalars(trace.scalars, row["inputs"])) if len(trace.scalars) else None,
+        cut=tensors is not None and sum(map(len, tensors.values())) >= _MOST_TENSORS,
+    )
+
+
+def _tensors(signatures: pl.DataFrame, number: int) -> dict[int, list[RecordedTensor]]:
+    found: dict[int, list[RecordedTensor]] = {}
+    for row in signatures.filter(pl.col("id") == number).iter_rows(named=True):
+        tensor = RecordedTensor(
+            shape=None if row["shape"] is None else tuple(row["shape"]),
+            stride=None if row["stride"] is None else tuple(row["stride"]),
+            dtype=row["dtype"] and str(row["dtype"]),
+            device=row["device"] and str(row["device"]),
+            requires_grad=bool(row["requires_grad"]),
+            layout=row["layout"] and str(row["layout"]),
+            keys=tuple(filter(None, str(row["keys"] or "").split(", "))),
+        )
+        found.setdefault(row["position"], []).append(tensor)
+    return found
+
+
+def _scalars(table: pl.DataFrame, number: int | None) -> Iterator[tuple[int, Any]]:
+    if number is None:
+        return
+    for position, text in table.filter(pl.col("id") == number).select("position", "value").iter_rows():
+        try:
+            yield position, json.loads(text)
+        except ValueError:  # of a damaged trace
+            yield position, {"unknown": "value that cannot be read"}

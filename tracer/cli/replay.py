@@ -1,0 +1,198 @@
+"""`tracer replay`: run one op call of a trace again, alone, as it was and changed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.output import check_output, write_output
+
+if TYPE_CHECKING:
+    from tracer.analysis.recorded_call import RecordedCall
+    from tracer.compare.chains import Chain
+    from tracer.replay.call import Call
+    from tracer.replay.change import Change
+
+
+def replay(
+    file: Annotated[
+        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
+    ] = None,
+    hop: Annotated[
+        int, typer.Option(metavar="N", help="The hop, or any redispatch of it: tracer tree --ids.")
+    ] = -1,
+    override: Annotated[
+        list[str] | None, typer.Option(metavar="NAMES", help="Compare with these overrides. Repeatable.")
+    ] = None,
+    tf32: Annotated[str | None, typer.Option(metavar="on|off", help="Compare with TF32 on or off.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Compare with the kernel at this dispatch key: CPU, Meta, CUDA."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Compare with this number of CPU threads.")
+    ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Give an argument that was not recorded. Repeatable."),
+    ] = None,
+    imported: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="PACKAGE", help="Import this first: it registers the operator."),
+    ] = None,
+    script: Annotated[
+        Path | None, typer.Option(metavar="OUT.py", help="Write the call as a Python file, and stop there.")
+    ] = None,
+    ncu: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT", help="Profile one call with Nsight Compute, into OUT.ncu-rep."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.py.")] = False,
+) -> None:
+    """Run one op call of a trace again, alone, and compare it with a change.
+
+    tracer makes the arguments from the trace: shapes, strides, dtypes and devices of
+    tensors, with random values; numbers, lists and flags need a recording with
+    --values scalars. It runs the op call as it was and with the change, and prints both
+    times, the errors from float64 and both dispatch chains.
+
+    --script writes a file of about 30 lines that needs torch only, to send to somebody.
+
+    The exit status is 1 if the call cannot be rebuilt or raises. The message names the
+    argument, and why.
+
+    \b
+    Examples:
+      tracer replay run.trace --hop 17
+      tracer replay run.trace --hop 17 --threads 1
+      tracer replay run.trace --hop 17 --override mine.py:kernel
+      tracer replay gpu.trace --hop 17 --tf32 on
+      tracer replay gpu.trace --hop 17 --key CPU --arg stride=[1,1]
+      tracer replay run.trace --hop 17 --script repro.py
+    """
+    if hop < 0:
+        fail("give the hop: --hop N; to see the numbers: tracer tree --ids", USAGE)
+    if tf32 not in (None, "on", "off"):
+        fail(f"--tf32 {tf32}: choose on or off", USAGE)
+    given = _given(arg or [])
+    if script is not None:
+        _check_script(script, force)
+    file = chosen_trace(file)
+    with analysing(file) as trace:
+        from tracer.analysis.recorded_call import NoSuchHopError, recorded_call
+
+        try:
+            recorded = recorded_call(trace, hop)
+        except NoSuchHopError as error:
+            fail(str(error))
+    _import_torch()
+    for package in imported or []:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            fail(f"--import {package}: {error}", USAGE)
+    from tracer.overrides import OverrideError
+    from tracer.replay.arguments import plan_arguments
+    from tracer.replay.call import Call, operator
+    from tracer.replay.change import Change, check_key, override_names
+    from tracer.replay.errors import CannotReplayError
+
+    try:
+        op = operator(recorded.op)
+        call = Call(op, plan_arguments(recorded, op._schema, given), recorded.key)
+        change = Change(override_names(override or []), None if tf32 is None else tf32 == "on", key, threads)
+        if key is not None:
+            check_key(key, recorded.op)
+        if script is not None:
+            _write_script(script, recorded, call)
+        elif ncu is not None:
+            _profile(ncu, recorded, call)
+        else:
+            _compare(recorded, call, change, _recorded_chain(trace, recorded))
+    except (CannotReplayError, OverrideError) as error:
+        fail(str(error))
+
+
+def _given(arguments: list[str]) -> dict[str, str]:
+    pairs = [argument.partition("=") for argument in arguments]
+    for name, sign, _ in pairs:
+        if not sign or not name:
+            fail(f"--arg {name}: give NAME=VALUE, such as --arg dim=1", USAGE)
+    return {name: value for name, _, value in pairs}
+
+
+def _check_script(script: Path, force: bool) -> None:
+    if script.suffix != ".py":
+        fail(f"{script}: a script is Python; give a file that ends in .py", USAGE)
+    check_output(script, force)
+
+
+def _import_torch() -> None:
+    try:
+        import torch as _  # noqa: F401
+    except ImportError:
+        fail("tracer replay runs the op call, and torch is not installed here", USAGE)
+
+
+def _recorded_chain(trace: object, recorded: RecordedCall) -> Chain | None:
+    """None: the trace is of another torch, whose kernel functions have other names."""
+    import torch
+
+    from tracer.compare.chains import ChainTables
+
+    if recorded.torch != torch.__version__:
+        return None
+    return ChainTables(trace).of_hop(recorded.call)  # type: ignore[arg-type]
+
+
+def _compare(recorded: RecordedCall, call: Call, change: Change, chain: Chain | None) -> None:
+    import torch
+
+    from tracer.replay.run import replay as run
+    from tracer.replay.text import compared, heading
+
+    found = run(call, change)
+    with writing():
+        for line in heading(recorded, call, torch.__version__):
+            print(line)
+        for line in compared(found, chain):
+            print(line)
+
+
+def _write_script(script: Path, recorded: RecordedCall, call: Call) -> None:
+    from tracer.replay.script import script_of
+
+    write_output(script, script_of(recorded, call))
+    say(f"{script}; next: python {script}")
+
+
+def _profile(output: Path, recorded: RecordedCall, call: Call) -> None:
+    from tracer.replay.call import why_not_here
+    from tracer.replay.ncu import command, find_ncu
+    from tracer.replay.script import script_of
+
+    ncu = find_ncu()
+    if ncu is None:
+        fail(
+            "--ncu: Nsight Compute is not installed here; to profile elsewhere: --script OUT.py, then ncu",
+            USAGE,
+        )
+    if not any(device.startswith("cuda") for device in call.devices):
+        fail("--ncu: this call runs on the CPU; Nsight Compute profiles GPU kernels", USAGE)
+    if why := why_not_here(call):
+        fail(f"--ncu: {why}")
+    with tempfile.TemporaryDirectory(prefix="tracer-replay-") as folder:
+        path = os.path.join(folder, "replay.py")
+        Path(path).write_text(script_of(recorded, call, profiled=True), encoding="utf-8")
+        status = subprocess.run(command(ncu, sys.executable, path, os.fspath(output)), check=False).returncode
+    if status:
+        fail(f"--ncu: {ncu} ended with status {status}; its own message is above")
+    say(f"{output}.ncu-rep; next: ncu --import {output}.ncu-rep")

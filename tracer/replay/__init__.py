@@ -1,0 +1,1 @@
+"""One op call of a trace, run again alone."""

@@ -1,0 +1,217 @@
+"""The arguments of a recorded op call, by its schema: what each is, or why it cannot be rebuilt."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tracer.analysis.recorded_call import RecordedCall, RecordedTensor
+from tracer.replay.errors import CannotReplayError
+
+_LAYOUTS = ("torch.strided", "torch.sparse_coo", "torch.sparse_csr", "torch._mkldnn")
+_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+PLAIN_KEYS = re.compile(
+    r"^(Autograd\w*|Autocast\w*|ADInplaceOrView|BackendSelect|Composite\w+|Undefined|CPU|CUDA|Meta|HIP|XPU|MPS|"
+    r"PrivateUse1|Quantized\w+|Mkldnn\w+)$"
+)
+"""Keys that a tensor, a mode of autograd or autocast bring: a call at another key needs what brought it"""
+_OF_TENSORS = re.compile(PLAIN_KEYS.pattern.removesuffix(")$") + r"|Conjugate|Negative)$")
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """A tensor to make. `written`: the op writes into it."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    device: str
+    requires_grad: bool
+    conjugate: bool
+    negative: bool
+    written: bool
+
+
+@dataclass(frozen=True)
+class Argument:
+    """`value`: a TensorPlan, a list with TensorPlans and None, or a value of Python (see script.code_of).
+
+    `given`: recorded, default (not recorded, the schema's default), user, or dropped (it cannot be rebuilt
+    and may be left out, such as a generator).
+    """
+
+    name: str
+    value: Any
+    given: str
+    keyword: bool
+
+
+@dataclass(frozen=True)
+class Dtype:
+    name: str
+
+
+@dataclass(frozen=True)
+class Device:
+    name: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """`torch.channels_last`"""
+
+    name: str
+
+
+def plan_arguments(call: RecordedCall, schema: Any, given: dict[str, str]) -> list[Argument]:
+    """By the schema of the installed torch; `given` are values of the user, by the argument's name.
+
+    Raises CannotReplayError: which argument, and why.
+    """
+    if call.tensors is None:
+        raise CannotReplayError(
+            f"the arguments of hop {call.call} ({call.op}) were not recorded; record without --no-shapes"
+        )
+    names = [argument.name for argument in schema.arguments]
+    for name in given:
+        if name not in names:
+            raise CannotReplayError(f"{call.op} has no argument {name!r}; it has {', '.join(names)}")
+    found = [
+        _argument(call, argument, position, given.get(argument.name))
+        for position, argument in enumerate(schema.arguments)
+    ]
+    if not PLAIN_KEYS.match(call.key):
+        raise CannotReplayError(
+            f"hop {call.call} ({call.op}) ran at the key {call.key}, which needs what brought it "
+            "(a transform or a mode); replay a hop below it"
+        )
+    return found
+
+
+def _argument(call: RecordedCall, argument: Any, position: int, given: str | None) -> Argument:
+    def refuse(why: str) -> CannotReplayError:
+        return CannotReplayError(f"argument {position} {argument.name!r} of {call.op} {why}")
+
+    kind = str(argument.real_type)
+    keyword = bool(argument.kwarg_only)
+    written = argument.alias_info is not None and argument.alias_info.is_write
+    tensors = (call.tensors or {}).get(position, [])
+    value = None if call.scalars is None else call.scalars.get(position)
+    if given is not None:
+        return Argument(argument.name, _from_user(given, kind, refuse), "user", keyword)
+    if "Tensor" in kind:
+        plans = [_plan(tensor, written, refuse) for tensor in tensors]
+        if "List" not in kind:
+            return Argument(argument.name, plans[0] if plans else None, "recorded", keyword)
+        if call.cut:
+            raise refuse("is in a call with 64 tensors or more, and tracer records 64 of a call")
+        return Argument(argument.name, _listed(plans, value, kind, refuse), "recorded", keyword)
+    if isinstance(value, dict) and "unknown" in value:
+        if value["unknown"] == "Generator":
+            return Argument(argument.name, None, "dropped", keyword)
+        raise refuse(f"({value['unknown']}) is not recorded; give it: --arg {argument.name}=VALUE")
+    if call.scalars is not None and position in call.scalars:
+        return Argument(argument.name, _typed(value, kind, refuse), "recorded", keyword)
+    if argument.has_default_value():
+        return Argument(argument.name, _typed(argument.default_value, kind, refuse), "default", keyword)
+    raise refuse(
+        f"({kind}) was not recorded; record with --values scalars, or give it: --arg {argument.name}=VALUE"
+    )
+
+
+Refuse = Callable[[str], CannotReplayError]
+
+
+def _plan(tensor: RecordedTensor, written: bool, refuse: Refuse) -> TensorPlan | None:
+    if tensor.undefined:
+        return None
+    if tensor.layout not in (None, "torch.strided", "strided"):
+        raise refuse(f"is a tensor of layout {tensor.layout}, whose inner tensors are not recorded")
+    other = [key for key in tensor.keys if not _OF_TENSORS.match(key)]
+    if other:
+        raise refuse(f"is a tensor with the key {other[0]}, whose content is not recorded")
+    if tensor.shape is None or tensor.dtype is None or tensor.device is None:
+        raise refuse("is a tensor whose shape was not recorded (symbolic, nested, or of a Python class)")
+    if "Quantized" in " ".join(tensor.keys) or tensor.dtype.removeprefix("torch.").startswith("q"):
+        raise refuse(f"is a quantized tensor ({tensor.dtype}), whose scale is not recorded")
+    return TensorPlan(
+        shape=tensor.shape,
+        stride=_contiguous(tensor.shape) if tensor.stride is None else tensor.stride,
+        dtype=tensor.dtype.removeprefix("torch."),
+        device=tensor.device,
+        requires_grad=tensor.requires_grad,
+        conjugate="Conjugate" in tensor.keys,
+        negative="Negative" in tensor.keys,
+        written=written,
+    )
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
+
+
+def _listed(plans: list[TensorPlan | None], value: Any, kind: str, refuse: Refuse) -> Any:
+    """The tensors of a list, with None where it had None."""
+    if not isinstance(value, dict) or "tensors" not in value:
+        if "Optional[Tensor]" in kind:
+            raise refuse("is a list with None in it, perhaps; record with --values scalars")
+        return plans or None if kind.startswith("Optional") else plans
+    there = value["tensors"]
+    if sum(map(bool, there)) != len(plans):
+        raise refuse(f"is a list of {len(there)} tensors, and {len(plans)} of them were recorded")
+    waiting = iter(plans)
+    return [next(waiting) if one else None for one in there]
+
+
+def _typed(value: Any, kind: str, refuse: Refuse) -> Any:
+    """A recorded value as the schema's type has it."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_typed(element, kind, refuse) for element in value]
+    if isinstance(value, dict):
+        if "complex" in value:
+            return complex(*value["complex"])
+        if "device" in value:
+            return Device(str(value["device"]))
+        raise refuse("has a value that cannot be read")
+    if "ScalarType" in kind and isinstance(value, int):
+        return Dtype(_dtype_names()[value])
+    if "MemoryFormat" in kind and isinstance(value, int):
+        return Constant(f"torch.{_FORMATS[value]}")
+    if "Layout" in kind and isinstance(value, int):
+        return Constant(_LAYOUTS[value])
+    return value
+
+
+def _dtype_names() -> dict[int, str]:
+    """torch's number of each dtype; the numbers are part of its file formats, so they stay."""
+    from tracer.base import extension
+
+    return {
+        int(number): str(name).removeprefix("torch.")
+        for number, name in extension.load().enums()["dtypes"].items()
+    }
+
+
+def _from_user(text: str, kind: str, refuse: Refuse) -> Any:
+    import ast
+
+    word = text.removeprefix("torch.")
+    if "ScalarType" in kind and word in _dtype_names().values():
+        return Dtype(word)
+    if "MemoryFormat" in kind and word in _FORMATS:
+        return Constant(f"torch.{word}")
+    if "Device" in kind:
+        return Device(text)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        if "str" in kind:
+            return text
+        raise refuse(
+            f"({kind}) cannot be {text!r}; give a number, a list such as [1,1], True or None"
+        ) from None

@@ -1,0 +1,138 @@
+"""The op call that is replayed, and how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tracer.replay.arguments import Argument, Device
+from tracer.replay.errors import CannotReplayError
+from tracer.replay.make import fresh, integers_below, made, plans
+
+SEED = 0
+_BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP", "Composite")
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator, its planned arguments, and the key at which the recorded call began."""
+
+    op: Any
+    arguments: list[Argument]
+    key: str
+
+    @property
+    def name(self) -> str:
+        """`aten::add.Tensor`"""
+        schema = self.op._schema
+        return str(schema.name) + (f".{schema.overload_name}" if schema.overload_name else "")
+
+    @property
+    def values(self) -> list[Any]:
+        return [argument.value for argument in self.arguments]
+
+    @property
+    def writes(self) -> bool:
+        return any(plan.written for plan in plans(self.values))
+
+    @property
+    def devices(self) -> set[str]:
+        """Of its tensors, and those that it was asked for."""
+        asked = {value.name for value in self.values if isinstance(value, Device)}
+        return {plan.device for plan in plans(self.values)} | asked
+
+    def made(self, device: str | None = None) -> list[Any]:
+        """Its arguments; the same random values at each time."""
+        import torch
+
+        torch.manual_seed(SEED)
+        below = integers_below(self.values)
+        return [made(value, below, device) for value in self.values]
+
+    def split(self, values: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments by position, and by name."""
+        pairs = list(zip(self.arguments, values, strict=True))
+        by_name = {argument.name: value for argument, value in pairs if argument.keyword}
+        return [value for argument, value in pairs if not argument.keyword], by_name
+
+
+def operator(name: str) -> Any:
+    """The overload of the installed torch. Raises CannotReplayError."""
+    import torch
+
+    space, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
+    except AttributeError:
+        raise CannotReplayError(
+            f"torch {torch.__version__} has no operator {name}; if a package registers it: --import PACKAGE"
+        ) from None
+
+
+def runner(call: Call, key: str | None, device: str | None) -> Callable[[], Any]:
+    """Makes the call with values that are made once; what the op writes into is made anew for each call.
+
+    key     call the kernel at this dispatch key; None: as the recorded call began
+    device  the kind of device of all tensors; None: as recorded
+    """
+    values = call.made(device)
+    keys = None if key is None else _key_set(key)
+
+    def run() -> Any:
+        now = values
+        if call.writes:
+            now = [fresh(plan, value) for plan, value in zip(call.values, values, strict=True)]
+        plain, by_name = call.split(now)
+        with _below(call.key if key is None else key):
+            if keys is not None:
+                return call.op.redispatch(keys, *plain, **by_name)
+            return call.op(*plain, **by_name)
+
+    return run
+
+
+def _key_set(key: str) -> Any:
+    """What the dispatcher hands to a kernel at this key: the key, and those that it redispatches to."""
+    import torch
+
+    names = [key]
+    if key.startswith("Autograd") and key != "AutogradOther":
+        names += ["ADInplaceOrView", key.removeprefix("Autograd")]
+    known = torch._C.DispatchKey.__members__
+    sets = [torch._C.DispatchKeySet(known[name]) for name in names if name in known]
+    found = sets[0]
+    for one in sets[1:]:
+        found = found | one
+    return found
+
+
+@contextmanager
+def _below(key: str) -> Iterator[None]:
+    """A call below autograd, and what it calls, run without it; one at an autocast key has autocast."""
+    import torch
+
+    with ExitStack() as stack:
+        if key.startswith("Autocast"):
+            stack.enter_context(torch.autocast(key.removeprefix("Autocast").lower()))
+        elif key == "ADInplaceOrView":
+            stack.enter_context(torch._C._AutoDispatchBelowAutograd())
+        elif key.startswith(_BACKENDS):
+            stack.enter_context(torch._C._AutoDispatchBelowADInplaceOrView())
+        yield
+
+
+def why_not_here(call: Call) -> str:
+    """Which device of the call this machine lacks; "" if it has all."""
+    import torch
+
+    wanted = sorted(device for device in call.devices if device.startswith("cuda"))
+    if not wanted:
+        return ""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        return f"the call ran on {wanted[-1]}, and torch finds no GPU here"
+    index = int(wanted[-1].partition(":")[2] or 0)
+    return f"the call ran on {wanted[-1]}, and torch finds {count} GPUs here" if index >= count else ""

@@ -1,0 +1,113 @@
+"""What is changed in a replay: an override, TF32, the dispatch key, or the number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from tracer.replay.arguments import PLAIN_KEYS
+from tracer.replay.errors import CannotReplayError
+
+_DEVICES = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")
+
+
+@dataclass(frozen=True)
+class Change:
+    """None: as it was."""
+
+    override: tuple[str, ...] = ()
+    tf32: bool | None = None
+    key: str | None = None
+    threads: int | None = None
+
+    @property
+    def title(self) -> str:
+        """`override mm, threads 1`; "" if nothing is changed."""
+        words = [f"override {', '.join(name.removesuffix(':force') for name in self.override)}"]
+        words = words if self.override else []
+        words += [f"TF32 {'on' if self.tf32 else 'off'}"] * (self.tf32 is not None)
+        words += [f"key {self.key}"] * (self.key is not None)
+        words += [f"{self.threads} thread{'s' * (self.threads != 1)}"] * (self.threads is not None)
+        return ", ".join(words)
+
+    @property
+    def device(self) -> str | None:
+        """The kind of device whose tensors the key takes; None: that of the recorded tensors."""
+        found = (name.lower() for name in _DEVICES if self.key is not None and self.key.endswith(name))
+        return next(found, None)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """The change during a block, but for the key, at which the call itself is made."""
+        from tracer import overrides
+
+        with ExitStack() as stack:
+            if self.threads is not None:
+                stack.enter_context(_threads(self.threads))
+            if self.tf32 is not None:
+                stack.enter_context(_tf32(self.tf32))
+            if self.override:
+                stack.enter_context(overrides.use(*self.override))
+            yield
+
+
+def override_names(given: Sequence[str]) -> tuple[str, ...]:
+    """The names of overrides, each forced: it computes the call if it can.
+
+    Raises OverrideError for a name that does not exist.
+    """
+    from tracer.compare.switch import forced
+    from tracer.overrides import names
+
+    found = tuple(forced(name.strip()) for text in given for name in text.split(",") if name.strip())
+    for name in found:
+        names.find(name)
+    return found
+
+
+def check_key(key: str, op: str) -> None:
+    """Raises CannotReplayError unless the operator has a kernel at this dispatch key."""
+    import torch
+
+    known = torch._C.DispatchKey.__members__
+    if key not in known:
+        near = [name for name in known if name.lower() == key.lower()]
+        hint = f"did you mean {near[0]}?" if near else "give one such as CPU, CUDA or AutogradCPU"
+        raise CannotReplayError(f"--key {key}: not a dispatch key; {hint}")
+    if not PLAIN_KEYS.match(key):
+        raise CannotReplayError(
+            f"--key {key}: a transform or a mode sets up what it needs; give a key of a device, of autograd "
+            "or of autocast, such as CPU or AutogradCPU"
+        )
+    if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(op, key):
+        raise CannotReplayError(
+            f"--key {key}: {op} has no kernel there; to see its keys: tracer explain {op}"
+        )
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    import torch
+
+    was = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(was)
+
+
+@contextmanager
+def _tf32(on: bool) -> Iterator[None]:
+    """Of products of float32 matrices and of convolutions."""
+    import torch
+
+    precision, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if on else "highest")
+    torch.backends.cudnn.allow_tf32 = on
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = cudnn

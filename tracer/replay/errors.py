@@ -1,0 +1,7 @@
+"""Why an op call cannot be replayed."""
+
+from __future__ import annotations
+
+
+class CannotReplayError(Exception):
+    """The message is one line: what cannot be rebuilt or run, and why."""

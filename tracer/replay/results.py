@@ -1,0 +1,64 @@
+"""The results of a replay, and how far they are from float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracer.compare.accuracy import Deviation, deviation
+from tracer.replay.call import Call
+from tracer.replay.make import widened
+
+
+def tensors_in(result: Any) -> list[Any]:
+    """The tensors that an op call returned."""
+    import torch
+
+    if isinstance(result, torch.Tensor):
+        return [result.detach()]
+    if isinstance(result, (list, tuple)):
+        return [tensor for element in result for tensor in tensors_in(element)]
+    return []
+
+
+def exact_results(call: Call) -> list[Any] | None:
+    """In float64 on the CPU, from the same values; None if the operator does not compute that."""
+    import torch
+
+    plain, by_name = call.split([widened(value) for value in call.made("cpu")])
+    try:
+        with torch.no_grad():
+            return tensors_in(call.op(*plain, **by_name))
+    except Exception:  # whatever a kernel raises: it has no float64, or wants a GPU
+        return None
+
+
+def errors(results: list[Any], exact: list[Any] | None) -> list[Deviation | None]:
+    """Of each result from float64; None if it has no values, or there is no float64 result."""
+    if exact is None or len(exact) != len(results):
+        return [None] * len(results)
+    return [_error(result, wide) for result, wide in zip(results, exact, strict=True)]
+
+
+def _error(result: Any, wide: Any) -> Deviation | None:
+    comparable = _has_elements(result) and _has_elements(wide) and result.is_floating_point()
+    return deviation(result.cpu(), wide, None)[0] if comparable and result.shape == wide.shape else None
+
+
+def _has_elements(tensor: Any) -> bool:
+    """Elements that can be compared: not Meta, sparse, nested or quantized."""
+    import torch
+
+    strided = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
+    return strided and tensor.device.type != "meta"
+
+
+def same_results(one: list[Any], other: list[Any]) -> bool | None:
+    """Whether both are equal element by element; None if one has none to compare (Meta, sparse)."""
+    import torch
+
+    if not all(map(_has_elements, (*one, *other))):
+        return None
+    return len(one) == len(other) and all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.cpu(), b.cpu())
+        for a, b in zip(one, other, strict=True)
+    )

@@ -1,0 +1,136 @@
+"""Runs an op call as it was and changed: chains, times, errors."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracer.compare.accuracy import Deviation
+from tracer.compare.cases import CPU, CUDA
+from tracer.compare.chains import Chain, ChainTables
+from tracer.compare.timing import Times, measure
+from tracer.replay.call import Call, runner, why_not_here
+from tracer.replay.change import Change
+from tracer.replay.errors import CannotReplayError
+from tracer.replay.results import errors, exact_results, same_results, tensors_in
+
+_PAIRS = 30
+_SECONDS = 2.0
+
+
+@dataclass
+class Side:
+    """One way of making the call. If it did not run, `chain` is None and `why` says why."""
+
+    title: str
+    chain: Chain | None = None
+    why: str = ""
+    errors: list[Deviation | None] = field(default_factory=list)
+    """Of each result from float64; see results.errors"""
+    repeats: bool | None = None
+    """Two runs returned the same; if not, the results are random or not initialised, and have no error"""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """`same`: both sides returned equal tensors; None if unknown. `times`: of one side alone, it is both."""
+
+    stock: Side
+    changed: Side | None
+    times: Times
+    same: bool | None
+
+    @property
+    def ran(self) -> list[Side]:
+        return [side for side in (self.stock, self.changed) if side is not None and side.chain is not None]
+
+
+def replay(call: Call, change: Change) -> Replay:
+    """Makes the call as it was and, if something is changed, with the change. Raises CannotReplayError."""
+    stock = Side("stock", why=why_not_here(call))
+    changed = Side(change.title) if change.title else None
+    if stock.why and change.device not in ("cpu", "meta"):
+        raise CannotReplayError(f"{stock.why}; --key CPU replays it on the CPU")
+    runs: dict[str, Callable[[], Any]] = {}
+    if not stock.why:
+        runs[stock.title] = runner(call, None, None)
+    if changed is not None:
+        runs[changed.title] = runner(call, change.key, change.device)
+    sides = {side.title: side for side in (stock, changed) if side is not None}
+    exact = exact_results(call)
+    results: dict[str, list[Any]] = {}
+    for title, run in runs.items():
+        with _with(change, title == change.title):
+            results[title] = tensors_in(_tried(call, run))
+            sides[title].repeats = same_results(results[title], tensors_in(run()))
+            sides[title].errors = errors(results[title], exact if sides[title].repeats else None)
+            sides[title].chain = _chain(call, run)
+    repeat = all(side.repeats for side in sides.values())
+    same = same_results(*results.values()) if len(results) == 2 and repeat else None
+    return Replay(stock, changed, _times(call, change, runs), same)
+
+
+@contextmanager
+def _with(change: Change, on: bool) -> Iterator[None]:
+    if not on:
+        yield
+        return
+    with change.on():
+        yield
+
+
+def _tried(call: Call, run: Callable[[], Any]) -> Any:
+    try:
+        return run()
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise CannotReplayError(f"{call.name} raised {type(error).__name__}: {first}") from error
+
+
+def _times(call: Call, change: Change, runs: dict[str, Callable[[], Any]]) -> Times:
+    """In turns; of one side alone, both samples are of it."""
+    first, last = next(iter(runs.values())), list(runs.values())[-1]
+    current = [first]
+
+    @contextmanager
+    def on() -> Iterator[None]:
+        with _with(change, change.title in runs):
+            current[0] = last
+            try:
+                yield
+            finally:
+                current[0] = first
+
+    on_gpu = not why_not_here(call) and any(device.startswith("cuda") for device in call.devices)
+    if not on_gpu or change.device not in (None, "cuda"):
+        return measure(lambda: current[0](), on, CPU, pairs=_PAIRS, seconds=_SECONDS)
+    return measure(lambda: current[0](), on, CUDA, pairs=_PAIRS, seconds=_SECONDS, graph=not call.writes)
+
+
+def _chain(call: Call, run: Callable[[], Any]) -> Chain:
+    """What the call becomes once it is warm, as recorded."""
+    from tracer.base.errors import RecordingError
+    from tracer.recording.recording import record
+    from tracer.trace import load
+
+    folder = tempfile.mkdtemp(prefix="tracer-replay-")
+    path = os.path.join(folder, "replay.trace")
+    try:
+        with record(path, source=False):
+            run()
+        if not os.path.exists(path):
+            raise CannotReplayError("this process is already being recorded; replay without tracer record")
+        chain = ChainTables(load(path)).last(call.name)
+    except RecordingError as error:
+        raise CannotReplayError(f"the replay cannot be recorded: {error}") from error
+    finally:
+        if os.path.exists(path):
+            os.unlink(path)
+        os.rmdir(folder)
+    if chain is None:
+        raise CannotReplayError(f"the replay of {call.name} recorded no hop of it; please report this")
+    return chain

@@ -1,0 +1,110 @@
+"""The reproduction of an op call as a short Python file that needs torch only."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from typing import Any
+
+from tracer.analysis.recorded_call import RecordedCall
+from tracer.replay import recipe
+from tracer.replay.arguments import Constant, Device, Dtype, TensorPlan
+from tracer.replay.call import SEED, Call
+from tracer.replay.make import integers_below
+
+_ANNOTATION = re.compile(r": Any\b| -> Any|: (?:str|int)(?= = )")
+_TIMED = """\
+for turn in range({turns}):
+    if turn == 10:  # it is warm
+        {wait}begin = time.perf_counter()
+    {call}
+{wait}print(f"{{(time.perf_counter() - begin) * 1e4:.1f}} us a call, torch {{torch.__version__}}")
+"""
+_PROFILED = """\
+{call}
+torch.cuda.synchronize()
+torch.cuda.profiler.start()
+{call}
+torch.cuda.synchronize()
+torch.cuda.profiler.stop()
+"""
+_TURNS = 110
+
+
+def script_of(recorded: RecordedCall, call: Call, *, profiled: bool = False) -> str:
+    """Makes the arguments, and times the call. `profiled`: one call for Nsight Compute, not timed."""
+    at = f" of {recorded.line}" if recorded.line else ""
+    below = integers_below(call.values)
+    by_position = [(a.name, code_of(a.value, below)) for a in call.arguments if not a.keyword]
+    by_name = [f"{a.name}={code_of(a.value, below)}" for a in call.arguments if a.keyword]
+    called = f"result = {_function(call)}({', '.join(['*arguments', *by_name])})"
+    guard = _guard(call.key)
+    begin = [
+        f"# {call.name}{at}, recorded with torch {recorded.torch or 'unknown'}. The values are random.",
+        "import time",
+        "import torch",
+        "",
+        _recipe(),
+        f"torch.manual_seed({SEED})",
+        "arguments = [",
+        *(f"    {code},  # {name}" for name, code in by_position),
+        "]",
+    ]
+    if guard:  # until the end of the program
+        begin.append(f"guard = {guard}; guard.__enter__()")
+    wait = "torch.cuda.synchronize(); " if any(name.startswith("cuda") for name in call.devices) else ""
+    end = (_PROFILED if profiled else _TIMED).format(wait=wait, call=called, turns=_TURNS)
+    return "\n".join(begin) + "\n" + end
+
+
+def code_of(value: Any, below: int) -> str:
+    """The planned value as Python."""
+    if isinstance(value, list):
+        return f"[{', '.join(code_of(element, below) for element in value)}]"
+    if isinstance(value, TensorPlan):
+        words = [str(value.shape), str(value.stride), f"torch.{value.dtype}"]
+        if value.device != "cpu":
+            words.append(f'"{value.device}"')
+        if not value.dtype.startswith(("float", "bfloat", "complex", "bool")) and below != 2:
+            words.append(f"below={below}")
+        made = f"tensor({', '.join(words)})" + ".conj()" * value.conjugate
+        made = f"torch._neg_view({made})" if value.negative else made
+        return made + ".requires_grad_()" * (value.requires_grad and not value.written)
+    if isinstance(value, Dtype):
+        return f"torch.{value.name}"
+    if isinstance(value, Device):
+        return f'torch.device("{value.name}")'
+    if isinstance(value, Constant):
+        return value.name
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def _function(call: Call) -> str:
+    space, _, rest = call.name.partition("::")
+    base, _, overload = rest.partition(".")
+    if keyword.iskeyword(overload):  # aten::random_.from
+        return f'getattr(torch.ops.{space}.{base}, "{overload}")'
+    return f"torch.ops.{space}.{base}.{overload or 'default'}"
+
+
+def _recipe() -> str:
+    source = (
+        inspect.getsource(recipe.tensor).replace("    import torch\n\n", "").replace("  # noqa: B905", "")
+    )
+    return _ANNOTATION.sub("", source).replace("device = ", "device=").replace("below = ", "below=")
+
+
+def _guard(key: str) -> str:
+    """What the call needs around it to begin at this key."""
+    if key.startswith("Autocast"):
+        return f'torch.autocast("{key.removeprefix("Autocast").lower()}")'
+    if key == "ADInplaceOrView":
+        return "torch._C._AutoDispatchBelowAutograd()"
+    return (
+        ""
+        if key.startswith(("Autograd", "BackendSelect"))
+        else "torch._C._AutoDispatchBelowADInplaceOrView()"
+    )

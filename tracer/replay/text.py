@@ -1,0 +1,139 @@
+"""A replay as text: the arguments, times and errors side by side, the chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tracer.analysis.recorded_call import RecordedCall
+from tracer.compare.both_chains import both_chains
+from tracer.compare.chains import Chain
+from tracer.compare.model import Chains, Timing
+from tracer.compare.spread import Spread
+from tracer.replay.arguments import Argument, TensorPlan
+from tracer.replay.call import Call
+from tracer.replay.make import integers_below, plans
+from tracer.replay.run import Replay, Side
+from tracer.replay.script import code_of
+from tracer.report.text import duration
+from tracer.report.visible import visible
+
+_NOTES = {
+    "default": "not recorded: this is the default of the schema",
+    "dropped": "left out: a generator cannot be recorded",
+    "user": "given with --arg",
+}
+
+
+def heading(recorded: RecordedCall, call: Call, here: str) -> Iterator[str]:
+    """What is replayed, and with which arguments. `here`: the version of the installed torch."""
+    place = f"  {recorded.line}" if recorded.line else ""
+    yield visible(f"hop {recorded.call}: {recorded.op} [{recorded.key}]{place}  {recorded.text}".rstrip())
+    if recorded.hop != recorded.call:
+        yield f"  (hop {recorded.hop} is a redispatch in this op call)"
+    if recorded.torch != here:
+        yield f"  recorded with torch {recorded.torch or 'unknown'}, replayed with torch {here}"
+    for argument in call.arguments:
+        yield visible(f"  {argument.name} = {_value(argument)}")
+    if any(not _is_wide(plan.dtype) for plan in plans(call.values)):
+        yield f"  integers in tensors are random, from 0 to {integers_below(call.values) - 1}"
+
+
+def _value(argument: Argument) -> str:
+    note = f"  ({_NOTES[argument.given]})" if argument.given in _NOTES else ""
+    return f"{_shown(argument.value)}{note}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, TensorPlan):
+        grad = ", requires grad" if value.requires_grad else ""
+        return f"{value.dtype} {list(value.shape)} strides {list(value.stride)} on {value.device}{grad}"
+    if isinstance(value, list) and any(True for _ in plans(value)):
+        return f"[{'; '.join(_shown(one) for one in value)}]"
+    return code_of(value, 2)
+
+
+def _is_wide(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat", "complex", "bool"))
+
+
+def compared(found: Replay, recorded_chain: Chain | None) -> Iterator[str]:
+    """Times, errors and chains. `recorded_chain`: that of the trace, if it is of the same torch."""
+    if found.stock.why:
+        yield f"not run as it was: {found.stock.why}"
+    yield ""
+    titles = [side.title for side in found.ran]
+    width = max(12, *(len(title) + 2 for title in titles))
+    yield (
+        f"{'':22}"
+        + "".join(f"{title:>{width}}" for title in titles)
+        + ("     ratio" if len(titles) > 1 else "")
+    )
+    yield from _time_rows(found, width)
+    yield from _error_rows(found, width)
+    if any(side.repeats is False for side in found.ran):
+        yield "two runs of it differ: the results are random, or not initialised"
+    if found.same is not None:
+        yield "the results are equal" if found.same else "the results differ"
+    yield ""
+    if len(found.ran) == 2:
+        stock, changed = found.ran
+        assert stock.chain is not None
+        assert changed.chain is not None
+        yield from map(visible, _both(stock.chain, changed.chain))
+    else:
+        chain = found.ran[0].chain
+        assert chain is not None
+        yield from map(visible, _one(chain))
+    if recorded_chain is not None and found.stock.chain is not None:
+        same = recorded_chain.links == found.stock.chain.links
+        yield ""
+        yield f"the chain {'is' if same else 'is not'} that of the recording"
+
+
+def _both(stock: Chain, changed: Chain) -> list[str]:
+    lines = both_chains(Chains.of(stock, changed)).splitlines()
+    lines[0] = lines[0].replace("override", " changed")
+    return lines
+
+
+def _one(chain: Chain) -> Iterator[str]:
+    from tracer.report.tree import plain, title_line, tree_lines
+
+    yield plain(title_line(chain.nodes, None)).rstrip()
+    for line in tree_lines(chain.nodes, chain.signatures, details=chain.details):
+        yield plain(line).rstrip()
+
+
+def _time_rows(found: Replay, width: int) -> Iterator[str]:
+    both = len(found.ran) == 2
+    kinds = [("time", found.times.wall)]
+    if found.times.gpu.stock:
+        kinds = [
+            ("host time", found.times.host),
+            ("until the GPU is done", found.times.wall),
+            ("GPU time", found.times.gpu),
+        ]
+    for name, samples in kinds:
+        if not samples.stock:
+            continue
+        timing = Timing.of(samples)
+        assert timing is not None
+        spreads: list[Spread] = [timing.stock, timing.override] if both else [timing.stock]
+        row = f"{name:22}" + "".join(f"{duration(round(spread.median)):>{width}}" for spread in spreads)
+        if both:
+            ratio = timing.ratio
+            row += f"{ratio.value:>9.2f} x (95 %: {ratio.low:.2f} to {ratio.high:.2f})"
+        yield row
+
+
+def _error_rows(found: Replay, width: int) -> Iterator[str]:
+    for number in range(max(len(side.errors) for side in found.ran)):
+        cells = [_error(side, number) for side in found.ran]
+        name = "error from float64" + (f", {number}" if len(found.ran[0].errors) > 1 else "")
+        yield f"{name:22}" + "".join(f"{cell:>{width}}" for cell in cells)
+
+
+def _error(side: Side, number: int) -> str:
+    found = side.errors[number] if number < len(side.errors) else None
+    return "unknown" if found is None else f"{found.relative:.2g}"

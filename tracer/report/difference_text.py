@@ -1,0 +1,140 @@
+"""What `tracer diff` says of two traces: sentences, lines and cells, for a terminal and for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import unified_diff
+from typing import TYPE_CHECKING
+
+from tracer.report.text import count, duration
+
+if TYPE_CHECKING:
+    from tracer.analysis.difference import Both, Change, Difference, Place, Times, ValueDifference
+
+LINE, OP, MODULE = "line", "op", "module"
+ROWS = (LINE, OP, MODULE)
+_CHAIN_LINES = 16  # of a change
+_TEXT = 60
+
+
+def verdict(found: Difference) -> str:
+    """How many kinds of op calls changed, and how the time of a step did."""
+    changed = len(found.structural)
+    kinds = count(len(found.changes), "kind")
+    words = f"{changed} of {kinds} of op calls changed" if changed else "the same structure"
+    return f"{words}; {_step(found)}"
+
+
+def _step(found: Difference) -> str:
+    if not all(found.steps):
+        return "no steps to compare: call tracer.step() after each iteration"
+    kind = "steady step" if found.steady else "step"
+    steps = f"{found.steps[0]:,} and {count(found.steps[1], kind)}"
+    gpu = f"; GPU time {_compared(found.gpu)}" if found.gpu.before or found.gpu.after else ""
+    return f"a step took {_compared(found.step)} ({steps}){gpu}"
+
+
+def _compared(times: Times) -> str:
+    one, other = (duration(round(ns)) if ns is not None else "nothing" for ns in (times.before, times.after))
+    if times.ratio is None:
+        return f"{one} before, {other} after"
+    ratio = times.ratio
+    interval = f"{ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f})"
+    return f"{one} before, {other} after: {interval}, {ratio.verdict}"
+
+
+def place(change: Change) -> str:
+    kind = change.kind
+    return f"{'backward of ' if kind.backward else ''}{kind.line}"
+
+
+def chain_diff(change: Change) -> list[str]:
+    """The most frequent chains that differ, as lines of a diff; nothing if they are the same."""
+    if change.chains is None:
+        return []
+    one, other = (chain.splitlines() for chain in change.chains)
+    hunks = list(unified_diff(one, other, lineterm="", n=2))[2:]
+    lines = [line for line in hunks if not line.startswith("@@")]
+    left_out = len(lines) - _CHAIN_LINES
+    return lines[:_CHAIN_LINES] + [f"... {count(left_out, 'more line')}"] * (left_out > 0)
+
+
+def titles(by: str, found: Difference) -> list[str]:
+    """Of the columns of `rows`; those on the right end in a colon."""
+    names = [by] if by != LINE else [LINE, OP]
+    times = ["before:", "after:", "ratio (95 %):", "verdict"]
+    gpu = ["GPU before:", "GPU after:", "GPU ratio:"] if _has_gpu(found) else []
+    return names + times + gpu + ["text"] * (by == LINE)
+
+
+def rows(by: str, found: Difference) -> list[list[str]]:
+    """Cells of lines, ops or modules that took time, the largest change first."""
+    if by != LINE:
+        named = found.ops if by == OP else found.modules
+        return [[name, *_cells(both, "", found)] for name, both in named.items() if _some(both)]
+    timed = [change for change in found.changes if _some(change.times)]
+    return [_row(change, found) for change in sorted(timed, key=lambda change: -change.times.change_ns)]
+
+
+def _some(both: Both) -> bool:
+    return bool(both.times.before or both.times.after)
+
+
+def _has_gpu(found: Difference) -> bool:
+    return bool(found.gpu.before or found.gpu.after)
+
+
+def _row(change: Change, found: Difference) -> list[str]:
+    kind = change.kind
+    there = "new" if change.before is None else "vanished" if change.after is None else ""
+    text = kind.text if len(kind.text) <= _TEXT else f"{kind.text[: _TEXT - 3]}..."
+    name = f"{kind.line} (backward)" if kind.backward else kind.line
+    return [name, kind.op, *_cells(change.times, there, found), text]
+
+
+def _cells(both: Both, there: str, found: Difference) -> list[str]:
+    """before, after, ratio, verdict; and before, after and ratio of the GPU if there is one."""
+    ratio = both.times.ratio
+    cells = [*_figures(both.times), there or (ratio.verdict if ratio else "")]
+    return cells + _figures(both.gpu) * _has_gpu(found)
+
+
+def _figures(times: Times) -> list[str]:
+    ratio = times.ratio
+    figures = [duration(round(ns)) if ns is not None else "" for ns in (times.before, times.after)]
+    return [*figures, "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"]
+
+
+def value_lines(values: ValueDifference) -> list[str]:
+    """What the hashes of results say, as sentences."""
+    lines = [f"{count(values.compared, 'op call')} that both runs made in the same order returned values"]
+    if values.first is None:
+        lines[0] += ", all of them equal"
+    else:
+        one, other = values.first
+        there = f"hop {other.hop}" if (one.op, one.line) == (other.op, other.line) else _where(other)
+        lines.append(f"the first whose values differ: {_where(one)}; in the second run {there}")
+    if values.parted is not None:
+        ends = [_where(side) if side else "the end of the run" for side in values.parted]
+        lines.append(f"the order of op calls differs from here on: {ends[0]}; in the second run {ends[1]}")
+    for run, nan in zip(("first", "second"), values.nans, strict=True):
+        if nan is not None:
+            lines.append(f"the first NaN of the {run} run: {_where(nan)}")
+    return lines
+
+
+def _where(at: Place) -> str:
+    words = f"hop {at.hop} {at.op}"
+    words += f" at {at.line}" if at.line else ""
+    words += f" in module {at.module}" if at.module else ""
+    words += f", step {at.step}" if at.step is not None else ""
+    return words + (f": {at.text}" if at.text else "")
+
+
+def shown_of(shown: int, whole: int, noun: str) -> str:
+    """`Shown: 2 of 10 changes. More: --limit 0.`; nothing if all are shown."""
+    return "" if shown >= whole else f"Shown: {shown} of {count(whole, noun)}. More: --limit 0."
+
+
+def first(items: Sequence, limit: int) -> Sequence:
+    return items[:limit] if limit else items

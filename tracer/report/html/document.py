@@ -1,0 +1,32 @@
+"""A markdown page as one HTML file without scripts, in the style of the report's page."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from tracer.base.package import VERSION
+from tracer.report.html.sections import to_html
+from tracer.report.visible import LONGEST, visible
+
+
+def render_document(title: str, text: str) -> str:
+    """`text` is markdown whose names are escaped (report.cells); it ends in a newline, as the page does."""
+    body = Markup(to_html(text))
+    return _template().render(
+        title=visible(title, LONGEST), version=VERSION, style=Markup(_asset("page.css")), body=body
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("tracer.report.html").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    return environment.from_string(_asset("document.html.j2"))

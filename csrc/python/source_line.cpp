@@ -181,6 +181,27 @@ __attribute__((noinline)) uint32_t stack_id(trace::Lane* lane, int most) {
   return id;
 }
 
+// Which lines do not call compiled code themselves: those of context managers, in which phases of the compiler run, and the
+// first line of a function, which Dynamo's code of it has. Finding out reads the line table, so it is remembered. With the GIL.
+enum Passed : uint64_t { kNotPassed, kContext, kAtBegin };
+constexpr int kMostPassed = 8;
+struct KnownLine {
+  uint64_t hash;
+  Passed passed;
+};
+constexpr int kKnownLineBits = 8;
+KnownLine known_lines[1 << kKnownLineBits];
+
+Passed how_passed(const Line& line) {
+  KnownLine& known = known_lines[line.hash >> (64 - kKnownLineBits)];
+  if (known.hash == line.hash) return known.passed;
+  PyCodeObject* code = line.code.code;
+  bool in_context = text_of(code->co_filename).ends_with("/contextlib.py");
+  bool at_begin = PyCode_Addr2Line(code, line.instruction) == code->co_firstlineno;
+  known = {line.hash, in_context ? kContext : at_begin ? kAtBegin : kNotPassed};
+  return known.passed;
+}
+
 }  // namespace
 
 bool can_read_source_lines() { return kFramesKnown; }
@@ -204,12 +225,22 @@ uint32_t source_id(trace::Lane* lane) {
 }
 
 uint32_t calling_source_id(trace::Lane* lane) {
-  if (!kFramesKnown) return 0;
-  Line lines[2];
-  int count = visible_lines(lane, lines, 2);
-  if (!count) return 0;
-  bool at_begin = PyCode_Addr2Line(lines[0].code.code, lines[0].instruction) == lines[0].code.code->co_firstlineno;
-  return id_of(lane, lines[at_begin && count > 1 ? 1 : 0]);
+  PyThreadState* thread = PyGILState_GetThisThreadState();
+  if (!kFramesKnown || !thread) return 0;
+  Line first{};
+  int seen = 0;
+  Frame frame = Frame::current(thread);
+  for (int i = 0; frame && i < kMostFrames && seen < kMostPassed; ++i, frame = frame.caller()) {
+    Fingerprint code = fingerprint_of(frame.code());
+    uint64_t hash = hash_if_visible(lane, code);
+    if (!hash) continue;
+    int instruction = frame.instruction();
+    Line line{code, instruction, mix(hash, uint64_t(instruction))};
+    if (!seen++) first = line;
+    Passed passed = how_passed(line);
+    if (passed == kNotPassed || (passed == kAtBegin && seen > 1)) return id_of(lane, line);
+  }
+  return seen ? id_of(lane, first) : 0;
 }
 
 }  // namespace tracer::python

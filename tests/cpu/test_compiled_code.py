@@ -153,6 +153,17 @@ def test_the_source_of_an_op_in_compiled_code_is_not_a_generated_file(runs: Runs
     assert files.to_series().unique().to_list() == [str(runs.launcher.folder / "script.py")]
 
 
+def test_ops_that_inductor_kept_have_the_line_of_their_node(runs: Runs) -> None:
+    hops = runs.trace.hops
+    kept = hops.filter(pl.col("op").cast(pl.String).is_in(["aten::mm.out", "aten::addmm.out"]))
+    kept = kept.filter(pl.col("source") != pl.col("called_from"))
+    assert numbers(kept["source"].cast(pl.String).to_list()) == {4, 6}
+    forward = kept.filter(pl.col("start_ns") < runs.trace.compiled_calls["end_ns"][0])
+    assert list(dict.fromkeys(int(line.rpartition(":")[2]) for line in forward["source"])) == [4, 6]
+    texts = dict(runs.trace.source_lines.select("source", "text").iter_rows())
+    assert "weight.t() + bias" in texts[forward["source"][-1]]
+
+
 def test_a_hit_of_the_cache_has_the_lines_of_this_run(runs: Runs) -> None:
     """The artifact names those of the script that compiled it: here the code has moved by three lines."""
     launcher = runs.launcher
@@ -202,6 +213,30 @@ def test_the_certificate_counts_them_and_is_complete(runs: Runs) -> None:
     assert (code["errors"], code["missing"], code["breaks"]) == ([], [], [])
     assert certificate["complete"], certificate["verdict"]
     assert "complete: nothing dropped" in runs.cold.err
+
+
+def test_the_report_shows_kernels_with_their_lines_and_the_compiler(runs: Runs) -> None:
+    command = [str(runs.launcher.tracer), "report", "recorded-script.trace", "--section", "compiled"]
+    text = runs.launcher.run(command).out
+    count = len(runs.trace.compiled_kernels)
+    assert f"Of {count} runs of kernels {count} lead to a Python line." in text
+    assert "`cpp_fused_gelu_native_layer_norm" in text
+    assert "`script.py:5`<br>`normal = torch.nn.functional.layer_norm(hidden, (32,))`" in text
+    assert "| forward, 0/0" in text
+    assert "The compiler: " in text
+    assert "`compile_file`" in text
+
+
+def test_the_time_of_a_step_counts_compiled_code(runs: Runs) -> None:
+    from tracer.analysis.step_times import outermost, step_times
+
+    calls = runs.trace.compiled_calls
+    compiled = outermost(runs.trace, 0).filter("compiled")
+    assert compiled["backward"].to_list() == [False, True] * 2
+    (row,) = step_times(runs.trace).to_dicts()
+    longest = (calls["end_ns"] - calls["start_ns"]).to_list()
+    assert row["backward_ns"] >= longest[1] + longest[3]
+    assert row["forward_ns"] >= longest[0] + longest[2]
 
 
 def test_recompiles_and_breaks_have_their_reason(launcher: Launcher, tmp_path: Path) -> None:

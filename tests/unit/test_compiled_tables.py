@@ -122,6 +122,27 @@ def test_what_runs_in_a_call_is_below_it_and_what_is_around_it_above(tmp_path: P
     assert trace.compiled_calls["hop"].to_list() == [0]
 
 
+def test_ops_of_a_region_have_the_lines_of_its_nodes_if_their_number_agrees(tmp_path: Path) -> None:
+    def sources(places: int) -> list[str | None]:
+        writer = TraceWriter()
+        lane = new_lane(writer)
+        nodes = [{"nodes": [{"name": "mm", "source": f"net.py:{9 + n}"}]} for n in range(places)]
+        writer.json(0, "compiled:1", {**REGION, "uses": {"extern_kernels.mm": nodes}})
+        lane.range_enter(1, source=1)
+        for _ in range(2):
+            lane.enter(0, source=1)
+            lane.enter(0)
+            lane.exit()
+            lane.exit()
+        lane.range_exit()
+        lane.enter(0, source=1)
+        lane.exit()
+        return read(writer, tmp_path).hops["source"].to_list()
+
+    assert sources(2) == ["net.py:9", "net.py:9", "net.py:10", "net.py:10", "train.py:30"]
+    assert sources(3) == ["train.py:30"] * 5
+
+
 def test_ranges_of_the_program_do_not_show_those_of_tracer(tmp_path: Path) -> None:
     writer = TraceWriter()
     lane = new_lane(writer)
@@ -181,6 +202,8 @@ def test_a_kernel_on_the_gpu_has_the_run_that_launched_it(tmp_path: Path) -> Non
     writer.kernel(6, start=60, end=70)
     trace = read(writer, tmp_path)
     assert trace.gpu_activities["compiled_kernel"].to_list() == [0, None]
+    code = trace.certificate["compiled"]
+    assert [code[f"kernels{of}"] for of in ("", "_of_ops", "_of_nodes", "_of_neither")] == [2, 0, 1, 1]
     rows = combine(trace).rows
     assert rows["kind"].cast(pl.String).to_list() == [
         *("compiled", "compiled kernel", "api", "kernel"),

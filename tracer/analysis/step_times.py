@@ -30,6 +30,8 @@ class StepTables(Protocol):
     @property
     def gpu_activities(self) -> pl.DataFrame: ...
     @property
+    def compiled_calls(self) -> pl.DataFrame: ...
+    @property
     def steps(self) -> pl.DataFrame: ...
 
 
@@ -38,9 +40,10 @@ def step_times(trace: StepTables) -> pl.DataFrame:
 
     Columns: process, step (null: not a step), name (the step's number in words), phase, start_ns, wall_ns,
     and its parts, which add up to it: waiting_ns (API calls that wait for the GPU), optimizer_ns,
-    backward_ns, forward_ns (every other op), outside_ns (no thread of the process was in an op or
-    waited for the GPU). Then gpu_busy_ns (a kernel, copy or memset ran), ops (outermost op calls) and
-    of_median (wall_ns over the median of the process's steady steps; of all its steps without those).
+    backward_ns, forward_ns (every other op; calls of compiled code are in these two), outside_ns (no thread
+    of the process was in an op or waited for the GPU). Then gpu_busy_ns (a kernel, copy or memset ran), ops
+    (outermost op calls) and of_median (wall_ns over the median of the process's steady steps; of all its
+    steps without those).
     A process without steps has one row.
     """
     tables = [_of_process(trace, process, windows) for process, windows in _windows(trace)]
@@ -48,7 +51,9 @@ def step_times(trace: StepTables) -> pl.DataFrame:
 
 
 def outermost(trace: StepTables, process: int) -> pl.DataFrame:
-    """Outermost op calls of a process: op, line (that called), start_ns, end_ns, backward, optimizer.
+    """Outermost op calls of a process, and calls of compiled code.
+
+    op, line (that called), start_ns, end_ns, backward, optimizer, compiled.
 
     The line of an op that a thread of autograd called is BACKWARD: no Python line called it. The ops with
     which torch.profiler.record_function begins and ends a range are left out.
@@ -65,7 +70,7 @@ def outermost(trace: StepTables, process: int) -> pl.DataFrame:
         optimizer="range",
     ).filter(hops.select(chosen).to_series())
     outside = pl.col("called_from").is_null() & pl.col("backward")
-    return rows.select(
+    ops = rows.select(
         pl.col("op").cast(pl.String),
         "start_ns",
         "backward",
@@ -74,6 +79,24 @@ def outermost(trace: StepTables, process: int) -> pl.DataFrame:
         .then(pl.lit(BACKWARD))
         .otherwise(pl.coalesce("called_from", "source").cast(pl.String)),
         optimizer=pl.col("optimizer").cast(pl.String).str.starts_with("Optimizer.").fill_null(False),
+        compiled=pl.lit(False),
+    )
+    compiled = trace.compiled_calls.filter(pl.col("process") == process)
+    return pl.concat([ops, _compiled(compiled).select(ops.columns)]) if len(compiled) else ops
+
+
+def _compiled(calls: pl.DataFrame) -> pl.DataFrame:
+    backward = (pl.col("direction").cast(pl.String) == BACKWARD).fill_null(False)
+    return calls.select(
+        "start_ns",
+        "end_ns",
+        op=pl.concat_str(
+            [pl.lit("compiled"), pl.col("function").cast(pl.String)], separator=" ", ignore_nulls=True
+        ),
+        backward=backward,
+        line=pl.col("called_from").cast(pl.String).fill_null(pl.when(backward).then(pl.lit(BACKWARD))),
+        optimizer=pl.lit(False),
+        compiled=pl.lit(True),
     )
 
 
@@ -125,7 +148,7 @@ def _windows(trace: StepTables) -> Iterator[tuple[int, pl.DataFrame]]:
 
 def _of_process(trace: StepTables, process: int, windows: pl.DataFrame) -> pl.DataFrame:
     ops, waiting = outermost(trace, process), waits(trace, process)
-    starts = np.sort(ops["start_ns"].to_numpy())
+    starts = np.sort(ops.filter(~pl.col("compiled"))["start_ns"].to_numpy())
     backward, optimizer = ops["backward"].to_numpy(), ops["optimizer"].to_numpy()
     kinds = [
         _interval(waiting),

@@ -28,8 +28,9 @@ _HOP_KINDS = ("call", "redispatch")
 
 
 def own_or_forward_line() -> pl.Expr:
-    """`source`, but null for a backward hop without a forward hop, where it is the running line."""
+    """`source`, but null for a backward hop where it is the running line: its forward is not known."""
     known = pl.col("backward_node").is_null() | pl.col("forward_hop").is_not_null()
+    known |= pl.col("source") != pl.col("called_from")
     return pl.when(known).then("source")
 
 

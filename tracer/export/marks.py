@@ -1,4 +1,4 @@
-"""What a timeline shows above the calls of a thread: steps, ranges and modules, as nested slices."""
+"""What a timeline shows above the calls of a thread, as nested slices: steps, modules, compiled code..."""
 
 from __future__ import annotations
 
@@ -35,6 +35,30 @@ def range_marks(trace: Trace) -> pl.DataFrame:
     """A slice for each range of record_function."""
     columns = ("process", "thread", "parent", "start_ns", "end_ns", "step", "phase")
     return _marks(trace.ranges.select(*columns, name=pl.col("name").cast(pl.String).fill_null("?")))
+
+
+def compiled_marks(trace: Trace) -> pl.DataFrame:
+    """A slice for each call of compiled code, and within it one for each run of a kernel."""
+    shared = ("process", "thread", "start_ns", "end_ns", "step", "phase")
+    function = pl.col("function").cast(pl.String)
+    calls = trace.compiled_calls.select(
+        *shared,
+        parent=pl.col("parent").cast(pl.Int64),
+        name=pl.concat_str([pl.lit("compiled"), function], separator=" ", ignore_nulls=True),
+    )
+    inner = pl.col("parent").cast(pl.Int64) + len(calls)  # a kernel that is tuned is within its tuning
+    kernels = trace.compiled_kernels.select(
+        *shared,
+        parent=pl.coalesce(inner, pl.col("compiled_call").cast(pl.Int64)),
+        name=pl.col("name").cast(pl.String),
+    )
+    return _marks(pl.concat([calls, kernels.select(calls.columns)]))
+
+
+def phase_marks(trace: Trace) -> pl.DataFrame:
+    """A slice for each phase of the compiler."""
+    columns = ("process", "thread", "parent", "start_ns", "end_ns")
+    return _marks(trace.compile_phases.select(*columns, name=pl.col("name").cast(pl.String)))
 
 
 def module_marks(trace: Trace) -> pl.DataFrame:

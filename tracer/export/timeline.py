@@ -20,7 +20,7 @@ from tracer.export.fields import (
     mark_fields,
 )
 from tracer.export.flows import activity_flows, backward_flows
-from tracer.export.marks import module_marks, range_marks, step_marks
+from tracer.export.marks import compiled_marks, module_marks, phase_marks, range_marks, step_marks
 from tracer.export.nesting import entry_order
 from tracer.export.tracks import Process, Tracks
 from tracer.trace import Trace
@@ -70,6 +70,8 @@ class Timeline:
             "steps": step_marks(trace),
             "modules": module_marks(trace),
             "ranges": range_marks(trace),
+            "compiler phases": phase_marks(trace),
+            "compiled code": compiled_marks(trace),
         }
         self._track_of_marks = {
             kind: self.tracks.of_marks(kind, marks) for kind, marks in self._marks.items()

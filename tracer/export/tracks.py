@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tracer.trace import Trace
 
 _FIRST_STREAM_THREAD = 1 << 23  # above every OS thread id
-RANKS = {"steps": -3, "modules": -2, "ranges": -1}
+RANKS = {"steps": -5, "modules": -4, "ranges": -3, "compiler phases": -2, "compiled code": -1}
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Track:
-    """A thread, a part of a GPU stream in which no two activities overlap, or steps, modules or ranges."""
+    """A thread, a part of a GPU stream in which no two activities overlap, or marks: one of RANKS."""
 
     process: Process
     thread: int

@@ -129,7 +129,7 @@ def write_source_texts(native: ModuleType, began: float) -> None:
     """Put the texts of the lines that this process named into the trace. OSError: the disk is full."""
     from tracer.recording.source_texts import source_texts
 
-    if texts := source_texts(native.seen_lines(), began):
+    if texts := source_texts([*native.seen_lines(), *compiled.lines()], began):
         write_document(native, "source_lines", texts)
 
 
@@ -139,8 +139,9 @@ def _compressed(document: object) -> bytes:
 
 def _write_certificate(native: ModuleType, began: float) -> None:
     try:
+        of_compiled = compiled.end()
         write_source_texts(native, began)
-        certificate = {**cuda.certificate(native), "steps": steps.end(), "compiled": compiled.end()}
+        certificate = {**cuda.certificate(native), "steps": steps.end(), "compiled": of_compiled}
         certificate["outlived"] = invitation.has_ended(str(native.recording()))
         write_document(native, "certificate", certificate)
     except OSError:

@@ -109,20 +109,28 @@ class Following:
 
 
 _current: Following | None = None
+_lines: list[tuple[str, int]] = []
 
 
 def begin(native: ModuleType, write: Callable[[str, object], None], note: bytes) -> None:
     """Begin to follow compiled code in this process. `note`: what its first call writes into the trace."""
     global _current
+    _lines.clear()
     _current = Following(native, write)
     _current.begin(note)
 
 
 def end() -> dict[str, Any] | None:
     """Put torch's functions back; what the certificate of this process says of compiled code."""
-    global _current
+    global _current, _lines
     following, _current = _current, None
     if following is None:
         return None
     following.end()
+    _lines = sorted(following.regions.lines)
     return following.document()
+
+
+def lines() -> list[tuple[str, int]]:
+    """The lines that the recording which ended last names as the origins of kernels."""
+    return _lines

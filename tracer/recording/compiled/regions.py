@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -61,6 +61,8 @@ class Regions:
         """hit or miss: what the cache last said to a thread"""
         self._moved: dict[str, list[list[dict[str, Any]]]] = {}
         """compile id -> the kernels of its regions that were loaded"""
+        self.lines: set[tuple[str, int]] = set()
+        """File and number of each line that the trace names as the origin of a kernel"""
         self._hides = False
         self._lines: dict[str, dict[str, str]] = {}
         """compile id -> node of Dynamo's graph -> line of this run"""
@@ -100,7 +102,7 @@ class Regions:
             "cache": "miss" if compiled else "hit" if self._is_loading() else cache,
             **_traced_function(),
         }
-        artifact = str(getattr(code, "_fx_graph_cache_key", None) or getattr(code, "cache_key", ""))
+        artifact = _artifact(code)
         if compiled:
             region.how, region.uses = "compiled", compiled
             if artifact:
@@ -114,10 +116,17 @@ class Regions:
         """The number of what is called for the first time in this recording; writes its document."""
         try:
             region = self._region(code)
+            if region.how is None and (known := kept_kernels.read(_artifact(code))) is not None:
+                region.how, region.uses = (
+                    "kept",
+                    known,
+                )  # compiled before the recording: its lines are not known
             document = {**_facts(code), **region.facts}
             document["recompiled"] = _why_recompiled(document.get("compile_id"))
             document |= kernels_of_module.describe(code, self._native)
-            document |= {"how": region.how, "uses": self._uses_of_this_run(region)}
+            uses = self._uses_of_this_run(region)
+            document |= {"how": region.how, "uses": uses}
+            self.lines |= {line for several in uses.values() for use in several for line in _lines_of(use)}
             self._write(f"compiled:{region.number}", document)
             if document["hidden"]:
                 self._hide()
@@ -143,7 +152,7 @@ class Regions:
         """What was kept has lines of the run that compiled it. A forward's nodes tell its backward's too."""
         if region.how != "kept":
             return region.uses
-        compile_id = region.facts["compile_id"] or ""
+        compile_id = region.facts.get("compile_id") or ""
         lines = self._lines.get(compile_id, {})
         loaded = self._moved.get(compile_id, [])
         moved = moved_lines([use["nodes"] for several in loaded for use in several], lines)
@@ -151,6 +160,18 @@ class Regions:
             name: [{**use, "nodes": with_lines(use["nodes"], lines, moved)} for use in several]
             for name, several in region.uses.items()
         }
+
+
+def _artifact(code: Any) -> str:
+    """What names the artifact in Inductor's cache."""
+    return str(getattr(code, "_fx_graph_cache_key", None) or getattr(code, "cache_key", ""))
+
+
+def _lines_of(use: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    for node in use["nodes"]:
+        file, _, number = (node["source"] or "").rpartition(":")
+        if file and number.isdigit():
+            yield file, int(number)
 
 
 def _compile_id() -> str | None:

@@ -12,7 +12,10 @@ from tracer.report.reading import Reading
 title = "Certificate"
 level = 2
 
-_NOT_COUNTS = ("complete", "verdict", "why", "not_stopped", "outlived", "overrides", "steps", "max_size")
+_NOT_COUNTS = (
+    *("complete", "verdict", "why", "not_stopped", "outlived", "overrides", "steps", "max_size"),
+    "compiled",  # a section of its own
+)
 _OF_A_LIMIT = (
     "stopped_at_max_size",
     "overwritten_hops",

@@ -44,7 +44,9 @@ def counted(
     kernel_runs           runs of kernels, without those of autotuning; of these
     from_nodes, with_line     their nodes of the graph are known, and also a Python line
     by_name, unknown          known is only what the kernel's name says; nothing
-    gpu_kernels, gpu_kernels_with_line    kernels on the GPU that these runs launched, or that replay them
+    kernels               on the GPU, of the whole recording; of these
+    kernels_of_ops, kernels_of_nodes      an op launched them; nodes of compiled code with a Python line did
+    kernels_of_neither    neither is known
     breaks                where Dynamo ended a graph, and why
     missing, errors       functions that this torch does not have; errors of tracer's own
     """
@@ -76,16 +78,20 @@ def _of_kernels(findings: CompiledFindings) -> dict[str, int]:
     runs = findings.kernels.filter(~pl.col("autotuning"))
     by_name = runs["origin"] == "name"
     known = runs["origin"].is_not_null() & ~by_name
-    on_gpu = findings.activities["compiled_kernel"].drop_nulls().cast(pl.Int64)
+    on_gpu = findings.activities.filter(pl.col("kind").cast(pl.String) == "kernel")
     lines = findings.kernels["source"].is_not_null()
+    with_line = lines.gather(on_gpu["compiled_kernel"].cast(pl.Int64)).fill_null(False)
+    of_ops = on_gpu["hop"].is_not_null()
     return {
         "kernel_runs": len(runs),
         "from_nodes": int(known.sum()),
         "with_line": int((known & runs["source"].is_not_null()).sum()),
         "by_name": int(by_name.sum()),
         "unknown": int(runs["origin"].is_null().sum()),
-        "gpu_kernels": len(on_gpu),
-        "gpu_kernels_with_line": int(lines.gather(on_gpu).sum()) if len(on_gpu) else 0,
+        "kernels": len(on_gpu),
+        "kernels_of_ops": int(of_ops.sum()),
+        "kernels_of_nodes": int((with_line & ~of_ops).sum()),
+        "kernels_of_neither": int((~with_line & ~of_ops).sum()),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ class CompiledTables:
     calls: pl.DataFrame
     kernels: pl.DataFrame
     phases: pl.DataFrame
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    """The description of the region of each call; {}: there is none"""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,10 @@ def compiled_tables(
 ) -> CompiledTables:
     """The tables of tracer's own ranges (`columns`); their order is that of process, thread and start."""
     if not len(columns["start"]):
-        return CompiledTables(
-            *(pl.DataFrame(schema=schema) for schema in (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES))
+        nothing = (
+            pl.DataFrame(schema=schema) for schema in (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES)
         )
+        return CompiledTables(next(nothing), next(nothing), next(nothing))
     parts = [names[code].removeprefix(OWN).partition(":") for code in columns["name"].tolist()]
     shared = _Shared(
         columns, [part[0] for part in parts], [part[2] for part in parts], sources, steps, hops, to_ns
@@ -102,6 +105,7 @@ def compiled_tables(
         _calls_table(shared, calls, documents),
         _kernels_table(shared, calls, documents, definitions),
         _phases_table(shared),
+        documents,
     )
 
 

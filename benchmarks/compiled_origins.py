@@ -1,0 +1,110 @@
+"""Of the GPU kernels of compiled models, how many lead to an op, to nodes with a Python line, and to nothing.
+
+    python benchmarks/compiled_origins.py [MODEL...]        gpt2 gpt2-graphs vit llama
+
+Each model runs in a process of its own under `tracer record`; needs a GPU, and transformers or timm. Weights
+are random: nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+GPT2 = """
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+torch.manual_seed(0)
+torch.set_float32_matmul_precision("high")
+model = GPT2LMHeadModel(GPT2Config(use_cache=False)).cuda().train()
+step = torch.compile(model, mode={mode!r})
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+tokens = torch.randint(0, 50257, (4, 512), device="cuda")
+for _ in range(8):
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = step(tokens, labels=tokens).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("loss", loss.item())
+"""
+VIT = """
+import timm, torch
+torch.manual_seed(0)
+model = timm.create_model("vit_base_patch16_224", num_classes=10).cuda().train()
+step = torch.compile(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+images, labels = torch.randn(32, 3, 224, 224, device="cuda"), torch.randint(0, 10, (32,), device="cuda")
+for _ in range(8):
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = torch.nn.functional.cross_entropy(step(images), labels)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("loss", loss.item())
+"""
+LLAMA = """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+torch.manual_seed(0)
+config = LlamaConfig(hidden_size=1024, intermediate_size=2816, num_hidden_layers=8, num_attention_heads=16,
+                     num_key_value_heads=8, vocab_size=32000, max_position_embeddings=1024)
+model = LlamaForCausalLM(config).cuda().to(torch.bfloat16).eval()
+model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
+tokens = torch.randint(0, 32000, (1, 64), device="cuda")
+with torch.no_grad():
+    for _ in range(2):
+        out = model.generate(tokens, max_new_tokens=32, do_sample=False, cache_implementation="static")
+print("tokens", out.shape[1])
+"""
+MODELS = {
+    "gpt2": GPT2.format(mode="default"),
+    "gpt2-graphs": GPT2.format(mode="reduce-overhead"),
+    "vit": VIT,
+    "llama": LLAMA,
+}
+
+
+def main(names: list[str]) -> int:
+    failed = 0
+    for name in names or list(MODELS):
+        with tempfile.TemporaryDirectory() as folder:
+            script, trace = Path(folder) / f"{name}.py", Path(folder) / f"{name}.trace"
+            script.write_text(MODELS[name])
+            command = [sys.executable, "-m", "tracer", "record", "-o", str(trace), str(script)]
+            run = subprocess.run(command, capture_output=True, text=True)
+            if run.returncode:
+                print(f"{name}: does not run here: {run.stderr.strip().splitlines()[-1]}")
+                failed += 1
+                continue
+            print(f"{name}: {run.stdout.strip()}", flush=True)
+            _show(trace)
+    return min(failed, 1)
+
+
+def _show(path: Path) -> None:
+    import polars as pl
+
+    import tracer
+
+    trace = tracer.load(path)
+    code = trace.certificate["compiled"]
+    total, neither = code["kernels"], code["kernels_of_neither"]
+    print(
+        f"  {total:,} kernels: {code['kernels_of_ops']:,} of ops, {code['kernels_of_nodes']:,} of nodes "
+        f"with a line, {neither:,} of neither ({100 * (1 - neither / max(total, 1)):.2f} % lead back)"
+    )
+    print(
+        f"  {code['calls']:,} calls of {code['regions']:,} regions, {code['kernel_runs']:,} runs of kernels"
+    )
+    print(f"  missing {code['missing']}, errors {code['errors'][:3]}, {len(code['breaks'])} kinds of breaks")
+    kernels = trace.gpu_activities.filter(pl.col("kind").cast(pl.String) == "kernel")
+    lost = kernels.filter(pl.col("hop").is_null() & pl.col("compiled_kernel").is_null())
+    for name, count in lost.group_by("name").agg(pl.len()).sort("len", descending=True).head(8).iter_rows():
+        print(f"    {count:,} x {str(name)[:100]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""The Python lines of the ops that compiled code calls: each op that Inductor kept is a node of its graph."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracer.trace.bytes.arrays import take
+from tracer.trace.tables.compiled import CompiledTables, innermost
+from tracer.trace.tables.series import indices, named
+
+Index = NDArray[np.int64]
+
+_BASE = re.compile(r"(?:extern_kernels\.|torch\.ops\.\w+\.|aten\.|\w+::)?(\w+)")
+
+
+def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.DataFrame:
+    """`hops` with the line that asked for it as the `source` of each op in compiled code.
+
+    The ops of a call of a region are matched by name and order to the nodes that Inductor left as ops. If their
+    numbers differ, the sources stay as they are: the line that called the compiled function.
+    """
+    calls = compiled.calls
+    if calls.is_empty() or hops.is_empty():
+        return hops
+    places = (hops[name].cast(pl.Int64).to_numpy() for name in ("process", "thread", "start_ns"))
+    call = innermost(calls, *places)
+    inside = np.flatnonzero(call >= 0)
+    if not len(inside):
+        return hops
+    parent = hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    outermost = inside[take(call, parent[inside]) != call[inside]]
+    ops = hops["op"].gather(indices(outermost)).cast(pl.String).to_list()
+    found: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row, of, op in zip(outermost.tolist(), call[outermost].tolist(), ops, strict=True):
+        found[of][_base(op or "")].append(row)
+    lines: dict[str, int] = {}
+    code = np.full(len(hops), -1, np.int32)
+    for of, rows_of in found.items():
+        nodes = _lines_of_ops(compiled.documents[of])
+        for base, rows in rows_of.items():
+            if len(wanted := nodes.get(base, [])) == len(rows):
+                code[rows] = [lines.setdefault(line, len(lines)) if line else -1 for line in wanted]
+    left = np.setdiff1d(inside, outermost)
+    while len(left):  # what these ops call, one level after the other
+        known = code[parent[left]] >= 0
+        if not known.any():
+            break
+        code[left[known]] = code[parent[left[known]]]
+        left = left[~known]
+    if not lines:
+        return hops
+    line = named(list(lines), code)
+    return hops.with_columns(source=pl.when(line.is_not_null()).then(line).otherwise(pl.col("source")))
+
+
+def _lines_of_ops(document: dict[str, Any]) -> dict[str, list[str | None]]:
+    """Of each op that a region calls, by the name that its hops have too, the lines of its places in order."""
+    lines: defaultdict[str, list[str | None]] = defaultdict(list)
+    for name, uses in (document.get("uses") or {}).items():
+        if "." not in name and "::" not in name:
+            continue  # a kernel that was generated
+        for use in uses or ():
+            sources = [node["source"] for node in use.get("nodes") or () if node.get("source")]
+            lines[_base(name)].append(sources[0] if sources else None)
+    return lines
+
+
+def _base(name: str) -> str:
+    """`addmm` of `extern_kernels.addmm`, `aten::addmm.out` and `torch.ops.aten.addmm.default`."""
+    match = _BASE.match(name)
+    return match[1] if match else name

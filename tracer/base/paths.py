@@ -11,7 +11,8 @@ _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/")
 def short_path(file: str, folder: str, cwd: str = "") -> str:
     """Relative to the installed packages, to Python's library, or to a folder; else the name alone.
 
-    A relative path stays. A file that is not below `folder` but below `cwd` is relative to the folder, `../parts/net.py`.
+    A relative path stays as it is. A file that is not below `folder` but below `cwd` is relative to the
+    folder, `../parts/net.py`.
     """
     if not file.startswith("/"):
         return file

@@ -107,8 +107,8 @@ def _told(done: Redaction) -> Iterator[str]:
     for what, number in sorted(done.removed.items()):
         if number:
             yield f"  {number:,} {what}"
-    yield "still in it: operators, dispatch keys, kernel functions, shapes, dtypes, devices, times, thread ids,"
-    yield "  versions of torch, Python and tracer, names of GPUs, ranges and autograd nodes, and:"
+    yield "still in it: operators, dispatch keys, kernel functions, shapes, dtypes, devices, times,"
+    yield "  thread ids, versions of torch, Python and tracer, names of GPUs, ranges and autograd nodes, and:"
     for kind, names in sorted(done.left.items()):
         some = list(names)[:_NAMES]
         more = f", ... {len(names) - len(some):,} more" if len(names) > len(some) else ""

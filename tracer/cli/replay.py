@@ -29,6 +29,10 @@ def replay(
     hop: Annotated[
         int, typer.Option(metavar="N", help="The hop, or any redispatch of it: tracer tree --ids.")
     ] = -1,
+    step: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Count hops within this step, as tracer tree --step N does."),
+    ] = None,
     override: Annotated[
         list[str] | None, typer.Option(metavar="NAMES", help="Compare with these overrides. Repeatable.")
     ] = None,
@@ -86,7 +90,7 @@ def replay(
     if script is not None:
         _check_script(script, force)
     file = chosen_trace(file)
-    with analysing(file) as trace:
+    with analysing(file, step) as trace:
         from tracer.analysis.recorded_call import NoSuchHopError, recorded_call
 
         try:

@@ -32,7 +32,7 @@ _SECRET_OPTIONS = ("ops", "override")
 
 @dataclass
 class Redaction:
-    """What was taken out, and what is left: names that the user chose, by kind -> how many, and some of them."""
+    """What was taken out, by kind -> how many, and names of the user that are left, by kind."""
 
     removed: Counter[str] = field(default_factory=Counter)
     left: dict[str, dict[str, None]] = field(default_factory=dict)

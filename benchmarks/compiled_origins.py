@@ -52,10 +52,9 @@ torch.manual_seed(0)
 config = LlamaConfig(hidden_size=1024, intermediate_size=2816, num_hidden_layers=8, num_attention_heads=16,
                      num_key_value_heads=8, vocab_size=32000, max_position_embeddings=1024)
 model = LlamaForCausalLM(config).cuda().to(torch.bfloat16).eval()
-model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
 tokens = torch.randint(0, 32000, (1, 64), device="cuda")
 with torch.no_grad():
-    for _ in range(2):
+    for _ in range(2):  # with a static cache, generate compiles the model itself
         out = model.generate(tokens, max_new_tokens=32, do_sample=False, cache_implementation="static")
 print("tokens", out.shape[1])
 """

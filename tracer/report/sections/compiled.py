@@ -19,9 +19,9 @@ level = 2
 _ROWS = 20
 _MOST_LINES = 4
 _SAID = """\
-What torch.compile made, and the Python lines whose ops each kernel computes. A kernel of a backward leads to the
-lines of its forward. Times are of the GPU for kernels that ran there, else of the CPU. Speed: the bytes that the
-kernel reads and writes, each once, over its median time."""
+What torch.compile made, and the Python lines whose ops each kernel computes. A kernel of a backward leads to
+the lines of its forward. Times are of the GPU for kernels that ran there, else of the CPU. Speed: the bytes
+that the kernel reads and writes, each once, over its median time."""
 _PHASES = """\
 Phases of the compiler are within each other. Own: what no phase within took."""
 
@@ -148,8 +148,12 @@ def _compiler(data: Compiled, page: Page) -> str:
         + left_out(data.compilations.left_out),
         _PHASES,
         page.table(
-            [("phase", "name", "code"), ("times:", "times", "count"), ("own:", "own_ns", "time")]
-            + [("total:", "total_ns", "time")],
+            [
+                ("phase", "name", "code"),
+                ("times:", "times", "count"),
+                ("own:", "own_ns", "time"),
+                ("total:", "total_ns", "time"),
+            ],
             data.phases,
         ),
         _breaks(data.code.get("breaks") or [], page),

@@ -22,8 +22,8 @@ _BASE = re.compile(r"(?:extern_kernels\.|torch\.ops\.\w+\.|aten\.|\w+::)?(\w+)")
 def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.DataFrame:
     """`hops` with the line that asked for it as the `source` of each op in compiled code.
 
-    The ops of a call of a region are matched by name and order to the nodes that Inductor left as ops. If their
-    numbers differ, the sources stay as they are: the line that called the compiled function.
+    The ops of a call of a region are matched by name and order to the nodes that Inductor left as ops. If
+    their numbers differ, the sources stay as they are: the line that called the compiled function.
     """
     calls = compiled.calls
     if calls.is_empty() or hops.is_empty():
@@ -60,7 +60,7 @@ def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.Data
 
 
 def _lines_of_ops(document: dict[str, Any]) -> dict[str, list[str | None]]:
-    """Of each op that a region calls, by the name that its hops have too, the lines of its places in order."""
+    """Of each op that a region calls, by the name its hops have too, the lines of its places in order."""
     lines: defaultdict[str, list[str | None]] = defaultdict(list)
     for name, uses in (document.get("uses") or {}).items():
         if "." not in name and "::" not in name:

@@ -17,7 +17,7 @@ from tracer.base import extension, interrupts, locks
 from tracer.base.errors import FileLostError, RecordingError
 from tracer.base.say import say
 from tracer.recording import cuda as cuda_part
-from tracer.recording import environment, invitation, naming, overrides, steps
+from tracer.recording import environment, invitation, naming, output, overrides, steps
 from tracer.recording.children import (
     close_part,
     close_with_multiprocessing,
@@ -259,7 +259,7 @@ class Recording:
 
     def _reserve(self) -> None:
         if self._given is None:
-            self.path = naming.reserve_numbered(os.getcwd(), naming.stem_of_script(_script()))
+            self.path = naming.reserve_numbered(os.getcwd(), output.stem(_script()))
             self._reserved = True
             self._shown = os.path.basename(self.path)
             return

@@ -30,6 +30,17 @@ class Rank:
         return f"rank{self.number:0{len(str(self.ranks - 1))}}"
 
 
+def facts() -> dict[str, object]:
+    """What a trace has of this process's place in a job, ready for JSON; {} if it is alone.
+
+    The clocks of two traces with one `boot` are the same clock.
+    """
+    rank = of_this_process()
+    if rank is None:
+        return {}
+    return {"rank": rank.number, "ranks": rank.ranks, "host": os.uname().nodename, "boot": _boot()}
+
+
 def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
     """None if this process is alone: no variable names a rank, or there is only one."""
     for of_rank, of_ranks in _VARIABLES:
@@ -37,6 +48,15 @@ def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
         if number is not None and ranks is not None and number < ranks and ranks > 1:
             return Rank(number, ranks)
     return None
+
+
+def _boot() -> str:
+    """The kernel's name of the time since it was started; containers of one host share it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _number(text: str | None) -> int | None:

@@ -24,6 +24,7 @@ from tracer.recording.children import (
     follow_python,
     stop_last,
     write_document,
+    write_rank,
     write_source_texts,
 )
 from tracer.recording.compiled import following as compiled
@@ -105,6 +106,7 @@ class Recording:
                 if not native.arm(self._options.ops)["operators"]:
                     say(f"no operator matches {', '.join(self._options.ops)} yet")
                 write_document(native, "environment", environment.snapshot(self._options.document()))
+                write_rank(native)
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
                 cuda_part.begin(native, self._options, self._unusable)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -20,13 +19,13 @@ pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
     launcher = Launcher(tmp_path_factory.mktemp("job"))
     shutil.copy(EXAMPLE, launcher.folder / "ddp.py")
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = launcher.run([*run, "--no-python", str(launcher.tracer), "record", "-o", "job/", "ddp.py"])
     assert done.status == 0, done.err
-    yield launcher
+    return launcher
 
 
 def test_the_report_names_the_late_rank_the_line_and_the_cause(recorded: Launcher) -> None:

@@ -1,4 +1,4 @@
-"""Collective calls of torch.distributed, and which calls of which ranks are one collective."""
+"""Collective calls of torch.distributed, and the calls of all ranks that are one collective."""
 
 from __future__ import annotations
 

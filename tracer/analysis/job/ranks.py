@@ -29,7 +29,7 @@ class Job:
 
     @property
     def missing(self) -> list[int]:
-        """The ranks of which there is no trace."""
+        """The ranks that no trace is of."""
         return sorted(set(range(self.ranks)) - {part.rank for part in self.parts})
 
     @cached_property

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "../torch_abi/process_group.h"
+
 namespace tracer::dispatch {
 namespace {
 
@@ -84,13 +86,13 @@ void put_integers(std::string& json, const std::vector<int64_t>& list) {
 const std::string* process_group(const c10::IValue& value) {
   if (!value.isObject()) return nullptr;
   using Name = const std::string& (*)(const void*);
-  static const Name name = reinterpret_cast<Name>(dlsym(RTLD_DEFAULT, "_ZNK4c10d12ProcessGroup12getGroupNameB5cxx11Ev"));
+  static const Name name = reinterpret_cast<Name>(dlsym(RTLD_DEFAULT, torch_abi::kProcessGroupName));
   static std::atomic<const void*> known{nullptr};  // the class, which is compared by name only once
   if (!name) return nullptr;
   const c10::ivalue::Object& object = value.toObjectRef();
   const void* type = object.type().get();
   if (type != known.load(std::memory_order_relaxed)) {
-    if (object.name() != "__torch__.torch.classes.c10d.ProcessGroup") return nullptr;
+    if (object.name() != torch_abi::kProcessGroup) return nullptr;
     known.store(type, std::memory_order_relaxed);
   }
   return &name(object.getSlot(0).toCapsule().get());

@@ -85,7 +85,8 @@ def recorded_call(trace: Replayable, hop: int) -> RecordedCall:
     source = row["source"] or ""
     tensors = None if row["inputs"] is None else _tensors(trace.signatures, row["inputs"])
     options = trace.environment.get("options") or {}
-    with_scalars = options.get("values") in ("scalars", "all")
+    groups = pl.col("value").str.starts_with('{"process_group"')  # which are recorded without --values
+    with_scalars = bool(len(trace.scalars.filter(~groups)))
     if tensors is None and options.get("shapes") and not with_scalars:
         tensors = {}  # the call has no tensor
     return RecordedCall(

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from tracer.analysis.compiled import outermost
 from tracer.analysis.cuda_tables import CudaTables, has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.links import Links, combine
@@ -99,7 +100,7 @@ def side_of(trace: Compared, steady: bool, steps: Sequence[int], *, cuda: bool) 
     forest = Forest.of(rows)
     sources = SourceLines.of(trace)
     op = rows["op"].cast(pl.String)
-    wanted = _outermost(rows, forest) & (~op.str.starts_with(RANGE_OPS).fill_null(False)).to_numpy()
+    wanted = outermost(forest) & (~op.str.starts_with(RANGE_OPS).fill_null(False)).to_numpy()
     if steady:
         wanted &= rows["step"].is_in(list(steps)).fill_null(False).to_numpy()
     table = (
@@ -148,18 +149,6 @@ def side_of(trace: Compared, steady: bool, steps: Sequence[int], *, cuda: bool) 
         gpu_of_ops=_ops(table, "gpu", steps) if gpu else {},
         gpu_of_modules=_modules(table, "gpu", steps) if gpu else {},
     )
-
-
-def _outermost(rows: pl.DataFrame, forest: Forest) -> np.ndarray:
-    """Which rows have none around them, but for calls of compiled code, which do not count as rows here."""
-    above = forest.parent < 0
-    if "compiled_call" not in rows.columns:
-        return above
-    passed = rows["compiled_call"].is_not_null().to_numpy()
-    open_to = np.append(passed & above, False)
-    while not np.array_equal(open_to[:-1], passed & (above := (forest.parent < 0) | open_to[forest.parent])):
-        open_to[:-1] = passed & above
-    return ~passed & above
 
 
 def _by_step(part: pl.DataFrame, column: str, steps: Sequence[int]) -> list[int]:

@@ -33,7 +33,7 @@ COLUMNS = {
     "compiled_calls": "id region function defined_at called_from direction compile_id graph_id "
     "cache recompiled generated artifact kernels visible hidden parent hop process thread start_ns end_ns "
     "step phase open",
-    "compiled_kernels": "id compiled_call name language autotuning fused_ops source sources origin "
+    "compiled_kernels": "id compiled_call name language autotuning fused_ops source sources nodes origin "
     "generated threads bytes registers spills num_warps called_from parent hop process thread start_ns "
     "end_ns step phase open",
     "compile_phases": "id name compile_id parent source process thread start_ns end_ns open",

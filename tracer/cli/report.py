@@ -55,6 +55,9 @@ def report(
     steady: Annotated[
         bool, typer.Option("--steady", help="Show only paths after warm-up; the trace must have steps.")
     ] = False,
+    compiler: Annotated[
+        bool, typer.Option("--compiler", help="Show also paths of op calls that torch.compile itself made.")
+    ] = False,
     no_phases: Annotated[
         bool,
         typer.Option("--no-phases", help="Do not treat any step as warm-up, e.g. if steps differ."),
@@ -136,6 +139,7 @@ def report(
             only=only,
             patterns=op or (),
             steady=steady,
+            compiler=compiler,
             peaks=peaks,
         )
         pictures = Pictures(output.stem) if output is not None and not html else None

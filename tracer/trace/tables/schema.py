@@ -226,6 +226,7 @@ COMPILED_KERNELS: Schema = {
     "fused_ops": pl.List(pl.String),
     "source": STRING,
     "sources": pl.List(pl.String),
+    "nodes": pl.List(pl.Struct({"op": pl.String, "source": pl.String})),
     "origin": STRING,
     "generated": STRING,
     "threads": pl.UInt32,

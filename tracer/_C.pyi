@@ -169,8 +169,8 @@ def leave_range(entered: int) -> None:
 def follow_allocations(wanted: bool) -> None:
     """Record the blocks of memory that torch's allocators give out and take back, or no longer."""
 
-def calibrate() -> float:
-    """Nanoseconds that recording adds to a hop, measured now."""
+def own_cost() -> dict[str, object]:
+    """What recording hops costs: as timed in the program, and in a loop that runs now. Once, after `stop`."""
 
 def close() -> Closed:
     """Close the file; in the process that made it also trim it."""

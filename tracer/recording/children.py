@@ -149,6 +149,7 @@ def _write_certificate(native: ModuleType, began: float) -> None:
         of_compiled = compiled.end()
         write_source_texts(native, began)
         certificate = {**cuda.certificate(native), "steps": steps.end(), "compiled": of_compiled}
+        certificate["own_cost"] = native.own_cost()
         certificate["outlived"] = invitation.has_ended(str(native.recording()))
         write_document(native, "certificate", certificate)
     except OSError:

@@ -167,6 +167,8 @@ _COUNTS: dict[str, Callable[[Any], bool]] = dict.fromkeys(
     ),
     _count,
 )
+_EVENTS = {**dict.fromkeys(("events", "slow"), _count), **dict.fromkeys(("before_ns", "after_ns"), _number)}
+_TIMED = dict.fromkeys(("outermost", "inner", "exit"), _EVENTS)
 _DOCUMENTS: dict[str, Any] = {
     "settings": {
         **dict.fromkeys(("threads", "interop_threads"), _count),
@@ -206,6 +208,10 @@ _DOCUMENTS: dict[str, Any] = {
         "guards": {str: _flag},
         "out_of_space": _text,
         "ns_per_hop": _number,
+        "own_cost": {
+            "program": _TIMED,
+            "loop": {"outermost": {**_TIMED, "ns": _number}, "inner": {**_TIMED, "ns": _number}},
+        },
         "steps": {"wanted": [_whole_or_null], "ended": _count, "counted_by": _text},
         "compiled": {
             "breaks": ({"reason": _text, "source": _text, "times": _count},),

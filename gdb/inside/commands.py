@@ -141,25 +141,20 @@ class FinishOp(Command):
     def run(self, text):
         if text:
             raise gdb.GdbError("finish-op takes no argument")
-        call = finish.OpCall()
-        operator = self.here.operator(call.name)
-        ends = [] if call.is_over(self._ended) else call.ends()
-        if not ends:
+        end = finish.Finish(finish.OpCall(), self._ended)
+        name, operator = end.call.name, self.here.operator(end.call.name)
+        if end.at_end:
             raise gdb.GdbError(f"{operator} is at its end; type finish to leave it")
-        returned, raised = [finish.Returned(address, call) for address in ends], finish.Raised(call)
-        try:
+        with end:
             run_on()
-            if any(point.reached for point in returned):
+            if end.returned:
                 self._ended = finish.OpCall().end()
-                print(f"{operator} has returned to at::_ops::{call.name}::call{self._result(operator)}")
-            elif raised.reached:
+                print(f"{operator} has returned to at::_ops::{name}::call{self._result(operator)}")
+            elif end.raised:
                 text = finish.exception_text(self.debugger.place.memory)
                 print(f"{operator} raised a C++ exception, caught outside of it: {text}")
             elif gdb.selected_thread() is not None:
                 print(f"{operator} has not ended")
-        finally:
-            for point in [*returned, raised]:
-                point.delete()
 
     def _result(self, operator):
         """The tensor that it returned: a function hands on where it put one that it returns by value."""

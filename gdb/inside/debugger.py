@@ -9,7 +9,9 @@ from frames import Backtraces
 from memory import InferiorMemory
 from python_stack import PythonStack
 from stops import Leaving, Look, Place, Point, at_entry
+from symbols import behind_prologue
 from tensors import Tensors
+from values import Values
 from wanted import Group
 
 import gdb
@@ -38,11 +40,14 @@ class Debugger:
             facts = json.load(file)
         self.notes = []  # what cannot be seen, and why
         memory = InferiorMemory()
-        tensors = Tensors(self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS), memory)
+        measured = self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS)
+        tensors = Tensors(measured, memory)
+        values = Values(tensors, memory, measured.get("flag_first"))
         self.place = Place(
             memory,
             tensors,
-            Arguments(tensors, memory),
+            values,
+            Arguments(values),
             Backtraces(_load(names).short_kernel_name, memory),
             self._python_stack(facts["python_layout"], memory),
             self._measured(facts, "schemas", "names of arguments", {}),
@@ -140,7 +145,7 @@ class Debugger:
             return None
         address = base + point["offset"]
         if point["kind"] in ("function", "body"):
-            behind = _behind_prologue(address)
+            behind = behind_prologue(address)
             if behind is not None:
                 return "*%#x" % behind
         point.update(at_entry(point["kind"], point["symbol"], point.get("op"), self.place.schemas))
@@ -172,16 +177,6 @@ def _delete(points):
     for point in points:
         if point.is_valid():
             point.delete()
-
-
-def _behind_prologue(address):
-    """Where a function with line information has stored its arguments; None for one without."""
-    place = gdb.find_pc_line(address)
-    block = gdb.block_for_pc(address) if place.symtab else None
-    if block is None:
-        return None
-    starts = [entry.pc for entry in place.symtab.linetable() if address < entry.pc < block.end]
-    return min(starts, default=None)
 
 
 def call(debugger, folder):

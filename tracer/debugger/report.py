@@ -155,7 +155,11 @@ def _value(value: Any) -> str:
         return code(", ".join(value["keys"]))
     if "address" in value:
         return code(hex(value["address"]))
-    return f"{value['count']} elements" if "count" in value else "not read"
+    if "unset" in value:
+        return f"not set yet (line {value['unset']})"
+    if "count" in value:
+        return f"{value['count']} elements"
+    return f"not read: {prose(value['why'])}" if value.get("why") else "not read"
 
 
 def _tensor(tensor: dict[str, Any]) -> str:

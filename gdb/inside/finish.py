@@ -4,6 +4,7 @@ import re
 import struct
 
 from symbols import symbol_at
+from tensors import NoTensorError
 
 import gdb
 
@@ -153,6 +154,20 @@ class Finish:
     def raised(self):
         """Whether an exception that left the op call was caught."""
         return self._raised.reached
+
+
+def result(place, operator):
+    """The tensor that an op call returned; None where it returned something else.
+
+    A function hands on in rax where it put what it returns by value.
+    """
+    returns = place.schemas.get(operator, {}).get("returns", [])
+    if len(returns) != 1 or returns[0].rstrip("&") != "Tensor":
+        return None
+    try:
+        return place.tensors.tensor(int(gdb.parse_and_eval("(long)$rax")) & (2**64 - 1))
+    except NoTensorError:
+        return None
 
 
 def exception_text(memory):

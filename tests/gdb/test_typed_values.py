@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,10 @@ def _named(values: list[dict[str, Any]]) -> dict[str, Any]:
     return {value["name"]: value["value"] for value in values}
 
 
+def _without_addresses(said: str) -> str:
+    return re.sub(r"@0x[0-9a-f]+: ", "", said)
+
+
 def test_arguments_are_values(launcher: Launcher, library: Path) -> None:
     launcher.write(SCRIPT.replace("LIBRARY", str(library)))
     found = debug(launcher, "script.py", "-b", "typed::all", "-b", "typed.cpp:24", "--limit", "1")
@@ -105,6 +111,65 @@ def test_locals_are_not_shown_before_they_are_set(launcher: Launcher, library: P
     at_function = next(stop for stop in found.stops if stop["kind"] == "function")
     assert all("unset" in value for value in _named(at_function["locals"]).values())
     assert "not set yet (line 21)" in found.markdown
+
+
+COMMANDS = """
+def walk(gdb):
+    gdb.command = ["script.py"]
+    gdb.stop_at("typed.cpp:24", halt=True)
+    gdb.go()
+    said = gdb.session.mi.execute("info args") + gdb.session.mi.execute("info locals")
+    open("said.txt", "w").write(said + gdb.session.mi.execute("bt 1"))
+"""
+
+
+def test_gdb_prints_the_same_values(launcher: Launcher, library: Path) -> None:
+    launcher.write(SCRIPT.replace("LIBRARY", str(library)))
+    launcher.write(COMMANDS, "commands.py")
+    found = debug(launcher, "--session", "commands.py")
+    assert found.run.status == 0, found.run.err
+    said = _without_addresses((launcher.folder / "said.txt").read_text())
+    tensor = "<shape [4, 3], stride [3, 1], float32, cpu>"
+    for line in (
+        f"input = {tensor}",
+        "list = [<shape [4, 3], stride [3, 1], float32, cpu>, <shape [3, 4], stride [1, 3], float32, cpu>]",
+        "scalar = 3",
+        "sizes = [4, 3]",
+        "dims = [0, 1]",
+        "symbolic = 9",
+        "twice = 3",
+        "local = 9",
+        f"result = {tensor}",
+    ):
+        assert line in said, said
+    assert f"typed::all (input={tensor}, list=[" in said
+
+
+PLAIN = """
+import torch
+torch.ops.load_library("LIBRARY")
+torch.ops.typed.run(torch.ones(4, 3))
+"""
+
+
+def test_printers_in_a_gdb_without_tracer(launcher: Launcher, tmp_path: Path) -> None:
+    library = build(
+        tmp_path, "typed", SOURCE, "-femit-class-debug-always"
+    )  # as a debug build of libc10 has it
+    launcher.write(PLAIN.replace("LIBRARY", str(library)))
+    printers = Path(__file__).parents[2] / "gdb/inside/printers.py"
+    run = launcher.run(
+        ["gdb", "--nx", "--batch", "-ex", "set breakpoint pending on", "-ex", "break typed.cpp:24",
+         "-ex", "run", "-ex", f"source {printers}", "-ex", "info args", "-ex", "info locals",
+         "--args", sys.executable, "script.py"]
+    )  # fmt: skip
+    for line in (
+        "input = <shape [4, 3], stride [3, 1], float32, cpu>",
+        "scalar = 3",
+        "sizes = [4, 3]",
+        "result = <shape [4, 3], stride [3, 1], float32, cpu>",
+    ):
+        assert line in _without_addresses(run.out), run.out + run.err
 
 
 def test_a_condition_means_the_same_tensors_as_the_report(launcher: Launcher, library: Path) -> None:

@@ -48,12 +48,25 @@ def test_on_the_gpu_the_kernel_counts_and_not_the_call() -> None:
     table = matched(
         calls(
             {"rank": 0, "start_ns": 900, "gpu_start_ns": 1000, "gpu_end_ns": 2100},
-            {"rank": 1, "start_ns": 10, "gpu_start_ns": 1600, "gpu_end_ns": 2110},
+            {"rank": 1, "start_ns": 10, "gpu_start_ns": 1600, "gpu_end_ns": 2100},
         ),
         known(0, 1),
     )
     (row,) = table.iter_rows(named=True)
     assert (row["last"], row["late_ns"], row["transfer_ns"], row["on_gpu"]) == (1, 600, 500, True)
+
+
+def test_the_root_of_a_broadcast_waits_for_nobody() -> None:
+    table = matched(
+        calls(
+            {"rank": 0, "start_ns": 0, "gpu_start_ns": 100, "gpu_end_ns": 150},
+            {"rank": 1, "start_ns": 0, "gpu_start_ns": 120, "gpu_end_ns": 930},
+            {"rank": 2, "start_ns": 0, "gpu_start_ns": 900, "gpu_end_ns": 940},
+        ),
+        known(0, 1, 2),
+    )
+    (row,) = table.iter_rows(named=True)
+    assert (row["wait_ns"], row["transfer_ns"]) == (50 + 780, 40)
 
 
 def test_groups_are_apart_and_calls_of_different_ops_are_none() -> None:

@@ -8,6 +8,7 @@ import polars as pl
 
 from tracer.analysis.job import Job
 from tracer.analysis.job.clocks import EXACT, UNKNOWN
+from tracer.analysis.job.collectives import waited_ns
 from tracer.analysis.job.lateness import Lateness
 from tracer.analysis.job.overlap import overlaps
 from tracer.analysis.source_lines import SourceLines
@@ -18,7 +19,7 @@ from tracer.report.text import amount, count, duration, left_out, size
 _ROWS = 20
 _COMES = """\
 A rank comes when its device kernel starts, and where there is none when it calls. **Waited**: until the last
-rank came. **Transfer**: from then on, until the first rank's device kernel ends."""
+rank came. **Transfer**: the device kernel of the last rank."""
 
 
 def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
@@ -124,11 +125,13 @@ def _waited(job: Job) -> dict[int, int]:
     """How long each rank waited for the last ones."""
     ends = job.collectives.select("group", "number", last_ns="came_ns")
     arrival = pl.coalesce("gpu_start_ns", "start_ns") + pl.col("offset_ns")
-    calls = job.calls.join(job.clocks.select("rank", "offset_ns"), on="rank").with_columns(came_ns=arrival)
+    calls = job.calls.join(job.clocks.select("rank", "offset_ns"), on="rank").with_columns(
+        came_ns=arrival, done_ns=pl.col("gpu_end_ns") + pl.col("offset_ns")
+    )
     waits = (
         calls.join(ends, on=["group", "number"])
         .group_by("rank")
-        .agg(waited=(pl.col("last_ns") - pl.col("came_ns")).sum())
+        .agg(waited=waited_ns(pl.col("last_ns")).sum())
     )
     return dict(waits.select("rank", "waited").iter_rows())
 

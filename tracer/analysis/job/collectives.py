@@ -8,6 +8,7 @@ import polars as pl
 
 from tracer.analysis.dtypes import item_bytes
 from tracer.analysis.job.part import RankPart
+from tracer.analysis.step_times import BACKWARD
 
 NAMESPACE = "c10d::"
 _OF_TWO = ("c10d::send", "c10d::recv_", "c10d::recv_any_source_")
@@ -33,8 +34,9 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
     """A row for each collective call of a rank, in order.
 
     rank, hop, group (the name of the process group, the same in all its ranks; null: not known), number (of
-    the call in its group, from 0), op, bytes (of the tensors it was given), source, step, steady, start_ns
-    and end_ns (of the call on the host), gpu_start_ns and gpu_end_ns (of its device kernels; null: none), in
+    the call in its group, from 0), op, bytes (of the tensors it was given), source
+    (step_times.BACKWARD: a thread of autograd called it), step, steady, start_ns and end_ns (of the call on
+    the host), gpu_start_ns and gpu_end_ns (of its device kernels; null: none), in
     nanoseconds since the trace began. Calls between two ranks (send, recv) are none.
     """
     trace = part.trace
@@ -49,7 +51,9 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
         hop="id",
         inputs="inputs",
         op=pl.col("op").cast(pl.String),
-        source=pl.coalesce("called_from", "source").cast(pl.String),
+        source=pl.coalesce("called_from", "source")
+        .cast(pl.String)
+        .fill_null(pl.when(pl.col("backward_node").is_not_null()).then(pl.lit(BACKWARD))),
         step=pl.col("step").cast(pl.Int64),
         steady=(pl.col("phase").cast(pl.String) == "steady").fill_null(False),
         start_ns="start_ns",
@@ -115,15 +119,21 @@ def _kernels(activities: pl.DataFrame, hops: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def waited_ns(last: pl.Expr) -> pl.Expr:
+    """How long a rank that came at came_ns waited for the one that came at `last`."""
+    return pl.min_horizontal(last, pl.col("done_ns").fill_null(last)) - pl.col("came_ns")
+
+
 def matched(calls: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
     """A row for each collective that at least two ranks recorded, in order.
 
     group, number, op, source, step, steady and bytes (of the rank that came last), ranks (how many called
     it), last (the rank that came last), came_ns (when), late_ns (how long after the median of the others),
-    skew_ns (from the first to the last), wait_ns (of all ranks together until the last one came),
-    transfer_ns (from then to the end of the first device kernel to end; null on the CPU, where the call
-    returns before), on_gpu. A rank comes when its device kernel starts, and where there is none when it
-    calls. Where a rank's clock is not known, or ranks called different ops, the row is left out.
+    skew_ns (from the first to the last), wait_ns (of all ranks together, until the last one came or their own
+    kernel had ended: the root of a broadcast waits for nobody), transfer_ns (of the last rank's device
+    kernel; null on the CPU, where the call returns before it is done), on_gpu. A rank comes when its device
+    kernel starts, and where there is none when it calls. Where a rank's clock is not known, or ranks called
+    different ops, the row is left out.
     """
     arrival = pl.coalesce("gpu_start_ns", "start_ns") + pl.col("offset_ns")
     timed = calls.filter(pl.col("group").is_not_null()).join(clocks.select("rank", "offset_ns"), on="rank")
@@ -141,8 +151,8 @@ def matched(calls: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
             late_ns=pl.col("came_ns").last()
             - pl.col("came_ns").slice(0, pl.len() - 1).median().cast(pl.Int64),
             skew_ns=pl.col("came_ns").last() - pl.col("came_ns").first(),
-            wait_ns=(pl.col("came_ns").last() - pl.col("came_ns")).sum(),
-            transfer_ns=(pl.col("done_ns").min() - pl.col("came_ns").last()),
+            wait_ns=waited_ns(pl.col("came_ns").last()).sum(),
+            transfer_ns=pl.col("done_ns").last() - pl.col("came_ns").last(),
             on_gpu=pl.col("gpu_start_ns").is_not_null().all(),
         )
         .filter((pl.col("ranks") > 1) & (pl.col("ops") == 1))

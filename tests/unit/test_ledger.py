@@ -83,7 +83,7 @@ def test_each_layer_has_its_own_time_and_all_add_up() -> None:
     }
     assert found.wall_ns == 10_000 == sum(row.ns or 0 for row in found.rows)
     assert (found.own_ns, found.bare_ns, found.hops) == (None, None, 6)
-    assert "did not measure" in found.unknown[0]
+    assert "was not measured" in found.unknown[0]
 
 
 def test_what_tracer_costs_is_taken_out_of_the_time_that_it_is_in() -> None:
@@ -168,7 +168,7 @@ def test_calls_and_waits_are_layers_below_the_hop() -> None:
     assert found.gpu is not None
     assert (found.gpu.activities, found.gpu.busy_ns, found.gpu.queueing_ns) == (1, 900, 500)
     assert (found.own_ns, found.bare_ns) == (720, None)
-    assert found.unknown == ("what CUPTI costs is not measured",)
+    assert found.unknown == ("the cost of CUPTI is not measured",)
 
 
 def test_other_threads_count_while_the_main_thread_waits() -> None:

@@ -223,15 +223,15 @@ def _unknown(trace: LedgerTables, cost: OwnCost | None) -> tuple[str, ...]:
     options: Mapping[str, Any] = trace.environment.get("options") or {}
     why = []
     if cost is None:
-        why.append("this process did not measure what recording costs: it was killed, or it is an old trace")
+        why.append("the cost of hops was not measured (process killed, or old trace)")
     if (trace.certificate.get("cuda") or {}).get("api_calls"):
-        why.append("what CUPTI costs is not measured")
+        why.append("the cost of CUPTI is not measured")
     if len(trace.compiled_calls):
-        why.append("what following compiled code costs is not measured")
+        why.append("the cost of following compiled code is not measured")
     if options.get("memory"):
-        why.append("what --memory costs is not measured")
+        why.append("the cost of --memory is not measured")
     if options.get("values", "none") not in ("none", None):
-        why.append("what --values costs is not measured")
+        why.append("the cost of --values is not measured")
     return tuple(why)
 
 

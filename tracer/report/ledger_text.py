@@ -75,16 +75,12 @@ def below(found: Ledger, of: str) -> list[str]:
     if found.bare_ns is not None:
         lines.append(f"Without tracer {what} would take {duration(round(found.bare_ns))} (estimate).")
     for why in found.unknown:
-        lines.append(f"How long {what} takes without tracer is not known: {why}.")
+        lines.append(f"Time without tracer: not known; {why}.")
     if found.own is not None:
         outermost, inner = found.own.outermost.ns, found.own.inner.ns
-        basis = (
-            f"measured in this process at {found.own.timed:,} events"
-            if found.own.timed
-            else "measured in a loop: a lower bound"
-        )
+        basis = f"{found.own.timed:,} events timed" if found.own.timed else "in a loop: a lower bound"
         lines.append(
-            f"tracer costs {outermost:.0f} ns per outermost hop and {inner:.0f} ns per other hop, {basis}."
+            f"tracer costs {outermost:.0f} ns per outermost hop, {inner:.0f} ns per other hop ({basis})."
         )
     if any(row.layer.kind == "bindings" for row in found.rows):
         lines.append("The time in which Python's bindings parse arguments is part of Python between ops.")

@@ -65,6 +65,19 @@ def test_an_op(trace: Path) -> None:
     assert not any(line.startswith(("Python", "  parsing")) for line in lines)
 
 
+def test_the_hops_of_an_op_as_a_tree(trace: Path) -> None:
+    result = ledger("--op", "linear", "--path")
+    assert result.stdout.splitlines()[:5] == [
+        "linear in step 0, the median of 1 steady step: 4.0 us, 3 hops",
+        "layer                            time    share  times     each",
+        "aten::linear [AutogradCPU]    0.94 us   23.5 %      1  0.94 us",
+        "  aten::mm [AutogradCPU]      0.94 us   23.5 %      1  0.94 us",
+        "    aten::mm [CPU]             2.0 us   49.5 %      1   2.0 us",
+    ]
+    rows = json.loads(ledger("--op", "linear", "--path", "--json").stdout)["rows"]
+    assert rows[1]["path"] == ["aten::linear [AutogradCPU]", "aten::mm [AutogradCPU]"]
+
+
 def test_a_document(trace: Path) -> None:
     document = json.loads(ledger("--json").stdout)
     assert (document["wall_ns"], document["bare_ns"], document["own_ns"]) == (10_000, 9_280, 720)
@@ -72,6 +85,7 @@ def test_a_document(trace: Path) -> None:
     assert rows["kernel functions [CPU]"] == {
         "layer": "kernel",
         "key": "CPU",
+        "path": None,
         "name": "kernel functions [CPU]",
         "ns": 4220,
         "times": 4,
@@ -113,6 +127,7 @@ def test_a_page(trace: Path) -> None:
         (["--steps", "9-7"], 2, "--steps 9-7: give the first and the last step, e.g. 10-40"),
         (["--steps", "0-1", "--step", "0"], 2, "give --step or --steps, not both"),
         (["--line", "a.py:1", "--op", "mm"], 2, "give --line or --op, not both"),
+        (["--path"], 2, "--path needs --op or --line"),
         (["--json", "-o", "x.md"], 2, "--json writes to stdout, -o a page; remove one"),
         (["-o", "x.html"], 2, "x.html: a report is markdown; give a file that ends in .md"),
     ],

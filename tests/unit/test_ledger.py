@@ -185,6 +185,36 @@ def test_other_threads_count_while_the_main_thread_waits() -> None:
     assert sum(row.ns or 0 for row in found.rows) == 10_000
 
 
+def test_a_call_outside_ops_belongs_to_what_ran_before() -> None:
+    rows = [
+        row(0, "aten::a", "CPU", 1000, 2000, rule="kernel", backward_node="A"),
+        row(1, "aten::b", "CPU", 6000, 7000, rule="kernel", backward_node="B"),
+    ]
+    call = dict.fromkeys(schema.API_CALLS) | {"id": 0, "process": 0, "thread": 1, "name": "cudaGetDevice"}
+    calls = table([call | {"start_ns": 3000, "end_ns": 3500}], schema.API_CALLS)
+    found = ledger(trace(rows, certificate={}, api_calls=calls), 0, 0, 0)
+    assert times(found)["engine", ""] == 10_000 - 2000 - 500
+    assert ("border", "") not in times(found)
+
+
+def test_paths_are_a_tree_in_the_order_in_which_they_ran() -> None:
+    rows = [
+        row(0, "aten::a", "CPU", 0, 1000, rule="kernel"),
+        row(1, "aten::b", "CPU", 100, 300, 0, rule="kernel"),
+        row(2, "aten::c", "CPU", 300, 400, 0, rule="kernel"),
+        row(3, "aten::d", "CPU", 150, 160, 1, rule="kernel"),
+        row(4, "aten::a", "CPU", 2000, 2500, rule="kernel"),
+        row(5, "aten::b", "CPU", 2100, 2200, 4, rule="kernel"),
+    ]
+    found = ledger(trace(rows, certificate={}), 0, 0, 0, Scope(lambda op, _: op == "aten::a", path=True))
+    assert [(row.layer.path, row.ns, row.times) for row in found.rows[:-2]] == [
+        (("aten::a [CPU]",), 700 + 400, 2),
+        (("aten::a [CPU]", "aten::b [CPU]"), 190 + 100, 2),
+        (("aten::a [CPU]", "aten::b [CPU]", "aten::d [CPU]"), 10, 1),
+        (("aten::a [CPU]", "aten::c [CPU]"), 100, 1),
+    ]
+
+
 def test_a_hop_without_a_key_is_not_explained() -> None:
     rows = [row(0, "aten::a", "CPU", 0, 10_000, rule="kernel") | {"key": None}]
     assert ledger(trace(rows, certificate={}), 0, 0, 0).rest_ns == 10_000

@@ -27,7 +27,9 @@ NOT_SEEN = "not seen"
 
 
 def layer_name(layer: Layer) -> str:
-    """`key AutogradCPU`, `Python between ops`."""
+    """`key AutogradCPU`, `Python between ops`; hops of a path are indented."""
+    if layer.path:
+        return "  " * (len(layer.path) - 1) + layer.name
     return _NAMES[layer.kind].format(layer.name)
 
 
@@ -84,7 +86,7 @@ def below(found: Ledger, of: str) -> list[str]:
         )
     if any(row.layer.kind == "bindings" for row in found.rows):
         lines.append("The time in which Python's bindings parse arguments is part of Python between ops.")
-    if any(row.layer.kind == "kernel" for row in found.rows):
+    if any(row.layer.kind in ("kernel", "hop") for row in found.rows):
         lines.append("Kernel functions include the CPU libraries that they call (BLAS, oneDNN).")
     if found.other_threads_ns:
         elsewhere = duration(round(found.other_threads_ns))

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
 from launching import Launcher, Run
 
 import tracer
@@ -118,6 +119,21 @@ def test_a_line_is_a_part_of_the_step_and_an_op_a_part_of_the_line(recorded: Rec
     assert {row["layer"] for row in op["rows"]} <= {"key", "composite", "kernel", "tracer", "rest"}
     for found in (line, op):
         assert sum(row["ns"] or 0 for row in found["rows"]) == pytest.approx(found["wall_ns"])
+
+
+def test_measuring_leaves_nothing_behind(tmp_path: Path) -> None:
+    path, state = tmp_path / "run.trace", torch.get_rng_state()
+    with tracer.record(path):
+        values = torch.ones(3, dtype=torch.float64)
+        values.add(values)
+    assert torch.equal(torch.get_rng_state(), state)
+    trace = tracer.load(path)
+    shapes = {(tuple(shape), dtype) for shape, dtype in trace.signatures.select("shape", "dtype").rows()}
+    assert shapes == {((3,), "torch.float64")}
+    assert set(trace.hops["op"].cast(pl.String)) <= {
+        *("aten::ones", "aten::empty.memory_format", "aten::fill_.Scalar", "aten::add.Tensor"),
+    }
+    assert trace.certificate["own_cost"][0]["loop"]["inner"]["ns"] > 0
 
 
 def test_a_killed_process_has_a_ledger_without_the_cost(tmp_path: Path) -> None:

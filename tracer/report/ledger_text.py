@@ -51,7 +51,8 @@ def _cells(row: Row, wall_ns: float) -> list[str]:
         else f"{row.times:,.1f}".removesuffix(".0")
     )
     each = duration(round(row.ns / row.times)) if row.times else ""
-    return [name, duration(round(row.ns)), percent(row.ns / wall_ns) if wall_ns else "", times, each]
+    share = percent(row.ns / wall_ns).replace("-0.0", "0.0") if wall_ns else ""
+    return [name, duration(round(row.ns)), share, times, each]
 
 
 def heading(found: Ledger, of: str, steady: int | None) -> str:

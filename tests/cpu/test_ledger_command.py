@@ -12,6 +12,7 @@ import torch
 from launching import Launcher, Run
 
 import tracer
+from tracer.analysis.own_cost import own_cost
 
 SCRIPT = """
 import time
@@ -134,6 +135,38 @@ def test_measuring_leaves_nothing_behind(tmp_path: Path) -> None:
         *("aten::ones", "aten::empty.memory_format", "aten::fill_.Scalar", "aten::add.Tensor"),
     }
     assert trace.certificate["own_cost"][0]["loop"]["inner"]["ns"] > 0
+
+
+CHILDREN = """
+import multiprocessing as mp
+import torch
+
+def work(_):
+    for _ in range(2000):
+        torch.ones(3).add(1)
+
+if __name__ == "__main__":
+    work(None)
+    for way in ("fork", "spawn"):
+        child = mp.get_context(way).Process(target=work, args=(None,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+"""
+
+
+def test_each_process_measures_its_own(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.write(CHILDREN)
+    run = launcher.record("-o", "run.trace", "script.py")
+    assert run.status == 0, run.err
+    certificate = tracer.load(tmp_path / "run.trace").certificate
+    assert len(certificate["own_cost"]) == 3
+    for process in certificate["own_cost"]:
+        cost = own_cost(certificate, process)
+        assert cost is not None
+        assert cost.timed > 0
+        assert 0 < cost.inner.inside_ns < cost.inner.ns < cost.outermost.ns < 2000
 
 
 def test_a_killed_process_has_a_ledger_without_the_cost(tmp_path: Path) -> None:

@@ -252,16 +252,25 @@ HopLoop loop_of_hops() {
   }();
   HopLoop found;
   if (recording()) return found;
-  // The scratch lane belongs to no recording: its definitions go nowhere and its chunk is memory. Where nothing is recorded
-  // it looks like a lane of the recording to this thread, and to no other.
-  lane->epoch = 0;
-  hop->described_epoch = lane->epoch;
   uint32_t flags = trace::recording_file() ? trace::recording_file()->flags() : 0;
   lane->source = flags & trace::kSource;
   lane->shapes = flags & trace::kShapes;
   lane->start_ticks = trace::ticks();
   Lane* own = std::exchange(trace::thread_lane, lane);
   at::Tensor tensor = at::detail::empty_cpu({4, 4}, at::kFloat);  // no op is called
+  // The scratch lane belongs to no recording, and its chunk is memory. What it names must not get into the file, so it is
+  // named here once: definitions of a lane of no epoch go nowhere.
+  lane->epoch = ~0u;
+  lane->next = lane->window_start(0);
+  lane->depth = 0;
+  TensorArgument argument[1];
+  size_t filled = 0;
+  add_tensor_argument<const at::Tensor&>(argument, filled, 0, tensor);
+  if (lane->shapes) signature_of(lane, TensorArguments{argument, filled});
+  write_what_runs(lane);
+  // Where nothing is recorded, it looks like a lane of the recording to this thread, and to no other.
+  lane->epoch = 0;
+  hop->described_epoch = 0;
   double bare = mean_ns(lane, [&] { measured_kernel(tensor); });
   auto measure = [&](HopLoop::Kind& kind, uint32_t depth) {
     lane->depth = depth;

@@ -37,6 +37,7 @@ Clock measure_clock() {
 }  // namespace
 
 void add_timed(Timed kind, uint64_t began, uint64_t noted, uint64_t ended) noexcept {
+  if (noted < began || noted > ended) return;  // the recording ended meanwhile, and its chunk is gone
   Sums& of = sums[kind];
   constexpr auto relaxed = std::memory_order_relaxed;
   if (ended - began > kMostTicks) {
@@ -49,7 +50,7 @@ void add_timed(Timed kind, uint64_t began, uint64_t noted, uint64_t ended) noexc
 }
 
 TimedHops timed_hops() {
-  static const Clock clock = measure_clock();
+  const Clock clock = measure_clock();
   TimedHops found;
   for (uint32_t i = 0; i < kTimedKinds; ++i) {
     const Sums& of = sums[i];

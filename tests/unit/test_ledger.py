@@ -83,7 +83,7 @@ def test_each_layer_has_its_own_time_and_all_add_up() -> None:
     }
     assert found.wall_ns == 10_000 == sum(row.ns or 0 for row in found.rows)
     assert (found.own_ns, found.bare_ns, found.hops) == (None, None, 6)
-    assert "did not measure" in found.unknown[0]
+    assert "was not measured" in found.unknown[0]
 
 
 def test_what_tracer_costs_is_taken_out_of_the_time_that_it_is_in() -> None:
@@ -168,7 +168,7 @@ def test_calls_and_waits_are_layers_below_the_hop() -> None:
     assert found.gpu is not None
     assert (found.gpu.activities, found.gpu.busy_ns, found.gpu.queueing_ns) == (1, 900, 500)
     assert (found.own_ns, found.bare_ns) == (720, None)
-    assert found.unknown == ("what CUPTI costs is not measured",)
+    assert found.unknown == ("the cost of CUPTI is not measured",)
 
 
 def test_other_threads_count_while_the_main_thread_waits() -> None:
@@ -183,6 +183,36 @@ def test_other_threads_count_while_the_main_thread_waits() -> None:
     assert times(found)["engine", ""] == 500
     assert found.other_threads_ns == 2500
     assert sum(row.ns or 0 for row in found.rows) == 10_000
+
+
+def test_a_call_outside_ops_belongs_to_what_ran_before() -> None:
+    rows = [
+        row(0, "aten::a", "CPU", 1000, 2000, rule="kernel", backward_node="A"),
+        row(1, "aten::b", "CPU", 6000, 7000, rule="kernel", backward_node="B"),
+    ]
+    call = dict.fromkeys(schema.API_CALLS) | {"id": 0, "process": 0, "thread": 1, "name": "cudaGetDevice"}
+    calls = table([call | {"start_ns": 3000, "end_ns": 3500}], schema.API_CALLS)
+    found = ledger(trace(rows, certificate={}, api_calls=calls), 0, 0, 0)
+    assert times(found)["engine", ""] == 10_000 - 2000 - 500
+    assert ("border", "") not in times(found)
+
+
+def test_paths_are_a_tree_in_the_order_in_which_they_ran() -> None:
+    rows = [
+        row(0, "aten::a", "CPU", 0, 1000, rule="kernel"),
+        row(1, "aten::b", "CPU", 100, 300, 0, rule="kernel"),
+        row(2, "aten::c", "CPU", 300, 400, 0, rule="kernel"),
+        row(3, "aten::d", "CPU", 150, 160, 1, rule="kernel"),
+        row(4, "aten::a", "CPU", 2000, 2500, rule="kernel"),
+        row(5, "aten::b", "CPU", 2100, 2200, 4, rule="kernel"),
+    ]
+    found = ledger(trace(rows, certificate={}), 0, 0, 0, Scope(lambda op, _: op == "aten::a", path=True))
+    assert [(row.layer.path, row.ns, row.times) for row in found.rows[:-2]] == [
+        (("aten::a [CPU]",), 700 + 400, 2),
+        (("aten::a [CPU]", "aten::b [CPU]"), 190 + 100, 2),
+        (("aten::a [CPU]", "aten::b [CPU]", "aten::d [CPU]"), 10, 1),
+        (("aten::a [CPU]", "aten::c [CPU]"), 100, 1),
+    ]
 
 
 def test_a_hop_without_a_key_is_not_explained() -> None:

@@ -33,10 +33,14 @@ class HostTables(Protocol):
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of the host's work: the kind of a row of a ledger; `name` distinguishes rows of a kind."""
+    """A layer of the host's work: the kind of a row of a ledger; `name` distinguishes rows of a kind.
+
+    `path`: of a row for each hop of a path, the names from the outermost to its own.
+    """
 
     kind: str
     name: str = ""
+    path: tuple[str, ...] = ()
 
 
 def host_nodes(trace: HostTables, process: int, begin: int, end: int) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from tracer.analysis.timeline import Timeline, timeline
 PYTHON, BINDINGS, ENGINE, BORDER = Layer("python"), Layer("bindings"), Layer("engine"), Layer("border")
 TRACER, REST = Layer("tracer"), Layer("rest")
 _ORDER = (
-    *("python", "bindings", "border", "engine", "key", "composite", "kernel"),
+    *("python", "bindings", "border", "engine", "hop", "key", "composite", "kernel"),
     *("compiled", "library", "api", "waiting"),
 )
 
@@ -39,10 +39,12 @@ class Scope:
     """Which part of the steps: hops that fit `hop`, with all inside them; None: everything.
 
     `gap`: whether the time between two ops that fit counts too, as between two ops of one line.
+    `path`: a row for each hop and call of the paths, in place of one for each layer.
     """
 
     hop: Callable[[str | None, str | None], bool] | None = None
     gap: bool = False
+    path: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,14 @@ class _Sums:
     hops: int = 0
     other_threads: float = 0.0
     chosen: list[tuple[str, int]] = field(default_factory=list)
+    first: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """Of each path, in the order in which they first ran"""
+
+    def rank(self, row: Row) -> tuple[Any, ...]:
+        """By what rows are sorted: paths as a tree, layers of a kind with most time first."""
+        path = row.layer.path
+        places = [self.first[path[: depth + 1]] for depth in range(len(path))]
+        return _ORDER.index(row.layer.kind), places, -(row.ns or 0.0), row.layer.name
 
 
 def median_step(steps: pl.DataFrame) -> tuple[int, int] | None:
@@ -146,6 +156,9 @@ def _add(sums: _Sums, nodes: pl.DataFrame, line: Timeline, scope: Scope, cost: O
     for place in line.order:  # from the outside inwards
         parent = line.parents[place]
         fits[place] = fits[place] or (parent >= 0 and fits[parent])
+    if scope.path:
+        _as_paths(sums, rows, layers, fits, line)
+    backward = _in_backward(rows, line)
     for piece in line.pieces:
         length = piece.end - piece.start
         if piece.owner >= 0:
@@ -157,7 +170,7 @@ def _add(sums: _Sums, nodes: pl.DataFrame, line: Timeline, scope: Scope, cost: O
             between = (piece.before, piece.after)
             if scope.hop is not None and not (scope.gap and all(p >= 0 and fits[p] for p in between)):
                 continue
-            layer = _between(rows, *between)
+            layer = _between(backward, *between)
             sums.recorded[layer] += length
             sums.times[layer] += 1
         sums.wall += length
@@ -175,12 +188,36 @@ def _add(sums: _Sums, nodes: pl.DataFrame, line: Timeline, scope: Scope, cost: O
                 if fits[parent]:
                     sums.cost[layers[parent]] += one.around_ns
             elif scope.hop is None or (scope.gap and fits[place] and line.before(place, fits)):
-                sums.cost[_between(rows, line.previous.get(place, -1), place)] += one.around_ns
+                sums.cost[_between(backward, line.previous.get(place, -1), place)] += one.around_ns
 
 
-def _between(rows: list[dict[str, Any]], before: int, after: int) -> Layer:
+def _as_paths(
+    sums: _Sums, rows: list[dict[str, Any]], layers: list[Layer], fits: list[bool], line: Timeline
+) -> None:
+    """Gives each node that fits a layer of its own, the same for all nodes with the same path."""
+    for place in line.order:
+        if not fits[place]:
+            continue
+        row, parent = rows[place], line.parents[place]
+        outer = layers[parent].path if parent >= 0 and fits[parent] else ()
+        name = f"{row['op'] or 'unknown'} [{row['key']}]" if row["node"] == HOP else str(row["op"])
+        path = (*outer, name)
+        layers[place] = Layer("hop", name, path)
+        sums.first.setdefault(path, len(sums.first))
+
+
+def _in_backward(rows: list[dict[str, Any]], line: Timeline) -> dict[int, bool]:
+    """Of each outermost node whether it is a part of backward; a call outside ops is as what ran before."""
+    found, last = {}, False
+    for place in line.previous:
+        flag = rows[place]["backward"]
+        last = found[place] = last if flag is None else flag
+    return found
+
+
+def _between(backward: dict[int, bool], before: int, after: int) -> Layer:
     """The layer of the time between two outermost nodes; -1: there is none in the step."""
-    flags = {bool(rows[place]["backward"]) for place in (before, after) if place >= 0}
+    flags = {backward[place] for place in (before, after) if place in backward}
     if flags == {True, False}:
         return BORDER
     return ENGINE if flags == {True} else PYTHON
@@ -199,7 +236,7 @@ def _ledger(
     found = [Row(layer, ns, sums.times[layer] / count) for layer, ns in net.items()]
     if scope.hop is None or scope.gap:
         found.append(Row(BINDINGS, None, None))
-    found.sort(key=lambda row: (_ORDER.index(row.layer.kind), -(row.ns or 0.0), row.layer.name))
+    found.sort(key=sums.rank)
     rows = (*found, Row(TRACER, own, sums.hops / count), Row(REST, rest, None))
     unknown = _unknown(trace, cost)
     return Ledger(
@@ -223,15 +260,15 @@ def _unknown(trace: LedgerTables, cost: OwnCost | None) -> tuple[str, ...]:
     options: Mapping[str, Any] = trace.environment.get("options") or {}
     why = []
     if cost is None:
-        why.append("this process did not measure what recording costs: it was killed, or it is an old trace")
+        why.append("the cost of hops was not measured (process killed, or old trace)")
     if (trace.certificate.get("cuda") or {}).get("api_calls"):
-        why.append("what CUPTI costs is not measured")
+        why.append("the cost of CUPTI is not measured")
     if len(trace.compiled_calls):
-        why.append("what following compiled code costs is not measured")
+        why.append("the cost of following compiled code is not measured")
     if options.get("memory"):
-        why.append("what --memory costs is not measured")
+        why.append("the cost of --memory is not measured")
     if options.get("values", "none") not in ("none", None):
-        why.append("what --values costs is not measured")
+        why.append("the cost of --values is not measured")
     return tuple(why)
 
 

@@ -38,6 +38,9 @@ def ledger(
         str | None,
         typer.Option(metavar="PATTERN", help="Show only ops like mm, aten::add.*, and the hops inside them."),
     ] = None,
+    path: Annotated[
+        bool, typer.Option("--path", help="Show a row for each hop and call of the op or line, as a tree.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="OUT.md", help="Write markdown to OUT.md."),
@@ -57,13 +60,15 @@ def ledger(
       tracer ledger run.trace
       tracer ledger run.trace --steps 10-40
       tracer ledger run.trace --line train.py:41
-      tracer ledger run.trace --op aten::linear
+      tracer ledger run.trace --op aten::linear --path
       tracer ledger run.trace --json | jq .bare_ns
       tracer ledger run.trace -o ledger.md
     """
     wanted = _steps(step, steps)
     if line is not None and op is not None:
         fail("give --line or --op, not both", USAGE)
+    if path and line is None and op is None:
+        fail("--path needs --op or --line", USAGE)
     if output is not None:
         if as_json:
             fail("--json writes to stdout, -o a page; remove one", USAGE)
@@ -71,7 +76,7 @@ def ledger(
     file = chosen_trace(file)
     of = line or op or ""
     with analysing(file) as trace:
-        found, steady = _found(trace, file, wanted, line, op)
+        found, steady = _found(trace, file, wanted, line, op, path)
     if as_json:
         from tracer.report.ledger_document import ledger_document
 
@@ -104,7 +109,7 @@ def _steps(step: int | None, steps: str | None) -> tuple[int, int] | None:
 
 
 def _found(
-    trace: Trace, file: Path, wanted: tuple[int, int] | None, line: str | None, op: str | None
+    trace: Trace, file: Path, wanted: tuple[int, int] | None, line: str | None, op: str | None, path: bool
 ) -> tuple[Ledger, int | None]:
     """The ledger, and the number of steady steps that its step is the median of."""
     import polars as pl
@@ -122,7 +127,7 @@ def _found(
         mine = trace.steps.filter(pl.col("process") == process)
         steady = mine.filter(pl.col("phase").cast(pl.String) == "steady").height
     try:
-        found = made(trace, process, *wanted, _scope(trace, line, op))
+        found = made(trace, process, *wanted, _scope(line, op, path))
     except ValueError:
         known = trace.steps.filter(pl.col("process") == process)["step"].to_list()
         fail(f"{file} has no {_named(wanted)}; it has steps {min(known)} to {max(known)}")
@@ -138,7 +143,7 @@ def _named(wanted: tuple[int, int]) -> str:
     return f"step {wanted[0]}" if wanted[0] == wanted[1] else f"steps {wanted[0]}-{wanted[1]}"
 
 
-def _scope(trace: Trace, line: str | None, op: str | None) -> Scope | None:
+def _scope(line: str | None, op: str | None, path: bool) -> Scope | None:
     from functools import cache
 
     from tracer.analysis.ledger import Scope
@@ -147,8 +152,8 @@ def _scope(trace: Trace, line: str | None, op: str | None) -> Scope | None:
 
     if op is not None:
         fitting = cache(lambda name: fits_op(name, op))
-        return Scope(lambda name, _: name is not None and fitting(name))
+        return Scope(lambda name, _: name is not None and fitting(name), path=path)
     if line is not None:
         there = cache(lambda source: fits_source(source, line))
-        return Scope(lambda _, source: source is not None and there(source), gap=True)
+        return Scope(lambda _, source: source is not None and there(source), gap=True, path=path)
     return None

@@ -26,7 +26,8 @@ def ledger_document(path: str, found: Ledger, of: str) -> dict[str, Any]:
         "rows": [
             {
                 "layer": row.layer.kind,
-                "key": row.layer.name or None,
+                "key": None if row.layer.path else row.layer.name or None,
+                "path": list(row.layer.path) or None,
                 "name": layer_name(row.layer).strip(),
                 "ns": row.ns,
                 "times": row.times,
@@ -47,7 +48,14 @@ def ledger_document(path: str, found: Ledger, of: str) -> dict[str, Any]:
 
 def ledger_page(name: str, found: Ledger, of: str, steady: int | None) -> str:
     """A page of markdown."""
-    rows = [[prose(row[0].strip()), *row[1:]] for row in cells(found)]
+    deep = any(row.layer.path for row in found.rows)
+    rows = [[_indented(row[0]) if deep else prose(row[0].strip()), *row[1:]] for row in cells(found)]
     notes = "\n".join(item(prose(line)) for line in below(found, of))
     title = f"# Ledger of {prose(name)}"
     return "\n\n".join([title, prose(heading(found, of, steady)), table(TITLES, rows), notes]) + "\n"
+
+
+def _indented(name: str) -> str:
+    """Markdown takes spaces at the beginning of a cell away."""
+    text = name.lstrip()
+    return "&nbsp;" * (len(name) - len(text)) + prose(text)

@@ -27,7 +27,9 @@ NOT_SEEN = "not seen"
 
 
 def layer_name(layer: Layer) -> str:
-    """`key AutogradCPU`, `Python between ops`."""
+    """`key AutogradCPU`, `Python between ops`; hops of a path are indented."""
+    if layer.path:
+        return "  " * (len(layer.path) - 1) + layer.name
     return _NAMES[layer.kind].format(layer.name)
 
 
@@ -49,7 +51,8 @@ def _cells(row: Row, wall_ns: float) -> list[str]:
         else f"{row.times:,.1f}".removesuffix(".0")
     )
     each = duration(round(row.ns / row.times)) if row.times else ""
-    return [name, duration(round(row.ns)), percent(row.ns / wall_ns) if wall_ns else "", times, each]
+    share = percent(row.ns / wall_ns).replace("-0.0", "0.0") if wall_ns else ""
+    return [name, duration(round(row.ns)), share, times, each]
 
 
 def heading(found: Ledger, of: str, steady: int | None) -> str:
@@ -75,20 +78,16 @@ def below(found: Ledger, of: str) -> list[str]:
     if found.bare_ns is not None:
         lines.append(f"Without tracer {what} would take {duration(round(found.bare_ns))} (estimate).")
     for why in found.unknown:
-        lines.append(f"How long {what} takes without tracer is not known: {why}.")
+        lines.append(f"Time without tracer: not known; {why}.")
     if found.own is not None:
         outermost, inner = found.own.outermost.ns, found.own.inner.ns
-        basis = (
-            f"measured in this process at {found.own.timed:,} events"
-            if found.own.timed
-            else "measured in a loop: a lower bound"
-        )
+        basis = f"{found.own.timed:,} events timed" if found.own.timed else "in a loop: a lower bound"
         lines.append(
-            f"tracer costs {outermost:.0f} ns per outermost hop and {inner:.0f} ns per other hop, {basis}."
+            f"tracer costs {outermost:.0f} ns per outermost hop, {inner:.0f} ns per other hop ({basis})."
         )
     if any(row.layer.kind == "bindings" for row in found.rows):
         lines.append("The time in which Python's bindings parse arguments is part of Python between ops.")
-    if any(row.layer.kind == "kernel" for row in found.rows):
+    if any(row.layer.kind in ("kernel", "hop") for row in found.rows):
         lines.append("Kernel functions include the CPU libraries that they call (BLAS, oneDNN).")
     if found.other_threads_ns:
         elsewhere = duration(round(found.other_threads_ns))

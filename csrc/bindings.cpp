@@ -14,6 +14,7 @@
 #include "cuda/recorder.h"
 #include "dispatch/arming.h"
 #include "dispatch/hop.h"
+#include "dispatch/own_cost.h"
 #include "dispatch/ranges.h"
 #include "native/elf.h"
 #include "python/compiled_calls.h"
@@ -79,6 +80,7 @@ py::dict arm(const std::vector<std::string>& operators) {
   {
     py::gil_scoped_release release;
     result = dispatch::arm(operators);
+    dispatch::forget_timed();
   }
   py::dict out;
   out["entries"] = result.entries;
@@ -149,6 +151,42 @@ py::dict certificate() {
   int error = int(file.header().error_number);
   out["out_of_space"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();
   out["full"] = file.is_full();
+  return out;
+}
+
+py::dict of_timed(const dispatch::TimedHops& timed) {
+  const char* names[dispatch::kTimedKinds] = {"outermost", "inner", "exit"};
+  py::dict out;
+  for (uint32_t i = 0; i < dispatch::kTimedKinds; ++i) {
+    const dispatch::TimedEvents& of = timed.kinds[i];
+    py::dict one;
+    one["events"] = of.events;
+    one["slow"] = of.slow;
+    one["before_ns"] = of.before;
+    one["after_ns"] = of.after;
+    out[names[i]] = one;
+  }
+  return out;
+}
+
+py::dict own_cost() {
+  dispatch::TimedHops program;
+  dispatch::HopLoop loop;
+  {
+    py::gil_scoped_release release;
+    program = dispatch::timed_hops();
+    loop = dispatch::loop_of_hops();
+  }
+  auto whole = [](const dispatch::HopLoop::Kind& kind) {
+    py::dict one = of_timed(kind.timed);
+    one["ns"] = kind.ns;
+    return one;
+  };
+  py::dict out, of_loop;
+  of_loop["outermost"] = whole(loop.outermost);
+  of_loop["inner"] = whole(loop.inner);
+  out["program"] = of_timed(program);
+  out["loop"] = of_loop;
   return out;
 }
 
@@ -320,7 +358,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("hide_sources", &python::hide_sources, py::arg("folders"));
   m.def("forget_lines", &python::forget_lines);
   m.def("seen_lines", &python::seen_lines);
-  m.def("calibrate", &dispatch::calibrate_hop, py::call_guard<py::gil_scoped_release>());
+  m.def("own_cost", &own_cost);
   m.def("close", &end);
   m.def("recording", &recording);
   m.def("cuda_is_built", &cuda::is_built);

@@ -32,6 +32,8 @@ class Certificate(TypedDict):
 
 class Enums(TypedDict):
     num_backends: int
+    included_by_default: int
+    excluded_by_default: int
     keys: list[str | list[str]]
     dtypes: dict[str, str]
     device_types: dict[str, str]
@@ -76,6 +78,9 @@ def create(
     max_bytes: int = 0,
     ring: bool = False,
     replace: bool = False,
+    why: bool = False,
+    values: bool = False,
+    scalars: bool = False,
 ) -> None:
     """Begin the file of a recording, which is empty or not there.
 
@@ -83,7 +88,8 @@ def create(
     process is recording, BlockingIOError if another recording writes the file, and other OSErrors.
 
     `max_bytes`: the largest size, 0: none; at it the newest hops take the place of the oldest (`ring`), or
-    the recording stops.
+    the recording stops. `why`: record what threads add to dispatch keys; `values`: hashes of results;
+    `scalars`: arguments that are no tensors.
     """
 
 def take_place() -> None:
@@ -166,8 +172,8 @@ def leave_range(entered: int) -> None:
 def follow_allocations(wanted: bool) -> None:
     """Record the blocks of memory that torch's allocators give out and take back, or no longer."""
 
-def calibrate() -> float:
-    """Nanoseconds that recording adds to a hop, measured now."""
+def own_cost() -> dict[str, object]:
+    """What recording hops costs: as timed in the program, and in a loop that runs now. Once, after `stop`."""
 
 def close() -> Closed:
     """Close the file; in the process that made it also trim it."""

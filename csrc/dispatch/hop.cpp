@@ -1,5 +1,6 @@
 #include "hop.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/SequenceNumber.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "autograd_node.h"
 #include "call_sites.h"
 #include "operator_record.h"
+#include "own_cost.h"
 #include "registrations.h"
 #include "thread_keys.h"
 
@@ -19,6 +21,8 @@ namespace tracer::dispatch {
 namespace {
 
 using trace::Lane;
+
+constexpr size_t kEnterWords = 5, kExitWords = 2;
 
 // A hop at one of these has the sequence number that the next autograd node of its thread will get.
 const uint64_t autograd_bits =
@@ -102,6 +106,22 @@ uint64_t nodes_made(uint32_t sequence) {
   return std::min(uint32_t(at::sequence_number::peek()) - sequence, trace::kMostNodes);
 }
 
+// `write` writes a kEnter, and is timed.
+template <class Write>
+__attribute__((noinline, cold)) void time_enter(Lane* lane, const Write& write) {
+  Timed kind = lane->depth ? kInnerEnter : kOutermostEnter;
+  uint64_t began = lane->now();
+  write();
+  add_timed(kind, began, *(lane->next - kEnterWords) & trace::kTicksMask, lane->now());
+}
+
+template <class Write>
+__attribute__((noinline, cold)) void time_exit(Lane* lane, const Write& write) {
+  uint64_t began = lane->now();
+  write();
+  add_timed(kTimedExit, began, *(lane->next - kExitWords) & trace::kTicksMask, lane->now());
+}
+
 const void* vtable_of_a_hop() {
   static c10::KernelFunction none;
   auto* hop = new Hop(none, nullptr, 0, 0);
@@ -125,7 +145,10 @@ __attribute__((always_inline)) inline void HopScope::enter(Lane* lane, Hop* hop,
 void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, TensorArguments arguments) noexcept {
   if (!is_first_caller(hop->first_caller, frame)) ask_for_call_site(frame);
   Lane* lane = trace::current_lane();
-  if (lane) enter(lane, hop, keys, frame, arguments.size && lane->shapes ? signature_of(lane, arguments) : 0);
+  if (!lane) return;
+  auto write = [&] { enter(lane, hop, keys, frame, arguments.size && lane->shapes ? signature_of(lane, arguments) : 0); };
+  if (__builtin_expect(is_timed(lane), 0)) return time_enter(lane, write);
+  write();
 }
 
 void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
@@ -133,7 +156,9 @@ void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10
   Lane* lane = trace::current_lane();
   if (!lane) return;
   bool known = lane->shapes && entry.hasSchema();
-  enter(lane, hop, keys, frame, known ? signature_of(lane, stack, entry.schema().arguments().size()) : 0);
+  auto write = [&] { enter(lane, hop, keys, frame, known ? signature_of(lane, stack, entry.schema().arguments().size()) : 0); };
+  if (__builtin_expect(is_timed(lane), 0)) return time_enter(lane, write);
+  write();
 }
 
 void HopScope::write(const Values& values) noexcept {
@@ -164,9 +189,13 @@ void HopScope::leave() noexcept {
   if (__builtin_expect(lane->limit - lane->next < 2, 0) && !trace::lane_advance(lane)) return;
   lane->depth -= 1;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
-  trace::write_event(lane, trace::kExit, lane->now(),
-                     uint64_t(hop_) | depth << trace::kExitDepthShift | uint64_t(raised_) << trace::kExitRaisedShift |
-                         nodes_made(sequence_) << trace::kExitNodesShift);
+  auto write = [&] {
+    trace::write_event(lane, trace::kExit, lane->now(),
+                       uint64_t(hop_) | depth << trace::kExitDepthShift | uint64_t(raised_) << trace::kExitRaisedShift |
+                           nodes_made(sequence_) << trace::kExitNodesShift);
+  };
+  if (__builtin_expect(is_timed(lane), 0)) return time_exit(lane, write);
+  write();
 }
 
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -180,7 +209,40 @@ void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10:
   scope.returned(*stack, entry.hasSchema() ? entry.schema().returns().size() : 0);
 }
 
-double calibrate_hop() {
+namespace {
+
+// What a wrapper does around the kernel function (typed_hop.h), and the same function without a hop.
+__attribute__((noinline)) size_t measured_kernel(const at::Tensor& tensor) {
+  asm volatile("" ::"r"(&tensor));
+  return 0;
+}
+__attribute__((noinline)) size_t measured_hop(Hop* hop, const at::Tensor& tensor) {
+  TensorArgument list[1];
+  size_t filled = 0;
+  add_tensor_argument<const at::Tensor&>(list, filled, 0, tensor);
+  HopScope scope;
+  scope.enter(hop, c10::DispatchKeySet(c10::DispatchKey::CPU), TRACER_FRAME(), TensorArguments{list, 1});
+  size_t result = measured_kernel(tensor);
+  scope.returned(result);
+  return result;
+}
+
+template <class Body>
+double mean_ns(Lane* lane, const Body& body) {
+  constexpr int kHops = 10000, kRounds = 5;
+  double best = 1e9;
+  for (int round = 0; round < kRounds; ++round) {
+    lane->next = lane->window_start(0);
+    uint64_t begin = trace::nanoseconds(CLOCK_MONOTONIC);
+    for (int i = 0; i < kHops; ++i) body();
+    best = std::min(best, double(trace::nanoseconds(CLOCK_MONOTONIC) - begin) / kHops);
+  }
+  return best;
+}
+
+}  // namespace
+
+HopLoop loop_of_hops() {
   static Lane* lane = trace::make_scratch_lane();
   static c10::KernelFunction none;
   static Hop* hop = [] {
@@ -188,26 +250,30 @@ double calibrate_hop() {
     c10::raw::intrusive_ptr::incref(made);
     return made;
   }();
-  // The scratch lane belongs to no recording: its definitions go nowhere and its chunk is memory.
+  HopLoop found;
+  if (recording()) return found;
+  // The scratch lane belongs to no recording: its definitions go nowhere and its chunk is memory. Where nothing is recorded
+  // it looks like a lane of the recording to this thread, and to no other.
+  lane->epoch = 0;
   hop->described_epoch = lane->epoch;
-  lane->source = trace::recording_file() && trace::recording_file()->flags() & trace::kSource;
+  uint32_t flags = trace::recording_file() ? trace::recording_file()->flags() : 0;
+  lane->source = flags & trace::kSource;
+  lane->shapes = flags & trace::kShapes;
   lane->start_ticks = trace::ticks();
-  constexpr int kHops = 20000;
-  double best = 1e9;
-  for (int round = 0; round < 5; ++round) {
-    lane->next = lane->window_start(0);
-    uint64_t begin = trace::nanoseconds(CLOCK_MONOTONIC);
-    for (int i = 0; i < kHops; ++i) {
-      uint64_t path = lane->path;
-      write_enter(lane, hop, c10::DispatchKeySet(c10::DispatchKey::CPU), native::return_address(TRACER_FRAME()),
-                  call_site(hop->first_caller, TRACER_FRAME()), 0);
-      lane->depth -= 1;
-      lane->path = path;
-      trace::write_event(lane, trace::kExit, lane->now(), uint64_t(hop->id));
-    }
-    best = std::min(best, double(trace::nanoseconds(CLOCK_MONOTONIC) - begin) / kHops);
-  }
-  return best;
+  Lane* own = std::exchange(trace::thread_lane, lane);
+  at::Tensor tensor = at::detail::empty_cpu({4, 4}, at::kFloat);  // no op is called
+  double bare = mean_ns(lane, [&] { measured_kernel(tensor); });
+  auto measure = [&](HopLoop::Kind& kind, uint32_t depth) {
+    lane->depth = depth;
+    forget_timed();
+    kind.ns = std::max(mean_ns(lane, [&] { measured_hop(hop, tensor); }) - bare, 0.0);
+    kind.timed = timed_hops();
+  };
+  measure(found.outermost, 0);
+  measure(found.inner, 1);
+  forget_timed();
+  trace::thread_lane = own;
+  return found;
 }
 
 }  // namespace tracer::dispatch

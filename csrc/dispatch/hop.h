@@ -97,7 +97,4 @@ class HopScope {
 // The entry's boxed function while it is wrapped.
 void boxed_hop(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-// Mean nanoseconds that recording one outermost hop takes, with the options of the running recording.
-double calibrate_hop();
-
 }  // namespace tracer::dispatch

@@ -270,7 +270,8 @@ enum Definition : uint16_t {
   kHop = 4,        // u32 hop id, u32 flags, u32 dispatch table index, u64 kernel function, u64 boxed function,
                    //   string op, string key, string registered at, string rule, string Python kernel ("" if none)
   kSourceLine = 5, // u32 id, u32 line, string file, string function
-  kSignature = 6,  // u32 id, u32 n, n tensors (below); with kScalars then u32 m, m x (u16 argument position, string JSON)
+  kSignature = 6,  // u32 id, u32 n, n tensors (below); with kScalars, or of a call with a process group, then u32 m, m x (u16 argument
+                   // position, string JSON)
   kJson = 7,       // string kind, string zlib-compressed JSON ("environment", "libraries", "enums", "certificate", ...)
   kSymbol = 8,     // u64 address, u64 offset from the symbol, string symbol (mangled, "" unknown), string library
   kFunction = 9,   // u32 domain (FunctionDomain), u32 function, string name, string layout (below); once a process

@@ -191,7 +191,10 @@ def test_stock_and_one_thread(traces: Path, trace: tracer.Trace) -> None:
 def test_an_override_that_is_wrong(traces: Path, trace: tracer.Trace, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     hop = hop_of(trace, "aten::addmm")
-    run = replay(traces / "with.trace", "--hop", hop, "--override", f"{tmp_path / 'mine.py'}:wrong")
+    try:
+        run = replay(traces / "with.trace", "--hop", hop, "--override", f"{tmp_path / 'mine.py'}:wrong")
+    finally:
+        tracer.overrides.unregister("wrong")  # of this process, which other tests share
     assert run.exit_code == 0, run.stderr
     error = next(line for line in run.stdout.splitlines() if line.startswith("error from float64"))
     right, wrong = error.split()[-2:]

@@ -96,7 +96,14 @@ def test_gru(launcher: Launcher) -> None:
         "wrapper_CPU_cat",
     ]  # inside stack, below autograd
     assert "aten::linear: " in found.run.err  # the rest is counted and said
-    assert "more stops were not recorded" in found.run.err
+    assert "more op calls were not recorded" in found.run.err
+
+
+def test_the_sessions_are_listed_with_a_line_each(launcher: Launcher) -> None:
+    listed = launcher.run([str(launcher.tracer), "gdb", "--list"])
+    lines = dict(line.split(None, 1) for line in listed.out.splitlines())
+    assert list(lines) == [*sorted(PATHS | {"gru": []}), "debug_build/nine_stops"]
+    assert lines["cat"] == "The path of torch.cat"
 
 
 def test_the_sessions_are_short_and_listed(launcher: Launcher) -> None:

@@ -7,8 +7,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from synthetic import TraceWriter, text
+from synthetic import CERTIFICATE, TraceWriter, text
 from typer.testing import CliRunner
+from unpacked import unpacked
 
 from tracer.cli.app import app
 from tracer.trace import load
@@ -36,7 +37,10 @@ def made(folder: Path) -> Path:
             "/home/secret-user/secret-project/train.py": {"lines": {"7": "password = 'hunter2'"}}
         },
         "settings": {"threads": 2, "variables": {"OMP_NUM_THREADS": "secret"}},
-        "libraries": [{"path": "/home/secret/libmine.so", "base": 0, "end": 10, "build_id": "ab"}],
+        "libraries": [
+            {"path": "/home/secret/libmine.so", "base": 0, "end": 10, "build_id": "ab"},
+            {"path": "/home/my secret/lib.so", "base": 10, "end": 20, "build_id": "cd"},
+        ],
     }
     for name, document in documents.items():
         writer.json(0, name, document)
@@ -54,9 +58,9 @@ def made(folder: Path) -> Path:
 
 def test_no_secret_is_left_in_the_bytes(tmp_path: Path) -> None:
     trace = made(tmp_path)
-    assert all(secret.encode() in trace.read_bytes() for secret in ("secret-token", "/home/secret/ext"))
+    assert all(secret.encode() in unpacked(trace) for secret in ("secret-token", "hunter2", "secret CPU"))
     done = redact(trace, tmp_path / "out.trace")
-    left = (tmp_path / "out.trace").read_bytes()
+    left = unpacked(tmp_path / "out.trace")
     assert [secret for secret in SECRETS if secret.encode() in left] == []
     found = load(tmp_path / "out.trace")
     assert found.environment == {
@@ -87,8 +91,57 @@ def test_tables_stay_as_they_are(tmp_path: Path) -> None:
     assert after.signatures.equals(before.signatures)
     assert after.api_calls.drop("source").equals(before.api_calls.drop("source"))
     assert after.certificate["verdict"] == before.certificate["verdict"]
-    left = (tmp_path / "out.trace").read_bytes()
+    left = unpacked(tmp_path / "out.trace")
     assert [secret for secret in (b"/home", b"/tmp", b"/root", b"argv") if secret in left] == []
+
+
+def test_what_the_compiler_says_of_the_code_is_left_out(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    node = {"name": "mm", "op": "aten::mm", "source": "/home/my secret/net.py:9", "dynamo": "secret_variable"}
+    mine = {"name": "op", "op": "mine::op", "source": None, "dynamo": "secret_variable"}
+    region = {
+        "function": "Net.forward",
+        "defined_at": "/home/my secret/net.py:7",
+        "generated": "/tmp/torchinductor_secret/ab/cab.py",
+        "recompiled": "0/0: L['self'].mode == 'secret'",
+        "uses": {"cpp_fused_mm_0": [{"nodes": [node, mine], "bytes": 4}], "my_kernel": []},
+    }
+    breaks = [{"reason": "call of print('secret')", "source": "/home/my secret/net.py:10", "times": 2}]
+    errors = ["KeyError: 'secret'"]
+    writer.json(0, "compiled:1", region)
+    writer.json(
+        0, "launch:1", {"file": "/tmp/torchinductor_secret/k.py", "defined_at": "/home/my secret/k.py:3"}
+    )
+    compiled = {"breaks": breaks, "missing": [], "errors": errors}
+    writer.json(0, "certificate", CERTIFICATE | {"compiled": compiled})
+    trace = writer.write(tmp_path / "run.trace")
+    assert unpacked(trace).count(b"secret") == 11
+    done = redact(trace, tmp_path / "out.trace")
+    left = unpacked(tmp_path / "out.trace")
+    assert b"secret" not in left
+    for kept in (
+        b'"recompiled":"0/0: left out"',
+        b'"reason":"left out"',
+        b'"source":"net.py:9"',
+        b'["KeyError"]',
+    ):
+        assert kept in left
+    removed = {what: number for what, number in done.removed.items() if number}
+    assert removed == {
+        "command lines": 1,
+        "names of variables": 2,
+        "reasons of graph breaks": 1,
+        "reasons of recompilations": 1,
+        "texts of errors": 1,
+        "paths": 4,
+    }
+    assert {kind: list(names) for kind, names in done.left.items()} == {
+        "Python functions": ["Net.forward"],
+        "kernels of compiled code": ["my_kernel"],
+        "operators outside of ATen": ["mine::op"],
+        "source files": ["net.py", "k.py"],
+    }
 
 
 def test_damage_becomes_zeros(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_a_trace_that_is_not_whole_says_so(folder: Path) -> None:
     ("file", "code", "words"),
     [
         ("none.trace", 2, "none.trace does not exist"),
-        ("folder", 2, "folder is a folder"),
+        ("folder", 2, r"folder has no \*\.trace; record one a rank into it"),
         ("not.trace", 2, "not.trace is not a trace"),
         (None, 2, r"no \*.trace file in this folder"),
     ],

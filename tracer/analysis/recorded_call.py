@@ -85,7 +85,9 @@ def recorded_call(trace: Replayable, hop: int) -> RecordedCall:
     source = row["source"] or ""
     tensors = None if row["inputs"] is None else _tensors(trace.signatures, row["inputs"])
     options = trace.environment.get("options") or {}
-    if tensors is None and options.get("shapes") and not len(trace.scalars):
+    groups = pl.col("value").str.starts_with('{"process_group"')  # which are recorded without --values
+    with_scalars = bool(len(trace.scalars.filter(~groups)))
+    if tensors is None and options.get("shapes") and not with_scalars:
         tensors = {}  # the call has no tensor
     return RecordedCall(
         hop=hop,
@@ -96,7 +98,7 @@ def recorded_call(trace: Replayable, hop: int) -> RecordedCall:
         text=sources.text(source),
         torch=trace.environment.get("torch"),
         tensors=tensors,
-        scalars=dict(_scalars(trace.scalars, row["inputs"])) if len(trace.scalars) else None,
+        scalars=dict(_scalars(trace.scalars, row["inputs"])) if with_scalars else None,
         cut=tensors is not None and sum(map(len, tensors.values())) >= _MOST_TENSORS,
     )
 

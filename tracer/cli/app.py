@@ -14,6 +14,7 @@ from tracer.cli.diff import diff
 from tracer.cli.doctor import doctor
 from tracer.cli.explain import explain
 from tracer.cli.export import export
+from tracer.cli.ledger import ledger
 from tracer.cli.lock import lock
 from tracer.cli.pack import pack
 from tracer.cli.record import CONTEXT, record
@@ -36,6 +37,7 @@ app.command(context_settings=CONTEXT)(record)
 app.command()(tree)
 app.command()(report)
 app.command()(diff)
+app.command()(ledger)
 app.command()(lock)
 app.command()(replay)
 app.command()(sql)
@@ -48,7 +50,7 @@ app.command(context_settings=compare.CONTEXT)(compare.compare)
 app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
 
 
-_READ_TABLES = {"tree", "report", "diff", "lock", "sql", "certificate", "export"}
+_READ_TABLES = {"tree", "report", "diff", "ledger", "lock", "sql", "certificate", "export"}
 """Commands that run no program of the user's"""
 _GIVE_BACK = "dirty_decay_ms:0,muzzy_decay_ms:0"
 

@@ -51,7 +51,8 @@ def gdb(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="At most N stops per breakpoint; 0: all.")
+        int,
+        typer.Option(metavar="N", min=0, help="At most N op calls, or hits, per breakpoint; 0: all."),
     ] = 200,
     backtrace: Annotated[int, typer.Option(metavar="N", min=1, help="Native frames to keep per stop.")] = 64,
     interactive: Annotated[
@@ -86,9 +87,12 @@ def gdb(
             "--output",
             "-o",
             metavar="FILE",
-            help="Also write markdown (FILE.md) or JSON lines (FILE.jsonl). Repeatable.",
+            help="Write markdown (FILE.md) or JSON lines (FILE.jsonl) instead of printing. Repeatable.",
         ),
     ] = None,
+    list_sessions: Annotated[
+        bool, typer.Option("--list", help="List the built-in sessions, one line each.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output files.")] = False,
 ) -> None:
     """Run SCRIPT under gdb and record each stop along the dispatch path.
@@ -114,6 +118,9 @@ def gdb(
     from tracer.debugger.errors import DebuggerError
     from tracer.debugger.walk import Walk
 
+    if list_sessions:
+        _list_sessions()
+        return
     command = _command(script or [], module)
     if interactive and not sys.stdin.isatty():
         fail("--interactive needs a terminal; remove it, or run tracer in a terminal", USAGE)
@@ -132,6 +139,15 @@ def gdb(
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
     raise typer.Exit(status)
+
+
+def _list_sessions() -> None:
+    from tracer.debugger.walk import session_scripts, summary
+
+    scripts = session_scripts()
+    width = max(map(len, scripts))
+    for name, path in scripts.items():
+        typer.echo(f"{name:{width}}  {summary(path)}")
 
 
 @dataclass(frozen=True)
@@ -271,8 +287,9 @@ def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
     written = [_written(path, text if path.suffix == ".md" else found.json_lines()) for path in outputs]
     failed = not all(written)
     try:
-        with writing():
-            sys.stdout.write(text)
+        if not outputs or failed:  # a report is not lost with its file
+            with writing():
+                sys.stdout.write(text)
     except OSError as error:
         say(f"cannot print the report: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

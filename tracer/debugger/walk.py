@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -109,7 +111,12 @@ class Walk:
         """
         if wanted.get("when") is not None:
             breakpoints.check_condition(wanted["when"])
-        breakpoints.points_of(self.session.functions, spec)  # reports a wrong name before anything runs
+        points = breakpoints.points_of(
+            self.session.functions, spec
+        )  # a wrong name fails before anything runs
+        advice = breakpoints.advice(self.session.functions, spec, points)
+        if advice:
+            _say(advice)
         if self.session.torch_imported:
             breakpoints.place(self.session, spec, **wanted)
         else:
@@ -132,16 +139,30 @@ class Walk:
         """Continues to the next breakpoint with `halt`; returns its stop, or None at the program's end."""
         if self._ended or (not self.session.torch_imported and not self.start()):
             return None
-        halted = self.session.run()
-        self._collect()
-        self._ended = not halted
-        return self.records[-1] if halted and self.records else None
+        return self._moved(self.session.run())
 
     def step(self, times: int = 1) -> dict[str, Any]:
         """Steps source lines, into functions that have debug information, and records the new place."""
         self.session.step(times)
         self._collect()
         return self.records[-1]
+
+    def next_hop(self) -> dict[str, Any] | None:
+        """Runs to the next call or redispatch of any operator in this thread; None at the program's end."""
+        return self._moved(self.session.next_hop())
+
+    def finish_op(self) -> dict[str, Any] | None:
+        """Runs to the end of the innermost op call, before it returns; its result is among the arguments."""
+        return self._moved(self.session.finish_op())
+
+    def plumbing(self, shown: bool) -> None:
+        """Whether `step` leads into the standard library and the dispatcher's helpers (at first: no)."""
+        self.session.call("show_plumbing", wanted=shown)
+
+    def _moved(self, halted: bool) -> dict[str, Any] | None:
+        self._collect()
+        self._ended = not halted
+        return self.records[-1] if halted and self.records else None
 
     def end(self) -> None:
         """Ends the program at the current stop."""
@@ -216,8 +237,14 @@ def _without_torch(status: int | None) -> str:
 def session_scripts() -> dict[str, Path]:
     """The session scripts that tracer brings, by name."""
     folder = Path(FOLDER, "gdb")
-    scripts = {path.stem: path for path in folder.glob("*.py")}
+    scripts = {path.stem: path for path in sorted(folder.glob("*.py"))}
     return scripts | {f"{path.parent.name}/{path.stem}": path for path in folder.glob("debug_build/*.py")}
+
+
+def summary(path: Path) -> str:
+    """The first sentence of what a session script says of itself."""
+    text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
+    return re.split(r"[,:.;] ", text)[0].rstrip(".")
 
 
 def run_script(path: Path, walk: Walk) -> None:

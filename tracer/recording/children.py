@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from tracer.base import extension
 from tracer.base.errors import RecordingError
 from tracer.base.say import say
-from tracer.recording import cuda, invitation, overrides, steps
+from tracer.recording import cuda, invitation, overrides, ranks, steps
 from tracer.recording.compiled import following as compiled
 from tracer.recording.options import Options
 
@@ -52,6 +52,7 @@ class JoinedRecording:
             return None
         options = Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"})
         native.arm(options.ops)
+        write_rank(native)
         write_document(native, "libraries", native.libraries())
         write_document(native, "enums", native.enums())
         cuda.begin(native, options, request.get("cupti_unusable", ""))
@@ -125,6 +126,12 @@ def write_document(native: ModuleType, kind: str, document: object) -> None:
     native.write_json(kind, _compressed(document))
 
 
+def write_rank(native: ModuleType) -> None:
+    """Put this process's place in a job into the trace, if it has one."""
+    if facts := ranks.facts():
+        write_document(native, "rank", facts)
+
+
 def write_source_texts(native: ModuleType, began: float) -> None:
     """Put the texts of the lines that this process named into the trace. OSError: the disk is full."""
     from tracer.recording.source_texts import source_texts
@@ -142,6 +149,7 @@ def _write_certificate(native: ModuleType, began: float) -> None:
         of_compiled = compiled.end()
         write_source_texts(native, began)
         certificate = {**cuda.certificate(native), "steps": steps.end(), "compiled": of_compiled}
+        certificate["own_cost"] = native.own_cost()
         certificate["outlived"] = invitation.has_ended(str(native.recording()))
         write_document(native, "certificate", certificate)
     except OSError:

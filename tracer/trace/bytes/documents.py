@@ -135,6 +135,10 @@ def _count(value: Any) -> bool:
     return _whole(value) and value >= 0
 
 
+def _place(value: Any) -> bool:
+    return _count(value) and value < 1 << 32
+
+
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -163,6 +167,8 @@ _COUNTS: dict[str, Callable[[Any], bool]] = dict.fromkeys(
     ),
     _count,
 )
+_EVENTS = {**dict.fromkeys(("events", "slow"), _count), **dict.fromkeys(("before_ns", "after_ns"), _number)}
+_TIMED = dict.fromkeys(("outermost", "inner", "exit"), _EVENTS)
 _DOCUMENTS: dict[str, Any] = {
     "settings": {
         **dict.fromkeys(("threads", "interop_threads"), _count),
@@ -187,6 +193,7 @@ _DOCUMENTS: dict[str, Any] = {
             "max_size": _count,
         },
     },
+    "rank": {"rank": _place, "ranks": _place, "host": _text, "boot": _text},
     "libraries": ({"path": _text, "base": _count, "end": _count, "build_id": _text},),
     "enums": {
         "num_backends": _backends,
@@ -201,6 +208,10 @@ _DOCUMENTS: dict[str, Any] = {
         "guards": {str: _flag},
         "out_of_space": _text,
         "ns_per_hop": _number,
+        "own_cost": {
+            "program": _TIMED,
+            "loop": {"outermost": {**_TIMED, "ns": _number}, "inner": {**_TIMED, "ns": _number}},
+        },
         "steps": {"wanted": [_whole_or_null], "ended": _count, "counted_by": _text},
         "compiled": {
             "breaks": ({"reason": _text, "source": _text, "times": _count},),

@@ -26,6 +26,10 @@ _PATH = re.compile(r"(?<![\w./])/(?:[\w.+@~=,-]+/)+[\w.+@~=,-]*")
 """An absolute path within a text"""
 _UNREADABLE = (ValueError, TypeError, AttributeError, KeyError, struct.error, zlib.error, RecursionError)
 """What a damaged definition raises"""
+_COMPILE_ID = re.compile(r"\d+/\d+:")
+_OPS_OF_TORCH = ("aten::", "prim", "profiler::")
+_KERNELS_OF_TORCH = ("cpp_fused", "triton_", "extern_kernels.")
+LEFT_OUT = "left out"
 _FACTS = ("tracer", "python", "torch", "torch_cuda")
 _SECRET_OPTIONS = ("ops", "override")
 
@@ -159,7 +163,7 @@ class _Redactor:
             texts[2] = self._scrubbed(texts[2])
             texts[4] = self._scrubbed(texts[4])
             self.done.keep("Python kernels", texts[4])
-            if not texts[0].startswith(("aten::", "prim", "profiler::")):
+            if not texts[0].startswith(_OPS_OF_TORCH):
                 self.done.keep("operators outside of ATen", texts[0])
             return numbers + b"".join(map(fmt.pack_string, texts))
         if kind == fmt.SYMBOL:
@@ -199,11 +203,59 @@ class _Redactor:
             variables = document.pop("variables", None) or {}
             self.done.removed["environment variables"] += len(variables)
         else:
+            if name.startswith("compiled:"):
+                self._of_compiler(document)
+            elif name.startswith("launch:"):
+                self._places(document, "defined_at")
+                if isinstance(generated := document.get("file"), str):
+                    document["file"] = self._library(generated)
+            elif name == "certificate":
+                self._certificate(document)
             document = self._cleaned(document)
         again = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9)
         if len(again) > len(packed):
             raise ValueError("a document that does not fit into its place")
         return fmt.pack_string(name) + struct.pack("<I", len(again)) + again
+
+    def _of_compiler(self, document: dict[str, Any]) -> None:
+        """What torch.compile says of a function: guards have its names and values, nodes its variables."""
+        self._places(document, "defined_at")
+        if isinstance(generated := document.get("generated"), str):
+            document["generated"] = self._library(generated)
+        if isinstance(function := document.get("function"), str):
+            self.done.keep("Python functions", function)
+        if isinstance(why := document.get("recompiled"), str):
+            known = _COMPILE_ID.match(why)
+            document["recompiled"] = f"{known[0]} {LEFT_OUT}" if known else LEFT_OUT
+            self.done.removed["reasons of recompilations"] += 1
+        for kernel, uses in (document.get("uses") or {}).items():
+            if not kernel.startswith(_KERNELS_OF_TORCH):
+                self.done.keep("kernels of compiled code", kernel)
+            for node in (node for use in uses for node in use.get("nodes") or ()):
+                self._places(node, "source")
+                self.done.removed["names of variables"] += node.pop("dynamo", None) is not None
+                if (op := node.get("op")) and not op.startswith(_OPS_OF_TORCH):
+                    self.done.keep("operators outside of ATen", op)
+
+    def _certificate(self, document: dict[str, Any]) -> None:
+        """A reason of a graph break may have the program's text, and so may an error."""
+        compiled = document.get("compiled") or {}
+        for cut in compiled.get("breaks") or ():
+            self._places(cut, "source")
+            self.done.removed["reasons of graph breaks"] += cut.get("reason") is not None
+            cut["reason"] = LEFT_OUT
+        errors = compiled.get("errors") or ()
+        if errors:
+            compiled["errors"] = [error.partition(":")[0] for error in errors]
+            self.done.removed["texts of errors"] += len(errors)
+
+    def _places(self, document: dict[str, Any], *names: str) -> None:
+        """Fields that name a file, or a line of one, as `file:line`."""
+        for name in names:
+            if isinstance(place := document.get(name), str):
+                file, colon, number = place.rpartition(":")
+                is_line = bool(colon) and number.isdigit()
+                document[name] = f"{self._file(file)}:{number}" if is_line else self._file(place)
 
     def _cleaned(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -211,8 +263,12 @@ class _Redactor:
         if isinstance(value, list):
             return [self._cleaned(element) for element in value]
         if isinstance(value, dict):
-            return {self._scrubbed(key): self._cleaned(element) for key, element in value.items()}
+            return {self._scrubbed(key): self._field(key, element) for key, element in value.items()}
         return value
+
+    def _field(self, name: str, value: Any) -> Any:
+        # All of it is a path: the pattern would end at a space.
+        return self._library(value) if name == "path" and isinstance(value, str) else self._cleaned(value)
 
     def _scrubbed(self, text: str) -> str:
         return _PATH.sub(lambda match: self._library(match[0]), text)

@@ -115,6 +115,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         "lost_entries": _union(stated, "lost_entries"),
         "rearmed": sum(count_in(document, "rearmed") for document in stated.values()),
         "ns_per_hop": root["ns_per_hop"] if _is(root, "ns_per_hop", (int, float)) else None,
+        "own_cost": {process: cost for process, d in stated.items() if (cost := d.get("own_cost"))},
         "call_sites": all(d.get("call_sites", False) is True for d in stated.values()),
         "guards": {
             name: all(guard.get(name) is True for guard in guards)

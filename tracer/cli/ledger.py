@@ -1,0 +1,154 @@
+"""`tracer ledger`: where the host's time of a step goes, layer by layer."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.documents import AsJson, print_json
+from tracer.cli.lines import print_cells
+from tracer.cli.output import check_output, write_output
+
+if TYPE_CHECKING:
+    from tracer.analysis.ledger import Ledger, Scope
+    from tracer.trace import Trace
+
+_STEPS = re.compile(r"(\d+)-(\d+)")
+
+
+def ledger(
+    file: Annotated[
+        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Show step N (default: the median steady step).")
+    ] = None,
+    steps: Annotated[
+        str | None, typer.Option(metavar="A-B", help="Show the mean of steps A to B, e.g. 10-40.")
+    ] = None,
+    line: Annotated[
+        str | None,
+        typer.Option(metavar="FILE:LINE", help="Show only what this Python line called, backward ops too."),
+    ] = None,
+    op: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Show only ops like mm, aten::add.*, and the hops inside them."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT.md", help="Write markdown to OUT.md."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the host's time of a step goes, layer by layer, without tracer's own cost.
+
+    A row for each layer: Python between ops, the autograd engine, each dispatch key, kernel
+    functions, library calls, CUDA calls. Each has only its own time, so that the rows add
+    up to the wall time of the step. What recording cost is measured in the recorded process
+    and taken out of the rows; it has a row of its own, and so has what is not explained.
+
+    \b
+    Examples:
+      tracer ledger run.trace
+      tracer ledger run.trace --steps 10-40
+      tracer ledger run.trace --line train.py:41
+      tracer ledger run.trace --op aten::linear
+      tracer ledger run.trace --json | jq .bare_ns
+      tracer ledger run.trace -o ledger.md
+    """
+    wanted = _steps(step, steps)
+    if line is not None and op is not None:
+        fail("give --line or --op, not both", USAGE)
+    if output is not None:
+        if as_json:
+            fail("--json writes to stdout, -o a page; remove one", USAGE)
+        check_output(output, force)
+    file = chosen_trace(file)
+    of = line or op or ""
+    with analysing(file) as trace:
+        found, steady = _found(trace, file, wanted, line, op)
+    if as_json:
+        from tracer.report.ledger_document import ledger_document
+
+        print_json(ledger_document(str(file), found, of))
+    elif output is not None:
+        from tracer.report.ledger_document import ledger_page
+
+        write_output(output, ledger_page(file.name, found, of, steady))
+        say(f"wrote {output}")
+    else:
+        from tracer.report import ledger_text as text
+        from tracer.report.visible import visible
+
+        with writing():
+            print(visible(text.heading(found, of, steady)))
+            print_cells(text.TITLES, text.cells(found))
+            for sentence in text.below(found, of):
+                print(visible(sentence))
+
+
+def _steps(step: int | None, steps: str | None) -> tuple[int, int] | None:
+    if steps is None:
+        return None if step is None else (step, step)
+    if step is not None:
+        fail("give --step or --steps, not both", USAGE)
+    match = _STEPS.fullmatch(steps.strip())
+    if match is None or int(match[1]) > int(match[2]):
+        fail(f"--steps {steps}: give the first and the last step, e.g. 10-40", USAGE)
+    return int(match[1]), int(match[2])
+
+
+def _found(
+    trace: Trace, file: Path, wanted: tuple[int, int] | None, line: str | None, op: str | None
+) -> tuple[Ledger, int | None]:
+    """The ledger, and the number of steady steps that its step is the median of."""
+    import polars as pl
+
+    from tracer.analysis.ledger import ledger as made
+    from tracer.analysis.ledger import median_step
+
+    median = median_step(trace.steps)
+    if median is None:
+        fail(f"{file} has no step; call tracer.step() at the end of each, or step an optimizer")
+    process, number = median
+    steady = None
+    if wanted is None:
+        wanted = number, number
+        mine = trace.steps.filter(pl.col("process") == process)
+        steady = mine.filter(pl.col("phase").cast(pl.String) == "steady").height
+    try:
+        found = made(trace, process, *wanted, _scope(trace, line, op))
+    except ValueError:
+        known = trace.steps.filter(pl.col("process") == process)["step"].to_list()
+        fail(f"{file} has no {_named(wanted)}; it has steps {min(known)} to {max(known)}")
+    if found.empty:
+        what = f"op {op!r}" if op else f"line {line!r}" if line else "hop"
+        fail(
+            f"no {what} in {_named(wanted)} of {file}; what ran there: tracer tree {file} --step {wanted[0]}"
+        )
+    return found, steady
+
+
+def _named(wanted: tuple[int, int]) -> str:
+    return f"step {wanted[0]}" if wanted[0] == wanted[1] else f"steps {wanted[0]}-{wanted[1]}"
+
+
+def _scope(trace: Trace, line: str | None, op: str | None) -> Scope | None:
+    from functools import cache
+
+    from tracer.analysis.ledger import Scope
+    from tracer.analysis.patterns import fits_op
+    from tracer.cli.selection import fits_source
+
+    if op is not None:
+        fitting = cache(lambda name: fits_op(name, op))
+        return Scope(lambda name, _: name is not None and fitting(name))
+    if line is not None:
+        there = cache(lambda source: fits_source(source, line))
+        return Scope(lambda _, source: source is not None and there(source), gap=True)
+    return None

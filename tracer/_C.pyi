@@ -163,6 +163,9 @@ def follow_kernel(kernel: object, name: str) -> bool:
 def enter_range(name: str) -> int:
     """Begin a range of tracer's own; returns what `leave_range` needs (0: nothing is recorded)."""
 
+def enter_paused_call() -> int:
+    """Begin a range for the call of compiled code that this thread entered in a pause; as `enter_range`."""
+
 def leave_range(entered: int) -> None:
     """End a range of tracer's own."""
 

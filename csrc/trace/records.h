@@ -169,7 +169,8 @@ enum HopEvent : uint64_t {
 // The call: bits 0..15 function (callback id of CUPTI, or number of the library function), bit 16 driver domain,
 //   bits 17..21 number of argument words, bits 22..45 bit 63 of each argument word, bits 46..58 depth (open hops of
 //   the thread), bits 59..62 calls of the thread that were open before this one (at most kMaxCallDepth)
-// kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included
+// kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included; 0: none ended, but
+//   the recorded steps begin here, and what is before (captures of CUDA graphs) is of no step
 // kModule, from here on the thread's outermost hops run in a call of this nn.Module:  1: bits 0..31 module (id of a
 //   kModulePath, 0: in none)
 // kThreadKeys, from here on the thread adds these dispatch keys and hides those:  1: bits 0..31 id of a kKeysOfThread

@@ -280,7 +280,7 @@ def _steps(gathered: Gathered, functions: list[str], to_ns: float) -> dict[int, 
         begins[process] = int(nanoseconds(np.concatenate(first), to_ns).min(initial=np.iinfo(np.int64).max))
     return find_steps(
         {
-            process: StepEnds(nanoseconds(ends.times, to_ns), ends.numbers)
+            process: StepEnds(nanoseconds(ends.times, to_ns), ends.numbers, round(ends.since * to_ns))
             for process, ends in gathered.steps.items()
         },
         begins,

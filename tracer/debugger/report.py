@@ -96,14 +96,23 @@ def _stop(record: dict[str, Any]) -> str:
     what = f"{code(_what(record))}, " if record["op"] else ""
     parts.append(f"{what}{_hit(record)}{place}, {prose(thread)}")
     values = [("argument", value) for value in record["arguments"]]
-    values += [("local", value) for value in record["locals"]]
+    values += [("local", value) for value in record["locals"] if not _is_unset(value)]
+    unset = [value for value in record["locals"] if _is_unset(value)]
     if values:
         rows = [
             [kind, code(value["name"]), code(value["type"]), _value(value["value"])] for kind, value in values
         ]
         parts.append(table(["", "name", "type", "value"], rows))
+    if unset:
+        names = ", ".join(f"{code(value['name'])} (line {value['value']['unset']})" for value in unset)
+        parts.append(f"Locals that are not set yet: {names}")
     parts.append(fenced(_backtrace(record)))
     return "\n\n".join(parts)
+
+
+def _is_unset(local: dict[str, Any]) -> bool:
+    """Whether the code of its declaration has not run."""
+    return isinstance(local["value"], dict) and "unset" in local["value"]
 
 
 def _hit(record: dict[str, Any]) -> str:
@@ -172,8 +181,6 @@ def _value(value: Any) -> str:
         return code(", ".join(value["keys"]))
     if "address" in value:
         return code(hex(value["address"]))
-    if "unset" in value:
-        return f"not set yet (line {value['unset']})"
     if "count" in value:
         return f"{value['count']} elements"
     return f"not read: {prose(value['why'])}" if value.get("why") else "not read"

@@ -14,17 +14,21 @@ shift 2
 [ -e "$out/build/.configured" ] || fail "$out is not configured: ONLY=configure build.sh SOURCE $out"
 [ -e "$torch/lib/libtorch_cpu.so" ] || fail "$torch has no lib/libtorch_cpu.so: name the folder of the package torch"
 
+export CCACHE_DIR=$out/ccache CCACHE_SLOPPINESS=pch_defines,time_macros
 objects=()
 for file in "$@"; do
   # generated files and others alike; of several with one name, the CPU library's
-  object=$(ninja -C "$out/build" -t targets all | sed -n "s#^\(caffe2/CMakeFiles/torch_cpu.dir/.*/$file.o\): .*#\1#p" | head -1)
+  object=$(ninja -C "$out/build" -t targets all |
+    sed -n "s#^\(caffe2/CMakeFiles/torch_cpu.dir/.*/$file.o\): .*#\1#p" | head -1)
   [ -n "$object" ] || fail "libtorch_cpu has no file $file"
   objects+=("$object")
 done
 ninja -C "$out/build" "${objects[@]}"
 linker=""
-for candidate in mold lld; do command -v "ld.$candidate" > /dev/null && linker="-fuse-ld=$candidate -Wl,--gdb-index" && break; done
+for candidate in mold lld; do
+  command -v "ld.$candidate" > /dev/null && linker="-fuse-ld=$candidate -Wl,--gdb-index" && break
+done
 # shellcheck disable=SC2086
 (cd "$out/build" && g++ -shared -fPIC -fopenmp -g $linker -o "$out/preload.so" "${objects[@]}" \
-  "$torch/lib/libtorch_cpu.so" "$torch/lib/libc10.so")
-echo "next: LD_PRELOAD=$out/preload.so tracer gdb --python PYTHON mm"
+  "$torch/lib/libtorch_cpu.so" "$torch/lib/libc10.so" -Wl,-rpath,"$torch/lib")
+echo "next: tracer gdb --preload $out/preload.so --python PYTHON mm"

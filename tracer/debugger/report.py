@@ -17,6 +17,9 @@ def render(findings: Findings) -> str:
         f"# {prose(findings.title)}",
         prose(findings.introduction) if findings.introduction else "",
         _facts(findings),
+        "\n\n".join(["## Program", fenced(findings.program.splitlines(), "python")])
+        if findings.program
+        else "",
         *_overview(findings.records),
         *(_stop(record) for record in findings.records),
         *_beside(findings),
@@ -45,6 +48,10 @@ def _ended(status: int | None) -> str:
     if status < 0:
         return f"the script was killed by signal {-status}"
     return "the script ran to its end" if status == 0 else f"the script ended with status {status}"
+
+
+def _program(text: str) -> list[str]:
+    return ["## Program", fenced(text.splitlines(), "python")] if text else []
 
 
 def _overview(records: list[dict[str, Any]]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -65,7 +64,7 @@ class Session:
         self.command = list(command)
         self.target = target
         self.gdb = gdb
-        self.functions = Functions(target, [*preloaded, *_preloaded_by_user()])
+        self.functions = Functions(target, preloaded)
         self.preloaded = tuple(preloaded)
         self.exit_status: int | None = None  # of the script; minus the signal that ended it
         self.interactive = False  # set before the start: interactive.hand_over is wanted
@@ -337,12 +336,6 @@ class Session:
             self.mi.execute(setting)
         except GdbError:  # a setting that this gdb does not know is not needed by it
             pass
-
-
-def _preloaded_by_user() -> list[Path]:
-    """Libraries in LD_PRELOAD: functions of torch that are in them run in place of torch's own."""
-    named = re.split(r"[: ]+", os.environ.get("LD_PRELOAD", ""))
-    return [Path(name) for name in named if "/" in name and Path(name).is_file()]
 
 
 def _confuses_gdb(name: str) -> bool:

@@ -82,7 +82,7 @@ class Arguments:
             address = walk.integer()
             value = self._read.read(reference[1].strip(), address)
             return {"address": address} if value is UNKNOWN else value
-        if kind == "at::Tensor":
+        if kind in ("at::Tensor", "at::TensorBase"):
             return self._read.read(kind, walk.integer())
         if kind in _ONE:
             return self._read.plain(kind, walk.integer())

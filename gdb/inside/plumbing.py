@@ -8,9 +8,10 @@ import gdb
 
 # Beginnings of names; gdb's patterns for files would not cross a folder.
 _SKIPPED = (
-    "std::", "__gnu_cxx::", "operator.new", "operator.delete", "c10::ArrayRef<",
-    "c10::HeaderOnlyArrayRef<", "c10::OptionalArrayRef<", "c10::IListRef", "c10::List<", "c10::SymInt",
-    "c10::Scalar", "c10::optional", "c10::Device", "c10::Layout", "c10::MemoryFormat", "c10::TypeMeta",
+    "std::", "__gnu_cxx::", "__cxa_", "__GI_", "at::_ops::create_", "c10::Dispatcher::singleton",
+    "operator.new", "operator.delete", "c10::ArrayRef<", "c10::HeaderOnlyArrayRef<",
+    "c10::OptionalArrayRef<", "c10::IListRef", "c10::List<", "c10::SymInt", "c10::Scalar",
+    "c10::optional", "c10::Device", "c10::Layout", "c10::MemoryFormat", "c10::TypeMeta",
     "caffe2::TypeMeta", "c10::typeMetaToScalarType", "c10::scalarTypeToTypeMeta", "c10::intrusive_ptr",
     "c10::raw::", "c10::detail", "c10::guts::", "c10::MaybeOwned", "c10::ExclusivelyOwned",
     "c10::TensorImpl::", "c10::UndefinedTensorImpl::", "c10::Storage", "c10::impl::SizesAndStrides",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from debugging import debug
 from launching import Launcher
 from libraries import build
@@ -86,3 +87,25 @@ def test_a_session_of_ones_own_steps(launcher: Launcher, library: Path) -> None:
     assert "Two steps from the first line." in found.markdown
     assert found.stops[1]["kind"] == "step"
     assert found.stops[1]["line"] != 5
+
+
+PRELOADED = """\
+#include <ATen/ATen.h>
+
+namespace at::native {
+Tensor outer(const Tensor& self, const Tensor& vec2) {
+  return self.unsqueeze(1) * vec2;
+}
+}  // namespace at::native
+"""
+
+
+def test_a_function_of_torch_in_a_preloaded_library(launcher: Launcher, tmp_path: Path) -> None:
+    """As gdb/debug_build/preload.sh makes one: it runs in place of torch's own."""
+    library = build(tmp_path, "preloaded", PRELOADED, f"-Wl,-rpath,{Path(torch.__file__).parent / 'lib'}")
+    launcher.write("import torch\nprint(torch.outer(torch.ones(2), torch.ones(3)).shape)\n")
+    found = debug(launcher, "script.py", "-b", "at::native::outer", "--preload", str(library))
+    assert found.run.out == "torch.Size([2, 3])\n"
+    assert [(Path(stop["file"]).name, stop["line"]) for stop in found.stops] == [("preloaded.cpp", 5)]
+    assert found.stops[0]["arguments"][1]["value"]["shape"] == [3]
+    assert "- preloaded: libpreloaded.so" in found.markdown

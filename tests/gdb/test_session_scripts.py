@@ -84,6 +84,14 @@ def test_mm_ends_in_one_backtrace_from_python_to_the_kernel(launcher: Launcher) 
     ]
 
 
+def test_the_report_has_the_program_and_no_folder_of_the_session(launcher: Launcher) -> None:
+    found = debug(launcher, "cat")
+    assert "- command: `python" in found.markdown
+    assert "## Program\n\n```python\nimport torch\n" in found.markdown
+    assert "tracer-gdb-" not in found.markdown
+    assert found.stops[0]["python"][-1][0] == "program.py"
+
+
 def test_gru(launcher: Launcher) -> None:
     found = debug(launcher, "gru")
     assert found.functions()[:2] == [

@@ -110,7 +110,7 @@ def test_locals_are_not_shown_before_they_are_set(launcher: Launcher, library: P
         assert unset == LOCALS[line - 16 :], line
     at_function = next(stop for stop in found.stops if stop["kind"] == "function")
     assert all("unset" in value for value in _named(at_function["locals"]).values())
-    assert "not set yet (line 21)" in found.markdown
+    assert "`result` (line 21)" in found.markdown
 
 
 COMMANDS = """

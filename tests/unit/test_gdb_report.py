@@ -58,7 +58,7 @@ def test_what_is_not_read_says_why() -> None:
     later = {"name": "b", "type": "int", "value": {"unset": 12}}
     text = report(stop(1, arguments=[unread], locals=[later]))
     assert "| not read: no memory " in text
-    assert "| not set yet (line 12) " in text
+    assert "Locals that are not set yet: `b` (line 12)" in text
 
 
 def test_lines_of_the_c_library_are_no_debug_build() -> None:

@@ -75,6 +75,12 @@ def gdb(
             metavar="DIR", help="A PyTorch checkout of this version: also overlay native functions."
         ),
     ] = None,
+    preloads: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--preload", metavar="LIB", help="Functions in LIB replace torch's (debug_build.md). Repeatable."
+        ),
+    ] = None,
     python: Annotated[
         str, typer.Option(metavar="PATH", help="The Python that runs SCRIPT; it needs no tracer.")
     ] = sys.executable,
@@ -127,7 +133,7 @@ def gdb(
     try:
         outputs = [path.absolute() for path in outputs or []]  # scripts change folders
         _check_outputs(outputs, force)
-        surroundings = _surroundings(python, program, overlay, source, backtrace)
+        surroundings = _surroundings(python, program, overlay, source, backtrace, preloads or [])
         job = _job(command, own_session, breaks or [], trace, hop, surroundings, interactive)
         with Walk(surroundings, command, interactive=interactive) as walk:
             for spec in job.specs:
@@ -166,7 +172,12 @@ def _command(script: list[str], module: bool) -> list[str]:
 
 
 def _surroundings(
-    python: str, program: str | None, overlay: str | None, source: Path | None, backtrace: int
+    python: str,
+    program: str | None,
+    overlay: str | None,
+    source: Path | None,
+    backtrace: int,
+    preloads: list[Path],
 ) -> Surroundings:
     from tracer.debugger import target
     from tracer.debugger.program import find
@@ -174,10 +185,14 @@ def _surroundings(
 
     if source is not None and overlay is None:
         fail("--source needs an overlay; give its operators: --overlay mm", USAGE)
+    for path in preloads:
+        if not path.is_file():
+            fail(f"--preload {path}: no such file", USAGE)
     found = find(program)
     looked = target.look(python)
     overlays = tuple(name.strip() for name in overlay.split(",") if name.strip()) if overlay else ()
-    return Surroundings(looked, found, overlays, source, backtrace)
+    absolute = tuple(path.absolute() for path in preloads)
+    return Surroundings(looked, found, overlays, source, backtrace, absolute)
 
 
 def _job(

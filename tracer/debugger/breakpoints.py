@@ -94,11 +94,11 @@ def advice(functions: Functions, spec: str, points: Sequence[Point]) -> str | No
             f"{spec}: this torch has no line numbers, so only a library that the script loads can stop "
             "there; for lines in torch: --overlay OP, or a debug build (docs/debug_build.md)"
         )
-    near = functions.near_functions(spec).removeprefix("; ")
-    if near:
-        reason = f" ({near})"
+    if functions.stripped:
+        reason = " (it is stripped: only exported functions have names)"
     else:
-        reason = " (it is stripped: only exported functions have names)" if functions.stripped else ""
+        near = functions.near_functions(spec).removeprefix("; ")
+        reason = f" ({near})" if near else ""
     return f"{spec} is not in torch{reason}; tracer waits for a library that the script loads"
 
 

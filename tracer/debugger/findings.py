@@ -29,6 +29,7 @@ class Findings:
     gdb: str
     level: str
     introduction: str = ""
+    program: str = ""  # its text, where a session brings it
     records: list[dict[str, Any]] = field(default_factory=list)
     beside: list[dict[str, Any]] = field(default_factory=list)  # hops of a trace, the innermost first
     counts: dict[str, Any] = field(default_factory=dict)

@@ -17,6 +17,9 @@ def render(findings: Findings) -> str:
         f"# {prose(findings.title)}",
         prose(findings.introduction) if findings.introduction else "",
         _facts(findings),
+        "\n\n".join(["## Program", fenced(findings.program.splitlines(), "python")])
+        if findings.program
+        else "",
         *_overview(findings.records),
         *(_stop(record) for record in findings.records),
         *_beside(findings),
@@ -45,6 +48,10 @@ def _ended(status: int | None) -> str:
     if status < 0:
         return f"the script was killed by signal {-status}"
     return "the script ran to its end" if status == 0 else f"the script ended with status {status}"
+
+
+def _program(text: str) -> list[str]:
+    return ["## Program", fenced(text.splitlines(), "python")] if text else []
 
 
 def _overview(records: list[dict[str, Any]]) -> list[str]:
@@ -96,14 +103,23 @@ def _stop(record: dict[str, Any]) -> str:
     what = f"{code(_what(record))}, " if record["op"] else ""
     parts.append(f"{what}{_hit(record)}{place}, {prose(thread)}")
     values = [("argument", value) for value in record["arguments"]]
-    values += [("local", value) for value in record["locals"]]
+    values += [("local", value) for value in record["locals"] if not _is_unset(value)]
+    unset = [value for value in record["locals"] if _is_unset(value)]
     if values:
         rows = [
             [kind, code(value["name"]), code(value["type"]), _value(value["value"])] for kind, value in values
         ]
         parts.append(table(["", "name", "type", "value"], rows))
+    if unset:
+        names = ", ".join(f"{code(value['name'])} (line {value['value']['unset']})" for value in unset)
+        parts.append(f"Locals that are not set yet: {names}")
     parts.append(fenced(_backtrace(record)))
     return "\n\n".join(parts)
+
+
+def _is_unset(local: dict[str, Any]) -> bool:
+    """Whether the code of its declaration has not run."""
+    return isinstance(local["value"], dict) and "unset" in local["value"]
 
 
 def _hit(record: dict[str, Any]) -> str:
@@ -172,8 +188,6 @@ def _value(value: Any) -> str:
         return code(", ".join(value["keys"]))
     if "address" in value:
         return code(hex(value["address"]))
-    if "unset" in value:
-        return f"not set yet (line {value['unset']})"
     if "count" in value:
         return f"{value['count']} elements"
     return f"not read: {prose(value['why'])}" if value.get("why") else "not read"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 import time
@@ -30,6 +31,7 @@ class Surroundings:
     overlays: tuple[str, ...] = ()
     source: Path | None = None
     backtrace: int = 64
+    preloads: tuple[Path, ...] = ()  # libraries whose functions run in place of torch's
 
 
 class Walk:
@@ -59,6 +61,7 @@ class Walk:
         self.records: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self._counts: dict[str, Any] = {}
+        self._program = ""  # the text of a program that the session brought
         self._interactive = interactive  # the terminal can be handed to gdb
         self._waiting: list[tuple[str, dict[str, Any]]] = []
         self._session: Session | None = None
@@ -80,7 +83,7 @@ class Walk:
                 self.command,
                 self.surroundings.target,
                 self.surroundings.gdb,
-                preloaded=self._preloaded(),
+                preloaded=(*self._preloaded(), *self.surroundings.preloads),
                 backtrace=self.surroundings.backtrace,
                 folder=self.folder,
             )
@@ -101,6 +104,7 @@ class Walk:
         """The program to run, as Python source. For session scripts, which bring their own."""
         path = self.session.folder / "program.py"
         path.write_text(text.lstrip("\n"))
+        self._program = text.strip("\n")
         self.command = [str(path), *arguments]
         self.session.command = self.command
 
@@ -183,7 +187,8 @@ class Walk:
         return Findings(
             title=self.title,
             introduction=self.introduction,
-            command=[target.executable, *self.command],
+            command=self._shown_command(),
+            program=self._program,
             python=target.python,
             torch=target.torch_version,
             gdb=self.surroundings.gdb.version,
@@ -191,16 +196,35 @@ class Walk:
             records=self.records,
             beside=self.beside,
             counts=self._counts,
-            notes=[*self.notes, *self._counts.get("notes", []), *([_REPLACED] if session.replaced else [])],
+            notes=[*self._preload_notes(), *self.notes, *self._counts.get("notes", [])],
             exit_status=session.exit_status,
             seconds_to_torch=session.seconds_to_torch,
             seconds=time.monotonic() - self._began,
         )
 
     def _collect(self) -> None:
-        self.records += self.session.records()
+        self.records += map(self._named_shortly, self.session.records())
         if self.session.alive and self.session.torch_imported:
             self._counts = self.session.call("counts")
+
+    def _preload_notes(self) -> list[str]:
+        names = ", ".join(path.name for path in self.surroundings.preloads)
+        noted = [f"preloaded: {names}, whose functions run in place of torch's"] if names else []
+        return noted + ([_REPLACED] if self.session.replaced else [])
+
+    def _shown_command(self) -> list[str]:
+        """As a user would run it, without the folder of a program that the session brought."""
+        executable = self.surroundings.target.executable
+        if not self._program:
+            return [executable, *self.command]
+        return [os.path.basename(executable), os.path.basename(self.command[0]), *self.command[1:]]
+
+    def _named_shortly(self, record: dict[str, Any]) -> dict[str, Any]:
+        """A record in which the program that the session brought is named without its folder."""
+        if self._program:
+            folder = f"{self.session.folder}{os.sep}"
+            record["python"] = [[file.removeprefix(folder), *rest] for file, *rest in record["python"]]
+        return record
 
     def _preloaded(self) -> tuple[Path, ...]:
         if not self.surroundings.overlays:

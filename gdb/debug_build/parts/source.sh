@@ -16,7 +16,7 @@ fi
 
 system_libraries=OFF
 if [ ! -e "$source/third_party/fmt/CMakeLists.txt" ] || [ -e "$source/.without_submodules" ]; then
-  # Debian's source has none of the submodules: the system's libraries, and stand-ins for the others.
+  # Debian's source has none of the submodules: use the system's libraries, and parts/missing for what it lacks.
   system_libraries=ON
   packages=$(cat "$here/parts/packages.txt")
   # shellcheck disable=SC2086

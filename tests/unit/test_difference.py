@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from tracer.analysis.difference import Change, Kind
+from tracer.analysis.difference import Change, Kind, _change, _different
 from tracer.analysis.difference.alignment import aligned
 from tracer.analysis.difference.causes import causes
-from tracer.analysis.difference.kinds import Key
+from tracer.analysis.difference.kinds import Key, _order
+from tracer.analysis.difference.options import options
+from tracer.analysis.difference.text import without_comment
 from tracer.analysis.difference.times import Both, times_by_name, times_of
 
 NOTHING = Both(times_of([], []), times_of([], []))
@@ -138,3 +142,86 @@ def test_two_steps_have_no_ratio_and_names_are_in_the_order_of_change() -> None:
     found = times_by_name(host, gpu)
     assert list(found) == ["b", "c", "a"]
     assert (found["c"].gpu.after, found["a"].gpu.after) == (30, None)
+
+
+def test_a_line_counts_once_however_many_ops_its_backward_has() -> None:
+    """One of two lines was edited: the other one, with fewer op calls, says that it is the same file."""
+    backward = [kind("a.py:2", "m(x).sum()", f"aten::op{n}") for n in range(9)]
+    edited = [kind("b.py:2", "n(y).mean()", f"aten::op{n}") for n in range(9)]
+    found = pairs(side(kind("a.py:1", "x = f()"), *backward), side(kind("b.py:1", "x = f()"), *edited))
+    assert found[0] == ("a.py:1 x = f()", "b.py:1 x = f()")
+
+
+def test_a_line_that_got_longer_is_the_same_line() -> None:
+    found = pairs(side(kind("a.py:3", "z = x.t()")), side(kind("a.py:3", "z = x.t().contiguous() * 2 + y")))
+    assert found == [("a.py:3 z = x.t()", "a.py:3 z = x.t().contiguous() * 2 + y")]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("a = x + y  # sum", "a = x + y"),
+        ("a = '#' + y", "a = '#' + y"),
+        ("a = f('#')  # '#'", "a = f('#')"),
+        ("f(x,  # first", "f(x,"),
+    ],
+)
+def test_comments_do_not_count(text: str, code: str) -> None:
+    assert without_comment(text) == code
+
+
+def with_inputs(**inputs: set[str]) -> Kind:
+    return replace(kind("a.py:1", "y = x @ w"), inputs=inputs)
+
+
+def test_strides_that_follow_from_the_shape_are_no_change() -> None:
+    small = {"shape": {"0: 8x16"}, "stride": {"0: 16x1"}, "order": {"0: contiguous"}}
+    large = {"shape": {"0: 8x18"}, "stride": {"0: 18x1"}, "order": {"0: contiguous"}}
+    turned = {"shape": {"0: 8x18"}, "stride": {"0: 1x8"}, "order": {"0: [1, 0]"}}
+    assert _change(with_inputs(**small), with_inputs(**large)).what == ("shape 0: 8x16 -> 0: 8x18",)
+    assert len(_change(with_inputs(**small), with_inputs(**turned)).what) == 2
+    same_shape = {**large, "stride": {"0: 36x1"}, "order": {"0: [0, 1] with holes"}}
+    assert _change(with_inputs(**large), with_inputs(**same_shape)).what == ("stride 0: 18x1 -> 0: 36x1",)
+
+
+def test_shapes_that_vary_in_both_runs_are_no_change() -> None:
+    def shapes(*numbers: int) -> Kind:
+        return with_inputs(shape={f"0: {n}x16" for n in numbers})
+
+    assert _change(shapes(1, 2, 3, 4), shapes(3, 7, 8, 9)).what == ()
+    assert _change(shapes(1, 2, 3, 4), shapes(8)).what != ()
+
+
+def test_the_order_of_dimensions() -> None:
+    assert _order([2, 3], [3, 1]) == "contiguous"
+    assert _order([2, 1, 3], [3, 99, 1]) == "contiguous"
+    assert _order([0, 3], [7, 7]) == "contiguous"
+    assert _order([2, 3], [1, 2]) == "[1, 0]"
+    assert _order([2, 3], [6, 2]) == "[0, 1] with holes"
+    assert _order([1, 3, 4, 4], [48, 1, 12, 3]) == "[0, 2, 3, 1]"
+    assert _order([], []) == "contiguous"
+
+
+def test_other_options_of_the_recording_come_first() -> None:
+    def recorded(**options: object) -> SimpleNamespace:
+        return SimpleNamespace(environment={"options": options})
+
+    assert options(recorded(ops=[], source=True), recorded(ops=["aten::*mm*"], source=True)) == [
+        "recorded with another --ops: all before, aten::*mm* after"
+    ]
+    assert options(recorded(values="none"), recorded(values="hash", why=True)) == [
+        "recorded with another --values: none before, hash after"
+    ]
+    assert options(recorded(), SimpleNamespace(environment={})) == []
+
+
+def test_what_is_not_known_is_no_difference() -> None:
+    assert _different({"threads": 2, "cpu": "x"}, {"cpu": "y"}, ("threads", "cpu")) == {"cpu": ("x", "y")}
+
+
+def test_a_key_that_only_some_op_calls_lost() -> None:
+    lost = kind("a.py:1", "y = m(x)", chain="aten::mm [AutogradCPU] f\n  aten::mm [CPU] g")
+    left = kind("a.py:1", "y = m(x)", chain="aten::mm [CPU] g")
+    kept = kind("a.py:2", "z = n(x)", chain="aten::t [AutogradCPU] t")
+    changes = [_change(lost, left), _change(kept, kept)]
+    assert causes(changes, {}, {}, (0, 0)) == ["key AutogradCPU no longer in 1 kind of op calls"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,6 +69,8 @@ def diff(
     if output is not None:
         if as_json:
             fail("--json writes to stdout, -o a page; remove one", USAGE)
+        if not html and output.suffix.lower() != ".md":
+            fail(f"{output}: a page is markdown or HTML; give a file that ends in .md or .html", USAGE)
         check_output(output, force, html=html)
     before, after = chosen_trace(before), chosen_trace(after)
     from tracer.analysis.difference import difference
@@ -101,7 +104,7 @@ def _percent(text: str) -> float:
         share = float(text.strip().removesuffix("%")) / 100
     except ValueError:
         share = -1.0
-    if not share >= 0:
+    if not 0 <= share < math.inf:
         fail(f"--fail-over {text}: give a percentage, e.g. 10%", USAGE)
     return share
 
@@ -120,9 +123,10 @@ def _show(found: Difference, by: str, limit: int) -> None:
     from tracer.report.difference_text import first, rows, shown_of, titles, value_lines, verdict
     from tracer.report.visible import visible
 
-    lines = [verdict(found)]
-    lines += [f"likely causes: {'; '.join(found.causes)}"] if found.causes else []
-    lines += found.remarks
+    lines = wrap(verdict(found), 100, subsequent_indent="  ")
+    if found.causes:
+        lines += wrap(f"likely causes: {'; '.join(found.causes)}", 100, subsequent_indent="  ")
+    lines += [line for remark in found.remarks for line in wrap(remark, 100, subsequent_indent="  ")]
     lines += ["", *value_lines(found.values)] if found.values is not None else []
     if found.fusion is not None:
         for line in lines:
@@ -139,9 +143,19 @@ def _show(found: Difference, by: str, limit: int) -> None:
     timed = rows(by, found)
     if timed:
         print()
-        print_cells(titles(by, found), list(first(timed, limit)))
+        names = 2 if by == _ROWS[0] else 1
+        print_cells(
+            _times_first(titles(by, found), names, by),
+            [_times_first(row, names, by) for row in first(timed, limit)],
+        )
         if cut := shown_of(len(first(timed, limit)), len(timed), "row"):
             print(cut)
+
+
+def _times_first(cells: list[str], names: int, by: str) -> list[str]:
+    """The figures before the names, so that a narrow terminal cuts the text of the line."""
+    end = len(cells) - (by == _ROWS[0])
+    return [*cells[names:end], *cells[:names], *cells[end:]]
 
 
 def _show_fusion(found: Fusion, limit: int) -> None:

@@ -71,9 +71,15 @@ def rows(by: str, found: Difference) -> list[list[str]]:
     """Cells of lines, ops or modules that took time, the largest change first."""
     if by != LINE:
         named = found.ops if by == OP else found.modules
-        return [[name, *_cells(both, "", found)] for name, both in named.items() if _some(both)]
-    timed = [change for change in found.changes if _some(change.times)]
-    return [_row(change, found) for change in sorted(timed, key=lambda change: -change.times.change_ns)]
+        return [
+            [name, *_cells(both, _there(both.times), found)] for name, both in named.items() if _some(both)
+        ]
+    changes = [change for change in found.changes if _some(change.times)]
+    return [_row(change, found) for change in sorted(changes, key=lambda change: -change.times.change_ns)]
+
+
+def _there(times: Times) -> str:
+    return "new" if not times.before else "vanished" if not times.after else ""
 
 
 def _some(both: Both) -> bool:

@@ -12,7 +12,9 @@ from tracer.analysis.difference.alignment import aligned
 from tracer.analysis.difference.causes import causes
 from tracer.analysis.difference.fusing import fusion
 from tracer.analysis.difference.fusion import Fusion
-from tracer.analysis.difference.kinds import OF_INPUTS, Compared, Kind, side_of
+from tracer.analysis.difference.kinds import OF_INPUTS, ORDER, Compared, Kind, side_of
+from tracer.analysis.difference.options import options
+from tracer.analysis.difference.text import without_comment
 from tracer.analysis.difference.times import Both, Interval, Times, times_by_name, times_of
 from tracer.analysis.difference.values import Place, ValueDifference, value_difference
 
@@ -28,6 +30,7 @@ __all__ = [
     "ValueDifference",
     "difference",
 ]
+_VARYING = 4  # different values of a property of inputs, in each of the runs
 _FACTS = ("torch", "torch_cuda", "python", "cpu", "cores", "platform")
 
 
@@ -116,7 +119,7 @@ def difference(before: Compared, after: Compared) -> Difference:
     if fused is not None:
         changes = [_with_kernels(change, fused) for change in changes]
     facts = _different(before.environment, after.environment, _FACTS)
-    known = [trace.environment.get("settings") or {} for trace in traces]
+    known = _settings(traces)
     settings = _different(known[0], known[1], tuple(dict.fromkeys([*known[0], *known[1]])))
     return Difference(
         step=times_of(*lengths),
@@ -128,7 +131,10 @@ def difference(before: Compared, after: Compared) -> Difference:
         settings=settings,
         ops=times_by_name((one.ops, other.ops), (one.gpu_of_ops, other.gpu_of_ops)),
         modules=times_by_name((one.modules, other.modules), (one.gpu_of_modules, other.gpu_of_modules)),
-        causes=causes(changes, settings, facts, (_compiled(before), _compiled(after))),
+        causes=[
+            *options(before, after),
+            *causes(changes, settings, facts, (_compiled(before), _compiled(after))),
+        ],
         remarks=_remarks(traces),
         values=value_difference(before, after),
         fusion=fused,
@@ -156,13 +162,28 @@ def _same_warm_up(steps: list[tuple[list[int], list[int]]]) -> list[tuple[list[i
     return later if all(numbers for numbers, _ in later) else steps
 
 
+def _settings(traces: Sequence[Compared]) -> list[dict[str, Any]]:
+    """torch's settings at the end of each recording, and each variable of the environment on its own."""
+    sides = [dict(trace.environment.get("settings") or {}) for trace in traces]
+    variables = [side.pop("variables", None) or {} for side in sides]
+    unset = dict.fromkeys([name for of_side in variables for name in of_side], "not set")
+    return [
+        {**side, **unset, **of_side} if side else {} for side, of_side in zip(sides, variables, strict=True)
+    ]
+
+
 def _compiled(trace: Compared) -> int:
     """Calls of code that torch.compile made."""
     return int(trace.certificate.get("compiled_calls") or 0)
 
 
 def _remarks(traces: Sequence[Compared]) -> list[str]:
-    remarks = []
+    remarks = [
+        f"the {which} trace is not complete, and what it lacks counts as a change: "
+        f"{trace.certificate['verdict']}"
+        for which, trace in zip(("first", "second"), traces, strict=True)
+        if not trace.certificate["complete"]
+    ]
     for what, option, there in (
         ("CUDA calls and GPU work", "--cuda on, on a machine with a GPU", [has_cuda(t) for t in traces]),
         ("hashes of values", "--values hash", [not t.values.is_empty() for t in traces]),
@@ -179,11 +200,12 @@ def _change(before: Kind | None, after: Kind | None) -> Change:
     if before is None or after is None:
         what = ["new" if before is None else "vanished"]
     else:
-        what = [f"line {before.text} -> {after.text}"] if before.text != after.text else []
+        edited = without_comment(before.text) != without_comment(after.text)
+        what = [f"line {before.text} -> {after.text}"] if edited else []
         what += [
             _changed(name, before.inputs[name], after.inputs[name])
             for name in OF_INPUTS
-            if name in before.inputs and name in after.inputs and before.inputs[name] != after.inputs[name]
+            if _differs(name, before.inputs, after.inputs)
         ]
         if set(before.chains) != set(after.chains):
             what.append("another chain")
@@ -215,6 +237,20 @@ def _base(line: str) -> str:
     return line.strip().partition(" ")[0].partition(".")[0].removesuffix("_")
 
 
+def _differs(name: str, before: dict[str, set[str]], after: dict[str, set[str]]) -> bool:
+    """Whether inputs have another dtype, shape, ...; not if both runs have many, and each run others.
+
+    Strides that follow from another shape are no difference: the order of the dimensions in memory counts.
+    """
+    if name not in before or name not in after or before[name] == after[name]:
+        return False
+    if min(len(before[name]), len(after[name])) >= _VARYING:
+        return False
+    if name == "stride" and before.get("shape") != after.get("shape"):
+        return before.get(ORDER) != after.get(ORDER)
+    return True
+
+
 def _changed(name: str, before: set[str], after: set[str]) -> str:
     """`dtype 0: float32 -> 0: bfloat16`, `shape also 0: 8x8`: of inputs by their position."""
     gone, come = (sorted(values) for values in (before - after, after - before))
@@ -227,6 +263,9 @@ def _changed(name: str, before: set[str], after: set[str]) -> str:
 def _different(
     before: dict[str, Any], after: dict[str, Any], names: Sequence[str]
 ) -> dict[str, tuple[Any, Any]]:
+    """What both traces know, and know differently."""
     return {
-        name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+        name: (before[name], after[name])
+        for name in names
+        if before.get(name) is not None and after.get(name) is not None and before[name] != after[name]
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracer.analysis.difference.kinds import NO_LINE, Key, Kind
 
-_LEAST_COMMON = 0.5  # of the kinds of the smaller file: else it is another file
+_LEAST_COMMON = 0.5  # of the lines of the smaller file: else it is another file
 _LEAST_SIMILAR = 0.6  # of the text of two lines: else it is another line
 Pair = tuple[Kind | None, Kind | None]
 Files = Mapping[str, set[Any]]
@@ -63,8 +63,8 @@ def _renamed(before: dict[Key, Kind], after: dict[Key, Kind]) -> dict[Key, Kind]
 
 def _by_file(side: Iterable[Key]) -> Files:
     files: defaultdict[str, set[Any]] = defaultdict(set)
-    for file, *rest in side:
-        files[file].add(tuple(rest))
+    for file, text, *_ in side:  # a line counts once, however many op calls its backward has
+        files[file].add(text)
     return files
 
 
@@ -102,4 +102,6 @@ def _same_module(one: Kind, other: Kind) -> bool:
 def _similar_text(one: Kind, other: Kind) -> bool:
     if NO_LINE in (one.line, other.line):
         return False
+    if one.text.startswith(other.text) or other.text.startswith(one.text):
+        return bool(one.text and other.text)
     return SequenceMatcher(None, one.text, other.text, autojunk=False).ratio() >= _LEAST_SIMILAR

@@ -44,7 +44,7 @@ def causes(
         for name, number in counted.most_common()
     ]
     for name, pattern in _IN_CHAINS.items():
-        found += _that_came_and_went(name, pattern, changes)
+        found += _that_came_and_went(name, pattern, changes) or _in_fewer(name, pattern, changes)
     return found + _alignments(changes)
 
 
@@ -76,6 +76,25 @@ def _that_came_and_went(name: str, pattern: re.Pattern[str], changes: Iterable[C
     return [
         *(f"{name} {word} only before" for word in sorted(sides[0] - sides[1])),
         *(f"{name} {word} only after" for word in sorted(sides[1] - sides[0])),
+    ]
+
+
+def _in_fewer(name: str, pattern: re.Pattern[str], changes: Iterable[Change]) -> list[str]:
+    """What many kinds of op calls have on one side only, while others have it on both."""
+    counted: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    for change in changes:
+        if change.before is None or change.after is None or not change.what:
+            continue
+        one, other = (
+            {word for chain in kind.chains for word in pattern.findall(chain)}
+            for kind in (change.before, change.after)
+        )
+        counted[0].update(one - other)
+        counted[1].update(other - one)
+    return [
+        f"{name} {word} {how} {number} kind{'s' * (number != 1)} of op calls"
+        for side, how in zip(counted, ("no longer in", "now in"), strict=True)
+        for word, number in side.most_common()
     ]
 
 

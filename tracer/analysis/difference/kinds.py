@@ -21,6 +21,8 @@ from tracer.analysis.trees import Forest, counts
 
 NO_LINE = "no Python line"
 OF_INPUTS = ("dtype", "shape", "stride", "device", "layout", "requires_grad")
+ORDER = "order"
+"""Beside OF_INPUTS: how the dimensions of each tensor lie in memory, which no size of them changes"""
 _LONGEST_CHAIN = 400  # lines
 _ALIGNMENT = re.compile(r"align\d+")
 _SIZES = re.compile(r"\w+=[\d.]+(?:, |$)")
@@ -250,4 +252,22 @@ def _inputs(signatures: pl.DataFrame) -> dict[int, dict[str, set[str]]]:
             if value is not None:
                 text = "x".join(map(str, value)) or "scalar" if isinstance(value, list) else str(value)
                 of_call.setdefault(name, set()).add(f"{row['position']}: {text.removeprefix('torch.')}")
+        if row["shape"] is not None and row["stride"] is not None:
+            order = _order(row["shape"], row["stride"])
+            of_call.setdefault(ORDER, set()).add(f"{row['position']}: {order}")
     return found
+
+
+def _order(shape: Sequence[int], stride: Sequence[int]) -> str:
+    """`contiguous`, or the dimensions from the outermost one in memory inwards."""
+    wanted, elements = [], 1
+    for size in reversed(shape):
+        wanted.append(elements)
+        elements *= size
+    if 0 in shape or all(
+        size == 1 or one == other for size, one, other in zip(shape, stride, reversed(wanted), strict=True)
+    ):
+        return "contiguous"
+    order = sorted(range(len(shape)), key=lambda place: -stride[place])
+    last = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    return f"{order}{'' if last == elements else ' with holes'}"

@@ -12,6 +12,7 @@
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
 # make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
+# make debug-torch SOURCE=...  a debug build of PyTorch for gdb, into DEBUG_TORCH: docs/debug_build.md
 # Variables: PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda; TORCH_INDEX, a package index.
 
 PYTHON ?= python3
@@ -21,6 +22,7 @@ TORCH_INDEX ?=
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 VENV ?= .venv
 CXX ?= g++
+DEBUG_TORCH ?= debug-torch
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -32,6 +34,7 @@ DEMO := build/demo
 PYTEST := $(BIN)/pytest
 
 .PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
+.PHONY: debug-torch
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
 .PHONY: demo gallery gallery-gpu install test test-room test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
@@ -71,6 +74,10 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -c "$(PACKAGES)" docs > $@.txt
 	@$(PIP) install --quiet -r $@.txt
 	@touch $@
+
+# Hours, and 5 GB. SOURCE: a checkout of PyTorch, or the .orig.tar.xz of Debian's package.
+debug-torch:
+	gdb/debug_build/build.sh $(SOURCE) $(DEBUG_TORCH)
 
 install: $(VENV)/.installed
 

@@ -1,6 +1,7 @@
 """Of the GPU kernels of compiled models, how many lead to an op, to nodes with a Python line, and to nothing.
 
     python benchmarks/compiled_origins.py [MODEL...]        gpt2 gpt2-graphs vit llama
+    python benchmarks/compiled_origins.py --fusion MODEL    and what fusing saved, against an eager run
 
 Each model runs in a process of its own under `tracer record`; needs a GPU, and transformers or timm. Weights
 are random: nothing is downloaded.
@@ -8,6 +9,7 @@ are random: nothing is downloaded.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -66,21 +68,39 @@ MODELS = {
 }
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    fusion = "--fusion" in arguments
+    names = [name for name in arguments if name != "--fusion"]
     failed = 0
     for name in names or list(MODELS):
         with tempfile.TemporaryDirectory() as folder:
-            script, trace = Path(folder) / f"{name}.py", Path(folder) / f"{name}.trace"
-            script.write_text(MODELS[name])
-            command = [sys.executable, "-m", "tracer", "record", "-o", str(trace), str(script)]
-            run = subprocess.run(command, capture_output=True, text=True)
-            if run.returncode:
-                print(f"{name}: does not run here: {run.stderr.strip().splitlines()[-1]}")
+            script, trace = Path(folder) / "model.py", Path(folder) / "compiled.trace"
+            if not _recorded(name, MODELS[name], script, trace):
                 failed += 1
                 continue
-            print(f"{name}: {run.stdout.strip()}", flush=True)
             _show(trace)
+            eager = Path(folder) / "eager.trace"
+            without = re.sub(r"torch\.compile\((\w+)[^)]*\)", r"\1", MODELS[name])
+            if fusion and _recorded(f"{name}, eager", without, script, eager):
+                _show_fusion(eager, trace)
     return min(failed, 1)
+
+
+def _recorded(name: str, text: str, script: Path, trace: Path) -> bool:
+    script.write_text(text)
+    command = [sys.executable, "-m", "tracer", "record", "-o", str(trace), str(script)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode:
+        print(f"{name}: does not run here: {run.stderr.strip().splitlines()[-1]}")
+        return False
+    print(f"{name}: {run.stdout.strip()}", flush=True)
+    return True
+
+
+def _show_fusion(eager: Path, compiled: Path) -> None:
+    command = [sys.executable, "-m", "tracer", "diff", str(eager), str(compiled), "--limit", "8"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    print(run.stdout.partition("\nmodel.py")[0] or run.stderr, flush=True)
 
 
 def _show(path: Path) -> None:

@@ -21,6 +21,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -84,12 +85,14 @@ class Recorded:
     made_on: str
 
 
-def tracer(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """`tracer ARGUMENTS` of this Python."""
+def tracer(
+    *arguments: str, folder: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`tracer ARGUMENTS` of this Python, with these variables too."""
     return subprocess.run(
         [f"{sysconfig.get_path('scripts')}/tracer", *arguments],
         cwd=folder,
-        env={**os.environ, "PATH": tools_path()},
+        env={**os.environ, "PATH": tools_path(), **(environment or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -105,7 +108,12 @@ def record(entry: Entry) -> Recorded:
 
     trace = TRACES / f"{entry.name}.trace"
     script = entry.script.relative_to(ROOT)
-    run = tracer("record", "--force", "-o", str(trace), *entry.record, str(script), folder=ROOT)
+    with tempfile.TemporaryDirectory(prefix="torchinductor_") as cache:  # code is compiled, not loaded
+        run = tracer(
+            *("record", "--force", "-o", str(trace), *entry.record, str(script)),
+            folder=ROOT,
+            environment={"TORCHINDUCTOR_CACHE_DIR": cache},
+        )
     if run.returncode == LACKS:
         raise LackingError(_last_line(run.stderr) or "ended with status 3, but does not say what is missing")
     if run.returncode:

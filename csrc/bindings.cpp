@@ -351,7 +351,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("follow_compiled", &follow_compiled, py::arg("note"), py::arg("describe"), py::arg("imported"), py::arg("modules"));
   m.def("forget_compiled", &python::forget_compiled, py::arg("address"));
   m.def("follow_kernel", &follow_kernel, py::arg("kernel"), py::arg("name"));
-  m.def("enter_range", &python::enter_own_range, py::arg("name"));
+  m.def("enter_range", [](const std::string& name) { return python::enter_own_range(python::OwnName(name)); }, py::arg("name"));
+  m.def("enter_paused_call", &python::enter_paused_call);
   m.def("leave_range", &python::leave_own_range, py::arg("entered"));
   m.def("follow_allocations", &follow_allocations, py::arg("wanted"));
   m.def("hide_sources", &python::hide_sources, py::arg("folders"));

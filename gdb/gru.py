@@ -12,6 +12,6 @@ layer(torch.randn(6, 2, 4))
 def walk(gdb):
     gdb.program(PROGRAM)
     gdb.stop_at("aten::gru.input")
-    gdb.stop_at("aten::linear", limit=4)
+    gdb.stop_at("aten::linear", limit=2)
     gdb.stop_at("aten::cat")
     gdb.go()

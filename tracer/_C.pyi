@@ -32,6 +32,8 @@ class Certificate(TypedDict):
 
 class Enums(TypedDict):
     num_backends: int
+    included_by_default: int
+    excluded_by_default: int
     keys: list[str | list[str]]
     dtypes: dict[str, str]
     device_types: dict[str, str]
@@ -76,6 +78,9 @@ def create(
     max_bytes: int = 0,
     ring: bool = False,
     replace: bool = False,
+    why: bool = False,
+    values: bool = False,
+    scalars: bool = False,
 ) -> None:
     """Begin the file of a recording, which is empty or not there.
 
@@ -83,7 +88,8 @@ def create(
     process is recording, BlockingIOError if another recording writes the file, and other OSErrors.
 
     `max_bytes`: the largest size, 0: none; at it the newest hops take the place of the oldest (`ring`), or
-    the recording stops.
+    the recording stops. `why`: record what threads add to dispatch keys; `values`: hashes of results;
+    `scalars`: arguments that are no tensors.
     """
 
 def take_place() -> None:
@@ -156,6 +162,9 @@ def follow_kernel(kernel: object, name: str) -> bool:
 
 def enter_range(name: str) -> int:
     """Begin a range of tracer's own; returns what `leave_range` needs (0: nothing is recorded)."""
+
+def enter_paused_call() -> int:
+    """Begin a range for the call of compiled code that this thread entered in a pause; as `enter_range`."""
 
 def leave_range(entered: int) -> None:
     """End a range of tracer's own."""

@@ -14,6 +14,8 @@ __version__: str
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracer import overrides as overrides
+    from tracer.analysis.job import Job, JobError
+    from tracer.analysis.job.folder import load_job
     from tracer.base.errors import RecordingError
     from tracer.interactive.magic import load_ipython_extension
     from tracer.interactive.trace import Trace, load
@@ -30,6 +32,9 @@ _HOMES = {
     "RecordingError": "tracer.base.errors",
     "Summary": "tracer.recording.summary",
     "load": "tracer.interactive.trace",
+    "load_job": "tracer.analysis.job.folder",
+    "Job": "tracer.analysis.job",
+    "JobError": "tracer.analysis.job",
     "load_ipython_extension": "tracer.interactive.magic",
     "Trace": "tracer.interactive.trace",
     "TraceError": "tracer.trace",
@@ -37,6 +42,8 @@ _HOMES = {
 _PACKAGES = ("overrides",)
 
 __all__ = [
+    "Job",
+    "JobError",
     "Recording",
     "RecordingError",
     "Summary",
@@ -44,6 +51,7 @@ __all__ = [
     "TraceError",
     "load",
     "load_ipython_extension",
+    "load_job",
     "record",
     "start",
     "step",

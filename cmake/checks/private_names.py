@@ -39,6 +39,7 @@ LIBRARIES = {
         "_ZN3c1025callUnboxedKernelFunctionI",
         "_ZN3c104impl13OperatorEntry25updateDispatchTableEntry_ERKNS_10DispatcherENS_11DispatchKeyE",
         "_ZNK3c104impl13OperatorEntry15checkInvariantsEv",
+        "_ZNK4c10d12ProcessGroup12getGroupNameB5cxx11Ev",
         "WrapFunctionIntoFunctor_",
         "WrapFunctionIntoRuntimeFunctor_IPF",
         "21functionalizeFallbackE",

@@ -228,6 +228,12 @@ __attribute__((noinline, cold)) uint32_t define(trace::Lane* lane, const Argumen
   return id;
 }
 
+bool has_object(const BoxedArguments& arguments) {
+  for (size_t i = 0; i < arguments.size; ++i)
+    if (arguments.first[i].isObject()) return true;
+  return false;
+}
+
 template <class Arguments>
 uint32_t id_of(trace::Lane* lane, const Arguments& arguments, const Hasher& hasher) {
   if (!hasher.tensors) return 0;
@@ -262,8 +268,9 @@ uint32_t signature_of(trace::Lane* lane, const torch::jit::Stack& stack, size_t 
   BoxedArguments boxed{stack.data() + (stack.size() - arguments), arguments};
   HashVisitor visitor;
   visit(boxed, visitor);
-  if (!lane->scalars) return id_of(lane, boxed, visitor.hasher);
-  std::string scalars = scalars_of(boxed.first, boxed.size);
+  std::string scalars;
+  if (lane->scalars || has_object(boxed)) scalars = scalars_of(boxed.first, boxed.size, !lane->scalars);
+  if (scalars.empty()) return id_of(lane, boxed, visitor.hasher);
   uint64_t hash = mix(visitor.hasher.hash, trace::hash_bytes(scalars.data(), scalars.size()));
   if (uint32_t id = lane->signatures.find(hash)) return id;
   return define(lane, boxed, hash, scalars);

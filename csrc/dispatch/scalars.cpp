@@ -1,8 +1,13 @@
 #include "scalars.h"
 
+#include <dlfcn.h>
+
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <cstring>
+
+#include "../torch_abi/process_group.h"
 
 namespace tracer::dispatch {
 namespace {
@@ -76,6 +81,23 @@ void put_integers(std::string& json, const std::vector<int64_t>& list) {
   json += ']';
 }
 
+// The name of a process group of torch.distributed, the same in all its ranks; null of any other value. Asked of the
+// function that libtorch exports: its headers are not in every build.
+const std::string* process_group(const c10::IValue& value) {
+  if (!value.isObject()) return nullptr;
+  using Name = const std::string& (*)(const void*);
+  static const Name name = reinterpret_cast<Name>(dlsym(RTLD_DEFAULT, torch_abi::kProcessGroupName));
+  static std::atomic<const void*> known{nullptr};  // the class, which is compared by name only once
+  if (!name) return nullptr;
+  const c10::ivalue::Object& object = value.toObjectRef();
+  const void* type = object.type().get();
+  if (type != known.load(std::memory_order_relaxed)) {
+    if (object.name() != torch_abi::kProcessGroup) return nullptr;
+    known.store(type, std::memory_order_relaxed);
+  }
+  return &name(object.getSlot(0).toCapsule().get());
+}
+
 void put(std::string& json, const c10::IValue& value) {
   if (value.isNone()) {
     json += "null";
@@ -104,6 +126,8 @@ void put(std::string& json, const c10::IValue& value) {
     put_integers(json, value.toIntVector());
   } else if (value.isList()) {
     put_list(json, value);
+  } else if (const std::string* group = process_group(value)) {
+    put_named(json, "process_group", *group);
   } else {
     put_named(json, "unknown", value.tagKind());  // a generator, a symbolic size, an object of another library
   }
@@ -116,12 +140,12 @@ void append(std::string& bytes, T number) {
 
 }  // namespace
 
-std::string scalars_of(const c10::IValue* first, size_t size) noexcept try {
+std::string scalars_of(const c10::IValue* first, size_t size, bool only_groups) noexcept try {
   std::string bytes;
   uint32_t count = 0;
   append(bytes, count);
   for (size_t i = 0; i < size; ++i) {
-    if (first[i].isTensor()) continue;
+    if (first[i].isTensor() || (only_groups && !process_group(first[i]))) continue;
     std::string json;
     put(json, first[i]);
     append(bytes, uint16_t(i));
@@ -129,6 +153,7 @@ std::string scalars_of(const c10::IValue* first, size_t size) noexcept try {
     bytes += json;
     ++count;
   }
+  if (only_groups && !count) return {};
   memcpy(bytes.data(), &count, sizeof count);
   return bytes;
 } catch (...) {

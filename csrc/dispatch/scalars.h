@@ -1,4 +1,4 @@
-// The arguments of an op call that are no tensors, as text. For `tracer record --values scalars`.
+// The arguments of an op call that are no tensors, as text. For `tracer record --values scalars`; process groups always.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -8,7 +8,7 @@
 namespace tracer::dispatch {
 
 // As they follow the tensors of a signature: u32 how many, and of each u16 argument position and a string of JSON. Empty
-// without memory.
-std::string scalars_of(const c10::IValue* first, size_t size) noexcept;
+// without memory, and with `only_groups` if there is no process group.
+std::string scalars_of(const c10::IValue* first, size_t size, bool only_groups) noexcept;
 
 }  // namespace tracer::dispatch

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "../torch_abi/python_names.h"
@@ -27,6 +28,7 @@ std::unordered_map<PyObject*, OwnName>& names_of_code = *new std::unordered_map<
 CompiledCode& described = *new CompiledCode{};
 uint32_t counted_in = 0;  // the recording that `calls` are of
 uint64_t calls = 0;
+thread_local PyObject* called_in_pause = nullptr;  // what was called last while nothing was recorded, and has not returned
 
 vectorcallfunc original_of(PyObject* function) {
   for (const Replaced& one : replaced)
@@ -71,7 +73,12 @@ const OwnName& name_of(PyObject* code) {
 PyObject* call_compiled(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
   vectorcallfunc original = original_of(function);
   uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
-  if (!epoch) return original(function, arguments, flags, names);
+  if (!epoch) {
+    PyObject* outer = std::exchange(called_in_pause, PyVectorcall_NARGS(flags) > 0 ? arguments[0] : nullptr);
+    PyObject* result = original(function, arguments, flags, names);
+    called_in_pause = outer;
+    return result;
+  }
   count(epoch);
   OwnRange range;
   try {
@@ -182,6 +189,15 @@ bool follow_kernel(PyObject* kernel, const std::string& name) {
   Py_INCREF(kernel);
   function->vectorcall = call_kernel;
   return true;
+}
+
+uint64_t enter_paused_call() noexcept try {
+  uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
+  if (!epoch || !called_in_pause) return 0;
+  count(epoch);
+  return enter_own_range(name_of(called_in_pause));
+} catch (...) {  // no memory
+  return 0;
 }
 
 uint64_t compiled_calls() { return counted_in == trace::epoch_of_recording() ? calls : 0; }

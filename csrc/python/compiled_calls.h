@@ -28,6 +28,9 @@ void leave_compiled();
 void forget_compiled(uint64_t address);
 // Writes a range for each call of a kernel that Inductor made, a function of C. False: it cannot be followed.
 bool follow_kernel(PyObject* kernel, const std::string& name);
+// Begins a range for the call of compiled code that this thread was in when the recording was resumed; for leave_own_range.
+// 0: it is in none that began in a pause.
+uint64_t enter_paused_call() noexcept;
 // Calls in this recording, of this process.
 uint64_t compiled_calls();
 

@@ -36,8 +36,8 @@ void OwnRange::leave() noexcept {
   lane_ = nullptr;
 }
 
-uint64_t enter_own_range(const std::string& name) noexcept try {
-  trace::Lane* lane = begin(OwnName(name));
+uint64_t enter_own_range(const OwnName& name) noexcept try {
+  trace::Lane* lane = begin(name);
   return lane ? trace::two_numbers(lane->number + 1, lane->epoch) : 0;
 } catch (...) {
   return 0;

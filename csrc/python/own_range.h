@@ -41,7 +41,7 @@ class OwnRange {
 };
 
 // The same for Python: begins a range, and returns what leave_own_range needs to end it (0: nothing is recorded).
-uint64_t enter_own_range(const std::string& name) noexcept;
+uint64_t enter_own_range(const OwnName& name) noexcept;
 void leave_own_range(uint64_t entered) noexcept;
 
 }  // namespace tracer::python

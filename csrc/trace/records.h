@@ -169,7 +169,8 @@ enum HopEvent : uint64_t {
 // The call: bits 0..15 function (callback id of CUPTI, or number of the library function), bit 16 driver domain,
 //   bits 17..21 number of argument words, bits 22..45 bit 63 of each argument word, bits 46..58 depth (open hops of
 //   the thread), bits 59..62 calls of the thread that were open before this one (at most kMaxCallDepth)
-// kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included
+// kStep, a step of the program (a training step) ended:  1: bits 0..31 steps ended, this one included; 0: none ended, but
+//   the recorded steps begin here, and what is before (captures of CUDA graphs) is of no step
 // kModule, from here on the thread's outermost hops run in a call of this nn.Module:  1: bits 0..31 module (id of a
 //   kModulePath, 0: in none)
 // kThreadKeys, from here on the thread adds these dispatch keys and hides those:  1: bits 0..31 id of a kKeysOfThread
@@ -269,7 +270,8 @@ enum Definition : uint16_t {
   kHop = 4,        // u32 hop id, u32 flags, u32 dispatch table index, u64 kernel function, u64 boxed function,
                    //   string op, string key, string registered at, string rule, string Python kernel ("" if none)
   kSourceLine = 5, // u32 id, u32 line, string file, string function
-  kSignature = 6,  // u32 id, u32 n, n tensors (below); with kScalars then u32 m, m x (u16 argument position, string JSON)
+  kSignature = 6,  // u32 id, u32 n, n tensors (below); with kScalars, or of a call with a process group, then u32 m, m x (u16 argument
+                   // position, string JSON)
   kJson = 7,       // string kind, string zlib-compressed JSON ("environment", "libraries", "enums", "certificate", ...)
   kSymbol = 8,     // u64 address, u64 offset from the symbol, string symbol (mangled, "" unknown), string library
   kFunction = 9,   // u32 domain (FunctionDomain), u32 function, string name, string layout (below); once a process

@@ -9,15 +9,13 @@ write MN. `torch.compile` makes such a kernel, in C++ on a CPU and in Triton on 
 
 Compiling comes first, and is step 0. Then each of the six runs is a step, between two marks that
 `record_function` makes: daxpy as it is (1), compiled (2), by the JIT (3), then softmax (4, 5, 6).
-Look at what a step's tree has besides the two marks (a tree is ordered by source lines, so both come first):
-for a compiled function on a CPU no op at all, since even the memory of the result does not come through the
-dispatcher. On a GPU one Triton kernel is launched there. The JIT fuses only on a GPU, after it has watched
-one run, and only neighbours that work element by element; on a CPU it calls the same ops as the eager
-function does.
+Look at what a step's tree has: for a compiled function no op, but one kernel in a call of compiled code, with
+the ops that it computes and the lines that asked for them. It is C++ on a CPU and Triton on a GPU. The JIT
+fuses only on a GPU, after it has watched one run, and only neighbours that work element by element; on a CPU
+it calls the same ops as the eager function does.
 
-Tables of the whole run are another matter: most of what they count is the compiling of step 0 and the
-comparison of the results at the end (`allclose` in the script: `aten::all`, `aten::sub` of two matrices,
-`aten::le` and more).
+Tables of the whole run also count the compiling of step 0 and the comparison of the results at the end
+(`allclose` in the script: `aten::all`, `aten::sub` of two matrices, `aten::le` and more).
 """
 
 from __future__ import annotations

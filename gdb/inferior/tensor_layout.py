@@ -37,6 +37,7 @@ def measure():
         "device_types": _DEVICE_TYPES,
         "keys": _optional(_key_names, torch, {"backends": 0, "names": []}),
         "undefined": _optional(_undefined, torch, 0),
+        "flag_first": _flag_first(contents, offsets["device"]),
     }
 
 
@@ -116,6 +117,19 @@ def _device(torch):
         for memory in [_memory(tensor._cdata) for tensor in tensors]:
             candidates = {at for at in candidates if memory[at] == number and memory[at + 1] == _NO_INDEX}
     return candidates.pop() if len(candidates) == 1 else None
+
+
+def _flag_first(contents, device):
+    """Whether an optional has its flag before its value, by the device of the probes; None if unknown.
+
+    c10::optional was {flag, value} until it became std::optional, which is {value, flag}. Before the device
+    lies the high byte of the dtype, 0, where there is no flag.
+    """
+    if device is None:
+        return None
+    if all(memory[device - 1] == 1 for _, memory in contents):
+        return True
+    return False if all(memory[device + 2] == 1 for _, memory in contents) else None
 
 
 def _key_names(torch):

@@ -8,7 +8,7 @@ import finish
 import kernels
 import wording
 from here import Here
-from hops import Hops
+from hops import Hops, of_offsets
 from stops import Point
 from tensors import NoTensorError
 
@@ -116,19 +116,14 @@ class NextHop(Command):
             raise gdb.GdbError("next-hop takes no argument")
         if self._hops is None:
             self._hops = self._made()
-        self._hops.wait(run_on)
+        with self._hops:
+            run_on()
 
     def _made(self):
-        base = self.debugger.place.backtraces.base
-        addresses = [
-            base(library) + offset
-            for library, offsets in console.ask("hops").items()
-            if base(library) is not None
-            for offset in offsets
-        ]
-        gdb.write(f"{len(addresses)} functions are watched while next-hop runs\n")
+        made = of_offsets(self.debugger, console.ask("hops"), self.folder)
+        gdb.write(f"{made.watched} functions are watched while next-hop runs\n")
         gdb.flush()  # the script's own output may follow
-        return Hops(addresses, self.folder)
+        return made
 
 
 class FinishOp(Command):
@@ -141,36 +136,24 @@ class FinishOp(Command):
     def run(self, text):
         if text:
             raise gdb.GdbError("finish-op takes no argument")
-        call = finish.OpCall()
-        operator = self.here.operator(call.name)
-        ends = [] if call.is_over(self._ended) else call.ends()
-        if not ends:
+        end = finish.Finish(finish.OpCall(), self._ended)
+        name, operator = end.call.name, self.here.operator(end.call.name)
+        if end.at_end:
             raise gdb.GdbError(f"{operator} is at its end; type finish to leave it")
-        returned, raised = [finish.Returned(address, call) for address in ends], finish.Raised(call)
-        try:
+        with end:
             run_on()
-            if any(point.reached for point in returned):
+            if end.returned:
                 self._ended = finish.OpCall().end()
-                print(f"{operator} has returned to at::_ops::{call.name}::call{self._result(operator)}")
-            elif raised.reached:
+                print(f"{operator} has returned to at::_ops::{name}::call{self._result(operator)}")
+            elif end.raised:
                 text = finish.exception_text(self.debugger.place.memory)
                 print(f"{operator} raised a C++ exception, caught outside of it: {text}")
             elif gdb.selected_thread() is not None:
                 print(f"{operator} has not ended")
-        finally:
-            for point in [*returned, raised]:
-                point.delete()
 
     def _result(self, operator):
-        """The tensor that it returned: a function hands on where it put one that it returns by value."""
-        returns = self.debugger.place.schemas.get(operator, {}).get("returns", [])
-        if len(returns) != 1 or returns[0].rstrip("&") != "Tensor":
-            return ""
-        try:
-            shown = self.debugger.place.tensors.tensor(_address(gdb.parse_and_eval("$rax")))
-        except NoTensorError:
-            return ""
-        return "\n  result: " + wording.tensor(shown, keys=False)
+        shown = finish.result(self.debugger.place, operator)
+        return "" if shown is None else "\n  result: " + wording.tensor(shown, keys=False)
 
 
 class BreakOp(Command):
@@ -199,12 +182,23 @@ class BreakOp(Command):
         print("{}{}".format(", ".join(functions), f", where its key is {key}" if key else ""))
 
 
+class PlumbingCommand(Command):
+    """Let step lead into plumbing: plumbing on. Or not, as at first: plumbing off.
+    Plumbing is the standard library, c10/util, c10/core and the dispatcher's own helpers."""
+
+    def run(self, text):
+        if text not in ("on", "off"):
+            raise gdb.GdbError("plumbing needs on or off")
+        self.debugger.plumbing.show(text == "on")
+
+
 COMMANDS = {
     "tensor": (TensorCommand, gdb.COMMAND_DATA),
     "dispatch-bt": (DispatchBacktrace, gdb.COMMAND_STACK),
     "next-hop": (NextHop, gdb.COMMAND_RUNNING),
     "finish-op": (FinishOp, gdb.COMMAND_RUNNING),
     "break-op": (BreakOp, gdb.COMMAND_BREAKPOINTS),
+    "plumbing": (PlumbingCommand, gdb.COMMAND_RUNNING),
 }
 
 
@@ -219,7 +213,8 @@ def register(debugger, folder):
 def greet(debugger):
     """What the user sees first: the commands, and the stop."""
     print(
-        "gdb with tracer's commands: tensor EXPR, dispatch-bt [all], next-hop, finish-op, break-op NAME [KEY]"
+        "gdb with tracer's commands: tensor EXPR, dispatch-bt [all], next-hop, finish-op, "
+        "break-op NAME [KEY], plumbing on|off"
     )
     print("help NAME explains one, continue resumes the script, quit ends it.")
     here = Here(debugger)

@@ -4,12 +4,19 @@ import importlib.util
 import json
 import os
 
+import finish
+import printers
 from arguments import Arguments
 from frames import Backtraces
+from here import Here
+from hops import of_offsets
 from memory import InferiorMemory
+from plumbing import Plumbing
 from python_stack import PythonStack
 from stops import Leaving, Look, Place, Point, at_entry
+from symbols import behind_prologue
 from tensors import Tensors
+from values import Values
 from wanted import Group
 
 import gdb
@@ -38,11 +45,14 @@ class Debugger:
             facts = json.load(file)
         self.notes = []  # what cannot be seen, and why
         memory = InferiorMemory()
-        tensors = Tensors(self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS), memory)
+        measured = self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS)
+        tensors = Tensors(measured, memory)
+        values = Values(tensors, memory, measured.get("flag_first"))
         self.place = Place(
             memory,
             tensors,
-            Arguments(tensors, memory),
+            values,
+            Arguments(values),
             Backtraces(_load(names).short_kernel_name, memory),
             self._python_stack(facts["python_layout"], memory),
             self._measured(facts, "schemas", "names of arguments", {}),
@@ -54,7 +64,11 @@ class Debugger:
         self.groups = {}
         self.points = []
         self._companions = {}  # breakpoint: the points that only count beside it
+        printers.register(lambda: values)
         self.records = 0
+        self.plumbing = Plumbing()
+        self._folder = folder
+        self._hops = self._finish = self._finished = None
         self._output = open(os.path.join(folder, "stops.jsonl"), "ab", buffering=1 << 20)  # noqa: SIM115
         for event in (gdb.events.stop, gdb.events.exited):
             event.connect(lambda _: self.flush())
@@ -105,6 +119,57 @@ class Debugger:
         frames = self.place.backtraces.text(record.pop("frames"))
         self._output.write(('%s, "frames": %s}\n' % (json.dumps(record)[:-1], frames)).encode())
 
+    def begin_hop(self, offsets):
+        """Watches the calls and redispatches of all operators: {library: offsets}."""
+        if self._hops is None:
+            self._hops = of_offsets(self, offsets, self._folder)
+        self._hops.__enter__()
+
+    def end_hop(self):
+        """Records the stop that begin_hop made."""
+        self._hops.__exit__()
+        if self._hops.reached:
+            here = Here(self)
+            described = dict(here.described(), spec="next-hop")
+            look = Look(self.place, described, gdb.newest_frame())
+            self.emit(look.record(1, gdb.selected_thread().ptid[1]))
+
+    def begin_finish(self):
+        """Watches the end of the innermost op call; {"error"} where there is none."""
+        try:
+            self._finish = finish.Finish(finish.OpCall(), self._finished)
+        except gdb.GdbError as error:
+            return {"error": str(error)}
+        operator = Here(self).operator(self._finish.call.name)
+        if self._finish.at_end:
+            return {"error": operator + " is at its end"}
+        self._finish.__enter__()
+        return {"operator": operator}
+
+    def end_finish(self, operator):
+        """Records the end of the op call with its result; {"ended"}: whether it was seen, {"raised"}."""
+        end, self._finish = self._finish, None
+        end.__exit__()
+        if end.raised:
+            return {"ended": False, "raised": finish.exception_text(self.place.memory)}
+        if not end.returned:
+            return {"ended": False, "raised": None}
+        self._finished = finish.OpCall().end()
+        name = "at::_ops::%s::call" % end.call.name
+        look = Look(
+            self.place, {"spec": "finish-op", "kind": "end", "op": operator, "name": name}, gdb.newest_frame()
+        )
+        record = look.record(1, gdb.selected_thread().ptid[1])
+        shown = finish.result(self.place, operator)
+        if shown is not None:
+            record["arguments"].append({"name": "result", "type": "at::Tensor", "value": shown})
+        self.emit(record)
+        return {"ended": True, "raised": None}
+
+    def show_plumbing(self, wanted):
+        """Whether steps lead into plumbing."""
+        self.plumbing.show(wanted)
+
     def signal_stop(self, name):
         """Records where a signal reached the process."""
         look = Look(self.place, {"spec": name, "kind": "signal", "name": ""}, gdb.newest_frame())
@@ -140,7 +205,7 @@ class Debugger:
             return None
         address = base + point["offset"]
         if point["kind"] in ("function", "body"):
-            behind = _behind_prologue(address)
+            behind = behind_prologue(address)
             if behind is not None:
                 return "*%#x" % behind
         point.update(at_entry(point["kind"], point["symbol"], point.get("op"), self.place.schemas))
@@ -172,16 +237,6 @@ def _delete(points):
     for point in points:
         if point.is_valid():
             point.delete()
-
-
-def _behind_prologue(address):
-    """Where a function with line information has stored its arguments; None for one without."""
-    place = gdb.find_pc_line(address)
-    block = gdb.block_for_pc(address) if place.symtab else None
-    if block is None:
-        return None
-    starts = [entry.pc for entry in place.symtab.linetable() if address < entry.pc < block.end]
-    return min(starts, default=None)
 
 
 def call(debugger, folder):

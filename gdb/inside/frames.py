@@ -7,12 +7,17 @@ from collections import namedtuple
 import gdb
 
 # `function`: as a kernel author calls it. `symbol`: as gdb does. `wrapper`: one of the dispatcher's
-# own function templates, named after the kernel function that it wraps. `tail_call`: a function that
-# ended in a jump to the next one.
-Frame = namedtuple("Frame", "function symbol wrapper library offset file line inline tail_call")
+# own function templates, named after the kernel function that it wraps. `plumbing`: one of those between a
+# call and the wrapper. `tail_call`: a function that ended in a jump to the next one.
+Frame = namedtuple("Frame", "function symbol wrapper plumbing library offset file line inline tail_call")
 _BEYOND = 64  # frames that are walked beyond those asked for: the next backtrace shares whole ones alone
 _MOST_STACK = 1 << 18  # bytes of stack that are compared
 _WRAPPERS = ("wrap_kernel_functor_unboxed_<", "make_boxed_from_unboxed_functor<", "WrapFunctionInto")
+_PLUMBING = (
+    "c10::callUnboxedKernelFunction", "c10::KernelFunction::", "c10::Dispatcher::call",
+    "c10::Dispatcher::redispatch", "c10::TypedOperatorHandle", "c10::impl::BoxedKernelWrapper",
+    "c10::impl::detail::WrapFunctionInto",
+)  # fmt: skip
 
 
 class Walk:
@@ -130,10 +135,12 @@ class Backtraces:
         name = frame.name() or ""
         library = gdb.solib_name(pc) or gdb.current_progspace().filename
         file, line = (place.symtab.fullname(), place.line) if place.symtab else (None, None)
+        short = self._short_name(name) if name else ""
         return Frame(
-            self._short_name(name) if name else "",
+            short,
             name,
             any(wrapper in name for wrapper in _WRAPPERS),
+            short.startswith(_PLUMBING),
             os.path.basename(library) if library else "",
             pc - (self.base(library) or 0) if library else pc,
             file,

@@ -3,10 +3,10 @@
 import re
 
 from stops import Look, at_entry
+from symbols import symbol_at
 
 import gdb
 
-_SYMBOL = re.compile(r"(.+?)(?: \+ (\d+))? in section ")
 _HOP = re.compile(r"at::_ops::(\w+)::(call|redispatch)\(")
 _KINDS = {
     "c10::impl::wrap_kernel_functor_unboxed_<": "kernel",
@@ -58,9 +58,3 @@ class Here:
             "name": self._debugger.place.backtraces.read(1)[0].function,
             **at_entry(kind, symbol, operator, self._debugger.place.schemas),
         }
-
-
-def symbol_at(address):
-    """(demangled symbol, offset in it); ("", 0) where there is none."""
-    match = _SYMBOL.match(gdb.execute(f"info symbol {address:#x}", to_string=True))
-    return (match[1], int(match[2] or 0)) if match else ("", 0)

@@ -16,10 +16,19 @@ _SHARED, _X86_64, _NOTE_OF_PROBE = 3, 62, 3
 _HEADER, _SECTION = 64, 64  # bytes
 
 
+def of_offsets(debugger, offsets, folder):
+    """The Hops at {library: offsets in it}, of the libraries that are loaded."""
+    bases = {library: debugger.place.backtraces.base(library) for library in offsets}
+    return Hops(
+        [bases[library] + at for library in offsets if bases[library] for at in offsets[library]], folder
+    )
+
+
 class Hops(gdb.Breakpoint):
     """Stops the thread that waits for its next hop; disabled while none does."""
 
     def __init__(self, addresses, folder):
+        self.watched = len(addresses)
         path = os.path.join(folder, "hops.probes")
         with open(path, "wb") as file:
             file.write(_symbol_file(addresses))
@@ -27,19 +36,22 @@ class Hops(gdb.Breakpoint):
         super().__init__("-probe-stap tracer:hop", internal=True)
         self.silent = True
         self.enabled = False
+        self.reached = False
         self._thread = None
 
     def stop(self):
-        return gdb.selected_thread().ptid == self._thread
+        self.reached = gdb.selected_thread().ptid == self._thread
+        return self.reached
 
-    def wait(self, run_on):
-        """Calls `run_on` with the breakpoint on, for the selected thread alone."""
+    def __enter__(self):
+        """The breakpoint is on, for the selected thread alone."""
         self._thread = gdb.selected_thread().ptid
+        self.reached = False
         self.enabled = True
-        try:
-            run_on()
-        finally:
-            self.enabled = False
+        return self
+
+    def __exit__(self, *_):
+        self.enabled = False
 
 
 def _symbol_file(addresses):

@@ -32,10 +32,14 @@ class InferiorMemory:
 
 
 class EntryRegisters:
-    """Where a function finds its arguments at its first instruction (System V ABI, x86-64)."""
+    """Where a function finds its arguments at its first instruction (System V ABI, x86-64).
 
-    def __init__(self, frame, memory):
+    `entered`: it has pushed something since.
+    """
+
+    def __init__(self, frame, memory, entered=False):
         self._frame = frame
+        self._entered = entered
         self._memory = memory
 
     def integers(self):
@@ -52,6 +56,8 @@ class EntryRegisters:
 
     def stack(self):
         """The address of the first argument that is passed in memory."""
+        if self._entered:
+            return int(self._frame.older().read_register("rsp")) & (2**64 - 1)
         return (int(self._frame.read_register("rsp")) & (2**64 - 1)) + 8
 
     def word(self, address):

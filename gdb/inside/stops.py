@@ -6,21 +6,23 @@ import time
 
 from arguments import parameters, split
 from memory import EntryRegisters
+from symbols import entered
 from tensors import NoTensorError
+from variables import argument_names, arguments, local_variables
 
 import gdb
 
 _FUNCTOR = "c10::impl::wrap_kernel_functor_unboxed_<"
-_LONGEST_VALUE = 200  # characters
-_UNKNOWN = {"unknown": True}
+_STUBS = ("@plt", "$plt")
 
 
 class Place:
     """What every look needs: how to read tensors, arguments and stacks of this process."""
 
-    def __init__(self, memory, tensors, arguments, backtraces, python_stack, schemas, options):
+    def __init__(self, memory, tensors, values, arguments, backtraces, python_stack, schemas, options):
         self.memory = memory
         self.tensors = tensors
+        self.values = values
         self.arguments = arguments
         self.backtraces = backtraces
         self.python_stack = python_stack
@@ -38,21 +40,35 @@ class Point(gdb.Breakpoint):
         self.described = described
         self.group = group
         self.hits = 0
+        self._entries = {}  # pc: described
         self._place = place
         self._emit = emit
 
     def stop(self):
+        frame = gdb.newest_frame()
+        if "location" in self.described and (frame.name() or "").endswith(_STUBS):
+            return False  # gdb places breakpoints at the stubs of other libraries too
         self.hits += 1
         if self.group.counting:
             return False
-        frame = gdb.newest_frame()
-        seen = Look(self._place, self.described, frame)
+        seen = Look(self._place, self._at(frame.pc()), frame)
         stack_pointer = int(frame.read_register("rsp")) & (2**64 - 1)
         thread = gdb.selected_thread().ptid[1]
         if not self.group.wants(self.described["kind"], thread, stack_pointer, seen):
             return False
         self._emit(seen.record(self.hits, thread))
         return self.group.halt
+
+    def _at(self, pc):
+        """What is known of the point; of one that gdb placed, whether arguments are in registers there."""
+        described = self.described
+        if "location" not in described or described["kind"] != "function":
+            return described
+        if pc not in self._entries:
+            symbol = entered(pc)
+            found = at_entry("function", symbol, None, {}) if symbol else {}
+            self._entries[pc] = dict(described, **found, entered=bool(symbol))
+        return self._entries[pc]
 
 
 class Leaving(gdb.Breakpoint):
@@ -135,12 +151,12 @@ class Look:
             if self._at_entry():
                 self._arguments = self._from_registers()
             else:
-                self._arguments = [self._described_value(symbol) for symbol in self._symbols(True)]
+                self._arguments = arguments(self._frame, self._place.values)
         return self._arguments
 
     def locals(self):
         """[{name, type, value}] where the breakpoint is behind a prologue and there is DWARF."""
-        return [] if self._at_entry() else [self._described_value(symbol) for symbol in self._symbols(False)]
+        return [] if self._at_entry() else local_variables(self._frame, self._place.values)
 
     def python(self):
         """[(file, function, line)], the innermost first."""
@@ -155,12 +171,12 @@ class Look:
     def _from_registers(self):
         described = self._described
         types = list(described["types"])
-        registers = EntryRegisters(self._frame, self._place.memory)
+        registers = EntryRegisters(self._frame, self._place.memory, described.get("entered", False))
         names = self._place.schemas.get(described.get("op") or "", {}).get("arguments", [])
         if described["kind"] == "boxed kernel":
             _, _, self._key_set, stack = registers.integers()[:4]
             try:
-                values = [("c10::IValue", value) for value in self._place.arguments.boxed(stack, len(names))]
+                values = [("c10::IValue", value) for value in self._place.values.boxed(stack, len(names))]
             except (NoTensorError, OSError):
                 values = []
             return _named(names, values)
@@ -170,56 +186,7 @@ class Look:
             self._key_set = registers.integers()[skipped + leading - 1]
         if described["kind"] == "kernel" and len(values) == len(names) + 1:
             values = values[1:]  # the function itself takes the key set again
-        return _named(names, values)
-
-    def _symbols(self, arguments):
-        try:
-            block = self._frame.block()
-        except RuntimeError:  # no debug information here
-            return []
-        found = {}
-        while block is not None:
-            for symbol in block:
-                wanted = symbol.is_argument if arguments else symbol.is_variable
-                if (
-                    wanted
-                    and symbol.name
-                    and not symbol.name.startswith("__")
-                    and symbol.addr_class != gdb.SYMBOL_LOC_STATIC
-                ):
-                    found.setdefault(symbol.name, symbol)
-            if block.function is not None:
-                break
-            block = block.superblock
-        return list(found.values())
-
-    def _described_value(self, symbol):
-        try:
-            value = symbol.value(self._frame)
-            shown = self._value(value)
-        except (gdb.error, NoTensorError) as error:
-            shown = {"unknown": True, "why": str(error)}
-        return {"name": symbol.name, "type": _type_name(symbol.type), "value": shown}
-
-    def _value(self, value):
-        kind = value.type
-        if kind.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
-            value = value.referenced_value()
-            kind = value.type
-        plain = kind.strip_typedefs().unqualified()
-        if plain.name == "at::Tensor" and value.address is not None:
-            return self._place.tensors.tensor(int(value.address))
-        if plain.code in (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_BOOL):
-            return bool(value) if plain.code == gdb.TYPE_CODE_BOOL else int(value)
-        if plain.code == gdb.TYPE_CODE_FLT:
-            return float(value)
-        text = value.format_string(max_elements=16)
-        return {"text": text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."}
-
-
-def _type_name(kind):
-    """As C++ spells it: gdb's own text says `class` before the names of classes."""
-    return re.sub(r"\b(class|struct|union|enum) ", "", str(kind))
+        return _named(names or argument_names(self._frame, len(values)), values)
 
 
 def _named(names, values):

@@ -7,6 +7,10 @@ _MOST_DIMENSIONS = 64
 _INLINE_DIMENSIONS = 5
 
 
+# Dispatch keys that are set for a thread, never for a tensor
+_OF_THREADS = {"BackendSelect", "FuncTorchDynamicLayerBackMode", "FuncTorchDynamicLayerFrontMode", "Tracer"}
+
+
 class NoTensorError(ValueError):
     """There is no tensor at an address."""
 
@@ -41,6 +45,10 @@ class KeySets:
                 names = [self._name(functionality, backend) for backend in reversed(backends)]
                 found += [name for name in dict.fromkeys(names) if name]
         return found
+
+    def plausible(self, raw, names):
+        """Whether a tensor may have these keys: those of one backend, and none that only a thread has."""
+        return bin(self._backend_bits(raw)).count("1") <= 1 and not _OF_THREADS.intersection(names)
 
     def has(self, name):
         """Whether a dispatch key has this name."""
@@ -103,6 +111,8 @@ class Tensors:
         for size in shape:
             product *= size
         hidden = any(name == "Python" or name.startswith("NestedTensor") for name in keys)
+        if hidden and not self.key_sets.plausible(raw, keys):  # their sizes tell nothing
+            raise NoTensorError("no dispatch keys of a tensor")
         if numel != product and not hidden:
             raise NoTensorError("%r elements in %r" % (numel, shape))
         return {

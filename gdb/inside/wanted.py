@@ -11,7 +11,7 @@ class Group:
     Of an operator the condition is asked where an op call begins; the stops further down its dispatch
     path belong to it and are recorded with it. With a key only the kernel functions at that key count.
     Op calls nest, so each thread has a stack of those that are running, by the stack pointer at which
-    they began.
+    they began. `limit` is of op calls, and of hits where there is no op call.
     """
 
     def __init__(self, spec, at=None, when=None, limit=None, halt=False, key=None, counting=None):
@@ -20,7 +20,8 @@ class Group:
         self.halt = halt
         self.hits = 0
         self.recorded = 0
-        self.left_out = 0  # hits beyond the limit
+        self.taken = 0  # op calls and hits that were recorded
+        self.left_out = 0  # and those beyond the limit
         self.errors = []
         self._at = at
         self._when = compile(when, "--when", "eval") if when is not None else None
@@ -34,21 +35,29 @@ class Group:
         while running and running[-1][0] <= stack_pointer:
             running.pop()
         if self._key is not None:
-            wanted = kind in _KERNELS and seen.key == self._key and self._holds(seen) and self._count()
+            wanted = (
+                kind in _KERNELS
+                and seen.key == self._key
+                and self._holds(seen)
+                and self._count()
+                and self._take()
+            )
         elif kind in _BEGINS:
-            wanted = self._holds(seen) and self._count()
+            wanted = self._holds(seen) and self._count() and self._take()
             if kind == "call":
                 running.append((stack_pointer, wanted))
         elif running:
             wanted = running[-1][1]
         else:  # called without the operator's function, from boxed code
-            wanted = self._at is None and self._holds(seen)
-        if not wanted:
-            return False
-        if self._limit is not None and self.recorded >= self._limit:
+            wanted = self._at is None and self._holds(seen) and self._take()
+        self.recorded += wanted
+        return wanted
+
+    def _take(self):
+        if self._limit is not None and self.taken >= self._limit:
             self.left_out += 1
             return False
-        self.recorded += 1
+        self.taken += 1
         return True
 
     def _count(self):

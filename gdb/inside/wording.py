@@ -43,6 +43,21 @@ def tensor(value, keys=True):
     return ", ".join(words)
 
 
+def value(shown):
+    """One line of a value, as values.Values tells it."""
+    if isinstance(shown, list):
+        return "[%s%s]" % (", ".join(value(each) for each in shown[:8]), ", ..." if len(shown) > 8 else "")
+    if not isinstance(shown, dict):
+        return "none" if shown is None else str(shown)
+    if "defined" in shown:
+        return "<%s>" % tensor(shown, keys=False)
+    if "keys" in shown:
+        return "|".join(shown["keys"]) or "no key"
+    if "count" in shown:
+        return "%d elements" % shown["count"]
+    return "<not read%s>" % (": " + shown["why"] if shown.get("why") else "")
+
+
 def dispatch_path(frames):
     """[(number, kind, frame)]: hops and the native functions above and between them, of a backtrace."""
     kinds = [kind(frame) for frame in frames]
@@ -59,6 +74,8 @@ def kind(frame):
     match = _OP_CALL.match(frame.symbol)
     if match:
         return match[1]
+    if frame.plumbing:
+        return ""
     if frame.wrapper:
         return "kernel"
     return "" if not frame.function or frame.library.startswith(_BENEATH) else "native"

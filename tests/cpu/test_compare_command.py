@@ -40,6 +40,42 @@ def strided(tensors, dim):
 
 def loose(self, mat2):
     return self
+
+def product(self, mat2):
+    return (self.double() @ mat2.double()).to(self.dtype)
+
+@overrides.register("aten::mm", "CPU", name="fine")
+def fine(self, mat2):
+    return product(self, mat2)
+
+buffers = {}
+
+@overrides.register("aten::mm", "CPU", name="one_buffer")
+def one_buffer(self, mat2):
+    return buffers.setdefault(len(self), torch.empty(len(self), mat2.shape[1])).copy_(product(self, mat2))
+
+@overrides.register("aten::mm", "CPU", name="other_strides")
+def other_strides(self, mat2):
+    return product(self, mat2).t().contiguous().t()
+
+@overrides.register("aten::mm", "CPU", name="writing")
+def writing(self, mat2):
+    result = product(self, mat2)
+    self.add_(1)
+    return result
+
+@overrides.register("aten::mm", "CPU", name="writing_the_same")
+def writing_the_same(self, mat2):
+    torch.autograd.graph.increment_version(self)
+    return product(self, mat2)
+
+@overrides.register("aten::mm", "CPU", name="not_a_number")
+def not_a_number(self, mat2):
+    return product(self, mat2).fill_(float("nan"))
+
+@overrides.register("aten::mm", "CPU", name="ending")
+def ending(self, mat2):
+    raise SystemExit(3)
 """
 SCRIPT = """
 import sys
@@ -149,6 +185,46 @@ def test_a_wrong_result_fails_and_shows_the_worst_element(launcher: Launcher) ->
     assert "**Wrong**, `result`" in run.out
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("one_buffer", "two calls return the same memory"),
+        ("other_strides", "strides (1, 64), but stock has (64, 1)"),
+        ("writing", "it changes input 0"),
+        ("writing_the_same", "it writes to input 0: its version counter rose"),
+        ("ending", "it raised SystemExit: 3"),
+    ],
+)
+def test_a_case_alone_shows_what_is_wrong_beside_values(launcher: Launcher, name: str, said: str) -> None:
+    launcher.write(OVERRIDES, "kernels.py")
+    only = ("--case", "fp32 64x64", "--pairs", "2", "--seconds", "0.1")
+    run = compare(launcher, "mm", "--override", f"kernels.py:{name}", *only)
+    assert run.status == 1
+    assert run.err == f"tracer: wrong in 1 of 1 case; mm fp32 64x64 64x64: {said}\n"
+    if name != "ending":
+        assert f"**Wrong**: {said}." in " ".join(run.out.split())
+        assert cells(run.out, "mm fp32")[-1] == "**WRONG**"
+
+
+def test_calls_of_the_override_itself_are_not_handed_over(launcher: Launcher) -> None:
+    launcher.write(OVERRIDES, "kernels.py")
+    only = ("--case", "fp32 64x64", "--pairs", "2", "--seconds", "0.1")
+    run = compare(launcher, "mm", "--override", "kernels.py:fine", *only)
+    assert (run.status, run.err) == (0, "")
+    assert cells(run.out, "mm fp32")[-1] == "right"
+
+
+def test_cases_and_trials_that_are_wrong_are_both_said(launcher: Launcher) -> None:
+    launcher.write(OVERRIDES, "kernels.py")
+    few = ("--pairs", "2", "--seconds", "0.01", "--details", "0")
+    run = compare(launcher, "mm", "--override", "kernels.py:not_a_number", *few)
+    assert run.status == 1
+    assert re.search(
+        r"wrong in \d of 9 cases; mm fp32 64x64 64x64: .*; wrong in \d+ of 20 trials; mm, ", run.err
+    )
+    assert cells(run.out, "mm fp32 64x64")[-2:] == ["not finite", "**WRONG**"]
+
+
 def test_an_override_that_raises_fails_with_its_traceback_in_the_report(launcher: Launcher) -> None:
     launcher.write(OVERRIDES, "kernels.py")
     run = compare(launcher, "mm", "--override", "kernels.py:raising", "--case", "fp32 64x64", "--pairs", "2")
@@ -218,6 +294,8 @@ def test_a_script_that_fails(launcher: Launcher) -> None:
     assert "no data here" in run.err
     assert run.err.endswith("tracer: train.py ended with status 1 (stock); see its output above\n")
     assert run.out == ""
+    assert "tracer tree" not in run.err, "the trace is deleted"
+    assert len(run.err.splitlines()) == 2
 
 
 NEEDS_GPU = "to compare your own: --override FILE.py:FUNCTION"

@@ -11,6 +11,8 @@ import pytest
 from launching import Launcher, Run
 
 import tracer
+from tracer.analysis.lock import lock_of
+from tracer.analysis.lock_text import written
 from tracer.trace import Trace
 
 FUNCTION = """
@@ -188,6 +190,11 @@ def test_a_hit_of_what_was_compiled_without_tracer_has_no_line(runs: Runs) -> No
     assert kernels["source"].null_count() == len(kernels) > 0
     code = trace.certificate["compiled"]
     assert (code["by_name"], code["from_nodes"]) == (len(kernels), 0)
+    warm, cold = (written(lock_of(one)) for one in (trace, runs.trace))
+    assert warm == cold, "what ran while it was compiled is not in a lock"
+    assert "\n  compiled function\n" in cold
+    assert "\n    compiled kernel cpp_fused_" in cold
+    assert "wait" not in cold
 
 
 def test_phases_of_the_compiler_are_rows(runs: Runs) -> None:

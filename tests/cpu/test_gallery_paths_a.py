@@ -264,9 +264,17 @@ def test_what_is_fused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # compiles C++
-def test_fusion(recorded: Callable[[str], Recorded]) -> None:
-    """A compiled function calls no op at all; between the marks of its step nothing is left."""
+def test_fusion(launcher: Launcher, recorded: Callable[[str], Recorded]) -> None:
+    """A compiled function calls no op at all; between the marks of its step is a kernel."""
+    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(launcher.folder / "inductor")
     out, hops = recorded("fusion")
+    kernels = tracer.load(launcher.folder / "fusion.trace").compiled_kernels.drop_nulls("step")
+    kernels = kernels.filter(pl.col("step") > 0)
+    assert kernels["step"].to_list() == [2, 5]
+    assert [set(ops) for ops in kernels["fused_ops"]] == [
+        {"aten::mul", "aten::add"},
+        {"aten::amax", "aten::sub", "aten::exp", "aten::sum", "aten::div"},
+    ]
     assert "daxpy: 2 ops move 66.5 MB, one kernel would move 39.9 MB" in out
     assert "softmax: 5 ops move 106.4 MB, one kernel would move 26.6 MB" in out
     assert out.count("the same numbers") == 6

@@ -17,7 +17,6 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 import tracer
-from tracer.trace.certificate.verdict import COMPILED_CODE
 
 BACKEND = "inductor" if shutil.which("g++") else "aot_eager"
 PRODUCT = "aten::mm.out" if BACKEND == "inductor" else "aten::mm"  # what it makes of torch.mm
@@ -294,10 +293,7 @@ def test_program(tmp_path: Path, run: Callable[[], object], expected: set[tuple[
     assert expected <= found, expected - found
     assert hops["open"].sum() == 0
     certificate = tracer.load(tmp_path / "recorded.trace").certificate
-    if run is _compiled and BACKEND == "inductor":
-        assert certificate["verdict"] == f"incomplete: {len(hops):,} hops; {COMPILED_CODE}"
-    else:
-        assert certificate["verdict"] == f"complete: {len(hops):,} hops, nothing dropped"
+    assert certificate["verdict"] == f"complete: {len(hops):,} hops, nothing dropped"
 
 
 def test_inference_mode_has_no_autograd_hop(tmp_path: Path) -> None:
@@ -337,7 +333,6 @@ def test_compiled_code_runs_recorded(launcher: Launcher) -> None:
         (pl.col("op").cast(pl.String) == PRODUCT) & (pl.col("key").cast(pl.String) == "CPU")
     )
     assert len(ran) >= 6, "a forward and a backward product in each of three steps"
-    inductor = BACKEND == "inductor"
-    assert trace.certificate["verdict"].endswith(
-        f" hops; {COMPILED_CODE}" if inductor else ", nothing dropped"
-    )
+    assert trace.certificate["verdict"].endswith(", nothing dropped")
+    if BACKEND == "inductor":
+        assert len(trace.compiled_kernels) >= 6, "a kernel or more in each forward and backward"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -14,12 +15,15 @@ import tracer
 from tracer.analysis.lock import chain_lines, lock_of
 from tracer.analysis.recorded_call import recorded_call
 from tracer.cli.app import app
+from tracer.compare.alignment import Link
+from tracer.compare.spread import ratio_text
 from tracer.replay.arguments import plan_arguments
 from tracer.replay.call import Call, operator, runner
 from tracer.replay.errors import CannotReplayError
 from tracer.replay.make import plans
 from tracer.replay.results import errors, exact_results, tensors_in
 from tracer.replay.script import script_of
+from tracer.replay.text import _chain_line
 
 MINE = """\
 import torch
@@ -50,6 +54,8 @@ def program() -> None:
     torch.empty(3, 3).random_(2, 5)
     torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (2,)).to_dense()
     torch.vmap(torch.sin)(a)
+    torch.zeros(3)
+    torch.ops.aten.rand.default([3])
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +197,10 @@ def test_stock_and_one_thread(traces: Path, trace: tracer.Trace) -> None:
 def test_an_override_that_is_wrong(traces: Path, trace: tracer.Trace, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     hop = hop_of(trace, "aten::addmm")
-    run = replay(traces / "with.trace", "--hop", hop, "--override", f"{tmp_path / 'mine.py'}:wrong")
+    try:
+        run = replay(traces / "with.trace", "--hop", hop, "--override", f"{tmp_path / 'mine.py'}:wrong")
+    finally:
+        tracer.overrides.unregister("wrong")  # of this process, which other tests share
     assert run.exit_code == 0, run.stderr
     error = next(line for line in run.stdout.splitlines() if line.startswith("error from float64"))
     right, wrong = error.split()[-2:]
@@ -242,6 +251,55 @@ def test_defaults_of_what_was_not_recorded_are_named(traces: Path) -> None:
     assert "  alpha = 3  (given with --arg)" in run.stdout
 
 
+@pytest.mark.parametrize("op", ["aten::randn", "aten::zeros", "aten::full", "aten::rand"])
+def test_factories_begin_where_they_began(traces: Path, trace: tracer.Trace, op: str) -> None:
+    """torch.randn calls its kernels below autograd, torch.ops.aten.rand does not."""
+    run = replay(traces / "with.trace", "--hop", hop_of(trace, op))
+    assert run.exit_code == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "the chain is that of the recording"
+    assert ("[AutogradCPU]" in run.stdout) == (op == "aten::rand")
+
+
+def test_the_first_line_that_differs_is_said() -> None:
+    links = [Link("call", "aten::t", "CPU", "t_CPU"), Link("call", "aten::sin", "CPU", count=2)]
+    chains = [SimpleNamespace(links=links), SimpleNamespace(links=links[:1])]
+    assert _chain_line(chains[0], chains[0]) == "the chain is that of the recording"
+    differs = "the chain is not that of the recording: recorded was "
+    assert _chain_line(*chains) == f"{differs}2 x aten::sin [CPU], replayed is nothing more"
+    assert _chain_line(*chains[::-1]) == f"{differs}nothing more, replayed is 2 x aten::sin [CPU]"
+
+
+def test_tf32_on_the_cpu_has_no_effect(traces: Path, trace: tracer.Trace) -> None:
+    hop = hop_of(trace, "aten::addmm")
+    run = replay(traces / "with.trace", "--hop", hop, "--tf32", "on")
+    assert "TF32 is a mode of GPUs: it has no effect on this call, which ran on the CPU\n" in run.stdout
+    threads = replay(traces / "with.trace", "--hop", hop, "--threads", "1")
+    assert "TF32" not in threads.stdout
+
+
+def test_random_values_may_be_why_a_call_raises(tmp_path: Path) -> None:
+    with tracer.record(tmp_path / "eye.trace"):
+        torch.linalg.cholesky(torch.eye(8))
+    hop = hop_of(tracer.load(tmp_path / "eye.trace"), "aten::linalg_cholesky")
+    run = replay(tmp_path / "eye.trace", "--hop", hop, "--arg", "upper=False")
+    assert run.exit_code == 1
+    assert run.stderr.startswith("tracer: aten::linalg_cholesky raised ")
+    assert run.stderr.endswith("; the values are random, so it may run with the recorded ones\n")
+
+
+def test_a_small_ratio_keeps_two_digits() -> None:
+    shown = [ratio_text(value) for value in (0.0, 1.2345, 0.0123, 0.00999, 0.000123, 4e-7, float("inf"))]
+    assert shown == ["0.00", "1.23", "0.01", "0.0100", "0.00012", "0.00000040", "inf"]
+
+
+def test_a_key_of_a_device_that_is_not_here(traces: Path, trace: tracer.Trace) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    run = replay(traces / "with.trace", "--hop", hop_of(trace, "aten::addmm"), "--key", "CUDA")
+    assert run.exit_code == 1
+    assert run.stderr == "tracer: --key CUDA: torch finds no CUDA device here\n"
+
+
 @pytest.mark.parametrize(
     ("name", "op", "arguments", "status", "words"),
     [
@@ -267,21 +325,21 @@ def test_defaults_of_what_was_not_recorded_are_named(traces: Path) -> None:
             "with",
             "aten::addmm",
             ["--arg", "gamma=3"],
-            1,
+            2,
             "aten::addmm has no argument 'gamma'; it has self, ",
         ),
-        ("with", "aten::addmm", ["--arg", "alpha=x"], 1, "(number) cannot be 'x'; give a number"),
+        ("with", "aten::addmm", ["--arg", "alpha=x"], 2, "(number) cannot be 'x'; give a number"),
         ("with", "aten::addmm", ["--arg", "alpha"], 2, "--arg alpha: give NAME=VALUE"),
-        ("with", "aten::addmm", ["--key", "cpu"], 1, "--key cpu: not a dispatch key; did you mean CPU?"),
+        ("with", "aten::addmm", ["--key", "cpu"], 2, "--key cpu: not a dispatch key; did you mean CPU?"),
         (
             "with",
             "aten::addmm",
             ["--key", "FuncTorchVmapMode"],
-            1,
+            2,
             "--key FuncTorchVmapMode: a transform or a mode",
         ),
         ("with", "aten::addmm", ["--tf32", "maybe"], 2, "--tf32 maybe: choose on or off"),
-        ("with", "aten::addmm", ["--override", "none"], 1, "none"),
+        ("with", "aten::addmm", ["--override", "none"], 2, "none"),
         ("with", "aten::addmm", ["--script", "x.txt"], 2, "a script is Python; give a file that ends in .py"),
         ("with", "aten::addmm", ["--import", "no_such_package"], 2, "No module named 'no_such_package'"),
         ("with", "aten::addmm", ["--arg", "self=None"], 1, "aten::addmm raised "),
@@ -302,8 +360,9 @@ def test_a_hop_must_be_given_and_be_there(traces: Path) -> None:
         "give the hop: --hop N; to see the numbers: tracer tree --ids" in replay(traces / "with.trace").stderr
     )
     missing = replay(traces / "with.trace", "--hop", "999999")
-    assert missing.exit_code == 1
+    assert missing.exit_code == 2
     assert "no hop 999999; the trace has hops 0 to " in missing.stderr
+    assert "to see the ids: tracer tree" in missing.stderr
 
 
 def test_a_trace_of_a_gpu(trace: tracer.Trace) -> None:

@@ -93,6 +93,32 @@ def test_autocast(trace: Trace) -> None:
     assert found.following[1] == "AutogradCPU"
 
 
+def test_in_the_kernel_of_autocast(trace: Trace) -> None:
+    outer, inner = (
+        why(trace, hop)
+        for hop in hops_of(trace, "aten::linear", LINEAR[1]).filter(pl.col("kind") == "call")["id"]
+    )
+    assert outer.hop["key"] == "AutocastCPU"
+    assert inner.hop["key"] == "AutogradCPU"
+    by = f"hidden by the kernel of hop {outer.hop['id']}, aten::linear [AutocastCPU]"
+    assert inner.passed == {"AutocastCPU": by}
+    assert (outer.hides, inner.hides) == ([], ["AutocastCPU"])
+
+
+def test_an_op_without_a_kernel_for_autocast_falls_through(recorded: Launcher, trace: Trace) -> None:
+    hop = hops_of(trace, "aten::t", LINEAR[0])["id"][0]
+    out = explain(recorded, "t", "--hop", str(hop)).out
+    assert "  not           AutocastCPU: the op falls through there: it has no kernel for it\n" in out
+    linear = first(trace, "aten::linear", LINEAR[0]).hop["id"]
+    assert "AutocastCPU: hidden: autocast is off\n" in explain(recorded, "linear", "--hop", str(linear)).out
+
+
+def test_groups_of_keys_are_said_in_words(recorded: Launcher, trace: Trace) -> None:
+    hop = first(trace, "aten::linear", LINEAR[2]).hop["id"]
+    out = explain(recorded, "linear", "--hop", str(hop)).out
+    assert "  thread hides  all Autograd keys\n" in out
+
+
 def test_inference_mode(trace: Trace) -> None:
     found = first(trace, "aten::linear", LINEAR[2])
     assert found.hop["key"] == "CPU"
@@ -208,6 +234,9 @@ def test_what_cannot_be_answered_is_one_line(recorded: Launcher, trace: Trace) -
         assert len(run.err.splitlines()) == 1
         assert said in run.err
         assert "tracer tree" in run.err
+    nothing = recorded.run([str(recorded.tracer), "explain", ""])
+    assert nothing.status == 2
+    assert nothing.err == "tracer: no operator given; give one, e.g. tracer explain aten::mm\n"
     alone = recorded.run([str(recorded.tracer), "explain", "mm", "--hop", "3"])
     assert alone.status == 2
     assert "--from FILE" in alone.err

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from debugging import debug
 from launching import Launcher
+from libraries import build
 
 pytestmark = pytest.mark.gdb
 
@@ -38,14 +38,7 @@ print(torch.ops.own.scaled(torch.ones(4, 3).t(), 2.0, 2).sum().item())
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
-    (folder / "own.cpp").write_text(SOURCE)
-    torch_folder = Path(torch.__file__).parent
-    command = [
-        "g++", "-std=c++20", "-g", "-O0", "-shared", "-fPIC", "own.cpp", "-o", "libown.so",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-        f"-I{torch_folder / 'include'}", f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
-    ]  # fmt: skip
-    subprocess.run(command, cwd=folder, check=True)
+    build(folder, "own", SOURCE)
     return folder
 
 
@@ -61,11 +54,11 @@ def test_lines_arguments_locals(launcher: Launcher, library: Path) -> None:
     arguments = {value["name"]: value for value in found.stops[1]["arguments"]}
     assert arguments["input"]["value"]["shape"] == [3, 4]
     assert arguments["input"]["value"]["stride"] == [1, 3]
-    assert arguments["input"]["type"] == "const at::Tensor &"
+    assert arguments["input"]["type"] == "at::Tensor const&"
     assert (arguments["factor"]["value"], arguments["times"]["value"]) == (2.0, 2)
     inner = {value["name"]: value["value"] for value in found.stops[2]["locals"]}
     assert inner["n"] == 1
-    assert "{3, 4}" in inner["sizes"]["text"]
+    assert inner["sizes"] == [3, 4]
     assert inner["result"]["shape"] == [3, 4]
     frame = found.stops[1]["frames"][0]
     assert (frame["function"], frame["line"]) == ("scaled", 8)
@@ -94,3 +87,25 @@ def test_a_session_of_ones_own_steps(launcher: Launcher, library: Path) -> None:
     assert "Two steps from the first line." in found.markdown
     assert found.stops[1]["kind"] == "step"
     assert found.stops[1]["line"] != 5
+
+
+PRELOADED = """\
+#include <ATen/ATen.h>
+
+namespace at::native {
+Tensor outer(const Tensor& self, const Tensor& vec2) {
+  return self.unsqueeze(1) * vec2;
+}
+}  // namespace at::native
+"""
+
+
+def test_a_function_of_torch_in_a_preloaded_library(launcher: Launcher, tmp_path: Path) -> None:
+    """As gdb/debug_build/preload.sh makes one: it runs in place of torch's own."""
+    library = build(tmp_path, "preloaded", PRELOADED, f"-Wl,-rpath,{Path(torch.__file__).parent / 'lib'}")
+    launcher.write("import torch\nprint(torch.outer(torch.ones(2), torch.ones(3)).shape)\n")
+    found = debug(launcher, "script.py", "-b", "at::native::outer", "--preload", str(library))
+    assert found.run.out == "torch.Size([2, 3])\n"
+    assert [(Path(stop["file"]).name, stop["line"]) for stop in found.stops] == [("preloaded.cpp", 5)]
+    assert found.stops[0]["arguments"][1]["value"]["shape"] == [3]
+    assert "- preloaded: libpreloaded.so" in found.markdown

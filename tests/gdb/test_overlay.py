@@ -88,7 +88,7 @@ def walk(gdb):
     gdb.command = ["script.py"]
     gdb.stop_at("at::_ops::mm::call", halt=True)
     gdb.go()
-    for _ in range(400):
+    for _ in range(60):  # with plumbing it would be hundreds
         stop = gdb.step()
         if stop["function"] == "torch::autograd::VariableType::mm":
             break
@@ -106,6 +106,31 @@ def test_steps_lead_through_the_dispatcher(launcher: Launcher) -> None:
     files = {Path(stop["file"]).name for stop in found.stops if stop["file"]}
     assert "Dispatcher.h" in files
     assert "KernelFunction_impl.h" in files
+
+
+FINISH = """
+def walk(gdb):
+    gdb.command = ["script.py"]
+    gdb.stop_at("at::_ops::mm::call", halt=True)
+    gdb.stop_at("at::native::structured_mm_out_cpu::impl")
+    gdb.go()
+    gdb.finish_op()
+"""
+
+
+def test_without_optimisation_an_op_call_ends_behind_its_kernel(launcher: Launcher) -> None:
+    """Before that of the kernel function at::_ops::mm::call has other calls, such as getFunctor."""
+    launcher.write("import torch\ntorch.mm(torch.ones(2, 3), torch.ones(3, 4))\n")
+    launcher.write(FINISH, "finish.py")
+    found = debug(launcher, "--session", "finish.py", "--overlay", "mm")
+    assert found.run.status == 0, found.run.err
+    assert found.functions() == [
+        "at::_ops::mm::call",
+        "at::native::structured_mm_out_cpu::impl",
+        "at::_ops::mm::call",
+    ]
+    assert found.stops[2]["kind"] == "end"
+    assert found.stops[2]["arguments"][-1]["value"]["shape"] == [2, 4]
 
 
 def test_operators_that_do_not_exist(launcher: Launcher) -> None:

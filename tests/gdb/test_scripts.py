@@ -50,8 +50,12 @@ def test_the_script_cannot_tell(launcher: Launcher) -> None:
     plain = launcher.python(*arguments, stdin="given")
     assert plain.status == 5, plain.err
     debugged = debug(launcher, "--break", "aten::mm", "--", *arguments, stdin="given")
-    out, _, report = debugged.run.out.partition("# tracer gdb")
-    assert (debugged.run.status, out, debugged.run.own_err) == (plain.status, plain.out, plain.err)
+    report = debugged.markdown
+    assert (debugged.run.status, debugged.run.out, debugged.run.own_err) == (
+        plain.status,
+        plain.out,
+        plain.err,
+    )
     assert "the script ended with status 5" in report
     # the forked child is not examined, and not disturbed
     assert debugged.functions().count("at::_ops::mm::call") == 1

@@ -84,6 +84,14 @@ def test_mm_ends_in_one_backtrace_from_python_to_the_kernel(launcher: Launcher) 
     ]
 
 
+def test_the_report_has_the_program_and_no_folder_of_the_session(launcher: Launcher) -> None:
+    found = debug(launcher, "cat")
+    assert "- command: `python" in found.markdown
+    assert "## Program\n\n```python\nimport torch\n" in found.markdown
+    assert "tracer-gdb-" not in found.markdown
+    assert found.stops[0]["python"][-1][0] == "program.py"
+
+
 def test_gru(launcher: Launcher) -> None:
     found = debug(launcher, "gru")
     assert found.functions()[:2] == [
@@ -96,7 +104,14 @@ def test_gru(launcher: Launcher) -> None:
         "wrapper_CPU_cat",
     ]  # inside stack, below autograd
     assert "aten::linear: " in found.run.err  # the rest is counted and said
-    assert "more stops were not recorded" in found.run.err
+    assert "more op calls were not recorded" in found.run.err
+
+
+def test_the_sessions_are_listed_with_a_line_each(launcher: Launcher) -> None:
+    listed = launcher.run([str(launcher.tracer), "gdb", "--list"])
+    lines = dict(line.split(None, 1) for line in listed.out.splitlines())
+    assert list(lines) == [*sorted(PATHS | {"gru": []}), "debug_build/nine_stops"]
+    assert lines["cat"] == "The path of torch.cat"
 
 
 def test_the_sessions_are_short_and_listed(launcher: Launcher) -> None:

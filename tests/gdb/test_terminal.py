@@ -104,7 +104,7 @@ def test_pdb_and_input(launcher: Launcher) -> None:
     terminal.expect("question? ")
     terminal.type("yes\n")
     terminal.expect("answer yes")
-    terminal.expect("# tracer gdb script.py")
+    terminal.expect("wrote ")
     assert terminal.status() == 0
     text = (launcher.folder / "stops.md").read_text()
     assert re.search(r"py   .*script.py:6  f\n", text)
@@ -127,12 +127,34 @@ def test_the_terminal_is_handed_to_gdb_at_the_stop(launcher: Launcher) -> None:
     assert terminal.status() == 3
 
 
+def test_pdb_in_a_script_that_gdb_stops(launcher: Launcher) -> None:
+    launcher.write(
+        "import torch\nx = torch.ones(2, 5)\ntorch.neg(x)\nbreakpoint()\ntorch.neg(x)\nprint('went on')\n"
+    )
+    command = [str(launcher.tracer), "gdb", "--interactive", "-b", "aten::neg [CPU]", "script.py"]
+    terminal = Terminal(command, launcher.folder, launcher.environment)
+    terminal.expect("(tracer) ")
+    terminal.type("continue\n")
+    terminal.expect("(Pdb) ")
+    terminal.type("p x.shape\n")
+    terminal.expect("torch.Size([2, 5])")
+    terminal.expect("(Pdb) ")
+    terminal.type("c\n")
+    terminal.expect("(tracer) ")  # the next stop of gdb
+    terminal.type("tensor self\n")
+    terminal.expect("[2, 5]")
+    terminal.expect("(tracer) ")
+    terminal.type("continue\n")
+    terminal.expect("went on")
+    assert terminal.status() == 0
+
+
 def test_ctrl_c_is_the_scripts(launcher: Launcher) -> None:
     # Not in input(): Python sees a Ctrl-C between its prompt and its read only when the read returns.
     terminal = under_gdb(launcher, WAIT + SCRIPT.replace("breakpoint()", "pass").replace("input(", "wait("))
     terminal.expect("question? ")
     terminal.type("\x03")
     terminal.expect("KeyboardInterrupt")
-    terminal.expect("# tracer gdb script.py")
+    terminal.expect("wrote ")
     # Python ends by the signal, as without gdb
     assert terminal.status() == 128 + signal.SIGINT

@@ -119,6 +119,53 @@ def test_a_replay_leads_to_what_was_captured(runs: Runs) -> None:
     }
 
 
+def test_a_replay_in_a_window_of_steps_leads_to_what_was_captured_before_it(runs: Runs) -> None:
+    launcher = runs.launcher
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        launcher.environment[name] = str(launcher.folder / f"{name}-window")
+    launcher.write(MODEL.replace("range(4)", "range(7)"), "longer.py")
+    run = launcher.record("--force", "--steps", "5:6", "-o", "window.trace", "longer.py", "reduce-overhead")
+    assert run.status == 0, run.err
+    trace = tracer.load(launcher.folder / "window.trace")
+    ran = kernels(trace)
+    assert set(ran["step"]) == {5}
+    replayed = ran.filter(pl.col("graph_node").is_not_null())
+    assert len(replayed) > 0
+    assert replayed["captured_by"].null_count() == 0
+    assert replayed.filter(pl.col("hop").is_null() & pl.col("compiled_kernel").is_null()).is_empty()
+    triton = replayed.filter(pl.col("name").str.starts_with("triton_"))
+    assert triton["compiled_kernel"].null_count() == 0
+    found = trace.compiled_kernels[triton["compiled_kernel"].to_numpy()]
+    assert set().union(*(numbers(sources) for sources in found["sources"].to_list())) <= LINES
+    assert trace.steps["step"].to_list() == [5]
+    captures = trace.api_calls[replayed["captured_by"].to_numpy()]
+    assert captures["step"].null_count() == len(captures)
+
+
+def test_what_fusing_saved_is_counted_in_launches(runs: Runs) -> None:
+    from tracer.analysis.difference import difference
+
+    launcher = runs.launcher
+    launcher.write(MODEL.replace("torch.compile(function, mode=sys.argv[1])", "function"), "eager.py")
+    run = launcher.record("--force", "-o", "eager.trace", "eager.py")
+    assert run.status == 0, run.err
+    before = tracer.load(launcher.folder / "eager.trace")
+    for mode in ("default", "reduce-overhead"):
+        fused = difference(before, runs.trace(mode)).fusion
+        assert fused is not None
+        assert fused.on_gpu
+        assert fused.unknown == 0
+        launches = fused.fused.launches
+        assert launches is not None
+        assert launches[0] > launches[1] > 0, (mode, launches)
+        assert fused.fused.times.before
+        assert fused.fused.times.after
+        lines = {int(op.line.rpartition(":")[2]) for kernel in fused.kernels for op in kernel.ops}
+        assert lines <= LINES
+        ops = {op.op for kernel in fused.kernels for op in kernel.ops}
+        assert {"aten::gelu", "aten::native_layer_norm", "aten::_softmax"} <= ops, (mode, ops)
+
+
 def test_a_launch_is_in_its_run_and_that_in_its_call(runs: Runs) -> None:
     from tracer.analysis.links import combine
 

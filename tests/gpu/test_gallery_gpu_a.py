@@ -120,6 +120,16 @@ def test_fusion(recorded: Callable[[str], Recorded]) -> None:
     assert all(names[0].startswith("triton_") for names in (ran[1], ran[4])), ran
 
 
+def test_cuda_graphs(recorded: Callable[[str], Recorded]) -> None:
+    """The kernels of a replay lead to an op or to a kernel of compiled code, as those of a launch."""
+    out, trace = recorded("cuda_graphs")
+    assert out == "the same numbers\n"
+    ran = kernels(trace).filter(pl.col("launched_in") == 10)
+    replayed = ran.filter(pl.col("launched_by").str.starts_with("cudaGraphLaunch"))
+    assert len(replayed) > 4
+    assert replayed.filter(pl.col("hop").is_null() & pl.col("compiled_kernel").is_null()).is_empty()
+
+
 def test_cuda_basics(recorded: Callable[[str], Recorded]) -> None:
     """Two kernels launched by no op, with their grids, and the shared memory of the second."""
     out, trace = recorded("cuda_basics")

@@ -76,7 +76,7 @@ def test_parameters(demangled: str, types: list[str]) -> None:
 
 
 def test_arguments_of_every_class(tensors: Any) -> None:
-    arguments = module("arguments").Arguments(tensors, OwnMemory())
+    arguments = module("arguments").Arguments(module("values").Values(tensors, OwnMemory()))
     made = [torch.zeros(2, 3), torch.zeros(4, dtype=torch.int64)]
     handles = (ctypes.c_uint64 * 2)(*(tensor._cdata for tensor in made))
     first, second = ctypes.addressof(handles), ctypes.addressof(handles) + 8
@@ -110,7 +110,7 @@ def test_arguments_of_every_class(tensors: Any) -> None:
 
 
 def test_optionals_of_two_bytes_and_scalars(tensors: Any) -> None:
-    arguments = module("arguments").Arguments(tensors, OwnMemory())
+    arguments = module("arguments").Arguments(module("values").Values(tensors, OwnMemory()))
     types = ["std::optional<c10::Layout>", "std::optional<c10::MemoryFormat>", "std::optional<bool>"]
     types += ["std::optional<c10::Device>", "std::optional<c10::Scalar> const&", "c10::Scalar const&"]
     half = ctypes.create_string_buffer(struct.pack("<I12xd8xB7x", 0, 0.5, 1))
@@ -126,16 +126,19 @@ def test_optionals_of_two_bytes_and_scalars(tensors: Any) -> None:
 
 
 def test_the_place_of_a_result_is_found_by_trying(tensors: Any) -> None:
-    arguments = module("arguments").Arguments(tensors, OwnMemory())
+    arguments = module("arguments").Arguments(module("values").Values(tensors, OwnMemory()))
     made = torch.zeros(2, 3)
     handle = ctypes.c_uint64(made._cdata)
     behind = Registers([ctypes.addressof(ctypes.create_string_buffer(512)), ctypes.addressof(handle)])
     values, skipped = arguments.read(["at::Tensor const&"], behind, [0, 1])
     assert (skipped, values[0][1]["shape"]) == (1, [2, 3])
-    assert arguments.read(["at::Tensor const&"], Registers([1, 2, 3]), [0, 1]) == (
-        [("at::Tensor const&", {"unknown": True})],
-        None,
-    )
+    (unread,), skipped = arguments.read(["at::Tensor const&"], Registers([1, 2, 3]), [0, 1])
+    assert skipped is None
+    assert unread[1]["why"] == "no reading of the registers fits these types"
+
+
+def test_the_flag_of_an_optional_is_found() -> None:
+    assert module("tensor_layout").measure()["flag_first"] is (torch.__version__ < "2.4")
 
 
 def test_tensors_in_memory(tensors: Any) -> None:

@@ -109,6 +109,10 @@ class TraceBuilder:
             pid=pl.col("process") + 4000,
             how=pl.when(pl.col("process") == 0).then(pl.lit("root")).otherwise(pl.lit("forked")),
             command=pl.lit("python train.py"),
+            rank=pl.lit(None, pl.Int64),
+            ranks=pl.lit(None, pl.Int64),
+            host=pl.lit(None, pl.String),
+            boot=pl.lit(None, pl.String),
         )
         return FakeTrace(
             hops,

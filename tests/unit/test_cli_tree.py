@@ -11,11 +11,13 @@ import time
 from pathlib import Path
 from types import ModuleType
 
+import polars as pl
 import pytest
 from frames import TraceBuilder, hop
 from typer.testing import CliRunner, Result
 
 import tracer as tracer_package
+from tracer.report.tree import id_texts
 
 SOURCE = "/home/user/project/train.py"
 
@@ -130,9 +132,16 @@ def test_ids_stand_first(folder: Path) -> None:
     assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
     assert lines[6].startswith("train.py:42")
     assert re.match(r"12 +1.0 us +1.0 us  aten::add.Tensor \[CPU\]", lines[7])
-    shown = [line[2:] for line in lines if line[:2].strip().isdecimal()]
+    assert lines[0].startswith("       total      self  op")
+    shown = [line[4:] for line in lines if line[:2].strip().isdecimal()]
+    assert all(line[2:4] == "  " for line in lines[2:6])
     without = tracer("tree", "run.trace", "--thread", "100").stdout.splitlines()
     assert shown == [line for line in without[1:] if line.startswith(" ")]
+
+
+def test_long_times_do_not_touch_the_ids() -> None:
+    nodes = pl.DataFrame({"table": ["hops", "hops", "api_calls"], "id": [10, 7, 3]})
+    assert id_texts(nodes) == ["   10  ", "    7  ", "api 3  "]
 
 
 def test_a_tree_as_json(folder: Path) -> None:
@@ -229,7 +238,7 @@ def test_a_trace_that_is_not_whole_says_so(folder: Path) -> None:
     ("file", "code", "words"),
     [
         ("none.trace", 2, "none.trace does not exist"),
-        ("folder", 2, "folder is a folder"),
+        ("folder", 2, r"folder has no \*\.trace; record one a rank into it"),
         ("not.trace", 2, "not.trace is not a trace"),
         (None, 2, r"no \*.trace file in this folder"),
     ],

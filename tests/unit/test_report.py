@@ -241,6 +241,7 @@ def test_backward_calls_say_what_each_node_calls(text: str) -> None:
     section = " ".join(text.partition("\n## Backward\n")[2].split())
     assert "| node | what it calls | op calls |" in section
     assert "AccumulateGrad has no forward op: its line is the one that called backward()" in section
+    assert "| `train.py:45` | | `AccumulateGrad` |" in section
 
 
 def test_numbers_of_a_column_share_a_unit() -> None:

@@ -27,7 +27,7 @@ def test_each_line_names_a_row_of_its_table() -> None:
         table = getattr(trace, line["table"])
         row = table.row(by_predicate=pl.col("id") == line["id"], named=True)
         assert str(row[NAMES[line["table"]]]) == line["op"]
-    assert id_texts(lines) == ["    0", "    1", "    2", "lib 0", "api 4", "gpu 0"]
+    assert id_texts(lines) == ["    0  ", "    1  ", "    2  ", "lib 0  ", "api 4  ", "gpu 0  "]
 
 
 def test_a_library_call_that_only_stacks_name_has_no_id() -> None:

@@ -33,7 +33,7 @@ COLUMNS = {
     "compiled_calls": "id region function defined_at called_from direction compile_id graph_id "
     "cache recompiled generated artifact kernels visible hidden parent hop process thread start_ns end_ns "
     "step phase open",
-    "compiled_kernels": "id compiled_call name language autotuning fused_ops source sources origin "
+    "compiled_kernels": "id compiled_call name language autotuning fused_ops source sources nodes origin "
     "generated threads bytes registers spills num_warps called_from parent hop process thread start_ns "
     "end_ns step phase open",
     "compile_phases": "id name compile_id parent source process thread start_ns end_ns open",
@@ -49,7 +49,7 @@ COLUMNS = {
     "maxSharedMemoryPerBlock maxThreadsPerBlock",
     "steps": "process step phase start_ns end_ns",
     "source_lines": "source text cell",
-    "processes": "process pid how command",
+    "processes": "process pid how command rank ranks host boot",
     "threads": "process thread name",
 }
 
@@ -341,7 +341,10 @@ def test_processes_threads_and_environment(tmp_path: Path) -> None:
     hop(lane, 0)
     hop(writer.lane(1, 0, 2001, torch_thread=1), 0)
     trace = read(writer, tmp_path)
-    assert trace.processes.rows() == [(0, 100, "root", "python 0"), (1, 101, "forked", "python 1")]
+    assert trace.processes.rows() == [
+        (0, 100, "root", "python 0", None, None, None, None),
+        (1, 101, "forked", "python 1", None, None, None, None),
+    ]
     assert trace.threads.rows() == [(0, 1001, "python"), (1, 2001, None)]
     assert trace.environment == {"python": "3.11"}
     assert trace.hops["key"].to_list() == ["CPU", "CPU"]

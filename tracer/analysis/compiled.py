@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.cuda_tables import CudaTables
+from tracer.analysis.trees import Forest
 from tracer.trace.tables.compiled import innermost
 
 COMPILED, COMPILED_KERNEL = "compiled", "compiled kernel"
@@ -137,3 +138,28 @@ def _marks(trace: CudaTables) -> pl.DataFrame:
     place[-1] = -1
     parent = place[_numbers(marks["parent"])]  # calls come first, so the number of one is its row
     return marks.with_columns(parent=pl.Series(parent, dtype=pl.Int64))[order]
+
+
+def outermost(forest: Forest) -> np.ndarray:
+    """Which rows have none around them but calls of compiled code, which are not among them."""
+    return _outermost(forest)[1]
+
+
+def without_calls(forest: Forest) -> Forest:
+    """The forest without calls of compiled code that no hop encloses: what is in them is outermost."""
+    calls = _outermost(forest)[0]
+    return Forest.of(forest.hops.filter(~calls)) if calls.any() else forest
+
+
+def _outermost(forest: Forest) -> tuple[np.ndarray, np.ndarray]:
+    """(calls of compiled code in nothing but such, other rows in nothing but such)."""
+    top = forest.parent < 0
+    if "compiled_call" not in forest.hops.columns:
+        return np.zeros_like(top), top
+    is_call = forest.hops["compiled_call"].is_not_null().to_numpy()
+    while True:
+        calls = np.append(is_call & top, False)
+        below = (forest.parent < 0) | calls[forest.parent]
+        if np.array_equal(below, top):
+            return is_call & top, ~is_call & top
+        top = below

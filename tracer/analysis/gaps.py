@@ -41,7 +41,7 @@ def gaps(trace: StepTables) -> Gaps:
             end_ns=pl.max_horizontal(pl.col("start_ns").max(), pl.col("end_ns").max()),
         )
     found = [
-        _of_process(trace, int(number), part.select("start_ns", "end_ns"))
+        gaps_within(trace, int(number), part.select("start_ns", "end_ns"))
         for (number,), part in windows.sort("process").partition_by("process", as_dict=True).items()
     ]
     rows = pl.concat(found) if found else _NONE
@@ -62,8 +62,11 @@ _NONE = pl.DataFrame(
 )
 
 
-def _of_process(trace: StepTables, process: int, windows: pl.DataFrame) -> pl.DataFrame:
-    """Every gap in the windows of a process: the ops and lines around it, and its length there."""
+def gaps_within(trace: StepTables, process: int, windows: pl.DataFrame) -> pl.DataFrame:
+    """Every gap in the windows (start_ns, end_ns) of a process.
+
+    before, after, before_op, after_op: the lines and ops around it; length: what of it is in the windows, ns.
+    """
     waiting = waits(trace, process)
     events = pl.concat(
         [

@@ -1,7 +1,8 @@
 """The dispatch lock of a trace: the paths of each Python line, without times, addresses and counts of calls.
 
 A section is a Python line, forward or backward. Its chains are the distinct dispatch paths of the outermost
-op calls there: hops, library calls, waits for the GPU, and the families of device kernels.
+op calls there: hops, library calls, compiled code, waits for the GPU, and the families of device kernels.
+What ran while torch.compile compiled is left out: with a warm cache it does not run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from tracer.analysis.compiled import COMPILED, COMPILED_KERNEL
 from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.families import family_of
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS, combine
@@ -24,11 +26,13 @@ from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, own_or_forward_line
 from tracer.base.paths import short_path
+from tracer.trace.tables.compiled import innermost
 
 NO_LINE = "no Python line"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _WHERE = re.compile(r" \([^()]*:\d+\)$")
 """Of a Python kernel: its file and line"""
+_NAMED_KINDS = ("library", COMPILED_KERNEL)
 _ARCHITECTURE = re.compile(r"_?sm_?\d+\w?")
 
 
@@ -39,6 +43,8 @@ class Lockable(CudaTables, Protocol):
     def environment(self) -> dict[str, Any]: ...
     @property
     def source_lines(self) -> pl.DataFrame: ...
+    @property
+    def compile_phases(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -142,14 +148,26 @@ def _forest(trace: Lockable) -> Forest:
         .str.replace_all(_ADDRESS.pattern, "unknown")
         .str.replace(_WHERE.pattern, ""),
     )
-    if kept.all():
+    keep = kept.to_numpy() & ~_compiling(trace, rows)
+    if keep.all():
         return Forest.of(rows)
-    keep = kept.to_numpy()
     above = rows["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
     while (hidden := (above >= 0) & ~keep[above]).any():
         above = np.where(hidden, above[above], above)
     rows = rows.with_columns(parent=pl.when(pl.Series(above) >= 0).then(pl.Series(above)))
-    return Forest.of(rows.filter(kept))
+    return Forest.of(rows.filter(pl.Series(keep)))
+
+
+def _compiling(trace: Lockable, rows: pl.DataFrame) -> np.ndarray:
+    """True for rows that began in a phase of the compiler, and for what the GPU did for them."""
+    process, thread, start = (
+        rows[name].cast(pl.Int64).fill_null(-1).to_numpy() for name in ("process", "thread", "start_ns")
+    )
+    inside = innermost(trace.compile_phases, process, thread, start) >= 0
+    gpu = rows["kind"].cast(pl.String).is_in(GPU_KINDS).to_numpy()
+    above = rows["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    inside[gpu] = (above >= 0)[gpu] & inside[above][gpu]
+    return inside
 
 
 def _families(names: pl.Series) -> pl.Series:
@@ -202,7 +220,7 @@ class _Trees:
         if kind in GPU_KINDS:
             return f"GPU {op}"
         if kind not in HOP_KINDS:
-            return f"{'library' if kind == 'library' else 'wait'} {op}"
+            return op if kind == COMPILED else f"{kind if kind in _NAMED_KINDS else 'wait'} {op}"
         words = ["->"] if kind == "redispatch" else []
         words += [op or "?", *([f"[{key}]"] if key else []), *([kernel] if kernel else [])]
         return " ".join([*words, *(["raises"] if raised else [])])

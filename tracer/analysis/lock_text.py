@@ -46,17 +46,20 @@ def written(lock: Lock) -> str:
 def read(text: str) -> Lock:
     """The lock of a text, which may have been edited. Raises LockError."""
     lines = text.removeprefix("\ufeff").splitlines()
-    first = _FIRST.match(lines[0].rstrip()) if lines else None
+    top = next((number for number, line in enumerate(lines) if _counts(line)), 0)
+    first = _FIRST.match(lines[top].rstrip()) if lines else None
     if first is None:
-        raise LockError("line 1: not a dispatch lock; it begins with `tracer dispatch lock 1`")
+        raise LockError(f"line {top + 1}: not a dispatch lock; it begins with `tracer dispatch lock 1`")
     if int(first[1]) != VERSION:
-        raise LockError(f"line 1: version {first[1]} of the format; this tracer reads version {VERSION}")
+        raise LockError(
+            f"line {top + 1}: version {first[1]} of the format; this tracer reads version {VERSION}"
+        )
     sections: dict[str, Section] = {}
     section: Section | None = None
     open_nodes: list[_Draft] = []
-    for number, line in enumerate(lines[1:], 2):
+    for number, line in enumerate(lines[top + 1 :], top + 2):
         line = line.rstrip()
-        if not line or line.lstrip().startswith("#"):
+        if not _counts(line):
             continue
         if line.startswith(_CONFLICT):
             raise LockError(f"line {number}: a merge conflict; resolve it, or write the lock again")
@@ -78,6 +81,11 @@ def read(text: str) -> Lock:
         open_nodes.append(draft)
     _finish(section, open_nodes)
     return Lock(first[2], sections)
+
+
+def _counts(line: str) -> bool:
+    """Not blank, and not a comment."""
+    return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
 @dataclass

@@ -60,6 +60,7 @@ class RecordedCall:
     call: int
     op: str
     key: str
+    runs_at: str
     line: str
     text: str
     torch: str | None
@@ -71,6 +72,27 @@ class RecordedCall:
 
 class NoSuchHopError(LookupError):
     """No hop has this id."""
+
+
+def _runs_at(hops: pl.DataFrame, call: int) -> str:
+    """The key at which a call began.
+
+    Of a factory that is the key below BackendSelect, if nothing in it ran at autograd: torch.randn calls
+    below autograd, and torch.ops.aten.randn does not.
+    """
+    key = str(hops["key"][call])
+    if key != "BackendSelect":
+        return key
+    inside, below = {call}, ""
+    for row in range(call + 1, len(hops)):
+        if hops["parent"][row] not in inside:
+            break
+        inside.add(row)
+        if str(hops["key"][row]).startswith(("Autograd", "ADInplaceOrView")):
+            return key
+        if not below and hops["kind"][row] == "redispatch" and hops["parent"][row] == call:
+            below = str(hops["key"][row])
+    return below or key
 
 
 def recorded_call(trace: Replayable, hop: int) -> RecordedCall:
@@ -85,18 +107,21 @@ def recorded_call(trace: Replayable, hop: int) -> RecordedCall:
     source = row["source"] or ""
     tensors = None if row["inputs"] is None else _tensors(trace.signatures, row["inputs"])
     options = trace.environment.get("options") or {}
-    if tensors is None and options.get("shapes") and not len(trace.scalars):
+    groups = pl.col("value").str.starts_with('{"process_group"')  # which are recorded without --values
+    with_scalars = bool(len(trace.scalars.filter(~groups)))
+    if tensors is None and options.get("shapes") and not with_scalars:
         tensors = {}  # the call has no tensor
     return RecordedCall(
         hop=hop,
         call=call,
         op=str(row["op"]),
         key=str(row["key"]),
+        runs_at=_runs_at(trace.hops, call),
         line=sources.name(source) if source else "",
         text=sources.text(source),
         torch=trace.environment.get("torch"),
         tensors=tensors,
-        scalars=dict(_scalars(trace.scalars, row["inputs"])) if len(trace.scalars) else None,
+        scalars=dict(_scalars(trace.scalars, row["inputs"])) if with_scalars else None,
         cut=tensors is not None and sum(map(len, tensors.values())) >= _MOST_TENSORS,
     )
 

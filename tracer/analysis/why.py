@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,8 +47,15 @@ class Why:
     following: list[str] = field(default_factory=list)
 
 
-def why(trace: WhyTables, hop: int) -> Why:
-    """Raises LookupError where the trace has no hop with this id."""
+HasKernel = Callable[[str, str], bool]
+"""Whether an op has a kernel of its own at a dispatch key"""
+
+
+def why(trace: WhyTables, hop: int, has_kernel: HasKernel | None = None) -> Why:
+    """Raises LookupError where the trace has no hop with this id.
+
+    `has_kernel` is asked of autocast's keys: a trace does not say at which hidden keys an op has a kernel.
+    """
     if not 0 <= hop < len(trace.hops):
         raise LookupError(f"no hop {hop}; choose 0 to {len(trace.hops) - 1}")
     row = trace.hops.row(hop, named=True)
@@ -69,7 +76,9 @@ def why(trace: WhyTables, hop: int) -> Why:
         bringers=(bringers := [at for at, keys in found.arguments.items() if row["key"] in keys]),
         brought=_origin(row["key"], bool(bringers), above, thread),
         passed=_passed(
-            keys.between(row["key"], above["key"] if above else None, brought - set(left)), thread
+            keys.between(row["key"], above["key"] if above else None, brought - set(left)),
+            thread,
+            lambda key: has_kernel is None or has_kernel(row["op"], key),
         ),
         following=left,
     )
@@ -123,10 +132,18 @@ class _Thread:
         return [key for key in self._keys["included"] if key not in self.included_by_default]
 
     def hides(self) -> list[str]:
-        """What is said to be hidden: groups of keys rather than each of their backends."""
+        """What is said to be hidden: groups of keys rather than each of their backends.
+
+        The kernel of an autocast key hides that key alone, as every thread does while autocast is off.
+        """
         more = self.excluded - self._excluded_by_default
-        groups = dict.fromkeys(_group(key) for key in self._keys["excluded"] if key in more)
-        return list(groups)
+        more |= {key for key in self.excluded if key.startswith("Autocast") and self._hop_at(key)}
+        names = (
+            key if key.startswith("Autocast") else _group(key)
+            for key in self._keys["excluded"]
+            if key in more
+        )
+        return list(dict.fromkeys(names))
 
     def includes(self, key: str) -> str:
         """For whom the thread adds a key."""
@@ -151,17 +168,22 @@ class _Thread:
     def excludes(self, key: str) -> str:
         """For whom the thread hides a key."""
         if key.startswith("Autocast") and key in self._excluded_by_default:
-            return "hidden: autocast is off"
+            kernel = self._hop_at(key)
+            return _by_kernel(kernel) if kernel else "hidden: autocast is off"
         if key.startswith("Autograd") or key == "ADInplaceOrView":
             if "ADInplaceOrView" not in self.included:
                 return "hidden: torch.inference_mode is on"
             for hop in self._enclosing:
                 if (hop["key"] or "").startswith(("Autograd", "ADInplaceOrView")):
-                    return f"hidden by the kernel of hop {hop['id']}, {hop['op']} [{hop['key']}]"
+                    return _by_kernel(hop)
         for hop in self._enclosing:
             if hop["key"] == key or (hop["key"] or "").startswith(("Autocast", "FuncTorch", "Python")):
-                return f"hidden by the kernel of hop {hop['id']}, {hop['op']} [{hop['key']}]"
+                return _by_kernel(hop)
         return "hidden by a guard of its C++ caller"
+
+    def _hop_at(self, key: str) -> dict[str, Any] | None:
+        """The innermost hop around it at this key."""
+        return next((hop for hop in self._enclosing if hop["key"] == key), None)
 
     def is_excluded(self, key: str) -> bool:
         """Whether the thread hides the key, or its functionality for all backends."""
@@ -169,6 +191,10 @@ class _Thread:
 
     def autocast_is_on(self, key: str) -> bool:
         return key in self._excluded_by_default and key not in self.excluded
+
+
+def _by_kernel(hop: Mapping[str, Any]) -> str:
+    return f"hidden by the kernel of hop {hop['id']}, {hop['op']} [{hop['key']}]"
 
 
 def _group(key: str) -> str:
@@ -193,12 +219,12 @@ def _origin(key: str | None, by_arguments: bool, above: Mapping[str, Any] | None
     return "the kernel that called chose it"
 
 
-def _passed(higher: list[str], thread: _Thread) -> dict[str, str]:
+def _passed(higher: list[str], thread: _Thread, has_kernel: Callable[[str], bool]) -> dict[str, str]:
     """Higher keys that somebody brought and that did not win, with the reason; one of each kind."""
     passed: dict[str, str] = {}
     for key in higher:
         if all(_group(key) != _group(known) for known in passed):
-            if thread.is_excluded(key):
+            if thread.is_excluded(key) and (has_kernel(key) or not key.startswith("Autocast")):
                 passed[key] = thread.excludes(key)
             elif key not in thread.included_by_default:
                 passed[key] = "the op falls through there: it has no kernel for it"

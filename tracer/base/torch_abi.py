@@ -47,6 +47,10 @@ COMPILER_FUNCTIONS = {
 COMPILER_FRAMES = "torch._dynamo.eval_frame"
 """The module with `skip_code`, which says that Dynamo does not compile a function"""
 
+CAPTURES_MODULE = "torch.cuda.graphs"
+CAPTURES = ("CUDAGraph.capture_begin", "CUDAGraph.capture_end")
+"""Functions that a recording of some steps wraps: they begin and end the capture of a CUDA graph"""
+
 # `_dispatch_dump_table`: a line a key. csrc/torch_abi/computed_table.cpp reads the same text.
 TABLE_ENTRY = re.compile(
     r"(?P<key>\w+): (?P<fallthrough>fallthrough )?(?P<where>.*?)(?: \[(?P<rule>[^\]]*)\])?"

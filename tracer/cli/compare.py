@@ -181,20 +181,22 @@ def _wrong(comparison: Comparison) -> str:
     from tracer.compare.markdown import element
     from tracer.report.text import count
 
-    bad = [result for result in comparison.cases if not result.passed]
-    if bad:
+    said = []
+    if bad := [result for result in comparison.cases if not result.passed]:
         first = bad[0]
-        if first.wrong:
+        if first.failed:
+            why = f"it raised {first.raised}"
+        elif first.broken:
+            why = first.broken
+        else:
             check = first.wrong[0]
             why = f"{check.output}: {check.wrong}. {element(check.worst) if check.worst else ''}".strip()
-        else:
-            why = f"it raised {first.raised}"
-        return f"wrong in {len(bad)} of {count(len(comparison.cases), 'case')}; {first.name}: {why}"
+        said.append(f"wrong in {len(bad)} of {count(len(comparison.cases), 'case')}; {first.name}: {why}")
     if failed := comparison.wrong_trials:
         trial = failed[0]
         trials = count(len(comparison.trials), "trial")
-        return f"wrong in {len(failed)} of {trials}; {trial.name}: {trial.wrong}"
-    return ""
+        said.append(f"wrong in {len(failed)} of {trials}; {trial.name}: {trial.wrong}")
+    return "; ".join(said)
 
 
 def _switches(names: list[str]) -> list[Switch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,7 @@ from tracer.cli.lines import print_cells
 from tracer.cli.output import HTML, check_output, write_output
 
 if TYPE_CHECKING:
-    from tracer.analysis.difference import Change, Difference
+    from tracer.analysis.difference import Change, Difference, Fusion
 
 _ROWS = ("line", "op", "module")
 
@@ -123,6 +124,11 @@ def _show(found: Difference, by: str, limit: int) -> None:
     lines += [f"likely causes: {'; '.join(found.causes)}"] if found.causes else []
     lines += found.remarks
     lines += ["", *value_lines(found.values)] if found.values is not None else []
+    if found.fusion is not None:
+        for line in lines:
+            print(visible(line))
+        lines = []
+        _show_fusion(found.fusion, limit)
     changed = found.structural
     for change in first(changed, limit):
         lines += ["", *_told(change)]
@@ -135,6 +141,33 @@ def _show(found: Difference, by: str, limit: int) -> None:
         print()
         print_cells(titles(by, found), list(first(timed, limit)))
         if cut := shown_of(len(first(timed, limit)), len(timed), "row"):
+            print(cut)
+
+
+def _show_fusion(found: Fusion, limit: int) -> None:
+    from tracer.report import fusion_text as text
+    from tracer.report.difference_text import first, shown_of
+    from tracer.report.visible import visible
+
+    head, *sentences = text.fusion_lines(found)
+    print(f"\n{visible(head)}")
+    for sentence in sentences:
+        print(fill(visible(sentence), 100, initial_indent="  ", subsequent_indent="    "))
+    shown = list(first(found.kernels, limit))
+    for kernel in shown:
+        print(f"\n{visible(text.kernel_name(kernel))}\n  {text.kernel_costs(kernel)}")
+        cells = [[visible(cell) for cell in text.op_cells(op)] for op in kernel.ops]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for line, op, calls, words in cells:
+            print(f"    {line:<{widths[0]}}  {calls:>{widths[2]}} x {op:<{widths[1]}}  {words}".rstrip())
+    notes = [*text.notes(shown), shown_of(len(shown), len(found.kernels), "kernel")]
+    if any(notes):
+        print("", *filter(None, notes), sep="\n")
+    if found.lines:
+        print(f"\n{fill(text.LINES_SAID, 100)}")
+        lines = list(first(found.lines, limit))
+        print_cells(text.LINE_TITLES, [text.line_cells(line) for line in lines])
+        if cut := shown_of(len(lines), len(found.lines), "line"):
             print(cut)
 
 

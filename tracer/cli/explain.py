@@ -70,6 +70,8 @@ def explain(
     from tracer.dispatch.report import explain_lines
     from tracer.report.visible import visible
 
+    if not operator.strip():
+        fail("no operator given; give one, e.g. tracer explain aten::mm", USAGE)
     if hop is not None:
         if file is None:
             fail("--hop needs the trace that has the hop; give it with --from FILE", USAGE)

@@ -51,7 +51,8 @@ def gdb(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="At most N stops per breakpoint; 0: all.")
+        int,
+        typer.Option(metavar="N", min=0, help="At most N op calls, or hits, per breakpoint; 0: all."),
     ] = 200,
     backtrace: Annotated[int, typer.Option(metavar="N", min=1, help="Native frames to keep per stop.")] = 64,
     interactive: Annotated[
@@ -74,6 +75,12 @@ def gdb(
             metavar="DIR", help="A PyTorch checkout of this version: also overlay native functions."
         ),
     ] = None,
+    preloads: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--preload", metavar="LIB", help="Functions in LIB replace torch's (debug_build.md). Repeatable."
+        ),
+    ] = None,
     python: Annotated[
         str, typer.Option(metavar="PATH", help="The Python that runs SCRIPT; it needs no tracer.")
     ] = sys.executable,
@@ -86,9 +93,12 @@ def gdb(
             "--output",
             "-o",
             metavar="FILE",
-            help="Also write markdown (FILE.md) or JSON lines (FILE.jsonl). Repeatable.",
+            help="Write markdown (FILE.md) or JSON lines (FILE.jsonl) instead of printing. Repeatable.",
         ),
     ] = None,
+    list_sessions: Annotated[
+        bool, typer.Option("--list", help="List the built-in sessions, one line each.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output files.")] = False,
 ) -> None:
     """Run SCRIPT under gdb and record each stop along the dispatch path.
@@ -114,13 +124,16 @@ def gdb(
     from tracer.debugger.errors import DebuggerError
     from tracer.debugger.walk import Walk
 
+    if list_sessions:
+        _list_sessions()
+        return
     command = _command(script or [], module)
     if interactive and not sys.stdin.isatty():
         fail("--interactive needs a terminal; remove it, or run tracer in a terminal", USAGE)
     try:
         outputs = [path.absolute() for path in outputs or []]  # scripts change folders
         _check_outputs(outputs, force)
-        surroundings = _surroundings(python, program, overlay, source, backtrace)
+        surroundings = _surroundings(python, program, overlay, source, backtrace, preloads or [])
         job = _job(command, own_session, breaks or [], trace, hop, surroundings, interactive)
         with Walk(surroundings, command, interactive=interactive) as walk:
             for spec in job.specs:
@@ -132,6 +145,15 @@ def gdb(
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
     raise typer.Exit(status)
+
+
+def _list_sessions() -> None:
+    from tracer.debugger.walk import session_scripts, summary
+
+    scripts = session_scripts()
+    width = max(map(len, scripts))
+    for name, path in scripts.items():
+        typer.echo(f"{name:{width}}  {summary(path)}")
 
 
 @dataclass(frozen=True)
@@ -150,7 +172,12 @@ def _command(script: list[str], module: bool) -> list[str]:
 
 
 def _surroundings(
-    python: str, program: str | None, overlay: str | None, source: Path | None, backtrace: int
+    python: str,
+    program: str | None,
+    overlay: str | None,
+    source: Path | None,
+    backtrace: int,
+    preloads: list[Path],
 ) -> Surroundings:
     from tracer.debugger import target
     from tracer.debugger.program import find
@@ -158,10 +185,14 @@ def _surroundings(
 
     if source is not None and overlay is None:
         fail("--source needs an overlay; give its operators: --overlay mm", USAGE)
+    for path in preloads:
+        if not path.is_file():
+            fail(f"--preload {path}: no such file", USAGE)
     found = find(program)
     looked = target.look(python)
     overlays = tuple(name.strip() for name in overlay.split(",") if name.strip()) if overlay else ()
-    return Surroundings(looked, found, overlays, source, backtrace)
+    absolute = tuple(path.absolute() for path in preloads)
+    return Surroundings(looked, found, overlays, source, backtrace, absolute)
 
 
 def _job(
@@ -271,8 +302,9 @@ def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
     written = [_written(path, text if path.suffix == ".md" else found.json_lines()) for path in outputs]
     failed = not all(written)
     try:
-        with writing():
-            sys.stdout.write(text)
+        if not outputs or failed:  # a report is not lost with its file
+            with writing():
+                sys.stdout.write(text)
     except OSError as error:
         say(f"cannot print the report: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,6 +17,7 @@ from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
 from tracer.base.say import say
 from tracer.recording import invitation, kept, naming
+from tracer.recording import output as outputs
 from tracer.recording.cuda import why_unusable
 from tracer.recording.options import MOST_LINES, Options
 from tracer.recording.recording import draw_session
@@ -38,7 +39,8 @@ def record(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the trace to FILE (default: SCRIPT.NNNN.trace, in the current folder).",
+            help="Write the trace to FILE (default: SCRIPT.NNNN.trace, in the current folder). %r is the "
+            "rank, %p the process, %h the host. DIR/ writes one trace a rank into this folder.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
@@ -154,6 +156,10 @@ def record(
       tracer record --override gru:force --override my_kernels:my_mm train.py
 
       tracer record -m torch.distributed.run --nproc-per-node 2 train.py
+
+      torchrun --nproc-per-node 2 --no-python tracer record -o job/ train.py
+
+      srun -n 16 tracer record -o job/ train.py
     """
     try:
         command = _command(script or [], module)
@@ -274,13 +280,14 @@ def _site_folders() -> list[str]:
 
 
 def _request(name: str, output: str | None, force: bool) -> dict[str, object]:
-    if output is None:
-        path = naming.reserve_numbered(os.getcwd(), naming.stem_of_script(name))
-        return _described(path, os.path.basename(path), reserved=True, force=False)
-    if not output or output.endswith(os.sep):
-        raise RecordingError(f"{output or 'the output'} is not a file name; give one with -o FILE")
-    reserved = naming.reserve(output, force)
-    return _described(os.path.abspath(output), output, reserved=reserved, force=force)
+    if output == "":
+        raise RecordingError("the output has no name; give one with -o FILE")
+    shown = "" if output is None else outputs.filled(output)
+    if not shown or shown.endswith(os.sep):
+        path = naming.reserve_numbered(os.path.abspath(shown), outputs.stem(name))
+        return _described(path, shown + os.path.basename(path), reserved=True, force=False)
+    reserved = naming.reserve(shown, force)
+    return _described(os.path.abspath(shown), shown, reserved=reserved, force=force)
 
 
 def _described(path: str, shown: str, *, reserved: bool, force: bool) -> dict[str, object]:

@@ -70,8 +70,8 @@ def replay(
 
     --script writes a file of about 30 lines that needs torch only, to send to somebody.
 
-    The exit status is 1 if the call cannot be rebuilt or raises. The message names the
-    argument, and why.
+    The exit status is 1 if the call cannot be rebuilt or raises, and 2 if an option is
+    wrong. The message names the argument, and why.
 
     \b
     Examples:
@@ -96,7 +96,7 @@ def replay(
         try:
             recorded = recorded_call(trace, hop)
         except NoSuchHopError as error:
-            fail(str(error))
+            fail(f"{error}; to see the ids: tracer tree {file} --ids", USAGE)
     _import_torch()
     for package in imported or []:
         try:
@@ -107,11 +107,11 @@ def replay(
     from tracer.replay.arguments import plan_arguments
     from tracer.replay.call import Call, operator
     from tracer.replay.change import Change, check_key, override_names
-    from tracer.replay.errors import CannotReplayError
+    from tracer.replay.errors import CannotReplayError, WrongOptionError
 
     try:
         op = operator(recorded.op)
-        call = Call(op, plan_arguments(recorded, op._schema, given), recorded.key)
+        call = Call(op, plan_arguments(recorded, op._schema, given), recorded.runs_at)
         change = Change(override_names(override or []), None if tf32 is None else tf32 == "on", key, threads)
         if key is not None:
             check_key(key, recorded.op)
@@ -121,7 +121,9 @@ def replay(
             _profile(ncu, recorded, call)
         else:
             _compare(recorded, call, change, _recorded_chain(trace, recorded))
-    except (CannotReplayError, OverrideError) as error:
+    except (WrongOptionError, OverrideError) as error:
+        fail(str(error), USAGE)
+    except CannotReplayError as error:
         fail(str(error))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.job import report_of_folder
 from tracer.cli.output import HTML, check_output, write_output, write_pictures
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 def report(
     file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
+        Path | None,
+        typer.Argument(
+            help="A trace, or the folder of a job (default: the newest trace here).", metavar="FILE"
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -51,6 +55,9 @@ def report(
     steady: Annotated[
         bool, typer.Option("--steady", help="Show only paths after warm-up; the trace must have steps.")
     ] = False,
+    compiler: Annotated[
+        bool, typer.Option("--compiler", help="Show also paths of op calls that torch.compile itself made.")
+    ] = False,
     no_phases: Annotated[
         bool,
         typer.Option("--no-phases", help="Do not treat any step as warm-up, e.g. if steps differ."),
@@ -71,6 +78,9 @@ def report(
     device kernels ordered by what an improvement could gain. Kernels are compared
     with the device's figures, or with yours (--peak-bandwidth, --peak-flops).
 
+    Of the folder of a job, the report shows its ranks side by side: who came last in
+    which collective, by how much, and which line made it late.
+
     --html writes one file that opens offline: a flame graph by module, line, op or
     key, the timeline of a step, a roofline, and the tables. A click shows the chain
     of a call down to the kernel.
@@ -80,6 +90,7 @@ def report(
       tracer report
       tracer report run.trace -o report.md
       tracer report run.trace --html
+      tracer report job/
       tracer report run.trace --paths 3 | less
       tracer report run.trace --section paths --section sources
       tracer report run.trace --op 'cublas*' --op bmm
@@ -96,6 +107,11 @@ def report(
         )
     if steady and no_phases:
         fail("--steady needs warm-up steps, but --no-phases treats none as warm-up; remove one", USAGE)
+    if file is not None and file.is_dir():
+        if html or only or section or op or steady or no_phases or peak_bandwidth or peak_flops:
+            fail(f"{file} is a folder: only -o, --force and --rows apply to the report of a job", USAGE)
+        report_of_folder(file, output, force, rows)
+        return
     html = html or (output is not None and output.suffix.lower() in HTML)
     if html and output is not None and output.suffix.lower() not in HTML:
         fail(f"{output}: --html writes HTML; give a file that ends in .html, or remove --html", USAGE)
@@ -123,6 +139,7 @@ def report(
             only=only,
             patterns=op or (),
             steady=steady,
+            compiler=compiler,
             peaks=peaks,
         )
         pictures = Pictures(output.stem) if output is not None and not html else None

@@ -11,6 +11,7 @@ import typer
 
 from tracer.cli.common import USAGE, analysing, choose, chosen_trace, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
+from tracer.cli.job import rank_of_folder
 from tracer.cli.lines import print_line, print_table
 from tracer.cli.output import check_svg
 from tracer.cli.selection import Selection, nanoseconds
@@ -27,7 +28,13 @@ _TREE_LINES, _FLAT_LINES, _STEP_LINES = 200, 40, 40
 
 def tree(
     file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
+        Path | None,
+        typer.Argument(
+            help="A trace, or the folder of a job (default: the newest trace here).", metavar="FILE"
+        ),
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Of the folder of a job: show this rank.")
     ] = None,
     op: Annotated[
         str | None, typer.Option(metavar="PATTERN", help="Only these ops: mm, aten::add.*, aten::*mm*.")
@@ -141,6 +148,7 @@ def tree(
       tracer tree run.trace --flat --json | jq '.rows[0]'
       tracer tree run.trace --op matmul --svg matmul.svg
       tracer tree run.trace --follow --flat
+      tracer tree job/ --rank 3
 
     Exit status 1 if no hop matches.
     """
@@ -166,7 +174,7 @@ def tree(
         if flat or follow or steps or memory or depth is not None or ids or as_json or api or not fold:
             fail("--svg draws one path; of the other options only filters apply to it", USAGE)
         check_svg(svg, force)
-    file = chosen_trace(file)
+    file = _chosen(file, rank)
     if svg is not None:
         _draw(file, selection, svg)
     elif steps:
@@ -187,6 +195,14 @@ def tree(
     else:
         most = _TREE_LINES if limit is None else limit
         _tree(file, selection, _Form(depth, most, fold, api, ids, as_json, by_time))
+
+
+def _chosen(file: Path | None, rank: int | None) -> Path:
+    if file is not None and file.is_dir():
+        return rank_of_folder(file, rank)
+    if rank is not None:
+        fail("--rank chooses a trace in the folder of a job; give the folder", USAGE)
+    return chosen_trace(file)
 
 
 def _check(

@@ -29,7 +29,7 @@ def explain_hop(operator: str, file: Path, hop: int, *, as_json: bool) -> None:
 
     with analysing(file) as trace:
         try:
-            found = why(trace, hop)
+            found = why(trace, hop, _has_kernel)
         except LookupError as error:
             fail(f"{file} has {error}; to see the ids: tracer tree {file} --ids", USAGE)
         op = str(found.hop["op"])
@@ -50,6 +50,20 @@ def explain_hop(operator: str, file: Path, hop: int, *, as_json: bool) -> None:
             if choice is not None:
                 for text in choice_lines(choice):
                     print(visible(text))
+
+
+def _has_kernel(op: str, key: str) -> bool:
+    """As the torch here says; True if there is none, or if it does not know the op."""
+    from tracer.base.extension import installed_torch
+
+    if installed_torch() is None:
+        return True
+    import torch
+
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op, key))
+    except RuntimeError:
+        return True
 
 
 def _attention(trace: Trace, found: Why) -> Choice | None:

@@ -15,9 +15,10 @@ from tracer.compare.cases import CPU
 from tracer.compare.memory import Memory
 from tracer.compare.model import CaseResult, Comparison, Timing
 from tracer.compare.roof import BYTES, Limit
-from tracer.compare.spread import Spread
+from tracer.compare.spread import Spread, ratio_text
 from tracer.compare.timing import GRAPH_CALLS
 from tracer.compare.trials import TrialResult
+from tracer.overrides.counts import BY_ITSELF
 from tracer.report.cells import code, fenced, item, prose, table, wrapped
 from tracer.report.svg.bars import Ratio as Bar
 from tracer.report.svg.bars import bars_svg
@@ -174,8 +175,8 @@ def interval(timing: Timing) -> str:
     """`1.23 (1.19 to 1.27)`; of a single sample there is no interval."""
     ratio = timing.ratio
     if timing.stock.samples < 2:
-        return f"{ratio.value:.2f}"
-    return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+        return ratio_text(ratio.value)
+    return f"{ratio_text(ratio.value)} ({ratio_text(ratio.low)} to {ratio_text(ratio.high)})"
 
 
 def spread(of: Spread) -> str:
@@ -299,6 +300,8 @@ def _error_cell(case: CaseResult) -> str:
     for check in checks:
         if check.stock is None or check.override is None:
             return ""
+        if not isfinite(check.override.relative):
+            return "not finite"
         if check.override.relative:
             ratios.append(
                 check.override.relative / check.stock.relative if check.stock.relative else float("inf")
@@ -312,10 +315,10 @@ def result_of(case: CaseResult) -> str:
     """`right`, `WRONG`, `raised` or who ran, in words."""
     if case.failed:
         return "**raised**"
-    if case.wrong:
+    if case.wrong or case.broken:
         return "**WRONG**"
     words = ["right"] if case.ran else ["stock ran"]
-    if case.handed_over:
+    if any(why != BY_ITSELF for reasons in case.handed_over.values() for why in reasons):
         words.append("handed over" if not case.ran else "some calls handed over")
     if not case.repeats:
         words.append("not the same bits twice")
@@ -326,7 +329,9 @@ def _case(number: int, case: CaseResult, comparison: Comparison) -> list[str]:
     parts = [f"## {number}. {prose(case.name)}"]
     if case.failed:
         return [*parts, "It raised:", fenced(case.failed.rstrip().split("\n"))]
-    parts += [said for check in case.wrong for said in [_wrong(check)]]
+    if case.broken:
+        parts.append(wrapped(f"**Wrong**: {prose(case.broken)}."))
+    parts += [_wrong(check) for check in case.wrong if check.wrong != case.broken]
     parts += [_ran(case), _figures(case, comparison.device), _errors(case)]
     if case.limit:
         parts.append(_limit(case.limit, comparison.device))

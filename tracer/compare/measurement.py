@@ -14,13 +14,14 @@ from tracer.compare.accuracy import check
 from tracer.compare.bounds import bound_of
 from tracer.compare.cases import CPU, CUDA, Case
 from tracer.compare.chains import ChainTables, certificate_of, facts_of_gpu
+from tracer.compare.kept import INPUT, TWICE, Inputs, shared_memory
 from tracer.compare.memory import memory_of
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.roof import CpuRoof, GpuRoof, Roof, limit_of
 from tracer.compare.switch import Switch
 from tracer.compare.timing import measure
 from tracer.compare.trials import run_trials
-from tracer.compare.workload import Workload, precision, prepare, without_warnings
+from tracer.compare.workload import Results, Workload, precision, prepare, without_warnings
 from tracer.report.text import count
 from tracer.trace import Trace, load
 
@@ -109,7 +110,7 @@ def _measured(case: Case, switch: Switch, settings: Settings) -> tuple[CaseResul
                 seconds=settings.seconds,
                 graph=not case.backward,
             )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         result.fail(error)
         return result, work
     result.host, result.wall, result.gpu = map(Timing.of, (times.host, times.wall, times.gpu))
@@ -121,18 +122,37 @@ def _check(result: CaseResult, workload: Workload, switch: Switch) -> None:
     import torch
 
     stock = workload.named(workload.run())
+    exact = workload.exact()
+    inputs = Inputs(list(workload.inputs))
     with switch.on():
         before = switch.counts()
         override = workload.named(workload.run())
         result.ran, result.handed_over = switch.counts().since(before)
+        result.broken = inputs.changed()
+        if result.broken:
+            inputs.restore()
         again = workload.named(workload.run())
-    exact = workload.exact()
+    result.broken = result.broken or _broken(workload.inputs, stock, override, again)
     for name, (wide, scale) in exact.items():
         bound = bound_of(workload.case, name)
         result.checks.append(check(name, bound, stock[name], override[name], wide, scale))
     result.repeats = all(
         torch.equal(first.nan_to_num(), again[name].nan_to_num()) for name, first in override.items()
     )
+
+
+def _broken(inputs: Sequence[Any], stock: Results, override: Results, again: Results) -> str:
+    """What is wrong with results beside their values; of gradients autograd decides."""
+    for name, ours in override.items():
+        if name.startswith("grad"):
+            continue
+        if ours.shape == stock[name].shape and ours.stride() != stock[name].stride():
+            return f"strides {ours.stride()}, but stock has {stock[name].stride()}"
+        if shared_memory(ours, inputs):
+            return INPUT
+        if shared_memory(ours, [again[name]]):
+            return TWICE
+    return ""
 
 
 def _recorded(
@@ -167,7 +187,7 @@ def _step(case: Case, result: CaseResult, device: str) -> None:
             run = prepare(case, device).run
             run()
             run()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         result.fail(error)
         run = None
     wait()
@@ -175,7 +195,7 @@ def _step(case: Case, result: CaseResult, device: str) -> None:
     try:
         if run is not None:
             run()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         result.fail(error)
     wait()
     step()

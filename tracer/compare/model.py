@@ -54,6 +54,7 @@ class CaseResult:
     memory            stock's and the override's
     ran, handed_over  in one call, by operator; of what was handed over, by reason
     repeats           two calls of the override gave the same bytes
+    broken            what the override did beside its values, in a phrase: changed inputs, other strides
     note              what is to be known of the case
     """
 
@@ -66,6 +67,7 @@ class CaseResult:
     memory: tuple[Memory | None, Memory | None] = (None, None)
     checks: list[Check] = field(default_factory=list)
     repeats: bool = True
+    broken: str = ""
     limit: Limit | None = None
     ran: dict[str, int] = field(default_factory=dict)
     handed_over: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class CaseResult:
     failed: str = ""
     raised: str = ""
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: Exception | SystemExit) -> None:
         """Keeps the first exception of the case."""
         if not self.failed:
             self.failed = "".join(traceback.format_exception(error))
@@ -86,7 +88,7 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        return not (self.wrong or self.failed)
+        return not (self.wrong or self.broken or self.failed)
 
     @property
     def limited(self) -> Timing | None:

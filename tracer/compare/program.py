@@ -145,7 +145,7 @@ def _run(command: Sequence[str], names: Sequence[str], path: Path, which: str) -
         check=False,
     )
     seconds = time.perf_counter() - begin
-    said = done.stderr.rstrip().splitlines()[-_SHOWN_OF_STDERR:]
+    said = _without_summary(done.stderr.rstrip().splitlines(), path)[-_SHOWN_OF_STDERR:]
     if done.returncode:
         how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
         print("\n".join(said), file=sys.stderr)
@@ -154,6 +154,16 @@ def _run(command: Sequence[str], names: Sequence[str], path: Path, which: str) -
         print("\n".join(said), file=sys.stderr)
         raise ProgramError(f"{command[0]} was not recorded ({which}); see the reason above")
     return _Run(seconds, done.stdout, path)
+
+
+def _without_summary(lines: list[str], path: Path) -> list[str]:
+    """Without the closing summary of the recording: its trace is deleted with the folder."""
+    title = f"tracer: {path}"
+    if title not in lines:
+        return lines
+    first = lines.index(title)
+    after = next((at for at in range(first + 1, len(lines)) if not lines[at].startswith("  ")), len(lines))
+    return lines[:first] + lines[after:]
 
 
 def _compared(command: list[str], stock: list[_Run], override: list[_Run]) -> ProgramComparison:

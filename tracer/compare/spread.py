@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, log10
 
 import numpy as np
 
@@ -25,6 +26,14 @@ class Spread:
     def of(cls, times: Sequence[float]) -> Spread:
         lower, median, upper = np.percentile(np.asarray(times, float), [25, 50, 75]).tolist()
         return cls(median, lower, upper, len(times))
+
+
+def ratio_text(value: float) -> str:
+    """`0.87`; below 0.01 with two digits that are not 0, `0.0012`."""
+    places = 2
+    if 0 < value < 0.01:
+        places = 1 - floor(log10(value))
+    return f"{value:.{places}f}"
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tracer.compare import reference
 from tracer.compare.accuracy import check
 from tracer.compare.bounds import Bound, bound_of
 from tracer.compare.cases import STRICT, Case
+from tracer.compare.kept import INPUT, TWICE, Inputs, same_bytes, shared_memory
 from tracer.compare.switch import Switch
 from tracer.compare.workload import precision, without_warnings
 
@@ -42,27 +43,6 @@ class TrialResult:
     ran: bool = False
 
 
-@dataclass
-class _Inputs:
-    """Operands as they were before a call."""
-
-    tensors: list[Any]
-    copies: list[Any] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.copies = [tensor.detach().clone() for tensor in self.tensors]
-        self.versions = [tensor._version for tensor in self.tensors]
-
-    def changed(self) -> str:
-        for number, (tensor, copy) in enumerate(zip(self.tensors, self.copies, strict=True)):
-            if not _same_bytes(tensor.detach(), copy):
-                return f"it changes input {number}"
-            if tensor._version != self.versions[number]:
-                return f"it writes to input {number}: its version counter rose"
-        return ""
-
-
 def run_trials(family: str, switch: Switch) -> list[TrialResult]:
     """Every trial of a family whose operator the overrides have; of gru where they have any RNN."""
     names = {operator.partition(".")[0] for operator, _ in switch.operators}
@@ -89,7 +69,7 @@ def _tried(trial: Trial, switch: Switch) -> TrialResult:
             before = switch.counts()
             try:
                 wrong = _judged(trial, operands, stock, exact)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 wrong = (
                     f"it raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 )
@@ -100,7 +80,7 @@ def _tried(trial: Trial, switch: Switch) -> TrialResult:
 def _judged(trial: Trial, operands: Callable[[int], list[Any]], stock: list[Any], exact: Any) -> str:
     """Runs the override: twice, with other values, while the first results are alive."""
     first = operands(0)
-    inputs = _Inputs(first)
+    inputs = Inputs(first)
     results = _tensors(trial.call(*first))
     if wrong := inputs.changed():
         return wrong
@@ -112,9 +92,9 @@ def _judged(trial: Trial, operands: Callable[[int], list[Any]], stock: list[Any]
     kept = [result.detach().clone() for result in results]
     again = _tensors(trial.call(*operands(1)))
     for ours, copy, later in zip(results, kept, again, strict=True):
-        if _storage(ours) is not None and _storage(ours) == _storage(later):
-            return "two calls return the same memory"
-        if not _same_bytes(ours.detach(), copy):
+        if shared_memory(ours, [later]):
+            return TWICE
+        if not same_bytes(ours.detach(), copy):
             return "a later call changes an earlier result"
     return ""
 
@@ -134,15 +114,12 @@ def _form(stock: Any, override: Any, inputs: Sequence[Any]) -> str:
     sizes = [tensor.untyped_storage().nbytes() for tensor in (stock, override)]
     if sizes[1] > sizes[0]:
         return f"the result is a part of {sizes[1]:,} bytes, but stock's has {sizes[0]:,}"
-    own = _storage(override)
-    if own is not None and any(own == _storage(tensor) for tensor in inputs):
-        return "the result is the memory of an input"
-    return ""
+    return INPUT if shared_memory(override, inputs) else ""
 
 
 def _values(trial: Trial, name: str, stock: Any, override: Any, exact: Any) -> str:
     if exact is None:
-        return "" if _same_bytes(stock.detach(), override.detach()) else "other values than stock's"
+        return "" if same_bytes(stock.detach(), override.detach()) else "other values than stock's"
     wide, scale = exact[name]
     bound = bound_of(trial.case, name) if trial.case else Bound(relative=1e-5)
     found = check(name, bound, stock, override, wide, scale)
@@ -155,21 +132,6 @@ def _names(count: int) -> tuple[str, ...]:
 
 def _tensors(result: Any) -> list[Any]:
     return list(result) if isinstance(result, (tuple, list)) else [result]
-
-
-def _storage(tensor: Any) -> int | None:
-    return tensor.untyped_storage().data_ptr() if tensor.numel() else None
-
-
-def _same_bytes(left: Any, right: Any) -> bool:
-    import torch
-
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    if left.is_complex():
-        left, right = torch.view_as_real(left.resolve_conj()), torch.view_as_real(right.resolve_conj())
-    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[left.element_size()]
-    return bool(torch.equal(left.contiguous().view(whole), right.contiguous().view(whole)))
 
 
 # What is tried

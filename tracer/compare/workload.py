@@ -23,8 +23,8 @@ class Workload:
     """`run` makes the call once and returns what it returned; all that is prepared was prepared before.
 
     `named` gives results their names, `exact` computes them in float64, with the scale of each (see
-    errors.check) or None. `work` is what the call must move and compute. `note` says what stock does
-    besides.
+    errors.check) or None. `work` is what the call must move and compute. `inputs` are the tensors that it
+    reads. `note` says what stock does besides.
     """
 
     case: Case
@@ -32,6 +32,7 @@ class Workload:
     named: Callable[[Any], Results]
     exact: Callable[[], dict[str, tuple[Any, Any]]]
     work: Work | None
+    inputs: tuple[Any, ...]
     note: str = ""
 
 
@@ -93,6 +94,7 @@ def _product(case: Case, device: str) -> Workload:
         named=lambda result: {"result": result},
         exact=lambda: {"result": reference.product(*operands)},
         work=work_of(f"aten::{case.op}", map(_row, operands)),
+        inputs=operands,
     )
 
 
@@ -108,6 +110,7 @@ def _cat(case: Case, device: str) -> Workload:
         named=lambda result: {"result": result},
         exact=lambda: {"result": (None, None)},  # must be stock's bytes
         work=work_of("aten::cat", map(_row, tensors)),
+        inputs=tuple(tensors),
     )
 
 
@@ -121,6 +124,7 @@ def _gru(case: Case, device: str) -> Workload:
     states = case.layers * (1 + case.bidirectional)
     h = _random((states, batch, hidden), case, device).mul_(0.5)
     weights = dict(module.named_parameters())
+    inputs = (x, h, *weights.values())
     note = _copied(weights.values(), case)
     forward = ("output", "h_n")
     work = rnn_work(
@@ -148,6 +152,7 @@ def _gru(case: Case, device: str) -> Workload:
             named=lambda result: dict(zip(forward, result, strict=True)),
             exact=lambda: reference.gru(weights, x, h, case.layers, case.bidirectional),
             work=work,
+            inputs=inputs,
             note=note,
         )
     x.requires_grad_()
@@ -169,6 +174,7 @@ def _gru(case: Case, device: str) -> Workload:
         named=lambda result: dict(zip(names, result, strict=True)),
         exact=lambda: reference.gru(weights, x, h, case.layers, case.bidirectional, given),
         work=None if work is None else reference.with_backward(work),
+        inputs=inputs,
         note=note,
     )
 

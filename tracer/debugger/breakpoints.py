@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -81,6 +81,25 @@ def points_of(functions: Functions, spec: str) -> list[Point]:
             )
     # what torch does not have may come with a library that the script loads
     return found or [Point(spec, "function", location=name)]
+
+
+def advice(functions: Functions, spec: str, points: Sequence[Point]) -> str | None:
+    """What to know before the run of a breakpoint that this torch cannot reach; None if it can."""
+    if any(point.location is None for point in points):
+        return None
+    if points[0].kind == "line":
+        if functions.has_lines:
+            return None
+        return (
+            f"{spec}: this torch has no line numbers, so only a library that the script loads can stop "
+            "there; for lines in torch: --overlay OP, or a debug build (docs/debug_build.md)"
+        )
+    if functions.stripped:
+        reason = " (it is stripped: only exported functions have names)"
+    else:
+        near = functions.near_functions(spec).removeprefix("; ")
+        reason = f" ({near})" if near else ""
+    return f"{spec} is not in torch{reason}; tracer waits for a library that the script loads"
 
 
 def _companions(functions: Functions, spec: str, points: list[Point]) -> list[str]:

@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 _LONGEST_COMMAND = 200  # characters
+_SYSTEM = ("libc.so", "libc-", "libm.so", "libstdc++", "ld-linux", "libpthread")
 _WORDS = {"call": "called", "redispatch": "redispatched"}
 
 
@@ -28,6 +29,7 @@ class Findings:
     gdb: str
     level: str
     introduction: str = ""
+    program: str = ""  # its text, where a session brings it
     records: list[dict[str, Any]] = field(default_factory=list)
     beside: list[dict[str, Any]] = field(default_factory=list)  # hops of a trace, the innermost first
     counts: dict[str, Any] = field(default_factory=dict)
@@ -49,7 +51,11 @@ def command_line(command: Sequence[str]) -> str:
 
 def level(records: list[dict[str, Any]], *, overlay: tuple[str, ...], stripped: bool) -> str:
     """How much gdb could see, named for the report."""
-    lines = any(frame["file"] for record in records for frame in below_python(record["frames"]))
+    lines = any(
+        frame["file"] and not frame["library"].startswith(_SYSTEM)
+        for record in records
+        for frame in below_python(record["frames"])
+    )
     if overlay:
         return f"overlay of {', '.join(overlay)}: file:line in the dispatch code of this torch"
     if lines:
@@ -73,7 +79,8 @@ def missing(counts: dict[str, Any]) -> list[str]:
             continue
         if group["left_out"]:
             said.append(
-                f"{group['spec']}: {group['left_out']:,} more stops were not recorded; --limit 0 records all"
+                f"{group['spec']}: {group['left_out']:,} more {_counted(group, counts)} not recorded; "
+                "--limit 0 records all"
             )
         if group["errors"]:
             said.append(f"{group['spec']}: the condition failed: {group['errors'][0]}")
@@ -84,10 +91,21 @@ def missing(counts: dict[str, Any]) -> list[str]:
         if reached:
             said.append(f"{group['spec']}: no hit met the conditions, but it ran: {reached}")
         elif points and all(point["pending"] for point in points):
+            if points[0]["kind"] == "line":
+                said.append(f"{group['spec']}: no loaded library has code at this line")
+                continue
             said.append(f"{group['spec']} is not in any loaded library{_elsewhere(group['spec'], counts)}")
         else:
             said.append(f"{group['spec']} was never reached{_elsewhere(group['spec'], counts)}")
     return said
+
+
+def _counted(group: dict[str, Any], counts: dict[str, Any]) -> str:
+    """What a limit counts: op calls where the breakpoint is an operator's, else hits."""
+    of_operator = any(point["op"] for point in counts["points"] if point["spec"] == group["spec"])
+    singular = group["left_out"] == 1
+    noun = "op call" if of_operator else "hit"
+    return f"{noun} was" if singular else f"{noun}s were"
 
 
 def _elsewhere(spec: str, counts: dict[str, Any]) -> str:

@@ -146,6 +146,27 @@ class Functions:
             for library, found in self._dispatch_symbols.items()
         }
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether any library of torch, or an overlay, has line numbers."""
+        return any(symbols.has_lines for symbols in self.libraries.values())
+
+    def near_functions(self, spec: str) -> str:
+        """`; near: at::native::matmul`, or nothing: functions in the same namespace with a similar name."""
+        *spaces, last = spec.split("::")
+        if not spaces:
+            return ""
+        nested = "".join(f"{len(space)}{space}" for space in spaces)
+        following = re.compile(nested + r"(\d+)(\w+)")
+        names = set()
+        for symbols in self.libraries.values():
+            for mangled, _ in symbols.search(nested.encode()):
+                match = following.search(mangled)
+                if match:
+                    names.add(match[2][: int(match[1])])
+        near = get_close_matches(last, sorted(names), n=3, cutoff=0.7)
+        return f"; near: {', '.join('::'.join([*spaces, name]) for name in near)}" if near else ""
+
     def near_names(self, spec: str) -> str:
         """`; near: aten::mm, aten::bmm`, or nothing."""
         wanted = spec if spec.startswith("aten::") else f"aten::{spec.rpartition('::')[2]}"
@@ -175,7 +196,7 @@ class Functions:
     def _dispatch_symbols(self) -> dict[str, list[tuple[str, int]]]:
         """Of each library what can be on a dispatch path: one search for all operators."""
         return {
-            library: symbols.search(*_DISPATCH, *(_BODY_TEXTS if symbols.has_lines else ()))
+            library: _without_stubs(symbols.search(*_DISPATCH, *(_BODY_TEXTS if symbols.has_lines else ())))
             for library, symbols in self.libraries.items()
         }
 
@@ -188,7 +209,7 @@ class Functions:
         texts.append(f"\0{last}\0".encode())
         points = []
         for library, symbols in self.libraries.items():
-            for mangled, offset in symbols.search(*texts):
+            for mangled, offset in _without_stubs(symbols.search(*texts)):
                 symbol = demangle_trusted(mangled)
                 if symbol.endswith("[clone .cold]") or symbol.startswith(
                     (torch_abi.UNBOXED_WRAPPER, torch_abi.BOXED_WRAPPER)
@@ -198,6 +219,11 @@ class Functions:
                 if short == spec or short.endswith(f"::{spec}"):
                     points.append(Point(spec, "function", short, symbol, library, offset))
         return points
+
+
+def _without_stubs(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Without the stubs that mold names after the functions that they jump to."""
+    return [each for each in found if not each[0].endswith("$plt")]
 
 
 def _wrapped_names(operator: str) -> list[str]:

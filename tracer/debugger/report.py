@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import groupby
 from typing import Any
 
 from tracer.debugger.findings import Findings, below_python, command_line, missing
@@ -16,6 +17,9 @@ def render(findings: Findings) -> str:
         f"# {prose(findings.title)}",
         prose(findings.introduction) if findings.introduction else "",
         _facts(findings),
+        "\n\n".join(["## Program", fenced(findings.program.splitlines(), "python")])
+        if findings.program
+        else "",
         *_overview(findings.records),
         *(_stop(record) for record in findings.records),
         *_beside(findings),
@@ -46,15 +50,24 @@ def _ended(status: int | None) -> str:
     return "the script ran to its end" if status == 0 else f"the script ended with status {status}"
 
 
+def _program(text: str) -> list[str]:
+    return ["## Program", fenced(text.splitlines(), "python")] if text else []
+
+
 def _overview(records: list[dict[str, Any]]) -> list[str]:
     if not records:
         return []
     several = len({record["spec"] for record in records}) > 1
-    titles = ["stop:", *(["breakpoint"] if several else []), "kind", "op [key]", "function", "Python line"]
+    threads = len({record["thread"] for record in records}) > 1
+    titles = [
+        *("stop:", *(["breakpoint"] if several else []), *(["thread"] if threads else [])),
+        *("kind", "op [key]", "function", "Python line"),
+    ]
     rows = [
         [
             str(record["stop"]),
             *([code(record["spec"])] if several else []),
+            *([str(record["thread"])] if threads else []),
             record["kind"],
             code(_what(record)),
             code(_function(record)),
@@ -88,22 +101,42 @@ def _stop(record: dict[str, Any]) -> str:
     place = f", {prose(os.path.basename(record['file']))}:{record['line']}" if record["file"] else ""
     thread = f"thread {record['thread']} {record['thread_name'] or ''}".strip()
     what = f"{code(_what(record))}, " if record["op"] else ""
-    parts.append(f"{what}hit {record['hit']} of this function{place}, {prose(thread)}")
+    parts.append(f"{what}{_hit(record)}{place}, {prose(thread)}")
     values = [("argument", value) for value in record["arguments"]]
-    values += [("local", value) for value in record["locals"]]
+    values += [("local", value) for value in record["locals"] if not _is_unset(value)]
+    unset = [value for value in record["locals"] if _is_unset(value)]
     if values:
         rows = [
             [kind, code(value["name"]), code(value["type"]), _value(value["value"])] for kind, value in values
         ]
         parts.append(table(["", "name", "type", "value"], rows))
+    if unset:
+        names = ", ".join(f"{code(value['name'])} (line {value['value']['unset']})" for value in unset)
+        parts.append(f"Locals that are not set yet: {names}")
     parts.append(fenced(_backtrace(record)))
     return "\n\n".join(parts)
+
+
+def _is_unset(local: dict[str, Any]) -> bool:
+    """Whether the code of its declaration has not run."""
+    return isinstance(local["value"], dict) and "unset" in local["value"]
+
+
+def _hit(record: dict[str, Any]) -> str:
+    moved = {"step": "after a step", "end": "at the end of the op call"}
+    return moved.get(record["kind"]) or f"hit {record['hit']} of this function"
 
 
 def _backtrace(record: dict[str, Any]) -> list[str]:
     frames = record["frames"]
     inside = below_python(frames)
-    lines = [_frame(level, frame) for level, frame in enumerate(inside)]
+    lines = []
+    for folded, numbered in groupby(enumerate(inside), lambda each: each[1]["plumbing"]):
+        run = list(numbered)
+        if folded and (len(run) > 1 or run[0][1]["wrapper"]):
+            lines.append(f"     ... {count(len(run), 'frame')} of the dispatcher")
+        else:
+            lines += [_frame(level, frame) for level, frame in run]
     rest = len(frames) - len(inside)
     if rest:
         lines.append(f"     ... {count(rest, 'frame')} of the Python interpreter")
@@ -155,7 +188,9 @@ def _value(value: Any) -> str:
         return code(", ".join(value["keys"]))
     if "address" in value:
         return code(hex(value["address"]))
-    return f"{value['count']} elements" if "count" in value else "not read"
+    if "count" in value:
+        return f"{value['count']} elements"
+    return f"not read: {prose(value['why'])}" if value.get("why") else "not read"
 
 
 def _tensor(tensor: dict[str, Any]) -> str:

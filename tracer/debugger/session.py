@@ -32,6 +32,7 @@ _SETTINGS = (
     "set debuginfod enabled off",
     "set breakpoint pending on",
     "set print thread-events off",
+    "set print frame-arguments all",  # the printers make them short
     "set disable-randomization off",  # as it runs without gdb
     "handle all nostop noprint pass",
     "handle SIGSEGV SIGBUS SIGFPE SIGILL SIGABRT stop print pass",
@@ -151,6 +152,31 @@ class Session:
             if self._wait() is None:
                 return
         self.call("step_stop")
+
+    def next_hop(self) -> bool:
+        """Runs to the next call or redispatch in this thread and records it; False at the script's end."""
+        self.call("begin_hop", offsets=self.functions.hops())
+        ran = self.run()
+        if ran:
+            self.call("end_hop")
+        return ran
+
+    def finish_op(self) -> bool:
+        """Runs to the end of the innermost op call and records it; False if the script ended before.
+
+        Raises DebuggerError if there is none, it raises an exception, or another breakpoint stops first.
+        """
+        begun = self.call("begin_finish")
+        if "error" in begun:
+            raise DebuggerError(f"finish_op: {begun['error']}")
+        operator = begun["operator"]
+        if not self.run():
+            return False
+        end = self.call("end_finish", operator=operator)
+        if not end["ended"]:
+            why = f"raised {end['raised']}" if end["raised"] else "was stopped before its end"
+            raise DebuggerError(f"finish_op: {operator} {why}")
+        return True
 
     def follow(self) -> None:
         """Watches a script that the user drives from gdb's own command line, until gdb has ended."""

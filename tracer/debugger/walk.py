@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +31,7 @@ class Surroundings:
     overlays: tuple[str, ...] = ()
     source: Path | None = None
     backtrace: int = 64
+    preloads: tuple[Path, ...] = ()  # libraries whose functions run in place of torch's
 
 
 class Walk:
@@ -57,6 +61,7 @@ class Walk:
         self.records: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self._counts: dict[str, Any] = {}
+        self._program = ""  # the text of a program that the session brought
         self._interactive = interactive  # the terminal can be handed to gdb
         self._waiting: list[tuple[str, dict[str, Any]]] = []
         self._session: Session | None = None
@@ -78,7 +83,7 @@ class Walk:
                 self.command,
                 self.surroundings.target,
                 self.surroundings.gdb,
-                preloaded=self._preloaded(),
+                preloaded=(*self._preloaded(), *self.surroundings.preloads),
                 backtrace=self.surroundings.backtrace,
                 folder=self.folder,
             )
@@ -99,6 +104,7 @@ class Walk:
         """The program to run, as Python source. For session scripts, which bring their own."""
         path = self.session.folder / "program.py"
         path.write_text(text.lstrip("\n"))
+        self._program = text.strip("\n")
         self.command = [str(path), *arguments]
         self.session.command = self.command
 
@@ -109,7 +115,12 @@ class Walk:
         """
         if wanted.get("when") is not None:
             breakpoints.check_condition(wanted["when"])
-        breakpoints.points_of(self.session.functions, spec)  # reports a wrong name before anything runs
+        points = breakpoints.points_of(
+            self.session.functions, spec
+        )  # a wrong name fails before anything runs
+        advice = breakpoints.advice(self.session.functions, spec, points)
+        if advice:
+            _say(advice)
         if self.session.torch_imported:
             breakpoints.place(self.session, spec, **wanted)
         else:
@@ -132,16 +143,30 @@ class Walk:
         """Continues to the next breakpoint with `halt`; returns its stop, or None at the program's end."""
         if self._ended or (not self.session.torch_imported and not self.start()):
             return None
-        halted = self.session.run()
-        self._collect()
-        self._ended = not halted
-        return self.records[-1] if halted and self.records else None
+        return self._moved(self.session.run())
 
     def step(self, times: int = 1) -> dict[str, Any]:
         """Steps source lines, into functions that have debug information, and records the new place."""
         self.session.step(times)
         self._collect()
         return self.records[-1]
+
+    def next_hop(self) -> dict[str, Any] | None:
+        """Runs to the next call or redispatch of any operator in this thread; None at the program's end."""
+        return self._moved(self.session.next_hop())
+
+    def finish_op(self) -> dict[str, Any] | None:
+        """Runs to the end of the innermost op call, before it returns; its result is among the arguments."""
+        return self._moved(self.session.finish_op())
+
+    def plumbing(self, shown: bool) -> None:
+        """Whether `step` leads into the standard library and the dispatcher's helpers (at first: no)."""
+        self.session.call("show_plumbing", wanted=shown)
+
+    def _moved(self, halted: bool) -> dict[str, Any] | None:
+        self._collect()
+        self._ended = not halted
+        return self.records[-1] if halted and self.records else None
 
     def end(self) -> None:
         """Ends the program at the current stop."""
@@ -162,7 +187,8 @@ class Walk:
         return Findings(
             title=self.title,
             introduction=self.introduction,
-            command=[target.executable, *self.command],
+            command=self._shown_command(),
+            program=self._program,
             python=target.python,
             torch=target.torch_version,
             gdb=self.surroundings.gdb.version,
@@ -170,16 +196,35 @@ class Walk:
             records=self.records,
             beside=self.beside,
             counts=self._counts,
-            notes=[*self.notes, *self._counts.get("notes", []), *([_REPLACED] if session.replaced else [])],
+            notes=[*self._preload_notes(), *self.notes, *self._counts.get("notes", [])],
             exit_status=session.exit_status,
             seconds_to_torch=session.seconds_to_torch,
             seconds=time.monotonic() - self._began,
         )
 
     def _collect(self) -> None:
-        self.records += self.session.records()
+        self.records += map(self._named_shortly, self.session.records())
         if self.session.alive and self.session.torch_imported:
             self._counts = self.session.call("counts")
+
+    def _preload_notes(self) -> list[str]:
+        names = ", ".join(path.name for path in self.surroundings.preloads)
+        noted = [f"preloaded: {names}, whose functions run in place of torch's"] if names else []
+        return noted + ([_REPLACED] if self.session.replaced else [])
+
+    def _shown_command(self) -> list[str]:
+        """As a user would run it, without the folder of a program that the session brought."""
+        executable = self.surroundings.target.executable
+        if not self._program:
+            return [executable, *self.command]
+        return [os.path.basename(executable), os.path.basename(self.command[0]), *self.command[1:]]
+
+    def _named_shortly(self, record: dict[str, Any]) -> dict[str, Any]:
+        """A record in which the program that the session brought is named without its folder."""
+        if self._program:
+            folder = f"{self.session.folder}{os.sep}"
+            record["python"] = [[file.removeprefix(folder), *rest] for file, *rest in record["python"]]
+        return record
 
     def _preloaded(self) -> tuple[Path, ...]:
         if not self.surroundings.overlays:
@@ -216,8 +261,14 @@ def _without_torch(status: int | None) -> str:
 def session_scripts() -> dict[str, Path]:
     """The session scripts that tracer brings, by name."""
     folder = Path(FOLDER, "gdb")
-    scripts = {path.stem: path for path in folder.glob("*.py")}
+    scripts = {path.stem: path for path in sorted(folder.glob("*.py"))}
     return scripts | {f"{path.parent.name}/{path.stem}": path for path in folder.glob("debug_build/*.py")}
+
+
+def summary(path: Path) -> str:
+    """The first sentence of what a session script says of itself."""
+    text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
+    return re.split(r"[,:.;] ", text)[0].rstrip(".")
 
 
 def run_script(path: Path, walk: Walk) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from tracer.base import extension
 from tracer.base.errors import RecordingError
 from tracer.base.say import say
-from tracer.recording import cuda, invitation, overrides, steps
+from tracer.recording import cuda, invitation, overrides, ranks, steps
 from tracer.recording.compiled import following as compiled
 from tracer.recording.options import Options
 
@@ -52,6 +52,7 @@ class JoinedRecording:
             return None
         options = Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"})
         native.arm(options.ops)
+        write_rank(native)
         write_document(native, "libraries", native.libraries())
         write_document(native, "enums", native.enums())
         cuda.begin(native, options, request.get("cupti_unusable", ""))
@@ -123,6 +124,12 @@ def follow_python(native: ModuleType, options: Options) -> None:
 def write_document(native: ModuleType, kind: str, document: object) -> None:
     """Put a JSON document into the trace, compressed: the list of libraries is long."""
     native.write_json(kind, _compressed(document))
+
+
+def write_rank(native: ModuleType) -> None:
+    """Put this process's place in a job into the trace, if it has one."""
+    if facts := ranks.facts():
+        write_document(native, "rank", facts)
 
 
 def write_source_texts(native: ModuleType, began: float) -> None:

@@ -17,13 +17,14 @@ from tracer.base import extension, interrupts, locks
 from tracer.base.errors import FileLostError, RecordingError
 from tracer.base.say import say
 from tracer.recording import cuda as cuda_part
-from tracer.recording import environment, invitation, naming, overrides, steps
+from tracer.recording import environment, invitation, naming, output, overrides, steps
 from tracer.recording.children import (
     close_part,
     close_with_multiprocessing,
     follow_python,
     stop_last,
     write_document,
+    write_rank,
     write_source_texts,
 )
 from tracer.recording.compiled import following as compiled
@@ -105,6 +106,7 @@ class Recording:
                 if not native.arm(self._options.ops)["operators"]:
                     say(f"no operator matches {', '.join(self._options.ops)} yet")
                 write_document(native, "environment", environment.snapshot(self._options.document()))
+                write_rank(native)
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
                 cuda_part.begin(native, self._options, self._unusable)
@@ -260,7 +262,7 @@ class Recording:
 
     def _reserve(self) -> None:
         if self._given is None:
-            self.path = naming.reserve_numbered(os.getcwd(), naming.stem_of_script(_script()))
+            self.path = naming.reserve_numbered(os.getcwd(), output.stem(_script()))
             self._reserved = True
             self._shown = os.path.basename(self.path)
             return

@@ -69,7 +69,7 @@ class _Switched:
 
     def __init__(self, shown: str) -> None:
         self._shown = shown
-        self._path = os.path.abspath(shown)  # before the script changes its folder
+        self._folder = os.path.abspath("")  # before the script changes it
         self._wanted = True
         self._recording: Recording | None = None
 
@@ -80,15 +80,16 @@ class _Switched:
         if not self._wanted or os.environ.pop(SWITCH, None) is None:  # each child would begin one
             return
         try:
-            from tracer.recording.naming import reserve_free
+            from tracer.recording import naming, output
             from tracer.recording.recording import Recording
 
-            path = reserve_free(self._path)
-            shown = os.path.join(os.path.dirname(self._shown), os.path.basename(path))
+            wanted = output.filled(os.path.join(self._folder, self._shown))
+            path = naming.reserve_free(wanted)
+            shown = path if os.path.isabs(self._shown) else os.path.relpath(path, self._folder)
             self._recording = Recording(path, reserved=True, shown=shown, launched=True)
             self._recording.start()
-            if path != self._path:
-                say(f"{self._shown} exists; this recording goes to {shown}")
+            if path != wanted:
+                say(f"{os.path.relpath(wanted, self._folder)} exists; this recording goes to {shown}")
         except Exception as error:
             self._recording = None
             say(f"nothing is recorded: {error}")

@@ -9,6 +9,7 @@ import weakref
 from types import FrameType, ModuleType
 from typing import Any
 
+from tracer.recording.captures import Captures
 from tracer.recording.options import Options
 
 BY_CALL = "tracer.step()"
@@ -33,6 +34,12 @@ class Steps:
         self.counted_by: str | None = None
         self._pid = os.getpid()
         self._lock = threading.RLock()
+        self._paused = False
+        self._captures = Captures(native, self._resume_to_capture, self._pause_after_capture)
+        self._capturing = 0
+        """Captures that are recorded in a pause, at this moment"""
+        self._captured = False
+        """Whether something was recorded before the first wanted step"""
 
     def begin(self) -> None:
         """Right after the recording has begun."""
@@ -45,11 +52,14 @@ class Steps:
                 self._optimizer_stepped(optimizer, sys._getframe(1))
 
         self._hook = register_optimizer_step_post_hook(stepped)
-        if self._wanted and self._wanted[0] > 0:
-            self._native.pause()
+        if self._wanted:
+            self._captures.begin()
+            if self._wanted[0] > 0:
+                self._pause()
 
     def end(self) -> None:
         self._hook.remove()
+        self._captures.end()
 
     def called(self) -> None:
         """The script said that a step has ended."""
@@ -77,13 +87,15 @@ class Steps:
         self._pid = os.getpid()
         self._lock = threading.RLock()  # another thread of the parent may hold the old one
         self._optimizer = None
+        self._capturing = 0
+        self._captured = False
         self.ended = 0
         self.counted_by = None
 
     def _count_calls(self) -> None:
         """From here on the script counts, from 0."""
         if self.ended and self._wanted:
-            (self._native.pause if self._wanted[0] > 0 else self._native.resume)()
+            (self._pause if self._wanted[0] > 0 else self._resume)()
         self.ended = 0
         self.counted_by = BY_CALL
 
@@ -91,11 +103,38 @@ class Steps:
         self.ended += 1
         first, end = self._wanted or (0, None)
         if self.ended == first:
-            self._native.resume()
+            self._resume()
+            if self._captured:
+                self._native.step(0)
         else:
             self._native.step(self.ended)
         if self.ended == end:
+            self._pause()
+
+    def _pause(self) -> None:
+        self._paused = True
+        if not self._capturing:
             self._native.pause()
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._native.resume()
+
+    def _resume_to_capture(self) -> bool:
+        self._of_this_process()
+        with self._lock:
+            if not self._paused:
+                return False
+            self._capturing += 1
+            self._captured = True
+            self._native.resume()
+            return True
+
+    def _pause_after_capture(self) -> None:
+        with self._lock:
+            self._capturing -= 1
+            if self._paused and not self._capturing:
+                self._native.pause()
 
     def document(self) -> dict[str, object]:
         """The steps, for the certificate."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall, RecordedTensor
-from tracer.replay.errors import CannotReplayError
+from tracer.replay.errors import CannotReplayError, WrongOptionError
 
 _LAYOUTS = ("torch.strided", "torch.sparse_coo", "torch.sparse_csr", "torch._mkldnn")
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
@@ -78,7 +78,7 @@ def plan_arguments(call: RecordedCall, schema: Any, given: dict[str, str]) -> li
     names = [argument.name for argument in schema.arguments]
     for name in given:
         if name not in names:
-            raise CannotReplayError(f"{call.op} has no argument {name!r}; it has {', '.join(names)}")
+            raise WrongOptionError(f"{call.op} has no argument {name!r}; it has {', '.join(names)}")
     found = [
         _argument(call, argument, position, given.get(argument.name))
         for position, argument in enumerate(schema.arguments)
@@ -101,7 +101,8 @@ def _argument(call: RecordedCall, argument: Any, position: int, given: str | Non
     tensors = (call.tensors or {}).get(position, [])
     value = None if call.scalars is None else call.scalars.get(position)
     if given is not None:
-        return Argument(argument.name, _from_user(given, kind, refuse), "user", keyword)
+        name = f"argument {position} {argument.name!r} of {call.op}"
+        return Argument(argument.name, _from_user(given, kind, name), "user", keyword)
     if "Tensor" in kind:
         plans = [_plan(tensor, written, refuse) for tensor in tensors]
         if "List" not in kind:
@@ -197,7 +198,8 @@ def _dtype_names() -> dict[int, str]:
     }
 
 
-def _from_user(text: str, kind: str, refuse: Refuse) -> Any:
+def _from_user(text: str, kind: str, name: str) -> Any:
+    """Raises WrongOptionError."""
     import ast
 
     word = text.removeprefix("torch.")
@@ -212,6 +214,6 @@ def _from_user(text: str, kind: str, refuse: Refuse) -> Any:
     except (ValueError, SyntaxError):
         if "str" in kind:
             return text
-        raise refuse(
-            f"({kind}) cannot be {text!r}; give a number, a list such as [1,1], True or None"
+        raise WrongOptionError(
+            f"{name} ({kind}) cannot be {text!r}; give a number, a list such as [1,1], True or None"
         ) from None

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from tracer.replay.arguments import PLAIN_KEYS
-from tracer.replay.errors import CannotReplayError
+from tracer.replay.errors import WrongOptionError
 
 _DEVICES = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")
 
@@ -67,23 +67,21 @@ def override_names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_key(key: str, op: str) -> None:
-    """Raises CannotReplayError unless the operator has a kernel at this dispatch key."""
+    """Raises WrongOptionError unless the operator has a kernel at this dispatch key."""
     import torch
 
     known = torch._C.DispatchKey.__members__
     if key not in known:
         near = [name for name in known if name.lower() == key.lower()]
         hint = f"did you mean {near[0]}?" if near else "give one such as CPU, CUDA or AutogradCPU"
-        raise CannotReplayError(f"--key {key}: not a dispatch key; {hint}")
+        raise WrongOptionError(f"--key {key}: not a dispatch key; {hint}")
     if not PLAIN_KEYS.match(key):
-        raise CannotReplayError(
+        raise WrongOptionError(
             f"--key {key}: a transform or a mode sets up what it needs; give a key of a device, of autograd "
             "or of autocast, such as CPU or AutogradCPU"
         )
     if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(op, key):
-        raise CannotReplayError(
-            f"--key {key}: {op} has no kernel there; to see its keys: tracer explain {op}"
-        )
+        raise WrongOptionError(f"--key {key}: {op} has no kernel there; to see its keys: tracer explain {op}")
 
 
 @contextmanager

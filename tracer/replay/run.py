@@ -16,6 +16,7 @@ from tracer.compare.timing import Times, measure
 from tracer.replay.call import Call, runner, why_not_here
 from tracer.replay.change import Change
 from tracer.replay.errors import CannotReplayError
+from tracer.replay.make import plans
 from tracer.replay.results import errors, exact_results, same_results, tensors_in
 
 _PAIRS = 30
@@ -37,12 +38,16 @@ class Side:
 
 @dataclass(frozen=True)
 class Replay:
-    """`same`: both sides returned equal tensors; None if unknown. `times`: of one side alone, it is both."""
+    """`same`: both sides returned equal tensors; None if unknown. `times`: of one side alone, it is both.
+
+    `tf32_on_cpu`: TF32 was changed for a call on the CPU.
+    """
 
     stock: Side
     changed: Side | None
     times: Times
     same: bool | None
+    tf32_on_cpu: bool = False
 
     @property
     def ran(self) -> list[Side]:
@@ -55,6 +60,8 @@ def replay(call: Call, change: Change) -> Replay:
     changed = Side(change.title) if change.title else None
     if stock.why and change.device not in ("cpu", "meta"):
         raise CannotReplayError(f"{stock.why}; --key CPU replays it on the CPU")
+    if change.device is not None and not _is_here(change.device):
+        raise CannotReplayError(f"--key {change.key}: torch finds no {change.device.upper()} device here")
     runs: dict[str, Callable[[], Any]] = {}
     if not stock.why:
         runs[stock.title] = runner(call, None, None)
@@ -71,7 +78,10 @@ def replay(call: Call, change: Change) -> Replay:
             sides[title].chain = _chain(call, run)
     repeat = all(side.repeats for side in sides.values())
     same = same_results(*results.values()) if len(results) == 2 and repeat else None
-    return Replay(stock, changed, _times(call, change, runs), same)
+    on_cpu = not any(device.startswith("cuda") for device in call.devices) or change.device == "cpu"
+    return Replay(
+        stock, changed, _times(call, change, runs), same, tf32_on_cpu=on_cpu and change.tf32 is not None
+    )
 
 
 @contextmanager
@@ -83,12 +93,23 @@ def _with(change: Change, on: bool) -> Iterator[None]:
         yield
 
 
+def _is_here(device: str) -> bool:
+    import torch
+
+    if device in ("cpu", "meta"):
+        return True
+    module = getattr(torch, "cuda" if device == "hip" else device, None)
+    return module is not None and bool(module.is_available())
+
+
 def _tried(call: Call, run: Callable[[], Any]) -> Any:
     try:
         return run()
     except Exception as error:
         first = next(iter(str(error).splitlines()), "")
-        raise CannotReplayError(f"{call.name} raised {type(error).__name__}: {first}") from error
+        random = any(True for _ in plans(call.values))
+        why = "; the values are random, so it may run with the recorded ones" if random else ""
+        raise CannotReplayError(f"{call.name} raised {type(error).__name__}: {first}{why}") from error
 
 
 def _times(call: Call, change: Change, runs: dict[str, Callable[[], Any]]) -> Times:

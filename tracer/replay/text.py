@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall
+from tracer.compare.alignment import Link
 from tracer.compare.both_chains import both_chains
 from tracer.compare.chains import Chain
 from tracer.compare.model import Chains, Timing
-from tracer.compare.spread import Spread
+from tracer.compare.spread import Spread, ratio_text
 from tracer.replay.arguments import Argument, TensorPlan
 from tracer.replay.call import Call
 from tracer.replay.make import integers_below, plans
@@ -75,6 +77,8 @@ def compared(found: Replay, recorded_chain: Chain | None) -> Iterator[str]:
         yield "two runs of it differ: the results are random, or not initialised"
     if found.same is not None:
         yield "the results are equal" if found.same else "the results differ"
+    if found.tf32_on_cpu and found.same:
+        yield "TF32 is a mode of GPUs: it has no effect on this call, which ran on the CPU"
     yield ""
     if len(found.ran) == 2:
         stock, changed = found.ran
@@ -86,9 +90,26 @@ def compared(found: Replay, recorded_chain: Chain | None) -> Iterator[str]:
         assert chain is not None
         yield from map(visible, _one(chain))
     if recorded_chain is not None and found.stock.chain is not None:
-        same = recorded_chain.links == found.stock.chain.links
         yield ""
-        yield f"the chain {'is' if same else 'is not'} that of the recording"
+        yield visible(_chain_line(recorded_chain, found.stock.chain))
+
+
+def _chain_line(recorded: Chain, replayed: Chain) -> str:
+    """Whether both are the same, and the first line that differs."""
+    for there, here in zip_longest(recorded.links, replayed.links):
+        if there != here:
+            first = f"recorded was {_link(there)}, replayed is {_link(here)}"
+            return f"the chain is not that of the recording: {first}"
+    return "the chain is that of the recording"
+
+
+def _link(link: Link | None) -> str:
+    if link is None:
+        return "nothing more"
+    count = f"{link.count} x " if link.count > 1 else ""
+    key = f" [{link.key}]" if link.key else ""
+    kernel = f" {link.kernel}" if link.kernel else ""
+    return f"{count}{link.op}{key}{kernel}"
 
 
 def _both(stock: Chain, changed: Chain) -> list[str]:
@@ -123,7 +144,8 @@ def _time_rows(found: Replay, width: int) -> Iterator[str]:
         row = f"{name:22}" + "".join(f"{duration(round(spread.median)):>{width}}" for spread in spreads)
         if both:
             ratio = timing.ratio
-            row += f"{ratio.value:>9.2f} x (95 %: {ratio.low:.2f} to {ratio.high:.2f})"
+            row += f"{ratio_text(ratio.value):>9} x "
+            row += f"(95 %: {ratio_text(ratio.low)} to {ratio_text(ratio.high)})"
         yield row
 
 

@@ -18,6 +18,7 @@ from tracer.report.difference_text import (
     value_lines,
     verdict,
 )
+from tracer.report.fusion_page import fusion_parts
 from tracer.report.page import paragraphs
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def difference_page(found: Difference, before: str, after: str, limit: int) -> s
         parts.insert(2, "Likely causes:")
     if found.values is not None:
         parts += ["## Values", "\n".join(f"- {prose(line)}" for line in value_lines(found.values))]
+    if found.fusion is not None:
+        parts += fusion_parts(found.fusion, limit)
     changed = found.structural
     if changed:
         parts += ["## Structure, in the order in which it ran"]

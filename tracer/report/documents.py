@@ -121,6 +121,7 @@ def difference_document(before: Recorded, after: Recorded, found: Difference, li
         "ops": {name: asdict(times) for name, times in found.ops.items()},
         "modules": {name: asdict(times) for name, times in found.modules.items()},
         "values": found.values and asdict(found.values),
+        "fusion": found.fusion and asdict(found.fusion),
         "facts": {name: list(pair) for name, pair in found.facts.items()},
         "settings": {name: list(pair) for name, pair in found.settings.items()},
         "kinds": len(found.changes),

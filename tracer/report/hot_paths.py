@@ -12,7 +12,7 @@ from tracer.analysis.links import HOP_KINDS
 from tracer.analysis.runtime_survey import Steps
 from tracer.report.cells import code
 from tracer.report.reading import Reading
-from tracer.report.text import count, signature_texts
+from tracer.report.text import count, duration, signature_texts
 
 NAME_WIDTH = 64
 """Characters of a kernel's name in a heading or a table"""
@@ -55,12 +55,14 @@ class Path:
 class Paths:
     """`paths` are the hottest of `fitting`, which fit `patterns`; `among`: how many there are without these.
 
+    compiler    outermost op calls that torch.compile made and that are left out, and their time in ns
     `details` has the texts about calls and GPU activities, by the ids that nodes name.
     """
 
     paths: list[Path]
     patterns: tuple[str, ...]
     steady: bool
+    compiler: tuple[int, int]
     fitting: int
     among: int
     steps: Steps
@@ -76,12 +78,24 @@ def hottest_of(reading: Reading) -> Paths:
         paths=_paths(reading, whole_ns),
         patterns=tuple(reading.patterns),
         steady=reading.steady,
+        compiler=reading.left_to_compiler,
         fitting=len(reading.chosen_paths),
         among=len(reading.paths_of_part),
         steps=reading.steps,
         has_cuda=reading.has_cuda,
         signatures=reading.trace.signatures,
         details=reading.links.details,
+    )
+
+
+def compiler_text(left_out: tuple[int, int]) -> str:
+    """How many op calls of torch.compile a section leaves out, with their time in ns; nothing if none."""
+    calls, ns = left_out
+    if not calls:
+        return ""
+    return (
+        f"Left out: {count(calls, 'outermost op call')} ({duration(ns)}) that torch.compile made while it "
+        "compiled. `--compiler` shows them too."
     )
 
 

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import polars as pl
 
 from tracer.analysis import runtime_survey
+from tracer.analysis.compiled import without_calls
+from tracer.analysis.compiling import without_compiler
 from tracer.analysis.cuda_tables import CudaTables, has_cuda
 from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
 from tracer.analysis.links import Links, combine
@@ -25,6 +27,12 @@ _ROWS = 40  # of a table
 class TraceTables(CudaTables, Protocol):
     """What a report reads of a trace; tracer.trace.Trace is one."""
 
+    @property
+    def path(self) -> str: ...
+    @property
+    def began_ns(self) -> int: ...
+    @property
+    def scalars(self) -> pl.DataFrame: ...
     @property
     def environment(self) -> dict[str, Any]: ...
     @property
@@ -77,6 +85,7 @@ class Reading:
     only        one of PARTS, or None for the report of everything
     patterns    show only paths with an op, a library function or an API call that fits one of them
     steady      show the paths of op calls in steady steps, and shares of the time in them
+    compiler    show the paths of op calls that torch.compile made while it compiled, too
     sections    show only these: names of tracer.report.sections
     """
 
@@ -87,6 +96,7 @@ class Reading:
     only: str | None = None
     patterns: Sequence[str] = ()
     steady: bool = False
+    compiler: bool = False
     peaks: Peaks = field(default_factory=Peaks)
     details: int = 5
     sections: Sequence[str] = ()
@@ -122,37 +132,60 @@ class Reading:
     @cached_property
     def all_paths(self) -> pl.DataFrame:
         """Every distinct dispatch path (analysis.paths.survey_paths), those outside steady steps too."""
-        return survey_paths(self._chains)
+        return survey_paths(without_calls(self._chains))
 
     @cached_property
     def part(self) -> Forest:
         """What the report's paths are of: hops with the calls and GPU work below them."""
-        return steady_part(self._chains) if self.steady else self._chains
+        return steady_part(self._of_program) if self.steady else self._of_program
+
+    @cached_property
+    def _of_program(self) -> Forest:
+        """What the compiler did is left out, unless it was asked for."""
+        chains = self._chains
+        return chains if self.compiler else without_compiler(chains, self.trace.compile_phases)
+
+    @cached_property
+    def left_to_compiler(self) -> tuple[int, int]:
+        """(outermost op calls, their time in ns) of torch.compile that `part` leaves out."""
+        if self._of_program is self._chains:
+            return 0, 0
+        whole, shown = (
+            paths.select(pl.col("calls", "total_ns").sum()).row(0)
+            for paths in (self.all_paths, survey_paths(without_calls(self._of_program)))
+        )
+        return whole[0] - shown[0], whole[1] - shown[1]
 
     @cached_property
     def paths_of_part(self) -> pl.DataFrame:
-        """Every path of the steady steps, if those were asked for; otherwise every path."""
-        return survey_paths(self.part) if self.steady else self.all_paths
+        """Every path of `part`."""
+        return self.all_paths if self.part is self._chains else survey_paths(self._paths_forest)
+
+    @cached_property
+    def _paths_forest(self) -> Forest:
+        """`part`, with what calls of compiled code enclose as outermost: they are no hops."""
+        return without_calls(self.part)
 
     @cached_property
     def chosen_paths(self) -> pl.DataFrame:
         """Of paths_of_part, those that fit a pattern."""
         if not self.patterns:
             return self.paths_of_part
-        return paths_with(self.part, self.paths_of_part, list(self.patterns))
+        return paths_with(self._paths_forest, self.paths_of_part, list(self.patterns))
 
     @cached_property
     def chosen_part(self) -> Forest:
         """Of `part`, the calls of chosen_paths."""
         if not self.patterns:
             return self.part
-        structure = pl.Series(self.part.structure[self.part.root])
+        forest = self._paths_forest
+        structure = pl.Series(forest.structure[forest.root])
         chosen = structure.is_in(self.chosen_paths["structure"].implode())
-        return Forest.of(self.part.hops.filter(chosen))
+        return Forest.of(forest.hops.filter(chosen))
 
     @cached_property
     def hottest(self) -> PathTables:
-        return hottest_paths(self.part, self.chosen_paths, self.paths)
+        return hottest_paths(self._paths_forest, self.chosen_paths, self.paths)
 
     @cached_property
     def steps(self) -> Steps:

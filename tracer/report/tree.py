@@ -89,7 +89,7 @@ def id_texts(nodes: pl.DataFrame) -> list[str]:
         for table, number in nodes.select("table", "id").iter_rows()
     ]
     width = max(map(len, texts), default=0)
-    return [f"{text:>{width}}" for text in texts]
+    return [f"{text:>{width}}  " for text in texts]
 
 
 def group_line(group: dict[str, Any], sources: SourceLines) -> Line:

@@ -25,7 +25,7 @@ def why_lines(why: Why, shapes: str, line: str, names: Mapping[int, str]) -> Ite
         yield _line("thread", WITHOUT)
     else:
         yield _line("thread adds", ", ".join(why.adds) or "no key beside its defaults")
-        yield _line("thread hides", ", ".join(why.hides) or "no key beside its defaults")
+        yield _line("thread hides", ", ".join(map(_keys, why.hides)) or "no key beside its defaults")
         for key, reason in why.passed.items():
             yield _line("not", f"{key}: {reason}")
         bringers = _some([names.get(position, str(position)) for position in why.bringers])
@@ -46,6 +46,11 @@ def _arguments(why: Why, names: Mapping[int, str]) -> Iterator[str]:
     for shared, positions in having.items():
         what = "argument" if len(positions) == 1 else "arguments"
         yield _line(what, f"{_some(positions)}: {shared or 'no keys (undefined)'}")
+
+
+def _keys(group: str) -> str:
+    """`all Autograd keys` for the group `Autograd...`."""
+    return f"all {group.removesuffix('...')} keys" if group.endswith("...") else group
 
 
 def _some(names: Sequence[str]) -> str:

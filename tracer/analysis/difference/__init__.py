@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.difference.alignment import aligned
 from tracer.analysis.difference.causes import causes
+from tracer.analysis.difference.fusing import fusion
+from tracer.analysis.difference.fusion import Fusion
 from tracer.analysis.difference.kinds import OF_INPUTS, Compared, Kind, side_of
 from tracer.analysis.difference.times import Both, Interval, Times, times_by_name, times_of
 from tracer.analysis.difference.values import Place, ValueDifference, value_difference
@@ -18,6 +20,7 @@ __all__ = [
     "Both",
     "Change",
     "Difference",
+    "Fusion",
     "Interval",
     "Kind",
     "Place",
@@ -81,6 +84,8 @@ class Difference:
     remarks: list[str] = field(default_factory=list)
     values: ValueDifference | None = None
     """None: one of the traces has no hashes of values"""
+    fusion: Fusion | None = None
+    """None unless one of the traces has compiled code and the other has none"""
 
     @cached_property
     def structural(self) -> list[Change]:
@@ -106,7 +111,10 @@ def difference(before: Compared, after: Compared) -> Difference:
     one, other = (
         side_of(trace, steady, steps, cuda=cuda) for trace, steps in zip(traces, numbers, strict=True)
     )
+    fused = fusion(traces, (numbers[0], numbers[1]))
     changes = [_change(*pair) for pair in aligned(one.kinds, other.kinds)]
+    if fused is not None:
+        changes = [_with_kernels(change, fused) for change in changes]
     facts = _different(before.environment, after.environment, _FACTS)
     known = [trace.environment.get("settings") or {} for trace in traces]
     settings = _different(known[0], known[1], tuple(dict.fromkeys([*known[0], *known[1]])))
@@ -123,6 +131,7 @@ def difference(before: Compared, after: Compared) -> Difference:
         causes=causes(changes, settings, facts, (_compiled(before), _compiled(after))),
         remarks=_remarks(traces),
         values=value_difference(before, after),
+        fusion=fused,
     )
 
 
@@ -181,6 +190,29 @@ def _change(before: Kind | None, after: Kind | None) -> Change:
     times = times_of(before.step_ns if before else [], after.step_ns if after else [])
     gpu = times_of(before.gpu_ns if before else [], after.gpu_ns if after else [])
     return Change(before, after, tuple(what), Both(times, gpu))
+
+
+def _with_kernels(change: Change, fused: Fusion) -> Change:
+    """Says of an op that only the eager run has which kernels compute it."""
+    eager, compiled = (change.before, change.after) if fused.eager_first else (change.after, change.before)
+    if eager is None or compiled is not None:
+        return change
+    ops = {
+        kernel.name: [op.op for op in kernel.ops if op.text == eager.text]
+        for kernel in fused.kernels
+        if kernel.backward == eager.backward
+    }
+    chain_ops = {_base(line) for chain in eager.chains for line in chain.splitlines()}
+    names = [name for name, of in ops.items() if chain_ops.intersection(of)]
+    if not names:
+        return change
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return replace(change, what=(*change.what, f"fused into {names[0]}{more}"))
+
+
+def _base(line: str) -> str:
+    """`aten::add` of a line of a chain that begins with `aten::add_.Tensor`: as op_calls.base_name."""
+    return line.strip().partition(" ")[0].partition(".")[0].removesuffix("_")
 
 
 def _changed(name: str, before: set[str], after: set[str]) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
+from typing import Any
 
 from tracer.analysis.difference.kinds import NO_LINE, Key, Kind
 
 _LEAST_COMMON = 0.5  # of the kinds of the smaller file: else it is another file
 _LEAST_SIMILAR = 0.6  # of the text of two lines: else it is another line
 Pair = tuple[Kind | None, Kind | None]
+Files = Mapping[str, set[Any]]
+"""What each file has, e.g. the texts of lines"""
 
 
 def aligned(before: dict[Key, Kind], after: dict[Key, Kind]) -> list[Pair]:
@@ -31,16 +34,17 @@ def aligned(before: dict[Key, Kind], after: dict[Key, Kind]) -> list[Pair]:
     return pairs + [(None, kind) for key, kind in after.items() if key not in taken]
 
 
-def _renamed(before: dict[Key, Kind], after: dict[Key, Kind]) -> dict[Key, Kind]:
-    """`after` with the names of files that `before` has."""
-    sides = [_by_file(side) for side in (before, after)]
-    gone, come = ([file for file in one if file not in other] for one, other in (sides, reversed(sides)))
+def renamed_files(before: Files, after: Files) -> dict[str, str]:
+    """File of `after` -> the file of `before` that it is under another name: they have most in common."""
+    gone, come = (
+        [file for file in one if file not in other] for one, other in ((before, after), (after, before))
+    )
     scores = sorted(
         (
-            (len(common) / min(len(sides[0][one]), len(sides[1][other])), one, other)
+            (len(common) / min(len(before[one]), len(after[other])), one, other)
             for one in gone
             for other in come
-            if (common := sides[0][one] & sides[1][other])
+            if (common := before[one] & after[other])
         ),
         reverse=True,
     )
@@ -48,13 +52,19 @@ def _renamed(before: dict[Key, Kind], after: dict[Key, Kind]) -> dict[Key, Kind]
     for score, one, other in scores:
         if score >= _LEAST_COMMON and other not in names and one not in names.values():
             names[other] = one
+    return names
+
+
+def _renamed(before: dict[Key, Kind], after: dict[Key, Kind]) -> dict[Key, Kind]:
+    """`after` with the names of files that `before` has."""
+    names = renamed_files(_by_file(before), _by_file(after))
     return {(names.get(file, file), *rest): kind for (file, *rest), kind in after.items()}  # type: ignore[misc]
 
 
-def _by_file(side: Iterable[Key]) -> dict[str, set[tuple[str, str, bool]]]:
-    files: dict[str, set[tuple[str, str, bool]]] = defaultdict(set)
+def _by_file(side: Iterable[Key]) -> Files:
+    files: defaultdict[str, set[Any]] = defaultdict(set)
     for file, *rest in side:
-        files[file].add(tuple(rest))  # type: ignore[arg-type]
+        files[file].add(tuple(rest))
     return files
 
 

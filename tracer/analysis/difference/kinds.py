@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
-from tracer.analysis.cuda_tables import CudaTables
+from tracer.analysis.compiled import outermost
+from tracer.analysis.cuda_tables import CudaTables, has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.links import Links, combine
 from tracer.analysis.source_lines import SourceLines
@@ -91,14 +92,15 @@ class Side:
 def side_of(trace: Compared, steady: bool, steps: Sequence[int], *, cuda: bool) -> Side:
     """Kinds in these steps if `steady`, else in the whole trace; times by these steps.
 
-    cuda: chains go on below the hops, to library calls and kernels, if the trace has them.
+    cuda: chains go on below the hops, to library calls and kernels, if the trace has them. A kernel of
+    compiled code is a kind of its own, and so is an op that compiled code calls.
     """
-    links = combine(trace) if cuda else Links(trace.hops, {})
+    links = combine(trace) if cuda or not has_cuda(trace) else Links(trace.hops, {})
     rows, texts = links.rows, links.details
     forest = Forest.of(rows)
     sources = SourceLines.of(trace)
     op = rows["op"].cast(pl.String)
-    wanted = (forest.parent < 0) & (~op.str.starts_with(RANGE_OPS).fill_null(False)).to_numpy()
+    wanted = outermost(forest) & (~op.str.starts_with(RANGE_OPS).fill_null(False)).to_numpy()
     if steady:
         wanted &= rows["step"].is_in(list(steps)).fill_null(False).to_numpy()
     table = (

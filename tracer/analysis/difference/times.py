@@ -39,7 +39,7 @@ class Times:
         return (self.after or 0) - (self.before or 0)
 
 
-def times_of(before: Sequence[int], after: Sequence[int]) -> Times:
+def times_of(before: Sequence[float], after: Sequence[float]) -> Times:
     """From the nanoseconds of each step on both sides; an empty side has no median."""
     medians = [float(np.median(times)) if len(times) else None for times in (before, after)]
     ratio = None

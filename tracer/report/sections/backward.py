@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import polars as pl
+
 from tracer.analysis import surveys
 from tracer.report.page import Column, Page, paragraphs
 from tracer.report.reading import Reading, Rows
@@ -13,10 +15,10 @@ level = 2
 
 _SAID = """\
 Outermost op calls of each autograd node, with the forward line and op that made the node.
-AccumulateGrad has no forward op: its line is the one that called backward(), or none if it ran on
-one of autograd's own threads."""
+AccumulateGrad has no forward op: its line is the one that called backward(), or none if that is
+not known."""
 _COLUMNS: list[Column] = [
-    ("forward line", "source", "line"),
+    ("line", "source", "line"),
     ("forward op", "forward_op", "code"),
     ("node", "backward_node", "code"),
     ("what it calls", "ops", "codes"),
@@ -37,7 +39,8 @@ def wanted(reading: Reading) -> bool:
 
 
 def data(reading: Reading) -> Backward:
-    return Backward(Rows.first(surveys.per_backward_node(reading.hops), reading.most), reading.time_in_ops_ns)
+    nodes = surveys.per_backward_node(reading.hops).with_columns(source=pl.coalesce("source", "called_from"))
+    return Backward(Rows.first(nodes, reading.most), reading.time_in_ops_ns)
 
 
 def markdown(data: Backward, page: Page) -> str:

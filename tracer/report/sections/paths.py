@@ -8,7 +8,7 @@ from tracer.analysis.device_kernels import table_name
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS
 from tracer.report.cells import code, table, wrapped
 from tracer.report.chain import chain_nodes
-from tracer.report.hot_paths import NAME_WIDTH, Path, Paths, hottest_of, near_equal
+from tracer.report.hot_paths import NAME_WIDTH, Path, Paths, compiler_text, hottest_of, near_equal
 from tracer.report.page import Page, in_unit, paragraphs, percent, unit_of
 from tracer.report.reading import Reading
 from tracer.report.text import count, package_relative, shorten_kernel, steady_steps
@@ -30,7 +30,8 @@ def data(reading: Reading) -> Paths:
 
 
 def markdown(data: Paths, page: Page) -> str:
-    return paragraphs(_which(data), _overview(data) if data.paths else "")
+    left_out = wrapped(compiler_text(data.compiler))
+    return paragraphs(_which(data), left_out, _overview(data) if data.paths else "")
 
 
 def _which(data: Paths) -> str:

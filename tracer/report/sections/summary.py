@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tracer.analysis.device_kernels import table_name
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS
-from tracer.report.cells import code, table
+from tracer.report.cells import code, table, wrapped
 from tracer.report.chain import chain_nodes
-from tracer.report.hot_paths import Path, hottest_of
-from tracer.report.page import Page
+from tracer.report.hot_paths import Path, compiler_text, hottest_of
+from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 from tracer.report.text import count, duration, package_relative, shorten_kernel, signature_texts
 
@@ -17,6 +17,7 @@ title = "In one look"
 level = 2
 
 _NAME, _INPUTS = 44, 40
+_KERNELS = "These are op calls. The section of compiled code has its kernels."
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Row:
 class Summary:
     rows: list[Row]
     has_cuda: bool
+    compiler: tuple[int, int]
+    has_compiled: bool
 
 
 def wanted(reading: Reading) -> bool:
@@ -47,7 +50,8 @@ def wanted(reading: Reading) -> bool:
 def data(reading: Reading) -> Summary:
     found = hottest_of(reading)
     texts = signature_texts(found.signatures, [path.inputs[0].signature for path in found.paths])
-    return Summary([_row(path, texts) for path in found.paths], found.has_cuda)
+    has_compiled = len(reading.trace.compiled_kernels) > 0
+    return Summary([_row(path, texts) for path in found.paths], found.has_cuda, found.compiler, has_compiled)
 
 
 def markdown(data: Summary, page: Page) -> str:
@@ -63,7 +67,8 @@ def markdown(data: Summary, page: Page) -> str:
         ]
         for row in data.rows
     ]
-    return table(titles, cells)
+    kernels = "" if not data.has_compiled else _KERNELS
+    return paragraphs(table(titles, cells), kernels, wrapped(compiler_text(data.compiler)))
 
 
 def _line(row: Row, page: Page) -> str:

@@ -135,6 +135,10 @@ def _count(value: Any) -> bool:
     return _whole(value) and value >= 0
 
 
+def _place(value: Any) -> bool:
+    return _count(value) and value < 1 << 32
+
+
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -189,6 +193,7 @@ _DOCUMENTS: dict[str, Any] = {
             "max_size": _count,
         },
     },
+    "rank": {"rank": _place, "ranks": _place, "host": _text, "boot": _text},
     "libraries": ({"path": _text, "base": _count, "end": _count, "build_id": _text},),
     "enums": {
         "num_backends": _backends,

@@ -242,6 +242,7 @@ def _kernels_table(
         fused_ops=pl.Series([origin.ops for origin in found], dtype=pl.List(pl.String)),
         source=categories([origin.sources[0] if origin.sources else None for origin in found]),
         sources=pl.Series([origin.sources for origin in found], dtype=pl.List(pl.String)),
+        nodes=pl.Series([origin.nodes for origin in found], dtype=COMPILED_KERNELS["nodes"]),
         origin=categories([origin.how for origin in found]),
         generated=categories(
             [
@@ -271,6 +272,8 @@ class _Origin:
     language: str | None
     ops: list[str] | None
     sources: list[str] | None
+    nodes: list[dict[str, str | None]] | None
+    """op and source of each node, without repetition"""
     how: str | None
     generated: str | None
     threads: int | None
@@ -285,6 +288,7 @@ def _origin(document: dict[str, Any], name: str, nth: int) -> _Origin:
     nodes = [node for use in chosen for node in use.get("nodes") or ()]
     ops = list(dict.fromkeys(node["op"] for node in nodes if node.get("op")))
     sources = list(dict.fromkeys(node["source"] for node in nodes if node.get("source")))
+    pairs = dict.fromkeys((node.get("op"), node.get("source")) for node in nodes)
     how = document.get("how") if nodes else None
     if not nodes and (guessed := _ops_of_name(name)):
         ops, how = guessed, "name"
@@ -294,6 +298,7 @@ def _origin(document: dict[str, Any], name: str, nth: int) -> _Origin:
         language=facts.get("language") or _language_of_name(name),
         ops=ops or None,
         sources=sources or None,
+        nodes=[{"op": op, "source": source} for op, source in pairs] or None,
         how=how,
         generated=f"{file}:{line}" if file and line else file,
         threads=facts.get("threads"),

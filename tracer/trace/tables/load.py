@@ -112,6 +112,8 @@ class Trace:
     dispatch_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DISPATCH_KEYS))
     thread_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=THREAD_KEYS))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCE_LINES))
+    began_ns: int = 0
+    """The clock of the host (CLOCK_MONOTONIC) at time 0"""
     _arguments: tuple[CallArguments, CallTables] | None = None
 
     def __repr__(self) -> str:
@@ -241,6 +243,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         key_sets=key_sets_table(recording.key_sets if vocabulary.thread_keys.numbers else (), first_keys),
         thread_keys=thread_keys_table(vocabulary.thread_keys.numbers, keys),
         source_lines=_source_lines(definitions.documents),
+        began_ns=recording.header.start_ns,
         _arguments=(arguments, calls),
     )
 
@@ -277,7 +280,7 @@ def _steps(gathered: Gathered, functions: list[str], to_ns: float) -> dict[int, 
         begins[process] = int(nanoseconds(np.concatenate(first), to_ns).min(initial=np.iinfo(np.int64).max))
     return find_steps(
         {
-            process: StepEnds(nanoseconds(ends.times, to_ns), ends.numbers)
+            process: StepEnds(nanoseconds(ends.times, to_ns), ends.numbers, round(ends.since * to_ns))
             for process, ends in gathered.steps.items()
         },
         begins,
@@ -336,11 +339,13 @@ def _version(number: object, major: int) -> str | None:
 
 def _processes_table(recording: Contents) -> pl.DataFrame:
     defined = recording.definitions.processes
-    rows: list[tuple[int, int, str | None, str | None]] = []
+    rows: list[tuple[Any, ...]] = []
     for process in sorted(recording.pids.keys() | defined.keys()):
+        rank = recording.definitions.documents.get(process, {}).get("rank") or {}
+        place = (rank.get("rank"), rank.get("ranks"), rank.get("host"), rank.get("boot"))
         if process in defined:
             _, pid, _, how, command = defined[process]
-            rows.append((process, pid, how, command))
+            rows.append((process, pid, how, command, *place))
         else:
-            rows.append((process, recording.pids[process], None, None))
+            rows.append((process, recording.pids[process], None, None, *place))
     return pl.DataFrame(rows, PROCESSES, orient="row")

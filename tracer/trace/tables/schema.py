@@ -226,6 +226,7 @@ COMPILED_KERNELS: Schema = {
     "fused_ops": pl.List(pl.String),
     "source": STRING,
     "sources": pl.List(pl.String),
+    "nodes": pl.List(pl.Struct({"op": pl.String, "source": pl.String})),
     "origin": STRING,
     "generated": STRING,
     "threads": pl.UInt32,
@@ -269,5 +270,14 @@ RANGES: Schema = {
     "open": pl.Boolean,
 }
 SOURCE_LINES: Schema = {"source": pl.String, "text": pl.String, "cell": pl.String}
-PROCESSES: Schema = {"process": pl.UInt32, "pid": pl.UInt32, "how": STRING, "command": pl.String}
+PROCESSES: Schema = {
+    "process": pl.UInt32,
+    "pid": pl.UInt32,
+    "how": STRING,
+    "command": pl.String,
+    "rank": pl.Int64,
+    "ranks": pl.Int64,
+    "host": pl.String,
+    "boot": pl.String,
+}
 THREADS: Schema = {"process": pl.UInt32, "thread": pl.UInt32, "name": pl.String}

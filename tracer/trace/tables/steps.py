@@ -23,10 +23,14 @@ Index = NDArray[np.int64]
 
 
 class StepEnds(NamedTuple):
-    """The ends of steps of a process in order, and how many steps had ended then."""
+    """The ends of steps of a process in order, and how many steps had ended then.
+
+    `since`: when the first of them began, if something was recorded before that is of no step; else 0.
+    """
 
     times: Index
     numbers: Index
+    since: int = 0
 
     @classmethod
     def of_all(cls, times: Index) -> StepEnds:
@@ -38,9 +42,13 @@ class StepEnds(NamedTuple):
         """Ends in any order, with their numbers. Of a script that began to count again, the last count."""
         order = np.argsort(times, kind="stable")
         times, numbers = times[order], numbers[order].astype(np.int64)
+        since = 0
+        if len(begins := np.flatnonzero(numbers == 0)):
+            last = int(begins[-1])
+            since, times, numbers = int(times[last]), times[last + 1 :], numbers[last + 1 :]
         begun_again = np.flatnonzero(np.diff(numbers) <= 0)
         first = int(begun_again[-1]) + 1 if len(begun_again) else 0
-        return cls(times[first:], numbers[first:])
+        return cls(times[first:], numbers[first:], since)
 
     @property
     def first(self) -> int:
@@ -52,7 +60,7 @@ class StepEnds(NamedTuple):
         at = np.flatnonzero(self.numbers == step + 1)
         if not len(at):
             return None
-        return int(self.times[at[0] - 1]) if at[0] else 0, int(self.times[at[0]])
+        return int(self.times[at[0] - 1]) if at[0] else self.since, int(self.times[at[0]])
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,7 @@ class Steps:
         """The step of each moment, and its index in PHASES; -1: none."""
         place = np.searchsorted(self.ends.times, times, "right")
         step = np.append(self.ends.numbers - 1, -1)[place]
+        step = np.where(times < self.ends.since, -1, step)
         if self.first_steady < 0:
             return step, np.full(len(step), -1, np.int64)
         return step, np.where(step < 0, -1, place >= self.first_steady)
@@ -86,8 +95,12 @@ def find_steps(
     return {
         process: Steps(
             known,
-            _first_steady(known.times, begins.get(process, 0), warming.get(process, nothing)),
-            begins.get(process, 0),
+            _first_steady(
+                known.times,
+                max(begins.get(process, 0), known.since),
+                warming.get(process, nothing),
+            ),
+            max(begins.get(process, 0), known.since),
         )
         for process, known in ends.items()
         if len(known.times)

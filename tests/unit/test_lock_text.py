@@ -114,6 +114,24 @@ def test_calls_that_did_not_end_and_ranges_are_left_out() -> None:
     assert list(lock_of(trace_of(range_op, cut, mm())).sections) == ["train.py:7"]
 
 
+def test_what_ran_while_it_was_compiled_is_left_out() -> None:
+    """A warm cache has no phases of the compiler, and nothing that runs in them."""
+    warm = trace_of(mm(), mm(line=8))
+    cold = trace_of(mm(), mm(hop("aten::empty", "Meta"), line=8), mm(line=8))
+    traced = cold.hops.filter(pl.col("op") == "aten::empty")
+    outermost = cold.hops.filter(pl.col("parent").is_null())
+    for start, end in (
+        (outermost["start_ns"][1], outermost["end_ns"][1]),  # the whole second call was traced
+        (traced["start_ns"][0], traced["end_ns"][0]),  # or what was compiled inside of it
+    ):
+        phase = {"id": 0, "name": "dynamo", "process": 0, "thread": 100, "start_ns": start, "end_ns": end}
+        cold.compile_phases = pl.DataFrame([phase], schema=cold.compile_phases.schema)
+        assert text_of(cold) == text_of(warm)
+    other = {**phase, "thread": 101}
+    cold.compile_phases = pl.DataFrame([other], schema=cold.compile_phases.schema)
+    assert "aten::empty" in text_of(cold)
+
+
 def test_only_steady_steps() -> None:
     trace = trace_of(mm(phase="warmup"), mm(line=8, phase="steady"))
     assert list(lock_of(trace, steady=True).sections) == ["train.py:8"]
@@ -152,6 +170,13 @@ def test_an_edited_lock_with_other_spaces_is_the_same() -> None:
     lock = lock_of(trace_of(mm(), texts={7: "a @ b"}))
     assert compare_locks(read(EDITED), lock) == []
     assert compare_locks(read(EDITED.replace("\n", "  \r\n") + "\n\n  # end"), lock) == []
+    assert compare_locks(read("\n# of the team\n  # and more\n\n" + EDITED), lock) == []
+
+
+def test_what_is_wrong_below_a_comment_has_its_own_line() -> None:
+    for old, words in (("lock 1", "line 3: version 9"), ("dispatch lock 1", "line 3: not a dispatch lock")):
+        with pytest.raises(LockError, match=words):
+            read("# mine\n\n" + EDITED.replace(old, "lock 9" if old == "lock 1" else "x", 1))
 
 
 @pytest.mark.parametrize(

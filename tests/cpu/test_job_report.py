@@ -1,0 +1,159 @@
+"""Ranks side by side: of a folder with a trace a rank, and of one trace with all ranks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from launching import Launcher
+
+import tracer
+
+TRAIN = """\
+import sys, time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = DistributedDataParallel(nn.Linear(64, 8))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for i in range(12):
+    x = torch.randn(16, 64)
+    if rank == 1:
+        time.sleep(0.02)
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+if rank == 0 and "parted" in sys.argv:
+    loss.neg()
+dist.destroy_process_group()
+"""
+GROUPS = """\
+import time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+x = torch.ones(4)
+for i in range(6):
+    if rank >= 2:
+        time.sleep(0.1)
+    if rank == 2:
+        time.sleep(0.02)
+    dist.all_reduce(x, group=pairs[rank // 2])
+    x.div_(2)
+print(x[0].item())
+dist.destroy_process_group()
+"""
+CAUSE = "`script.py:13 -> script.py:16` (`loss = model(x).square().mean()`)"
+
+
+def job(launcher: Launcher, ranks: int, *arguments: str) -> list[str]:
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    return [*run, "--no-python", str(launcher.tracer), "record", "--force", "-o", "job/", *arguments]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    launcher = Launcher(tmp_path_factory.mktemp("job"))
+    launcher.write(TRAIN)
+    run = launcher.run(job(launcher, 2, "script.py", "parted"))
+    assert run.status == 0, run.err
+    return launcher
+
+
+def test_the_report_of_a_folder_names_the_late_rank_and_its_line(recorded: Launcher) -> None:
+    run = recorded.run([str(recorded.tracer), "report", "job/"])
+    assert run.status == 0, run.err
+    lines = run.out.splitlines()
+    assert lines[0].startswith("# job: 2 of 2 ranks on ")
+    head = next(line for line in lines if line.startswith("**Rank 1 was last** in "))
+    assert f": {CAUSE} took " in head
+    (late,) = (line for line in lines if line.startswith("| 1 ") and " of " in line and CAUSE in line)
+    assert "ms" in late
+    (parted,) = (line for line in lines if line.startswith("| 1 ") and "nothing more" in line)
+    assert "`aten::neg [AutogradCPU]" in parted
+    assert any(line.startswith("| `c10d::allreduce_` | `script.py:18`") for line in lines)
+
+
+def test_the_tables_of_a_job(recorded: Launcher) -> None:
+    loaded = tracer.load_job(recorded.folder / "job")
+    assert [part.rank for part in loaded.parts] == [0, 1]
+    assert loaded.missing == []
+    late = loaded.collectives.filter(pl.col("steady") & (pl.col("late_ns") > 10_000_000))
+    assert len(late) >= 10
+    assert set(late["last"]) == {1}
+    assert (loaded.clocks["how"] == "exact").all()
+    first = loaded.lateness[0]
+    folder = recorded.folder
+    assert (first.rank, first.before, first.after) == (1, f"{folder}/script.py:13", f"{folder}/script.py:16")
+    assert first.excess_ns == pytest.approx(20e6 * first.times, rel=0.5)
+
+
+def test_output_and_what_does_not_apply(recorded: Launcher) -> None:
+    command = [str(recorded.tracer), "report", "job", "-o", "job.md"]
+    assert recorded.run(command).status == 0
+    assert "## Who came last" in (recorded.folder / "job.md").read_text()
+    again = recorded.run(command)
+    assert (again.status, again.out) == (2, "")
+    html = recorded.run([str(recorded.tracer), "report", "job", "--html"])
+    assert html.status == 2
+    assert html.said == "tracer: job is a folder: only -o, --force and --rows apply to the report of a job\n"
+
+
+def test_the_tree_of_a_rank(recorded: Launcher) -> None:
+    tree = [str(recorded.tracer), "tree", "job", "--op", "neg"]
+    assert "aten::neg" in recorded.run([*tree, "--rank", "0"]).out
+    assert recorded.run([*tree, "--rank", "1"]).status == 1
+    none = recorded.run([*tree, "--rank", "2"])
+    assert (none.status, none.said) == (
+        2,
+        "tracer: no trace in job is named after rank 2; there are ranks 0, 1\n",
+    )
+    without = recorded.run(tree)
+    assert without.said == "tracer: job is a folder of 2 traces; choose one with --rank N, or give a file\n"
+
+
+def test_a_rank_that_is_missing_is_said(recorded: Launcher, tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "rank1.trace").write_bytes((recorded.folder / "job" / "rank1.trace").read_bytes())
+    run = recorded.run([str(recorded.tracer), "report", str(tmp_path / "part")])
+    assert run.status == 0, run.err
+    assert "1 of 2 ranks" in run.out
+    assert "No trace here is of rank 0." in run.out
+    assert "No collective of two ranks or more is in these traces." in run.out
+
+
+def test_one_trace_with_all_ranks_has_the_same_section(launcher: Launcher) -> None:
+    launcher.write(TRAIN)
+    module = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py"]
+    run = launcher.record("-o", "all.trace", *module)
+    assert run.status == 0, run.err
+    processes = tracer.load(launcher.folder / "all.trace").processes
+    assert sorted(processes["rank"].drop_nulls()) == [0, 1]
+    report = launcher.run([str(launcher.tracer), "report", "all.trace"]).out
+    assert "## Ranks of the job" in report
+    assert f": {CAUSE} took " in report
+
+
+def test_groups_are_matched_each_on_its_own(launcher: Launcher) -> None:
+    """Ranks 2 and 3 are slower than 0 and 1, but only rank 2 keeps a rank of its group waiting."""
+    launcher.write(GROUPS)
+    run = launcher.run(job(launcher, 4, "script.py"))
+    assert run.status == 0, run.err
+    loaded = tracer.load_job(launcher.folder / "job")
+    of_pairs = loaded.collectives.filter(pl.col("op") == "c10d::allreduce_")
+    assert of_pairs["ranks"].unique().to_list() == [2]
+    assert of_pairs["group"].n_unique() == 2
+    late = of_pairs.filter((pl.col("number") > 0) & (pl.col("late_ns") > 10_000_000))
+    assert set(late["last"]) == {2}
+    assert len(late) == 5

@@ -1,0 +1,85 @@
+"""The report of a gdb session on made stops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tracer.debugger import functions
+from tracer.debugger.findings import Findings, level, missing
+from tracer.debugger.report import render
+
+
+def frame(function: str, **other: Any) -> dict[str, Any]:
+    plain = {"wrapper": False, "plumbing": False, "library": "libtorch_cpu.so", "offset": 0, "file": None}
+    return {"function": function, **plain, "line": 1, "inline": False, "tail_call": False, **other}
+
+
+def stop(number: int, thread: int = 7, **other: Any) -> dict[str, Any]:
+    return {
+        "stop": number, "spec": "aten::mm", "kind": "call", "op": "aten::mm", "key": None, "hit": number,
+        "function": "at::_ops::mm::call", "thread": thread, "thread_name": "python", "file": None,
+        "line": None, "arguments": [], "locals": [], "python": [],
+        "frames": [frame("at::_ops::mm::call")], **other,
+    }  # fmt: skip
+
+
+def report(*records: dict[str, Any]) -> str:
+    return render(Findings("title", ["python"], "3.11", "2.13", "gdb 13", "symbols", records=list(records)))
+
+
+def test_the_dispatchers_own_frames_are_folded() -> None:
+    text = report(
+        stop(
+            1,
+            frames=[
+                frame("wrapper_CPU_mm", wrapper=True),
+                frame("c10::callUnboxedKernelFunction", plumbing=True),
+                frame("c10::KernelFunction::call", plumbing=True),
+                frame("c10::Dispatcher::call", plumbing=True),
+                frame("at::_ops::mm::call"),
+                frame("c10::Dispatcher::callBoxed", plumbing=True),
+            ],
+        )
+    )
+    assert "#0   wrapper_CPU_mm [wrapper]" in text
+    assert "     ... 3 frames of the dispatcher\n#4   at::_ops::mm::call" in text
+    assert "#5   c10::Dispatcher::callBoxed" in text  # alone it is as short as the fold
+
+
+def test_threads_have_a_column_if_there_are_several() -> None:
+    assert "| thread |" not in report(stop(1), stop(2))
+    assert "| thread |" in report(stop(1), stop(2, thread=8))
+
+
+def test_what_is_not_read_says_why() -> None:
+    unread = {"name": "a", "type": "int", "value": {"unknown": True, "why": "no memory"}}
+    later = {"name": "b", "type": "int", "value": {"unset": 12}}
+    text = report(stop(1, arguments=[unread], locals=[later]))
+    assert "| not read: no memory " in text
+    assert "Locals that are not set yet: `b` (line 12)" in text
+
+
+def test_lines_of_the_c_library_are_no_debug_build() -> None:
+    trap = stop(1, frames=[frame("pthread_kill", library="libc.so.6", file="pthread_kill.c")])
+    assert level([trap], overlay=(), stripped=False).startswith("symbols")
+    own = stop(1, frames=[frame("scaled", library="libown.so", file="own.cpp")])
+    assert level([own], overlay=(), stripped=False).startswith("DWARF")
+
+
+@pytest.mark.parametrize(
+    ("op", "left_out", "said"),
+    [
+        ("aten::mm", 3, "aten::mm: 3 more op calls were not recorded; --limit 0 records all"),
+        (None, 1, "aten::mm: 1 more hit was not recorded; --limit 0 records all"),
+    ],
+)
+def test_a_limit_counts_op_calls(op: str | None, left_out: int, said: str) -> None:
+    group = {"spec": "aten::mm", "counting": None, "left_out": left_out, "errors": [], "recorded": 1}
+    assert missing({"groups": [group], "points": [{"spec": "aten::mm", "op": op}]}) == [said]
+
+
+def test_the_stubs_of_mold_are_no_functions() -> None:
+    found = [("_ZN2at4_ops2mm4callERKNS_6TensorES4_", 1), ("_ZN2at4_ops2mm4callERKNS_6TensorES4_$plt", 2)]
+    assert functions._without_stubs(found) == found[:1]

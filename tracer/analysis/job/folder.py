@@ -1,0 +1,47 @@
+"""The traces of a folder as one job."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tracer.analysis.job.ranks import Job, JobError, job_of
+from tracer.base.progress import portion
+
+_RANK = re.compile(r"(?:^|\.)rank0*(\d+)(?:\.\d+)?\.trace(?:\.xz)?$")
+
+
+def traces_in(folder: str | os.PathLike[str]) -> list[Path]:
+    """The traces there, by name. Raises JobError if there is none."""
+    found = sorted(path for path in Path(folder).iterdir() if path.name.endswith((".trace", ".trace.xz")))
+    if not found:
+        raise JobError(f"{folder} has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT")
+    return found
+
+
+def trace_of_rank(folder: str | os.PathLike[str], rank: int) -> Path:
+    """The trace whose name says that it is of this rank. Raises JobError if there is none, or two."""
+    named = [(match, path) for path in traces_in(folder) if (match := _RANK.search(path.name))]
+    found = [path for match, path in named if int(match[1]) == rank]
+    if not found:
+        known = ", ".join(str(number) for number in sorted({int(match[1]) for match, _ in named}))
+        raise JobError(f"no trace in {folder} is named after rank {rank}; there are ranks {known or 'none'}")
+    if len(found) > 1:
+        raise JobError(f"{found[0]} and {found[1]} are both of rank {rank}; give one of them")
+    return found[0]
+
+
+def load_job(folder: str | os.PathLike[str]) -> Job:
+    """The traces of a folder, a rank each or several.
+
+    Raises JobError if they are no ranks of one job, TraceError or OSError if one cannot be read.
+    """
+    from tracer.trace import load
+
+    paths = traces_in(folder)
+    traces = []
+    for number, path in enumerate(paths):
+        with portion(number / len(paths), (number + 1) / len(paths)):
+            traces.append(load(path))
+    return job_of(traces)

@@ -1,0 +1,93 @@
+"""The ranks of a job, out of one trace or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import polars as pl
+
+from tracer.analysis.job.clocks import offsets
+from tracer.analysis.job.collectives import collectives_of, matched
+from tracer.analysis.job.lateness import Lateness, lateness
+from tracer.analysis.job.part import JobTables, RankPart
+from tracer.analysis.job.parting import Parting, partings
+
+
+class JobError(ValueError):
+    """These traces are no ranks of one job; the message says why."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The ranks that were recorded, in order; `ranks` is how many the job has."""
+
+    parts: tuple[RankPart, ...]
+    ranks: int
+
+    @property
+    def missing(self) -> list[int]:
+        """The ranks that no trace is of."""
+        return sorted(set(range(self.ranks)) - {part.rank for part in self.parts})
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        """Each collective call of each rank: see tracer.analysis.job.collectives.collectives_of.
+
+        Times are nanoseconds of one clock; of a host whose clock is not known they are null.
+        """
+        tables = [collectives_of(part) for part in self.parts]
+        return pl.concat(tables)
+
+    @cached_property
+    def clocks(self) -> pl.DataFrame:
+        """What is added to the times of each rank: see tracer.analysis.job.clocks.offsets."""
+        return offsets(self.parts, self.calls)
+
+    @cached_property
+    def collectives(self) -> pl.DataFrame:
+        """Each collective, matched across ranks: see tracer.analysis.job.collectives.matched."""
+        return matched(self.calls, self.clocks)
+
+    @cached_property
+    def lateness(self) -> tuple[Lateness, ...]:
+        """Of each rank that made others wait, the longest wait first."""
+        return lateness(self.parts, self.calls, self.collectives)
+
+    @cached_property
+    def partings(self) -> tuple[Parting, ...]:
+        """Where the dispatch path of a rank leaves that of the first rank."""
+        return partings(self.parts)
+
+
+def job_of(traces: Iterable[JobTables]) -> Job:
+    """The ranks in these traces. Raises JobError if there is none, or one is there twice."""
+    parts: list[RankPart] = []
+    for trace in traces:
+        seen: set[int] = set()
+        for row in trace.processes.filter(pl.col("rank").is_not_null()).sort("process").iter_rows(named=True):
+            if row["rank"] in seen:  # a worker that a rank started
+                continue
+            seen.add(row["rank"])
+            parts.append(
+                RankPart(
+                    rank=row["rank"],
+                    ranks=row["ranks"] or 0,
+                    host=row["host"] or "",
+                    boot=row["boot"] or "",
+                    began_ns=trace.began_ns,
+                    process=row["process"],
+                    trace=trace,
+                )
+            )
+    if not parts:
+        raise JobError("no trace says which rank it is of; start the job with torchrun, srun or mpirun")
+    parts.sort(key=lambda part: part.rank)
+    for one, other in pairwise(parts):
+        if one.rank == other.rank:
+            raise JobError(
+                f"{one.trace.path} and {other.trace.path} are both of rank {one.rank}; keep one job a folder"
+            )
+    return Job(tuple(parts), max(max(part.ranks, part.rank + 1) for part in parts))

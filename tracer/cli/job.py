@@ -1,0 +1,57 @@
+"""Commands on the folder of a job: its report, and the trace of one of its ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.cli.common import USAGE, fail, progress, writing
+from tracer.cli.output import check_output, write_output
+
+if TYPE_CHECKING:
+    from tracer.analysis.job import Job
+
+
+def rank_of_folder(folder: Path, rank: int | None) -> Path:
+    """The trace of this rank; ends the command if the folder has none."""
+    from tracer.analysis.job import JobError
+    from tracer.analysis.job.folder import trace_of_rank, traces_in
+
+    try:
+        if rank is None:
+            number = len(traces_in(folder))
+            fail(f"{folder} is a folder of {number} traces; choose one with --rank N, or give a file", USAGE)
+        return trace_of_rank(folder, rank)
+    except JobError as error:
+        fail(str(error), USAGE)
+
+
+def report_of_folder(folder: Path, output: Path | None, force: bool, rows: int | None) -> None:
+    """Write the report of the ranks in a folder."""
+    from tracer.report.job_page import job_page
+
+    if output is not None:
+        check_output(output, force)
+    job = _loaded(folder)
+    text = job_page(job, folder.name or str(folder), rows)
+    if output is None:
+        with writing():
+            print(text, end="")
+    else:
+        write_output(output, text)
+
+
+def _loaded(folder: Path) -> Job:
+    from tracer.analysis.job import JobError
+    from tracer.analysis.job.folder import load_job
+    from tracer.trace import TraceError
+
+    with progress(f"reading {folder}"):
+        try:
+            return load_job(folder)
+        except (JobError, TraceError) as error:
+            fail(str(error), USAGE)
+        except OSError as error:
+            fail(f"cannot read {folder}: {error.strerror or error}", USAGE)
+        except MemoryError:
+            fail(f"not enough memory to read all of {folder}; one rank: tracer report {folder}/FILE")

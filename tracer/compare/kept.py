@@ -1,0 +1,61 @@
+"""What an override must leave alone, or give out only once: inputs and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+TWICE = "two calls return the same memory"
+INPUT = "the result is the memory of an input"
+
+
+@dataclass
+class Inputs:
+    """Operands as they were before a call."""
+
+    tensors: list[Any]
+    copies: list[Any] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.copies = [tensor.detach().clone() for tensor in self.tensors]
+        self.versions = [tensor._version for tensor in self.tensors]
+
+    def changed(self) -> str:
+        for number, (tensor, copy) in enumerate(zip(self.tensors, self.copies, strict=True)):
+            if not same_bytes(tensor.detach(), copy):
+                return f"it changes input {number}"
+            if tensor._version != self.versions[number]:
+                return f"it writes to input {number}: its version counter rose"
+        return ""
+
+    def restore(self) -> None:
+        """Gives them their values back, and counts from here."""
+        import torch
+
+        with torch.no_grad():
+            for tensor, copy in zip(self.tensors, self.copies, strict=True):
+                tensor.detach().copy_(copy)
+        self.versions = [tensor._version for tensor in self.tensors]
+
+
+def shared_memory(result: Any, others: Iterable[Any]) -> bool:
+    """Whether one of the others has the storage of a result that is not empty."""
+    own = _storage(result)
+    return own is not None and any(own == _storage(tensor) for tensor in others)
+
+
+def _storage(tensor: Any) -> int | None:
+    return tensor.untyped_storage().data_ptr() if tensor.numel() else None
+
+
+def same_bytes(left: Any, right: Any) -> bool:
+    import torch
+
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    if left.is_complex():
+        left, right = torch.view_as_real(left.resolve_conj()), torch.view_as_real(right.resolve_conj())
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[left.element_size()]
+    return bool(torch.equal(left.contiguous().view(whole), right.contiguous().view(whole)))

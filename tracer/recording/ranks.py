@@ -1,0 +1,63 @@
+"""Which rank of a job this process is, as what started it says in the environment."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# torchrun, Accelerate, Lightning and Ray Train; Open MPI; MPICH and Intel MPI; srun.
+_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+
+class Rank:
+    """One process of a job: `number` counts from 0, `ranks` is how many there are."""
+
+    def __init__(self, number: int, ranks: int) -> None:
+        self.number = number
+        self.ranks = ranks
+
+    @property
+    def name(self) -> str:
+        """`rank03` of 16 ranks: names in a folder are in the order of their numbers."""
+        return f"rank{self.number:0{len(str(self.ranks - 1))}}"
+
+
+def facts() -> dict[str, object]:
+    """What a trace has of this process's place in a job, ready for JSON; {} if it is alone.
+
+    The clocks of two traces with one `boot` are the same clock.
+    """
+    rank = of_this_process()
+    if rank is None:
+        return {}
+    return {"rank": rank.number, "ranks": rank.ranks, "host": os.uname().nodename, "boot": _boot()}
+
+
+def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
+    """None if this process is alone: no variable names a rank, or there is only one."""
+    for of_rank, of_ranks in _VARIABLES:
+        number, ranks = _number(environment.get(of_rank)), _number(environment.get(of_ranks))
+        if number is not None and ranks is not None and number < ranks and ranks > 1:
+            return Rank(number, ranks)
+    return None
+
+
+def _boot() -> str:
+    """The kernel's name of the time since it was started; containers of one host share it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None

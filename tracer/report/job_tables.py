@@ -1,0 +1,254 @@
+"""Ranks side by side, as parts of a report: a title and a text each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from tracer.analysis.job import Job
+from tracer.analysis.job.clocks import EXACT, UNKNOWN
+from tracer.analysis.job.collectives import waited_ns
+from tracer.analysis.job.lateness import Lateness
+from tracer.analysis.job.overlap import overlaps
+from tracer.analysis.source_lines import SourceLines
+from tracer.report.cells import code, prose, table
+from tracer.report.page import paragraphs, percent
+from tracer.report.text import amount, count, duration, left_out, size
+
+_ROWS = 20
+_COMES = """\
+A rank comes when its device kernel starts, and where there is none when it calls. **Waited**: until the last
+rank came. **Transfer**: the device kernel of the last rank."""
+
+
+def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
+    """(title, text) of each part that has something to say."""
+    sources = SourceLines.of(job.parts[0].trace)
+    parts = [
+        ("", in_words(job, sources)),
+        ("Ranks", _ranks(job)),
+        ("Who came last", _late(job, sources)),
+        ("Collectives", _collectives(job, sources, rows or _ROWS)),
+        ("Communication beside computing", _overlap(job)),
+        ("Where paths part", _partings(job, sources)),
+        ("Clocks", _clocks(job)),
+    ]
+    return [part for part in parts if part[1]]
+
+
+def in_words(job: Job, sources: SourceLines) -> str:
+    """Who made the others wait, in a sentence or two."""
+    missing = f"No trace here is of {_ranks_in_words(job.missing)}." if job.missing else ""
+    if job.collectives.is_empty():
+        return paragraphs("No collective of two ranks or more is in these traces.", missing)
+    if not job.lateness:
+        return paragraphs("No rank came last by more than 20 us.", missing)
+    first = job.lateness[0]
+    words = (
+        f"**Rank {first.rank} was last** in {first.times} of {count(first.collectives, 'collective')}, "
+        f"by {duration(first.median_ns)} in the median ({duration(first.total_ns)} in all): "
+        f"{cause(first, sources)}."
+    )
+    return paragraphs(words, missing)
+
+
+def cause(late: Lateness, sources: SourceLines) -> str:
+    """Where the rank lost the time: `a.py:7 -> a.py:9`, or the op call of a line."""
+    longer = f"took {duration(late.excess_ns)} longer than on the other ranks"
+    if late.op is not None:
+        return f"{code(late.op)} of {_line(late.before, sources)} {longer}"
+    if late.before is None and late.after is None:
+        return "no line on the host explains it"
+    text = sources.text(late.after)
+    where = f"{_line(late.before, sources, '')} -> {_line(late.after, sources, '')}"
+    return f"{code(where)}{f' ({code(text)})' if text else ''} {longer}"
+
+
+def _line(source: str | None, sources: SourceLines, mark: str = "`") -> str:
+    if source is None:
+        return "no Python line"
+    return f"{mark}{sources.name(source)}{mark}" if ":" in source else source
+
+
+def _ranks_in_words(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+
+
+def _ranks(job: Job) -> str:
+    late = {of.rank: of for of in job.lateness}
+    waited = _waited(job)
+    titles = [
+        "rank",
+        "host",
+        "process",
+        "steps",
+        "median step",
+        "op calls",
+        "last in",
+        "others waited",
+        "waited",
+    ]
+    rows = []
+    for part in job.parts:
+        trace = part.trace
+        steps = trace.steps.filter(pl.col("process") == part.process)
+        steady = steps.filter(pl.col("phase").cast(pl.String) == "steady")
+        lengths = (steady if len(steady) else steps).select(pl.col("end_ns") - pl.col("start_ns")).to_series()
+        calls = trace.hops.filter((pl.col("process") == part.process) & (pl.col("kind") == "call"))
+        processes = trace.processes.filter(pl.col("process") == part.process)
+        of = late.get(part.rank)
+        rows.append(
+            [
+                str(part.rank),
+                prose(part.host),
+                str(processes["pid"][0]),
+                f"{len(steps):,}",
+                duration(int(lengths.median())) if len(lengths) else "",  # type: ignore[arg-type]
+                f"{len(calls):,}",
+                f"{of.times:,}" if of else "0",
+                duration(of.total_ns) if of else "",
+                duration(waited[part.rank]) if part.rank in waited else "",
+            ]
+        )
+    incomplete = [
+        f"Rank {part.rank}: {prose(part.trace.certificate['verdict'])}."
+        for part in job.parts
+        if not part.trace.certificate["complete"]
+    ]
+    return paragraphs(table(titles, rows), "\n".join(f"- {line}" for line in incomplete))
+
+
+def _waited(job: Job) -> dict[int, int]:
+    """How long each rank waited for the last ones."""
+    ends = job.collectives.select("group", "number", last_ns="came_ns")
+    arrival = pl.coalesce("gpu_start_ns", "start_ns") + pl.col("offset_ns")
+    calls = job.calls.join(job.clocks.select("rank", "offset_ns"), on="rank").with_columns(
+        came_ns=arrival, done_ns=pl.col("gpu_end_ns") + pl.col("offset_ns")
+    )
+    waits = (
+        calls.join(ends, on=["group", "number"])
+        .group_by("rank")
+        .agg(waited=waited_ns(pl.col("last_ns")).sum())
+    )
+    return dict(waits.select("rank", "waited").iter_rows())
+
+
+def _late(job: Job, sources: SourceLines) -> str:
+    titles = ["rank", "last in", "by (median)", "in all", "at", "where it lost the time"]
+    rows = [
+        [
+            str(of.rank),
+            f"{of.times:,} of {of.collectives:,}",
+            duration(of.median_ns),
+            duration(of.total_ns),
+            _line(of.at, sources),
+            cause(of, sources),
+        ]
+        for of in job.lateness
+    ]
+    return table(titles, rows) if rows else ""
+
+
+def _collectives(job: Job, sources: SourceLines, most: int) -> str:
+    if job.collectives.is_empty():
+        return ""
+    by = (
+        job.collectives.group_by("op", "source", "group", "bytes", maintain_order=True)
+        .agg(
+            times=pl.len(),
+            ranks=pl.col("ranks").max(),
+            wait_ns=pl.col("wait_ns").median().cast(pl.Int64),
+            total_ns=pl.col("wait_ns").sum(),
+            transfer_ns=pl.col("transfer_ns").median().cast(pl.Int64),
+        )
+        .sort("total_ns", descending=True, maintain_order=True)
+    )
+    titles = [
+        "op",
+        "line",
+        "group",
+        "ranks",
+        "times",
+        "bytes",
+        "waited (median)",
+        "in all",
+        "transfer",
+        "speed",
+    ]
+    rows = [_collective(row, sources) for row in by.head(most).iter_rows(named=True)]
+    unmatched = len(job.calls) - int(job.collectives["ranks"].sum())
+    rest = f"{count(unmatched, 'call')} could not be matched across ranks." if unmatched else ""
+    return paragraphs(_COMES, table(titles, rows, ragged=True) + left_out(len(by) - most), rest)
+
+
+def _collective(row: dict[str, Any], sources: SourceLines) -> list[str]:
+    transfer = row["transfer_ns"]
+    return [
+        code(row["op"]),
+        _line(row["source"], sources),
+        code(row["group"]),
+        str(row["ranks"]),
+        f"{row['times']:,}",
+        size(row["bytes"]) if row["bytes"] is not None else "",
+        duration(row["wait_ns"]),
+        duration(row["total_ns"]),
+        duration(transfer) if transfer is not None else "",
+        amount(row["bytes"] / transfer * 1e9, "B/s") if transfer and row["bytes"] else "",
+    ]
+
+
+def _overlap(job: Job) -> str:
+    found = overlaps(job.parts)
+    if not found:
+        return ""
+    titles = ["rank", "communication", "of it beside computing", "computing", "in steps of"]
+    rows = [
+        [
+            str(of.rank),
+            duration(of.communication_ns),
+            percent(of.beside_ns / of.communication_ns) if of.communication_ns else "",
+            duration(of.computing_ns),
+            duration(of.wall_ns),
+        ]
+        for of in found
+    ]
+    return paragraphs("Time of the GPU: kernels of NCCL, and all others, on any stream.", table(titles, rows))
+
+
+def _partings(job: Job, sources: SourceLines) -> str:
+    if not job.partings:
+        return ""
+    first = job.parts[0].rank
+    titles = ["rank", "hop", "this rank", f"rank {first}"]
+    rows = [
+        [
+            str(part.rank),
+            f"{part.number:,}",
+            f"{code(part.here)} of {_line(part.line, sources)}" if part.here else "nothing more",
+            f"{code(part.first)} of {_line(part.first_line, sources)}" if part.first else "nothing more",
+        ]
+        for part in job.partings
+    ]
+    return paragraphs(
+        f"The first hop of each rank that is not the one of rank {first}, counted on the main thread.",
+        table(titles, rows),
+    )
+
+
+def _clocks(job: Job) -> str:
+    rows = [
+        [
+            str(row["rank"]),
+            {EXACT: "the same clock", UNKNOWN: "not known: its times are left out"}.get(
+                row["how"], "by the ends of collectives"
+            ),
+            duration(row["error_ns"]) if row["error_ns"] is not None else "",
+        ]
+        for row in job.clocks.iter_rows(named=True)
+    ]
+    if all(how == EXACT for how in job.clocks["how"]):
+        return ""
+    return table(["rank", "clock", "may be off by"], rows)

@@ -4,8 +4,8 @@
     python benchmarks/ledger.py --processes 4 train.py --epochs 2
 
 Processes take turns: alone, recorded, alone, recorded, ... In each that runs alone the median steady step
-is measured; of each that is recorded, `tracer ledger` predicts it. The same is done with the step of which
-a tenth are faster: where other work interrupts most steps, it interrupts few of those.
+is measured; of each that is recorded, `tracer ledger` predicts it. The same is done with a fast step, the one
+that a tenth of the steps are faster than: other work on the machine interrupts few of those.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 import test_cli_tree
 import test_ledger
@@ -115,18 +116,19 @@ def test_a_page(trace: Path) -> None:
         (
             ["--op", "nosuch"],
             1,
-            "no op 'nosuch' in step 0 of run.trace; what ran there: tracer tree run.trace --step 0",
+            "no hop fits 'nosuch' in step 0 of run.trace; what ran there: tracer tree run.trace --step 0",
         ),
         (
             ["--line", "x.py:1"],
             1,
-            "no line 'x.py:1' in step 0 of run.trace; what ran there: tracer tree run.trace --step 0",
+            "no hop fits 'x.py:1' in step 0 of run.trace; what ran there: tracer tree run.trace --step 0",
         ),
         (["--step", "9"], 1, "run.trace has no step 9; it has steps 0 to 0"),
         (["--steps", "7-9"], 1, "run.trace has no steps 7-9; it has steps 0 to 0"),
         (["--steps", "9-7"], 2, "--steps 9-7: give the first and the last step, e.g. 10-40"),
         (["--steps", "0-1", "--step", "0"], 2, "give --step or --steps, not both"),
         (["--line", "a.py:1", "--op", "mm"], 2, "give --line or --op, not both"),
+        (["--process", "7"], 1, "process 7 of run.trace has no step; choose one of 0"),
         (["--path"], 2, "--path needs --op or --line"),
         (["--json", "-o", "x.md"], 2, "--json writes to stdout, -o a page; remove one"),
         (["-o", "x.html"], 2, "x.html: a report is markdown; give a file that ends in .md"),
@@ -145,6 +147,21 @@ def test_a_trace_without_steps(trace: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert result.exit_code == 1
     assert (
         "run.trace has no step; call tracer.step() at the end of each, or step an optimizer" in result.stderr
+    )
+
+
+def test_several_processes(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = test_ledger.trace(test_ledger.training(), certificate={})
+    other = made.steps.with_columns(process=pl.lit(1, pl.UInt32), step=pl.lit(5, pl.Int64))
+    made.steps = pl.concat([made.steps, other])
+    monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: made)
+    result = ledger()
+    assert result.stdout.startswith("step 0, the median of 1 steady step")
+    assert result.stderr == "tracer: showing process 0 of 2; others: --process N\n"
+    result = ledger("--process", "1")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "tracer: no hop is in step 5 of run.trace; what ran there: tracer tree run.trace --step 5\n",
     )
 
 

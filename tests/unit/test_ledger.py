@@ -232,7 +232,8 @@ def test_the_median_step_is_one_of_the_steady_ones() -> None:
         orient="row",
     )
     assert median_step(steps) == (0, 3)
-    assert median_step(steps.clear()) is None
+    with pytest.raises(ValueError, match="no step"):
+        median_step(steps.clear())
 
 
 def test_a_step_that_did_not_end_is_an_error() -> None:

@@ -118,13 +118,13 @@ class _Sums:
         return _ORDER.index(row.layer.kind), places, -(row.ns or 0.0), row.layer.name
 
 
-def median_step(steps: pl.DataFrame) -> tuple[int, int] | None:
+def median_step(steps: pl.DataFrame) -> tuple[int, int]:
     """The process and number of the steady step whose wall time is the median; of any step without those.
 
-    Of several processes that with the lowest number that has steps. None: no step ended.
+    Of several processes that with the lowest number. ValueError: there is no step.
     """
     if steps.is_empty():
-        return None
+        raise ValueError("no step ended")
     mine = steps.filter(pl.col("process") == pl.col("process").min())
     steady = mine.filter(pl.col("phase").cast(pl.String) == "steady")
     of = steady if len(steady) else mine

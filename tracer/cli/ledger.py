@@ -30,6 +30,10 @@ def ledger(
     steps: Annotated[
         str | None, typer.Option(metavar="A-B", help="Show the mean of steps A to B, e.g. 10-40.")
     ] = None,
+    process: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Show process N (default: the first one that has steps)."),
+    ] = None,
     line: Annotated[
         str | None,
         typer.Option(metavar="FILE:LINE", help="Show only what this Python line called, backward ops too."),
@@ -76,7 +80,7 @@ def ledger(
     file = chosen_trace(file)
     of = line or op or ""
     with analysing(file) as trace:
-        found, steady = _found(trace, file, wanted, line, op, path)
+        found, steady = _found(trace, file, process, wanted, _scope(line, op, path), of)
     if as_json:
         from tracer.report.ledger_document import ledger_document
 
@@ -109,7 +113,12 @@ def _steps(step: int | None, steps: str | None) -> tuple[int, int] | None:
 
 
 def _found(
-    trace: Trace, file: Path, wanted: tuple[int, int] | None, line: str | None, op: str | None, path: bool
+    trace: Trace,
+    file: Path,
+    process: int | None,
+    wanted: tuple[int, int] | None,
+    scope: Scope | None,
+    of: str,
 ) -> tuple[Ledger, int | None]:
     """The ledger, and the number of steady steps that its step is the median of."""
     import polars as pl
@@ -117,25 +126,28 @@ def _found(
     from tracer.analysis.ledger import ledger as made
     from tracer.analysis.ledger import median_step
 
-    median = median_step(trace.steps)
-    if median is None:
+    processes = trace.steps["process"].unique().sort().to_list()
+    if not processes:
         fail(f"{file} has no step; call tracer.step() at the end of each, or step an optimizer")
-    process, number = median
+    if process is not None and process not in processes:
+        fail(f"process {process} of {file} has no step; choose one of {', '.join(map(str, processes))}")
+    if process is None and len(processes) > 1:
+        say(f"showing process {processes[0]} of {len(processes)}; others: --process N")
+    mine = trace.steps.filter(pl.col("process") == (processes[0] if process is None else process))
+    chosen, number = median_step(mine)
     steady = None
     if wanted is None:
         wanted = number, number
-        mine = trace.steps.filter(pl.col("process") == process)
         steady = mine.filter(pl.col("phase").cast(pl.String) == "steady").height
     try:
-        found = made(trace, process, *wanted, _scope(line, op, path))
+        found = made(trace, chosen, *wanted, scope)
     except ValueError:
-        known = trace.steps.filter(pl.col("process") == process)["step"].to_list()
+        known = mine["step"].to_list()
         fail(f"{file} has no {_named(wanted)}; it has steps {min(known)} to {max(known)}")
     if found.empty:
-        what = f"op {op!r}" if op else f"line {line!r}" if line else "hop"
-        fail(
-            f"no {what} in {_named(wanted)} of {file}; what ran there: tracer tree {file} --step {wanted[0]}"
-        )
+        what = f"hop fits {of!r}" if of else "hop is"
+        tree = f"tracer tree {file} --step {wanted[0]}"
+        fail(f"no {what} in {_named(wanted)} of {file}; what ran there: {tree}")
     return found, steady
 
 

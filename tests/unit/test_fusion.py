@@ -40,7 +40,8 @@ def eager() -> FakeTrace:
     inputs = builder.signature((SIZE, "torch.float32"))
     for step in (0, 1):
         for op, line in (("aten::gelu", GELU), ("aten::add.Scalar", ADD), ("aten::mm", ADD)):
-            builder.calls(hop(op, "CUDA", source=line, step=step, inputs=inputs))
+            module = "net.norm" if op == "aten::gelu" else "net"
+            builder.calls(hop(op, "CUDA", source=line, step=step, inputs=inputs, module=module))
     trace = with_texts(builder.trace())
     times = [10_000, 5_000, 100_000] * 2
     trace.gpu_activities = activities(
@@ -129,6 +130,9 @@ def test_launches_and_times_are_those_of_the_gpu(graph: bool) -> None:
     lines = {line.line: (line.times.before, line.times.after) for line in found.lines}
     # 6 us are shared out as 10 to 5, and the product is on the line of add
     assert lines == {GELU: (10_000, pytest.approx(4_000)), ADD: (105_000, pytest.approx(92_000))}
+    modules = {module.name: (module.times.before, module.times.after) for module in found.modules}
+    # gelu has 10 of the kernel's 15 us; add has the rest, and the product is the module's own
+    assert modules == {"net.norm": (10_000, pytest.approx(4_000)), "net": (115_000, pytest.approx(96_000))}
     text = kernel_costs(kernel)
     assert text == (
         "2 op calls -> 1 run (1 saved); 2 GPU kernels -> 1 (1 saved); 64.0 KiB -> 32.0 KiB; "

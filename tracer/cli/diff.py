@@ -132,7 +132,7 @@ def _show(found: Difference, by: str, limit: int) -> None:
         for line in lines:
             print(visible(line))
         lines = []
-        _show_fusion(found.fusion, limit)
+        _show_fusion(found.fusion, limit, by)
     changed = found.structural
     for change in first(changed, limit):
         lines += ["", *_told(change)]
@@ -158,7 +158,7 @@ def _times_first(cells: list[str], names: int, by: str) -> list[str]:
     return [*cells[names:end], *cells[:names], *cells[end:]]
 
 
-def _show_fusion(found: Fusion, limit: int) -> None:
+def _show_fusion(found: Fusion, limit: int, by: str) -> None:
     from tracer.report import fusion_text as text
     from tracer.report.difference_text import first, shown_of
     from tracer.report.visible import visible
@@ -177,7 +177,13 @@ def _show_fusion(found: Fusion, limit: int) -> None:
     notes = [*text.notes(shown), shown_of(len(shown), len(found.kernels), "kernel")]
     if any(notes):
         print("", *filter(None, notes), sep="\n")
-    if found.lines:
+    if by == "module" and found.modules:
+        print(f"\n{fill(text.MODULES_SAID, 100)}")
+        modules = list(first(found.modules, limit))
+        print_cells(text.MODULE_TITLES, [text.module_cells(module) for module in modules])
+        if cut := shown_of(len(modules), len(found.modules), "module"):
+            print(cut)
+    elif found.lines:
         print(f"\n{fill(text.LINES_SAID, 100)}")
         lines = list(first(found.lines, limit))
         print_cells(text.LINE_TITLES, [text.line_cells(line) for line in lines])

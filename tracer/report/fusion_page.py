@@ -26,6 +26,12 @@ def fusion_parts(found: Fusion, limit: int) -> list[str]:
         cells = [[code(row[0]), *row[1:-1], code(row[-1])] for row in cells]
         parts += ["### Eager against compiled by line", wrapped(text.LINES_SAID)]
         parts += [table(text.LINE_TITLES, cells), shown_of(len(lines), len(found.lines), "line")]
+    modules = first(found.modules, limit)
+    if modules:
+        cells = [text.module_cells(module) for module in modules]
+        parts += ["### Eager against compiled by module", wrapped(text.MODULES_SAID)]
+        parts += [table(text.MODULE_TITLES, [[code(row[0]), *row[1:]] for row in cells])]
+        parts += [shown_of(len(modules), len(found.modules), "module")]
     return parts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.analysis.difference.fusion import Cost, FusedKernel, FusedLine, FusedOp, Fusion
+from tracer.analysis.difference.fusion import Cost, FusedKernel, FusedLine, FusedModule, FusedOp, Fusion
 from tracer.analysis.difference.times import Times
 from tracer.report.text import count, duration, size
 
@@ -128,16 +128,33 @@ LINES_SAID = (
 
 def line_cells(line: FusedLine) -> list[str]:
     """Of LINE_TITLES."""
-    ratio = line.times.ratio
-    interval = "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-    times = [_time(line.times.before, ""), _time(line.times.after, "")]
-    verdict = "" if ratio is None else ratio.verdict
-    return [place(line), f"{len(line.kernels):,}", *times, interval, verdict, _cut(line.text)]
+    return [place(line), f"{len(line.kernels):,}", *_both(line.times), _cut(line.text)]
 
 
 def _saved(numbers: tuple[float, float]) -> str:
     saved = numbers[0] - numbers[1]
     return f" ({_number(saved)} saved)" if saved > 0.005 else ""
+
+
+MODULE_TITLES = ["module", "eager:", "compiled:", "ratio (95 %):", "verdict"]
+MODULES_SAID = (
+    "Op calls that compiled code replaced or makes, by nn.Module, with those within it. The time of a kernel "
+    "of several modules is split by the times of their ops in the eager run."
+)
+
+
+def module_cells(module: FusedModule) -> list[str]:
+    """Of MODULE_TITLES."""
+    return [module.name, *_both(module.times)]
+
+
+def _both(times: Times) -> list[str]:
+    """Cells of both sides, the ratio with its interval, and the verdict."""
+    ratio = times.ratio
+    cells = [_time(times.before, ""), _time(times.after, "")]
+    if ratio is None:
+        return [*cells, "", ""]
+    return [*cells, f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})", ratio.verdict]
 
 
 def _time(ns: float | None, nothing: str = "nothing") -> str:

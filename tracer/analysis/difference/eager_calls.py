@@ -22,8 +22,8 @@ _KEY = ("line", "matched", "backward")
 class EagerCalls:
     """Times in nanoseconds.
 
-    calls   op calls that nodes of compiled code compute: line, op, matched, backward, by_line, step, ns,
-            gpu_ns, launches, bytes (null: unknown)
+    calls   op calls that nodes of compiled code compute: line, op, matched, backward, by_line, module, step,
+            ns, gpu_ns, launches, bytes (null: unknown)
     lines   what lines of compiled code took: line, backward, step, ns, gpu_ns
     """
 
@@ -69,7 +69,10 @@ def eager_calls(
     calls = within(timed(trace, hops, owner), steps)
     rows = calls["row"].to_numpy()
     calls = calls.with_columns(
-        named[rows].get_columns(), by_line=pl.Series(left[rows], dtype=pl.Boolean), bytes=_bytes(trace, rows)
+        *named[rows].get_columns(),
+        hops[rows].select(pl.col("module").cast(pl.String)).to_series(),
+        by_line=pl.Series(left[rows], dtype=pl.Boolean),
+        bytes=_bytes(trace, rows),
     ).drop("row")
     lines = within(timed(trace, hops, outermost_of(own & in_lines, parent)), steps)
     lines = lines.with_columns(named[lines["row"].to_numpy()].select("line", "backward").get_columns())

@@ -12,7 +12,7 @@ import polars as pl
 from tracer.analysis.difference.alignment import renamed_files
 from tracer.analysis.difference.compiled_runs import CompiledRuns, compiled_runs
 from tracer.analysis.difference.eager_calls import EagerCalls, eager_calls
-from tracer.analysis.difference.fusion import Cost, FusedKernel, FusedLine, FusedOp, Fusion
+from tracer.analysis.difference.fusion import Cost, FusedKernel, FusedLine, FusedModule, FusedOp, Fusion
 from tracer.analysis.difference.kinds import NO_LINE, Compared
 from tracer.analysis.difference.op_calls import matched_name
 from tracer.analysis.difference.places import WHOLE, Places, by_step
@@ -144,6 +144,7 @@ class _Joined:
             kept=self._kept(),
             kernels=kernels,
             lines=self._lines(),
+            modules=self._modules(),
             own=times_of([], self.runs.own_ns).after,
             unknown=int((~self.runs.kernels["known"]).sum()),
             bytes_unknown=len(kernels) - len(known),
@@ -241,11 +242,51 @@ class _Joined:
             shares[kernel][line] = part
         return shares
 
+    def _modules(self) -> list[FusedModule]:
+        column = "gpu_ns" if self.on_gpu else "ns"
+        # What takes the place of an op call: a kernel, or the op calls of one line that compiled code makes.
+        group = ["kernel", "line", "matched", "backward"]
+        kept = pl.col("kernel") == KEPT
+        rows = self.replaced.with_columns(
+            pl.when(kept).then(pl.col(name)).alias(name) for name in group[1:]
+        ).with_columns(taken=pl.col(column) * pl.col("share"))
+        ops = self.runs.ops.with_columns(matched_name().alias("matched"), kernel=pl.lit(KEPT, pl.Int64))
+        kernels = self.runs.runs.join(self.runs.kernels.select("kernel", "on_gpu"), on="kernel")
+        kernels = kernels.filter(pl.col("on_gpu") == self.on_gpu)
+        ran = pl.concat(
+            [kernels.select("kernel", "step", "ns"), ops.select(*group, "step", ns=column)], how="diagonal"
+        )
+        before: dict[str, Nanoseconds] = {}
+        after: dict[str, Nanoseconds] = {}
+        parts = rows.partition_by(group, as_dict=True, maintain_order=True)
+        spent = ran.partition_by(group, as_dict=True)
+        for key, part in parts.items():
+            whole = float(part["taken"].sum())
+            if key not in spent or whole <= 0:
+                continue
+            taken = np.array(by_step(spent[key], "ns", self.after))
+            for (module,), of_module in (
+                part.drop_nulls("module").partition_by("module", as_dict=True).items()
+            ):
+                share = float(of_module["taken"].sum()) / whole
+                own = np.array(by_step(of_module, "taken", self.before))
+                for name in _with_those_around(str(module)):
+                    before[name] = before.get(name, 0) + own
+                    after[name] = after.get(name, 0) + taken * share
+        found = [FusedModule(name, times_of(list(before[name]), list(after[name]))) for name in before]
+        return sorted(found, key=lambda module: -abs(module.times.change_ns))
+
     def _line(self, number: int | None) -> tuple[str, str]:
         return (NO_LINE, "") if number is None else (self.places.names[number], self.places.texts[number])
 
     def _steps(self, steps: Sequence[int] | None) -> int:
         return len([WHOLE] if steps is None else steps)
+
+
+def _with_those_around(module: str) -> list[str]:
+    """`net`, `net.0`, `net.0.up` of the last."""
+    parts = module.split(".")
+    return [".".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
 
 
 def _bytes(replaced: pl.DataFrame, steps: int) -> float | None:

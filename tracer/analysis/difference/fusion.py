@@ -68,6 +68,18 @@ class FusedLine:
 
 
 @dataclass(frozen=True)
+class FusedModule:
+    """One nn.Module and those within it: op calls of the eager run beside what took their place.
+
+    Compiled code does not say its module: a kernel is shared out by the time that each module's ops took in
+    the eager run.
+    """
+
+    name: str
+    times: Times
+
+
+@dataclass(frozen=True)
 class Fusion:
     """An eager and a compiled run compared, per step.
 
@@ -75,7 +87,7 @@ class Fusion:
     whole         whether a run counts as one step, since a trace has no steps
     fused, kept   costs of what kernels replaced, and of ops that compiled code still calls
     kernels       the most eager time first
-    lines         the largest change first
+    lines, modules    the largest change first
     own           median host time of the calls of compiled code in which neither kernel nor op ran, in ns
     unknown       kernels whose ops are not known
     bytes_unknown   kernels that `fused.bytes` leaves out, since one of the sides is not known
@@ -89,6 +101,7 @@ class Fusion:
     kept: Cost
     kernels: list[FusedKernel]
     lines: list[FusedLine]
+    modules: list[FusedModule]
     own: float | None
     unknown: int
     bytes_unknown: int

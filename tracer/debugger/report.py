@@ -129,6 +129,9 @@ def _is_unset(local: dict[str, Any]) -> bool:
 
 
 def _hit(record: dict[str, Any]) -> str:
+    wanted = record["spec"].rpartition(":")[2]
+    if record["kind"] == "line" and wanted.isdigit() and record["line"] != int(wanted):
+        return f"hit {record['hit']} of this line, the next one with code after {wanted}"
     moved = {"step": "after a step", "end": "at the end of the op call"}
     return moved.get(record["kind"]) or f"hit {record['hit']} of this function"
 

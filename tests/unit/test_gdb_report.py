@@ -48,6 +48,20 @@ def test_the_dispatchers_own_frames_are_folded() -> None:
     assert "#5   c10::Dispatcher::callBoxed" in text  # alone it is as short as the fold
 
 
+def test_installed_packages_are_named_without_their_environment() -> None:
+    python = [
+        ["/opt/env/lib/python3.11/site-packages/torch/_tensor.py", "backward", 5],
+        ["/home/me/run.py", "f", 2],
+    ]
+    text = report(stop(1, python=python))
+    assert "py   torch/_tensor.py:5  backward\npy   /home/me/run.py:2  f" in text
+
+
+def test_a_line_without_code_is_said() -> None:
+    text = report(stop(1, kind="line", spec="own.cpp:7", file="own.cpp", line=8))
+    assert "hit 1 of this line, the next one with code after 7, own.cpp:8" in text
+
+
 def test_threads_have_a_column_if_there_are_several() -> None:
     assert "| thread |" not in report(stop(1), stop(2))
     assert "| thread |" in report(stop(1), stop(2, thread=8))

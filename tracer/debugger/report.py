@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from itertools import groupby
 from typing import Any
 
@@ -48,6 +49,11 @@ def _ended(status: int | None) -> str:
     if status < 0:
         return f"the script was killed by signal {-status}"
     return "the script ran to its end" if status == 0 else f"the script ended with status {status}"
+
+
+def _installed(file: str) -> str:
+    """A file of an installed package without the folder of the environment."""
+    return re.sub(r"^.*/(?:site|dist)-packages/", "", file)
 
 
 def _program(text: str) -> list[str]:
@@ -123,6 +129,9 @@ def _is_unset(local: dict[str, Any]) -> bool:
 
 
 def _hit(record: dict[str, Any]) -> str:
+    wanted = record["spec"].rpartition(":")[2]
+    if record["kind"] == "line" and wanted.isdigit() and record["line"] != int(wanted):
+        return f"hit {record['hit']} of this line, the next one with code after {wanted}"
     moved = {"step": "after a step", "end": "at the end of the op call"}
     return moved.get(record["kind"]) or f"hit {record['hit']} of this function"
 
@@ -140,7 +149,7 @@ def _backtrace(record: dict[str, Any]) -> list[str]:
     rest = len(frames) - len(inside)
     if rest:
         lines.append(f"     ... {count(rest, 'frame')} of the Python interpreter")
-    lines += [f"py   {file}:{line}  {function}" for file, function, line in record["python"]]
+    lines += [f"py   {_installed(file)}:{line}  {function}" for file, function, line in record["python"]]
     return lines
 
 

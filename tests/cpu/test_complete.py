@@ -93,6 +93,25 @@ def test_another_recording_took_the_name(launcher: Launcher) -> None:
     )
 
 
+def test_a_script_that_breaks_imports(launcher: Launcher) -> None:
+    """tracer cannot import at the exit what it needs to end the recording."""
+    launcher.write(
+        "import builtins, torch\n"
+        "torch.ones(3) + 1\n"
+        "def broken(*a, **k): raise ImportError('no')\n"
+        "builtins.__import__ = broken\n"
+    )
+    run = launcher.record("-o", "run.trace", "script.py")
+    assert run.status == 0
+    assert run.err.splitlines()[-1] == (
+        "tracer: tracer could not end the recording properly: ImportError: no; the trace has all until then "
+        "and says that it was not stopped. A script that replaces builtins such as __import__ may cause this"
+    )
+    trace = tracer.load(launcher.folder / "run.trace")
+    assert "aten::add.Tensor" in trace.hops["op"].to_list()
+    assert "ended without a stop" in trace.certificate["verdict"]
+
+
 def test_something_else_took_the_name(tmp_path: Path) -> None:
     path = tmp_path / "t.trace"
     recording = tracer.start(path)

@@ -94,6 +94,26 @@ def test_nothing_ran():
     pass
 
 
+@pytest.mark.dispatch(never=["nosuch::op", "aten::coppy_"])
+def test_unknown_op():
+    pass
+
+
+@pytest.mark.dispatch(never=["aten::no_such_*", "copy_", "aten::add.Tensor"], must_run=["aten::neg"])
+def test_unknown_pattern():
+    torch.ones(2).neg()
+
+
+def test_wrong_value(dispatch):
+    with dispatch(max_launches="x"):
+        work()
+
+
+def test_after_the_others(dispatch):
+    with dispatch(never=["aten::mm"]):
+        torch.ones(2).neg()
+
+
 def test_plain():
     work()
 """
@@ -116,7 +136,7 @@ def test_two(dispatch):
 """
 PASSED = {
     *("test_kept", "test_fixture", "test_marker_and_fixture", "test_nothing_ran", "test_plain"),
-    "test_the_nearest_marker_counts",
+    *("test_the_nearest_marker_counts", "test_unknown_pattern", "test_after_the_others"),
 }
 
 
@@ -162,9 +182,9 @@ def test_a_failure_shows_the_line_and_the_chain(ran: tuple[Run, list[Path]]) -> 
 def test_the_trace_of_a_failure_is_kept_and_others_are_not(ran: tuple[Run, list[Path]]) -> None:
     run, traces = ran
     named = set(re.findall(r"to see all of it: tracer tree (\S+)", run.out))
-    assert len(named) == 3, "never, must_run and the marker of the class"
+    assert len(named) == 4, "never, must_run, an unknown op and the marker of the class"
     assert named < {str(trace) for trace in traces}
-    assert len(traces) == 4, "and the failure that test_fixture expects"
+    assert len(traces) == 5, "and the failure that test_fixture expects"
 
 
 @pytest.mark.parametrize(
@@ -176,11 +196,16 @@ def test_the_trace_of_a_failure_is_kept_and_others_are_not(ran: tuple[Run, list[
         ("test_its_own_failure", "assert 1 == 2"),
         ("TestClass.test_the_marker_of_the_class", 'never=["aten::mm"]: it ran, 1 call'),
         ("test_no_block", "the test has the fixture and recorded no block; with dispatch(): ..."),
-        ("test_inside_another", "is already running; stop it first"),
+        ("test_inside_another", "a block is already being recorded; end its `with` before the next one"),
+        ("test_unknown_op", 'never=["nosuch::op"]: torch has no such operator; '),
+        ("test_unknown_op", 'never=["aten::coppy_"]: torch has no such operator; near: aten::copy_'),
+        ("test_wrong_value", "max_launches='x': give a number from 0"),
     ],
 )
 def test_what_failures_say(ran: tuple[Run, list[Path]], test: str, words: str) -> None:
-    assert words in part(ran[0], test)
+    shown = part(ran[0], test)
+    assert words in shown
+    assert "During handling" not in shown
 
 
 def test_an_incomplete_recording_is_a_warning(ran: tuple[Run, list[Path]]) -> None:

@@ -439,3 +439,10 @@ def test_percentages_of_all_and_of_nothing() -> None:
         "more than 99 %",
         "100 %",
     ]
+
+
+def test_threads_of_the_environment_say_what_they_are_for() -> None:
+    trace = TraceBuilder().calls(hop("aten::mm", "CPU")).trace()
+    trace.environment["settings"] = {"threads": 1, "interop_threads": 2}
+    rows = " ".join(render(Reading(trace, "t")).split())
+    assert "| threads | 1 for each op, 2 to run ops in parallel |" in rows

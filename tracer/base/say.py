@@ -15,6 +15,18 @@ def say(line: str) -> None:
     write(f"tracer: {line}\n")
 
 
+def say_not_ended(error: BaseException, process: str = "") -> None:
+    """Why a recording could not be ended properly, and what the trace is then."""
+    kind = type(error)
+    why = f"{error}"
+    if kind.__name__ != "RecordingError" and OSError not in kind.__mro__:
+        why = (
+            f"{kind.__name__}: {error}; the trace has all until then and says that it was not stopped. "
+            "A script that replaces builtins such as __import__ may cause this"
+        )
+    say(f"tracer could not end the recording{process} properly: {why}")
+
+
 def write(text: str) -> None:
     """The text as it is; nothing if stderr was closed."""
     # Past the buffer: what cannot be written would stay there, and Python would end with status 120 for it.

@@ -56,10 +56,10 @@ def print_table(table: pl.DataFrame, by: str, limit: int, sources: SourceLines) 
         print(f"Shown: {limit:,} of {count(len(table), 'row')}. More: --limit 0.")
 
 
-def print_cells(titles: list[str], rows: list[list[str]]) -> None:
+def print_cells(titles: list[str], rows: list[list[str]]) -> bool:
     """A table: columns whose title ends in a colon, which is not shown, on the right, others on the left.
 
-    On a terminal, lines are cut to its width.
+    On a terminal, lines are cut to its width. Returns whether one was.
     """
     from rich.console import Console
 
@@ -69,13 +69,17 @@ def print_cells(titles: list[str], rows: list[list[str]]) -> None:
     width = console.width if console.is_terminal else None
     names = [title.rstrip(":") for title in titles]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    cut = False
     for place, row in enumerate([names, *rows]):
         cells = [
             f"{cell:>{most}}" if title.endswith(":") else f"{cell:<{most}}"
             for title, cell, most in zip(titles, row, widths, strict=True)
         ]
         role = "time" if place else "cost"
-        print_line(console, fit([(role, "  ".join(cells).rstrip())], width))
+        line = "  ".join(cells).rstrip()
+        cut |= width is not None and len(line) > width
+        print_line(console, fit([(role, line)], width))
+    return cut
 
 
 def styled(line: Line) -> Text:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tracer.base import extension, interrupts, locks
 from tracer.base.errors import FileLostError, RecordingError
-from tracer.base.say import say
+from tracer.base.say import say, say_not_ended
 from tracer.recording import cuda as cuda_part
 from tracer.recording import environment, invitation, naming, output, overrides, steps
 from tracer.recording.children import (
@@ -247,7 +247,7 @@ class Recording:
         except FileLostError:
             pass
         except (OSError, RuntimeError, RecordingError) as error:
-            say(f"tracer could not end the recording properly: {error}")
+            say_not_ended(error)
 
     def __enter__(self) -> Recording:
         return self.start()

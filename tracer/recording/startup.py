@@ -23,7 +23,7 @@ import atexit
 import os
 import sys
 
-from tracer.base.say import is_terminal, say, write
+from tracer.base.say import is_terminal, say, say_not_ended, write
 from tracer.recording import invitation
 from tracer.recording.import_hook import TorchImportHook
 from tracer.recording.naming import remove_if_empty
@@ -100,7 +100,7 @@ class _Switched:
                 _stop_and_say(self._recording)
         except Exception as error:
             if type(error).__name__ != "FileLostError":  # the user was told already
-                say(f"tracer could not end the recording properly: {error}")
+                say_not_ended(error)
 
 
 class _Child:
@@ -133,7 +133,7 @@ class _Child:
             if self._joined is not None:
                 self._joined.stop()
         except Exception as error:
-            say(f"tracer could not end the recording of process {os.getpid()} properly: {error}")
+            say_not_ended(error, f" of process {os.getpid()}")
 
     def _is_root(self) -> bool:
         """Whether this process should begin the recording, and has become another program before that."""
@@ -195,7 +195,7 @@ class _Root:
                 self._torch_was_not_imported()
         except Exception as error:
             if type(error).__name__ != "FileLostError":  # the user was told already
-                say(f"tracer could not end the recording properly: {error}")
+                say_not_ended(error)
 
     def _torch_was_not_imported(self) -> None:
         try:

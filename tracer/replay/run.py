@@ -106,7 +106,7 @@ def _tried(call: Call, run: Callable[[], Any]) -> Any:
     try:
         return run()
     except Exception as error:
-        first = next(iter(str(error).splitlines()), "")
+        first = next(iter(str(error).splitlines()), "").rstrip(".")
         random = any(True for _ in plans(call.values))
         why = "; the values are random, so it may run with the recorded ones" if random else ""
         raise CannotReplayError(f"{call.name} raised {type(error).__name__}: {first}{why}") from error

@@ -25,6 +25,9 @@ class DispatchWarning(UserWarning):
 class Block(AbstractContextManager["Block"]):
     """One recorded block. At its end `trace` has the tables, and the rules are checked."""
 
+    _open: Block | None = None
+    """The one that is being recorded; there is one recording in a process"""
+
     def __init__(self, test: Test, rules: Rules, name: str) -> None:
         self._test = test
         self._rules = rules
@@ -37,13 +40,23 @@ class Block(AbstractContextManager["Block"]):
         from tracer.base.errors import RecordingError
         from tracer.recording.recording import record
 
+        if Block._open is not None:
+            pytest.fail(
+                "dispatch: a block is already being recorded; end its `with` before the next one begins, "
+                "or give all rules to one block",
+                pytrace=False,
+            )
         folder = tempfile.mkdtemp(prefix="tracer-dispatch-")
         self._path = Path(folder) / "run.trace"
+        why = ""
         try:
             self._recording = record(self._path).start()
         except RecordingError as error:
+            why = str(error)
+        if why:
             self._remove()
-            pytest.fail(f"dispatch: {error}", pytrace=False)
+            pytest.fail(f"dispatch: {why}", pytrace=False)
+        Block._open = self
         return self
 
     def __exit__(
@@ -52,6 +65,7 @@ class Block(AbstractContextManager["Block"]):
         from tracer.trace import load
 
         assert self._recording is not None
+        Block._open = None
         self._recording.stop()
         if kind is not None:  # the test's own failure is what matters
             self._remove()
@@ -76,10 +90,10 @@ class Block(AbstractContextManager["Block"]):
 
     def _broken(self) -> list[str]:
         from tracer.testing import snapshots
-        from tracer.testing.verdict import broken_rules
+        from tracer.testing.verdict import broken_rules, unknown_ops
 
         assert self.trace is not None
-        found = broken_rules(self._rules, self.trace)
+        found = [*unknown_ops(self._rules, self.trace), *broken_rules(self._rules, self.trace)]
         if self._rules.snapshot:
             path = snapshots.place(self._test.file, self._name)
             if self._test.updating:
@@ -108,10 +122,13 @@ class Test:
 
     def __call__(self, **rules: Any) -> Block:
         """A block to record, with the rules of the test's marker and these."""
+        wrong = ""
         try:
             checked = rules_of(rules, self.rules)
         except RuleError as error:
-            pytest.fail(str(error), pytrace=False)
+            wrong = str(error)
+        if wrong:  # outside of `except`: pytest would show the RuleError too
+            pytest.fail(wrong, pytrace=False)
         self.blocks += 1
         name = self.name if self.blocks == 1 else f"{self.name}.{self.blocks}"
         return Block(self, checked, name)

@@ -102,8 +102,11 @@ def _marked(item: pytest.Item) -> Rules:
     for marker in reversed(list(item.iter_markers("dispatch"))):
         if marker.args:
             pytest.fail("dispatch: give the marker's rules by name, e.g. max_launches=12", pytrace=False)
+        wrong = ""
         try:
             rules = rules_of(marker.kwargs, rules)
         except RuleError as error:
-            pytest.fail(str(error), pytrace=False)
+            wrong = str(error)
+        if wrong:  # outside of `except`: pytest would show the RuleError too
+            pytest.fail(wrong, pytrace=False)
     return rules

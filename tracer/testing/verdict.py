@@ -21,10 +21,26 @@ if TYPE_CHECKING:
     from tracer.testing.rules import Rules
     from tracer.trace import Trace
 
+_WILD = frozenset("*?[")
 _SHOWN = 3  # chains of a breach
 _NEAR = 5
 _NO_GPU = ("not built", "no driver", "not used")
 """States of CUDA in which the process launched nothing on a GPU"""
+
+
+def unknown_ops(rules: Rules, trace: Trace) -> Iterator[str]:
+    """A text for each op of `never` that neither torch nor the trace has: a typo disables the rule."""
+    from tracer.dispatch.operators import Operators, registered_operators
+
+    names = [pattern for pattern in rules.never if not _WILD.intersection(pattern)]
+    if not names:
+        return
+    known = Operators(registered_operators().names | set(trace.hops["op"].cast(pl.String).drop_nulls()))
+    for name in names:
+        if not any(fits_op(op, name) for op in known.names):
+            near = known.near(name)
+            hint = f"near: {', '.join(near)}" if near else "give names as in tracer tree, e.g. aten::copy_"
+            yield visible(f'never=["{name}"]: torch has no such operator; {hint}')
 
 
 def broken_rules(rules: Rules, trace: Trace) -> list[str]:

@@ -68,8 +68,9 @@ def _settings(settings: dict[str, Any]) -> dict[str, str]:
     ]
     tf32 = settings.get("cudnn_allow_tf32")
     variables = settings.get("variables") or {}
+    within = "" if threads is None else f"{threads} for each op"
     return {
-        "threads": "" if threads is None else f"{threads}" + (f", {inter} between ops" if inter else ""),
+        "threads": f"{within}, {inter} to run ops in parallel" if within and inter else within,
         "variables": ", ".join(code(f"{name}={value}") for name, value in variables.items()),
         "float32 matmul precision": prose(settings.get("float32_matmul_precision") or ""),
         "TF32 in cuDNN": "" if tf32 is None else ("yes" if tf32 else "no"),

@@ -57,9 +57,7 @@ TimedHops timed_hops() {
     uint64_t events = of.events;
     if (!events) continue;
     // An event reads the clock once, one that is timed three times: each part has half a reading too much.
-    auto mean = [&](uint64_t ticks) {
-      return std::max(double(ticks) / double(events) * clock.ns_per_tick - clock.reading_ns / 2, 0.0);
-    };
+    auto mean = [&](uint64_t ticks) { return std::max(double(ticks) / double(events) * clock.ns_per_tick - clock.reading_ns / 2, 0.0); };
     found.kinds[i] = {events, of.slow, mean(of.before), mean(of.after)};
   }
   return found;

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from synthetic import CERTIFICATE, TraceWriter, text
+from synthetic import CERTIFICATE, TraceWriter, tensor, text
 from typer.testing import CliRunner
 from unpacked import unpacked
 
@@ -74,6 +74,35 @@ def test_no_secret_is_left_in_the_bytes(tmp_path: Path) -> None:
     assert dict(done.removed)["texts of source lines"] == 1
     assert dict(done.removed)["environment variables"] == 1
     assert list(done.left["operators outside of ATen"]) == ["mine::op"]
+
+
+def test_texts_among_arguments_and_hosts_of_ranks(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    writer.hop(0, "aten::to")
+    writer.json(0, "rank", {"rank": 1, "ranks": 2, "host": "secret-host", "boot": "secret" * 6})
+    lane = writer.lane()
+    scalars = b"".join(
+        struct.pack("<H", place) + text(value)
+        for place, value in ((1, '"/home/secret-user/range"'), (2, '{"process_group":"0"}'), (3, "[1,2]"))
+    )
+    known = tensor((2, 3), (3, 1)), tensor((4,))
+    lane.define_signature(1, *known, scalars=struct.pack("<I", 3) + scalars)
+    lane.define_signature(2, *known)
+    for number in (1, 2):
+        lane.enter(0, signature=number)
+        lane.exit()
+    trace = writer.write(tmp_path / "run.trace")
+    before = load(trace)
+    done = redact(trace, tmp_path / "out.trace")
+    left = unpacked(tmp_path / "out.trace")
+    assert [secret for secret in SECRETS if secret.encode() in left] == []
+    found = load(tmp_path / "out.trace")
+    assert found.signatures.equals(before.signatures)
+    assert found.scalars["value"].to_list() == ['"range"', '{"process_group":"0"}', "[1,2]"]
+    assert found.processes.select("rank", "ranks", "host").row(0) == (1, 2, None)
+    assert found.processes["boot"][0] not in (None, before.processes["boot"][0])
+    assert done.removed["names of hosts"] == 1
 
 
 def test_files_keep_names_that_differ(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ ids, times and tables do too. What is in no whole chunk becomes zeros.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import posixpath
@@ -170,6 +171,8 @@ class _Redactor:
             numbers = body.fields("2Q")
             symbol, library = body.text(), body.text()
             return numbers + fmt.pack_string(symbol) + fmt.pack_string(self._library(library))
+        if kind == fmt.SIGNATURE:
+            return self._signature(body)
         if kind == fmt.STRING:
             number = body.fields("I")
             return number + fmt.pack_string(self._scrubbed(body.text()))
@@ -183,6 +186,20 @@ class _Redactor:
         elif kind == fmt.JSON:
             return self._document(body.text(), body.bytes())
         return data
+
+    def _signature(self, body: _Body) -> bytes:
+        """Texts among the arguments that are no tensors may name files, and process groups ranks."""
+        made = [body.fields("I"), count := body.fields("I")]
+        for _ in range(int.from_bytes(count, "little")):
+            made.append(tensor := body.fields("HBbBbBBQ"))
+            dimensions, flags = tensor[2], tensor[7]
+            if dimensions != fmt.UNKNOWN_DIMENSIONS:
+                made.append(body.fields(f"{dimensions * (2 if flags & fmt.HAS_STRIDES else 1)}q"))
+        if body.offset < len(body.data):
+            made.append(count := body.fields("I"))
+            for _ in range(int.from_bytes(count, "little")):
+                made += [body.fields("H"), fmt.pack_string(self._scrubbed(body.text()))]
+        return b"".join(made)
 
     def _document(self, name: str, packed: bytes) -> bytes:
         document = json.loads(zlib.decompress(packed))
@@ -199,6 +216,10 @@ class _Redactor:
             lines = (known.get("lines") or {} for known in document.values() if isinstance(known, dict))
             self.done.removed["texts of source lines"] += sum(map(len, lines))
             document = {}
+        elif name == "rank":
+            self.done.removed["names of hosts"] += bool(document.pop("host", None))
+            if isinstance(boot := document.get("boot"), str):  # equal for the ranks of one host, as it was
+                document["boot"] = hashlib.sha256(boot.encode()).hexdigest()[:16]
         elif name == "settings":
             variables = document.pop("variables", None) or {}
             self.done.removed["environment variables"] += len(variables)

@@ -53,7 +53,7 @@ def eager() -> FakeTrace:
     return trace
 
 
-def compiled(*, graph: bool = False, bytes_of_run: int | None = 32_768) -> FakeTrace:
+def compiled(*, graph: bool = False, bytes_of_run: int | None = 32_768, padded: bool = False) -> FakeTrace:
     """One Triton kernel of both, 6 us, and mm.out; with a CUDA graph both are captured before step 0."""
     builder = TraceBuilder()
     steps = [None] if graph else [0, 1]
@@ -64,6 +64,7 @@ def compiled(*, graph: bool = False, bytes_of_run: int | None = 32_768) -> FakeT
         {"op": "aten::gelu", "source": GELU},
         {"op": "aten::add", "source": ADD},
         {"op": "aten::view", "source": BACK},
+        *([{"op": "aten::mm", "source": ADD}] if padded else []),
     ]
     starts = trace.hops["start_ns"].to_list()
     trace.compiled_calls = table(
@@ -164,3 +165,16 @@ def test_what_a_kernel_computes_may_be_unknown() -> None:
 def test_traces_of_one_kind_have_none() -> None:
     for trace in (eager(), compiled()):
         assert fusion((trace, trace), ([0, 1], [0, 1])) is None  # type: ignore[arg-type]
+
+
+def test_a_kernel_that_pads_the_inputs_of_a_product_replaces_no_product() -> None:
+    """It has a node of aten::mm, as Inductor names it; the product itself is mm.out, which still runs."""
+    without, padded = (
+        fusion((eager(), compiled(padded=padded)), ([0, 1], [0, 1]))  # type: ignore[arg-type]
+        for padded in (False, True)
+    )
+    assert without is not None
+    assert padded is not None
+    assert "aten::mm" not in [op.op for op in padded.kernels[0].ops]
+    assert padded.kernels == without.kernels
+    assert padded.kept == without.kept

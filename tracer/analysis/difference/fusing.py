@@ -64,8 +64,11 @@ def _nodes(runs: CompiledRuns) -> pl.DataFrame:
         [runs.nodes, kept.with_columns(kernel=pl.lit(KEPT, pl.Int64), work=True)], how="diagonal_relaxed"
     )
     nodes = nodes.with_columns(matched=matched_name())
-    total = pl.col("weight").sum().over("line", "matched", "backward")
-    return nodes.with_columns(share=pl.col("weight") / total)
+    key = ["line", "matched", "backward"]
+    # Where compiled code calls the op itself, a kernel with a node of it prepares its inputs: it pads a product.
+    prepares = (pl.col("kernel") != KEPT) & (pl.col("kernel") == KEPT).any().over(key)
+    claim = pl.when(prepares).then(0).otherwise("weight")
+    return nodes.with_columns(share=claim / claim.sum().over(key))
 
 
 def _replaced(calls: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
@@ -75,7 +78,8 @@ def _replaced(calls: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     merges nodes; if there are none, for those that compute anything at its line.
     """
     key, place = ["line", "matched", "backward"], ["line", "backward"]
-    shares = nodes.filter("work").group_by("kernel", *key, maintain_order=True).agg(pl.col("share").sum())
+    counted = nodes.filter("work", pl.col("share") > 0)
+    shares = counted.group_by("kernel", *key, maintain_order=True).agg(pl.col("share").sum())
     lines = (
         nodes.drop_nulls("line")
         .group_by("kernel", *place, maintain_order=True)

@@ -65,7 +65,7 @@ def _nodes(runs: CompiledRuns) -> pl.DataFrame:
     )
     nodes = nodes.with_columns(matched=matched_name())
     key = ["line", "matched", "backward"]
-    # Where compiled code calls the op itself, a kernel with a node of it prepares its inputs: it pads a product.
+    # Where compiled code calls the op itself, a kernel with a node of it prepares its inputs (padding).
     prepares = (pl.col("kernel") != KEPT) & (pl.col("kernel") == KEPT).any().over(key)
     claim = pl.when(prepares).then(0).otherwise("weight")
     return nodes.with_columns(share=claim / claim.sum().over(key))

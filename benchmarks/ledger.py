@@ -2,7 +2,7 @@
 
     python benchmarks/ledger.py                              # a transformer layer and a seq2seq
     python benchmarks/ledger.py --processes 4 train.py --epochs 2
-    python benchmarks/ledger.py benchmarks/ledger_compiled.py    # no prediction of compiled code, only the cost
+    python benchmarks/ledger.py benchmarks/ledger_compiled.py    # no prediction, only the cost
 
 Processes take turns: alone, recorded, alone, recorded, ... In each that runs alone the median steady step
 is measured; of each that is recorded, `tracer ledger` predicts it. The same is done with a fast step, the one

@@ -125,9 +125,9 @@ between() {
 if [ -n "${DEMO:-}" ]; then
   $TRACER record --force -o "$traces/seq2seq_gru.trace" examples/seq2seq_gru.py || exit
   begin demo.md "A training run on the CPU" \
-    "The report that \`make demo\` writes: a translator (GRU encoder and decoder with attention) learns to reverse
+    "Parts of the report that \`make demo\` writes: a translator (GRU encoder and decoder with attention) learns to reverse
 sequences of numbers. Dispatch alone, without a GPU: what each line of the program became, forward and backward."
-  report demo.md seq2seq_gru --rows 10 --details 1
+  report demo.md seq2seq_gru --rows 8 --section summary --section steps --section gaps --section paths --section sources
   page demo.html "$traces/seq2seq_gru.trace"
   page resnet34.gpu.html "$root/reports/traces/resnet34.trace.xz"
   exit $failed

@@ -281,7 +281,7 @@ def _site_folders() -> list[str]:
 
 def _request(name: str, output: str | None, force: bool) -> dict[str, object]:
     if output == "":
-        raise RecordingError("the output has no name; give one with -o FILE")
+        raise RecordingError("the output is not a file name; give one with -o FILE")
     shown = "" if output is None else outputs.filled(output)
     if not shown or shown.endswith(os.sep):
         path = naming.reserve_numbered(os.path.abspath(shown), outputs.stem(name))

@@ -78,9 +78,10 @@ def compare(name: str, command: list[str], folder: Path, processes: int) -> None
                 print(f"         no prediction: {'; '.join(found.unknown)}")
     for kind, of in rows.items():
         alone_ms, recorded_ms, predicted_ms = (mean(column) for column in zip(*of, strict=True))
+        off = "" if math.isnan(predicted_ms) else f", predicted off by {predicted_ms / alone_ms - 1:+.1%}"
         print(
             f"   mean  {kind:8} {alone_ms:6.3f} {recorded_ms:9.3f} {predicted_ms:10.3f}  "
-            f"recorded {recorded_ms / alone_ms - 1:+.1%}, predicted off by {predicted_ms / alone_ms - 1:+.1%}"
+            f"recorded {recorded_ms / alone_ms - 1:+.1%}{off}"
         )
 
 

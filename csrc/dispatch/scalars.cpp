@@ -87,12 +87,17 @@ const std::string* process_group(const c10::IValue& value) {
   if (!value.isObject()) return nullptr;
   using Name = const std::string& (*)(const void*);
   static const Name name = reinterpret_cast<Name>(dlsym(RTLD_DEFAULT, torch_abi::kProcessGroupName));
-  static std::atomic<const void*> known{nullptr};  // the class, which is compared by name only once
+  // The class, and the last one that is another: names are compared once, as they are copies. Classes of C++ stay.
+  static std::atomic<const void*> known{nullptr}, other{nullptr};
   if (!name) return nullptr;
   const c10::ivalue::Object& object = value.toObjectRef();
   const void* type = object.type().get();
   if (type != known.load(std::memory_order_relaxed)) {
-    if (object.name() != torch_abi::kProcessGroup) return nullptr;
+    if (type == other.load(std::memory_order_relaxed)) return nullptr;
+    if (object.name() != torch_abi::kProcessGroup) {
+      other.store(type, std::memory_order_relaxed);
+      return nullptr;
+    }
     known.store(type, std::memory_order_relaxed);
   }
   return &name(object.getSlot(0).toCapsule().get());

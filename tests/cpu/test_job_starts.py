@@ -96,3 +96,25 @@ def test_a_rank_code_without_a_rank_is_refused(launcher: Launcher) -> None:
     run = launcher.record("-o", "%r.trace", "script.py")
     assert (run.status, run.out) == (2, "")
     assert "this process has no rank" in run.said
+
+
+def test_codes_are_those_of_the_name_and_not_of_the_folder_around(launcher: Launcher) -> None:
+    (launcher.folder / "%p").mkdir()
+    launcher.write("import os, torch\ntorch.ones(1)\n", "%p/script.py")
+    command = ["sh", "-c", 'cd %p && exec "$0" script.py', sys.executable]
+    run = launcher.run(command, extra={"TRACER": "run.trace"})
+    assert (run.status, run.own_err) == (0, "")
+    assert names(launcher.folder / "%p") == ["run.trace"]
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_the_switch_where_the_folder_is_gone(launcher: Launcher, absolute: bool) -> None:
+    """A program starts there as without us. (torch itself finds no oneMKL there.)"""
+    script = str(launcher.write("print('ran')\n"))
+    command = ["sh", "-c", 'cd gone && rmdir ../gone && exec "$0" "$1"', sys.executable, script]
+    runs = []
+    for extra in ({}, {"TRACER": str(launcher.folder / "run.trace") if absolute else "run.trace"}):
+        (launcher.folder / "gone").mkdir()
+        runs.append(launcher.run(command, extra=extra))
+    assert runs[0] == runs[1]
+    assert runs[1].out == "ran\n"

@@ -108,7 +108,7 @@ def report(
     if steady and no_phases:
         fail("--steady needs warm-up steps, but --no-phases treats none as warm-up; remove one", USAGE)
     if file is not None and file.is_dir():
-        if html or only or section or op or steady or no_phases or peak_bandwidth or peak_flops:
+        if html or only or section or op or steady or compiler or no_phases or peak_bandwidth or peak_flops:
             fail(f"{file} is a folder: only -o, --force and --rows apply to the report of a job", USAGE)
         report_of_folder(file, output, force, rows)
         return

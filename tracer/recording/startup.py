@@ -69,7 +69,12 @@ class _Switched:
 
     def __init__(self, shown: str) -> None:
         self._shown = shown
-        self._folder = os.path.abspath("")  # before the script changes it
+        self._folder = ""
+        if not os.path.isabs(shown):
+            try:
+                self._folder = os.getcwd()  # before the script changes it
+            except OSError:
+                pass  # the folder is gone: that the trace cannot be written is said when it begins
         self._wanted = True
         self._recording: Recording | None = None
 
@@ -83,13 +88,13 @@ class _Switched:
             from tracer.recording import naming, output
             from tracer.recording.recording import Recording
 
-            wanted = output.filled(os.path.join(self._folder, self._shown))
-            path = naming.reserve_free(wanted)
-            shown = path if os.path.isabs(self._shown) else os.path.relpath(path, self._folder)
+            wanted = output.filled(self._shown)
+            path = naming.reserve_free(os.path.join(self._folder, wanted))
+            shown = os.path.join(os.path.dirname(wanted), os.path.basename(path))
             self._recording = Recording(path, reserved=True, shown=shown, launched=True)
             self._recording.start()
-            if path != wanted:
-                say(f"{os.path.relpath(wanted, self._folder)} exists; this recording goes to {shown}")
+            if shown != wanted:
+                say(f"{wanted} exists; this recording goes to {shown}")
         except Exception as error:
             self._recording = None
             say(f"nothing is recorded: {error}")

@@ -8,7 +8,7 @@ import polars as pl
 
 from tracer.analysis.job import Job
 from tracer.analysis.job.clocks import EXACT, UNKNOWN
-from tracer.analysis.job.collectives import waited_ns
+from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.lateness import Lateness
 from tracer.analysis.job.overlap import overlaps
 from tracer.analysis.source_lines import SourceLines
@@ -79,7 +79,7 @@ def _ranks_in_words(ranks: list[int]) -> str:
 
 def _ranks(job: Job) -> str:
     late = {of.rank: of for of in job.lateness}
-    waited = _waited(job)
+    waited = waits(job.calls, job.clocks, job.collectives)
     titles = [
         "rank",
         "host",
@@ -119,21 +119,6 @@ def _ranks(job: Job) -> str:
         if not part.trace.certificate["complete"]
     ]
     return paragraphs(table(titles, rows), "\n".join(f"- {line}" for line in incomplete))
-
-
-def _waited(job: Job) -> dict[int, int]:
-    """How long each rank waited for the last ones."""
-    ends = job.collectives.select("group", "number", last_ns="came_ns")
-    arrival = pl.coalesce("gpu_start_ns", "start_ns") + pl.col("offset_ns")
-    calls = job.calls.join(job.clocks.select("rank", "offset_ns"), on="rank").with_columns(
-        came_ns=arrival, done_ns=pl.col("gpu_end_ns") + pl.col("offset_ns")
-    )
-    waits = (
-        calls.join(ends, on=["group", "number"])
-        .group_by("rank")
-        .agg(waited=waited_ns(pl.col("last_ns")).sum())
-    )
-    return dict(waits.select("rank", "waited").iter_rows())
 
 
 def _late(job: Job, sources: SourceLines) -> str:

@@ -12,7 +12,6 @@ from tracer.analysis.step_times import BACKWARD
 
 NAMESPACE = "c10d::"
 _OF_TWO = ("c10d::send", "c10d::recv_", "c10d::recv_any_source_")
-_DEVICE_KERNEL = "nccl"
 CALLS = {
     "rank": pl.Int64,
     "hop": pl.UInt32,
@@ -101,16 +100,12 @@ def _bytes(signatures: pl.DataFrame) -> pl.DataFrame:
 def _kernels(activities: pl.DataFrame, hops: pl.DataFrame) -> pl.DataFrame:
     """When the device kernels of each call ran; they are of the innermost hop, a redispatch of the call."""
     schema = {"hop": pl.UInt32, "gpu_start_ns": pl.Int64, "gpu_end_ns": pl.Int64}
-    kernels = activities.filter(
-        pl.col("name").cast(pl.String).str.to_lowercase().str.contains(_DEVICE_KERNEL).fill_null(False)
-    )
+    kernels = activities.filter(communicates())
     if kernels.is_empty() or hops.is_empty():
         return pl.DataFrame(schema=schema)
     call_of: dict[int, int] = {}
     for number, parent, kind in hops.select("id", "parent", pl.col("kind").cast(pl.String)).iter_rows():
-        call_of[number] = (
-            call_of.get(parent, parent) if kind == "redispatch" and parent in call_of else number
-        )
+        call_of[number] = call_of.get(parent, number) if kind == "redispatch" else number
     return (
         kernels.filter(pl.col("hop").is_in(list(call_of)))
         .with_columns(hop=pl.col("hop").replace_strict(call_of, return_dtype=pl.UInt32))
@@ -119,9 +114,30 @@ def _kernels(activities: pl.DataFrame, hops: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def waited_ns(last: pl.Expr) -> pl.Expr:
+def communicates() -> pl.Expr:
+    """Whether a GPU activity is of NCCL, by its name."""
+    return pl.col("name").cast(pl.String).str.contains("(?i)nccl").fill_null(False)
+
+
+def arrivals(calls: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
+    """`calls` with came_ns and done_ns on the one clock: see `matched`. Null where a clock is not known."""
+    return calls.join(clocks.select("rank", "offset_ns"), on="rank").with_columns(
+        came_ns=pl.coalesce("gpu_start_ns", "start_ns") + pl.col("offset_ns"),
+        done_ns=pl.col("gpu_end_ns") + pl.col("offset_ns"),
+    )
+
+
+def waits(calls: pl.DataFrame, clocks: pl.DataFrame, collectives: pl.DataFrame) -> dict[int, int]:
+    """rank -> how long it waited for the last ones in all `collectives`, ns."""
+    ends = collectives.select("group", "number", last_ns="came_ns")
+    of_ranks = arrivals(calls, clocks).join(ends, on=["group", "number"]).group_by("rank")
+    return dict(of_ranks.agg(_waited_ns(pl.col("last_ns")).sum()).iter_rows())
+
+
+def _waited_ns(last: pl.Expr) -> pl.Expr:
     """How long a rank that came at came_ns waited for the one that came at `last`."""
-    return pl.min_horizontal(last, pl.col("done_ns").fill_null(last)) - pl.col("came_ns")
+    waited = pl.min_horizontal(last, pl.col("done_ns").fill_null(last)) - pl.col("came_ns")
+    return waited.alias("waited_ns")
 
 
 def matched(calls: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
@@ -135,11 +151,9 @@ def matched(calls: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
     kernel starts, and where there is none when it calls. Where a rank's clock is not known, or ranks called
     different ops, the row is left out.
     """
-    arrival = pl.coalesce("gpu_start_ns", "start_ns") + pl.col("offset_ns")
-    timed = calls.filter(pl.col("group").is_not_null()).join(clocks.select("rank", "offset_ns"), on="rank")
-    timed = timed.with_columns(came_ns=arrival, done_ns=pl.col("gpu_end_ns") + pl.col("offset_ns"))
     return (
-        timed.filter(pl.col("came_ns").is_not_null())
+        arrivals(calls, clocks)
+        .filter(pl.col("group").is_not_null() & pl.col("came_ns").is_not_null())
         .sort("group", "number", "came_ns")
         .group_by("group", "number", maintain_order=True)
         .agg(
@@ -151,7 +165,7 @@ def matched(calls: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
             late_ns=pl.col("came_ns").last()
             - pl.col("came_ns").slice(0, pl.len() - 1).median().cast(pl.Int64),
             skew_ns=pl.col("came_ns").last() - pl.col("came_ns").first(),
-            wait_ns=waited_ns(pl.col("came_ns").last()).sum(),
+            wait_ns=_waited_ns(pl.col("came_ns").last()).sum(),
             transfer_ns=pl.col("done_ns").last() - pl.col("came_ns").last(),
             on_gpu=pl.col("gpu_start_ns").is_not_null().all(),
         )

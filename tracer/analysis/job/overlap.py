@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracer.analysis.cover import Cover
+from tracer.analysis.job.collectives import communicates
 from tracer.analysis.job.part import RankPart
 
 
@@ -37,7 +38,7 @@ def _overlap(part: RankPart) -> Overlap | None:
         & (pl.col("kind").cast(pl.String) == "kernel")
         & pl.col("start_ns").is_not_null()
         & pl.col("end_ns").is_not_null()
-    ).with_columns(communicates=pl.col("name").cast(pl.String).str.contains("(?i)nccl").fill_null(False))
+    ).with_columns(communicates=communicates())
     if not activities["communicates"].any():
         return None
     steps = part.trace.steps.filter(

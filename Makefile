@@ -1,5 +1,6 @@
 # make demo   record a training run and report on it      make test       the test suite
 # make bench  what recording costs                        make test-full  with everything slow
+# make bench-instructions  the same in instructions, under valgrind, against the table
 # make test-compilers  what compiles code, in two minutes more
 # make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
 # make lint   style, types, spelling and retired words, changing nothing  make format  ruff and clang-format, in place
@@ -36,7 +37,7 @@ PYTEST := $(BIN)/pytest
 .PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: debug-torch
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
-.PHONY: demo gallery gallery-gpu install test test-room test-full test-gpu lint format cuda-check bench clean check
+.PHONY: bench-instructions demo gallery gallery-gpu install test test-room test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -208,6 +209,10 @@ faults: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py
+
+# apt-get install valgrind; fails where a count is off by more than 2 % of benchmarks/instructions/table.json.
+bench-instructions: $(VENV)/.installed $(CUDA_HEADERS)/.done
+	$(BIN)/python benchmarks/instructions/count.py
 
 clean:
 	rm -rf build $(VENV)

@@ -37,10 +37,12 @@ import tracer
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 VARIANTS = {
     "bare": "no tool",
+    "only": "tracer, --cuda off --no-shapes --no-source --no-modules: hops only",
     "hops": "tracer, --cuda off",
     "full": "tracer, defaults: hops, API calls, GPU activities",
     "before": "full, of the tracer in --before FOLDER",
     "lean": "full without shapes, source lines and modules: prof has none of them",
+    "ring": "full with --max-size 64M: the file is full, and the oldest goes",
     "driver": "full with --driver all",
     "cupti": "the main part of what full asks of CUPTI: callbacks that do nothing, activities thrown away",
     "callbacks": "of cupti the callbacks",
@@ -50,10 +52,12 @@ VARIANTS = {
 }
 PARTS = 10
 OPTIONS = {
+    "only": {"cuda": "off", "shapes": False, "source": False, "modules": False},
     "hops": {"cuda": "off"},
     "full": {"cuda": "on"},
     "before": {"cuda": "on"},
     "lean": {"cuda": "on", "shapes": False, "source": False, "modules": False},
+    "ring": {"cuda": "on", "max_size": "64M"},
     "driver": {"cuda": "on", "driver": "all"},
 }
 
@@ -114,6 +118,30 @@ def resnet34_step(device: str) -> Run:
     return work.train_step
 
 
+def transformer_step(device: str) -> Run:
+    return _layer_step(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), (4, 16, 32), device)
+
+
+def gpt2_block_step(device: str) -> Run:
+    block = nn.TransformerEncoderLayer(
+        768, 12, 3072, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+    )
+    return _layer_step(block, (8, 1024, 768) if device != "cpu" else (1, 64, 768), device)
+
+
+def _layer_step(layer: nn.Module, shape: tuple[int, ...], device: str) -> Run:
+    layer = layer.to(device)
+    optimiser = torch.optim.AdamW(layer.parameters(), lr=1e-3)
+    batch = torch.randn(shape, device=device)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        layer(batch).square().mean().backward()
+        optimiser.step()
+
+    return step
+
+
 WORKLOADS = {
     "mm 64x64": Workload(mm, 10_000, is_step=False),
     "add 64x64": Workload(add, 10_000, is_step=False),
@@ -121,6 +149,8 @@ WORKLOADS = {
     "linear step": Workload(linear_step, 200),
     "seq2seq step": Workload(seq2seq_step, 16),
     "resnet34 step": Workload(resnet34_step, 10),
+    "transformer step": Workload(transformer_step, 100),
+    "gpt2 block step": Workload(gpt2_block_step, 40),
 }
 
 

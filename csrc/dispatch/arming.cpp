@@ -45,7 +45,23 @@ struct OtherOwner {
   OtherOwner* next;
 };
 PointerMap<OtherOwner>& other_owners = *new PointerMap<OtherOwner>;
-std::vector<Hop*>& all_hops = *new std::vector<Hop*>;  // hop ids count from 1
+PointerMap<Hop>& older_hops = *new PointerMap<Hop>;  // by Hop*: the earlier hop of the same entry
+
+// Of all hops, whose ids count from 1. They are made in blocks: malloc's words around each, and a list of them, would be a
+// quarter of their memory.
+struct AllHops {
+  static constexpr size_t kBlock = 1024;
+  std::vector<Hop*> blocks;
+  size_t size = 0;
+
+  Hop* make(const c10::KernelFunction& kernel, const OperatorRecord* op, uint32_t index) {
+    if (size % kBlock == 0) blocks.push_back(static_cast<Hop*>(::operator new(kBlock * sizeof(Hop))));
+    Hop* room = blocks.back() + size % kBlock;
+    return new (room) Hop(kernel, op, uint32_t(++size), index);
+  }
+  Hop* at(size_t place) const { return blocks[place / kBlock] + place % kBlock; }
+};
+AllHops& all_hops = *new AllHops;
 std::atomic<bool> armed{false};
 std::atomic<size_t> rearmed{0};
 size_t entries_seen = 0, entries_hooked = 0;
@@ -63,6 +79,8 @@ bool is_wanted(const std::string& name) {
   return false;
 }
 
+TableEntry original_of(const Hop& hop) { return TableEntry(const_cast<c10::KernelFunction&>(hop.original)); }
+
 // ---- functors -------------------------------------------------------------------------------
 // A functor without state ignores its `this`, so a Hop can take its place at once for old and new code.
 bool is_stateless(c10::OperatorKernel* functor) {
@@ -74,19 +92,13 @@ bool is_stateless(c10::OperatorKernel* functor) {
   return found->second;
 }
 
-// The function behind the entry: of a functor that holds a function pointer, that function.
-void* kernel_function(c10::OperatorKernel* functor, void* boxed, void* unboxed, void* sym_unboxed) {
-  if (void* held = functor ? torch_abi::held_function(functor) : nullptr) return held;
-  return sym_unboxed ? sym_unboxed : unboxed ? unboxed : boxed;
-}
-
 std::vector<Hop*>& unnamed_python_hops = *new std::vector<Hop*>;
 
 // With the GIL, which the dispatcher's lock may not wait for: a thread that has it already names the
 // kernel at once, others leave that to name_python_kernels().
 void name_python_kernel(Hop* hop, c10::OperatorKernel* functor) {
   if (PyGILState_Check())
-    hop->python_name.store(python::kernel_name(functor), std::memory_order_release);
+    set_python_name(hop, python::kernel_name(functor));
   else
     unnamed_python_hops.push_back(hop);
 }
@@ -100,14 +112,11 @@ bool returns_view(const c10::OperatorHandle& op) {
 }
 
 Hop* make_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
-  auto* hop = new Hop(entry.kernel(), &op, uint32_t(all_hops.size() + 1), index);
-  all_hops.push_back(hop);
+  Hop* hop = all_hops.make(entry.kernel(), &op, index);
   // One reference for the table's word, which the dispatcher may drop, and one that is never dropped.
   c10::raw::intrusive_ptr::incref(hop);
   c10::raw::intrusive_ptr::incref(hop);
   c10::OperatorKernel* functor = entry.functor();
-  hop->boxed = entry.boxed();
-  hop->kernel = kernel_function(functor, entry.boxed(), entry.unboxed(), entry.sym_unboxed());
   if (!is_stateless(functor)) hop->flags |= trace::kStatefulHop;
   if (returns_view(op.handle)) hop->flags |= trace::kViewHop;
   if (functor && torch_abi::is_python_kernel(functor)) {
@@ -116,8 +125,6 @@ Hop* make_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
   }
   return hop;
 }
-
-TableEntry original_of(const Hop& hop) { return TableEntry(const_cast<c10::KernelFunction&>(hop.original)); }
 
 bool same_functions(TableEntry a, TableEntry b) {
   return a.boxed() == b.boxed() && a.unboxed() == b.unboxed() && a.sym_unboxed() == b.sym_unboxed();
@@ -158,10 +165,10 @@ bool is_wrapped(TableEntry entry) { return entry.boxed() == reinterpret_cast<voi
 // The hop of a functor without state, whose place it takes.
 Hop* own_hop(OperatorRecord& op, TableEntry entry, uint32_t index) {
   c10::OperatorKernel* functor = entry.functor();
-  for (Hop* hop = op.hops[index]; hop; hop = hop->older)  // registered away and back again
+  for (Hop* hop = op.hops[index]; hop; hop = older_hops.find(hop))  // registered away and back again
     if (original_of(*hop).functor() == functor && same_functions(original_of(*hop), entry)) return hop;
   Hop* hop = make_hop(op, entry, index);
-  hop->older = op.hops[index];
+  if (op.hops[index]) older_hops.set(hop, op.hops[index]);
   // A thread that read the functor word before we store the hop there still finds a hop by it.
   if (functor && !hops_by_functor.find(functor)) hops_by_functor.set(functor, hop);
   return hop;
@@ -274,7 +281,22 @@ void take_slots() {
   take_slot(torch_abi::kCheckInvariants, &check_invariants_unless_armed, check_invariants);
 }
 
+PointerMap<std::string>& python_names = *new PointerMap<std::string>;  // by Hop*; changes under the GIL
+
 }  // namespace
+
+void* Hop::kernel() const {
+  TableEntry entry = original_of(*this);
+  c10::OperatorKernel* functor = entry.functor();
+  if (void* held = functor ? torch_abi::held_function(functor) : nullptr) return held;
+  return entry.sym_unboxed() ? entry.sym_unboxed() : entry.unboxed() ? entry.unboxed() : entry.boxed();
+}
+
+void* Hop::boxed() const { return original_of(*this).boxed(); }
+
+const std::string* python_name_of(const Hop* hop) { return hop->flags & trace::kPythonHop ? python_names.find(hop) : nullptr; }
+
+void set_python_name(const Hop* hop, std::string* name) { python_names.set(hop, name); }
 
 Hop* hop_of_functor(c10::OperatorKernel* functor) noexcept {
   if (Hop* hop = functor ? hops_by_functor.find(functor) : nullptr) return hop;
@@ -352,16 +374,17 @@ void name_python_kernels() {
     hops.swap(unnamed_python_hops);
   }
   PyGILState_STATE gil = PyGILState_Ensure();
-  for (Hop* hop : hops) hop->python_name.store(python::kernel_name(original_of(*hop).functor()), std::memory_order_release);
+  for (Hop* hop : hops) set_python_name(hop, python::kernel_name(original_of(*hop).functor()));
   PyGILState_Release(gil);
 }
 
 std::vector<uint64_t> recorded_kernels() {
   std::vector<uint64_t> addresses;
   TablesGuard lock;
-  for (const Hop* hop : all_hops) {
+  for (size_t place = 0; place < all_hops.size; ++place) {
+    const Hop* hop = all_hops.at(place);
     if (hop->described_epoch.load() != trace::epoch_of_recording()) continue;
-    for (void* function : {hop->kernel, hop->boxed}) addresses.push_back(reinterpret_cast<uint64_t>(function));
+    for (void* function : {hop->kernel(), hop->boxed()}) addresses.push_back(reinterpret_cast<uint64_t>(function));
   }
   return addresses;
 }

@@ -35,8 +35,7 @@ bool at_autograd_key(uint64_t keys) { return keys && (autograd_bits & (1ull << (
 // A custom operator's function is known when it runs. The kernel takes the GIL next: here, it is no further wait.
 void name_after_user(Hop* hop) {
   PyGILState_STATE gil = PyGILState_Ensure();
-  if (auto* name = python::name_of_custom_op(torch_abi::TableEntry(hop->original).functor()))
-    hop->python_name.store(name, std::memory_order_release);
+  if (auto* name = python::name_of_custom_op(torch_abi::TableEntry(hop->original).functor())) set_python_name(hop, name);
   PyGILState_Release(gil);
 }
 
@@ -46,13 +45,13 @@ __attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::Dispatc
   if (index >= torch_abi::kTableEntries) index = uint32_t(keys.getDispatchTableIndexForDispatchKeySet());
   torch_abi::Registration registration = registration_of(*hop->op, index);
   if (hop->flags & trace::kPythonHop) name_after_user(hop);
-  const std::string* python_name = hop->python_name.load(std::memory_order_acquire);
+  const std::string* python_name = python_name_of(hop);
   lane->define(trace::DefinitionBuilder(trace::kHop)
                    .put(hop->id)
                    .put(hop->flags)
                    .put(index)
-                   .put(uint64_t(hop->kernel))
-                   .put(uint64_t(hop->boxed))
+                   .put(uint64_t(hop->kernel()))
+                   .put(uint64_t(hop->boxed()))
                    .put_string(hop->op->name)
                    .put_string(key_name(index))
                    .put_string(registration.where)

@@ -18,8 +18,8 @@ struct OperatorRecord;
 
 // Takes the place of the functor of a wrapped entry, or is found by that functor's address. Hops live
 // for ever: a thread may be inside one, or about to enter, whenever entries are restored.
-// What every run of a hop reads is in its first cache line.
-struct alignas(64) Hop final : c10::OperatorKernel {
+// There are some 300,000 in a process, so a hop has what its runs need; what can be computed or is rare is not in it.
+struct Hop final : c10::OperatorKernel {
   Hop(const c10::KernelFunction& kernel, const OperatorRecord* op, uint32_t id, uint32_t index)
       : id(id), original(kernel), op(op), table_index(index) {}
 
@@ -30,11 +30,16 @@ struct alignas(64) Hop final : c10::OperatorKernel {
   const OperatorRecord* op;
   uint32_t table_index;
   uint32_t flags = 0;                         // trace::HopFlags
-  void* kernel = nullptr;                     // the function that the entry points to
-  void* boxed = nullptr;
-  std::atomic<std::string*> python_name{nullptr};  // of a Python kernel; leaked
-  Hop* older = nullptr;                       // earlier hop of the same entry
+
+  // The function that the entry points to: of a functor that holds a function pointer, that function.
+  void* kernel() const;
+  void* boxed() const;
 };
+
+// The name of a hop's Python kernel; nullptr if it has none or is not named yet.
+const std::string* python_name_of(const Hop* hop);
+// With the GIL. The name is never freed.
+void set_python_name(const Hop* hop, std::string* name);
 
 extern const void* const hop_vtable;
 inline bool is_hop(const c10::OperatorKernel* functor) { return functor && torch_abi::vtable_of(functor) == hop_vtable; }

@@ -5,31 +5,14 @@
 //                    latter; FILE.next stays empty
 //
 // Prints the calls that were counted as ended in FILE, FILE.full and FILE.failing, or what is wrong.
-#include "../../csrc/cuda/api_calls.cpp"
+#include "cupti_caller.h"
 
 #include <cstdio>
 #include <cstdlib>
 
 #include "../../csrc/trace/event_words.h"
 
-// What the rest of the extension would do, which needs a GPU, Python or torch.
-namespace tracer {
-namespace native {
-Stack walk_stack(const void*, const std::vector<CodeRange>&, const std::vector<CodeRange>&) noexcept {
-  Stack stack;
-  stack.frames = 1;
-  stack.counters[0] = 0x1234;
-  return stack;
-}
-std::vector<CodeRange> code_of(const std::vector<const char*>&) { return {}; }
-CodeRange code_of_this_extension() { return {}; }
-std::vector<CodeRange> code_of_python() { return {}; }
-void note_addresses(const uint64_t*, size_t) {}
-}  // namespace native
-namespace python {
-uint32_t source_id(trace::Lane*) { return 0; }
-}  // namespace python
-namespace cuda {
+namespace tracer::cuda {
 struct Asks {
   int* device;
 };
@@ -46,70 +29,17 @@ void add_runtime_functions(ApiFunctions& table) {
   table.add<NoParameters>(211, "cudaLaunchKernel", {});
   table.add<Many>(300, "cudaMany", {in("words", "many", 0, 8)});
 }
-void add_driver_functions(ApiFunctions&) {}
-const std::vector<Enumeration>& enumerations() {
-  static std::vector<Enumeration> none;
-  return none;
-}
-const std::vector<Enumeration>& library_enumerations() { return enumerations(); }
-const Cupti& cupti() {
-  static Cupti none;
-  return none;
-}
-std::string Cupti::text(CUptiResult) const { return {}; }
-}  // namespace cuda
-}  // namespace tracer
-
-using namespace tracer;
-using namespace tracer::cuda;
-using trace::Lane;
+}  // namespace tracer::cuda
 
 #define CHECK(what) \
   if (!(what)) return printf("line %d: %s\n", __LINE__, #what), exit(1)
 
-struct Call {
-  uint32_t id;
-  uint32_t result = 0;
-  uint64_t word = 0xdeadbeef;  // as CUPTI leaves it
+struct Call : CuptiCall {
   int device = 3;
   Asks parameters{&device};
-  CUpti_CallbackData data{};
 
-  explicit Call(uint32_t id, uint32_t result = 0) : id(id), result(result) {
-    static uint32_t correlation = 0;
-    data.correlationData = &word;
-    data.correlationId = ++correlation;
-    data.functionParams = &parameters;
-    data.functionReturnValue = &this->result;
-  }
-  void begin() { at(CUPTI_API_ENTER); }
-  void end() { at(CUPTI_API_EXIT); }
-  void run() { begin(), end(); }
-
- private:
-  void at(CUpti_ApiCallbackSite site) {
-    data.callbackSite = site;
-    on_callback(nullptr, CUPTI_CB_DOMAIN_RUNTIME_API, id, &data);
-  }
+  explicit Call(uint32_t id, uint32_t result = 0) : CuptiCall(id, &parameters, result) {}
 };
-
-void enter_hop() {
-  Lane* lane = trace::current_lane();
-  trace::write_event(lane, trace::kEnter, lane->now(), uint64_t(1), uint64_t(1), uint64_t(trace::kNoSequence),
-                     lane->depth | 1ull << 13 | 0x7f00ull << 15);
-  lane->depth += 1;
-}
-
-void leave_hop() {
-  Lane* lane = trace::current_lane();
-  lane->depth -= 1;
-  trace::write_event(lane, trace::kExit, lane->now(), 1 | uint64_t(lane->depth) << 32);
-}
-
-void record_into(const char* path, trace::Limit limit = {}) {
-  trace::open_recording(trace::TraceFile::create(path, 7, 0, limit, false));
-  trace::start_recording();
-}
 
 // The kinds of events that `run` writes.
 template <class Run>

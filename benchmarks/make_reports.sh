@@ -137,45 +137,44 @@ begin cuda_runtime_survey.md "What PyTorch asks of the CUDA runtime" \
   "Training steps of a ResNet-34 and of a translator (GRU encoder and decoder): every CUDA function that was
 called, how often, by which part of PyTorch, and what it cost the host. How to read it:
 [docs/surveys.md](../docs/surveys.md)."
-report cuda_runtime_survey.md resnet34 --only cuda --rows 24 --details 3
+report cuda_runtime_survey.md resnet34 --only cuda --rows 20 --details 1
 between cuda_runtime_survey.md
-report cuda_runtime_survey.md seq2seq --rows 20 --section runtime --section api_roles --section api_functions --section synchronisations --section idle
+report cuda_runtime_survey.md seq2seq --rows 12 --section runtime --section api_roles --section synchronisations
 
 begin kernel_survey.md "What the GPU ran, and how far that is from what it can do" \
   "The kernels of training steps of a ResNet-34 and of a translator (GRU encoder and decoder), those with the
 most to gain first. How to read it: [docs/surveys.md](../docs/surveys.md)."
 survey=()
-for section in kernels kernels_to_gain kernel_details kernels_unknown kernels_families certificate; do
+for section in kernels kernels_to_gain kernel_details kernels_unknown kernels_families; do
   survey+=(--section "$section")
 done
-report kernel_survey.md resnet34 --rows 24 --details 3 "${survey[@]}"
+report kernel_survey.md resnet34 --rows 16 --details 2 "${survey[@]}"
 between kernel_survey.md
-report kernel_survey.md seq2seq --rows 20 --details 3 --section kernels --section kernels_to_gain --section kernel_details
+report kernel_survey.md seq2seq --rows 12 --section kernels --section kernels_to_gain
 
 begin mm.md "How a matrix product reaches cuBLAS" \
   "From \`torch.matmul\`, \`bmm\` and \`Linear\` down to the kernel: which function of cuBLAS is called for strict
 fp32, TF32, bf16, fp16, a vector, a batch, a bias and the backward pass, and which kernel cuBLAS picks."
-report mm.md mm --op 'cublas*' --paths 20 --details 3 "${chain[@]}"
+report mm.md mm --op 'cublas*' --paths 14 --details 1 "${chain[@]}"
 
 begin gru.md "How a GRU reaches cuDNN" \
   "\`nn.GRU\` becomes one call of cuDNN forward and two backward; \`nn.GRUCell\` two matrix products and a fused
 pointwise kernel."
-report gru.md gru --op 'cudnnRNN*' --op 'gru*' --paths 20 --details 3 "${chain[@]}"
+report gru.md gru --op 'cudnnRNN*' --op 'gru*' --paths 14 --details 1 "${chain[@]}"
 
 begin cat.md "What torch.cat does on a GPU" \
   "One kernel that copies all inputs where they fit it, in a vectorised, an aligned or a plain variant; one copy
 an input where they do not (mixed types, more than four dimensions)."
-report cat.md cat --op cat --op stack --paths 20 --details 3 "${chain[@]}"
+report cat.md cat --op cat --op stack --paths 14 --details 1 "${chain[@]}"
 
 begin resnet34.md "Training steps of a ResNet-34" \
   "What the six steps after warm-up ran: convolutions, batch normalisation, pooling and the optimiser, forward and
 backward."
 sections=()
-for section in summary paths path_details api_roles synchronisations idle kernels kernels_to_gain sources modules backward \
-  certificate; do
+for section in summary paths path_details api_roles synchronisations idle kernels kernels_to_gain sources modules backward; do
   sections+=(--section "$section")
 done
-report resnet34.md resnet34 --steady --paths 12 --details 2 --rows 16 "${sections[@]}"
+report resnet34.md resnet34 --steady --paths 12 --details 1 --rows 12 "${sections[@]}"
 
 wc -c "$out"/*.md
 exit $failed

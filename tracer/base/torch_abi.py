@@ -47,6 +47,10 @@ COMPILER_FUNCTIONS = {
 COMPILER_FRAMES = "torch._dynamo.eval_frame"
 """The module with `skip_code`, which says that Dynamo does not compile a function"""
 
+PROCESS_GROUPS_MODULE = "torch.distributed.distributed_c10d"
+NEW_PROCESS_GROUP = "_new_process_group_helper"
+"""Function that makes a process group; its third argument lists its ranks, and is empty for all of them"""
+
 CAPTURES_MODULE = "torch.cuda.graphs"
 CAPTURES = ("CUDAGraph.capture_begin", "CUDAGraph.capture_end")
 """Functions that a recording of some steps wraps: they begin and end the capture of a CUDA graph"""

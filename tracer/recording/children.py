@@ -15,9 +15,11 @@ from typing import Any, Protocol
 from tracer.base import extension
 from tracer.base.errors import RecordingError
 from tracer.base.say import say
-from tracer.recording import cuda, invitation, overrides, ranks, steps
+from tracer.recording import cuda, invitation, overrides, process_groups, ranks, steps
 from tracer.recording.compiled import following as compiled
 from tracer.recording.options import Options
+
+_groups: process_groups.ProcessGroups | None = None  # of this process's recording
 
 
 class Stoppable(Protocol):
@@ -118,7 +120,14 @@ def follow_python(native: ModuleType, options: Options) -> None:
     native.set_stack_lines(options.stack, options.torch_frames)
     native.follow_modules(torch.nn.Module if options.modules else None)
     native.follow_allocations(options.memory)
-    compiled.begin(native, functools.partial(write_document, native), _compressed({"called": True}))
+    global _groups
+    _groups = process_groups.ProcessGroups(functools.partial(write_document, native, "rank"))
+    compiled.begin(
+        native,
+        functools.partial(write_document, native),
+        _compressed({"called": True}),
+        [(*process_groups.PLACE, _groups.wrap)],
+    )
 
 
 def write_document(native: ModuleType, kind: str, document: object) -> None:
@@ -147,6 +156,8 @@ def _compressed(document: object) -> bytes:
 def _write_certificate(native: ModuleType, began: float) -> None:
     try:
         of_compiled = compiled.end()
+        if _groups is not None:
+            _groups.end()
         write_source_texts(native, began)
         certificate = {**cuda.certificate(native), "steps": steps.end(), "compiled": of_compiled}
         certificate["own_cost"] = native.own_cost()

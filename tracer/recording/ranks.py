@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
 if TYPE_CHECKING:
@@ -35,10 +36,13 @@ def facts() -> dict[str, object]:
 
     The clocks of two traces with one `boot` are the same clock.
     """
-    rank = of_this_process()
-    if rank is None:
-        return {}
-    return {"rank": rank.number, "ranks": rank.ranks, "host": os.uname().nodename, "boot": _boot()}
+    rank = of_this_process() or _of_torch()
+    return of(rank.number, rank.ranks) if rank else {}
+
+
+def of(number: int, ranks: int) -> dict[str, object]:
+    """The same of a rank that is known."""
+    return {"rank": number, "ranks": ranks, "host": os.uname().nodename, "boot": _boot()}
 
 
 def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
@@ -48,6 +52,17 @@ def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
         if number is not None and ranks is not None and number < ranks and ranks > 1:
             return Rank(number, ranks)
     return None
+
+
+def _of_torch() -> Rank | None:
+    """Of a process whose process group was made before the recording began."""
+    groups = sys.modules.get("torch.distributed.distributed_c10d")
+    try:
+        if groups is None or not groups.is_initialized() or groups.get_world_size() < 2:
+            return None
+        return Rank(groups.get_rank(), groups.get_world_size())
+    except Exception:  # another torch's module, or one that is being imported: then it is not known
+        return None
 
 
 def _boot() -> str:

@@ -13,7 +13,9 @@ _RANK = re.compile(r"(?:^|\.)rank0*(\d+)(?:\.\d+)?\.trace(?:\.xz)?$")
 
 
 def traces_in(folder: str | os.PathLike[str]) -> list[Path]:
-    """The traces there, by name. Raises JobError if there is none."""
+    """The traces there, by name; a file is its own. Raises JobError if there is none."""
+    if Path(folder).is_file():
+        return [Path(folder)]
     found = sorted(path for path in Path(folder).iterdir() if path.name.endswith((".trace", ".trace.xz")))
     if not found:
         raise JobError(f"{folder} has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT")
@@ -33,7 +35,7 @@ def trace_of_rank(folder: str | os.PathLike[str], rank: int) -> Path:
 
 
 def load_job(folder: str | os.PathLike[str]) -> Job:
-    """The traces of a folder, a rank each or several.
+    """The traces of a folder, a rank each or several; or one trace of several ranks.
 
     Raises JobError if they are no ranks of one job, TraceError or OSError if one cannot be read.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +10,7 @@ from tracer.base import torch_abi
 from tracer.recording.compiled.launches import Launches
 from tracer.recording.compiled.phases import Phases
 from tracer.recording.compiled.regions import Regions
-from tracer.recording.compiled.wrapping import Wrapped
+from tracer.recording.compiled.wrapping import Make, Wrapped
 
 
 class Following:
@@ -20,7 +20,12 @@ class Following:
     tracer's own is counted and dropped.
     """
 
-    def __init__(self, native: ModuleType, write: Callable[[str, object], None]) -> None:
+    def __init__(
+        self,
+        native: ModuleType,
+        write: Callable[[str, object], None],
+        more: Iterable[tuple[str, str, Make]] = (),
+    ) -> None:
         self.errors: list[str] = []
         self._native = native
         self._wrapped = Wrapped()
@@ -41,6 +46,8 @@ class Following:
         for module, paths in torch_abi.COMPILER_FUNCTIONS.items():
             for path in paths:
                 self._wrapped.want(module, path, wrappers[path])
+        for module, path, make in more:
+            self._wrapped.want(module, path, make)
 
     def begin(self, note: bytes) -> None:
         self._native.follow_compiled(note, self.regions.describe, self._imported, self._wrapped.modules)
@@ -112,11 +119,19 @@ _current: Following | None = None
 _lines: list[tuple[str, int]] = []
 
 
-def begin(native: ModuleType, write: Callable[[str, object], None], note: bytes) -> None:
-    """Begin to follow compiled code in this process. `note`: what its first call writes into the trace."""
+def begin(
+    native: ModuleType,
+    write: Callable[[str, object], None],
+    note: bytes,
+    more: Iterable[tuple[str, str, Make]] = (),
+) -> None:
+    """Begin to follow compiled code in this process. `note`: what its first call writes into the trace.
+
+    `more`: other functions of torch that are replaced with those of the compiler, as for Wrapped.want().
+    """
     global _current
     _lines.clear()
-    _current = Following(native, write)
+    _current = Following(native, write, more)
     _current.begin(note)
 
 

@@ -254,7 +254,8 @@ def main() -> None:
             print(
                 f"{cost.ranks:5,} ranks of {cost.hops // cost.ranks:,} hops: {cost.seconds:,.1f} s, of that "
                 f"{cost.making_seconds:,.1f} s making traces and {cost.merge_seconds:,.1f} s merging; "
-                f"{cost.seconds_a_rank:.2f} s a rank, {cost.processor_seconds / cost.ranks:.2f} s of processors; "
+                f"{cost.seconds_a_rank:.2f} s a rank, "
+                f"{cost.processor_seconds / cost.ranks:.2f} s of processors; "
                 f"{cost.peak_gib:.2f} GiB in all processes, "
                 f"{cost.largest_gib:.2f} in the largest; parts {cost.parts_mib:,.1f} MiB"
                 f"{'; stopped' if cost.stopped else ''}",

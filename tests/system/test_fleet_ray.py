@@ -83,5 +83,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch:
 
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     trace = write_rank(tmp_path / "job" / "rank0.trace")
-    with pytest.raises(FleetError, match=r"cannot reach a Ray cluster: .*; start one: ray start --head"):
+    with pytest.raises(
+        FleetError, match=r"no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1 \(.*\); start one: ray"
+    ):
         gather(Parts(tmp_path / "out"), find([str(trace)]), OnRay(lambda _: None))

@@ -69,7 +69,7 @@ def gather(
 
 
 class _Holders:
-    """Which trace has which rank of which job."""
+    """The trace that each rank of a job is read from."""
 
     def __init__(self, parts: Parts, say: Callable[[str], None]) -> None:
         self._parts = parts

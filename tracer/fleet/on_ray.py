@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -12,6 +13,7 @@ from tracer.fleet.work import Part, Task, analyse, reason, unread
 
 _RETRIES = 2
 """Of a task whose node went away"""
+_PATIENCE_SECONDS = 10.0
 
 
 class OnRay:
@@ -40,6 +42,7 @@ class OnRay:
     def _begin(self) -> None:
         ray = self._ray
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        _check(os.environ.get("RAY_ADDRESS", ""))
         try:
             try:
                 ray.init(address="auto", **quiet)
@@ -76,6 +79,20 @@ class OnRay:
             return self._ray.get(future)
         except self._ray.exceptions.RayError as error:
             return [unread(task.trace, f"the Ray worker that read it failed ({type(error).__name__})")]
+
+
+def _check(address: str) -> None:
+    """Raises FleetError if nobody answers at `HOST:PORT`: ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), _PATIENCE_SECONDS).close()
+    except OSError as error:
+        raise FleetError(
+            f"no Ray cluster answers at RAY_ADDRESS={address} ({error.strerror or error}); "
+            "start one: ray start --head"
+        ) from error
 
 
 def _imported() -> Any:

@@ -14,6 +14,7 @@ from tracer.cli.diff import diff
 from tracer.cli.doctor import doctor
 from tracer.cli.explain import explain
 from tracer.cli.export import export
+from tracer.cli.fleet import fleet
 from tracer.cli.ledger import ledger
 from tracer.cli.lock import lock
 from tracer.cli.pack import pack
@@ -37,6 +38,7 @@ app.command(context_settings=CONTEXT)(record)
 app.command()(tree)
 app.command()(report)
 app.command()(diff)
+app.command()(fleet)
 app.command()(ledger)
 app.command()(lock)
 app.command()(replay)
@@ -50,7 +52,7 @@ app.command(context_settings=compare.CONTEXT)(compare.compare)
 app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
 
 
-_READ_TABLES = {"tree", "report", "diff", "ledger", "lock", "sql", "certificate", "export"}
+_READ_TABLES = {"tree", "report", "diff", "ledger", "lock", "sql", "certificate", "export", "fleet"}
 """Commands that run no program of the user's"""
 _GIVE_BACK = "dirty_decay_ms:0,muzzy_decay_ms:0"
 

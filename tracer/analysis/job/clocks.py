@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import polars as pl
-
-from tracer.analysis.job.part import RankPart
 
 EXACT, BY_COLLECTIVES, UNKNOWN = "exact", "collectives", "unknown"
 _SCHEMA = {"rank": pl.Int64, "offset_ns": pl.Int64, "error_ns": pl.Int64, "how": pl.String}
 _FEWEST = 3
 
 
-def offsets(parts: Sequence[RankPart], calls: pl.DataFrame) -> pl.DataFrame:
+class Clocked(Protocol):
+    """A rank, the boot that names its host's clock, and that clock when times in its trace are 0."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def boot(self) -> str: ...
+    @property
+    def began_ns(self) -> int: ...
+
+
+def offsets(parts: Sequence[Clocked], calls: pl.DataFrame) -> pl.DataFrame:
     """A row for each rank: what is added to its times, so that all are times of the first rank's trace.
 
     rank, offset_ns (null: not known), error_ns (how far it may be off; 0: not at all), how: EXACT (the first
@@ -28,7 +38,7 @@ def offsets(parts: Sequence[RankPart], calls: pl.DataFrame) -> pl.DataFrame:
         if part.boot and part.boot == first.boot and part.began_ns and first.began_ns
     }
     exact[first.rank] = 0
-    hosts: dict[str, list[RankPart]] = {}
+    hosts: dict[str, list[Clocked]] = {}
     for part in parts:
         if part.rank not in exact:
             hosts.setdefault(part.boot or f"rank {part.rank}", []).append(part)
@@ -41,7 +51,7 @@ def offsets(parts: Sequence[RankPart], calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_collectives(
-    others: list[RankPart], known: dict[int, int], calls: pl.DataFrame
+    others: list[Clocked], known: dict[int, int], calls: pl.DataFrame
 ) -> list[tuple[int, int | None, int | None, str]]:
     """The ranks of one other host, which share a clock."""
     lead = others[0].began_ns

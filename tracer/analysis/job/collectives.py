@@ -154,7 +154,7 @@ def matched(calls: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
     return (
         arrivals(calls, clocks)
         .filter(pl.col("group").is_not_null() & pl.col("came_ns").is_not_null())
-        .sort("group", "number", "came_ns")
+        .sort("group", "number", "came_ns", "rank")
         .group_by("group", "number", maintain_order=True)
         .agg(
             pl.col("op", "source", "step", "steady", "bytes").last(),

@@ -12,8 +12,8 @@ from tracer.analysis.job.collectives import NAMESPACE
 from tracer.analysis.job.part import RankPart
 from tracer.analysis.step_times import outermost
 
-_NOISE_NS = 20_000
-_LEAST, _MOST = 0.25, 3.0  # of what a rank was late
+NOISE_NS = 20_000
+LEAST, MOST = 0.25, 3.0  # of what a rank was late
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ def lateness(
     steady = collectives.filter("steady")
     # The first one of a group ends what the ranks did before they knew each other: starting, importing.
     looked_at = steady if len(steady) else collectives.filter(pl.col("number") > 0)
-    late = looked_at.filter(pl.col("late_ns") > _NOISE_NS)
+    late = looked_at.filter(pl.col("late_ns") > NOISE_NS)
     found = []
     for (rank,), of_rank in late.partition_by("last", as_dict=True, maintain_order=True).items():
         causes = _excesses(parts, calls, of_rank, int(rank))
         total = int(of_rank["late_ns"].sum())
         cause = causes.row(0, named=True) if len(causes) else None
-        if cause is None or not _LEAST * total <= cause["excess_ns"] <= _MOST * total:
+        if cause is None or not LEAST * total <= cause["excess_ns"] <= MOST * total:
             cause = {"before": None, "after": None, "op": None, "excess_ns": 0}
         modes = of_rank["source"].drop_nulls().mode(maintain_order=True)
         found.append(
@@ -74,13 +74,13 @@ def _excesses(parts: Sequence[RankPart], calls: pl.DataFrame, late: pl.DataFrame
 
     before, after, op, excess_ns. The time before a collective begins with the rank's collective call before.
     """
-    windows = _windows(calls).join(late.select("group", "number"), on=["group", "number"], how="semi")
-    spent = []
+    windows = windows_of(calls).join(late.select("group", "number"), on=["group", "number"], how="semi")
+    found = []
     for part in parts:
         of_rank = windows.filter(pl.col("rank") == part.rank).select("start_ns", "end_ns")
         if len(of_rank):
-            spent.append(_spent(part, of_rank).with_columns(rank=pl.lit(part.rank, pl.Int64)))
-    table = pl.concat(spent)
+            found.append(spent(part, of_rank).with_columns(rank=pl.lit(part.rank, pl.Int64)))
+    table = pl.concat(found)
     keys = ["before", "after", "op"]
     own = table.filter(pl.col("rank") == rank)
     ranks = table.filter(pl.col("rank") != rank)["rank"].n_unique()
@@ -96,7 +96,7 @@ def _excesses(parts: Sequence[RankPart], calls: pl.DataFrame, late: pl.DataFrame
     )
 
 
-def _windows(calls: pl.DataFrame) -> pl.DataFrame:
+def windows_of(calls: pl.DataFrame) -> pl.DataFrame:
     """Of each rank's call: rank, group, number, and the time since its call before, of any group."""
     return calls.sort("rank", "start_ns").select(
         "rank",
@@ -107,7 +107,7 @@ def _windows(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _spent(part: RankPart, windows: pl.DataFrame) -> pl.DataFrame:
+def spent(part: RankPart, windows: pl.DataFrame) -> pl.DataFrame:
     """Time of a rank in these windows: gaps by the lines around them, and ops by their line."""
     gaps = gaps_within(part.trace, part.process, windows)
     of_gaps = gaps.group_by("before", "after").agg(total_ns=pl.col("length").sum())

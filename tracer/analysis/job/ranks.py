@@ -62,26 +62,31 @@ class Job:
         return partings(self.parts)
 
 
+def ranks_of(trace: JobTables) -> list[RankPart]:
+    """The ranks in one trace: none, one, or several where the job's launcher was recorded."""
+    parts: list[RankPart] = []
+    seen: set[int] = set()
+    for row in trace.processes.filter(pl.col("rank").is_not_null()).sort("process").iter_rows(named=True):
+        if row["rank"] in seen:  # a worker that a rank started
+            continue
+        seen.add(row["rank"])
+        parts.append(
+            RankPart(
+                rank=row["rank"],
+                ranks=row["ranks"] or 0,
+                host=row["host"] or "",
+                boot=row["boot"] or "",
+                began_ns=trace.began_ns,
+                process=row["process"],
+                trace=trace,
+            )
+        )
+    return parts
+
+
 def job_of(traces: Iterable[JobTables]) -> Job:
     """The ranks in these traces. Raises JobError if there is none, or one is there twice."""
-    parts: list[RankPart] = []
-    for trace in traces:
-        seen: set[int] = set()
-        for row in trace.processes.filter(pl.col("rank").is_not_null()).sort("process").iter_rows(named=True):
-            if row["rank"] in seen:  # a worker that a rank started
-                continue
-            seen.add(row["rank"])
-            parts.append(
-                RankPart(
-                    rank=row["rank"],
-                    ranks=row["ranks"] or 0,
-                    host=row["host"] or "",
-                    boot=row["boot"] or "",
-                    began_ns=trace.began_ns,
-                    process=row["process"],
-                    trace=trace,
-                )
-            )
+    parts = [part for trace in traces for part in ranks_of(trace)]
     if not parts:
         raise JobError("no trace says which rank it is of; start the job with torchrun, srun or mpirun")
     parts.sort(key=lambda part: part.rank)

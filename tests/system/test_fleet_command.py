@@ -1,0 +1,174 @@
+"""`tracer fleet` as a user types it, and the processes that it starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rank_traces import write_rank
+
+from tracer.fleet.processes import Processes
+from tracer.fleet.traces import find
+from tracer.fleet.work import Task
+
+ROOT = Path(__file__).parents[2]
+RUN = "import sys; from tracer.cli.app import main; sys.argv[0] = 'tracer'; main()"
+
+
+def fleet(folder: Path, *arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the command in `folder`; `before` is Python that runs first."""
+    path = ":".join([str(ROOT), *(entry for entry in sys.path if entry.endswith("site-packages"))])
+    return subprocess.run(
+        [sys.executable, "-c", f"{before}\n{RUN}", "fleet", *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for rank in range(3):
+        write_rank(
+            tmp_path / "job" / f"rank{rank}.trace", rank, 4, late=4_000 * (rank == 1), ops=1 + rank % 2
+        )
+    return tmp_path
+
+
+def tables(out: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in out.glob("*.parquet")}
+
+
+def test_the_report_says_who_was_last_and_what_differs(folder: Path) -> None:
+    (folder / "job" / "rank3.trace").write_bytes(b"no trace, and more than a few bytes of it")
+    run = fleet(folder, "job", "-j", "2")
+    assert run.returncode == 1, run.stderr
+    assert run.stdout.splitlines() == [
+        "3 ranks of 1 job on 1 host, 1 trace not read",
+        "No trace of job job is of rank 3.",
+        "Rank 1 was last in 2 of 2 collectives, by 100.0 us in the median (200.1 us in all): "
+        "/work/train.py:1 -> /work/train.py:2 took 80.0 us longer than on the other ranks.",
+    ]
+    first, second, third = run.stderr.splitlines()
+    assert first.startswith(f"tracer: {folder}/job/rank3.trace: is not a trace (it begins with b'no trace")
+    assert second == "tracer: 3 traces read, 1 could not be read"
+    assert third == "tracer: wrote fleet/report.md and 9 tables beside it"
+    report = (folder / "fleet" / "report.md").read_text()
+    assert re.findall("^## (.*)$", report, flags=re.M) == [
+        *("Not read", "Who came last", "What differs between ranks", "Collectives", "Ops", "Jobs")
+    ]
+    differs = report.partition("## What differs between ranks")[2].partition("##")[0].splitlines()
+    assert [" ".join(cell.split()) for cell in differs[4].split("|")[1:-1]] == [
+        *("job", "`aten::mm` [CPU]", "3 of 3", "3", "6", "1")
+    ]
+
+
+def test_incomplete_ranks_come_first(folder: Path) -> None:
+    path = folder / "job" / "rank2.trace"
+    path.write_bytes(path.read_bytes()[:-200])
+    run = fleet(folder, "job")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[1] == "1 rank of 3 is incomplete."
+    report = (folder / "fleet" / "report.md").read_text()
+    assert report.index("## Incomplete") < report.index("## Who came last")
+    row = next(line for line in report.splitlines() if line.startswith("| job | 2 "))
+    assert "| a " in row
+
+
+def test_however_many_processes_the_tables_have_the_same_bytes(folder: Path) -> None:
+    for number in ("1", "3"):
+        assert fleet(folder, "job", "-o", f"by{number}", "-j", number).returncode == 0
+    one, three = tables(folder / "by1"), tables(folder / "by3")
+    assert len(one) == 9
+    assert one == three
+    assert (folder / "by1" / "report.md").read_text() == (folder / "by3" / "report.md").read_text()
+    assert pl.read_parquet(folder / "by1" / "ranks.parquet")["rank"].to_list() == [0, 1, 2]
+
+
+def test_a_second_run_reads_only_what_is_new(folder: Path) -> None:
+    assert fleet(folder, "job/rank0.trace").returncode == 0
+    run = fleet(folder, "job")
+    assert run.stderr.splitlines()[0] == "tracer: 2 traces read, 1 read before, 0 could not be read"
+    before = tables(folder / "fleet")
+    for trace in (folder / "job").iterdir():
+        trace.unlink()
+    (folder / "fleet" / "ops.parquet").unlink()
+    run = fleet(folder)
+    assert run.returncode == 0, run.stderr
+    assert tables(folder / "fleet") == before
+
+
+def test_what_is_wrong_is_one_line(folder: Path) -> None:
+    (folder / "notes").mkdir()
+    (folder / "notes" / "mine.txt").touch()
+    (folder / "file").touch()
+    lines = {
+        ("job", "--engine", "spark"): "--engine spark: choose processes or ray",
+        ("job", "--scratch", "none"): "--scratch none is not a folder; create it first",
+        ("job", "-o", "notes"): "notes holds other files; give a new folder with -o",
+        ("job", "-o", "file"): "file is a file; give a folder with -o",
+        ("job", "-o", "no/where"): "folder no does not exist; create it first",
+        ("job", "-o", "s3://bucket/out"): "-o s3:/bucket/out: tables are written to this machine; "
+        "give a local folder",
+        (): "fleet has no parts; give traces, or folders of traces: tracer fleet PATH...",
+        ("none",): "none does not exist; give traces, folders of traces, or URLs",
+        ("notes",): "notes has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT",
+        (
+            "job",
+            "--engine",
+            "ray",
+            "-j",
+            "2",
+        ): "-j applies to --engine processes; a Ray cluster has as many as its processors",
+    }
+    for arguments, line in lines.items():
+        run = fleet(folder, *arguments)
+        assert (run.returncode, run.stderr) == (2, f"tracer: {line}\n"), arguments
+    assert not (folder / "fleet").exists()
+
+
+def test_what_is_not_installed_is_named(folder: Path) -> None:
+    run = fleet(folder, "job", "--engine", "ray", before="import sys; sys.modules['ray'] = None")
+    needs = "tracer: --engine ray needs the package ray; install it: pip install ray\n"
+    assert (run.returncode, run.stderr) == (2, needs)
+    run = fleet(folder, "s3://b/x", before="import sys; sys.modules['fsspec.core'] = None")
+    needs = "tracer: s3://b/x needs the package fsspec; install it: pip install fsspec\n"
+    assert (run.returncode, run.stderr) == (2, needs)
+
+
+def test_help_has_examples() -> None:
+    run = fleet(ROOT, "--help")
+    assert "tracer fleet job/" in run.stdout
+    assert "OUT/part/job=J/host=H/rank=R/TABLE.parquet" in run.stdout
+
+
+def test_a_process_that_dies_takes_one_trace_along(folder: Path) -> None:
+    traces = find([str(folder / "job")])
+    tasks = [Task(traces[0]), Killed(traces[1]), Task(traces[2]), Ended(traces[2])]
+    found = [(type(task), part.error) for task, (part,) in Processes(2).run(tasks)]
+    killed = "the process that read it was killed, perhaps for its memory; use fewer processes: -j 1"
+    ended = "the process that read it ended with status 3; its error: tracer report FILE"
+    assert sorted(found, key=str) == sorted(
+        [(Task, None), (Task, None), (Killed, killed), (Ended, ended)], key=str
+    )
+
+
+class Killed(Task):
+    """Kills the process that takes it, as the kernel does when memory runs out."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("kill -9 $PPID",)
+
+
+class Ended(Task):
+    """Ends the process that takes it."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return os._exit, (3,)

@@ -1,0 +1,1 @@
+"""Small tables of one rank, and the tables of all ranks that they add up to."""

@@ -1,0 +1,294 @@
+"""One rank in small tables: how many rows they have depends on what ran, not on how often it ran.
+
+The exceptions are `calls` and `steps`: a row for each collective call, and for each step.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+import polars as pl
+
+from tracer.analysis.job.collectives import CALLS, collectives_of
+from tracer.analysis.job.lateness import spent, windows_of
+from tracer.analysis.job.part import JobTables, RankPart
+from tracer.analysis.job.ranks import ranks_of
+from tracer.analysis.memory import memory_use
+from tracer.analysis.source_lines import SourceLines
+
+Schema = dict[str, "pl.DataType | type[pl.DataType]"]
+NO_RANK = -1
+"""The rank of a trace that says none"""
+
+RANK: Schema = {
+    "trace": pl.String,
+    "process": pl.Int64,
+    "pid": pl.Int64,
+    "ranks": pl.Int64,
+    "boot": pl.String,
+    "began_ns": pl.Int64,
+    "torch": pl.String,
+    "python": pl.String,
+    "hops": pl.Int64,
+    "op_calls": pl.Int64,
+    "open_hops": pl.Int64,
+    "op_ns": pl.Int64,
+    "kernels": pl.Int64,
+    "kernel_ns": pl.Int64,
+    "collective_calls": pl.Int64,
+    "steps": pl.Int64,
+    "step_ns": pl.Int64,
+    "peak_bytes": pl.Int64,
+    "complete": pl.Boolean,
+    "verdict": pl.String,
+    "error": pl.String,
+}
+OPS: Schema = {
+    "op": pl.String,
+    "key": pl.String,
+    "calls": pl.Int64,
+    "hops": pl.Int64,
+    "self_ns": pl.Int64,
+    "total_ns": pl.Int64,
+    "longest_ns": pl.Int64,
+    "gpu_ns": pl.Int64,
+}
+KERNELS: Schema = {"kernel": pl.String, "runs": pl.Int64, "total_ns": pl.Int64, "longest_ns": pl.Int64}
+GROUPS: Schema = {
+    "group": pl.String,
+    "op": pl.String,
+    "calls": pl.Int64,
+    "bytes": pl.Int64,
+    "first_ns": pl.Int64,
+    "last_ns": pl.Int64,
+}
+RANK_CALLS: Schema = {name: kind for name, kind in CALLS.items() if name not in ("rank", "hop")}
+LINES: Schema = {"before": pl.String, "after": pl.String, "op": pl.String, "total_ns": pl.Int64}
+STEPS: Schema = {"step": pl.Int64, "phase": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
+MEMORY: Schema = {
+    "device": pl.String,
+    "peak_bytes": pl.Int64,
+    "peak_step": pl.Int64,
+    "allocated_bytes": pl.Int64,
+    "blocks": pl.Int64,
+}
+CERTIFICATE: Schema = {"complete": pl.Boolean, "verdict": pl.String, "certificate": pl.String}
+SCHEMAS: dict[str, Schema] = {
+    "ranks": RANK,
+    "ops": OPS,
+    "kernels": KERNELS,
+    "groups": GROUPS,
+    "calls": RANK_CALLS,
+    "lines": LINES,
+    "steps": STEPS,
+    "memory": MEMORY,
+    "certificates": CERTIFICATE,
+}
+
+
+class FleetTables(JobTables, Protocol):
+    """What is read of a trace."""
+
+    @property
+    def memory(self) -> pl.DataFrame: ...
+
+
+def parts_of(trace: FleetTables) -> list[RankPart]:
+    """The ranks in a trace; of one that says no rank its first process, as rank NO_RANK."""
+    found = ranks_of(trace)
+    if found:
+        return found
+    first = trace.processes.sort("process").head(1)
+    process = first["process"][0] if len(first) else 0
+    host = (trace.environment or {}).get("host")
+    return [RankPart(NO_RANK, 0, str(host or ""), "", trace.began_ns, process, trace)]
+
+
+def partial_tables(part: RankPart, trace: FleetTables, name: str) -> dict[str, pl.DataFrame]:
+    """The tables of SCHEMAS of one rank, rows in an order that depends on nothing but the trace.
+
+    ranks         one row: what the rank is, and how much is in its trace. `trace` is `name`; op_ns is self
+                  time of all hops, step_ns the median of the steady steps (of all where none is steady),
+                  peak_bytes the most of one device (null: recorded without --memory)
+    ops           a row for each op and dispatch key: op calls, hops, self time, time of the op calls with all
+                  below, the longest hop, and the device kernels below
+    kernels       a row for each device kernel
+    groups        a row for each process group and collective op: calls, bytes, first start and last end
+    calls         a row for each collective call, see job.collectives.collectives_of, by group and number
+    lines         time between collectives, by the lines around a gap, or by the line and op that took it
+    steps         a row for each step
+    memory        a row for each device
+    certificates  one row: the certificate as JSON
+
+    Times are nanoseconds since the trace began.
+    """
+    of_process = pl.col("process") == part.process
+    hops = trace.hops.filter(of_process)
+    kernels = trace.gpu_activities.filter(of_process & (pl.col("kind").cast(pl.String) == "kernel"))
+    calls = collectives_of(part)
+    sources = SourceLines.of(trace)
+    steps = _steps(trace.steps.filter(of_process))
+    memory = _memory(part, trace)
+    tables = {
+        "ops": _ops(hops, kernels),
+        "kernels": _kernels(kernels),
+        "groups": _groups(calls),
+        "calls": _named(calls.sort("group", "number", "start_ns"), sources, "source"),
+        "lines": _summed(_named(_lines(part, calls), sources, "before", "after")),
+        "steps": steps,
+        "memory": memory,
+        "certificates": pl.DataFrame(
+            {
+                "complete": [bool(trace.certificate["complete"])],
+                "verdict": [str(trace.certificate["verdict"])],
+                "certificate": [json.dumps(trace.certificate, sort_keys=True, default=str)],
+            }
+        ),
+        "ranks": _rank(part, trace, name, hops, kernels, calls, steps, memory),
+    }
+    return {name: _typed(tables[name], schema) for name, schema in SCHEMAS.items()}
+
+
+def unread_tables(name: str, error: str) -> dict[str, pl.DataFrame]:
+    """The tables of a trace that could not be read: one row that says why, and nothing else."""
+    row = {"trace": [name], "complete": [False], "verdict": ["not read"], "error": [error]}
+    rows = pl.DataFrame({column: row.get(column, [None]) for column in RANK}, schema=RANK)
+    return {table: pl.DataFrame(schema=schema) for table, schema in SCHEMAS.items()} | {"ranks": rows}
+
+
+def _typed(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    return table.select(pl.col(name).cast(kind) for name, kind in schema.items())
+
+
+def _rank(
+    part: RankPart,
+    trace: FleetTables,
+    name: str,
+    hops: pl.DataFrame,
+    kernels: pl.DataFrame,
+    calls: pl.DataFrame,
+    steps: pl.DataFrame,
+    memory: pl.DataFrame,
+) -> pl.DataFrame:
+    steady = steps.filter(pl.col("phase") == "steady")
+    lengths = (steady if len(steady) else steps).select(pl.col("end_ns") - pl.col("start_ns")).to_series()
+    pids = trace.processes.filter(pl.col("process") == part.process)["pid"]
+    environment = trace.environment or {}
+    row = {
+        "trace": name,
+        "process": part.process,
+        "pid": pids[0] if len(pids) else None,
+        "ranks": part.ranks,
+        "boot": part.boot,
+        "began_ns": part.began_ns,
+        "torch": _text(environment.get("torch")),
+        "python": _text(environment.get("python")),
+        "hops": len(hops),
+        "op_calls": int((hops["kind"] == "call").sum()),
+        "open_hops": int(hops["open"].sum()),
+        "op_ns": int(hops["self_ns"].sum()),
+        "kernels": len(kernels),
+        "kernel_ns": int((kernels["end_ns"] - kernels["start_ns"]).sum()),
+        "collective_calls": len(calls),
+        "steps": len(steps),
+        "step_ns": int(lengths.median()) if len(lengths) else None,  # type: ignore[arg-type]
+        "peak_bytes": memory["peak_bytes"].max() if len(memory) else None,
+        "complete": bool(trace.certificate["complete"]),
+        "verdict": str(trace.certificate["verdict"]),
+        "error": None,
+    }
+    return pl.DataFrame([row], schema=RANK)
+
+
+def _named(table: pl.DataFrame, sources: SourceLines, *columns: str) -> pl.DataFrame:
+    """Lines as `train.py:7`: the folder of a script differs from host to host, and its lines are the same."""
+    names = {
+        line: sources.name(line)
+        for column in columns
+        for line in table[column].unique().drop_nulls().to_list()
+    }
+    return table.with_columns(
+        pl.col(column).replace_strict(names, default=None, return_dtype=pl.String) for column in columns
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _ops(hops: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    is_call = pl.col("kind") == "call"
+    length = pl.col("end_ns") - pl.col("start_ns")
+    ops = hops.group_by("op", "key").agg(
+        calls=is_call.sum(),
+        hops=pl.len(),
+        self_ns=pl.col("self_ns").sum(),
+        total_ns=length.filter(is_call).sum(),
+        longest_ns=length.max(),
+    )
+    ops = ops.with_columns(pl.col("op", "key").cast(pl.String))
+    launched = kernels.filter(pl.col("hop").is_not_null()).select(
+        id="hop", gpu_ns=pl.col("end_ns") - pl.col("start_ns")
+    )
+    on_gpu = (
+        launched.join(hops.select("id", pl.col("op", "key").cast(pl.String)), on="id")
+        .group_by("op", "key")
+        .agg(pl.col("gpu_ns").sum())
+    )
+    return (
+        ops.join(on_gpu, on=["op", "key"], how="left", nulls_equal=True)
+        .with_columns(pl.col("gpu_ns").fill_null(0))
+        .sort("op", "key")
+    )
+
+
+def _kernels(kernels: pl.DataFrame) -> pl.DataFrame:
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return (
+        kernels.group_by(kernel=pl.col("name").cast(pl.String))
+        .agg(runs=pl.len(), total_ns=length.sum(), longest_ns=length.max())
+        .sort("kernel")
+    )
+
+
+def _groups(calls: pl.DataFrame) -> pl.DataFrame:
+    return (
+        calls.group_by("group", "op")
+        .agg(
+            calls=pl.len(),
+            bytes=pl.col("bytes").sum(),
+            first_ns=pl.col("start_ns").min(),
+            last_ns=pl.max_horizontal(pl.col("end_ns").max(), pl.col("gpu_end_ns").max()),
+        )
+        .sort("group", "op")
+    )
+
+
+def _lines(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
+    """Of the steady steps; where none is steady, of all but the first collective of a group."""
+    windows = windows_of(calls)
+    steady = calls.filter("steady")
+    counted = steady if len(steady) else calls.filter(pl.col("number") > 0)
+    windows = windows.join(counted.select("group", "number"), on=["group", "number"], how="semi")
+    if windows.is_empty():
+        return pl.DataFrame(schema=LINES)
+    return spent(part, windows.select("start_ns", "end_ns")).select(list(LINES))
+
+
+def _summed(lines: pl.DataFrame) -> pl.DataFrame:
+    keys = ["before", "after", "op"]
+    return lines.group_by(keys).agg(pl.col("total_ns").sum()).sort(keys)
+
+
+def _steps(steps: pl.DataFrame) -> pl.DataFrame:
+    return steps.with_columns(pl.col("phase").cast(pl.String)).sort("step", "start_ns")
+
+
+def _memory(part: RankPart, trace: FleetTables) -> pl.DataFrame:
+    rows = [
+        (use.device, use.peak_bytes, use.peak_step, use.allocated_bytes, use.blocks)
+        for use in memory_use(trace)
+        if use.process == part.process
+    ]
+    return pl.DataFrame(rows, MEMORY, orient="row").sort("device")

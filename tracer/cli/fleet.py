@@ -1,0 +1,164 @@
+"""`tracer fleet`: the traces of many ranks as tables and one report."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracer.cli.common import USAGE, choose, fail, progress, say, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracer.fleet.gather import Engine, Gathered
+    from tracer.fleet.parts import Parts
+    from tracer.fleet.traces import TraceFile
+    from tracer.report.fleet_page import Tables
+
+_ENGINES = ("processes", "ray")
+_REPORT = "report.md"
+
+
+def fleet(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Traces, folders of traces, or URLs (default: merge OUT again).", metavar="PATH..."
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT", help="The folder for tables and report.md.")
+    ] = Path("fleet"),
+    engine: Annotated[
+        str, typer.Option(metavar="ENGINE", help="Where traces are read: processes (this machine) or ray.")
+    ] = "processes",
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes (default: one per processor)."),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the job (default: a trace's folder).")
+    ] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where copies of remote traces go (default: the temporary folder)."),
+    ] = None,
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=1, help="Maximum rows per table of the report.")
+    ] = 20,
+) -> None:
+    """Merge the traces of many ranks into tables and one report.
+
+    Each trace is read once, alone, and becomes small Parquet files:
+    OUT/part/job=J/host=H/rank=R/TABLE.parquet. They are merged into OUT/TABLE.parquet
+    and OUT/report.md: incomplete ranks first, who came last and why, which ranks are
+    slow, what differs between ranks, and the ops of all ranks. A trace that cannot be
+    read is one line and one row.
+
+    \b
+    Run it again with more traces, or after it was stopped: a trace whose parts are
+    in OUT, and that did not change, is not read again. Parts stay when their traces are
+    deleted.
+    URLs (s3://, gs://, ...) need fsspec and the package of their protocol. Such a trace
+    is copied to DIR, and its copy is deleted after it was read.
+    With --engine ray a Ray cluster reads the traces: the one that runs here or that
+    RAY_ADDRESS names, else a new one on this machine. Each node needs tracer, and must
+    see the traces under the same paths.
+    Exit status 1: a trace could not be read.
+
+    \b
+    Examples:
+      tracer fleet job/
+      tracer fleet run1/ run2/ -o compared -j 4
+      tracer fleet 's3://bucket/job/*.trace' --scratch /local/tmp
+      tracer fleet /lustre/job/ --engine ray
+      tracer fleet -o fleet
+    """
+    if engine not in _ENGINES:
+        fail(f"--engine {engine}: {choose(engine, _ENGINES)}", USAGE)
+    if scratch is not None and not scratch.is_dir():
+        fail(f"--scratch {scratch} is not a folder; create it first", USAGE)
+    _check(output, bool(paths))
+    from tracer.fleet.errors import FleetError
+    from tracer.fleet.gather import gather
+    from tracer.fleet.parts import Parts
+    from tracer.fleet.traces import find
+
+    parts = Parts(output)
+    try:
+        traces = find(paths or [], job)
+        chosen = _engine(engine, jobs, len(traces))
+        output.mkdir(exist_ok=True)
+        with progress(f"reading {len(traces):,} traces"):
+            place = str(scratch) if scratch else None
+            found = gather(parts, traces, chosen, place, say, _counter(len(traces)))
+        with progress("merging"):
+            tables = _merged(parts, output, rows)
+    except FleetError as error:
+        fail(str(error), USAGE)
+    except OSError as error:
+        fail(f"cannot write {output}: {error.strerror or error}")
+    _tell(found, tables, output)
+
+
+def _check(output: Path, new: bool) -> None:
+    if ":/" in str(output):
+        fail(f"-o {output}: tables are written to this machine; give a local folder", USAGE)
+    if output.exists() and not output.is_dir():
+        fail(f"{output} is a file; give a folder with -o", USAGE)
+    if not new and not (output / "part").is_dir():
+        fail(f"{output} has no parts; give traces, or folders of traces: tracer fleet PATH...", USAGE)
+    if output.is_dir() and not (output / "part").is_dir() and any(output.iterdir()):
+        fail(f"{output} holds other files; give a new folder with -o", USAGE)
+    if not output.absolute().parent.is_dir():
+        fail(f"folder {output.parent} does not exist; create it first", USAGE)
+
+
+def _engine(name: str, jobs: int | None, traces: int) -> Engine:
+    if name == "ray":
+        from tracer.fleet.on_ray import OnRay
+
+        if jobs is not None:
+            fail("-j applies to --engine processes; a Ray cluster has as many as its processors", USAGE)
+        return OnRay(say)
+    from tracer.fleet.processes import Processes
+
+    return Processes(max(1, min(jobs or len(os.sched_getaffinity(0)), traces)))
+
+
+def _counter(traces: int) -> Callable[[TraceFile], None]:
+    """Says how far it is, each time a trace is done."""
+    from tracer.base.progress import done
+
+    numbers = itertools.count(1)
+    return lambda _: done(next(numbers), traces)
+
+
+def _merged(parts: Parts, output: Path, rows: int) -> Tables:
+    from tracer.cli.output import write_output
+    from tracer.fleet.merge import merge, write
+    from tracer.report.fleet_page import fleet_page
+
+    tables = merge(parts.all())
+    write(tables, output)
+    write_output(output / _REPORT, fleet_page(tables, rows))
+    return tables
+
+
+def _tell(found: Gathered, tables: Tables, output: Path) -> None:
+    from tracer.report.fleet_page import heading, in_words
+    from tracer.report.visible import visible
+
+    known = f", {found.known:,} read before" if found.known else ""
+    say(f"{found.read:,} traces read{known}, {len(found.errors):,} could not be read")
+    with writing():
+        print(visible(heading(tables)))
+        for sentence in in_words(tables):
+            print(visible(sentence.replace("**", "").replace("`", "").replace("\\", "")))
+    say(f"wrote {output / _REPORT} and {len(tables)} tables beside it")
+    if found.errors:
+        raise typer.Exit(1)

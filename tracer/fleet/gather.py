@@ -1,0 +1,114 @@
+"""Gathers the parts of many traces in a folder. What goes wrong with one trace stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tracer.fleet.parts import Kept, Parts
+from tracer.fleet.traces import TraceFile
+from tracer.fleet.work import Part, Task, unread
+
+
+class Engine(Protocol):
+    """Runs tracer.fleet.work.analyse for each task."""
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, list[Part]]]: ...
+
+
+@dataclass
+class Gathered:
+    """How many traces were read, how many were known already, and why others could not be read."""
+
+    read: int = 0
+    known: int = 0
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def gather(
+    parts: Parts,
+    traces: Iterable[TraceFile],
+    engine: Engine,
+    scratch: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    done: Callable[[TraceFile], None] = lambda _: None,
+) -> Gathered:
+    """Makes the parts of these traces, but for those whose parts are there already.
+
+    Traces are taken from the iterable as engines have room for them; `done` is called after each one that was
+    read, or could not be. `say` gets a line for each trace that could not be read, or whose rank another
+    trace of the same job has: of two in one call the first one by path is used, else the newer call's.
+    """
+    found = Gathered()
+    holders = _Holders(parts, say)
+
+    def tasks() -> Iterator[Task]:
+        for trace in traces:
+            known = parts.made(trace)
+            if known:
+                found.known += 1
+                holders.keep(known)
+            else:
+                yield Task(trace, scratch)
+
+    for task, made in engine.run(tasks()):
+        trace = task.trace
+        parts.forget(trace.path)
+        for part in made:
+            error = part.error or holders.put(trace, part, len(made))
+            if error is not None:
+                parts.write(trace, part if part.error else unread(trace, error), 1)
+                found.errors[trace.path] = error
+                say(f"{trace.path}: {error}")
+        found.read += trace.path not in found.errors
+        done(trace)
+    found.errors |= holders.displaced
+    found.read -= len(holders.displaced)
+    return found
+
+
+class _Holders:
+    """The trace that each rank of a job is read from."""
+
+    def __init__(self, parts: Parts, say: Callable[[str], None]) -> None:
+        self._parts = parts
+        self._say = say
+        self._held = {(of.job, of.rank): of for of in parts.all() if of.rank is not None}
+        self._ours: set[str] = set()
+        self.displaced: dict[str, str] = {}
+
+    def keep(self, known: list[Kept]) -> None:
+        self._ours.update(of.trace for of in known)
+
+    def put(self, trace: TraceFile, part: Part, parts: int) -> str | None:
+        """Writes a part, or says why another one is used."""
+        self._ours.add(trace.path)
+        if part.rank is None:
+            self._parts.write(trace, part, parts)
+            return None
+        key = trace.job, part.rank
+        before = self._held.get(key)
+        if before is not None and before.trace != trace.path:
+            if before.trace in self._ours and before.trace < trace.path:
+                return _both(before.trace, *key)
+            self._parts.drop(before)
+            if before.trace in self._ours:
+                self._displace(before, trace)
+            else:
+                self._say(
+                    f"rank {part.rank} of job {trace.job} is now that of {trace.path}, not of {before.trace}"
+                )
+        self._held[key] = self._parts.write(trace, part, parts)
+        return None
+
+    def _displace(self, before: Kept, trace: TraceFile) -> None:
+        error = _both(trace.path, before.job, before.rank)
+        loser = TraceFile(before.trace, before.job, before.version)
+        self._parts.write(loser, unread(loser, error), 1)
+        self.displaced[before.trace] = error
+        self._say(f"{before.trace}: {error}")
+
+
+def _both(used: str, job: str, rank: int | None) -> str:
+    return f"rank {rank} of job {job} is in {used} too, which is used; keep one job a folder"

@@ -1,0 +1,122 @@
+"""Where traces are: on this machine, or at a URL that fsspec opens."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracer.fleet.errors import FleetError
+
+_ENDS = (".trace", ".trace.xz")
+_MAGIC = "*?["
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A trace: its absolute path or URL, its job, and what changes when the file does."""
+
+    path: str
+    job: str
+    version: str
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.path)
+
+
+def find(paths: Iterable[str], job: str | None = None) -> list[TraceFile]:
+    """The traces in these files, folders (with the folders in them) and URLs, each once, by path.
+
+    The job of a trace is its folder's name; of two folders with one name, their names with as many parents as
+    it takes. Raises FleetError if a path does not exist, or a folder or pattern has no trace.
+    """
+    versions: dict[str, str] = {}
+    for path in paths:
+        found = _remote(path) if "://" in path else _local(path)
+        if not found:
+            raise FleetError(
+                f"{path} has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT"
+            )
+        versions |= found
+    folders = {path: posixpath.dirname(path) for path in versions}
+    names = _short(sorted(set(folders.values())))
+    return [TraceFile(path, job or names[folders[path]], versions[path]) for path in sorted(versions)]
+
+
+@contextmanager
+def on_this_machine(path: str, scratch: str | None) -> Iterator[str]:
+    """A local path of the trace; of one that is elsewhere a copy in `scratch`, which is deleted after."""
+    if "://" not in path:
+        yield path
+        return
+    folder = tempfile.mkdtemp(prefix="tracer-fleet-", dir=scratch)
+    try:
+        system, there = _system(path)
+        local = os.path.join(folder, posixpath.basename(there))
+        system.get_file(there, local)
+        yield local
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _local(path: str) -> dict[str, str]:
+    given = Path(path).absolute()
+    if not given.exists():
+        raise FleetError(f"{path} does not exist; give traces, folders of traces, or URLs")
+    found = [given]
+    if given.is_dir():
+        found = [file for file in given.rglob("*.trace*") if file.name.endswith(_ENDS) and file.is_file()]
+    return {str(file): _version(file.stat()) for file in found}
+
+
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _remote(url: str) -> dict[str, str]:
+    system, path = _system(url)
+    try:
+        if any(sign in path for sign in _MAGIC):
+            found = [file for file in system.glob(path) if file.endswith(_ENDS)]
+        elif system.isdir(path):
+            found = [file for file in system.find(path) if file.endswith(_ENDS)]
+        elif system.exists(path):
+            found = [path]
+        else:
+            raise FleetError(f"{url} does not exist; give traces, folders of traces, or URLs")
+        return {system.unstrip_protocol(file): str(system.ukey(file)) for file in found}
+    except OSError as error:
+        raise FleetError(f"cannot read {url}: {error.strerror or error}") from error
+
+
+def _system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise FleetError(f"{url} needs the package fsspec; install it: pip install fsspec") from None
+    try:
+        return url_to_fs(url)
+    except (ImportError, ValueError) as error:  # a protocol whose package is missing, or that nobody knows
+        raise FleetError(f"cannot open {url}: {' '.join(str(error).split())}") from error
+
+
+def _short(folders: list[str]) -> dict[str, str]:
+    """folder -> its name, with as many parents as make it unlike the others."""
+    names = {}
+    for folder in folders:
+        parts = folder.rstrip("/").split("/")
+        for length in range(1, len(parts) + 1):
+            name = "/".join(parts[-length:])
+            same = [other for other in folders if f"/{other.rstrip('/')}".endswith(f"/{name}")]
+            if len(same) == 1:
+                break
+        names[folder] = name or "/"
+    return names

@@ -1,0 +1,343 @@
+"""The report of many ranks, out of their merged tables, as a markdown page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from tracer.analysis.job.clocks import UNKNOWN
+from tracer.report.cells import code, item, prose, table
+from tracer.report.page import paragraphs
+from tracer.report.text import amount, count, duration, left_out, shorten_kernel, size
+
+Tables = dict[str, pl.DataFrame]
+_ROWS = 20
+_KERNEL = 80
+_SLOW = 1.05
+"""A rank is slow if its steps take this many medians of all ranks"""
+_COMES = """\
+A rank comes when its device kernel starts, and where there is none when it calls. **Waited**: until the last
+rank came, all ranks together."""
+
+
+def fleet_page(tables: Tables, rows: int = _ROWS) -> str:
+    """Markdown that ends in a newline; `tables` are those of tracer.fleet.merge, shown with at most `rows`.
+
+    Ranks that could not be read, or are not complete, come first.
+    """
+    parts = [
+        ("", "\n".join(item(line) for line in in_words(tables))),
+        ("Not read", _unread(tables, rows)),
+        ("Incomplete", _incomplete(tables, rows)),
+        ("Who came last", _late(tables, rows)),
+        ("Slowest ranks", _slow(tables, rows)),
+        ("What differs between ranks", _differs(tables, rows)),
+        ("Collectives", _collectives(tables, rows)),
+        ("Ops", _ops(tables, rows)),
+        ("Device kernels", _kernels(tables, rows)),
+        ("Memory", _memory(tables, rows)),
+        ("Jobs", _jobs(tables, rows)),
+    ]
+    texts = [paragraphs(f"## {title}" if title else "", text) for title, text in parts if text]
+    return paragraphs(f"# Fleet: {heading(tables)}", *texts) + "\n"
+
+
+def heading(tables: Tables) -> str:
+    """`100 ranks of 2 jobs on 13 hosts, 1 trace not read`"""
+    read = _read(tables)
+    unread = len(tables["ranks"]) - len(read)
+    of = f"{count(len(read), 'rank')} of {count(read['job'].n_unique(), 'job')}"
+    on = f" on {count(read['host'].n_unique(), 'host')}" if len(read) else ""
+    return f"{of}{on}" + (f", {count(unread, 'trace')} not read" if unread else "")
+
+
+def in_words(tables: Tables) -> list[str]:
+    """What matters most, a sentence or two each; markdown."""
+    found = []
+    read = _read(tables)
+    incomplete = len(read.filter(~pl.col("complete")))
+    if incomplete:
+        found.append(f"{count(incomplete, 'rank')} of {len(read):,} {_is(incomplete)} incomplete.")
+    for job, own in _jobs_of(read):
+        missing = _missing(own)
+        if missing:
+            found.append(f"No trace of job {prose(job)} is of {_ranks(missing)}.")
+    several = tables["ranks"]["job"].n_unique() > 1
+    for row in tables["late"].group_by("job", maintain_order=True).first().iter_rows(named=True):
+        of = f" of job {prose(row['job'])}" if several else ""
+        found.append(
+            f"**Rank {row['rank']}{of} was last** in {row['times']:,} of "
+            f"{count(row['collectives'], 'collective')}, by {duration(row['median_ns'])} in the median "
+            f"({duration(row['total_ns'])} in all): {_cause(row)}."
+        )
+    if tables["late"].is_empty():
+        matched = len(tables["collectives"])
+        found.append(
+            "No rank came last by more than 20 us."
+            if matched
+            else "No collective of two ranks or more is in these traces."
+        )
+    return found
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _read(tables: Tables) -> pl.DataFrame:
+    return tables["ranks"].filter(pl.col("error").is_null())
+
+
+def _jobs_of(ranks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    parts = ranks.partition_by("job", as_dict=True, maintain_order=True)
+    return [(str(job), own) for (job,), own in parts.items()]
+
+
+def _missing(ranks: pl.DataFrame) -> list[int]:
+    """The ranks of a job that no trace is of."""
+    have = set(ranks["rank"].drop_nulls().to_list())
+    number = max([int(ranks["ranks"].max() or 0), *(rank + 1 for rank in have)])  # type: ignore[arg-type]
+    return sorted(set(range(number)) - have)
+
+
+def _ranks(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    more = f" and {len(ranks) - 8:,} more" if len(ranks) > 8 else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+
+
+def _cause(row: dict[str, Any]) -> str:
+    """As job_tables.cause, of a row of `late`."""
+    if row["excess_ns"] is None:
+        return "no line on the host explains it"
+    longer = f"took {duration(row['excess_ns'])} longer than on the other ranks"
+    if row["op"] is not None:
+        return f"{code(row['op'])} of {_line(row['before'])} {longer}"
+    gap = f"{row['before'] or 'no Python line'} -> {row['after'] or 'no Python line'}"
+    return f"{code(gap)} {longer}"
+
+
+def _line(source: str | None) -> str:
+    if source is None:
+        return "no Python line"
+    return code(source) if ":" in source else source
+
+
+def _rank(row: dict[str, Any]) -> list[str]:
+    """The first cells of a row about one rank."""
+    return [prose(row["job"]), "" if row["rank"] is None else str(row["rank"])]
+
+
+def _unread(tables: Tables, most: int) -> str:
+    rows = tables["ranks"].filter(pl.col("error").is_not_null())
+    lines = [item(f"{code(row['trace'])}: {prose(row['error'])}") for row in rows.head(most).to_dicts()]
+    return paragraphs("\n".join(lines), left_out(len(rows) - most)) if lines else ""
+
+
+def _incomplete(tables: Tables, most: int) -> str:
+    rows = _read(tables).filter(~pl.col("complete"))
+    cells = [[*_rank(row), prose(row["host"]), prose(row["verdict"])] for row in rows.head(most).to_dicts()]
+    return (
+        table(["job", "rank", "host", "what is missing"], cells) + left_out(len(rows) - most) if cells else ""
+    )
+
+
+def _late(tables: Tables, most: int) -> str:
+    rows = tables["late"]
+    cells = [
+        [
+            *_rank(row),
+            f"{row['times']:,} of {row['collectives']:,}",
+            duration(row["median_ns"]),
+            duration(row["total_ns"]),
+            _line(row["at"]),
+            _cause(row),
+        ]
+        for row in rows.head(most).to_dicts()
+    ]
+    titles = ["job", "rank", "last in", "by (median)", "in all", "at", "where it lost the time"]
+    return table(titles, cells, ragged=True) + left_out(len(rows) - most) if cells else ""
+
+
+def _slow(tables: Tables, most: int) -> str:
+    """By their steps; waiting for another rank is part of a step."""
+    ranks = _read(tables).filter(pl.col("step_ns").is_not_null())
+    rows = (
+        ranks.with_columns(usual=pl.col("step_ns").median().over("job"))
+        .filter(pl.col("step_ns") > _SLOW * pl.col("usual"))
+        .sort("step_ns", "job", "rank", descending=[True, False, False])
+    )
+    if ranks.is_empty():
+        return ""
+    if rows.is_empty():
+        return "No rank has steps more than 5 % longer than the median rank."
+    cells = [
+        [
+            *_rank(row),
+            prose(row["host"]),
+            duration(row["step_ns"]),
+            duration(int(row["usual"])),
+            duration(row["waited_ns"]) if row["waited_ns"] is not None else "",
+        ]
+        for row in rows.head(most).to_dicts()
+    ]
+    titles = ["job", "rank", "host", "median step", "of the median rank", "waited"]
+    return table(titles, cells) + left_out(len(rows) - most)
+
+
+def _differs(tables: Tables, most: int) -> str:
+    """Versions, and how often ops ran."""
+    ranks = _read(tables)
+    facts = []
+    for name in ("torch", "python"):
+        for job, own in _jobs_of(ranks):
+            versions = own.group_by(pl.col(name).fill_null("unknown")).agg(pl.len()).sort("len", name).rows()
+            if len(versions) > 1:
+                each = ", ".join(
+                    f"{prose(version)} on {count(number, 'rank')}" for version, number in versions
+                )
+                facts.append(item(f"{name} of job {prose(job)}: {each}"))
+    ops = tables["ops"].join(ranks.group_by("job").agg(of=pl.len().cast(pl.Int64)), on="job")
+    ops = (
+        ops.with_columns(
+            least=pl.when(pl.col("ranks") < pl.col("of")).then(0).otherwise(pl.col("least_hops"))
+        )
+        .filter(pl.col("least") != pl.col("most_hops"))
+        .sort(
+            pl.col("most_hops") - pl.col("least"), "job", "op", "key", descending=[True, False, False, False]
+        )
+    )
+    cells = [
+        [
+            prose(row["job"]),
+            f"{code(row['op'] or '?')} [{prose(row['key'] or '?')}]",
+            f"{row['ranks']:,} of {row['of']:,}",
+            f"{row['least']:,}",
+            f"{row['most_hops']:,}",
+            "" if row["most_rank"] is None else str(row["most_rank"]),
+        ]
+        for row in ops.head(most).to_dicts()
+    ]
+    titles = ["job", "op and key", "ranks that have it", "fewest hops", "most hops", "first rank with most"]
+    return paragraphs(
+        "\n".join(facts), table(titles, cells, ragged=True) + left_out(len(ops) - most) if cells else ""
+    )
+
+
+def _collectives(tables: Tables, most: int) -> str:
+    matched = tables["collectives"]
+    if matched.is_empty():
+        return ""
+    keys = ["job", "op", "source", "group", "bytes"]
+    by = (
+        matched.group_by(keys)
+        .agg(
+            times=pl.len(),
+            ranks=pl.col("ranks").max(),
+            wait_ns=pl.col("wait_ns").median().cast(pl.Int64),
+            total_ns=pl.col("wait_ns").sum(),
+            transfer_ns=pl.col("transfer_ns").median().cast(pl.Int64),
+        )
+        .sort("total_ns", *keys, descending=[True, *[False] * len(keys)])
+    )
+    cells = [
+        [
+            prose(row["job"]),
+            code(row["op"]),
+            _line(row["source"]),
+            code(row["group"]),
+            f"{row['ranks']:,}",
+            f"{row['times']:,}",
+            size(row["bytes"]) if row["bytes"] is not None else "",
+            duration(row["wait_ns"]),
+            duration(row["total_ns"]),
+            duration(row["transfer_ns"]) if row["transfer_ns"] is not None else "",
+            amount(row["bytes"] / row["transfer_ns"] * 1e9, "B/s")
+            if row["transfer_ns"] and row["bytes"]
+            else "",
+        ]
+        for row in by.head(most).to_dicts()
+    ]
+    titles = ["job", "op", "line", "group", "ranks", "times", "bytes", "waited (median)", "in all"]
+    calls = int(tables["ranks"]["collective_calls"].sum())
+    unmatched = calls - int(matched["ranks"].sum())
+    return paragraphs(
+        _COMES,
+        table([*titles, "transfer", "speed"], cells, ragged=True) + left_out(len(by) - most),
+        f"{count(unmatched, 'call')} could not be matched across ranks." if unmatched else "",
+    )
+
+
+def _ops(tables: Tables, most: int) -> str:
+    ops = tables["ops"].sort("self_ns", "job", "op", "key", descending=[True, False, False, False])
+    cells = [
+        [
+            prose(row["job"]),
+            f"{code(row['op'] or '?')} [{prose(row['key'] or '?')}]",
+            f"{row['ranks']:,}",
+            f"{row['calls']:,}",
+            f"{row['hops']:,}",
+            duration(row["self_ns"]),
+            duration(row["longest_ns"]) if row["longest_ns"] is not None else "",
+            duration(row["gpu_ns"]) if row["gpu_ns"] else "",
+        ]
+        for row in ops.head(most).to_dicts()
+    ]
+    titles = ["job", "op and key", "ranks", "op calls", "hops", "self time", "longest hop", "GPU"]
+    return table(titles, cells, ragged=True) + left_out(len(ops) - most) if cells else ""
+
+
+def _kernels(tables: Tables, most: int) -> str:
+    kernels = tables["kernels"].sort("total_ns", "job", "kernel", descending=[True, False, False])
+    cells = [
+        [
+            prose(row["job"]),
+            code(shorten_kernel(row["kernel"] or "?", _KERNEL)),
+            f"{row['ranks']:,}",
+            f"{row['runs']:,}",
+            duration(row["total_ns"]),
+            duration(row["most_total_ns"]),
+            "" if row["most_rank"] is None else str(row["most_rank"]),
+        ]
+        for row in kernels.head(most).to_dicts()
+    ]
+    titles = ["job", "device kernel", "ranks", "runs", "in all", "on the slowest rank", "which is"]
+    return table(titles, cells, ragged=True) + left_out(len(kernels) - most) if cells else ""
+
+
+def _memory(tables: Tables, most: int) -> str:
+    rows = tables["memory"].sort(
+        "peak_bytes", "job", "rank", "device", descending=[True, False, False, False]
+    )
+    cells = [
+        [*_rank(row), code(row["device"]), size(row["peak_bytes"]), f"{row['blocks']:,}"]
+        for row in rows.head(most).to_dicts()
+    ]
+    return (
+        table(["job", "rank", "device", "most at one time", "blocks"], cells) + left_out(len(rows) - most)
+        if cells
+        else ""
+    )
+
+
+def _jobs(tables: Tables, most: int) -> str:
+    jobs = _jobs_of(_read(tables))
+    cells = []
+    for job, own in jobs[:most]:
+        unknown = len(own.filter(pl.col("clock") == UNKNOWN))
+        error = own["clock_error_ns"].max()
+        cells.append(
+            [
+                prose(job),
+                f"{len(own):,}",
+                f"{own['host'].n_unique():,}",
+                f"{own['hops'].sum():,}",
+                f"{own['op_calls'].sum():,}",
+                f"{own['kernels'].sum():,}",
+                f"{own['collective_calls'].sum():,}",
+                f"{unknown:,} unknown" if unknown else f"within {duration(error)}" if error else "exact",  # type: ignore[arg-type]
+            ]
+        )
+    titles = ["job", "ranks", "hosts", "hops", "op calls", "device kernels", "collective calls", "clocks"]
+    return table(titles, cells) + left_out(len(jobs) - most) if cells else ""

@@ -23,7 +23,7 @@ class ProcessGroups:
         """Of this process, by its number; of its parent too, if it was forked"""
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """What stands in for torch's function while recording."""
+        """What replaces torch's function while recording."""
 
         def new_process_group(*arguments: Any, **named: Any) -> Any:
             made = original(*arguments, **named)
@@ -52,4 +52,4 @@ class ProcessGroups:
 
 
 PLACE = (torch_abi.PROCESS_GROUPS_MODULE, torch_abi.NEW_PROCESS_GROUP)
-"""Module and name of the function that ProcessGroups.wrap() stands in for"""
+"""Module and name of the function that ProcessGroups.wrap() replaces"""

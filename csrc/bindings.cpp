@@ -90,10 +90,10 @@ py::dict arm(const std::vector<std::string>& operators) {
   return out;
 }
 
-void start() {
+void start(bool runs_ops) {
   running();
   trace::start_recording();
-  trace::current_lane();  // its first chunk now, not at this thread's first op
+  if (runs_ops) trace::current_lane();  // its first chunk now, not at this thread's first op
   dispatch::observe_ranges();
 }
 
@@ -337,7 +337,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("take_place", &take_place);
   m.def("join", &join, py::arg("path"), py::arg("session"));
   m.def("arm", &arm, py::arg("operators") = std::vector<std::string>());
-  m.def("start", &start);
+  m.def("start", &start, py::arg("runs_ops") = true);
   m.def("pause", &trace::pause_recording);
   m.def("resume", &trace::start_recording);
   m.def("stop", &stop);

@@ -101,8 +101,11 @@ def join(path: str, session: int) -> bool:
 def arm(operators: Sequence[str] = ...) -> Arming:
     """Hook every table entry of the operators that one of the patterns matches; no pattern: of all."""
 
-def start() -> None:
-    """Begin to write. Raises RuntimeError where no recording is open, as all that write do."""
+def start(runs_ops: bool = True) -> None:
+    """Begin to write. Raises RuntimeError where no recording is open, as all that write do.
+
+    `runs_ops`: the calling thread will run ops, so its first chunk is made ready now.
+    """
 
 def pause() -> None: ...
 def resume() -> None:

@@ -33,6 +33,9 @@ NO_MODULE = (
     "that is not a call of the module: its ops have the module of the call around them"
 )
 
+BEFORE_ATTACHED = (
+    "what had begun before tracer attached to the running program: op calls, modules, ranges, memory"
+)
 NO_MEMORY = "blocks of memory on {}: this torch shows no calls of that allocator"
 
 
@@ -132,6 +135,8 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         certificate["compiled"] = code
     if code and code["calls_not_visible"]:
         certificate["not_visible"].insert(0, compiled.in_a_sentence(code, all_of_them))
+    certificate["attached"] = _attached(recording)
+    certificate["not_visible"] += [BEFORE_ATTACHED] * certificate["attached"]
     certificate["not_visible"] += _memory_not_seen(recording, stated)
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
@@ -148,6 +153,12 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
     certificate["verdict"] = _in_words(verdict, certificate["hops"])
     certificate["why"] = [*verdict.missing, *remarks]
     return certificate
+
+
+def _attached(recording: Contents) -> bool:
+    """Whether `tracer attach` began the recording while the program ran."""
+    found = [documents.get("environment") for documents in recording.definitions.documents.values()]
+    return any(isinstance(facts, dict) and facts.get("attached") is True for facts in found)
 
 
 def _memory_not_seen(recording: Contents, stated: dict[int, dict[str, Any]]) -> list[str]:

@@ -181,6 +181,15 @@ def own_cost() -> dict[str, object]:
 def close() -> Closed:
     """Close the file; in the process that made it also trim it."""
 
+def dump(path: str) -> str:
+    """Copy the running recording to `path`, where nothing is yet; "": beside it, numbered. Returns the path.
+
+    Raises OSError; RuntimeError where nothing is recorded.
+    """
+
+def dump_on_signal() -> bool:
+    """Let SIGUSR2 dump, until the recording is closed. False: somebody else has claimed the signal."""
+
 def recording() -> str | None:
     """The path of the recording that is open."""
 

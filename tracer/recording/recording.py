@@ -136,6 +136,8 @@ class Recording:
                 atexit.register(self._at_exit)
             close_with_multiprocessing(self)
             native.start(runs_ops=self._attached is None)  # else this thread is tracer's own
+            if self._options.is_ring:
+                native.dump_on_signal()  # unless the script has claimed SIGUSR2
             steps.begin(native, self._options, None if self._attached is None else self._stop_apart)
         return self
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.contents import Contents
-from tracer.trace.bytes.endings import KILLED, STOPPED, WRITTEN
+from tracer.trace.bytes.endings import DUMPED, KILLED, STOPPED, WRITTEN
 from tracer.trace.certificate import compiled
 from tracer.trace.certificate.counts import count_in, in_words
 from tracer.trace.certificate.cuda import CudaFindings
@@ -100,6 +100,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         "damaged_chunks": losses.damaged_chunks,
         "missing_chunks": losses.missing_chunks,
         "missing_bytes": losses.missing_bytes,
+        "dumped_ns": header.last_ns - header.start_ns if header.flags & fmt.DUMP else None,
         "max_size": header.max_bytes or None,
         "stopped_at_max_size": bool(header.flags & fmt.FULL),
         "overwritten_hops": header.overwritten_hops,
@@ -175,7 +176,7 @@ def _memory_not_seen(recording: Contents, stated: dict[int, dict[str, Any]]) -> 
 
 
 def _in_words(verdict: Verdict, hops: int) -> str:
-    until = {KILLED: " until then", WRITTEN: " so far"}.get(verdict.ended, "")
+    until = {KILLED: " until then", DUMPED: " until then", WRITTEN: " so far"}.get(verdict.ended, "")
     missing = f"; {'; '.join(verdict.missing)}" if verdict.missing else ", nothing dropped"
     return f"{verdict.head}: {in_words(hops, 'hop')}{until}{missing}"
 

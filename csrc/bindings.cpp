@@ -23,6 +23,7 @@
 #include "python/seen_lines.h"
 #include "python/source_line.h"
 #include "symbol_definitions.h"
+#include "trace/dump.h"
 #include "trace/recording.h"
 #include "trace/totals.h"
 
@@ -90,10 +91,11 @@ py::dict arm(const std::vector<std::string>& operators) {
   return out;
 }
 
-void start() {
+void start(bool runs_ops) {
   running();
   trace::start_recording();
-  trace::current_lane();  // its first chunk now, not at this thread's first op
+  trace::prepare_dumps(running());
+  if (runs_ops) trace::current_lane();  // its first chunk now, not at this thread's first op
   dispatch::observe_ranges();
 }
 
@@ -323,6 +325,17 @@ py::dict cuda_statement() {
   return out;
 }
 
+std::string dump(std::string path) {
+  running();
+  int error;
+  {
+    py::gil_scoped_release release;
+    error = trace::dump(path);
+  }
+  if (error) raise_os_error(std::system_error(error, std::generic_category()), path);
+  return path;
+}
+
 py::object recording() {
   auto* file = trace::recording_file();
   return file ? py::object(py::str(file->path())) : py::none();
@@ -337,7 +350,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("take_place", &take_place);
   m.def("join", &join, py::arg("path"), py::arg("session"));
   m.def("arm", &arm, py::arg("operators") = std::vector<std::string>());
-  m.def("start", &start);
+  m.def("start", &start, py::arg("runs_ops") = true);
   m.def("pause", &trace::pause_recording);
   m.def("resume", &trace::start_recording);
   m.def("stop", &stop);
@@ -361,6 +374,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("own_cost", &own_cost);
   m.def("close", &end);
   m.def("recording", &recording);
+  m.def("dump", &dump, py::arg("path"));
+  m.def("dump_on_signal", &trace::dump_on_signal);
   m.def("cuda_is_built", &cuda::is_built);
   m.def("begin_cuda", &begin_cuda, py::arg("wanted"), py::arg("driver"), py::arg("injection"), py::arg("unusable"));
   m.def("end_cuda", &cuda::end, py::call_guard<py::gil_scoped_release>());

@@ -101,8 +101,11 @@ def join(path: str, session: int) -> bool:
 def arm(operators: Sequence[str] = ...) -> Arming:
     """Hook every table entry of the operators that one of the patterns matches; no pattern: of all."""
 
-def start() -> None:
-    """Begin to write. Raises RuntimeError where no recording is open, as all that write do."""
+def start(runs_ops: bool = True) -> None:
+    """Begin to write. Raises RuntimeError where no recording is open, as all that write do.
+
+    `runs_ops`: the calling thread will run ops, so its first chunk is made ready now.
+    """
 
 def pause() -> None: ...
 def resume() -> None:
@@ -177,6 +180,15 @@ def own_cost() -> dict[str, object]:
 
 def close() -> Closed:
     """Close the file; in the process that made it also trim it."""
+
+def dump(path: str) -> str:
+    """Copy the running recording to `path`, where nothing is yet; "": beside it, numbered. Returns the path.
+
+    Raises OSError; RuntimeError where nothing is recorded.
+    """
+
+def dump_on_signal() -> bool:
+    """Let SIGUSR2 dump, until the recording is closed. False: somebody else has claimed the signal."""
 
 def recording() -> str | None:
     """The path of the recording that is open."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracer.base.errors import RecordingError
     from tracer.interactive.magic import load_ipython_extension
     from tracer.interactive.trace import Trace, load
+    from tracer.recording.dump import dump
     from tracer.recording.recording import Recording, record, start, step, stop
     from tracer.recording.summary import Summary
     from tracer.trace import TraceError
@@ -28,6 +29,7 @@ _HOMES = {
     "start": "tracer.recording.recording",
     "stop": "tracer.recording.recording",
     "step": "tracer.recording.recording",
+    "dump": "tracer.recording.dump",
     "Recording": "tracer.recording.recording",
     "RecordingError": "tracer.base.errors",
     "Summary": "tracer.recording.summary",
@@ -49,6 +51,7 @@ __all__ = [
     "Summary",
     "Trace",
     "TraceError",
+    "dump",
     "load",
     "load_ipython_extension",
     "load_job",

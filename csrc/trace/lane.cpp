@@ -28,6 +28,9 @@ NoLane nobody;
 std::atomic<Lane*> all_lanes{nullptr};
 std::atomic<uint32_t> lanes_made{0};
 
+// Of a thread in a ring, which may run for ever: its tables then take 2 MiB. What is new later is shown as (other).
+constexpr size_t kMostInRing = 1 << 16;
+
 uint32_t thread_id() { return uint32_t(syscall(SYS_gettid)); }
 
 // Runs when a thread ends: its lane can be taken by a later thread.
@@ -117,7 +120,12 @@ void Lane::define(const DefinitionBuilder& definition) {
 bool Lane::leave_out_definition() {
   std::lock_guard guard(lock);
   TraceFile* file = recording_file();
-  return file && epoch == recording_epoch.load() && file->leave_out_definition();
+  if (!file || epoch != recording_epoch.load()) return false;
+  if (file->is_ring() && signatures.size() + sources.size() + strings.size() + stacks.size() >= kMostInRing) {
+    std::atomic_ref<uint64_t>(file->header().other_definitions).fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  return file->leave_out_definition();
 }
 
 Lane* lane_slow(uint32_t epoch) noexcept try {

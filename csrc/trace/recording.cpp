@@ -6,6 +6,7 @@
 
 #include "../fork_locks.h"
 #include "chunk_helper.h"
+#include "dump.h"
 #include "record_stream.h"
 #include "stop_notice.h"
 
@@ -51,6 +52,7 @@ void stop_damaged() {
 void after_fork_in_child() {
   forget_lanes();
   forget_helper();
+  forget_dump();
   process_definitions.abandon();
   activities.abandon();
   process_registered = false;
@@ -136,6 +138,7 @@ void finish_lanes() {
 bool close_recording() {
   TraceFile* file = current_file.load();
   if (!file) return false;
+  end_dumps();
   finish_lanes();
   stop_helper();
   {

@@ -204,3 +204,26 @@ def test_a_ring_is_followed(launcher: Launcher) -> None:
     missed = re.search(r"(\d+) chunks? overwritten", err)
     sums = sum("aten::sum [" in line for line in out.splitlines())
     assert sums == 60_000 or (missed and 20_000 < sums < 60_000)  # at two keys each
+
+
+def test_new_shapes_without_end_take_no_memory(launcher: Launcher) -> None:
+    """The tables of a thread are bounded long before the ring is full: what is new later is counted."""
+    script = """
+import torch
+from pathlib import Path
+def resident():
+    return int(Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]) / 1024
+base = torch.ones(1)
+def shapes(begin, end):
+    for shape in range(begin, end):
+        base.expand(shape % 1000 + 1, shape // 1000 + 1).detach()
+shapes(0, 1000)
+before = resident()
+shapes(1000, 300_000)
+print(resident() - before)
+"""
+    launcher.write(script)
+    run = launcher.record("--max-size", "256M", "-o", "run.trace", "script.py")
+    assert run.status == 0, run.err
+    assert float(run.out) < 5
+    assert tracer.load(launcher.folder / "run.trace").certificate["other_definitions"] > 200_000

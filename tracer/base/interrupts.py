@@ -12,7 +12,8 @@ from contextlib import contextmanager
 @contextmanager
 def waiting(*, then_raised: bool = True) -> Iterator[None]:
     """Delays Ctrl-C until the block ends; then raises it (`then_raised`) or drops it."""
-    if threading.current_thread() is not threading.main_thread():
+    # current_thread() would make a lasting object for a thread that the program does not know.
+    if threading.get_ident() != threading.main_thread().ident:
         yield
         return
     interrupted = False

@@ -9,10 +9,19 @@ TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
 if TYPE_CHECKING:
     from typing import Any
 
+_quiet = False
+
+
+def quiet(wanted: bool) -> None:
+    """Whether `say` keeps silent from now on: the stderr of a program that tracer attached to is its own."""
+    global _quiet
+    _quiet = wanted
+
 
 def say(line: str) -> None:
     """One line, with `tracer:` before it."""
-    write(f"tracer: {line}\n")
+    if not _quiet:
+        write(f"tracer: {line}\n")
 
 
 def say_not_ended(error: BaseException, process: str = "") -> None:

@@ -9,7 +9,9 @@ import typer
 
 from tracer.base.package import VERSION
 from tracer.cli import compare, gdb
+from tracer.cli.attach import attach
 from tracer.cli.certificate import certificate
+from tracer.cli.detach import detach
 from tracer.cli.diff import diff
 from tracer.cli.doctor import doctor
 from tracer.cli.explain import explain
@@ -35,6 +37,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(context_settings=CONTEXT)(record)
+app.command()(attach)
+app.command()(detach)
 app.command()(tree)
 app.command()(report)
 app.command()(diff)

@@ -16,10 +16,25 @@ from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
 from tracer.base.say import say
+from tracer.cli.recorded import (
+    Cuda,
+    Driver,
+    MaxSize,
+    Memory,
+    Modules,
+    Ops,
+    Shapes,
+    Source,
+    Stack,
+    ThenStop,
+    TorchFrames,
+    Values,
+    Why,
+)
 from tracer.recording import invitation, kept, naming
 from tracer.recording import output as outputs
 from tracer.recording.cuda import why_unusable
-from tracer.recording.options import MOST_LINES, Options
+from tracer.recording.options import Options
 from tracer.recording.recording import draw_session
 
 # Parsing stops at the script: everything after it belongs to the script.
@@ -44,50 +59,15 @@ def record(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
-    shapes: Annotated[
-        bool, typer.Option("--shapes/--no-shapes", help="Record shapes and dtypes of tensors.")
-    ] = True,
-    source: Annotated[bool, typer.Option("--source/--no-source", help="Record Python source lines.")] = True,
-    stack: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, max=MOST_LINES, help="Record the N innermost Python frames."),
-    ] = 1,
-    torch_frames: Annotated[
-        bool,
-        typer.Option("--torch-frames/--no-torch-frames", help="With --stack: keep frames of torch itself."),
-    ] = False,
-    modules: Annotated[
-        bool, typer.Option("--modules/--no-modules", help="Record the nn.Module that each op was called in.")
-    ] = True,
-    memory: Annotated[
-        bool,
-        typer.Option(
-            "--memory/--no-memory", help="Record each block of memory that torch allocates or frees."
-        ),
-    ] = False,
-    why: Annotated[
-        bool,
-        typer.Option(
-            "--why/--no-why",
-            help="Record the dispatch keys that threads add or hide: tracer explain OP --from FILE --hop ID.",
-        ),
-    ] = False,
-    values: Annotated[
-        str,
-        typer.Option(
-            metavar="none|hash|scalars|all",
-            help="hash: record of what each op call returns a hash of the values, and whether it has a NaN "
-            "(on the CPU): tracer diff then names the first op call whose result differs. scalars: record "
-            "arguments that are no tensors: tracer replay needs them. all: both.",
-        ),
-    ] = "none",
-    ops: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Record only operators whose name matches, e.g. 'aten::*mm*'. Repeatable.",
-        ),
-    ] = None,
+    shapes: Shapes = True,
+    source: Source = True,
+    stack: Stack = 1,
+    torch_frames: TorchFrames = False,
+    modules: Modules = True,
+    memory: Memory = False,
+    why: Why = False,
+    values: Values = "none",
+    ops: Ops = None,
     steps: Annotated[
         str | None,
         typer.Option(
@@ -96,16 +76,8 @@ def record(
             "tracer.step(); if the script never calls it, at the optimizer's step().",
         ),
     ] = None,
-    max_size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Limit the file to SIZE, e.g. 256M or 1G: new hops overwrite the oldest ones.",
-        ),
-    ] = None,
-    then_stop: Annotated[
-        bool, typer.Option("--then-stop", help="At --max-size, stop recording and keep the oldest hops.")
-    ] = False,
+    max_size: MaxSize = None,
+    then_stop: ThenStop = False,
     override: Annotated[
         list[str] | None,
         typer.Option(
@@ -114,22 +86,8 @@ def record(
             "mm,gru,cat (or mm:force), module:function, file.py:function.",
         ),
     ] = None,
-    cuda: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|on|off",
-            help="Record CUDA calls and GPU work. auto: if possible. on: if CUDA cannot be recorded, "
-            "record nothing. off: hops only.",
-        ),
-    ] = "auto",
-    driver: Annotated[
-        str,
-        typer.Option(
-            metavar="launches|all|none",
-            help="CUDA driver calls to record. launches: calls that do work and are made outside "
-            "runtime calls. all: every driver call. none.",
-        ),
-    ] = "launches",
+    cuda: Cuda = "auto",
+    driver: Driver = "launches",
 ) -> None:
     """Run SCRIPT as python would and record every dispatcher hop.
 

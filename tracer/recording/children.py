@@ -63,6 +63,8 @@ class JoinedRecording:
         _begin_overrides(options)
         close_with_multiprocessing(joined)
         native.start()
+        if options.is_ring:
+            native.dump_on_signal()
         steps.begin(native, options)
         return joined
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import functools
 import json
@@ -53,6 +54,8 @@ class Recording:
     shown       the path for messages; None: `path`
     unusable    why tracer must not call CUPTI, or ""; None: find out
     launched    `tracer record` begins and ends it; `tracer.stop()` in the script does not
+    attached    `tracer attach` began it: what to call with the summary when it has ended, in whatever way.
+                `tracer.stop()` in the script does not end it
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Recording:
         shown: str | None = None,
         unusable: str | None = None,
         launched: bool = False,
+        attached: Callable[[Summary], object] | None = None,
     ) -> None:
         self._given = None if path is None else os.fspath(path)
         self._options = options or Options()
@@ -75,6 +79,7 @@ class Recording:
         self._shown = shown or ""
         self._unusable = unusable
         self._launched = launched
+        self._attached = attached
         self._native: Any = None  # the extension, once the recording has begun
         self._pid = 0
         self._began = 0.0  # in seconds since 1970
@@ -105,7 +110,9 @@ class Recording:
                 self._create(native)
                 if not native.arm(self._options.ops)["operators"]:
                     say(f"no operator matches {', '.join(self._options.ops)} yet")
-                write_document(native, "environment", environment.snapshot(self._options.document()))
+                facts = environment.snapshot(self._options.document())
+                facts |= {"attached": True} if self._attached is not None else {}
+                write_document(native, "environment", facts)
                 write_rank(native)
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
@@ -123,12 +130,15 @@ class Recording:
             self._pid = os.getpid()
             self._running = True
             if not self._launched:
-                _current = self
+                if self._attached is None:
+                    _current = self
                 self._finalizer = stop_last(self._stop_at_exit)
                 atexit.register(self._at_exit)
             close_with_multiprocessing(self)
-            native.start()
-            steps.begin(native, self._options)
+            native.start(runs_ops=self._attached is None)  # else this thread is tracer's own
+            if self._options.is_ring:
+                native.dump_on_signal()  # unless the script has claimed SIGUSR2
+            steps.begin(native, self._options, None if self._attached is None else self._stop_apart)
         return self
 
     def stop(self, *, at_exit: bool = False) -> Summary | None:
@@ -156,7 +166,16 @@ class Recording:
             self._forget_the_exit()
             with interrupts.waiting(then_raised=not at_exit):  # less than a second, and the trace stays whole
                 self._close(native)
+            if self._attached is not None and self.summary is not None:
+                self._attached(self.summary)
         return self.summary
+
+    def _stop_apart(self) -> None:
+        """Stop on another thread: this one is inside of an optimizer, whose hooks it would change."""
+        try:
+            _thread.start_new_thread(self._stop_at_exit, ())
+        except RuntimeError:
+            pass  # the process ends: it stops then
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """As a decorator: each call of the function is recorded, in a file of its own.

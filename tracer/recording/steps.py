@@ -6,8 +6,8 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from types import FrameType, ModuleType
-from typing import Any
 
 from tracer.recording.captures import Captures
 from tracer.recording.options import Options
@@ -24,17 +24,26 @@ class Steps:
     the next optimizer that steps continues the count.
     """
 
-    def __init__(self, native: ModuleType, wanted: tuple[int, int | None] | None) -> None:
-        """`wanted`: the first step that is recorded, and the one after the last (None: no end)."""
+    def __init__(
+        self,
+        native: ModuleType,
+        wanted: tuple[int, int | None] | None,
+        last_ended: Callable[[], object] | None = None,
+    ) -> None:
+        """`wanted`: the first step that is recorded, and the one after the last (None: no end).
+
+        `last_ended` is called when the last wanted step has ended, on the thread that ended it.
+        """
         self._native = native
         self._wanted = wanted
-        self._hook: Any = None
+        self._last_ended = last_ended
         self._optimizer: weakref.ref | None = None
         self.ended = 0
         self.counted_by: str | None = None
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._paused = False
+        self._over = False
         self._captures = Captures(native, self._resume_to_capture, self._pause_after_capture)
         self._capturing = 0
         """Captures that are recorded in a pause, at this moment"""
@@ -44,20 +53,22 @@ class Steps:
     def begin(self) -> None:
         """Right after the recording has begun."""
         from torch.compiler import is_compiling
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        from tracer.recording.optimizer_hook import OptimizerHook  # imports torch
 
         def stepped(optimizer: object, *_: object) -> None:
             # torch.compile compiles hooks into the steps that it compiles: nothing else may be in this one.
             if not is_compiling():
                 self._optimizer_stepped(optimizer, sys._getframe(1))
 
-        self._hook = register_optimizer_step_post_hook(stepped)
+        self._hook = OptimizerHook(stepped)
         if self._wanted:
             self._captures.begin()
             if self._wanted[0] > 0:
                 self._pause()
 
     def end(self) -> None:
+        self._over = True
         self._hook.remove()
         self._captures.end()
 
@@ -71,7 +82,7 @@ class Steps:
 
     def _optimizer_stepped(self, optimizer: object, step: FrameType) -> None:
         self._of_this_process()
-        if self.counted_by == BY_CALL or _is_nested(optimizer, step):
+        if self._over or self.counted_by == BY_CALL or _is_nested(optimizer, step):
             return
         with self._lock:
             if self._optimizer is None or self._optimizer() is None:
@@ -110,6 +121,8 @@ class Steps:
             self._native.step(self.ended)
         if self.ended == end:
             self._pause()
+            if self._last_ended is not None:
+                self._last_ended()
 
     def _pause(self) -> None:
         self._paused = True
@@ -154,10 +167,10 @@ def _is_nested(optimizer: object, step: FrameType) -> bool:
 _current: Steps | None = None
 
 
-def begin(native: ModuleType, options: Options) -> None:
+def begin(native: ModuleType, options: Options, last_ended: Callable[[], object] | None = None) -> None:
     """Begin to count the steps of this process: its recording has just begun."""
     global _current
-    _current = Steps(native, options.steps)
+    _current = Steps(native, options.steps, last_ended)
     _current.begin()
 
 

@@ -15,6 +15,7 @@ from tracer.report.sections import (
     certificate,
     compiled,
     copies,
+    dumped,
     environment,
     exceptions,
     gaps,
@@ -47,6 +48,7 @@ from tracer.report.sections import (
 
 _EVERY: list[Section] = [
     no_cuda,
+    dumped,
     open_hops,
     exceptions,
     summary,

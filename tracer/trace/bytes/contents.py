@@ -45,6 +45,6 @@ class Contents:
     """process -> OS process id"""
     losses: Losses = field(default_factory=Losses)
     ended: str = STOPPED
-    """STOPPED, KILLED or WRITTEN"""
+    """STOPPED, KILLED, DUMPED or WRITTEN"""
     written: bool = False
     """Whether a process can still write to the file"""

@@ -26,6 +26,8 @@ MONOTONIC = 2
 SHAPES = 1
 SOURCE = 2
 FULL = 4
+DUMP = 64
+"""csrc/trace/dump.h: a copy that was made while the recording went on"""
 WHY = 8
 VALUES = 16
 SCALARS = 32

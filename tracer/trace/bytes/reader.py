@@ -18,7 +18,7 @@ from tracer.base.quoting import quoted
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.activities import parse_activities
 from tracer.trace.bytes.contents import Contents, Losses
-from tracer.trace.bytes.endings import KILLED, WRITTEN
+from tracer.trace.bytes.endings import DUMPED, KILLED, WRITTEN
 from tracer.trace.bytes.errors import TraceError
 from tracer.trace.bytes.events import EventBlock, parse_events
 from tracer.trace.bytes.files import open_regular
@@ -258,7 +258,9 @@ def _read(file: ChunkFile, parse_hops: ParseHops) -> Contents:
     losses.torn_events += recording.definitions.damaged_documents
     recording.end = max(file.end, file.first)
     recording.written = _is_written(file, recording.header)
-    if recording.header.state == fmt.RECORDING:
+    if recording.header.flags & fmt.DUMP:
+        recording.ended = DUMPED
+    elif recording.header.state == fmt.RECORDING:
         recording.ended = WRITTEN if recording.written else KILLED
     losses.missing_bytes = _missing_bytes(recording, file.size)
     chunks: list[Collection[int]] = [*recording.lanes.values(), *recording.activities.values()]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.contents import Contents
-from tracer.trace.bytes.endings import KILLED, STOPPED, WRITTEN
+from tracer.trace.bytes.endings import DUMPED, KILLED, STOPPED, WRITTEN
 from tracer.trace.certificate import compiled
 from tracer.trace.certificate.counts import count_in, in_words
 from tracer.trace.certificate.cuda import CudaFindings
@@ -33,6 +33,9 @@ NO_MODULE = (
     "that is not a call of the module: its ops have the module of the call around them"
 )
 
+BEFORE_ATTACHED = (
+    "what had begun before tracer attached to the running program: op calls, modules, ranges, memory"
+)
 NO_MEMORY = "blocks of memory on {}: this torch shows no calls of that allocator"
 
 
@@ -97,6 +100,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         "damaged_chunks": losses.damaged_chunks,
         "missing_chunks": losses.missing_chunks,
         "missing_bytes": losses.missing_bytes,
+        "dumped_ns": header.last_ns - header.start_ns if header.flags & fmt.DUMP else None,
         "max_size": header.max_bytes or None,
         "stopped_at_max_size": bool(header.flags & fmt.FULL),
         "overwritten_hops": header.overwritten_hops,
@@ -132,6 +136,8 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         certificate["compiled"] = code
     if code and code["calls_not_visible"]:
         certificate["not_visible"].insert(0, compiled.in_a_sentence(code, all_of_them))
+    certificate["attached"] = _attached(recording)
+    certificate["not_visible"] += [BEFORE_ATTACHED] * certificate["attached"]
     certificate["not_visible"] += _memory_not_seen(recording, stated)
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
@@ -150,6 +156,12 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
     return certificate
 
 
+def _attached(recording: Contents) -> bool:
+    """Whether `tracer attach` began the recording while the program ran."""
+    found = [documents.get("environment") for documents in recording.definitions.documents.values()]
+    return any(isinstance(facts, dict) and facts.get("attached") is True for facts in found)
+
+
 def _memory_not_seen(recording: Contents, stated: dict[int, dict[str, Any]]) -> list[str]:
     """The allocators that were to be recorded, and whose calls were not found."""
     missing = set()
@@ -164,7 +176,7 @@ def _memory_not_seen(recording: Contents, stated: dict[int, dict[str, Any]]) -> 
 
 
 def _in_words(verdict: Verdict, hops: int) -> str:
-    until = {KILLED: " until then", WRITTEN: " so far"}.get(verdict.ended, "")
+    until = {KILLED: " until then", DUMPED: " until then", WRITTEN: " so far"}.get(verdict.ended, "")
     missing = f"; {'; '.join(verdict.missing)}" if verdict.missing else ", nothing dropped"
     return f"{verdict.head}: {in_words(hops, 'hop')}{until}{missing}"
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.trace.bytes.endings import KILLED, STOPPED, WRITTEN
+from tracer.trace.bytes.endings import DUMPED, KILLED, STOPPED, WRITTEN
 from tracer.trace.certificate.counts import in_words
 
 COMPILED_CODE = "code of torch.compile or AOTInductor ran, and its kernels are not recorded as hops"
-_HEADS = {KILLED: "killed, or ended without a stop", WRITTEN: "still being written"}
+_HEADS = {
+    KILLED: "killed, or ended without a stop",
+    DUMPED: "a dump, made while the recording went on",
+    WRITTEN: "still being written",
+}
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Evidence:
     why_nothing: str = "no op ran"
     """The reason, if there are none"""
     ended: str = STOPPED
-    """STOPPED, KILLED (or ended by os._exit or exec), or still WRITTEN"""
+    """STOPPED, KILLED (or ended by os._exit or exec), DUMPED while it went on, or still WRITTEN"""
     out_of_space: str | None = None
     max_size: int | None = None
     stopped_at_max_size: bool = False

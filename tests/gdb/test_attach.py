@@ -1,0 +1,395 @@
+"""`tracer attach` and `tracer detach`: a running job is recorded, and is as before afterwards."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+import pytest
+from launching import TIMEOUT, Launcher, Run
+from table_words import build
+
+import tracer
+
+pytestmark = pytest.mark.gdb
+
+JOB = str(Path(__file__).parent.parent / "cpu" / "attached_job.py")
+PHASES = ("forward", "zero_grad", "backward", "between", "optimizer", "hook", "loader")
+
+
+def wait_until(is_so: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + TIMEOUT
+    while not is_so():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+class Job:
+    """A job in the launcher's folder, which a test leads from phase to phase."""
+
+    def __init__(self, launcher: Launcher, steps: int, phases: tuple[str, ...]) -> None:
+        self.launcher = launcher
+        self.process = launcher.start(sys.executable, JOB, str(launcher.folder), str(steps), *phases)
+        self.pid = str(self.process.pid)
+
+    def reach(self, turn: int) -> None:
+        wait_until((self.launcher.folder / f"at.{turn}").exists, self.process)
+
+    def go(self, *turns: int) -> None:
+        for turn in turns:
+            (self.launcher.folder / f"go.{turn}").touch()
+
+    def tracer(self, verb: str, *options: str) -> Run:
+        return self.launcher.run([str(self.launcher.tracer), verb, self.pid, *options])
+
+    def end(self) -> tuple[str, str]:
+        out, err = self.process.communicate(timeout=TIMEOUT)
+        assert self.process.returncode == 0, err
+        return out, err
+
+
+@contextmanager
+def job(launcher: Launcher, steps: int, *phases: str) -> Iterator[Job]:
+    for number in range(len(phases)):
+        for mark in ("at", "go"):
+            (launcher.folder / f"{mark}.{number}").unlink(missing_ok=True)
+    (launcher.folder / "ready").unlink(missing_ok=True)
+    started = Job(launcher, steps, phases)
+    try:
+        yield started
+    finally:
+        started.process.kill()
+        started.process.communicate()
+
+
+@pytest.fixture(scope="session")
+def words_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("words") / "table_words.so"
+    build(library)
+    return library
+
+
+def alone(launcher: Launcher, steps: int) -> str:
+    with job(launcher, steps) as plain:
+        out, err = plain.end()
+    assert err == ""
+    return out
+
+
+def test_every_phase_of_a_step(launcher: Launcher, words_library: Path) -> None:
+    """Attached in each phase and detached in each: same results, table, output, hooks, path and names."""
+    (launcher.folder / "table_words.so").symlink_to(words_library)
+    steps = 4 * len(PHASES) + 4
+    expected = alone(launcher, steps)
+    assert "table same" in expected
+    in_turns = [phase for begin, end in zip(PHASES, reversed(PHASES), strict=True) for phase in (begin, end)]
+    with job(launcher, steps, *in_turns) as led:
+        for number in range(len(PHASES)):
+            led.reach(2 * number)
+            began = led.tracer("attach", "-o", f"{number}.trace")
+            assert (began.status, began.out) == (0, ""), began.err
+            assert f"to end it: tracer detach {led.pid}" in began.err
+            led.go(2 * number)
+            led.reach(2 * number + 1)
+            ended = led.tracer("detach")
+            assert (ended.status, ended.out) == (0, ""), ended.err
+            assert "complete: nothing dropped" in ended.err
+            led.go(2 * number + 1)
+        assert led.end() == (expected, "")
+    for number in range(len(PHASES)):
+        trace = tracer.load(launcher.folder / f"{number}.trace")
+        assert trace.certificate["complete"], trace.certificate["verdict"]
+        assert trace.certificate["attached"] is True
+        assert len(trace.hops) > 100
+        assert trace.hops["thread"].n_unique() == 1
+
+
+def test_what_had_begun_is_null(launcher: Launcher) -> None:
+    """A module call, a range and a forward op that began before the recording are not guessed."""
+    with job(launcher, 8, "forward", "between") as led:
+        led.reach(0)
+        assert led.tracer("attach", "-o", "t.trace").status == 0
+        led.go(0)
+        led.reach(1)
+        assert led.tracer("detach").status == 0
+        led.go(1)
+        led.end()
+    trace = tracer.load(launcher.folder / "t.trace")
+    hops = trace.hops.with_columns(pl.col("op", "module", "range").cast(pl.String))
+    outermost = hops.filter(pl.col("parent").is_null(), pl.col("backward_node").is_null())
+    sines, cosines = (outermost.filter(pl.col("op") == f"aten::{name}") for name in ("sin", "cos"))
+    assert len(cosines) == len(sines) + 1, "the first step's sin ran before tracer attached"
+    assert cosines["module"].to_list()[0] is None
+    assert cosines["range"].to_list()[0] is None
+    assert cosines["module"].to_list()[1] == "Outer"
+    assert cosines["range"].to_list()[1] == "outer range"
+    of_sines = hops.filter(
+        pl.col("parent").is_null(),
+        pl.col("backward_node").cast(pl.String) == "SinBackward0",
+        pl.col("op") == "aten::cos",
+    )
+    assert of_sines["forward_hop"].is_null().to_list() == [True, *[False] * len(sines)]
+    assert any("before tracer attached" in clause for clause in trace.certificate["not_visible"])
+
+
+def test_seconds(launcher: Launcher) -> None:
+    expected = alone(launcher, 3000)
+    with job(launcher, 3000) as led:
+        wait_until((launcher.folder / "ready").exists, led.process)
+        done = led.tracer("attach", "--seconds", "0.2", "-o", "t.trace")
+        assert led.end() == (expected, "")
+    assert (done.status, done.out) == (0, ""), done.err
+    assert "complete: nothing dropped" in done.err
+
+
+def test_steps(launcher: Launcher) -> None:
+    expected = alone(launcher, 3000)
+    with job(launcher, 3000, "between") as led:
+        led.reach(0)
+        attach = [str(launcher.tracer), "attach", led.pid, "--steps", "3", "-o", "t.trace"]
+        command = launcher.start(*attach)
+        assert command.stderr is not None
+        assert "until its steps have ended" in command.stderr.readline()
+        led.go(0)
+        out, err = command.communicate(timeout=TIMEOUT)
+        assert (command.returncode, out) == (0, ""), err
+        assert led.end() == (expected, "")
+    trace = tracer.load(launcher.folder / "t.trace")
+    assert trace.certificate["complete"]
+    assert trace.hops["step"].drop_nulls().unique().sort().to_list() == [1, 2, 3]
+    losses = trace.hops.filter(pl.col("op").cast(pl.String) == "aten::mean", pl.col("parent").is_null())
+    assert len(losses) == 3, "whole steps: the one of now is left out"
+
+
+def test_ctrl_c_ends_it(launcher: Launcher) -> None:
+    with job(launcher, 20, "between") as led:
+        led.reach(0)
+        command = launcher.start(
+            str(launcher.tracer), "attach", led.pid, "--seconds", "1000", "-o", "t.trace"
+        )
+        assert command.stderr is not None
+        assert "Ctrl-C ends it earlier" in command.stderr.readline()
+        command.send_signal(signal.SIGINT)
+        err = command.communicate(timeout=TIMEOUT)[1]
+        assert command.returncode == 0
+        assert "t.trace" in err
+        led.go(0)
+        led.end()
+    assert "not recorded" in led.tracer("detach").err or "no process" in led.tracer("detach").err
+
+
+def test_the_end_of_the_job_ends_it(launcher: Launcher) -> None:
+    expected = alone(launcher, 12)
+    with job(launcher, 12, "between") as led:
+        led.reach(0)
+        assert led.tracer("attach", "-o", "t.trace").status == 0
+        led.go(0)
+        assert led.end()[0].splitlines()[0] == expected.splitlines()[0]
+    assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
+
+
+# ---- refusals -------------------------------------------------------------------------------------
+
+
+def refused(done: Run, says: str, *, advice: str) -> None:
+    """One line on stderr, nothing on stdout, status 2."""
+    assert (done.status, done.out) == (2, ""), done.err
+    assert done.err.count("\n") == 1
+    assert says in done.err
+    assert advice in done.err
+
+
+def attach(launcher: Launcher, pid: int, *options: str, **more: object) -> Run:
+    return launcher.run([str(launcher.tracer), "attach", str(pid), *options], **more)
+
+
+@contextmanager
+def running(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]:
+    """A process that has written a line."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_no_process(launcher: Launcher) -> None:
+    refused(attach(launcher, 1 << 22), "no process 4194304 runs here", advice="pgrep -a python")
+
+
+def test_not_python(launcher: Launcher) -> None:
+    with running("sh", "-c", "echo on; read line") as process:
+        refused(attach(launcher, process.pid), "is not a Python process", advice="give the number of one")
+
+
+def test_torch_is_not_loaded(launcher: Launcher) -> None:
+    with running(sys.executable, "-c", "print('on', flush=True); input()") as process:
+        done = attach(launcher, process.pid)
+        refused(done, "has not loaded torch", advice="start the job with: tracer record")
+
+
+def imitation(folder: Path, source: str, name: str, *options: str) -> str:
+    """A small program in C that looks like a Python of some kind: the file, compiled."""
+    text = folder / f"{name}.c"
+    text.write_text(f"#include <stdio.h>\n#include <fcntl.h>\n#include <sys/mman.h>\n{source}")
+    program = folder / name
+    subprocess.run(["gcc", *options, "-o", str(program), str(text)], check=True)
+    return str(program)
+
+
+ON = "print('on', flush=True)"
+SAYS_ON = 'puts("on"); fflush(stdout); getchar(); return 0;'
+MAPS = "mmap(0, 4096, PROT_READ, MAP_PRIVATE, open(given[1], O_RDONLY), 0);"
+
+
+def torch_of(folder: Path, version: str) -> str:
+    """The library of a torch that has nothing but a version."""
+    library = folder / "torch" / "lib" / "libtorch_python.so"
+    library.parent.mkdir(parents=True)
+    library.write_text("x" * 4096)
+    (folder / "torch" / "version.py").write_text(f"__version__ = '{version}'\n")
+    return str(library)
+
+
+def test_another_python(launcher: Launcher) -> None:
+    source = f"const unsigned long Py_Version = 0x03090200; int main() {{ {SAYS_ON} }}"
+    program = imitation(launcher.folder, source, "python", "-rdynamic")
+    program = str(Path(program).rename(Path(program).with_name("python3")))
+    with running(program) as process:
+        done = attach(launcher, process.pid)
+        refused(done, "runs Python 3.9, and this tracer is built for 3.", advice="for that Python")
+
+
+def test_another_torch(launcher: Launcher) -> None:
+    library = torch_of(launcher.folder, "2.10.7")
+    code = f"import mmap; f = open({library!r}); m = mmap.mmap(f.fileno(), 0, prot=1); {ON}; input()"
+    with running(sys.executable, "-c", code) as process:
+        done = attach(launcher, process.pid)
+        refused(done, "but this is torch 2.10.7", advice="rebuild it")
+
+
+def test_python_without_symbols(launcher: Launcher) -> None:
+    library = torch_of(launcher.folder, tracer._build_info.TORCH_VERSION)  # type: ignore[attr-defined]
+    source = f"int main(int count, char** given) {{ {MAPS} {SAYS_ON} }}"
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    with running(imitation(launcher.folder, source, name), library) as process:
+        done = attach(launcher, process.pid)
+        refused(done, "exports no Py_AddPendingCall", advice="start the job with: tracer record")
+    assert launcher.traces() == []
+
+
+def test_gdb_is_missing(launcher: Launcher) -> None:
+    if hasattr(sys, "remote_exec"):
+        pytest.skip("this Python needs no gdb")
+    with job(launcher, 8, "between") as led:
+        led.reach(0)
+        done = attach(launcher, int(led.pid), extra={"PATH": str(launcher.folder)})
+        refused(done, "needs gdb, which is missing", advice="apt-get install gdb")
+
+
+def test_another_debugger(launcher: Launcher) -> None:
+    code = "import torch; print('on', flush=True); input()"
+    with running(sys.executable, "-c", code) as process:
+        script = (
+            f"import ctypes, os; c = ctypes.CDLL(None, use_errno=True); r = c.ptrace(16, {process.pid}, 0, 0)"
+        )
+        with running(sys.executable, "-c", f"{script}; print('on', r, flush=True); input()"):
+            done = attach(launcher, process.pid)
+            refused(done, "is already traced by process", advice="end that first")
+
+
+def test_already_recorded(launcher: Launcher) -> None:
+    code = "import tracer; r = tracer.start('own.trace'); print('on', flush=True)\nwhile True: sum(range(99))"
+    with running(sys.executable, "-c", code, cwd=launcher.folder) as process:
+        done = attach(launcher, process.pid, "-o", "t.trace")
+        refused(done, "it is already being recorded, to", advice="end that recording first")
+        ended = launcher.run([str(launcher.tracer), "detach", str(process.pid)])
+        refused(ended, "tracer attach did not begin its recording", advice="end that where it began")
+    assert launcher.traces() == ["own.trace"]
+
+
+def test_not_being_recorded(launcher: Launcher) -> None:
+    with running(
+        sys.executable, "-c", "import torch; print('on', flush=True)\nwhile 1: sum(range(99))"
+    ) as process:
+        done = launcher.run([str(launcher.tracer), "detach", str(process.pid)])
+        refused(done, "it is not being recorded", advice="begin with: tracer attach")
+
+
+def test_the_main_thread_waits_in_c(launcher: Launcher) -> None:
+    """The request is withdrawn: nothing happens when Python runs again."""
+    code = (
+        "import torch, sys, threading; done = threading.Event(); print('on', flush=True); "
+        "threading.Thread(target=lambda: (input(), done.set())).start(); done.wait(); "
+        "[sum(range(99)) for _ in range(999)]; print('tracer' in sys.modules, flush=True); input()"
+    )
+    with running(sys.executable, "-c", code) as process:
+        done = attach(launcher, process.pid, "-o", "t.trace", "--timeout", "1")
+        refused(done, "ran no Python on its main thread in 1 s, so nothing was changed", advice="--timeout")
+        assert launcher.traces() == []
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout is not None
+        assert process.stdout.readline() == "False\n"
+
+
+def test_a_stopped_process(launcher: Launcher) -> None:
+    with running(
+        sys.executable, "-c", "import torch; print('on', flush=True)\nwhile 1: sum(range(99))"
+    ) as process:
+        process.send_signal(signal.SIGSTOP)
+        done = attach(launcher, process.pid, "--timeout", "1")
+        refused(done, "it is stopped", advice="kill -CONT")
+
+
+def test_not_permitted(launcher: Launcher) -> None:
+    """Somebody else's process, and one that lets nobody trace it."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to become somebody else")
+    nobody = functools.partial(os.setuid, 65534)
+    hidden = "import ctypes; ctypes.CDLL(None).prctl(4, 0); print('on', flush=True); input()"
+    cases = (
+        (os.getpid, "print('on', flush=True); input()", "belongs to root"),
+        (nobody, hidden, "not permitted"),
+    )
+    for become, code, says in cases:
+        with running("python3", "-c", code, preexec_fn=become, cwd="/") as process:
+            assert says in checked_as_nobody(process.pid)
+
+
+def checked_as_nobody(pid: int) -> str:
+    """What the checks say to a user who is not root."""
+    from tracer.attach.process import Process
+
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        try:
+            Process(pid).check()
+        except tracer.RecordingError as error:
+            os.write(theirs, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    os.waitpid(child, 0)
+    with os.fdopen(ours) as pipe:
+        return pipe.read()
+
+
+def test_two_ways_to_end(launcher: Launcher) -> None:
+    done = attach(launcher, os.getpid(), "--seconds", "1", "--steps", "2")
+    refused(done, "give --seconds or --steps", advice="not both")

@@ -1,0 +1,52 @@
+"""Where each thread was at one moment: the op call that it is in, or the one that it left last."""
+
+from __future__ import annotations
+
+import polars as pl
+
+COLLECTIVES = r"^_?c10d(_functional)?::"
+"""Ops of torch.distributed"""
+_THREAD = ("process", "thread")
+
+
+def last_ops(hops: pl.DataFrame, until_ns: int) -> pl.DataFrame:
+    """A row for each thread that called an op, at `until_ns` (nanoseconds since the trace began).
+
+    process, thread, is_in (whether its last outermost op call is open), op (the innermost open one, else the
+    one that it left), since_ns (how long it has been in it, or has called no op), collective (the last op of
+    torch.distributed that it called in that op call, null: none) and source.
+
+    A collective on the CPU returns at once, and the thread then waits for it without an op: so a thread whose
+    last op call was a collective probably waits for that.
+    """
+    texts = hops.select(
+        *_THREAD,
+        "parent",
+        "open",
+        "start_ns",
+        "end_ns",
+        pl.col("op", "source", "called_from").cast(pl.String),
+    ).sort(*_THREAD, "start_ns", maintain_order=True)
+    last = (
+        texts.filter(pl.col("parent").is_null())
+        .group_by(*_THREAD, maintain_order=True)
+        .last()
+        .with_columns(source=pl.coalesce("called_from", "source"))
+        .drop("parent", "called_from")
+    )
+    inside = texts.join(last.select(*_THREAD, began="start_ns"), on=_THREAD).filter(
+        pl.col("start_ns") >= pl.col("began")
+    )
+    innermost = inside.filter(pl.col("open")).group_by(*_THREAD).agg(innermost=pl.col("op").last())
+    collectives = inside.filter(pl.col("op").str.contains(COLLECTIVES))
+    waits = collectives.group_by(*_THREAD).agg(collective=pl.col("op").last())
+    joined = last.join(innermost, on=_THREAD, how="left").join(waits, on=_THREAD, how="left")
+    since = pl.when("open").then("start_ns").otherwise("end_ns")
+    return joined.select(
+        *_THREAD,
+        is_in="open",
+        op=pl.coalesce("innermost", "op"),
+        since_ns=(until_ns - since).clip(lower_bound=0),
+        collective="collective",
+        source="source",
+    ).sort(*_THREAD)

@@ -1,0 +1,99 @@
+"""What runs inside the process that tracer attaches to: that process gets the text of this file.
+
+It is executed between two instructions of the main thread, in a namespace of its own. So it leaves no name,
+prints nothing, raises nothing, and hands the work to a thread: the main thread continues at once, and what it
+had begun (an import, a compilation, a context manager) is not in the way.
+
+`folder` is the ticket (`tracer.attach.ticket`).
+"""
+
+from __future__ import annotations
+
+
+def take(folder: str) -> None:
+    """Do what the ticket asks for, unless it was withdrawn."""
+    import os
+
+    try:
+        os.rename(os.path.join(folder, "request.json"), os.path.join(folder, "taken.json"))
+    except OSError:
+        return  # withdrawn: whoever asked has given up
+    import _thread
+    import atexit
+
+    working = _thread.allocate_lock()
+    working.acquire()
+
+    def work() -> None:
+        try:
+            act(folder)
+        finally:
+            atexit.unregister(working.acquire)
+            working.release()
+
+    atexit.register(working.acquire)  # the end of the process waits until the table is whole
+    try:
+        _thread.start_new_thread(work, ())
+    except RuntimeError as error:  # no thread can be started any more
+        atexit.unregister(working.acquire)
+        answer(folder, "failed", {"why": str(error)})
+
+
+def act(folder: str) -> None:
+    """On a thread of its own: begin or end the recording, and say how that went."""
+    import json
+    import os
+    import sys
+
+    try:
+        with open(os.path.join(folder, "taken.json"), encoding="utf-8") as file:
+            request = json.load(file)
+        if list(sys.version_info[:2]) != request["python"]:
+            here, there = (".".join(map(str, part[:2])) for part in (sys.version_info, request["python"]))
+            raise RuntimeError(f"it runs Python {here}, and this tracer is built for {there}")
+        package(request["package"])
+        from importlib import import_module
+
+        attached = import_module("tracer.recording.attached")
+        getattr(attached, request["action"])(request, lambda kind, facts: answer(folder, kind, facts))
+    except BaseException as error:
+        named = type(error).__name__ not in ("RecordingError", "RuntimeError")
+        answer(folder, "failed", {"why": f"{type(error).__name__}: {error}" if named else str(error)})
+
+
+def package(folder: str) -> None:
+    """Load the package `tracer` from its folder, and leave `sys.path` as it is."""
+    import os
+    import sys
+    from importlib import util
+
+    loaded = sys.modules.get("tracer")
+    if loaded is not None:
+        where = os.path.dirname(str(getattr(loaded, "__file__", None)))
+        if os.path.realpath(where) != os.path.realpath(folder):
+            raise RuntimeError(f"it has loaded another module named tracer, from {where}")
+        return
+    spec = util.spec_from_file_location(
+        "tracer", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    module = util.module_from_spec(spec)  # type: ignore[arg-type]
+    sys.modules["tracer"] = module
+    try:
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+    except BaseException:
+        del sys.modules["tracer"]
+        raise
+
+
+def answer(folder: str, kind: str, facts: dict) -> None:
+    """Leave an answer, whole or not at all. Nobody may be waiting any more."""
+    import json
+    import os
+
+    path = os.path.join(folder, kind + ".json")
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(facts, file)
+        os.rename(path + ".new", path)
+    except OSError:
+        pass

@@ -1,0 +1,226 @@
+"""A running process, looked at through /proc before it is touched: can tracer attach to it?"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+from tracer.base import extension
+from tracer.base.errors import RecordingError
+
+_LIBC = re.compile(r"(libc[.-]|ld-musl|libc\.musl).*so")
+_PYTHON = re.compile(r"(lib)?python\d")
+_TORCH = "libtorch_python.so"
+_PAGE = 4096
+_START_IT = "start the job with: tracer record"
+
+
+@dataclass(frozen=True)
+class Entrances:
+    """Addresses in the process of the functions that are called there."""
+
+    mmap: int
+    add_pending_call: int
+    run_string: int
+
+
+class Process:
+    """A process of this machine, by its number. Its checks raise RecordingError with what to do."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._folder = Path("/proc", str(pid))
+        if not self.is_running():
+            raise RecordingError(
+                f"no process {pid} runs here; list the Python processes with: pgrep -a python"
+            )
+        self.user = os.stat(self._folder).st_uid
+
+    def is_running(self) -> bool:
+        state = self.state()
+        return bool(state) and state not in "ZX"
+
+    def state(self) -> str:
+        """The letter that ps shows: R (runs), S (sleeps), T (stopped)...; "" if there is no such process."""
+        try:
+            return (self._folder / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+        except (OSError, IndexError):
+            return ""
+
+    def script(self) -> str:
+        """The script or module of its command line, "" if it has none."""
+        try:
+            words = (self._folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[1:-1]
+        except OSError:
+            return ""
+        for option, word in zip(["", *words], words, strict=False):
+            if option == "-m" or not word.startswith("-"):
+                return word
+        return ""
+
+    def check(self) -> None:
+        """Whether tracer may attach, and fits the Python and the torch of the process."""
+        self._check_permission()
+        maps = self._maps()
+        self._check_python(maps)
+        torch = next((path for path in maps if path.endswith("/" + _TORCH)), None)
+        if torch is None:
+            raise RecordingError(
+                f"process {self.pid} has not loaded torch; attach again when it has, or {_START_IT}"
+            )
+        extension.check(_torch_version(torch))
+
+    def entrances(self) -> Entrances:
+        """The functions to call. Raises RecordingError if the Python of the process does not export them."""
+        maps = self._maps()
+        libc = next((path for path in maps if _LIBC.match(os.path.basename(path))), "")
+        names = ["Py_AddPendingCall", "PyRun_SimpleString"]
+        pending, run = _addresses(maps, self._pythons(maps), names)
+        [memory] = _addresses(maps, [libc], ["mmap"])
+        if not pending or not run or not memory:
+            raise RecordingError(
+                f"the Python of process {self.pid} exports no Py_AddPendingCall (a static build without "
+                f"symbols), so tracer cannot attach; {_START_IT}"
+            )
+        return Entrances(memory, pending, run)
+
+    def _check_permission(self) -> None:
+        status = dict(
+            line.split(":\t", 1)
+            for line in (self._folder / "status").read_text().splitlines()
+            if ":\t" in line
+        )
+        debugger = int(status.get("TracerPid", "0"))
+        if debugger:
+            raise RecordingError(
+                f"process {self.pid} is already traced by process {debugger} (a debugger, or strace); "
+                "end that first"
+            )
+        if self.user != os.getuid() and os.geteuid() != 0:
+            raise RecordingError(
+                f"process {self.pid} belongs to {_user(self.user)}; run this command as that user"
+            )
+        for space in ("mnt", "pid"):
+            try:
+                same = os.stat(self._folder / "ns" / space).st_ino == os.stat(f"/proc/self/ns/{space}").st_ino
+            except PermissionError:
+                raise not_permitted(self.pid) from None
+            if not same:
+                raise RecordingError(
+                    f"process {self.pid} runs in another container; run this command inside of it"
+                )
+
+    def _check_python(self, maps: dict[str, int]) -> None:
+        pythons = self._pythons(maps)
+        if not pythons:
+            raise RecordingError(
+                f"process {self.pid} is not a Python process; give the number of one that is"
+            )
+        version = next((found for path in pythons if (found := _python_version(path))), None)
+        if version is not None and version != sys.version_info[:2]:
+            theirs, ours = (".".join(map(str, numbers[:2])) for numbers in (version, sys.version_info))
+            raise RecordingError(
+                f"process {self.pid} runs Python {theirs}, and this tracer is built for {ours}; "
+                "use a tracer that is installed for that Python"
+            )
+
+    def _pythons(self, maps: dict[str, int]) -> list[str]:
+        """The files that may be its interpreter: its program, and libpython."""
+        program = os.readlink(self._folder / "exe")
+        libraries = [path for path in maps if re.match(r"libpython\d", os.path.basename(path))]
+        return libraries + ([program] if _PYTHON.match(os.path.basename(program)) or libraries else [])
+
+    def _maps(self) -> dict[str, int]:
+        """Of each file in its memory, the lowest address."""
+        found: dict[str, int] = {}
+        try:
+            lines = (self._folder / "maps").read_text(errors="surrogateescape").splitlines()
+        except PermissionError:
+            raise not_permitted(self.pid) from None
+        for line in lines:
+            words = line.split(maxsplit=5)
+            if len(words) == 6 and words[5].startswith("/"):
+                found.setdefault(words[5], int(words[0].partition("-")[0], 16))
+        return found
+
+
+def not_permitted(pid: int) -> RecordingError:
+    """The system does not let this user trace the process: why, and what changes that."""
+    try:
+        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        scope = 0
+    if scope in (1, 2):
+        allow = "run as root, or allow it: sysctl kernel.yama.ptrace_scope=0"
+        what = f"kernel.yama.ptrace_scope is {scope}; {allow}"
+    elif scope > 2:
+        what = f"kernel.yama.ptrace_scope is {scope}, which forbids it until the next boot; {_START_IT}"
+    else:
+        what = "run as root; in a container, start that with --cap-add SYS_PTRACE"
+    return RecordingError(f"tracing process {pid} is not permitted: {what}")
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _torch_version(library: str) -> str:
+    """The version of the torch that this library (torch/lib/libtorch_python.so) is of."""
+    path = Path(library).parent.parent / "version.py"
+    try:
+        found = re.search(
+            r"^__version__\s*=\s*['\"](.*)['\"]", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    except OSError:
+        found = None
+    return found[1] if found else "of an unknown version"
+
+
+def _python_version(path: str) -> tuple[int, int] | None:
+    """Of a Python executable or library; None if it does not tell."""
+    try:
+        with open(path, "rb") as file:
+            elf = ELFFile(file)
+            table = elf.get_section_by_name(".dynsym")
+            for symbol in (
+                table and table.get_symbol_by_name("Py_Version")
+            ) or ():  # of Python 3.11 and newer
+                for segment in elf.iter_segments("PT_LOAD"):
+                    offset = symbol["st_value"] - segment["p_vaddr"]
+                    if 0 <= offset < segment["p_filesz"]:
+                        file.seek(segment["p_offset"] + offset)
+                        number = int.from_bytes(file.read(8), sys.byteorder)
+                        return number >> 24, number >> 16 & 0xFF
+    except (OSError, ELFError):
+        pass
+    named = re.match(r"(?:lib)?python(\d)\.(\d+)", os.path.basename(path))
+    return (int(named[1]), int(named[2])) if named else None
+
+
+def _addresses(maps: dict[str, int], paths: list[str], names: list[str]) -> list[int]:
+    """Of each name, the address that one of the files exports it at; 0: none does."""
+    found = dict.fromkeys(names, 0)
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                elf = ELFFile(file)
+                table = elf.get_section_by_name(".dynsym")
+                first = next(elf.iter_segments("PT_LOAD"))["p_vaddr"] // _PAGE * _PAGE
+                for name in names:
+                    symbols = (table and table.get_symbol_by_name(name)) or ()
+                    for symbol in symbols:
+                        if symbol["st_shndx"] != "SHN_UNDEF" and path in maps:
+                            found[name] = found[name] or maps[path] - first + symbol["st_value"]
+        except (OSError, ELFError, StopIteration):
+            continue
+    return list(found.values())

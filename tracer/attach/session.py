@@ -1,0 +1,96 @@
+"""Begin and end the recording of a running process, from outside of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from tracer.attach import gdb
+from tracer.attach.process import Process
+from tracer.attach.ticket import ENDED, FAILED, STARTED, Ticket
+from tracer.base.errors import RecordingError
+
+_WORK = 120.0  # seconds for what the process does itself: it loads the extension, or counts a large trace
+
+
+class Session:
+    """A process that tracer attaches to, and the way in: gdb, or Python's own from 3.14 on."""
+
+    def __init__(self, pid: int, patience: float) -> None:
+        """`patience`: seconds until a process that does not take the request is left alone.
+
+        Raises RecordingError, before the process is touched, if it cannot be recorded.
+        """
+        self.process = Process(pid)
+        self._patience = patience
+        self.process.check()
+        self._gdb = "" if hasattr(sys, "remote_exec") else gdb.find()
+
+    def request(self, action: str, facts: dict[str, Any]) -> Ticket:
+        """A ticket for `begin` or `end`, which the process has not seen yet."""
+        return Ticket({"action": action, **facts}, self.process.user)
+
+    def deliver(self, ticket: Ticket, wanted: str) -> dict[str, Any]:
+        """Have the process act, and wait for its answer of the kind `wanted`.
+
+        Raises RecordingError if it does not, for whatever reason; the request is then withdrawn. Ctrl-C
+        withdraws it as well, or waits for the answer if the process has begun.
+        """
+        self._inject(ticket)
+        try:
+            found = ticket.wait((wanted, FAILED, ENDED), self._patience, self.process.is_running)
+        except KeyboardInterrupt:
+            if ticket.withdraw():
+                raise
+            found = None
+        if found is None and self.process.is_running():
+            if not ticket.taken() and ticket.withdraw():
+                raise self._not_taken()
+            found = ticket.wait((wanted, FAILED, ENDED), _WORK, self.process.is_running)
+        pid = self.process.pid
+        if found is None and not self.process.is_running():
+            raise RecordingError(f"process {pid} ended before it answered")
+        if found is None:
+            raise RecordingError(
+                f"process {pid} has begun to {_VERBS[wanted]}, but gave no answer in {_WORK:.0f} s; "
+                f"try: tracer detach {pid}"
+            )
+        kind, facts = found
+        if kind == FAILED:
+            raise RecordingError(f"process {pid}: {facts['why']}")
+        return facts
+
+    def wait(self, ticket: Ticket, seconds: float | None) -> dict[str, Any] | None:
+        """What the process says when its recording ends; None after `seconds`, or if it ended without."""
+        found = ticket.wait((ENDED,), seconds, self.process.is_running)
+        return found[1] if found else None
+
+    def _inject(self, ticket: Ticket) -> None:
+        if self._gdb:
+            gdb.inject(self.process, self._gdb, ticket.script())
+            return
+        script = Path(ticket.folder, "script.py")
+        script.write_text(ticket.script(), encoding="utf-8")
+        ticket.give(script)
+        try:
+            sys.remote_exec(self.process.pid, str(script))  # type: ignore[attr-defined]
+        except (OSError, RuntimeError, ValueError) as error:
+            raise RecordingError(f"Python cannot attach to process {self.process.pid}: {error}") from None
+
+    def _not_taken(self) -> RecordingError:
+        state = self.process.state()
+        why = {
+            "T": "it is stopped; let it continue: kill -CONT",
+            "t": "a debugger has stopped it; let it continue",
+        }.get(
+            state,
+            "its main thread waits or works in C; attach again later, or wait longer: --timeout SECONDS",
+        )
+        return RecordingError(
+            f"process {self.process.pid} ran no Python on its main thread in {self._patience:g} s, "
+            f"so nothing was changed: {why}"
+        )
+
+
+_VERBS = {STARTED: "record", ENDED: "end its recording"}

@@ -1,0 +1,202 @@
+"""`tracer attach`: record a job that already runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracer.base.errors import RecordingError
+from tracer.base.say import say, write
+from tracer.cli.common import USAGE, fail
+from tracer.cli.recorded import (
+    Cuda,
+    Driver,
+    MaxSize,
+    Memory,
+    Modules,
+    Ops,
+    Shapes,
+    Source,
+    Stack,
+    ThenStop,
+    TorchFrames,
+    Values,
+    Why,
+)
+from tracer.recording import naming
+from tracer.recording.options import Options
+
+if TYPE_CHECKING:
+    from tracer.attach.session import Session
+    from tracer.attach.ticket import Ticket
+
+Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="The number of the process: pgrep -a python.")]
+Patience = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        help="Give up if the main thread of the process runs no Python for so long.",
+    ),
+]
+
+
+def attach(
+    pid: Pid,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the trace to FILE (default: SCRIPT.NNNN.trace, in the current folder).",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(metavar="N", min=0.001, help="Record for N seconds, then detach."),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Record the next N whole steps, then detach. A step ends at tracer.step(); if the script "
+            "never calls it, at the optimizer's step().",
+        ),
+    ] = None,
+    timeout: Patience = 60.0,
+    shapes: Shapes = True,
+    source: Source = True,
+    stack: Stack = 1,
+    torch_frames: TorchFrames = False,
+    modules: Modules = True,
+    memory: Memory = False,
+    why: Why = False,
+    values: Values = "none",
+    ops: Ops = None,
+    max_size: MaxSize = None,
+    then_stop: ThenStop = False,
+    cuda: Cuda = "auto",
+    driver: Driver = "launches",
+) -> None:
+    """Record a running job that was started without tracer, and leave it as it was.
+
+    The job is stopped for some milliseconds by gdb; from Python 3.14 on no gdb
+    is needed. Its results stay the same, and tracer prints nothing into its output.
+    With --seconds or --steps this command waits and ends the recording; Ctrl-C ends
+    it earlier. Without them it returns at once, and tracer detach ends the recording.
+
+    The job must run the Python and the torch that this tracer is built for. You must be
+    allowed to trace it: as its user, with kernel.yama.ptrace_scope 0, or as root.
+
+    \b
+    Examples:
+      tracer attach 4711 --seconds 10
+      tracer attach 4711 --steps 3 -o slow.trace
+      tracer attach 4711 --max-size 256M
+      tracer detach 4711
+    """
+    try:
+        if seconds is not None and steps is not None:
+            raise RecordingError("give --seconds or --steps, not both")
+        options = Options(
+            shapes=shapes,
+            source=source,
+            stack=stack,
+            torch_frames=torch_frames,
+            modules=modules,
+            memory=memory,
+            why=why,
+            values=values,
+            cuda=cuda,
+            driver=driver,
+            ops=ops or (),
+            steps=None if steps is None else (1, steps + 1),  # the step of now has begun already
+            max_size=max_size,
+            then_stop=then_stop,
+        )
+        from tracer.attach.session import Session
+
+        session = Session(pid, timeout)
+        request = {**_place(output, force, session.process.script()), "options": options.document()}
+    except RecordingError as error:
+        fail(str(error), USAGE)
+    with session.request("begin", request) as ticket:
+        _begin(session, ticket, request)
+        if seconds is None and steps is None:
+            say(f"recording process {pid} to {request['shown']}; to end it: tracer detach {pid}")
+            return
+        try:
+            _wait_and_end(session, ticket, seconds, str(request["shown"]))
+        except RecordingError as error:
+            fail(str(error))
+
+
+def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> None:
+    try:
+        session.deliver(ticket, "started")
+    except RecordingError as error:
+        _give_back(request)
+        fail(str(error), USAGE)
+    except KeyboardInterrupt:
+        _give_back(request)
+        fail(f"process {session.process.pid} was left as it was", USAGE)
+
+
+def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown: str) -> None:
+    """Wait for the end of the recording, for `seconds` or for Ctrl-C, and end it. Raises RecordingError."""
+    pid = session.process.pid
+    length = "until its steps have ended" if seconds is None else f"for {seconds:g} s"
+    say(f"recording process {pid} to {shown} {length}; Ctrl-C ends it earlier")
+    facts = None
+    try:
+        with _ended_by_signals():
+            facts = session.wait(ticket, seconds)
+    except KeyboardInterrupt:
+        pass
+    if facts is None and not session.process.is_running():
+        raise RecordingError(f"process {pid} ended without a stop; {shown} has what it did until then")
+    write((facts or end(session))["text"])
+
+
+def end(session: Session) -> dict[str, Any]:
+    """Have the process end its recording; what it says of it. Raises RecordingError."""
+    with session.request("end", {}) as ticket:
+        return session.deliver(ticket, "ended")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A terminal that closes, or `kill`, ends the recording as Ctrl-C does."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _place(output: str | None, force: bool, script: str) -> dict[str, Any]:
+    """Where the trace goes. The file is made here, where the user may write."""
+    if output == "":
+        raise RecordingError("the output is not a file name; give one with -o FILE")
+    if output is None or output.endswith(os.sep):
+        folder = output or ""
+        path = naming.reserve_numbered(os.path.abspath(folder), naming.stem_of_script(script))
+        return {"path": path, "shown": folder + os.path.basename(path), "reserved": True, "force": False}
+    reserved = naming.reserve(output, force)
+    return {"path": os.path.abspath(output), "shown": output, "reserved": reserved, "force": force}
+
+
+def _give_back(request: dict[str, Any]) -> None:
+    if request["reserved"]:
+        naming.remove_if_empty(str(request["path"]))

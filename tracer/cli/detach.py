@@ -1,0 +1,29 @@
+"""`tracer detach`: end the recording that `tracer attach` began."""
+
+from __future__ import annotations
+
+from tracer.base.errors import RecordingError
+from tracer.base.say import write
+from tracer.cli.attach import Patience, Pid, end
+from tracer.cli.common import USAGE, fail
+
+
+def detach(pid: Pid, timeout: Patience = 60.0) -> None:
+    """End the recording that tracer attach began in a job, and finish its trace.
+
+    The job continues as if tracer had never attached: each entry of the dispatch table
+    is as it was, and the extension stays loaded but does nothing.
+
+    \b
+    Examples:
+      tracer detach 4711
+    """
+    from tracer.attach.session import Session
+
+    try:
+        facts = end(Session(pid, timeout))
+    except RecordingError as error:
+        fail(str(error), USAGE)
+    except KeyboardInterrupt:
+        fail(f"process {pid} is still being recorded", USAGE)
+    write(facts["text"])

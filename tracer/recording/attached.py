@@ -1,0 +1,72 @@
+"""The recording that `tracer attach` begins in this process, which was started without tracer.
+
+`begin` and `end` run on a thread of their own (`tracer.attach.inside`). They print nothing: the program's
+output stays its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tracer.base import extension, say
+from tracer.base.errors import RecordingError
+from tracer.recording.options import Options
+from tracer.recording.recording import Recording
+from tracer.recording.summary import Summary
+
+Answer = Callable[[str, dict[str, Any]], None]
+_current: Recording | None = None
+
+
+def begin(request: Mapping[str, Any], answer: Answer) -> None:
+    """Begin the recording that the request describes. Raises RecordingError; then nothing has changed.
+
+    Answers "started" with the path, and "ended" as `end` does whenever the recording ends.
+    """
+    global _current
+    outer = extension.load().recording()
+    if outer is not None:
+        raise RecordingError(f"it is already being recorded, to {outer}; end that recording first")
+
+    def ended(summary: Summary) -> None:
+        global _current
+        _current = None
+        say.quiet(False)
+        answer("ended", _facts(summary))
+
+    say.quiet(True)
+    recording = Recording(
+        request["path"],
+        options=Options.of(request["options"]),
+        force=request["force"],
+        reserved=request["reserved"],
+        shown=request["shown"],
+        attached=ended,
+    )
+    try:
+        recording.start()
+    except BaseException:
+        say.quiet(False)
+        raise
+    _current = recording
+    answer("started", {"path": recording.path})
+
+
+def end(request: Mapping[str, Any], answer: Answer) -> None:
+    """End the recording, and answer "ended" with its summary. Raises RecordingError if there is none."""
+    recording = _current
+    if recording is None:
+        outer = extension.load().recording()
+        if outer is None:
+            raise RecordingError("it is not being recorded; begin with: tracer attach")
+        raise RecordingError(
+            f"tracer attach did not begin its recording, to {outer}; end that where it began"
+        )
+    summary = recording.stop()
+    if summary is not None:
+        answer("ended", _facts(summary))
+
+
+def _facts(summary: Summary) -> dict[str, Any]:
+    return {"path": summary.path, "complete": summary.complete, "text": summary.text()}

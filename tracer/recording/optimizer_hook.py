@@ -1,0 +1,71 @@
+"""A hook of torch's optimizers that may come and go at any moment, also while hooks are being called."""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+_PAUSE = 0.001  # seconds between two looks
+
+
+class OptimizerHook:
+    """Has torch call a function after each `step` of each optimizer, until some time after `remove`.
+
+    torch goes through a dict of hooks, and if that changes meanwhile the training ends with a RuntimeError.
+    A recording may begin or end there, if it was attached or has its steps: then the change waits for the
+    end of that step.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+        self._handle: Any = None
+        self._wanted = True
+        _when_no_optimizer_steps(self._add)
+
+    def remove(self) -> None:
+        """The function may still be called, until the step of now has ended."""
+        self._wanted = False
+        _when_no_optimizer_steps(self._take_out)
+
+    def _add(self) -> None:
+        if self._wanted:
+            self._handle = register_optimizer_step_post_hook(self._function)
+
+    def _take_out(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+
+
+def _when_no_optimizer_steps(act: Callable[[], None]) -> None:
+    """Now, or on a short-lived thread when the step of now has ended."""
+    if not _an_optimizer_steps():
+        act()
+        return
+
+    def wait() -> None:
+        while _an_optimizer_steps():
+            time.sleep(_PAUSE)
+        act()
+
+    try:
+        _thread.start_new_thread(wait, ())
+    except RuntimeError:
+        pass  # the process ends
+
+
+def _an_optimizer_steps() -> bool:
+    """Whether a thread is in the file of torch that goes through the hooks."""
+    file = register_optimizer_step_post_hook.__code__.co_filename
+    for frame in sys._current_frames().values():
+        inner: FrameType | None = frame
+        while inner is not None:
+            if inner.f_code.co_filename == file:
+                return True
+            inner = inner.f_back
+    return False

@@ -185,6 +185,11 @@ def tune(which: str, work: Work, case: Case, pairs: int) -> tuple[Outcome, Plan 
     return outcome, best
 
 
+def wins(outcome: Outcome) -> bool:
+    """Faster with the host's part, and not slower on the GPU alone."""
+    return outcome.wall_ratio[1] > 1 and outcome.stock_us >= outcome.plans_us[outcome.best]
+
+
 def runs_as(case: Case, precision: str) -> str:
     """What the override takes: a single row is multiplied exactly even where TF32 is allowed."""
     return "float32" if precision == "tf32" and case.steps * case.batch == 1 else precision
@@ -264,7 +269,7 @@ def main() -> None:
             outcomes.append(outcome)
             own = runs_as(case, precision) == precision  # else the rows of the other precision count
             rows = [tuned_row(first, case, precision, plan)] if plan else []
-            faster = outcome.wall_ratio[1] > 1
+            faster = wins(outcome)
             if case.steps > 1:
                 with pinned(first, plan):
                     outcome, plan = tune("backward", work, case, options.pairs)
@@ -272,7 +277,7 @@ def main() -> None:
                 outcomes.append(outcome)
                 if plan:
                     rows.append(tuned_row("backward", case, precision, plan))
-                faster = faster and outcome.wall_ratio[1] > 1
+                faster = faster and wins(outcome)
             if own:
                 again.add(f"{case} {precision}")
                 for kind, row in rows:

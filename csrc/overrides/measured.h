@@ -20,7 +20,9 @@ struct MeasuredMm {
   Range columns, rows, inner;
 };
 // clang-format off: rows as the benchmark writes them
-inline constexpr std::array<MeasuredMm, 57> kMeasuredMm{{
+inline constexpr std::array<MeasuredMm, 59> kMeasuredMm{{
+    {Element::kFloat, false, false, {9, 16}, {2897, 5792}, {2897, 5792}},  // mm 16x4096x4096 NN float32
+    {Element::kBfloat16, false, false, {1, 1}, {2897, 5792}, {2897, 5792}},  // mm 1x4096x4096 NN bfloat16
     {Element::kFloat, false, true, {1, 1}, {4167, 8333}, {1087, 2172}},  // mm 1x1536x5893 NT float32
     {Element::kFloat, false, true, {1, 1}, {2897, 5792}, {2897, 5792}},  // mm 1x4096x4096 NT float32
     {Element::kFloat, false, false, {1, 1}, {1087, 2172}, {4167, 8333}},  // mm 1x5893x1536 NN float32
@@ -86,7 +88,10 @@ struct MeasuredCat {
   bool aligned;          // every piece begins and ends at a multiple of 16 bytes
 };
 // clang-format off: rows as the benchmark writes them
-inline constexpr std::array<MeasuredCat, 9> kMeasuredCat{{
+inline constexpr std::array<MeasuredCat, 12> kMeasuredCat{{
+    {{2, 2}, {94906266, 189812531}, true},  // cat dim 0 4096x4096 4096x4096 float32
+    {{2, 2}, {94906266, 189812531}, true},  // cat dim 1 4096x4096 4096x4096 float32
+    {{3, 5}, {1518500250, 3037000499}, true},  // cat dim 1 16384x8192 16384x8192 16384x8192 and 1 more float32
     {{2, 2}, {185364, 370727}, true},  // cat dim 1 64x512 64x512 float32
     {{3, 4}, {278046, 556091}, true},  // cat dim 1 64x512 64x512 64x512 float32
     {{2, 2}, {185364, 370727}, true},  // cat dim 0 64x512 64x512 float32

@@ -61,14 +61,12 @@ def tiles(plans: list[str]) -> dict[str, list[int]]:
 
 
 def cat() -> None:
-    """Tables of each size; runs that have 16, 8, 4, 2 bytes or one in common; a word a thread, and four."""
-    processors = torch.cuda.get_device_properties(DEVICE).multi_processor_count
-    many = processors * 2048 * 4 * 16  # bytes: from there on a thread copies four words
+    """Tables of each size; runs that have 16, 8, 4, 2 bytes or one in common."""
     with switched_on("cat") as overrides:
         for pieces in (2, 7, 40):
             for unit in (16, 8, 4, 2, 1):
                 widths = [unit * (1 + 2 * (piece % 3)) for piece in range(pieces)]
-                for rows in (1, 7, many // sum(widths) + 1):
+                for rows in (1, 7, 300):
                     torch.cat([bytes_of(rows, width) for width in widths], 1)
                 torch.cat([bytes_of(7, width + 3 * unit)[:, unit : unit + width] for width in widths], 1)
         for dtype in (torch.float32, torch.bfloat16):
@@ -81,8 +79,9 @@ def bytes_of(rows: int, width: int) -> torch.Tensor:
 
 
 def gru() -> None:
-    """Sequences in clusters of each size, with each tile; single time steps with each tile; a kernel for
-    each time step; layers, directions, no biases; products with both tiles. Sizes are odd."""
+    """Sequences in clusters of each size, with each tile, and in all blocks together; single time steps with
+    each tile; a kernel for each time step; layers, directions, no biases; products with each tile. Sizes
+    are odd."""
     processors = torch.cuda.get_device_properties(DEVICE).multi_processor_count
     with switched_on("gru") as overrides:
         for name in PRECISIONS:
@@ -92,8 +91,12 @@ def gru() -> None:
                 Shape(2, 3, 7, 24, bias=False),
                 Shape(1, 20, 33, 40),
                 Shape(2, 4, 8, 520),  # too large for clusters
-                # A large tile of products for each multiprocessor: rows times 2 columns of tiles.
+                Shape(2, 4, 8, 768),  # and for all blocks together
+                Shape(2, 40, 8, 768),
+                # A tile of 128 x 64 of products for each multiprocessor (rows times 2 columns of tiles), and
+                # four of 128 x 128 (rows times 1).
                 Shape(2, 64 * -(-processors // 2), 65, 16, bidirectional=True),
+                Shape(2, 64 * 4 * processors, 33, 16),
             ):
                 call(shape, name)
             for _ in pinned_step_tiles(overrides):

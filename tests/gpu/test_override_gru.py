@@ -101,6 +101,7 @@ LARGE = [
     Shape(32, 32, 256, 256),
     Shape(20, 33, 300, 500, layers=2),
     Shape(10, 128, 512, 1024),
+    Shape(5, 7, 40, 768, bidirectional=True),
 ]
 
 

@@ -131,7 +131,7 @@ def test_a_thousand_random_products() -> None:
         except AssertionError as error:
             raise AssertionError(f"{plan}: ({m}, {k}) @ ({k}, {n}) {layout} {dtype}") from error
     methods = {plan.split()[0] for plan in seen}
-    assert methods == {"dot", "ffma", "3xtf32", "bf16", "fp16"}
+    assert methods == {"dot", "ffma", "3xtf32", "bf16", "fp16", "direct"}
 
 
 @pytest.mark.parametrize("m", [2, 8, 40])

@@ -116,10 +116,12 @@ def test_a_case_on_the_cpu() -> None:
 def test_a_case_on_the_gpu_has_host_wall_and_gpu_time() -> None:
     case = right()
     case.limit = Limit(2_000, BYTES, 4.8e12, in_cache=True)
+    case.cold = Timing.of(Samples([6_000.0] * 3, [8_000.0] * 3))
     text = render(comparison(case, device=CUDA))
     assert row(text, "mm fp32 8x8")[2:] == [
         *("20.0 us", "10.0 us", "2.00 (2.00 to 2.00)"),
         *("5.0 us", "4.0 us", "1.25 (1.25 to 1.25)"),
+        *("6.0 us", "8.0 us", "0.75 (0.75 to 0.75)"),
         *("in L2", "2.00", "right"),
     ]
     assert "limit, of" not in text

@@ -205,7 +205,8 @@ def _method(comparison: Comparison) -> str:
             "it includes the host if the GPU waits for it.",
             f"GPU time is that of one of {GRAPH_CALLS} calls in a CUDA graph, back to back; a GPU may clock "
             "lower under them.",
-            "Inputs are the same in every call, so they come from the L2 cache if they fit.",
+            "For GPU time inputs are the same in every call, so they come from the L2 cache if they fit. For "
+            "cold GPU time calls take turns with copies of their inputs that are larger than the L2 cache.",
         ]
     if comparison.roof:
         time = "its time" if comparison.device == CPU else "its GPU time (wall time if there is none)"
@@ -223,13 +224,14 @@ def _summary(comparison: Comparison) -> str:
     rows = []
     for number, case in enumerate(comparison.cases, 1):
         row = [str(number), prose(case.name)]
-        for timing in (case.wall, case.gpu) if on_gpu else (case.wall,):
+        for timing in (case.wall, case.gpu, case.cold) if on_gpu else (case.wall,):
             row += _timing_cells(timing)
         rows.append([*row, _share_cell(case, on_gpu), _error_cell(case), result_of(case)])
     titles = ["#:", "case", "stock:", "override:", "ratio (95 %):"]
     if on_gpu:
         titles[2:] = ["stock wall:", "override wall:", "ratio (95 %):"]
         titles += ["stock GPU:", "override GPU:", "ratio (95 %):"]
+        titles += ["stock cold:", "override cold:", "ratio (95 %):"]
     return table([*titles, "of the limit:", "error / stock's:", "result"], rows)
 
 
@@ -244,7 +246,11 @@ def _ratios_note(comparison: Comparison) -> list[str]:
     ran = [case for case in comparison.cases if case.ran]
     said = []
     undecided = False
-    kinds = [("wall", [case.wall for case in ran]), ("GPU", [case.gpu for case in ran])]
+    kinds = [
+        ("wall", [case.wall for case in ran]),
+        ("GPU", [case.gpu for case in ran]),
+        ("cold GPU", [case.cold for case in ran]),
+    ]
     for kind, timings in kinds[:1] if comparison.device == CPU else kinds:
         ratios = [timing.ratio for timing in timings if timing]
         if not ratios:
@@ -385,7 +391,7 @@ def _ran(case: CaseResult) -> str:
 
 def _figures(case: CaseResult, device: str) -> str:
     rows = []
-    kinds = (("wall", case.wall), ("host", case.host), ("GPU", case.gpu))
+    kinds = (("wall", case.wall), ("host", case.host), ("GPU", case.gpu), ("cold GPU", case.cold))
     for name, timing in kinds[:1] if device == CPU else kinds:
         if timing:
             rows.append([f"{name} time", spread(timing.stock), spread(timing.override), interval(timing)])

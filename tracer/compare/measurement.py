@@ -21,7 +21,7 @@ from tracer.compare.roof import CpuRoof, GpuRoof, Roof, limit_of
 from tracer.compare.switch import Switch
 from tracer.compare.timing import measure
 from tracer.compare.trials import run_trials
-from tracer.compare.workload import Results, Workload, precision, prepare, without_warnings
+from tracer.compare.workload import Results, Workload, cold_runs, precision, prepare, without_warnings
 from tracer.report.text import count
 from tracer.trace import Trace, load
 
@@ -90,6 +90,12 @@ def compare_cases(
     )
 
 
+def compare_one(case: Case, switch: Switch, settings: Settings) -> CaseResult:
+    """Of one case the results and times, without chains and limit."""
+    with without_warnings():
+        return _measured(case, switch, settings)[0]
+
+
 def _measured(case: Case, switch: Switch, settings: Settings) -> tuple[CaseResult, Any]:
     result = CaseResult(case.name)
     work = None
@@ -109,11 +115,15 @@ def _measured(case: Case, switch: Switch, settings: Settings) -> tuple[CaseResul
                 pairs=settings.pairs,
                 seconds=settings.seconds,
                 graph=not case.backward,
+                cold=cold_runs(workload, switch.device)
+                if switch.device == CUDA and not case.backward
+                else (),
             )
     except (Exception, SystemExit) as error:
         result.fail(error)
         return result, work
     result.host, result.wall, result.gpu = map(Timing.of, (times.host, times.wall, times.gpu))
+    result.cold = Timing.of(times.cold)
     result.why_no_gpu, result.calls = times.why_no_gpu, times.calls
     return result, work
 

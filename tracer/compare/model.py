@@ -50,7 +50,8 @@ class CaseResult:
     """Of one case. Where a call raised other fields may be empty.
 
     failed, raised    the traceback, and its last line
-    host, wall, gpu   see timing.Times; `calls` are in a sample
+    host, wall, gpu,
+    cold              see timing.Times; `calls` are in a sample
     memory            stock's and the override's
     ran, handed_over  in one call, by operator; of what was handed over, by reason
     repeats           two calls of the override gave the same bytes
@@ -62,6 +63,7 @@ class CaseResult:
     wall: Timing | None = None
     host: Timing | None = None
     gpu: Timing | None = None
+    cold: Timing | None = None
     why_no_gpu: str = ""
     calls: int = 0
     memory: tuple[Memory | None, Memory | None] = (None, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ Switch = Callable[[], AbstractContextManager[Any]]
 """Makes the context in which the overrides are on"""
 
 GRAPH_CALLS = 20
-"""Captured in one CUDA graph"""
+"""Captured in one CUDA graph, or one of each run if there are more (see `cold`)"""
 _FEWEST_PAIRS = 5
 _UNTIMED_NS, _LEAST_UNTIMED = 1_000_000, 2
 """How long calls are made after each switch before they are timed"""
@@ -43,6 +43,7 @@ class Times:
     host    from the call until it returned
     wall    until the result was there: on a GPU between CUDA events around one call
     gpu     of one of GRAPH_CALLS in a CUDA graph, without the host; empty where it cannot be captured
+    cold    the same, but calls take turns with inputs of their own, which L2 cannot hold all; may be empty
     why_no_gpu    says why `gpu` is empty
     """
 
@@ -51,13 +52,24 @@ class Times:
     gpu: Samples
     calls: int
     why_no_gpu: str = ""
+    cold: Samples = field(default_factory=Samples)
 
 
-def measure(run: Run, on: Switch, device: str, *, pairs: int, seconds: float, graph: bool = True) -> Times:
+def measure(
+    run: Run,
+    on: Switch,
+    device: str,
+    *,
+    pairs: int,
+    seconds: float,
+    graph: bool = True,
+    cold: Sequence[Run] = (),
+) -> Times:
     """Takes `pairs` samples of both, in turns that change their order.
 
     A sample is the mean of up to 10 calls, each timed by itself with nothing before it under way. Where
     `seconds` would not do, fewer pairs are taken, 5 at least. On a GPU the graphs are timed after that.
+    `cold`: the same call with other tensors each, for `Times.cold`.
     """
     timed = _timed_cuda if device == CUDA else _timed
     if device == CUDA:
@@ -82,7 +94,7 @@ def measure(run: Run, on: Switch, device: str, *, pairs: int, seconds: float, gr
     elif not graph:
         times.why_no_gpu = "a backward pass is not captured in a graph"
     else:
-        _measure_graphs(times, run, on, pairs)
+        _measure_graphs(times, run, on, pairs, cold)
     return times
 
 
@@ -138,41 +150,45 @@ def _timed_cuda(run: Run) -> tuple[float, float]:
     return host, start.elapsed_time(end) * 1e6
 
 
-def _measure_graphs(times: Times, run: Run, on: Switch, pairs: int) -> None:
+def _measure_graphs(times: Times, run: Run, on: Switch, pairs: int, cold: Sequence[Run]) -> None:
     import torch
 
+    graphs: list[tuple[Any, int, list[float]]] = []
     try:
-        stock = _captured(run)
-        with on():
-            override = _captured(run)
+        for runs, samples in (([run], times.gpu), (cold, times.cold)):
+            if runs:
+                graphs.append((*_captured(runs), samples.stock))
+                with on():
+                    graphs.append((*_captured(runs), samples.override))
     except RuntimeError as error:
         torch.cuda.synchronize()
         first = next(iter(str(error).splitlines()), "")
         times.why_no_gpu = f"it cannot be captured in a CUDA graph: {first}"
         return
-    graphs = [(stock, times.gpu.stock), (override, times.gpu.override)]
-    for graph, _ in graphs:
+    for graph, _, _ in graphs:
         graph.replay()
     with _uncollected():
         for number in range(pairs):
-            for graph, taken in graphs if number % 2 == 0 else graphs[::-1]:
-                taken.append(_timed_cuda(graph.replay)[1] / GRAPH_CALLS)
+            for graph, calls, taken in graphs if number % 2 == 0 else graphs[::-1]:
+                taken.append(_timed_cuda(graph.replay)[1] / calls)
 
 
-def _captured(run: Run) -> Any:
+def _captured(runs: Sequence[Run]) -> tuple[Any, int]:
+    """A graph of calls that take turns, and how many they are."""
     import torch
 
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):  # what is set up at a first call must not be captured
         for _ in range(_LEAST_UNTIMED):
-            run()
+            runs[0]()
     torch.cuda.current_stream().wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
+    calls = max(GRAPH_CALLS, len(runs))
     with torch.cuda.graph(graph):
-        for _ in range(GRAPH_CALLS):
-            run()
-    return graph
+        for number in range(calls):
+            runs[number % len(runs)]()
+    return graph, calls
 
 
 @contextmanager

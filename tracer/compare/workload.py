@@ -12,7 +12,7 @@ from tracer.analysis.library_work import rnn_work
 from tracer.analysis.op_work import work_of
 from tracer.analysis.work import Work
 from tracer.compare import reference
-from tracer.compare.cases import SHORT, STRIDED, TF32, TRANSPOSED, Case
+from tracer.compare.cases import CPU, SHORT, STRIDED, TF32, TRANSPOSED, Case
 
 Results = dict[str, Any]
 """Tensors by name"""
@@ -42,6 +42,26 @@ def prepare(case: Case, device: str, seed: int = 0) -> Workload:
 
     torch.manual_seed(seed)
     return {"mm": _product, "addmm": _product, "cat": _cat, "gru": _gru}[case.op](case, device)
+
+
+COLD_BYTES = 2 * 60_000_000
+"""Inputs that take turns are this large at least: twice the largest L2 cache"""
+_MOST_COPIES = 64
+
+
+def cold_runs(workload: Workload, device: str) -> list[Callable[[], Any]]:
+    """The call with copies of its inputs, enough that none is in the L2 cache when it is read again.
+
+    Empty on the CPU, and if that would take more than _MOST_COPIES, so for calls of less than 2 MB.
+    """
+    if device == CPU:
+        return []
+    each = sum(tensor.numel() * tensor.element_size() for tensor in workload.inputs)
+    copies = 1 if each >= COLD_BYTES else 1 + -(-COLD_BYTES // max(each, 1))
+    if copies > _MOST_COPIES:
+        return []
+    others = (prepare(workload.case, device, seed).run for seed in range(1, copies))
+    return [workload.run, *others]
 
 
 @contextmanager

@@ -4,14 +4,12 @@
 
 #include "cat.h"
 #include "device.cuh"
-#include "device.h"
 
 namespace tracer::overrides {
 
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kStreamed = int64_t(32) << 20;  // bytes of a result that no cache is asked to keep
 
 // Division by a constant, for dividends below 2^63: (high half of dividend * magic + dividend) >> shift.
 struct Divisor {
@@ -36,7 +34,6 @@ struct Table {
   int64_t offset[kPieces + 1];  // of the run in a row; the last one is the row's length, and so is every one unused
   int pieces;
   uint32_t head;                // bytes between the 16-byte word where the result begins and the result
-  bool streamed;
   char* out;
   int64_t rows, words;          // 16-byte words that the result touches
   Divisor row;
@@ -81,12 +78,7 @@ __device__ __forceinline__ uint4 shifted(uint4 a, uint4 b, uint32_t shift) {
                     __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], words[4], bits));
 }
 
-__device__ __forceinline__ void store_word(char* to, uint4 word, bool streamed) {
-  if (streamed)
-    __stcs(reinterpret_cast<uint4*>(to), word);
-  else
-    *reinterpret_cast<uint4*>(to) = word;
-}
+__device__ __forceinline__ void store_word(char* to, uint4 word) { *reinterpret_cast<uint4*>(to) = word; }
 
 // A word of several runs, or at the result's ends, unit by unit.
 template <class Unit, int kPieces>
@@ -103,7 +95,7 @@ __device__ __forceinline__ void copy_units(const Table<kPieces>& table, int64_t 
     value.units[i] = byte >= 0 && byte < total ? __ldg(reinterpret_cast<const Unit*>(source_of(table, byte))) : Unit(0);
   }
   if (at >= 0 && at + 16 <= total) {
-    store_word(table.out + at, value.word, table.streamed);
+    store_word(table.out + at, value.word);
     return;
   }
 #pragma unroll
@@ -127,13 +119,13 @@ __device__ __forceinline__ void copy_word(const Table<kPieces>& table, int64_t a
       const uint32_t shift = uint32_t(reinterpret_cast<uintptr_t>(from) & 15);
       const char* word = from - shift;
       if (!shift) {
-        store_word(table.out + at, __ldg(reinterpret_cast<const uint4*>(word)), table.streamed);
+        store_word(table.out + at, __ldg(reinterpret_cast<const uint4*>(word)));
         return;
       }
       // Not beyond the tensor, although what shares a word with its ends can be read.
       if (word >= begin && word + 32 <= end) {
         const uint4 a = __ldg(reinterpret_cast<const uint4*>(word)), b = __ldg(reinterpret_cast<const uint4*>(word + 16));
-        store_word(table.out + at, shifted(a, b, shift), table.streamed);
+        store_word(table.out + at, shifted(a, b, shift));
         return;
       }
     }
@@ -141,26 +133,18 @@ __device__ __forceinline__ void copy_word(const Table<kPieces>& table, int64_t a
   copy_units<Unit>(table, at);
 }
 
-// kWords words a thread, a block's width apart.
-template <int kPieces, int kWords>
+// One word a thread: on an H200 that is the fastest way to copy, also for results far larger than L2; several words a thread, streaming
+// loads and stores, blocks that take turns and the copy engine were all slower (benchmarks/kernels/notes.md).
+template <int kPieces>
 __global__ void __launch_bounds__(kThreads) cat_aligned(const __grid_constant__ Table<kPieces> table) {
-  const int64_t first = int64_t(blockIdx.x) * (kThreads * kWords) + threadIdx.x;
-  uint4 words[kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i)
-    if (first + i * kThreads < table.words)
-      words[i] = load_once(reinterpret_cast<const uint4*>(source_of(table, (first + i * kThreads) * 16)));
-#pragma unroll
-  for (int i = 0; i < kWords; ++i)
-    if (first + i * kThreads < table.words) store_word(table.out + (first + i * kThreads) * 16, words[i], table.streamed);
+  const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at < table.words) store_word(table.out + at * 16, __ldg(reinterpret_cast<const uint4*>(source_of(table, at * 16))));
 }
 
-template <class Unit, int kPieces, int kWords>
+template <class Unit, int kPieces>
 __global__ void __launch_bounds__(kThreads) cat_shifted(const __grid_constant__ Table<kPieces> table) {
-  const int64_t first = int64_t(blockIdx.x) * (kThreads * kWords) + threadIdx.x;
-#pragma unroll 1
-  for (int i = 0; i < kWords; ++i)
-    if (first + i * kThreads < table.words) copy_word<Unit>(table, (first + i * kThreads) * 16 - table.head);
+  const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at < table.words) copy_word<Unit>(table, at * 16 - table.head);
 }
 
 // The bits that all addresses and lengths have in common.
@@ -190,20 +174,10 @@ cudaError_t launch_table(const Cat& cat, int device, cudaStream_t stream) {
   table.rows = cat.rows;
   const int64_t total = cat.rows * length;
   table.words = (total + table.head + 15) / 16;
-  table.streamed = total >= kStreamed;
   table.row = Divisor(uint64_t(length));
-  // One word a thread until there are four of them for every thread that the device holds.
-  const bool many = table.words >= int64_t(device_of(device).processors) * 2048 * 4;
-  const int64_t words = kThreads * (many ? 4 : 1);
-  dim3 grid(unsigned((table.words + words - 1) / words));
-  if (bits % 16 == 0)
-    return many ? launch<cat_aligned<kPieces, 4>>(grid, kThreads, 0, 1, table, device, stream)
-                : launch<cat_aligned<kPieces, 1>>(grid, kThreads, 0, 1, table, device, stream);
-  auto shifted_by = [&](auto unit) {
-    using Unit = decltype(unit);
-    return many ? launch<cat_shifted<Unit, kPieces, 4>>(grid, kThreads, 0, 1, table, device, stream)
-                : launch<cat_shifted<Unit, kPieces, 1>>(grid, kThreads, 0, 1, table, device, stream);
-  };
+  dim3 grid(unsigned((table.words + kThreads - 1) / kThreads));
+  if (bits % 16 == 0) return launch<cat_aligned<kPieces>>(grid, kThreads, 0, 1, table, device, stream);
+  auto shifted_by = [&](auto unit) { return launch<cat_shifted<decltype(unit), kPieces>>(grid, kThreads, 0, 1, table, device, stream); };
   if (bits % 8 == 0) return shifted_by(uint64_t());
   if (bits % 4 == 0) return shifted_by(uint32_t());
   if (bits % 2 == 0) return shifted_by(uint16_t());

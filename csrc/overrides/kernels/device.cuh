@@ -114,6 +114,11 @@ __device__ __forceinline__ uint4 load_once(const uint4* pointer) {
   return out;
 }
 
+// The same 16 bytes, or zeros.
+__device__ __forceinline__ uint4 load_if(const void* pointer, bool inside) {
+  return inside ? load_once(static_cast<const uint4*>(pointer)) : make_uint4(0, 0, 0, 0);
+}
+
 // ---- elements -------------------------------------------------------------------------------
 __device__ __forceinline__ float to_float(float value) { return value; }
 __device__ __forceinline__ float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }

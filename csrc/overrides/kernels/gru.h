@@ -97,6 +97,18 @@ struct Forward {
 };
 cudaError_t launch_forward(const Forward& forward, cudaStream_t stream);
 
+// The same with all blocks of the GPU, where forward_plan() has none: `groups` groups of blocks run at once, a block for 16 or 32 units.
+struct GridPlan {
+  int unit_tiles = 0;       // of 16 units a block: 2 for 32 sequences of a group, 1 for 64; 0: no plan
+  int unit_blocks = 0;      // of a group
+  int groups = 0;
+};
+GridPlan grid_plan(Precision precision, int batch, int hidden);
+constexpr int64_t grid_counters(int64_t batch, int directions) { return directions * ((batch + 31) / 32); }
+// All pointers are multiples of 16. `counters`: grid_counters() of them, to be used by nothing else meanwhile. `plan` of `forward` is
+// unused.
+cudaError_t launch_grid(const Forward& forward, const GridPlan& plan, unsigned* counters, cudaStream_t stream);
+
 struct Backward {
   Precision precision;
   int steps, batch, hidden, directions;

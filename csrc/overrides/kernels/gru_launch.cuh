@@ -20,6 +20,7 @@ inline const Device& current_device() { return device_of(current_index()); }
 struct Launch {
   dim3 grid, block;
   unsigned cluster = 1;  // blocks along x
+  bool cooperative = false;  // all blocks run at once; not with clusters
   size_t shared_bytes = 0;
   cudaStream_t stream = nullptr;
 };
@@ -62,6 +63,11 @@ inline cudaLaunchConfig_t configuration(const Launch& launch, Attributes& attrib
     attributes.all[1].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicySpread;
     config.attrs = attributes.all;
     config.numAttrs = 2;
+  } else if (launch.cooperative) {
+    attributes.all[0].id = cudaLaunchAttributeCooperative;
+    attributes.all[0].val.cooperative = 1;
+    config.attrs = attributes.all;
+    config.numAttrs = 1;
   }
   return config;
 }

@@ -113,21 +113,30 @@ __device__ __forceinline__ void multiply_words(float (&d)[4], const unsigned (&a
 template <Precision precision>
 __device__ __forceinline__ void multiply(float (&d)[4], const Split<precision>& low, const Split<precision>& high,
                                          const Split<precision>& right) {
+  if constexpr (precision == Precision::kFloat32) {
+    // The tensor cores truncate their sums: short sums from zero, small products first, added to d with rounding.
+    float sum[4] = {0, 0, 0, 0};
 #pragma unroll
-  for (int s = 0; s < 4; s += 2) {
-    unsigned a[4] = {low.words[s], high.words[s], low.words[s + 1], high.words[s + 1]};
-    unsigned b[2] = {right.words[s], right.words[s + 1]};
-    if constexpr (precision == Precision::kFloat32) {
-      // The tensor cores truncate their sums: short sums from zero, added to d with rounding.
-      unsigned a_rest[4] = {low.rest[s], high.rest[s], low.rest[s + 1], high.rest[s + 1]};
-      unsigned b_rest[2] = {right.rest[s], right.rest[s + 1]};
-      float sum[4] = {0, 0, 0, 0};
+    for (int s = 0; s < 4; s += 2) {
+      const unsigned a[4] = {low.words[s], high.words[s], low.words[s + 1], high.words[s + 1]};
+      const unsigned a_rest[4] = {low.rest[s], high.rest[s], low.rest[s + 1], high.rest[s + 1]};
+      const unsigned b[2] = {right.words[s], right.words[s + 1]}, b_rest[2] = {right.rest[s], right.rest[s + 1]};
       mma_tf32(sum, a_rest, b);
       mma_tf32(sum, a, b_rest);
-      mma_tf32(sum, a, b);
+    }
 #pragma unroll
-      for (int i = 0; i < 4; i++) d[i] += sum[i];
-    } else {
+    for (int s = 0; s < 4; s += 2) {
+      const unsigned a[4] = {low.words[s], high.words[s], low.words[s + 1], high.words[s + 1]};
+      const unsigned b[2] = {right.words[s], right.words[s + 1]};
+      mma_tf32(sum, a, b);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) d[i] += sum[i];
+  } else {
+#pragma unroll
+    for (int s = 0; s < 4; s += 2) {
+      const unsigned a[4] = {low.words[s], high.words[s], low.words[s + 1], high.words[s + 1]};
+      const unsigned b[2] = {right.words[s], right.words[s + 1]};
       multiply_words<precision>(d, a, b);
     }
   }
@@ -135,10 +144,21 @@ __device__ __forceinline__ void multiply(float (&d)[4], const Split<precision>& 
 
 __device__ __forceinline__ float sigmoid(float value) { return __fdividef(1.0f, 1.0f + expf(-value)); }
 
+// An error of 2^-22 of 1: for results that are rounded to 11 bits.
+__device__ __forceinline__ float quick_sigmoid(float value) { return __fdividef(1.0f, 1.0f + __expf(-value)); }
+__device__ __forceinline__ float quick_tanh(float value) { return 1.0f - __fdividef(2.0f, 1.0f + __expf(2.0f * value)); }
+
 struct Gates {
   float r, z, n;
 };
 // `x_*` and `h_*` with their biases.
+__device__ __forceinline__ Gates quick_gates(float x_r, float x_z, float x_n, float h_r, float h_z, float h_n) {
+  Gates g;
+  g.r = quick_sigmoid(x_r + h_r);
+  g.z = quick_sigmoid(x_z + h_z);
+  g.n = quick_tanh(x_n + g.r * h_n);
+  return g;
+}
 __device__ __forceinline__ Gates gates(float x_r, float x_z, float x_n, float h_r, float h_z, float h_n) {
   Gates g;
   g.r = sigmoid(x_r + h_r);

@@ -30,7 +30,7 @@ struct Mm {
   bool tf32;  // fp32 operands may be rounded to TF32
   // How the operands may be read; filled by launch_mm.
   bool weight_vectors, input_vectors;  // 16 bytes at a time along the stride that is 1
-  int split;                           // blocks of a cluster (dot: warps of a block) that share the inner dimension
+  int split;                           // blocks of a cluster (dot, and direct where inner_major: warps of a block) that share k
 };
 
 constexpr int64_t kMostColumns = 128;
@@ -42,7 +42,9 @@ inline bool inner_major(const Mm& mm) { return mm.weight_inner == 1; }
 //   dot      a warp for some rows, fp32 FMA, both operands with inner stride 1; tile: rows a warp x columns
 //   ffma     tiles through shared memory, fp32 FMA
 //   tensor   tiles through shared memory, tensor cores: bf16, fp16, TF32, or fp32 as three TF32 products ("3xtf32")
-enum class Method : uint8_t { kDot, kFfma, kTensor };
+//   direct   the weight goes from global memory straight into registers, 16 bytes at a time; tensor cores, but fp32 FMA
+//            where the row stride is 1
+enum class Method : uint8_t { kDot, kFfma, kTensor, kDirect };
 struct Plan {
   Method method;
   int tile_rows, tile_columns, split;
@@ -66,9 +68,12 @@ struct TileSize {
 };
 const std::vector<TileSize>& dot_tiles(Element element);
 const std::vector<TileSize>& ffma_tiles();
-const std::vector<TileSize>& tensor_tiles();
+const std::vector<TileSize>& tensor_tiles(const Mm& mm);
+const std::vector<TileSize>& direct_tiles(bool inner_major);
 cudaError_t launch_dot(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 cudaError_t launch_ffma(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 cudaError_t launch_tensor(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
+cudaError_t launch_direct_rows(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);     // inner_major
+cudaError_t launch_direct_columns(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);  // not inner_major
 
 }  // namespace tracer::overrides

@@ -10,7 +10,10 @@ template <int kThreadRows, int kThreadColumns>
 struct FfmaMath {
   using T = float;
   static constexpr bool kRepairs = false;
-  static constexpr int blocks_at_once(int) { return 1; }
+  template <class>
+  static constexpr int blocks_at_once() {
+    return 1;
+  }
 
   template <class Tile, bool kAcross>
   struct Accumulator {

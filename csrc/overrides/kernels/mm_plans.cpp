@@ -13,9 +13,18 @@ cudaError_t launch_tensor_tf32(const Mm& mm, const Plan& plan, int device, cudaS
 cudaError_t launch_tensor_bf16(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 cudaError_t launch_tensor_f16(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 
-const std::vector<TileSize>& tensor_tiles() {
-  static const auto& tiles = *new std::vector<TileSize>{{64, 8}, {32, 16}, {64, 32}, {64, 64}, {128, 64}, {64, 128}};
-  return tiles;
+const std::vector<TileSize>& tensor_tiles(const Mm& mm) {
+  static const auto& all =
+      *new std::vector<TileSize>{{64, 8}, {32, 16}, {64, 16}, {64, 32}, {64, 64}, {128, 64}, {64, 128}, {96, 64}, {96, 128}};
+  static const auto& others = *new std::vector<TileSize>(all.begin(), all.end() - 2);
+  const bool three_products = mm.element == Element::kFloat && !mm.tf32;
+  return inner_major(mm) && !three_products ? all : others;  // tiles of 96 rows have a row each, and registers for one product
+}
+
+const std::vector<TileSize>& direct_tiles(bool inner_major) {
+  static const auto& along = *new std::vector<TileSize>{{16, 8}, {16, 16}};
+  static const auto& across = *new std::vector<TileSize>{{32, 1}, {32, 2}, {32, 4}};
+  return inner_major ? along : across;
 }
 
 cudaError_t launch_tensor(const Mm& mm, const Plan& plan, int device, cudaStream_t stream) {
@@ -51,7 +60,8 @@ int filling_split(const Mm& mm, const Plan& plan, int device) {
 // Of fewer products the errors of three TF32 products, up to 3 2^-22 each, do not average out to those of fp32.
 constexpr int64_t kLeastInnerOf3xTf32 = 64;
 bool too_short(const Mm& mm, Method method) {
-  return method == Method::kTensor && mm.element == Element::kFloat && !mm.tf32 && mm.inner < kLeastInnerOf3xTf32;
+  const bool three = method == Method::kTensor || (method == Method::kDirect && inner_major(mm));
+  return three && mm.element == Element::kFloat && !mm.tf32 && mm.inner < kLeastInnerOf3xTf32;
 }
 
 ProductKind kind_of(const Mm& mm) {
@@ -79,13 +89,15 @@ constexpr struct {
     {32, {Method::kFfma, 64, 32, kFill}},   {64, {Method::kFfma, 64, 64, kFill}},     {128, {Method::kFfma, 64, 128, kFill}},
 };
 
+bool is_tile(Method method) { return method == Method::kFfma || method == Method::kTensor; }
+
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 // How the operands may be read. In tiles a last vector may lie half outside the matrix; where a thread loads into
 // registers it may not.
 void choose_vectors(Mm& mm, Method method) {
   const int64_t elements = 16 / bytes_of(mm.element);
-  const bool tiles = method == Method::kFfma || method == Method::kTensor;
+  const bool tiles = is_tile(method);
   const bool major = inner_major(mm);
   const int64_t pitch = major ? mm.weight_row : mm.weight_inner, lines = major ? mm.rows : mm.inner;
   const int64_t length = major ? mm.inner : mm.rows;
@@ -94,8 +106,14 @@ void choose_vectors(Mm& mm, Method method) {
                      (tiles || mm.inner % elements == 0);
 }
 
-// The kernels count rows and the inner dimension in an int, with a tile to spare.
-constexpr int64_t kLongest = INT32_MAX - 1024;
+// Direct loads are 16 bytes of both operands.
+bool takes_direct(Mm mm) {
+  choose_vectors(mm, Method::kDirect);
+  return mm.weight_vectors && mm.input_vectors && (inner_major(mm) || mm.element == Element::kFloat);
+}
+
+// The kernels count rows and the inner dimension in an int, with what loads run ahead to spare.
+constexpr int64_t kLongest = INT32_MAX - 8192;
 bool supports(const Mm& mm, int architecture) {
   return architecture && mm.columns >= 1 && mm.columns <= kMostColumns && mm.rows >= 1 && mm.inner >= 1 &&
          std::max(mm.rows, mm.inner) <= kLongest && (mm.weight_inner == 1 || mm.weight_row == 1);
@@ -111,6 +129,9 @@ std::string name_of(const Plan& plan, const Mm& mm) {
       break;
     case Method::kFfma:
       name = "ffma " + tile;
+      break;
+    case Method::kDirect:
+      name = "direct " + tile;
       break;
     case Method::kTensor:
       name = std::string(mm.element == Element::kBfloat16 ? "bf16"
@@ -138,12 +159,14 @@ std::vector<Plan> plans_for(const Mm& mm, int device) {
     fitting = std::min(fitting, widest);
     for (TileSize tile : tiles)
       for (int split : kSplits)
-        if ((tile.columns == fitting || (narrower && tile.columns == fitting / 2)) && (split == 1 || clusters || method == Method::kDot))
+        if ((tile.columns == fitting || (narrower && tile.columns == fitting / 2)) &&
+            (split == 1 || (method == Method::kDirect ? inner_major(mm) : clusters || method == Method::kDot)))
           plans.push_back({method, tile.rows, tile.columns, split});
   };
   if (inner_major(mm)) add(Method::kDot, dot_tiles(mm.element), false);
   if (mm.element == Element::kFloat && !mm.tf32) add(Method::kFfma, ffma_tiles(), true);
-  if (!too_short(mm, Method::kTensor)) add(Method::kTensor, tensor_tiles(), true);
+  if (!too_short(mm, Method::kTensor)) add(Method::kTensor, tensor_tiles(mm), true);
+  if (takes_direct(mm) && !too_short(mm, Method::kDirect)) add(Method::kDirect, direct_tiles(inner_major(mm)), false);
   return plans;
 }
 
@@ -152,13 +175,14 @@ std::optional<Plan> plan_for(const Mm& mm, int device) {
   const auto resolved = [&](Plan plan) {
     choose_vectors(read, plan.method);
     if (plan.split == kFill) plan.split = filling_split(read, plan, device);
-    if (plan.method != Method::kDot && architecture_for(device_of(device).capability) < 90) plan.split = 1;
+    const bool warps = plan.method == Method::kDot || (plan.method == Method::kDirect && inner_major(mm));
+    if (!warps && architecture_for(device_of(device).capability) < 90) plan.split = 1;
     return plan;
   };
   if (!supports(mm, architecture_for(device_of(device).capability))) return std::nullopt;
   for (const TunedMm& line : kTunedMm)
     if (line.kind == kind_of(mm) && line.inner_major == inner_major(mm) && line.columns.holds(mm.columns) && line.rows.holds(mm.rows) &&
-        line.inner.holds(mm.inner) && !too_short(mm, line.plan.method))
+        line.inner.holds(mm.inner) && !too_short(mm, line.plan.method) && (line.plan.method != Method::kDirect || takes_direct(mm)))
       return resolved(line.plan);
   if (inner_major(mm) && mm.columns <= most_columns_of_dots(mm))
     for (const auto& line : kDots)
@@ -186,6 +210,8 @@ cudaError_t launch_mm(Mm mm, const Plan& plan, int device, cudaStream_t stream) 
       return launch_ffma(mm, plan, device, stream);
     case Method::kTensor:
       return launch_tensor(mm, plan, device, stream);
+    case Method::kDirect:
+      return inner_major(mm) ? launch_direct_rows(mm, plan, device, stream) : launch_direct_columns(mm, plan, device, stream);
   }
   return cudaErrorInvalidValue;
 }

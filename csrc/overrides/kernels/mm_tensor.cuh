@@ -48,7 +48,10 @@ template <class Element, int kWarpRows, int kWarpColumns>
 struct TensorMath {
   using T = typename Element::T;
   static constexpr bool kRepairs = Element::kRepairs;
-  static constexpr int blocks_at_once(int threads) { return threads == 128 ? 3 : 2; }
+  template <class Tile>
+  static constexpr int blocks_at_once() {
+    return Tile::kThreads == 128 ? 3 : 2;
+  }
 
   template <class Tile, bool kAcross>
   struct Accumulator {
@@ -170,6 +173,8 @@ cudaError_t launch_tensor_tile(const Mm& mm, const Plan& plan, int device, cudaS
       return launch_tile<TensorMath<Element, 16, 8>, Tile<64, 8, 128, 1, 6>>(mm, device, stream);
     case 32016:
       return launch_tile<TensorMath<Element, 16, 16>, Tile<32, 16, 128, 2, 6>>(mm, device, stream);
+    case 64016:
+      return launch_tile<TensorMath<Element, 16, 16>, Tile<64, 16, 128, 1, 6>>(mm, device, stream);
     case 64032:
       return launch_tile<TensorMath<Element, 32, 16>, Tile<64, 32, 128, 1, 4>>(mm, device, stream);
     case 64064:
@@ -179,6 +184,12 @@ cudaError_t launch_tensor_tile(const Mm& mm, const Plan& plan, int device, cudaS
     case 64128:
       return launch_tile<TensorMath<Element, 32, 32>, Tile<64, 128, 256, 1, 3>>(mm, device, stream);
   }
+  if constexpr (!Element::kSplits) switch (plan.tile_rows * 1000 + plan.tile_columns) {
+      case 96064:
+        return launch_along<TensorMath<Element, 48, 16>, Tile<96, 64, 256, 1, 4>>(mm, device, stream);
+      case 96128:
+        return launch_along<TensorMath<Element, 48, 32>, Tile<96, 128, 256, 1, 3>>(mm, device, stream);
+    }
   return cudaErrorInvalidValue;
 }
 

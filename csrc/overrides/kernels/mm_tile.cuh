@@ -112,11 +112,11 @@ struct Shared {
   static constexpr int kBytes = kSumBytes > kStagesBytes ? kSumBytes : kStagesBytes;
 };
 
-// Math: T; kRepairs; blocks_at_once() that the registers must leave room for; Accumulator with add(weight tile, input tile,
+// Math: T; kRepairs; blocks_at_once<Tile>() that the registers must leave room for; Accumulator with add(weight tile, input tile,
 // thread) and store(sums, thread).
 // kVectors: both operands are read so, and the other ways are left out.
 template <class Math, class Tile, bool kAcross, bool kVectors>
-__global__ void __launch_bounds__(Tile::kThreads, Math::blocks_at_once(Tile::kThreads)) mm_tile(const __grid_constant__ Mm mm) {
+__global__ void __launch_bounds__(Tile::kThreads, Math::template blocks_at_once<Tile>()) mm_tile(const __grid_constant__ Mm mm) {
   using T = typename Math::T;
   using Layout = Shared<Math, Tile, kAcross>;
   using Weight = typename Layout::Weight;
@@ -181,20 +181,47 @@ __global__ void __launch_bounds__(Tile::kThreads, Math::blocks_at_once(Tile::kTh
     cluster_barrier();
   else
     __syncthreads();
-  const bool down = mm.out_row == 1;  // neighbouring threads write neighbouring addresses
-  for (int at = rank * Tile::kThreads + thread; at < Tile::kRows * Tile::kColumns; at += mm.split * Tile::kThreads) {
-    const int r = down ? at % Tile::kRows : at / Tile::kColumns, c = down ? at / Tile::kRows : at % Tile::kColumns;
-    if (row + r >= mm.rows || column + c >= mm.columns) continue;
-    float sum = 0;
+  // Each block of a cluster ends its share, a thread four rows of a column at a time; neighbouring threads write neighbouring
+  // addresses. All loads of kBatch of them come before what waits for them.
+  constexpr int kBatch = 4, kQuads = Tile::kRows / 4, kUnits = kQuads * Tile::kColumns;
+  const bool down = mm.out_row == 1;
+  const int stride = mm.split * Tile::kThreads;
+  for (int first = rank * Tile::kThreads + thread; first < kUnits; first += kBatch * stride) {
+    float4 sum[kBatch] = {};
+    int r[kBatch], c[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int at = first + i * stride;
+      r[i] = (down ? at % kQuads : at / Tile::kColumns) * 4, c[i] = down ? at / kQuads : at % Tile::kColumns;
+    }
     for (int block = 0; block < mm.split; ++block) {
       const float* theirs = mm.split > 1 ? in_block(sums, uint32_t(block)) : sums;
 #pragma unroll
-      for (int part = 0; part < Tile::kParts; ++part) sum += theirs[(part * Tile::kColumns + c) * Layout::kSumPitch + r];
+      for (int i = 0; i < kBatch; ++i) {
+        if (first + i * stride >= kUnits) break;
+#pragma unroll
+        for (int part = 0; part < Tile::kParts; ++part) {
+          const float4 more = *reinterpret_cast<const float4*>(theirs + (part * Tile::kColumns + c[i]) * Layout::kSumPitch + r[i]);
+          sum[i].x += more.x, sum[i].y += more.y, sum[i].z += more.z, sum[i].w += more.w;
+        }
+      }
     }
-    if (Math::kRepairs && !isfinite(sum)) sum = plain_sum<T>(mm, row + r, column + c);
-    float value = mm.alpha * sum;
-    if (mm.self) value += mm.beta * to_float(static_cast<const T*>(mm.self)[(row + r) * mm.self_row + (column + c) * mm.self_column]);
-    static_cast<T*>(mm.out)[(row + r) * mm.out_row + (column + c) * mm.out_column] = from_float<T>(value);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i * stride >= kUnits || column + c[i] >= mm.columns) continue;
+      const float values[4] = {sum[i].x, sum[i].y, sum[i].z, sum[i].w};
+      T* out = static_cast<T*>(mm.out) + (row + r[i]) * mm.out_row + (column + c[i]) * mm.out_column;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int64_t at = row + r[i] + j;
+        if (at >= mm.rows) break;
+        float all = values[j];
+        if (Math::kRepairs && !isfinite(all)) all = plain_sum<T>(mm, at, column + c[i]);
+        float value = mm.alpha * all;
+        if (mm.self) value += mm.beta * to_float(static_cast<const T*>(mm.self)[at * mm.self_row + (column + c[i]) * mm.self_column]);
+        out[j * mm.out_row] = from_float<T>(value);
+      }
+    }
   }
   if (mm.split > 1) cluster_barrier();  // no block ends while another reads its sums
 }
@@ -207,6 +234,12 @@ cudaError_t launch_layout(const Mm& mm, int device, cudaStream_t stream) {
   if (mm.weight_vectors && mm.input_vectors)
     return launch<mm_tile<Math, Tile, kAcross, true>>(grid, Tile::kThreads, shared, mm.split, mm, device, stream);
   return launch<mm_tile<Math, Tile, kAcross, false>>(grid, Tile::kThreads, shared, mm.split, mm, device, stream);
+}
+
+// A tile for weights with inner stride 1 alone.
+template <class Math, class Tile>
+cudaError_t launch_along(const Mm& mm, int device, cudaStream_t stream) {
+  return inner_major(mm) ? launch_layout<Math, Tile, false>(mm, device, stream) : cudaErrorInvalidValue;
 }
 
 template <class Math, class Tile>

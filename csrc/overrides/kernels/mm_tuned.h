@@ -20,7 +20,17 @@ struct TunedMm {
   Plan plan;
 };
 // clang-format off: rows as the benchmark writes them
-inline constexpr std::array<TunedMm, 68> kTunedMm{{
+inline constexpr std::array<TunedMm, 72> kTunedMm{{
+    {ProductKind::kTwoBytes, true, {5, 8}, {4167, 8333}, {1087, 2172}, {Method::kDirect, 16, 8, 4}},  // mm 8x1536x5893 NT bfloat16
+    {ProductKind::kStrict, true, {5, 8}, {4167, 8333}, {1087, 2172}, {Method::kDirect, 16, 8, 4}},  // mm 8x1536x5893 NT float32
+    {ProductKind::kTwoBytes, true, {33, 64}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 96, 64, 2}},  // mm 64x1536x5893 NT bfloat16
+    {ProductKind::kTwoBytes, true, {65, 128}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 96, 128, 2}},  // mm 128x1536x5893 NT bfloat16
+    {ProductKind::kTwoBytes, true, {9, 16}, {2897, 5792}, {2897, 5792}, {Method::kDirect, 16, 16, 4}},  // mm 16x4096x4096 NT bfloat16
+    {ProductKind::kStrict, true, {9, 16}, {2897, 5792}, {2897, 5792}, {Method::kDirect, 16, 16, 4}},  // mm 16x4096x4096 NT float32
+    {ProductKind::kStrict, false, {1, 1}, {2897, 5792}, {2897, 5792}, {Method::kDirect, 32, 1, 1}},  // mm 1x4096x4096 NN float32
+    {ProductKind::kTwoBytes, false, {1, 1}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 64, 8, 2}},  // mm 1x4096x4096 NN bfloat16
+    {ProductKind::kStrict, false, {9, 16}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 64, 16, 2}},  // mm 16x4096x4096 NN float32
+    {ProductKind::kTwoBytes, false, {9, 16}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 64, 16, 2}},  // mm 16x4096x4096 NN bfloat16
     {ProductKind::kStrict, true, {1, 1}, {4167, 8333}, {1087, 2172}, {Method::kDot, 4, 1, 2}},  // mm 1x1536x5893 NT float32
     {ProductKind::kStrict, true, {1, 1}, {2897, 5792}, {2897, 5792}, {Method::kDot, 4, 1, 4}},  // mm 1x4096x4096 NT float32
     {ProductKind::kStrict, false, {1, 1}, {1087, 2172}, {4167, 8333}, {Method::kTensor, 64, 8, 8}},  // mm 1x5893x1536 NN float32
@@ -39,17 +49,13 @@ inline constexpr std::array<TunedMm, 68> kTunedMm{{
     {ProductKind::kTwoBytes, true, {3, 4}, {4167, 8333}, {1087, 2172}, {Method::kDot, 4, 4, 1}},  // mm 4x1536x5893 NT bfloat16
     {ProductKind::kTwoBytes, true, {3, 4}, {2897, 5792}, {2897, 5792}, {Method::kDot, 4, 4, 2}},  // mm 4x4096x4096 NT bfloat16
     {ProductKind::kTwoBytes, false, {3, 4}, {1087, 2172}, {4167, 8333}, {Method::kTensor, 64, 8, 8}},  // mm 4x5893x1536 NN bfloat16
-    {ProductKind::kStrict, true, {5, 8}, {4167, 8333}, {1087, 2172}, {Method::kDot, 8, 8, 1}},  // mm 8x1536x5893 NT float32
     {ProductKind::kStrict, true, {5, 8}, {2897, 5792}, {2897, 5792}, {Method::kDot, 8, 8, 2}},  // mm 8x4096x4096 NT float32
     {ProductKind::kStrict, false, {5, 8}, {1087, 2172}, {4167, 8333}, {Method::kTensor, 64, 8, 8}},  // mm 8x5893x1536 NN float32
-    {ProductKind::kTwoBytes, true, {5, 8}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 64, 8, 2}},  // mm 8x1536x5893 NT bfloat16
     {ProductKind::kTwoBytes, true, {5, 8}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 64, 8, 2}},  // mm 8x4096x4096 NT bfloat16
     {ProductKind::kTwoBytes, false, {5, 8}, {1087, 2172}, {4167, 8333}, {Method::kTensor, 64, 8, 8}},  // mm 8x5893x1536 NN bfloat16
     {ProductKind::kStrict, true, {9, 16}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 32, 16, 2}},  // mm 16x1536x5893 NT float32
-    {ProductKind::kStrict, true, {9, 16}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 32, 16, 2}},  // mm 16x4096x4096 NT float32
     {ProductKind::kStrict, false, {9, 16}, {1087, 2172}, {4167, 8333}, {Method::kFfma, 64, 16, 8}},  // mm 16x5893x1536 NN float32
     {ProductKind::kTwoBytes, true, {9, 16}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 32, 16, 2}},  // mm 16x1536x5893 NT bfloat16
-    {ProductKind::kTwoBytes, true, {9, 16}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 32, 16, 4}},  // mm 16x4096x4096 NT bfloat16
     {ProductKind::kTwoBytes, false, {9, 16}, {1087, 2172}, {4167, 8333}, {Method::kTensor, 32, 16, 8}},  // mm 16x5893x1536 NN bfloat16
     {ProductKind::kStrict, true, {17, 32}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 64, 32, 2}},  // mm 32x1536x5893 NT float32
     {ProductKind::kStrict, true, {17, 32}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 64, 32, 8}},  // mm 32x4096x4096 NT float32
@@ -60,13 +66,11 @@ inline constexpr std::array<TunedMm, 68> kTunedMm{{
     {ProductKind::kStrict, true, {33, 64}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 64, 32, 2}},  // mm 64x1536x5893 NT float32
     {ProductKind::kStrict, true, {33, 64}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 64, 32, 2}},  // mm 64x4096x4096 NT float32
     {ProductKind::kStrict, false, {33, 64}, {1087, 2172}, {4167, 8333}, {Method::kTensor, 128, 64, 8}},  // mm 64x5893x1536 NN float32
-    {ProductKind::kTwoBytes, true, {33, 64}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 128, 64, 4}},  // mm 64x1536x5893 NT bfloat16
     {ProductKind::kTwoBytes, true, {33, 64}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 64, 64, 2}},  // mm 64x4096x4096 NT bfloat16
     {ProductKind::kTwoBytes, false, {33, 64}, {1087, 2172}, {4167, 8333}, {Method::kTensor, 128, 64, 8}},  // mm 64x5893x1536 NN bfloat16
     {ProductKind::kStrict, true, {65, 128}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 64, 64, 2}},  // mm 128x1536x5893 NT float32
     {ProductKind::kStrict, true, {65, 128}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 64, 64, 2}},  // mm 128x4096x4096 NT float32
     {ProductKind::kStrict, false, {65, 128}, {1087, 2172}, {4167, 8333}, {Method::kTensor, 128, 64, 8}},  // mm 128x5893x1536 NN float32
-    {ProductKind::kTwoBytes, true, {65, 128}, {4167, 8333}, {1087, 2172}, {Method::kTensor, 64, 64, 2}},  // mm 128x1536x5893 NT bfloat16
     {ProductKind::kTwoBytes, true, {65, 128}, {2897, 5792}, {2897, 5792}, {Method::kTensor, 128, 64, 2}},  // mm 128x4096x4096 NT bfloat16
     {ProductKind::kTwoBytes, false, {65, 128}, {1087, 2172}, {4167, 8333}, {Method::kTensor, 128, 64, 8}},  // mm 128x5893x1536 NN bfloat16
     {ProductKind::kTf32, true, {5, 8}, {4167, 8333}, {1087, 2172}, {Method::kDot, 8, 8, 1}},  // mm 8x1536x5893 NT tf32

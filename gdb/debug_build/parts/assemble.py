@@ -30,7 +30,7 @@ def main(source, build, installed, version):
 
 def copy_python(source, target):
     """Python files, and what they read at run time; no C++."""
-    kinds = shutil.ignore_patterns("csrc", "*.cpp", "*.h", "*.so", "__pycache__", "lib", "bin", "version.py")
+    kinds = shutil.ignore_patterns("csrc", "*.cpp", "*.h", "*.so", "__pycache__", "lib", "bin")
     shutil.copytree(source, target, dirs_exist_ok=True, ignore=kinds)
 
 

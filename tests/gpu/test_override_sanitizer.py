@@ -38,6 +38,8 @@ def test_clean(name: str, tool: str) -> None:
         "override_small_shapes.py",
         name,
     ]
+    if tool == "synccheck":  # a GRU has barriers in each of its blocks; more than it tracks end the kernel
+        command[3:3] = ["--num-cuda-barriers", "65536"]
     environment = dict(os.environ)
     if tool == "memcheck":  # each tensor its own allocation, so that reading beside one is seen
         environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"

@@ -48,6 +48,48 @@ def test_the_dispatchers_own_frames_are_folded() -> None:
     assert "#5   c10::Dispatcher::callBoxed" in text  # alone it is as short as the fold
 
 
+def test_frames_of_the_stop_before_are_folded_until_the_last_stop() -> None:
+    outer = [frame(f"outer{number}") for number in range(5)]
+    stops = [
+        stop(1, frames=outer),
+        stop(2, frames=[frame("inner"), *outer]),
+        stop(3, frames=[frame("other"), *outer[1:]]),
+        stop(4, frames=[frame("last"), *outer]),
+    ]
+    first, second, third, last = report(*stops).split("## Stop ")[1:]
+    assert "as at the stop before" not in first + last
+    assert last.count("outer") == 5
+    assert "#0   inner" in second
+    assert "     ... 5 frames as at the stop before" in second
+    assert "outer" not in second
+    assert "     ... 4 frames as at the stop before" in third
+
+
+def test_a_kernels_wrapper_and_its_body_are_one_stop() -> None:
+    wrapper = stop(2, kind="kernel", key="CPU", function="wrapper_mm", file="functor.h", line=451)
+    body = stop(3, kind="body", function="wrapper_mm", file="RegisterCPU.cpp", line=8425)
+    text = report(stop(1), wrapper, body, stop(4, kind="body", function="another"))
+    assert "## Stop 2" not in text
+    assert "| `aten::mm [CPU]` | `wrapper_mm`" in text
+    assert "`aten::mm [CPU]`, hit 3 of this function, RegisterCPU.cpp:8425" in text
+    assert "## Stop 4: `another`" in text
+
+
+def test_arguments_that_are_the_same_are_told_once() -> None:
+    values = [{"name": "self", "type": "at::Tensor const&", "value": None}]
+    first, second, last = report(*(stop(n, arguments=values) for n in (1, 2, 3))).split("## Stop ")[1:]
+    assert "at::Tensor" in first
+    assert "Arguments as at the stop before" in second
+    assert "at::Tensor" not in second
+    assert "at::Tensor" in last
+
+
+def test_another_thread_has_its_own_frames() -> None:
+    outer = [frame(f"outer{number}") for number in range(5)]
+    stops = [stop(number, frames=outer, thread=number) for number in (1, 2, 3)]
+    assert "as at the stop before" not in report(*stops)
+
+
 def test_installed_packages_are_named_without_their_environment() -> None:
     python = [
         ["/opt/env/lib/python3.11/site-packages/torch/_tensor.py", "backward", 5],

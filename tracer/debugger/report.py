@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from itertools import groupby
+from itertools import groupby, pairwise, takewhile
 from typing import Any
 
 from tracer.debugger.findings import Findings, below_python, command_line, missing
@@ -14,6 +14,7 @@ from tracer.report.text import count
 
 def render(findings: Findings) -> str:
     """The session as markdown, with one newline at its end."""
+    shown = _with_bodies(findings.records)
     parts = [
         f"# {prose(findings.title)}",
         prose(findings.introduction) if findings.introduction else "",
@@ -21,8 +22,8 @@ def render(findings: Findings) -> str:
         "\n\n".join(["## Program", fenced(findings.program.splitlines(), "python")])
         if findings.program
         else "",
-        *_overview(findings.records),
-        *(_stop(record) for record in findings.records),
+        *_overview(shown),
+        *(_stop(record, before, told) for record, before, told in _beside_the_stop_before(shown)),
         *_beside(findings),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -39,6 +40,10 @@ def _facts(findings: Findings) -> str:
             f"- time: {findings.seconds_to_torch:.1f} s to `import torch`, {findings.seconds:.1f} s in all"
         )
     lines.append(f"- stops: {count(len(findings.records), 'stop')} recorded; {_ended(findings.exit_status)}")
+    if merged := len(findings.records) - len(_with_bodies(findings.records)):
+        lines.append(
+            f"- {count(merged, 'stop')} in the wrapper of a kernel shown with the next one, in its body"
+        )
     lines += [f"- {prose(text)}" for text in [*missing(findings.counts), *findings.notes]]
     return "\n".join(lines)
 
@@ -102,15 +107,58 @@ def _python_line(record: dict[str, Any]) -> str:
     return f"{os.path.basename(file)}:{line}"
 
 
-def _stop(record: dict[str, Any]) -> str:
+FEWEST_FOLDED = 4  # frames that are worth a line of their own
+
+
+def _with_bodies(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A stop in a kernel's wrapper and the next one, in its body, as one with the place of the body."""
+    shown: list[dict[str, Any]] = []
+    for record in records:
+        before = shown[-1] if shown else None
+        if before and record["kind"] == "body" and before["kind"] == "kernel" and _same_call(before, record):
+            shown[-1] = {**record, "kind": "kernel", "key": before["key"]}
+        else:
+            shown.append(record)
+    return shown
+
+
+def _same_call(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return (one["op"], one["thread"], _function(one)) == (other["op"], other["thread"], _function(other))
+
+
+def _beside_the_stop_before(records: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int, bool]]:
+    """Each stop, how many outer frames it shares with the stop before, and if its arguments are the same.
+
+    The last stop shares none: it shows all.
+    """
+    shared = [(0, False)]
+    for before, record in pairwise(records):
+        same = zip(
+            reversed(below_python(before["frames"])), reversed(below_python(record["frames"])), strict=False
+        )
+        frames = sum(1 for _ in takewhile(lambda pair: _place(pair[0]) == _place(pair[1]), same))
+        beside = before["thread"] == record["thread"] and before["python"] == record["python"]
+        told = beside and bool(record["arguments"]) and record["arguments"] == before["arguments"]
+        shared.append((frames if beside and frames >= FEWEST_FOLDED else 0, told))
+    shared[len(records) - 1 :] = [(0, False)]
+    return [(record, *before) for record, before in zip(records, shared, strict=False)]
+
+
+def _place(frame: dict[str, Any]) -> tuple[Any, ...]:
+    return frame["function"], frame["file"], frame["line"], frame["library"], frame["offset"]
+
+
+def _stop(record: dict[str, Any], frames_before: int, arguments_told: bool) -> str:
     parts = [f"## Stop {record['stop']}: {code(_function(record))}"]
     place = f", {prose(os.path.basename(record['file']))}:{record['line']}" if record["file"] else ""
     thread = f"thread {record['thread']} {record['thread_name'] or ''}".strip()
     what = f"{code(_what(record))}, " if record["op"] else ""
     parts.append(f"{what}{_hit(record)}{place}, {prose(thread)}")
-    values = [("argument", value) for value in record["arguments"]]
+    values = [("argument", value) for value in ([] if arguments_told else record["arguments"])]
     values += [("local", value) for value in record["locals"] if not _is_unset(value)]
     unset = [value for value in record["locals"] if _is_unset(value)]
+    if arguments_told:
+        parts.append("Arguments as at the stop before")
     if values:
         rows = [
             [kind, code(value["name"]), code(value["type"]), _value(value["value"])] for kind, value in values
@@ -119,7 +167,7 @@ def _stop(record: dict[str, Any]) -> str:
     if unset:
         names = ", ".join(f"{code(value['name'])} (line {value['value']['unset']})" for value in unset)
         parts.append(f"Locals that are not set yet: {names}")
-    parts.append(fenced(_backtrace(record)))
+    parts.append(fenced(_backtrace(record, frames_before)))
     return "\n\n".join(parts)
 
 
@@ -136,17 +184,21 @@ def _hit(record: dict[str, Any]) -> str:
     return moved.get(record["kind"]) or f"hit {record['hit']} of this function"
 
 
-def _backtrace(record: dict[str, Any]) -> list[str]:
+def _backtrace(record: dict[str, Any], frames_before: int) -> list[str]:
     frames = record["frames"]
     inside = below_python(frames)
+    rest = len(frames) - len(inside)
     lines = []
+    if frames_before:
+        inside = inside[:-frames_before]
     for folded, numbered in groupby(enumerate(inside), lambda each: each[1]["plumbing"]):
         run = list(numbered)
         if folded and (len(run) > 1 or run[0][1]["wrapper"]):
             lines.append(f"     ... {count(len(run), 'frame')} of the dispatcher")
         else:
             lines += [_frame(level, frame) for level, frame in run]
-    rest = len(frames) - len(inside)
+    if frames_before:
+        lines.append(f"     ... {count(frames_before, 'frame')} as at the stop before")
     if rest:
         lines.append(f"     ... {count(rest, 'frame')} of the Python interpreter")
     lines += [f"py   {_installed(file)}:{line}  {function}" for file, function, line in record["python"]]

@@ -60,9 +60,9 @@ def test_frames_of_the_stop_before_are_folded_until_the_last_stop() -> None:
     assert "as at the stop before" not in first + last
     assert last.count("outer") == 5
     assert "#0   inner" in second
-    assert "     ... 5 frames as at the stop before" in second
+    assert "     ... 5 frames and the Python stack as at the stop before" in second
     assert "outer" not in second
-    assert "     ... 4 frames as at the stop before" in third
+    assert "     ... 4 frames and the Python stack as at the stop before" in third
 
 
 def test_a_kernels_wrapper_and_its_body_are_one_stop() -> None:

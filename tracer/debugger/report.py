@@ -198,7 +198,10 @@ def _backtrace(record: dict[str, Any], frames_before: int) -> list[str]:
         else:
             lines += [_frame(level, frame) for level, frame in run]
     if frames_before:
-        lines.append(f"     ... {count(frames_before, 'frame')} as at the stop before")
+        return [
+            *lines,
+            f"     ... {count(frames_before, 'frame')} and the Python stack as at the stop before",
+        ]
     if rest:
         lines.append(f"     ... {count(rest, 'frame')} of the Python interpreter")
     lines += [f"py   {_installed(file)}:{line}  {function}" for file, function, line in record["python"]]

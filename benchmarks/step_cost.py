@@ -184,7 +184,7 @@ def write_page() -> None:
     counts = json.loads(COUNTS.read_text())
     made = counts["made_with"]
     lines += [
-        f"Instructions, `make bench-instructions` (valgrind; g++ {made['compiler']}, torch {made['torch']}, "
+        f"Instructions of tracer's own code, `make bench-instructions` (valgrind; g++ {made['compiler']}, torch {made['torch']}, "
         f"Python {made['python']}). They do not change with the load of the machine; CI holds them within "
         "2 %:",
         "",

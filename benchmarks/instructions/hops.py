@@ -1,4 +1,4 @@
-"""Ops that valgrind counts the instructions of, bare and recorded: a process of count.py.
+"""Recorded ops, whose instructions valgrind counts: a process of count.py.
 
 python hops.py REQUESTS FOLDER: the library made of requests.c, and where traces go.
 """
@@ -18,7 +18,6 @@ import tracer
 CALLS = 500
 WARM = 60
 VARIANTS = {
-    "bare": None,
     "hops": {"shapes": False, "source": False, "modules": False},
     "default": {},
 }
@@ -37,9 +36,6 @@ def main() -> None:
     gc.disable()
     requests.count_from_here()
     for variant, settings in VARIANTS.items():
-        if settings is None:
-            count_all(requests, variant, ops)
-            continue
         with tracer.record(folder / f"{variant}.trace", **settings):
             count_all(requests, variant, ops)
 

@@ -32,6 +32,27 @@ def test_a_count_may_be_off_by_two_percent(count: ModuleType) -> None:
     assert count.too_far({"new": 1.0}, table) == ["new"]
 
 
+def test_instructions_of_our_files_alone_are_counted(count: ModuleType) -> None:
+    text = """
+fn=(1) main
+ob=(1) /usr/bin/python3
+0 1000
+cob=(2) /x/tracer/_C.cpython-311.so
+cfn=(2) a hop
+calls=2 0
+0 50
+ob=(2)
+fn=(2)
+0 30
++3 5
+cob=(1)
+cfn=(1)
+calls=1 0
+0 900
+"""
+    assert count.own_instructions(text, "/tracer/_C.") == 35
+
+
 def test_lines_say_which_count_is_off(count: ModuleType) -> None:
     table = {"hop": 300.0}
     assert "off by more than 2 %" in count.lines({"hop": 400.0}, table, True)[1]

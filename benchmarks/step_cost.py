@@ -184,8 +184,8 @@ def write_page() -> None:
     counts = json.loads(COUNTS.read_text())
     made = counts["made_with"]
     lines += [
-        f"Instructions of tracer's own code, `make bench-instructions` (valgrind; g++ {made['compiler']}, torch {made['torch']}, "
-        f"Python {made['python']}). They do not change with the load of the machine; CI holds them within "
+        f"Instructions of tracer's own code, `make bench-instructions` (valgrind; g++ {made['compiler']}, "
+        f"torch {made['torch']}, Python {made['python']}). They do not change with the load of the machine; CI holds them within "
         "2 %:",
         "",
         "| | instructions |",

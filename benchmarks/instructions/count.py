@@ -3,10 +3,10 @@
     python benchmarks/instructions/count.py            # half a minute; compares with table.json
     python benchmarks/instructions/count.py --write    # writes table.json
 
-Counted is tracer's own code: what Python and torch take for a call changes with where the stack and the heap
-happen to lie, by more than a hop costs. Exits with 1 if a count is off by more than 2 % of the table's. Counts
-depend on the compiler and on torch: where these are not the table's, counts are printed and not compared. Needs
-valgrind, gcc, and for calls of CUDA the headers that `make cuda-check` fetches.
+Counted is tracer's own code: what Python and torch take for a call changes with where the stack and the
+heap happen to lie, by more than a hop costs. Exits with 1 if a count is off by more than 2 % of the
+table's. Counts depend on the compiler and on torch: where these are not the table's, counts are printed and
+not compared. Needs valgrind, gcc, and for calls of CUDA the headers that `make cuda-check` fetches.
 """
 
 from __future__ import annotations

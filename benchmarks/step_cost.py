@@ -185,8 +185,8 @@ def write_page() -> None:
     made = counts["made_with"]
     lines += [
         f"Instructions of tracer's own code, `make bench-instructions` (valgrind; g++ {made['compiler']}, "
-        f"torch {made['torch']}, Python {made['python']}). They do not change with the load of the machine; CI holds them within "
-        "2 %:",
+        f"torch {made['torch']}, Python {made['python']}). They do not change with the load of the machine; "
+        "CI holds them within 2 %:",
         "",
         "| | instructions |",
         "|---|---:|",

@@ -123,7 +123,8 @@ def follow_python(native: ModuleType, options: Options) -> None:
     native.follow_modules(torch.nn.Module if options.modules else None)
     native.follow_allocations(options.memory)
     global _groups
-    _groups = process_groups.ProcessGroups(functools.partial(write_document, native, "rank"))
+    write_place = functools.partial(write_document, native, "rank")
+    _groups = process_groups.ProcessGroups(write_place, is_known=bool(ranks.facts()))
     compiled.begin(
         native,
         functools.partial(write_document, native),

@@ -17,9 +17,10 @@ class ProcessGroups:
     begin.
     """
 
-    def __init__(self, write: Callable[[dict[str, object]], object]) -> None:
+    def __init__(self, write: Callable[[dict[str, object]], object], is_known: bool) -> None:
+        """`is_known`: the trace has this process's place already."""
         self._write = write
-        self._places: dict[int, dict[str, object]] = {}
+        self._places: dict[int, dict[str, object]] = {os.getpid(): {}} if is_known else {}
         """Of this process, by its number; of its parent too, if it was forked"""
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,13 +1,9 @@
 // A copy of the trace as it is now, while the recording goes on: for whoever asks, and for SIGUSR2.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 namespace tracer::trace {
-
-// In FileHeader::flags, beside HeaderFlags: this is a copy, made while the recording went on, at last_ns.
-constexpr uint32_t kDump = 64;
 
 class TraceFile;
 

@@ -75,6 +75,7 @@ enum HeaderFlags : uint32_t {
   kValues = 16, // hashes of results are recorded
   kScalars = 32,// arguments that are no tensors are recorded
   kFull = 4,    // max_bytes was reached, and the recording stopped there
+  kDump = 64,   // this is a copy, made while the recording went on, at last_ns
 };
 // In next_chunk: no chunk is claimed any more.
 constexpr uint64_t kEndIsFinal = 1ull << 62;

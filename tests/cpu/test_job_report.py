@@ -26,7 +26,7 @@ optimizer = torch.optim.SGD(model.parameters(), 0.01)
 for i in range(12):
     x = torch.randn(16, 64)
     if rank == 1:
-        time.sleep(0.02)
+        time.sleep(0.05)
     loss = model(x).square().mean()
     optimizer.zero_grad()
     loss.backward()
@@ -89,14 +89,14 @@ def test_the_tables_of_a_job(recorded: Launcher) -> None:
     loaded = tracer.load_job(recorded.folder / "job")
     assert [part.rank for part in loaded.parts] == [0, 1]
     assert loaded.missing == []
-    late = loaded.collectives.filter(pl.col("steady") & (pl.col("late_ns") > 10_000_000))
+    late = loaded.collectives.filter(pl.col("steady") & (pl.col("late_ns") > 25_000_000))
     assert len(late) >= 10
     assert set(late["last"]) == {1}
     assert (loaded.clocks["how"] == "exact").all()
     first = loaded.lateness[0]
     folder = recorded.folder
     assert (first.rank, first.before, first.after) == (1, f"{folder}/script.py:13", f"{folder}/script.py:16")
-    assert first.excess_ns == pytest.approx(20e6 * first.times, rel=0.5)
+    assert first.excess_ns == pytest.approx(50e6 * first.times, rel=0.5)
 
 
 def test_output_and_what_does_not_apply(recorded: Launcher) -> None:

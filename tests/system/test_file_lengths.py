@@ -10,8 +10,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LONGEST = 500
 SOURCES = (".py", ".cpp", ".h", ".cu", ".cuh", ".sh", ".cmake")
-LONGER = {"csrc/overrides/kernels/gru_step.cu"}
-"""One kernel, whose parts share what they keep in registers"""
 
 
 def tracked() -> list[str]:
@@ -26,4 +24,4 @@ def test_no_source_file_is_too_long() -> None:
         name: len((ROOT / name).read_bytes().splitlines()) for name in tracked() if (ROOT / name).exists()
     }
     assert len(lines) > 300
-    assert {name: count for name, count in lines.items() if count > LONGEST}.keys() == LONGER
+    assert {name: count for name, count in lines.items() if count > LONGEST} == {}

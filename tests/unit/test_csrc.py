@@ -5,13 +5,11 @@ from pathlib import Path
 
 CSRC = Path(__file__).parents[2] / "csrc"
 FILES = [file for file in CSRC.rglob("*") if file.is_file()]
-ONE_KERNEL = {"gru_step.cu"}  # which would gain nothing if its template were in two files
 
 
 def test_no_file_is_long() -> None:
     assert len(FILES) > 100
-    long = {file.name for file in FILES if len(file.read_text().splitlines()) > 500}
-    assert long == ONE_KERNEL
+    assert [file.name for file in FILES if len(file.read_text().splitlines()) > 500] == []
 
 
 def test_no_name_is_there_twice() -> None:

@@ -181,6 +181,9 @@ def write_page() -> None:
             f"Memory that a recorded process has more (no file's): {memory_line(found)}.",
             "",
         ]
+    sys.path.insert(0, str(COUNTS.parent))
+    from count import MEANINGS
+
     counts = json.loads(COUNTS.read_text())
     made = counts["made_with"]
     lines += [
@@ -190,17 +193,10 @@ def write_page() -> None:
         "",
         "| | instructions |",
         "|---|---:|",
-        *(f"| {_meaning(key)} | {count:.0f} |" for key, count in counts["instructions"].items()),
+        *(f"| {MEANINGS[key]} | {count:.0f} |" for key, count in counts["instructions"].items()),
         "",
     ]
     PAGE.write_text(before + BEGIN + "\n" + "\n".join(lines) + END + after)
-
-
-def _meaning(key: str) -> str:
-    sys.path.insert(0, str(COUNTS.parent))
-    from count import MEANINGS
-
-    return MEANINGS[key]
 
 
 def _folder() -> Path:

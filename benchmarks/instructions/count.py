@@ -18,21 +18,16 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parents[1] / "tests" / "system"))
+from cupti_program import build, cuda_headers  # noqa: E402
+
 TABLE = HERE / "table.json"
 BOUND = 0.02  # of a count in the table
-PARTS = ["cuda/api_function.cpp", "fork_locks.cpp"]
-# What calls.cpp needs of torch: the number of a thread.
-THREAD_NUMBER = (
-    "#include <cstdint>\n"
-    "namespace at { struct RecordFunction { static unsigned long currentThreadId() { return 1; } }; }\n"
-)
 OPS = {"add": 2, "mm": 5, "matmul_grad": 6}  # hops of a call
 OP_CALLS, CUDA_CALLS = 500, 1000  # as in hops.py and calls.cpp
 MEANINGS = {
@@ -103,29 +98,12 @@ def count_hops(folder: Path) -> dict[str, float]:
 
 def count_calls(folder: Path) -> dict[str, float]:
     """What a call of CUDA costs: instructions."""
-    headers = cuda_headers()
-    if headers is None:
+    if cuda_headers() is None:
         print("no headers of CUPTI: calls of CUDA are not counted (make cuda-check fetches them)")
         return {}
-    (folder / "ATen").mkdir()
-    (folder / "ATen/record_function.h").write_text(THREAD_NUMBER)
-    program = folder / "calls"
-    parts = [ROOT / "csrc" / part for part in PARTS] + sorted((ROOT / "csrc/trace").glob("*.cpp"))
-    subprocess.run(
-        [
-            *("g++", "-std=c++20", "-O2", "-DNDEBUG", f"-I{folder}", f"-I{headers}", "-o", program),
-            *(HERE / "calls.cpp", *parts, "-lpthread"),
-        ],
-        check=True,
-    )
+    program = build(HERE / "calls.cpp", folder, "-O2", "-DNDEBUG")
     counted = _counted([str(program), str(folder)], folder, "/calls")
     return {key: round(counted[key] / CUDA_CALLS, 1) for key in ("query", "launch", "copy")}
-
-
-def cuda_headers() -> Path | None:
-    """Those that `make cuda-check` fetches, or those of a torch with CUDA."""
-    folders = [ROOT / "build/cuda_headers", Path(sysconfig.get_path("purelib"))]
-    return next((at.parent for f in folders for at in f.glob("nvidia/cu*/include/cupti.h")), None)
 
 
 def _counted(command: list[str], folder: Path, own: str) -> dict[str, int]:

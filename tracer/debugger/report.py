@@ -19,9 +19,7 @@ def render(findings: Findings) -> str:
         f"# {prose(findings.title)}",
         prose(findings.introduction) if findings.introduction else "",
         _facts(findings),
-        "\n\n".join(["## Program", fenced(findings.program.splitlines(), "python")])
-        if findings.program
-        else "",
+        *_program(findings.program),
         *_overview(shown),
         *(_stop(record, before, told) for record, before, told in _beside_the_stop_before(shown)),
         *_beside(findings),

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from tracer.base import extension
 from tracer.base.errors import RecordingError
 from tracer.base.say import say
-from tracer.recording import cuda, invitation, overrides, process_groups, ranks, steps
+from tracer.recording import cuda, invitation, overrides, process_groups, steps
 from tracer.recording.compiled import following as compiled
 from tracer.recording.options import Options
 
@@ -54,7 +54,6 @@ class JoinedRecording:
             return None
         options = Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"})
         native.arm(options.ops)
-        write_rank(native)
         write_document(native, "libraries", native.libraries())
         write_document(native, "enums", native.enums())
         cuda.begin(native, options, request.get("cupti_unusable", ""))
@@ -123,8 +122,7 @@ def follow_python(native: ModuleType, options: Options) -> None:
     native.follow_modules(torch.nn.Module if options.modules else None)
     native.follow_allocations(options.memory)
     global _groups
-    write_place = functools.partial(write_document, native, "rank")
-    _groups = process_groups.ProcessGroups(write_place, is_known=bool(ranks.facts()))
+    _groups = process_groups.ProcessGroups(functools.partial(write_document, native, "rank"))
     compiled.begin(
         native,
         functools.partial(write_document, native),
@@ -136,12 +134,6 @@ def follow_python(native: ModuleType, options: Options) -> None:
 def write_document(native: ModuleType, kind: str, document: object) -> None:
     """Put a JSON document into the trace, compressed: the list of libraries is long."""
     native.write_json(kind, _compressed(document))
-
-
-def write_rank(native: ModuleType) -> None:
-    """Put this process's place in a job into the trace, if it has one."""
-    if facts := ranks.facts():
-        write_document(native, "rank", facts)
 
 
 def write_source_texts(native: ModuleType, began: float) -> None:

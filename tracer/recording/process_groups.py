@@ -11,17 +11,19 @@ from tracer.recording import ranks
 
 
 class ProcessGroups:
-    """Looks at the process groups that are made; `write` gets this process's place in the group of all ranks.
+    """`write` gets this process's place in a job: what is known now, else that in the group of all ranks.
 
     Processes that multiprocessing, Lightning or Accelerate start have no rank in their environment when they
     begin.
     """
 
-    def __init__(self, write: Callable[[dict[str, object]], object], is_known: bool) -> None:
-        """`is_known`: the trace has this process's place already."""
+    def __init__(self, write: Callable[[dict[str, object]], object]) -> None:
         self._write = write
-        self._places: dict[int, dict[str, object]] = {os.getpid(): {}} if is_known else {}
+        self._places: dict[int, dict[str, object]] = {}
         """Of this process, by its number; of its parent too, if it was forked"""
+        if place := ranks.facts():
+            self._places[os.getpid()] = place
+            write(place)
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """What replaces torch's function while recording."""

@@ -25,7 +25,6 @@ from tracer.recording.children import (
     follow_python,
     stop_last,
     write_document,
-    write_rank,
     write_source_texts,
 )
 from tracer.recording.compiled import following as compiled
@@ -113,7 +112,6 @@ class Recording:
                 facts = environment.snapshot(self._options.document())
                 facts |= {"attached": True} if self._attached is not None else {}
                 write_document(native, "environment", facts)
-                write_rank(native)
                 write_document(native, "libraries", native.libraries())
                 write_document(native, "enums", native.enums())
                 cuda_part.begin(native, self._options, self._unusable)

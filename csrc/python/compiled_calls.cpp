@@ -20,9 +20,15 @@ struct Replaced {
   PyObject* function;
   vectorcallfunc original, ours;
 };
+struct Kernel {
+  PyCFunctionObject* function;
+  PyMethodDef* original;
+  PyMethodDef ours;
+  OwnName name;
+};
 std::vector<Replaced>& replaced = *new std::vector<Replaced>;
-std::unordered_map<PyObject*, vectorcallfunc>& kernels = *new std::unordered_map<PyObject*, vectorcallfunc>;
-std::unordered_map<PyObject*, OwnName>& names_of_kernels = *new std::unordered_map<PyObject*, OwnName>;
+// By the module that a kernel is in, which is what it is called with: Inductor makes a module for each.
+std::unordered_map<PyObject*, Kernel>& kernels = *new std::unordered_map<PyObject*, Kernel>;
 // Of the objects that were called in this recording.
 std::unordered_map<PyObject*, OwnName>& names_of_code = *new std::unordered_map<PyObject*, OwnName>;
 CompiledCode& described = *new CompiledCode{};
@@ -88,24 +94,26 @@ PyObject* call_compiled(PyObject* function, PyObject* const* arguments, size_t f
   return original(function, arguments, flags, names);
 }
 
-// Of a function of C that takes its arguments as a tuple: it has no entry of this kind of its own.
-PyObject* call_kernel(PyObject* kernel, PyObject* const* arguments, size_t flags, PyObject* names) {
-  Py_ssize_t count = PyVectorcall_NARGS(flags);
-  PyObject* tuple = PyTuple_New(count);
-  if (!tuple) return nullptr;
-  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(tuple, i, Py_NewRef(arguments[i]));
-  PyObject* named = names && PyTuple_GET_SIZE(names) ? PyDict_New() : nullptr;
-  for (Py_ssize_t i = 0; named && i < PyTuple_GET_SIZE(names); ++i) PyDict_SetItem(named, PyTuple_GET_ITEM(names, i), arguments[count + i]);
+// What stands for a kernel while it is followed: Python calls the function of its method definition, either by its way
+// for all callables or, in code that has run often, past it. Up to torch 2.14 kernels take a tuple, since then an array.
+template <class... Arguments>
+PyObject* call_kernel(PyObject* module, Arguments... arguments) {
+  Kernel& kernel = kernels.find(module)->second;  // there as long as anything leads here
+  PyCFunction original = kernel.original->ml_meth;
   OwnRange range;
-  if (trace::recording_epoch.load(std::memory_order_relaxed)) {
-    auto name = names_of_kernels.find(kernel);
-    if (name != names_of_kernels.end()) range.enter(name->second);
+  if (trace::recording_epoch.load(std::memory_order_relaxed)) range.enter(kernel.name);
+  return reinterpret_cast<PyObject* (*)(PyObject*, Arguments...)>(reinterpret_cast<void (*)()>(original))(module, arguments...);
+}
+
+PyCFunction entry_of_kernel(int flags) {
+  switch (flags & (METH_VARARGS | METH_FASTCALL | METH_KEYWORDS | METH_NOARGS | METH_O | METH_METHOD)) {
+    case METH_VARARGS:
+      return call_kernel<PyObject*>;
+    case METH_FASTCALL:
+      return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_kernel<PyObject* const*, Py_ssize_t>));
+    default:
+      return nullptr;
   }
-  PyObject* result = Py_TYPE(kernel)->tp_call(kernel, tuple, named);
-  range.leave();
-  Py_DECREF(tuple);
-  Py_XDECREF(named);
-  return result;
 }
 
 void look_at(const torch_abi::PythonClass& compiled) {
@@ -160,14 +168,13 @@ void leave_compiled() {
     return true;
   });
   for (auto kernel = kernels.begin(); kernel != kernels.end();) {
-    auto* function = reinterpret_cast<PyCFunctionObject*>(kernel->first);
-    if (function->vectorcall != call_kernel) {
+    Kernel& followed = kernel->second;
+    if (followed.function->m_ml != &followed.ours) {
       ++kernel;
       continue;
     }
-    function->vectorcall = kernel->second;
-    names_of_kernels.erase(kernel->first);
-    Py_DECREF(kernel->first);
+    followed.function->m_ml = followed.original;
+    Py_DECREF(followed.function);
     kernel = kernels.erase(kernel);
   }
   names_of_code.clear();
@@ -180,14 +187,16 @@ void forget_compiled(uint64_t address) { names_of_code.erase(reinterpret_cast<Py
 
 bool follow_kernel(PyObject* kernel, const std::string& name) {
   if (!PyCFunction_CheckExact(kernel)) return false;
-  if (kernels.contains(kernel)) return true;
   auto* function = reinterpret_cast<PyCFunctionObject*>(kernel);
-  // Python calls functions with other flags past the entry.
-  if (function->vectorcall || !(PyCFunction_GET_FLAGS(kernel) & METH_VARARGS)) return false;
-  names_of_kernels.emplace(kernel, OwnName("kernel:" + name));
-  kernels.emplace(kernel, function->vectorcall);
+  PyObject* module = PyCFunction_GET_SELF(kernel);
+  PyCFunction entry = entry_of_kernel(PyCFunction_GET_FLAGS(kernel));
+  auto known = kernels.find(module);
+  if (known != kernels.end()) return known->second.function == function;
+  if (!module || !entry) return false;
+  Kernel& followed = kernels.emplace(module, Kernel{function, function->m_ml, *function->m_ml, OwnName("kernel:" + name)}).first->second;
+  followed.ours.ml_meth = entry;
   Py_INCREF(kernel);
-  function->vectorcall = call_kernel;
+  function->m_ml = &followed.ours;
   return true;
 }
 

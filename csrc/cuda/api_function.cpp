@@ -96,7 +96,8 @@ void describe(trace::FunctionDomain domain, uint32_t id, const char* name, const
   bool of_library = domain == trace::kLibrary;
   for (const Enumeration& enumeration : of_library ? library_enumerations() : enumerations()) {
     std::string_view type = enumeration.name;
-    bool result = type == "cudaError_t" || type == "CUresult" || type == "cublasStatus_t" || type == "cudnnStatus_t";
+    bool result =
+        type == "cudaError_t" || type == "CUresult" || type == "cublasStatus_t" || type == "cudnnStatus_t" || type == "ncclResult_t";
     bool used = result || layout.find('\t' + std::string(type) + '\t') != std::string::npos;
     if (!used || !written.insert(type).second) continue;
     std::string values;

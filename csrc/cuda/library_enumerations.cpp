@@ -1,4 +1,4 @@
-// Names of the numbers that the C interfaces of cuBLAS, cuBLASLt and cuDNN use; their headers need not be there.
+// Names of the numbers that the C interfaces of cuBLAS, cuBLASLt, cuDNN and NCCL use; their headers need not be there.
 #include "api_function.h"
 
 namespace tracer::cuda {
@@ -28,6 +28,13 @@ const std::vector<Enumeration>& library_enumerations() {
        {{"FLOAT", 0}, {"DOUBLE", 1}, {"HALF", 2}, {"INT8", 3}, {"INT32", 4}, {"BFLOAT16", 9}, {"INT64", 10}}},
       {"cudnnMathType_t", {{"DEFAULT_MATH", 0}, {"TENSOR_OP_MATH", 1}, {"TENSOR_OP_MATH_ALLOW_CONVERSION", 2}, {"FMA_MATH", 3}}},
       {"cudnnForwardMode_t", {{"INFERENCE", 0}, {"TRAINING", 1}}},
+      {"ncclResult_t",
+       {{"ncclSuccess", 0}, {"ncclUnhandledCudaError", 1}, {"ncclSystemError", 2}, {"ncclInternalError", 3}, {"ncclInvalidArgument", 4},
+        {"ncclInvalidUsage", 5}, {"ncclRemoteError", 6}, {"ncclInProgress", 7}}},
+      {"ncclDataType_t",
+       {{"ncclInt8", 0}, {"ncclUint8", 1}, {"ncclInt32", 2}, {"ncclUint32", 3}, {"ncclInt64", 4}, {"ncclUint64", 5}, {"ncclFloat16", 6},
+        {"ncclFloat32", 7}, {"ncclFloat64", 8}, {"ncclBfloat16", 9}, {"ncclFloat8e4m3", 10}, {"ncclFloat8e5m2", 11}}},
+      {"ncclRedOp_t", {{"ncclSum", 0}, {"ncclProd", 1}, {"ncclMax", 2}, {"ncclMin", 3}, {"ncclAvg", 4}}},
   };
   return all;
 }

@@ -57,3 +57,28 @@ def test_collectives_are_those_of_nccl(recorded: Launcher) -> None:
 def test_communication_beside_computing(recorded: Launcher) -> None:
     text = recorded.run([str(recorded.tracer), "report", "job"]).out
     assert "## Communication beside computing" in text
+
+
+def test_calls_of_nccl_have_their_arguments(recorded: Launcher) -> None:
+    job = tracer.load_job(recorded.folder / "job")
+    for part in job.parts:
+        trace = part.trace
+        mine = trace.processes.filter(pl.col("rank") == part.rank)["process"]
+        calls = trace.library_calls.filter(
+            (pl.col("name").cast(pl.String) == "ncclAllReduce") & pl.col("process").is_in(mine.implode())
+        )
+        reduced = job.calls.filter((pl.col("rank") == part.rank) & (pl.col("op") == "c10d::allreduce_"))
+        assert len(calls) == len(reduced) >= 30
+        assert calls["result"].unique().to_list() == [0]
+        asked = trace.arguments("ncclAllReduce")
+        assert asked["datatype"].unique().to_list() == ["ncclFloat32"]
+        assert (asked["count"] * 4).to_list() == reduced["bytes"].to_list()
+        assert asked["comm"].n_unique() == 1
+        hops = trace.hops.filter(pl.col("id").is_in(calls["hop"].implode()))
+        assert hops["op"].cast(pl.String).str.starts_with("c10d::allreduce_").all()
+        assert trace.certificate["cuda"]["library_hooks"]["ncclGroupEnd"] is True
+        ends = trace.library_calls.filter(pl.col("name").cast(pl.String) == "ncclGroupEnd")
+        launches = trace.gpu_activities.filter(pl.col("name").cast(pl.String).str.contains("(?i)nccl"))
+        made = trace.api_calls.filter(pl.col("id").is_in(launches["api_call"].implode()))
+        assert set(made["library_call"].cast(pl.String)) <= {"ncclAllReduce", "ncclGroupEnd", "ncclBroadcast"}
+        assert not ends.is_empty()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -21,12 +22,12 @@ def cuda_headers() -> Path | None:
     return next(found, None)
 
 
-def build(source: Path, folder: Path, *options: str) -> Path:
-    """The program made of `source`, in `folder`; `options` are the compiler's."""
+def build(source: Path, folder: Path, *options: str, parts: Iterable[Path] = ()) -> Path:
+    """The program made of `source`, in `folder`; `options` are the compiler's, `parts` more of csrc."""
     (folder / "ATen").mkdir()
     (folder / "ATen/record_function.h").write_text("#include <cstdint>\n" + TORCH_THREAD)
     program = folder / source.stem
     include = [f"-I{folder}", f"-I{cuda_headers()}"]
-    compiled = ["g++", "-std=c++20", *options, *include, "-o", str(program), str(source), *map(str, PARTS)]
+    compiled = ["g++", "-std=c++20", *options, *include, "-o", str(program), str(source), *map(str, [*PARTS, *parts])]
     subprocess.run([*compiled, "-lpthread"], check=True)
     return program

@@ -40,9 +40,9 @@ _STRINGS = ("op", "key", "kernel", "kind", "registered_at", "rule", "source", "c
 _POINTERS = r"(?:^|, )[\w.*]+=(?:\(?nil\)?|0x[0-9a-fA-F]+)"
 _SIZE = r"(?:^|, )(?:count|sizeBytes|ByteCount|size|bytesize|N)=(\d+)"
 _QUIET = {"handle", "lightHandle", "alpha", "beta", "algo", "stream", "flags", "projection", "math"}
-_BARE = {"transa", "transb", "trans", "mode", "type", "training"}
+_BARE = {"transa", "transb", "trans", "mode", "type", "training", "datatype", "op"}
 _DEFAULTS = {"batchCount=1", "epilogue=DEFAULT", "direction=UNIDIRECTIONAL", "algorithm=STANDARD"}
-_ENUM_PREFIX = re.compile(r"^(?:CUBLAS_OP|CUBLAS_COMPUTE|CUDA_R|CUDA_C|R|CUDNN_DATA|CUDNN|CUBLAS)_")
+_ENUM_PREFIX = re.compile(r"^(?:CUBLAS_OP|CUBLAS_COMPUTE|CUDA_R|CUDA_C|R|CUDNN_DATA|CUDNN|CUBLAS)_|^nccl")
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ ADDRESS = Sanitizer(
             "the same: the child waits in SizeClassAllocator64; one of the scripts hangs without tracer too"
         ),
         "test_modules.py::test_a_new_module_at_an_old_address_has_its_own_name": "it keeps freed addresses",
-        "test_ring.py::test_new_shapes_without_end_take_no_memory": "freed memory waits in its quarantine of 64 MB",
+        "test_ring.py::test_new_shapes_without_end_take_no_memory": "it keeps freed memory",
     },
 )
 

@@ -94,7 +94,7 @@ PyObject* call_compiled(PyObject* function, PyObject* const* arguments, size_t f
   return original(function, arguments, flags, names);
 }
 
-// What stands for a kernel while it is followed: Python calls the function of its method definition, either by its way
+// What replaces a kernel while it is followed: Python calls the function of its method definition, either by its way
 // for all callables or, in code that has run often, past it. Up to torch 2.14 kernels take a tuple, since then an array.
 template <class... Arguments>
 PyObject* call_kernel(PyObject* module, Arguments... arguments) {

@@ -157,3 +157,19 @@ def test_groups_are_matched_each_on_its_own(launcher: Launcher) -> None:
     late = of_pairs.filter((pl.col("number") > 0) & (pl.col("late_ns") > 10_000_000))
     assert set(late["last"]) == {2}
     assert len(late) == 5
+
+
+def test_the_memory_of_each_rank(launcher: Launcher) -> None:
+    more = "kept = [torch.zeros(1 << 20)] if rank == 1 else []\n"
+    launcher.write(TRAIN.replace("for i in range(12):", more + "for i in range(12):"))
+    run = launcher.run(job(launcher, 2, "--memory", "script.py"))
+    assert run.status == 0, run.err
+    report = launcher.run([str(launcher.tracer), "report", "job/"]).out
+    (text,) = (part for part in report.split("\n## ") if part.startswith("Memory\n"))
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "| cpu" in line]
+    assert [row[:2] for row in rows] == [["0", "cpu"], ["1", "cpu"]]
+    assert rows[1][5].startswith("`script.py:12`: 4.0 MiB"), rows
+    sizes = [
+        cell[-3:] for row in rows for cell in (row[2], row[4])
+    ]  # at the peak and at the end, of each rank
+    assert sizes == ["KiB", "KiB", "MiB", "MiB"], rows

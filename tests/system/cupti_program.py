@@ -28,6 +28,15 @@ def build(source: Path, folder: Path, *options: str, parts: Iterable[Path] = ())
     (folder / "ATen/record_function.h").write_text("#include <cstdint>\n" + TORCH_THREAD)
     program = folder / source.stem
     include = [f"-I{folder}", f"-I{cuda_headers()}"]
-    compiled = ["g++", "-std=c++20", *options, *include, "-o", str(program), str(source), *map(str, [*PARTS, *parts])]
+    compiled = [
+        "g++",
+        "-std=c++20",
+        *options,
+        *include,
+        "-o",
+        str(program),
+        str(source),
+        *map(str, [*PARTS, *parts]),
+    ]
     subprocess.run([*compiled, "-lpthread"], check=True)
     return program

@@ -73,7 +73,9 @@ def _typed(trace: Trace, function: str) -> dict[str, str]:
 
 
 def test_a_tree_shows_what_is_exchanged(trace: Trace) -> None:
-    shown = dict(zip(trace.library_calls["name"], library_texts(trace.library_calls["arguments"]), strict=True))
+    shown = dict(
+        zip(trace.library_calls["name"], library_texts(trace.library_calls["arguments"]), strict=True)
+    )
     assert shown["ncclAllReduce"] == "count=8589934592, Float32, Sum"
     assert shown["ncclReduce"] == "count=7, Float64, Max, root=5"
     assert shown["ncclSend"] == "count=9, Float32, peer=6"

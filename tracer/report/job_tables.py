@@ -11,6 +11,7 @@ from tracer.analysis.job.clocks import EXACT, UNKNOWN
 from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.lateness import Lateness
 from tracer.analysis.job.overlap import overlaps
+from tracer.analysis.memory import MemoryUse, memory_use
 from tracer.analysis.source_lines import SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.page import paragraphs, percent
@@ -31,6 +32,7 @@ def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
         ("Who came last", _late(job, sources)),
         ("Collectives", _collectives(job, sources, rows or _ROWS)),
         ("Communication beside computing", _overlap(job)),
+        ("Memory", _memory(job, sources)),
         ("Where paths part", _partings(job, sources)),
         ("Clocks", _clocks(job)),
     ]
@@ -201,6 +203,33 @@ def _overlap(job: Job) -> str:
         for of in found
     ]
     return paragraphs("Time of the GPU: kernels of NCCL, and all others, on any stream.", table(titles, rows))
+
+
+def _memory(job: Job, sources: SourceLines) -> str:
+    """Of each rank that was recorded with `--memory`; the line is the one that had most at the peak."""
+    of_trace = {id(part.trace): memory_use(part.trace) for part in job.parts}
+    rows = []
+    for part in job.parts:
+        for use in (use for use in of_trace[id(part.trace)] if use.process == part.process):
+            rows.append(
+                [
+                    str(part.rank),
+                    use.device,
+                    size(use.peak_bytes),
+                    "" if use.peak_step is None else str(use.peak_step),
+                    size(use.end_bytes),
+                    _most_at_the_peak(use, sources),
+                ]
+            )
+    return (
+        table(["rank", "device", "at the peak", "in step", "at the end", "most of it"], rows) if rows else ""
+    )
+
+
+def _most_at_the_peak(use: MemoryUse, sources: SourceLines) -> str:
+    for row in use.table.head(1).iter_rows(named=True):
+        return f"{_line(row['source'], sources)}: {size(row['peak_bytes'])}"
+    return ""  # only blocks from before the recording were given back
 
 
 def _partings(job: Job, sources: SourceLines) -> str:

@@ -6,7 +6,6 @@ The exceptions are `calls` and `steps`: a row for each collective call, and for 
 from __future__ import annotations
 
 import json
-from typing import Protocol
 
 import polars as pl
 
@@ -87,14 +86,7 @@ SCHEMAS: dict[str, Schema] = {
 }
 
 
-class FleetTables(JobTables, Protocol):
-    """What is read of a trace."""
-
-    @property
-    def memory(self) -> pl.DataFrame: ...
-
-
-def parts_of(trace: FleetTables) -> list[RankPart]:
+def parts_of(trace: JobTables) -> list[RankPart]:
     """The ranks in a trace; of one that says no rank its first process, as rank NO_RANK."""
     found = ranks_of(trace)
     if found:
@@ -105,7 +97,7 @@ def parts_of(trace: FleetTables) -> list[RankPart]:
     return [RankPart(NO_RANK, 0, str(host or ""), "", trace.began_ns, process, trace)]
 
 
-def partial_tables(part: RankPart, trace: FleetTables, name: str) -> dict[str, pl.DataFrame]:
+def partial_tables(part: RankPart, trace: JobTables, name: str) -> dict[str, pl.DataFrame]:
     """The tables of SCHEMAS of one rank, rows in an order that depends on nothing but the trace.
 
     ranks         one row: what the rank is, and how much is in its trace. `trace` is `name`; op_ns is self
@@ -163,7 +155,7 @@ def _typed(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
 
 def _rank(
     part: RankPart,
-    trace: FleetTables,
+    trace: JobTables,
     name: str,
     hops: pl.DataFrame,
     kernels: pl.DataFrame,
@@ -285,7 +277,7 @@ def _steps(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.with_columns(pl.col("phase").cast(pl.String)).sort("step", "start_ns")
 
 
-def _memory(part: RankPart, trace: FleetTables) -> pl.DataFrame:
+def _memory(part: RankPart, trace: JobTables) -> pl.DataFrame:
     rows = [
         (use.device, use.peak_bytes, use.peak_step, use.allocated_bytes, use.blocks)
         for use in memory_use(trace)

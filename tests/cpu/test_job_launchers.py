@@ -7,6 +7,7 @@ import shutil
 import sys
 
 import pytest
+import slurm
 from launching import Launcher
 
 import tracer
@@ -25,6 +26,19 @@ store = dist.FileStore("store", ranks)
 dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
 x = torch.full((3,), float(rank))
 dist.all_reduce(x)
+dist.destroy_process_group()
+"""
+
+SLURM = """\
+import os
+import torch
+import torch.distributed as dist
+rank, ranks = (int(os.environ[f"SLURM_{name}"]) for name in ("PROCID", "NTASKS"))
+store = dist.FileStore("store", ranks)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+x = torch.full((3,), float(rank))
+dist.all_reduce(x)
+print(x[0].item())
 dist.destroy_process_group()
 """
 
@@ -153,6 +167,19 @@ def test_mpirun(launcher: Launcher) -> None:
     run = launcher.run(["mpirun", "--oversubscribe", "-n", "2", *record], extra=AS_ROOT)
     assert run.status == 0, run.err
     assert [ranks(trace) for trace in of_folder(launcher)] == [[(0, 2)], [(1, 2)]]
+
+
+@pytest.mark.skipif(not slurm.INSTALLED, reason=slurm.MISSING)
+def test_srun(launcher: Launcher) -> None:
+    launcher.write(SLURM)
+    record = [str(launcher.tracer), "record", "-o", "job/", "script.py"]
+    with slurm.cluster(launcher.folder / "slurm") as settings:
+        run = launcher.run(["srun", "-n", "2", "--export", "ALL", *record], extra=settings)
+    assert run.status == 0, run.err
+    assert sorted(run.out.split()) == ["1.0", "1.0"]
+    assert sorted(path.name for path in (launcher.folder / "job").iterdir()) == ["rank0.trace", "rank1.trace"]
+    assert [ranks(trace) for trace in of_folder(launcher)] == [[(0, 2)], [(1, 2)]]
+    assert tracer.load_job(launcher.folder / "job").collectives["op"].to_list() == ["c10d::allreduce_"]
 
 
 @pytest.mark.skipif(LACKS_ACCELERATE, reason="accelerate is not installed")

@@ -76,7 +76,9 @@ class Session:
         try:
             sys.remote_exec(self.process.pid, str(script))  # type: ignore[attr-defined]
         except (OSError, RuntimeError, ValueError) as error:
-            raise RecordingError(f"Python cannot attach to process {self.process.pid}: {error}") from None
+            raise RecordingError(
+                f"Python cannot attach to process {self.process.pid}: {error}; start the job with: tracer record"
+            ) from None
 
     def _not_taken(self) -> RecordingError:
         state = self.process.state()

@@ -77,7 +77,8 @@ class Session:
             sys.remote_exec(self.process.pid, str(script))  # type: ignore[attr-defined]
         except (OSError, RuntimeError, ValueError) as error:
             raise RecordingError(
-                f"Python cannot attach to process {self.process.pid}: {error}; start the job with: tracer record"
+                f"Python cannot attach to process {self.process.pid}: {error}; "
+                "start the job with: tracer record"
             ) from None
 
     def _not_taken(self) -> RecordingError:

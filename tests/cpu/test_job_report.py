@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -173,3 +175,37 @@ def test_the_memory_of_each_rank(launcher: Launcher) -> None:
         cell[-3:] for row in rows for cell in (row[2], row[4])
     ]  # at the peak and at the end, of each rank
     assert sizes == ["KiB", "KiB", "MiB", "MiB"], rows
+
+
+def test_a_dump_beside_its_recording_and_a_trace_that_cannot_be_read(
+    recorded: Launcher, tmp_path: Path
+) -> None:
+    for rank in (0, 1):
+        shutil.copy(recorded.folder / "job" / f"rank{rank}.trace", tmp_path)
+        shutil.copy(tmp_path / f"rank{rank}.trace", tmp_path / f"rank{rank}.dump0001.trace")
+    whole = recorded.run([str(recorded.tracer), "report", str(tmp_path)])
+    assert whole.status == 0, whole.err
+    assert "2 of 2 ranks" in whole.out
+    fleet = recorded.run([str(recorded.tracer), "fleet", str(tmp_path), "-o", str(tmp_path / "fleet")])
+    assert "2 traces read, 0 could not be read" in fleet.err, fleet.err
+    (tmp_path / "rank1.trace").write_bytes(b"")
+    rest = recorded.run([str(recorded.tracer), "report", str(tmp_path)])
+    assert rest.status == 0, rest.err
+    assert "Not read: " in rest.out
+    assert "rank1.trace" in rest.out
+    assert "No trace here is of rank 1." in rest.out
+    os.truncate(tmp_path / "rank0.trace", 40000)  # before its first signature
+    cut = recorded.run([str(recorded.tracer), "report", str(tmp_path)])
+    assert (cut.status, cut.err) == (0, ""), cut.err
+
+
+def test_a_job_without_shapes(launcher: Launcher) -> None:
+    launcher.write(TRAIN)
+    run = launcher.run(job(launcher, 2, "--no-shapes", "script.py"))
+    assert run.status == 0, run.err
+    report = launcher.run([str(launcher.tracer), "report", "job/"])
+    assert report.status == 0, report.err
+    assert (
+        " collective calls cannot be matched across ranks: their process groups were not recorded"
+        in report.out
+    )

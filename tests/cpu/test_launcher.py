@@ -373,3 +373,13 @@ def test_heavy_modules_stay_out(launcher: Launcher) -> None:
         + "print(json.dumps(sorted(heavy & set(sys.modules))))\n"
     )
     assert json.loads(launcher.same("script.py").out) == []
+
+
+def test_a_current_folder_that_was_deleted_is_one_line(launcher: Launcher) -> None:
+    launcher.write("print('hi')\n")
+    (launcher.folder / "gone").mkdir()
+    record = f"cd gone && rmdir ../gone && exec {launcher.tracer} record {launcher.folder}/script.py"
+    run = launcher.run(["sh", "-c", record])
+    assert (run.status, run.out) == (2, "")
+    assert run.err.startswith("tracer: the current folder was deleted; ")
+    assert run.err.count("\n") == 1

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -185,6 +186,23 @@ def test_ctrl_c_ends_it(launcher: Launcher) -> None:
         led.go(0)
         led.end()
     assert "not recorded" in led.tracer("detach").err or "no process" in led.tracer("detach").err
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.5, 0.6, 0.7, 0.9, 1.2])
+def test_ctrl_c_at_any_moment_leaves_no_recording(launcher: Launcher, seconds: float) -> None:
+    code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
+    with running(sys.executable, "-c", code) as process:
+        attach = [str(launcher.tracer), "attach", str(process.pid), "--seconds", "1000", "-o", "t.trace"]
+        started = launcher.start("setsid", *attach)
+        time.sleep(seconds)
+        os.killpg(started.pid, signal.SIGINT)  # as a terminal does: gdb gets it too
+        started.communicate(timeout=TIMEOUT)
+        assert process.poll() is None
+        refused(
+            launcher.run([str(launcher.tracer), "detach", str(process.pid)]),
+            "it is not being recorded",
+            advice="begin with: tracer attach",
+        )
 
 
 def test_the_end_of_the_job_ends_it(launcher: Launcher) -> None:
@@ -369,6 +387,20 @@ def test_not_permitted(launcher: Launcher) -> None:
     for become, code, says in cases:
         with running("python3", "-c", code, preexec_fn=become, cwd="/") as process:
             assert says in checked_as_nobody(process.pid)
+
+
+def test_root_attaches_to_the_job_of_somebody_else(launcher: Launcher) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root, to become somebody else")
+    code = (
+        "import torch, os, time; torch.ones(1); os.setgid(65534); os.setuid(65534); print('on', flush=True)\n"
+        "while 1: torch.ones(2).sum(); time.sleep(0.001)"
+    )
+    with tempfile.TemporaryDirectory() as folder, running(sys.executable, "-c", code) as process:
+        os.chmod(folder, 0o777)
+        done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{folder}/t.trace")
+        assert done.status == 0, done.err
+        assert tracer.load(f"{folder}/t.trace").certificate["complete"]
 
 
 def checked_as_nobody(pid: int) -> str:

@@ -24,6 +24,8 @@ class Session:
         """
         self.process = Process(pid)
         self._patience = patience
+        self.interrupted = False
+        """Whether Ctrl-C came when the process had already begun to act"""
         self.process.check()
         self._gdb = "" if hasattr(sys, "remote_exec") else gdb.find()
 
@@ -37,18 +39,24 @@ class Session:
         Raises RecordingError if it does not, for whatever reason; the request is then withdrawn. Ctrl-C
         withdraws it as well, or waits for the answer if the process has begun.
         """
-        self._inject(ticket)
+        pid = self.process.pid
         try:
+            self._inject(ticket)
             found = ticket.wait((wanted, FAILED, ENDED), self._patience, self.process.is_running)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RecordingError) as error:  # Ctrl-C may have ended gdb as well
             if ticket.withdraw():
                 raise
+            self.interrupted = isinstance(error, KeyboardInterrupt)
             found = None
         if found is None and self.process.is_running():
             if not ticket.taken() and ticket.withdraw():
                 raise self._not_taken()
-            found = ticket.wait((wanted, FAILED, ENDED), _WORK, self.process.is_running)
-        pid = self.process.pid
+            try:
+                found = ticket.wait((wanted, FAILED, ENDED), _WORK, self.process.is_running)
+            except KeyboardInterrupt:
+                raise RecordingError(
+                    f"process {pid} has begun to {_VERBS[wanted]}; to end its recording: tracer detach {pid}"
+                ) from None
         if found is None and not self.process.is_running():
             raise RecordingError(f"process {pid} ended before it answered")
         if found is None:

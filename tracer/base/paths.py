@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable
 
+_DUMP = re.compile(r"(.+)\.dump(\d+)\.trace(\.xz)?")
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/")
 
 
@@ -25,3 +27,19 @@ def short_path(file: str, folder: str, cwd: str = "") -> str:
     if cwd and file.startswith(f"{cwd}/"):
         return posixpath.relpath(file, folder)
     return posixpath.basename(file)
+
+
+def without_dumps(paths: Iterable[str]) -> list[str]:
+    """Paths of traces without each dump, RUN.dumpNNNN.trace, beside its recording or a later dump of it."""
+    known = list(paths)
+    runs = {path.removesuffix(".xz").removesuffix(".trace") for path in known}
+    last: dict[str, int] = {}
+    for path in known:
+        if dump := _DUMP.fullmatch(path):
+            last[dump[1]] = max(last.get(dump[1], 0), int(dump[2]))
+
+    def is_newest(path: str) -> bool:
+        dump = _DUMP.fullmatch(path)
+        return dump is None or (dump[1] not in runs and int(dump[2]) == last[dump[1]])
+
+    return list(filter(is_newest, known))

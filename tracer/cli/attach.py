@@ -127,6 +127,7 @@ def attach(
 
         session = Session(pid, timeout)
         request = {**_place(output, force, session.process.script()), "options": options.document()}
+        _give_to(session.process.user, request)
     except RecordingError as error:
         fail(str(error), USAGE)
     with session.request("begin", request) as ticket:
@@ -159,7 +160,7 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown
     facts = None
     try:
         with _ended_by_signals():
-            facts = session.wait(ticket, seconds)
+            facts = None if session.interrupted else session.wait(ticket, seconds)
     except KeyboardInterrupt:
         pass
     if facts is None and not session.process.is_running():
@@ -186,7 +187,8 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _place(output: str | None, force: bool, script: str) -> dict[str, Any]:
-    """Where the trace goes. The file is made here, where the user may write."""
+    """Where the trace goes. The file is made here, where the user may write. Raises RecordingError."""
+    naming.check_folder(output)
     if output == "":
         raise RecordingError("the output is not a file name; give one with -o FILE")
     if output is None or output.endswith(os.sep):
@@ -195,6 +197,19 @@ def _place(output: str | None, force: bool, script: str) -> dict[str, Any]:
         return {"path": path, "shown": folder + os.path.basename(path), "reserved": True, "force": False}
     reserved = naming.reserve(output, force)
     return {"path": os.path.abspath(output), "shown": output, "reserved": reserved, "force": force}
+
+
+def _give_to(user: int, request: dict[str, Any]) -> None:
+    """Let the process write the trace where root attaches to somebody else's. Raises RecordingError."""
+    if not request["reserved"] or user == os.getuid():
+        return
+    try:
+        os.chown(str(request["path"]), user, -1)
+    except OSError as error:
+        _give_back(request)
+        raise RecordingError(
+            f"the process cannot write {request['shown']}, which is another user's: {error.strerror}"
+        ) from None
 
 
 def _give_back(request: dict[str, Any]) -> None:

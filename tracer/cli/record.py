@@ -241,6 +241,7 @@ def _request(name: str, output: str | None, force: bool) -> dict[str, object]:
     if output == "":
         raise RecordingError("the output is not a file name; give one with -o FILE")
     shown = "" if output is None else outputs.filled(output)
+    naming.check_folder(shown)
     if not shown or shown.endswith(os.sep):
         path = naming.reserve_numbered(os.path.abspath(shown), outputs.stem(name))
         return _described(path, shown + os.path.basename(path), reserved=True, force=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tracer.base.paths import without_dumps
 from tracer.fleet.errors import FleetError
 
 _ENDS = (".trace", ".trace.xz")
@@ -72,7 +73,8 @@ def _local(path: str) -> dict[str, str]:
         raise FleetError(f"{path} does not exist; give traces, folders of traces, or URLs")
     found = [given]
     if given.is_dir():
-        found = [file for file in given.rglob("*.trace*") if file.name.endswith(_ENDS) and file.is_file()]
+        traces = (file for file in given.rglob("*.trace*") if file.name.endswith(_ENDS) and file.is_file())
+        found = [Path(file) for file in without_dumps(map(str, traces))]
     return {str(file): _version(file.stat()) for file in found}
 
 
@@ -84,9 +86,9 @@ def _remote(url: str) -> dict[str, str]:
     system, path = _system(url)
     try:
         if any(sign in path for sign in _MAGIC):
-            found = [file for file in system.glob(path) if file.endswith(_ENDS)]
+            found = without_dumps(file for file in system.glob(path) if file.endswith(_ENDS))
         elif system.isdir(path):
-            found = [file for file in system.find(path) if file.endswith(_ENDS)]
+            found = without_dumps(file for file in system.find(path) if file.endswith(_ENDS))
         elif system.exists(path):
             found = [path]
         else:

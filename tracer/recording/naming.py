@@ -10,6 +10,18 @@ from tracer.base.errors import RecordingError
 SUFFIX = ".trace"
 
 
+def check_folder(output: str | None) -> None:
+    """Raises RecordingError if a relative name leads nowhere: the current folder was deleted."""
+    if os.path.isabs(output or ""):
+        return
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise RecordingError(
+            "the current folder was deleted; change to another one, or give -o a whole path"
+        ) from None
+
+
 def stem_of_script(script: str) -> str:
     """The name that traces of a script begin with: `runs/train.py` -> `train`."""
     name = os.path.basename(os.path.normpath(script)) if script else ""

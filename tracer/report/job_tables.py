@@ -42,8 +42,9 @@ def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
 def in_words(job: Job, sources: SourceLines) -> str:
     """Who made the others wait, in a sentence or two."""
     missing = f"No trace here is of {_ranks_in_words(job.missing)}." if job.missing else ""
+    missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), missing)
     if job.collectives.is_empty():
-        return paragraphs("No collective of two ranks or more is in these traces.", missing)
+        return paragraphs(_no_collectives(job), missing)
     if not job.lateness:
         return paragraphs("No rank came last by more than 20 us.", missing)
     first = job.lateness[0]
@@ -53,6 +54,15 @@ def in_words(job: Job, sources: SourceLines) -> str:
         f"{cause(first, sources)}."
     )
     return paragraphs(words, missing)
+
+
+def _no_collectives(job: Job) -> str:
+    if len(job.calls) and job.calls["group"].is_null().all():
+        return (
+            f"{count(len(job.calls), 'collective call')} cannot be matched across ranks: their process groups "
+            "were not recorded, as with `--no-shapes`."
+        )
+    return "No collective of two ranks or more is in these traces."
 
 
 def cause(late: Lateness, sources: SourceLines) -> str:

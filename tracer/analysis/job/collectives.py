@@ -81,6 +81,8 @@ def _groups(scalars: pl.DataFrame) -> pl.DataFrame:
 def _bytes(signatures: pl.DataFrame) -> pl.DataFrame:
     """Of the tensors of each signature that are the largest list: what is gathered counts once."""
     names = signatures["dtype"].cast(pl.String).unique().drop_nulls()
+    if names.is_empty():  # recorded without shapes, or cut off before the first
+        return pl.DataFrame(schema={"inputs": pl.UInt32, "bytes": pl.Int64})
     widths = {name: item_bytes(name.removeprefix("torch.")) for name in names}
     elements = pl.col("shape").list.eval(pl.element().product()).list.first().fill_null(1)
     return (

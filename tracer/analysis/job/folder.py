@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from tracer.analysis.job.ranks import Job, JobError, job_of
+from tracer.base.paths import without_dumps
 from tracer.base.progress import portion
 
 _RANK = re.compile(r"(?:^|\.)rank0*(\d+)(?:\.\d+)?\.trace(?:\.xz)?$")
 
 
 def traces_in(folder: str | os.PathLike[str]) -> list[Path]:
-    """The traces there, by name; a file is its own. Raises JobError if there is none."""
+    """The traces there, by name; a file is its own. Raises JobError if there is none.
+
+    Dumps are left out beside their recording, or a later dump of it.
+    """
     if Path(folder).is_file():
         return [Path(folder)]
-    found = sorted(path for path in Path(folder).iterdir() if path.name.endswith((".trace", ".trace.xz")))
+    traces = (str(path) for path in Path(folder).iterdir() if path.name.endswith((".trace", ".trace.xz")))
+    found = sorted(map(Path, without_dumps(traces)))
     if not found:
         raise JobError(f"{folder} has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT")
     return found
@@ -37,13 +43,19 @@ def trace_of_rank(folder: str | os.PathLike[str], rank: int) -> Path:
 def load_job(folder: str | os.PathLike[str]) -> Job:
     """The traces of a folder, a rank each or several; or one trace of several ranks.
 
-    Raises JobError if they are no ranks of one job, TraceError or OSError if one cannot be read.
+    A trace that cannot be read is left out, and named in `unread`. Raises JobError if the others are no ranks
+    of one job, TraceError or OSError if none can be read.
     """
-    from tracer.trace import load
+    from tracer.trace import TraceError, load
 
     paths = traces_in(folder)
-    traces = []
+    traces, unread = [], []
     for number, path in enumerate(paths):
         with portion(number / len(paths), (number + 1) / len(paths)):
-            traces.append(load(path))
-    return job_of(traces)
+            try:
+                traces.append(load(path))
+            except (TraceError, OSError) as error:
+                unread.append(str(error))
+                if len(unread) == len(paths):
+                    raise
+    return replace(job_of(traces), unread=tuple(unread))

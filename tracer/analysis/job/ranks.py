@@ -22,10 +22,14 @@ class JobError(ValueError):
 
 @dataclass(frozen=True)
 class Job:
-    """The ranks that were recorded, in order; `ranks` is how many the job has."""
+    """The ranks that were recorded, in order; `ranks` is how many the job has.
+
+    `unread` says of each trace of the folder that could not be read why.
+    """
 
     parts: tuple[RankPart, ...]
     ranks: int
+    unread: tuple[str, ...] = ()
 
     @property
     def missing(self) -> list[int]:

@@ -59,8 +59,8 @@ def in_words(job: Job, sources: SourceLines) -> str:
 def _no_collectives(job: Job) -> str:
     if len(job.calls) and job.calls["group"].is_null().all():
         return (
-            f"{count(len(job.calls), 'collective call')} cannot be matched across ranks: their process groups "
-            "were not recorded, as with `--no-shapes`."
+            f"{count(len(job.calls), 'collective call')} cannot be matched across ranks: "
+            "their process groups were not recorded, as with `--no-shapes`."
         )
     return "No collective of two ranks or more is in these traces."
 

@@ -191,7 +191,8 @@ def test_ctrl_c_ends_it(launcher: Launcher) -> None:
 @pytest.mark.parametrize("seconds", [0.3, 0.5, 0.6, 0.7, 0.9, 1.2])
 def test_ctrl_c_at_any_moment_leaves_no_recording(launcher: Launcher, seconds: float) -> None:
     code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
-    with running(sys.executable, "-c", code) as process:
+    # In a session of its own: a signal that gdb passed on to its group would reach no other test.
+    with running(sys.executable, "-c", code, start_new_session=True) as process:
         attach = [str(launcher.tracer), "attach", str(process.pid), "--seconds", "1000", "-o", "t.trace"]
         started = launcher.start("setsid", *attach)
         time.sleep(seconds)

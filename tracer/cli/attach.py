@@ -139,6 +139,8 @@ def attach(
             _wait_and_end(session, ticket, seconds, str(request["shown"]))
         except RecordingError as error:
             fail(str(error))
+        except KeyboardInterrupt:
+            fail(f"process {pid} may still be recorded; to end that: tracer detach {pid}")
 
 
 def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> None:
@@ -156,10 +158,10 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown
     """Wait for the end of the recording, for `seconds` or for Ctrl-C, and end it. Raises RecordingError."""
     pid = session.process.pid
     length = "until its steps have ended" if seconds is None else f"for {seconds:g} s"
-    say(f"recording process {pid} to {shown} {length}; Ctrl-C ends it earlier")
     facts = None
     try:
         with _ended_by_signals():
+            say(f"recording process {pid} to {shown} {length}; Ctrl-C ends it earlier")
             facts = None if session.interrupted else session.wait(ticket, seconds)
     except KeyboardInterrupt:
         pass

@@ -71,10 +71,6 @@ struct cudnnRNNBackwardWeights_v8 {
 };
 
 // ---- the graph interface of cuDNN: convolutions, normalisation, attention --------------------------
-struct Nothing {
-  uint64_t unused;
-};
-
 struct cudnnBackendExecute {
   static constexpr const char* name = "cudnnBackendExecute";
   using Signature = int(Handle, void*, void*);

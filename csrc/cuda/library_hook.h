@@ -25,15 +25,13 @@ struct LibraryFunction {
 
 class LayoutText {
  public:
-  explicit LayoutText(size_t start = 0) : start_(start) {}
   LayoutText& add(const char* name, const char* type, size_t offset, size_t size) {
-    text_ += std::string("enter\t") + name + "\t" + type + "\t" + std::to_string(start_ + offset) + "\t" + std::to_string(size) + "\n";
+    text_ += std::string("enter\t") + name + "\t" + type + "\t" + std::to_string(offset) + "\t" + std::to_string(size) + "\n";
     return *this;
   }
   operator std::string() const { return text_; }
 
  private:
-  size_t start_;
   std::string text_;
 };
 #define TRACER_FIELD(type, name, c_type) add(#name, c_type, offsetof(type, name), sizeof(type::name))
@@ -49,7 +47,7 @@ OpenCall begin_library_call(LibraryFunction& function, const uint64_t* arguments
 void end_library_call(const OpenCall& open, int result) noexcept;
 
 // The hook of one function. Its types are those of the C interface with handles as void* and enumerations as int,
-// which are passed in the same way. `Describe` turns the arguments into what is written.
+// which are passed in the same way. `Tag::read` turns the arguments into what is written, and `Tag::layout` describes it.
 template <class Tag, class Signature>
 struct Hook;
 
@@ -83,6 +81,11 @@ void add() {
 void* companion_of(const LibraryFunction& function, const char* name);
 
 using Handle = void*;
+
+// What is read of a function whose arguments are not.
+struct Nothing {
+  uint64_t unused;
+};
 
 void add_cublas();
 void add_cudnn();

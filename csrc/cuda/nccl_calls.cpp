@@ -82,9 +82,6 @@ TRACER_NCCL_ONE(ncclRecv, "peer")
 TRACER_NCCL_ONE(ncclBcast, "root")
 
 // Calls between these two are made when the second one ends: it launches their kernels.
-struct Nothing {
-  uint64_t unused;
-};
 #define TRACER_NCCL_GROUP(NAME)                   \
   struct NAME {                                   \
     static constexpr const char* name = #NAME;    \

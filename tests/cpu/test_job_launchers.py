@@ -17,23 +17,11 @@ LACKS_LIGHTNING = importlib.util.find_spec("lightning") is None
 LACKS_RAY = importlib.util.find_spec("ray") is None
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-MPI = """\
+JOINS = """\
 import os
 import torch
 import torch.distributed as dist
-rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
-store = dist.FileStore("store", ranks)
-dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
-x = torch.full((3,), float(rank))
-dist.all_reduce(x)
-dist.destroy_process_group()
-"""
-
-SLURM = """\
-import os
-import torch
-import torch.distributed as dist
-rank, ranks = (int(os.environ[f"SLURM_{name}"]) for name in ("PROCID", "NTASKS"))
+rank, ranks = (int(os.environ[name]) for name in VARIABLES)
 store = dist.FileStore("store", ranks)
 dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
 x = torch.full((3,), float(rank))
@@ -41,6 +29,8 @@ dist.all_reduce(x)
 print(x[0].item())
 dist.destroy_process_group()
 """
+MPI = JOINS.replace("VARIABLES", '("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")')
+SLURM = JOINS.replace("VARIABLES", '("SLURM_PROCID", "SLURM_NTASKS")')
 
 SPAWN = """\
 import torch

@@ -383,3 +383,18 @@ def test_a_current_folder_that_was_deleted_is_one_line(launcher: Launcher) -> No
     assert (run.status, run.out) == (2, "")
     assert run.err.startswith("tracer: the current folder was deleted; ")
     assert run.err.count("\n") == 1
+
+
+def test_a_recording_from_python_in_a_folder_that_was_deleted_is_one_error(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, torch, tracer\n"  # torch cannot be imported there
+        "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
+        "for path in ('x.trace', None):\n"
+        "    try: tracer.start(path)\n"
+        "    except tracer.RecordingError as error: print(error)\n"
+    )
+    run = launcher.python("script.py")
+    assert (run.status, run.err) == (0, "")
+    lines = run.out.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("the current folder was deleted; ") for line in lines), lines

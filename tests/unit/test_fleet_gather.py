@@ -213,3 +213,10 @@ def test_what_is_remote_and_wrong(remote: str) -> None:
     (part,) = analyse(Task(gone))
     assert part.error is not None
     assert "tracer-fleet" not in part.error
+
+
+def test_dumps_that_a_shell_names_beside_their_recording_are_left_out(tmp_path: Path) -> None:
+    for name in ("rank0.trace", "rank0.dump0001.trace", "rank1.dump0001.trace"):
+        (tmp_path / name).touch()
+    found = find([str(path) for path in sorted(tmp_path.iterdir())])
+    assert [trace.name for trace in found] == ["rank0.trace", "rank1.dump0001.trace"]

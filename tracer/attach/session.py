@@ -43,7 +43,7 @@ class Session:
         try:
             self._inject(ticket)
             found = ticket.wait((wanted, FAILED, ENDED), self._patience, self.process.is_running)
-        except (KeyboardInterrupt, RecordingError) as error:  # Ctrl-C may have ended gdb as well
+        except (KeyboardInterrupt, RecordingError) as error:  # gdb may have delivered it nevertheless
             if ticket.withdraw():
                 raise
             self.interrupted = isinstance(error, KeyboardInterrupt)

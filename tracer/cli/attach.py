@@ -190,15 +190,15 @@ def _ended_by_signals() -> Iterator[None]:
 
 def _place(output: str | None, force: bool, script: str) -> dict[str, Any]:
     """Where the trace goes. The file is made here, where the user may write. Raises RecordingError."""
-    naming.check_folder(output)
     if output == "":
         raise RecordingError("the output is not a file name; give one with -o FILE")
     if output is None or output.endswith(os.sep):
         folder = output or ""
-        path = naming.reserve_numbered(os.path.abspath(folder), naming.stem_of_script(script))
+        path = naming.reserve_numbered(naming.absolute(folder), naming.stem_of_script(script))
         return {"path": path, "shown": folder + os.path.basename(path), "reserved": True, "force": False}
+    path = naming.absolute(output)
     reserved = naming.reserve(output, force)
-    return {"path": os.path.abspath(output), "shown": output, "reserved": reserved, "force": force}
+    return {"path": path, "shown": output, "reserved": reserved, "force": force}
 
 
 def _give_to(user: int, request: dict[str, Any]) -> None:

@@ -241,12 +241,12 @@ def _request(name: str, output: str | None, force: bool) -> dict[str, object]:
     if output == "":
         raise RecordingError("the output is not a file name; give one with -o FILE")
     shown = "" if output is None else outputs.filled(output)
-    naming.check_folder(shown)
+    path = naming.absolute(shown)
     if not shown or shown.endswith(os.sep):
-        path = naming.reserve_numbered(os.path.abspath(shown), outputs.stem(name))
+        path = naming.reserve_numbered(path, outputs.stem(name))
         return _described(path, shown + os.path.basename(path), reserved=True, force=False)
     reserved = naming.reserve(shown, force)
-    return _described(os.path.abspath(shown), shown, reserved=reserved, force=force)
+    return _described(path, shown, reserved=reserved, force=force)
 
 
 def _described(path: str, shown: str, *, reserved: bool, force: bool) -> dict[str, object]:

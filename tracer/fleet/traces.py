@@ -35,6 +35,7 @@ class TraceFile:
 def find(paths: Iterable[str], job: str | None = None) -> list[TraceFile]:
     """The traces in these files, folders (with the folders in them) and URLs, each once, by path.
 
+    Dumps are left out beside their recording, or a later dump of it: a shell's `job/*.trace` names them too.
     The job of a trace is its folder's name; of two folders with one name, their names with as many parents as
     it takes. Raises FleetError if a path does not exist, or a folder or pattern has no trace.
     """
@@ -46,9 +47,9 @@ def find(paths: Iterable[str], job: str | None = None) -> list[TraceFile]:
                 f"{path} has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT"
             )
         versions |= found
-    folders = {path: posixpath.dirname(path) for path in versions}
+    folders = {path: posixpath.dirname(path) for path in without_dumps(versions)}
     names = _short(sorted(set(folders.values())))
-    return [TraceFile(path, job or names[folders[path]], versions[path]) for path in sorted(versions)]
+    return [TraceFile(path, job or names[folders[path]], versions[path]) for path in sorted(folders)]
 
 
 @contextmanager
@@ -73,8 +74,7 @@ def _local(path: str) -> dict[str, str]:
         raise FleetError(f"{path} does not exist; give traces, folders of traces, or URLs")
     found = [given]
     if given.is_dir():
-        traces = (file for file in given.rglob("*.trace*") if file.name.endswith(_ENDS) and file.is_file())
-        found = [Path(file) for file in without_dumps(map(str, traces))]
+        found = [file for file in given.rglob("*.trace*") if file.name.endswith(_ENDS) and file.is_file()]
     return {str(file): _version(file.stat()) for file in found}
 
 
@@ -86,9 +86,9 @@ def _remote(url: str) -> dict[str, str]:
     system, path = _system(url)
     try:
         if any(sign in path for sign in _MAGIC):
-            found = without_dumps(file for file in system.glob(path) if file.endswith(_ENDS))
+            found = [file for file in system.glob(path) if file.endswith(_ENDS)]
         elif system.isdir(path):
-            found = without_dumps(file for file in system.find(path) if file.endswith(_ENDS))
+            found = [file for file in system.find(path) if file.endswith(_ENDS)]
         elif system.exists(path):
             found = [path]
         else:

@@ -6,6 +6,7 @@ import os
 
 from tracer.base import extension
 from tracer.base.errors import RecordingError
+from tracer.recording import naming
 
 
 def dump(path: str | os.PathLike[str] | None = None) -> str:
@@ -18,7 +19,7 @@ def dump(path: str | os.PathLike[str] | None = None) -> str:
     native = extension.load()
     if native.recording() is None:
         raise RecordingError("no recording is running; begin one with tracer.start() or tracer record")
-    given = "" if path is None else os.path.abspath(path)
+    given = "" if path is None else naming.absolute(path)
     try:
         return native.dump(given)
     except FileExistsError:

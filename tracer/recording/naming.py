@@ -10,12 +10,10 @@ from tracer.base.errors import RecordingError
 SUFFIX = ".trace"
 
 
-def check_folder(output: str | None) -> None:
-    """Raises RecordingError if a relative name leads nowhere: the current folder was deleted."""
-    if os.path.isabs(output or ""):
-        return
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The whole path. Raises RecordingError if it is relative and the current folder was deleted."""
     try:
-        os.getcwd()
+        return os.path.abspath(path)
     except FileNotFoundError:
         raise RecordingError(
             "the current folder was deleted; change to another one, or give -o a whole path"

@@ -207,7 +207,7 @@ class Recording:
     def _start_inside(self, outer: str) -> Recording:
         global _current, _said_inside
         self._shown = self._given or naming.stem_of_script(_script()) + naming.SUFFIX
-        self.path = os.path.abspath(self._shown)
+        self.path = naming.absolute(self._shown)
         self._inside = outer
         self._pid = os.getpid()
         self._running = True
@@ -279,11 +279,11 @@ class Recording:
 
     def _reserve(self) -> None:
         if self._given is None:
-            self.path = naming.reserve_numbered(os.getcwd(), output.stem(_script()))
+            self.path = naming.reserve_numbered(naming.absolute(""), output.stem(_script()))
             self._reserved = True
             self._shown = os.path.basename(self.path)
             return
-        self.path = os.path.abspath(self._given)
+        self.path = naming.absolute(self._given)
         self._shown = self._shown or self._given
         if not self._reserved:
             self._reserved = naming.reserve(self._given, self._force)

@@ -41,8 +41,8 @@ def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
 
 def in_words(job: Job, sources: SourceLines) -> str:
     """Who made the others wait, in a sentence or two."""
-    missing = f"No trace here is of {_ranks_in_words(job.missing)}." if job.missing else ""
-    missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), missing)
+    not_here = f"No trace here is of {_ranks_in_words(job.missing)}." if job.missing else ""
+    missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), not_here)
     if job.collectives.is_empty():
         return paragraphs(_no_collectives(job), missing)
     if not job.lateness:
@@ -217,7 +217,8 @@ def _overlap(job: Job) -> str:
 
 def _memory(job: Job, sources: SourceLines) -> str:
     """Of each rank that was recorded with `--memory`; the line is the one that had most at the peak."""
-    of_trace = {id(part.trace): memory_use(part.trace) for part in job.parts}
+    traces = {id(part.trace): part.trace for part in job.parts}
+    of_trace = {key: memory_use(trace) for key, trace in traces.items()}
     rows = []
     for part in job.parts:
         for use in (use for use in of_trace[id(part.trace)] if use.process == part.process):
@@ -237,9 +238,10 @@ def _memory(job: Job, sources: SourceLines) -> str:
 
 
 def _most_at_the_peak(use: MemoryUse, sources: SourceLines) -> str:
-    for row in use.table.head(1).iter_rows(named=True):
-        return f"{_line(row['source'], sources)}: {size(row['peak_bytes'])}"
-    return ""  # only blocks from before the recording were given back
+    if use.table.is_empty():  # only blocks from before the recording were given back
+        return ""
+    row = use.table.row(0, named=True)
+    return f"{_line(row['source'], sources)}: {size(row['peak_bytes'])}"
 
 
 def _partings(job: Job, sources: SourceLines) -> str:

@@ -152,7 +152,7 @@ EXPECTED = {
 
 
 # Of the lines that torch logs what differs between two runs: time, process, addresses.
-CHANGES = re.compile(r"^[VIWE]\d{4} [\d:.]+ \d+ |0x[0-9a-f]+", re.MULTILINE)
+CHANGES = re.compile(r"^[A-Z]\d{4} [\d:.]+ \d+ |0x[0-9a-f]+", re.MULTILINE)
 
 
 def breaks_of(trace: Path) -> list[dict[str, Any]]:

@@ -25,6 +25,10 @@ that the kernel reads and writes, each once, over its median time."""
 _PHASES = """\
 Phases of the compiler are within each other. Own: what no phase within took."""
 
+_NOT_COMPILED = """\
+A function that is not compiled runs eagerly as a whole, or its call raises an error (`fullgraph=True`).
+After the recompile limit, only new inputs run eagerly."""
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -163,8 +167,19 @@ def _compiler(data: Compiled, page: Page) -> str:
 def _breaks(breaks: list[dict[str, Any]], page: Page) -> str:
     if not breaks:
         return ""
+    whole = any(one.get("not_compiled") for one in breaks)
     rows = [
-        [page.line(one.get("source")), prose(one.get("reason") or ""), f"{one.get('times', 0):,}"]
+        [
+            page.line(one.get("source")),
+            prose(one.get("reason") or ""),
+            *([code(one["not_compiled"]) if one.get("not_compiled") else ""] if whole else []),
+            f"{one.get('times', 0):,}",
+        ]
         for one in breaks[:_ROWS]
     ]
-    return paragraphs("Where a graph ended:", table(["line", "reason", "times:"], rows))
+    titles = ["line", "reason", *(["not compiled"] if whole else []), "times:"]
+    return paragraphs(
+        "Where a graph ended:",
+        table(titles, rows) + left_out(len(breaks) - len(rows)),
+        _NOT_COMPILED if whole else "",
+    )

@@ -214,7 +214,7 @@ _DOCUMENTS: dict[str, Any] = {
         },
         "steps": {"wanted": [_whole_or_null], "ended": _count, "counted_by": _text},
         "compiled": {
-            "breaks": ({"reason": _text, "source": _text, "times": _count},),
+            "breaks": ({**dict.fromkeys(("reason", "source", "not_compiled"), _text), "times": _count},),
             "missing": [_text],
             "errors": [_text],
         },

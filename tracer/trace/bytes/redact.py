@@ -265,6 +265,8 @@ class _Redactor:
             self._places(cut, "source")
             self.done.removed["reasons of graph breaks"] += cut.get("reason") is not None
             cut["reason"] = LEFT_OUT
+            if isinstance(function := cut.get("not_compiled"), str):
+                self.done.keep("Python functions", function)
         errors = compiled.get("errors") or ()
         if errors:
             compiled["errors"] = [error.partition(":")[0] for error in errors]

@@ -47,7 +47,7 @@ def counted(
     kernels               on the GPU, of the whole recording; of these
     kernels_of_ops, kernels_of_nodes      an op launched them; nodes of compiled code with a Python line did
     kernels_of_neither    neither is known
-    breaks                where Dynamo ended a graph, and why
+    breaks                where Dynamo ended a graph or gave up a whole function (not_compiled), and why
     missing, errors       functions that this torch does not have; errors of tracer's own
     """
     documents = [d["compiled"] for d in stated.values() if isinstance(d.get("compiled"), dict)]

@@ -45,7 +45,7 @@ TYPES = {
 ENUMERATORS = {"tf32": "kTf32", "float32": "kFloat32", "bfloat16": "kBfloat16", "float16": "kFloat16"}
 LARGEST = {"tf32": 5e-3, "float32": 1e-5, "bfloat16": 3e-2, "float16": 4e-3}
 GRADIENT = {"tf32": 5e-3, "float32": 1e-4, "bfloat16": 3e-2, "float16": 1e-2}
-STEP_TILES = 6  # kStepTiles of gru.h
+STEP_TILES = 7  # kStepTiles of gru.h
 Plan = tuple[int, ...]
 
 

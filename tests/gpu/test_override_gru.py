@@ -139,7 +139,7 @@ def test_every_plan(hidden: int, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
-@pytest.mark.parametrize("tile", range(6))
+@pytest.mark.parametrize("tile", range(7))
 def test_every_tile_of_a_single_step(tile: int, name: str) -> None:
     native.pin_gru_step_tile(tile)
     for shape in (Shape(1, 37, 70, 45, bidirectional=True), Shape(1, 64, 1536, 512), Shape(2, 5, 8, 600)):

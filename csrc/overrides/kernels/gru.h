@@ -62,7 +62,8 @@ struct Step {
   float* reserve[2];        // [batch][4][hidden]; null: not wanted
   int tile;                 // -1: chosen by size; else an index below kStepTiles
 };
-constexpr int kStepTiles = 6;  // tile 0 multiplies exactly in kTf32 too
+constexpr int kStepTiles = 7;   // tile 0 multiplies exactly in kTf32 too
+constexpr int kGroupsTile = 6;  // gru_step_groups.cu; another one where it does not suit
 cudaError_t launch_step(const Step& step, cudaStream_t stream);
 
 // How a whole sequence is spread over clusters: a cluster owns `batch_tile` sequences, a block of it `units` hidden units, whose
@@ -97,17 +98,19 @@ struct Forward {
 };
 cudaError_t launch_forward(const Forward& forward, cudaStream_t stream);
 
-// The same with all blocks of the GPU, where forward_plan() has none: `groups` groups of blocks run at once, a block for 16 or 32 units.
+// The same with all blocks of the GPU, where forward_plan() has none: `groups` groups of blocks run at once, each for `sequences`
+// sequences, with a block for `units` hidden units.
 struct GridPlan {
-  int unit_tiles = 0;       // of 16 units a block: 2 for 32 sequences of a group, 1 for 64; 0: no plan
+  int units = 0;            // 0: no plan
+  int sequences = 0;
   int unit_blocks = 0;      // of a group
   int groups = 0;
 };
 GridPlan grid_plan(Precision precision, int batch, int hidden);
-constexpr int64_t grid_counters(int64_t batch, int directions) { return directions * ((batch + 31) / 32); }
-// All pointers are multiples of 16. `counters`: grid_counters() of them, to be used by nothing else meanwhile. `plan` of `forward` is
-// unused.
-cudaError_t launch_grid(const Forward& forward, const GridPlan& plan, unsigned* counters, cudaStream_t stream);
+size_t grid_workspace(const Forward& forward, const GridPlan& plan);
+// `workspace`: so many bytes, to be used by nothing else meanwhile. This and the pointers of `forward` are multiples of 16. `plan` of
+// `forward` is unused.
+cudaError_t launch_grid(const Forward& forward, const GridPlan& plan, void* workspace, cudaStream_t stream);
 
 struct Backward {
   Precision precision;

@@ -1,5 +1,5 @@
-// The forward recurrence where W_hh fits into no cluster but into the whole GPU. A block owns some hidden units for some sequences for
-// all time steps; blocks of the same sequences are a group, which meets at a counter in global memory after each step.
+// The forward recurrence of kFloat32 where W_hh fits into no cluster but into the whole GPU. A block owns some hidden units for some
+// sequences for all time steps; blocks of the same sequences are a group, which meets at a counter in global memory after each step.
 //
 //             units 0..31   units 32..  ..            A step of a block: warp p multiplies part p of k, an eighth, of its rows of
 //   seq 0..31 | block 0   | block 1   | .. group 0    W_hh with h. Nobody else in the block needs this part of h, so it comes from the
@@ -9,10 +9,12 @@
 //
 // All blocks run at once (a cooperative launch). Two shapes: 32 units and 32 sequences, or 16 units and 64 sequences.
 #include "gru_cluster.cuh"
+#include "gru_grid_groups.h"
 
 namespace tracer::overrides::gru {
 namespace {
 
+constexpr Precision precision = Precision::kFloat32;
 constexpr int kParts = 8, kThreads = 32 * kParts;
 
 struct GridArguments {
@@ -23,9 +25,7 @@ struct GridArguments {
 };
 
 // 64-byte blocks of a part whose weights stay in registers: as few as shared memory allows where W_hh has 1024 columns.
-__host__ __device__ constexpr int kept_blocks(Precision precision, int unit_tiles) {
-  return unit_tiles == 2 ? 1 : (precision == Precision::kBfloat16 || precision == Precision::kFloat16) ? 0 : 2;
-}
+__host__ __device__ constexpr int kept_blocks(int unit_tiles) { return unit_tiles == 2 ? 1 : 2; }
 
 // A piece of h for each of a warp's tiles of 8 sequences.
 template <int kTiles>
@@ -37,12 +37,12 @@ struct Pieces {
   sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
 }
 
-template <Precision precision, int kUnitTiles>
+template <int kUnitTiles>
 __global__ void __launch_bounds__(kThreads, 1) grid_kernel(const __grid_constant__ GridArguments arguments) {
 #if __CUDA_ARCH__ >= 900
   using T = Element<precision>;
   constexpr int RT = 3 * kUnitTiles, NT = 8 / kUnitTiles, kUnits = 16 * kUnitTiles, kSequences = 8 * NT;
-  constexpr int kKept = kept_blocks(precision, kUnitTiles), kAhead = 2;  // blocks of h on their way
+  constexpr int kKept = kept_blocks(kUnitTiles), kAhead = 2;  // blocks of h on their way
   const Forward& f = arguments.forward;
   const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31, g = lane >> 2, q = lane & 3;
   const int group = int(blockIdx.x) / arguments.unit_blocks, direction = arguments.direction, per_part = arguments.per_part;
@@ -207,11 +207,7 @@ __global__ void __launch_bounds__(kThreads, 1) grid_kernel(const __grid_constant
       const float* x = given + 3 * e * kThreads + threadIdx.x;
       const float h_r = part(h_gate[0]) + bias[unit_of(e)], h_z = part(h_gate[1]) + bias[kUnits + unit_of(e)];
       h_n[e] = part(h_gate[2]) + bias[2 * kUnits + unit_of(e)];
-      if constexpr (precision == Precision::kFloat32) {
-        gate_values[e] = gates(x[0], x[kThreads], x[2 * kThreads], h_r, h_z, h_n[e]);
-      } else {
-        gate_values[e] = quick_gates(x[0], x[kThreads], x[2 * kThreads], h_r, h_z, h_n[e]);
-      }
+      gate_values[e] = gates(x[0], x[kThreads], x[2 * kThreads], h_r, h_z, h_n[e]);
       state[e] = next_state(gate_values[e], state[e]);
       if (!inside(e)) continue;
       T value;
@@ -239,46 +235,35 @@ __global__ void __launch_bounds__(kThreads, 1) grid_kernel(const __grid_constant
 #endif
 }
 
-template <Precision precision, int kUnitTiles>
-cudaError_t launch_kernel(const Launch& shape, const GridArguments& arguments) {
-  static Prepared prepared{0};
-  return launch(grid_kernel<precision, kUnitTiles>, shape, prepared, arguments);
-}
-
 template <int kUnitTiles>
-cudaError_t launch_tiles(Precision precision, const Launch& shape, const GridArguments& arguments) {
-  switch (precision) {
-    case Precision::kFloat32:
-      return launch_kernel<Precision::kFloat32, kUnitTiles>(shape, arguments);
-    case Precision::kTf32:
-      return launch_kernel<Precision::kTf32, kUnitTiles>(shape, arguments);
-    case Precision::kBfloat16:
-      return launch_kernel<Precision::kBfloat16, kUnitTiles>(shape, arguments);
-    default:
-      return launch_kernel<Precision::kFloat16, kUnitTiles>(shape, arguments);
-  }
+cudaError_t launch_tiles(const Launch& shape, const GridArguments& arguments) {
+  static Prepared prepared{0};
+  return launch(grid_kernel<kUnitTiles>, shape, prepared, arguments);
 }
 
-size_t shared_bytes_of(Precision precision, int per_part, int unit_tiles) {
+int per_part_of(int hidden) { return hidden * element_bytes(precision) / (64 * kParts); }
+
+size_t shared_bytes_of(int per_part, int unit_tiles) {
   const int row_tiles = 3 * unit_tiles, sequence_tiles = 8 / unit_tiles;
   return size_t(4) * row_tiles * sequence_tiles * 32 * 16 + size_t(12) * kThreads * 4 + size_t(3) * 16 * unit_tiles * 4 +
-         size_t(kParts) * (per_part - kept_blocks(precision, unit_tiles)) * row_tiles * 2 * 32 * 16;
+         size_t(kParts) * (per_part - kept_blocks(unit_tiles)) * row_tiles * 2 * 32 * 16;
 }
 
 }  // namespace
 
-GridPlan grid_plan(Precision precision, int batch, int hidden) {
+GridPlan grid_plan(Precision of, int batch, int hidden) {
+  if (of != precision) return groups_plan(of, batch, hidden);
   GridPlan plan;
   const Device& device = current_device();
-  const int per_part = hidden * element_bytes(precision) / (64 * kParts);
+  const int per_part = per_part_of(hidden);
   if (device.capability != 90 || hidden * element_bytes(precision) % (64 * kParts) != 0) return plan;
   for (int unit_tiles : {batch > 32 ? 1 : 2, batch > 32 ? 2 : 1}) {
     const int unit_blocks = (hidden + 16 * unit_tiles - 1) / (16 * unit_tiles);
-    if (per_part < kept_blocks(precision, unit_tiles) || unit_blocks > device.processors ||
-        shared_bytes_of(precision, per_part, unit_tiles) > device.shared_bytes) {
+    if (per_part < kept_blocks(unit_tiles) || unit_blocks > device.processors ||
+        shared_bytes_of(per_part, unit_tiles) > device.shared_bytes)
       continue;
-    }
-    plan.unit_tiles = unit_tiles;
+    plan.units = 16 * unit_tiles;
+    plan.sequences = 64 / unit_tiles;
     plan.unit_blocks = unit_blocks;
     plan.groups = device.processors / unit_blocks;
     return plan;
@@ -286,24 +271,30 @@ GridPlan grid_plan(Precision precision, int batch, int hidden) {
   return plan;
 }
 
-cudaError_t launch_grid(const Forward& forward, const GridPlan& plan, unsigned* counters, cudaStream_t stream) {
-  const Precision precision = forward.precision;
-  const int sequences = 64 / plan.unit_tiles, all_groups = (forward.batch + sequences - 1) / sequences;
-  cudaError_t error = cudaMemsetAsync(counters, 0, size_t(forward.directions) * all_groups * sizeof(unsigned), stream);
-  GridArguments arguments{forward, counters, 0, 0, plan.unit_blocks, forward.hidden * element_bytes(precision) / (64 * kParts)};
+size_t grid_workspace(const Forward& forward, const GridPlan& plan) {
+  if (forward.precision != precision) return groups_workspace(forward, plan);
+  return size_t(forward.directions) * ((forward.batch + plan.sequences - 1) / plan.sequences) * sizeof(unsigned);
+}
+
+cudaError_t launch_grid(const Forward& forward, const GridPlan& plan, void* workspace, cudaStream_t stream) {
+  if (forward.precision != precision) return launch_groups(forward, plan, workspace, stream);
+  const int all_groups = (forward.batch + plan.sequences - 1) / plan.sequences, unit_tiles = plan.units / 16;
+  unsigned* counters = static_cast<unsigned*>(workspace);
+  cudaError_t error = cudaMemsetAsync(counters, 0, grid_workspace(forward, plan), stream);
+  GridArguments arguments{forward, counters, 0, 0, plan.unit_blocks, per_part_of(forward.hidden)};
   Launch shape;
   shape.block = dim3(kThreads);
   shape.stream = stream;
   shape.cooperative = true;
-  shape.shared_bytes = shared_bytes_of(precision, arguments.per_part, plan.unit_tiles);
+  shape.shared_bytes = shared_bytes_of(arguments.per_part, unit_tiles);
   for (int direction = 0; direction < forward.directions; direction++) {
     for (int group = 0; group < all_groups && error == cudaSuccess; group += plan.groups) {
       const int groups = all_groups - group < plan.groups ? all_groups - group : plan.groups;
       arguments.direction = direction;
-      arguments.first_sequence = group * sequences;
+      arguments.first_sequence = group * plan.sequences;
       arguments.counters = counters + direction * all_groups + group;
       shape.grid = dim3(unsigned(groups * plan.unit_blocks));
-      error = plan.unit_tiles == 2 ? launch_tiles<2>(precision, shape, arguments) : launch_tiles<1>(precision, shape, arguments);
+      error = unit_tiles == 2 ? launch_tiles<2>(shape, arguments) : launch_tiles<1>(shape, arguments);
     }
   }
   return error;

@@ -20,7 +20,7 @@ inline const Device& current_device() { return device_of(current_index()); }
 struct Launch {
   dim3 grid, block;
   unsigned cluster = 1;  // blocks along x
-  bool cooperative = false;  // all blocks run at once; not with clusters
+  bool cooperative = false;  // all blocks run at once
   size_t shared_bytes = 0;
   cudaStream_t stream = nullptr;
 };
@@ -44,7 +44,7 @@ cudaError_t prepare(Kernel* kernel, Prepared& prepared) {
 }
 
 struct Attributes {
-  cudaLaunchAttribute all[2];
+  cudaLaunchAttribute all[3];
 };
 
 inline cudaLaunchConfig_t configuration(const Launch& launch, Attributes& attributes) {
@@ -53,22 +53,20 @@ inline cudaLaunchConfig_t configuration(const Launch& launch, Attributes& attrib
   config.blockDim = launch.block;
   config.dynamicSmemBytes = launch.shared_bytes;
   config.stream = launch.stream;
+  const auto add = [&](cudaLaunchAttributeID id) -> cudaLaunchAttributeValue& {
+    config.attrs = attributes.all;
+    cudaLaunchAttribute& attribute = attributes.all[config.numAttrs++];
+    attribute.id = id;
+    return attribute.val;
+  };
   if (launch.cluster > 1) {
-    attributes.all[0].id = cudaLaunchAttributeClusterDimension;
-    attributes.all[0].val.clusterDim.x = launch.cluster;
-    attributes.all[0].val.clusterDim.y = 1;
-    attributes.all[0].val.clusterDim.z = 1;
+    auto& size = add(cudaLaunchAttributeClusterDimension).clusterDim;
+    size.x = launch.cluster;
+    size.y = size.z = 1;
     // Where two blocks fit on a multiprocessor, those of a cluster still go to different ones.
-    attributes.all[1].id = cudaLaunchAttributeClusterSchedulingPolicyPreference;
-    attributes.all[1].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicySpread;
-    config.attrs = attributes.all;
-    config.numAttrs = 2;
-  } else if (launch.cooperative) {
-    attributes.all[0].id = cudaLaunchAttributeCooperative;
-    attributes.all[0].val.cooperative = 1;
-    config.attrs = attributes.all;
-    config.numAttrs = 1;
+    add(cudaLaunchAttributeClusterSchedulingPolicyPreference).clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicySpread;
   }
+  if (launch.cooperative) add(cudaLaunchAttributeCooperative).cooperative = 1;
   return config;
 }
 

@@ -6,6 +6,7 @@
 //
 // Where there are few tiles, the blocks of a cluster share k and add their sums up in order; so the result is the same each time.
 #include "gru_product.cuh"
+#include "gru_product_groups.h"
 
 namespace tracer::overrides::gru {
 namespace {
@@ -269,6 +270,7 @@ cudaError_t launch_precision(const Product& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_product(const Product& product, cudaStream_t stream) {
+  if (suits_groups(product)) return launch_groups_product(product, stream);
   switch (product.precision) {
     case Precision::kFloat32:
       return launch_precision<Precision::kFloat32>(product, stream);

@@ -1,7 +1,9 @@
-// One GRU time step in one kernel; the sums run over [x, h]. In one of two ways: gru_step_rows.cuh for one or two sequences,
-// gru_step_tiles.cuh for more.
+// One GRU time step in one kernel; the sums run over [x, h]. In one of three ways: gru_step_rows.cuh for one or two sequences,
+// gru_step_tiles.cuh for more, gru_step_groups.cu for many.
 #include <type_traits>
 
+#include "gru_cluster.cuh"
+#include "gru_step_groups.h"
 #include "gru_step_rows.cuh"
 #include "gru_step_tiles.cuh"
 #include "gru_tuned.h"
@@ -9,14 +11,14 @@
 namespace tracer::overrides::gru {
 namespace {
 
-template <typename T>
-bool aligned(T* const (&pointers)[2], int directions, int64_t stride_bytes, int64_t to = 16) {
-  bool result = stride_bytes % to == 0;
-  for (int d = 0; d < directions; d++) result = result && reinterpret_cast<uintptr_t>(pointers[d]) % to == 0;
-  return result;
+int tile_by_size(const Step& step, const Device& device) {
+  if (step.batch <= 2) return 0;
+  if (step.batch <= 16) return 1;
+  if (device.capability < 90) return 2;  // without clusters more, smaller blocks
+  return step.batch <= 32 ? 3 : step.batch <= 64 ? 4 : 5;
 }
 
-int tile_for(const Step& step, const Device& device) {
+int wanted_tile(const Step& step, const Device& device) {
   if (step.tile >= 0) return step.tile;
   for (const TunedTile& row : kTunedTiles) {
     if (row.precision == step.precision && step.batch >= row.batch_from && step.batch <= row.batch_to && step.hidden >= row.hidden_from &&
@@ -24,30 +26,30 @@ int tile_for(const Step& step, const Device& device) {
       return row.tile;
     }
   }
-  if (step.batch <= 2) return 0;
-  if (step.batch <= 16) return 1;
-  if (device.capability < 90) return 2;  // without clusters more, smaller blocks
-  return step.batch <= 32 ? 3 : step.batch <= 64 ? 4 : 5;
+  return step.batch > 32 ? kGroupsTile : tile_by_size(step, device);
+}
+
+int tile_for(const Step& step, const Device& device) {
+  const int tile = wanted_tile(step, device);
+  return tile == kGroupsTile && !suits_groups(step) ? tile_by_size(step, device) : tile;
 }
 
 template <Precision precision>
-cudaError_t launch_precision(const Step& step, cudaStream_t stream) {
-  const Device& device = current_device();
+cudaError_t launch_precision(const Step& step, int tile, const Device& device, cudaStream_t stream) {
   const int64_t bytes = element_bytes(precision);
   StepArguments arguments{step,
                           aligned(step.x, step.directions, step.x_stride * bytes),
                           aligned(step.w_ih, step.directions, step.input * bytes),
                           aligned(step.h, step.directions, step.h_stride * bytes),
                           aligned(step.w_hh, step.directions, step.hidden * bytes),
-                          step.hidden % 4 == 0 && aligned(step.output, step.directions, step.output_stride * bytes, 4 * bytes) &&
-                              aligned(step.hy, step.directions, 0, 4 * bytes) && aligned(step.reserve, step.directions, 0),
+                          step_results_vector(step),
                           1};
   // 32 units for 64 and for 128 sequences. kFloat32 has no registers for 32 sequences of a warp, so tile 5 is two of tile 4.
   constexpr Precision kOfRows = precision == Precision::kTf32 ? Precision::kFloat32 : precision;
   constexpr bool kSplit = precision == Precision::kFloat32;
   using SixtyFour = std::conditional_t<kSplit, Tile<2, 4, 1, 2, 4, 1>, Tile<2, 2, 2, 4, 4, 1>>;
   using Largest = std::conditional_t<kSplit, SixtyFour, Tile<2, 4, 1, 4, 4, 1>>;
-  switch (tile_for(step, device)) {
+  switch (tile) {
     case 0:
       return step.batch == 1 ? launch_rows<kOfRows, 1>(arguments, stream) : launch_rows<kOfRows, 2>(arguments, stream);
     case 1:
@@ -68,16 +70,10 @@ cudaError_t launch_precision(const Step& step, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_step(const Step& step, cudaStream_t stream) {
-  switch (step.precision) {
-    case Precision::kFloat32:
-      return launch_precision<Precision::kFloat32>(step, stream);
-    case Precision::kTf32:
-      return launch_precision<Precision::kTf32>(step, stream);
-    case Precision::kBfloat16:
-      return launch_precision<Precision::kBfloat16>(step, stream);
-    default:
-      return launch_precision<Precision::kFloat16>(step, stream);
-  }
+  const Device& device = current_device();
+  const int tile = tile_for(step, device);
+  if (tile == kGroupsTile) return launch_groups_step(step, stream);
+  return with_precision(step.precision, [&](auto precision) { return launch_precision<precision()>(step, tile, device, stream); });
 }
 
 }  // namespace tracer::overrides::gru

@@ -16,6 +16,18 @@ struct StepArguments {
   int cluster;
 };
 
+template <typename T>
+bool aligned(T* const (&pointers)[2], int directions, int64_t stride_bytes, int64_t to = 16) {
+  bool result = stride_bytes % to == 0;
+  for (int d = 0; d < directions; d++) result = result && reinterpret_cast<uintptr_t>(pointers[d]) % to == 0;
+  return result;
+}
+inline bool step_results_vector(const Step& step) {
+  const int64_t bytes = element_bytes(step.precision);
+  return step.hidden % 4 == 0 && aligned(step.output, step.directions, step.output_stride * bytes, 4 * bytes) &&
+         aligned(step.hy, step.directions, 0, 4 * bytes) && aligned(step.reserve, step.directions, 0);
+}
+
 // What the sums run over, in chunks: chunks of x first (none where gx is used instead), then chunks of h.
 struct Chunks {
   int x, all;
@@ -118,11 +130,9 @@ __device__ __forceinline__ void store_four(T* to, const float (&values)[4], bool
 
 // The same for the units `unit` to `unit` + 3: sum[part][unit].
 template <typename T>
-__device__ __forceinline__ void finish_four(const StepArguments& arguments, int direction, int sequence, int unit,
+__device__ __forceinline__ void finish_four(const Step& step, bool vector, int direction, int sequence, int unit,
                                             const Given<T> (&given)[4], const float (&sum)[4][4]) {
-  const Step& step = arguments.step;
   if (unit >= step.hidden || sequence >= step.batch) return;
-  const bool vector = arguments.results_vector;
   const int inside = step.hidden - unit;
   float next[4], kept[4][4];
 #pragma unroll

@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kTileThreads, Tile::kBlocks) tile_kernel(StepA
       }
     }
     if (cluster > 1 && next >= groups) cluster_arrive();  // this block reads no sums of others any more
-    if (group < groups) finish_four<T>(arguments, direction, first_sequence + sequence, first_unit + unit, given, sum);
+    if (group < groups) finish_four<T>(step, arguments.results_vector, direction, first_sequence + sequence, first_unit + unit, given, sum);
     if (group + kTileThreads < groups) load(group + kTileThreads);
   }
   if (cluster > 1) cluster_wait();  // no block may end while another reads its sums

@@ -151,14 +151,14 @@ void forward_clusters(const Call& call, const Layer& layer, const float* gx, con
 }
 
 // All blocks of the GPU together, where W_hh is too large for a cluster. False: not for these addresses.
-bool forward_grid(const Call& call, const Layer& layer, const float* gx, const GridPlan& plan, unsigned* counters, cudaStream_t stream) {
-  if (plan.unit_tiles == 0) return false;
+bool forward_grid(const Call& call, const Layer& layer, const float* gx, const GridPlan& plan, void* workspace, cudaStream_t stream) {
+  if (plan.units == 0) return false;
   const Forward forward = forward_of(call, layer, gx);
   auto aligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; };
   bool all = aligned(forward.hx) && aligned(forward.output);
   for (int d = 0; d < call.directions; ++d) all = all && aligned(forward.w_hh[d]);
   if (!all) return false;
-  check_launch(launch_grid(forward, plan, counters, stream), kName);
+  check_launch(launch_grid(forward, plan, workspace, stream), kName);
   return true;
 }
 
@@ -328,9 +328,9 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const Call& call, const Tensor& x
   float* reserved = call.train ? reserve.mutable_data_ptr<float>() : nullptr;
   const Plan plan = call.steps > 1 ? forward_plan_now(call.precision, int(call.batch), int(call.hidden), call.directions) : Plan();
   const GridPlan grid = call.steps > 1 && plan.cluster == 0 ? grid_plan(call.precision, int(call.batch), int(call.hidden)) : GridPlan();
-  Tensor counters;
-  if (grid.unit_tiles != 0) counters = allocate({grid_counters(call.batch, call.directions)}, at::kInt, x.device());
   Layer layer = {};
+  Tensor workspace;
+  if (grid.units != 0) workspace = allocate({int64_t(grid_workspace(forward_of(call, layer, nullptr), grid))}, at::kByte, x.device());
   layer.input = x.const_data_ptr();
   for (layer.index = 0; layer.index < call.layers; ++layer.index) {
     Tensor keep = lower;  // the input of this layer
@@ -351,8 +351,8 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const Call& call, const Tensor& x
       multiply_input(call, layer, gx.mutable_data_ptr<float>(), stream);
       if (plan.cluster != 0) {
         forward_clusters(call, layer, gx.const_data_ptr<float>(), plan, stream);
-      } else if (!forward_grid(call, layer, gx.const_data_ptr<float>(), grid,
-                               counters.defined() ? static_cast<unsigned*>(counters.mutable_data_ptr()) : nullptr, stream)) {
+      } else if (!forward_grid(call, layer, gx.const_data_ptr<float>(), grid, workspace.defined() ? workspace.mutable_data_ptr() : nullptr,
+                               stream)) {
         forward_stepwise(call, layer, gx.const_data_ptr<float>(), stream);
       }
     }

@@ -13,7 +13,6 @@ Ranges include both ends.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tracer.base.cache import cache_folder
 from tracer.base.say import say
 
 FORMAT = 1
@@ -83,11 +83,7 @@ class Measurements:
 
 
 def folder() -> Path:
-    """Where files of measurements are: `$XDG_CACHE_HOME/tracer`, else `~/.cache/tracer`."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):  # as the XDG specification has it
-        cache = os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(cache, "tracer")
+    return Path(cache_folder())
 
 
 def usual_path(key: Key) -> Path:
@@ -107,6 +103,8 @@ def build_of(native: ModuleType) -> str:
 
 @lru_cache
 def _digest(path: str) -> str:
+    import hashlib  # only where a file is read or written
+
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
 
 

@@ -238,7 +238,7 @@ def test_the_command_writes_the_file_and_adds_to_it(tune, tmp_path):
     assert run.exit_code == 0, run.output
     assert run.stdout.splitlines()[1].startswith("cat dim 0 64x512 64x512 float32")
     (path,) = (tmp_path / "tracer").glob("*.json")
-    assert f"of 1 cases: {path}" in run.stderr
+    assert f"of 1 case: {path}" in run.stderr
     assert [row["case"] for row in measured.read(path).families["cat"]] == ["cat dim 0 64x512 64x512 float32"]
     assert tune("mm", "--case", "3200x512x1 NT float32").exit_code == 0
     found = measured.read(path).families

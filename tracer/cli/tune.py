@@ -31,6 +31,7 @@ def tune_overrides(
     from tracer.compare.tuning_cases import tuning_cases
     from tracer.overrides import builtin, measured
     from tracer.overrides.errors import OverrideError
+    from tracer.report.text import count
 
     chosen = [name for name in _FAMILIES if name in families] or list(_FAMILIES)
     cases = [case for family in chosen for case in tuning_cases(family, patterns)]
@@ -69,6 +70,6 @@ def tune_overrides(
         fail(f"cannot write {path}: {error.strerror or error}; choose another file with -o")
     used = sum(not each.why_not for each in tried)
     by = f" with {measured.VARIABLE}={path}" if output is not None else ""
-    say(f"auto uses the overrides for {used} of {len(tried)} cases{by}: {path}")
+    say(f"auto uses the overrides for {used} of {count(len(tried), 'case')}{by}: {path}")
     if wrong := tuning.wrong(tried):
         fail(wrong)

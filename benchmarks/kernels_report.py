@@ -2,27 +2,38 @@
 
     python benchmarks/kernels_report.py -o reports/kernels_h200.md     # about two minutes on an H200
     python benchmarks/kernels_report.py --only 'mm bf16' --pairs 10
+    python benchmarks/kernels_report.py --only 'end to end' --json end_to_end.json
 
 Each row is a case of `tracer compare`, measured as it measures: stock and override in turns, GPU time of a
 call in a CUDA graph with the same inputs each time (warm) and with inputs that take turns (cold, larger than
 L2), and wall time with host cost. The overrides are forced, so rows that `auto` leaves to stock are measured
-too. Every result is compared with float64 first. The exit status is 1 if one is wrong, or if a second run
-gives other bits.
+too. Every result is compared with float64 first. The rows at the end are a whole translator (end_to_end.py).
+
+The files are written anew after each row, so a run that is ended early has all rows until then. A row that
+raises says why, and the next one goes on. The exit status is 1 if a row failed, if a result is wrong, or if a
+second run gives other bits.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from end_to_end import DECODING, TRAINING, EndToEnd
 
 from tracer.compare.cases import CUDA, STRICT, TF32, TRANSPOSED, Case
 from tracer.compare.measurement import Settings, compare_one
 from tracer.compare.model import CaseResult, Timing
-from tracer.compare.switch import Switch
+from tracer.compare.switch import CannotCompareError, Switch
+from tracer.overrides import OverrideError
+from tracer.overrides.override import AUTO, FORCE
 
 WARM, COLD, WALL = "warm", "cold", "wall"
 
@@ -31,7 +42,7 @@ WARM, COLD, WALL = "warm", "cold", "wall"
 class Row:
     """A case, the time that its goal is for, the limit, and the least and the aimed ratio."""
 
-    case: Case
+    case: Case | EndToEnd
     kind: str
     least: float
     aim: float
@@ -82,11 +93,16 @@ ROWS = [
     Row(cat([(16384, 8192)] * 4, 0), COLD, 1.0, 1.02, "1.0 ms"),
     Row(cat([(4096, 4097)] * 2, 1, BF16), COLD, 1.6, 1.8, "32 us"),
     Row(cat([(8, 16, 32, 32, 64)] * 4, 2), COLD, 1.5, 2, "64 us"),
+    *(
+        Row(EndToEnd(what, mode), WALL, least, aim)
+        for what, least, aim in ((TRAINING, 1.3, 2), (DECODING, 2, 3))
+        for mode in (FORCE, AUTO)
+    ),
 ]
 
 HEAD = """# The override kernels beside cuDNN, cuBLAS and stock cat
 
-Made by `python benchmarks/kernels_report.py`: {device}, torch {torch}. {met} of {all} goals are met.
+Made by `python benchmarks/kernels_report.py`: {device}, torch {torch}. {met} of {all} goals are met{open}.
 
 - Ratios are stock / override: above 1 the override is faster. Each is of the medians of {pairs} pairs of
   samples, stock and override in turns, with the 95 % interval of a bootstrap in the list below the table.
@@ -96,7 +112,34 @@ Made by `python benchmarks/kernels_report.py`: {device}, torch {torch}. {met} of
 - The goal of a row is for the kind of time that it names. Both sides compute in the same precision.
 - The error is the override's / stock's, against float64: the largest over the results.
 - The overrides are forced. By default (`auto`) they run only where they were measured to be faster.
+- End to end: a translator with bidirectional encoder and attention (`benchmarks/end_to_end.py`), batches of
+  128 in training, until the GPU is done. Its error is the distance of the losses from stock's, divided by
+  that of stock without TF32; of decoding it is the number of sentences whose words are stock's.
 """
+
+
+@dataclass
+class Measured:
+    """What became of a row. `error` is its cell; `failed` says in a phrase why there is no result."""
+
+    row: Row
+    result: CaseResult | None = None
+    error: str = ""
+    failed: str = ""
+
+    @property
+    def timing(self) -> Timing | None:
+        """The time that the goal is for."""
+        return timing_of(self.result, self.row.kind) if self.result else None
+
+    @property
+    def met(self) -> str:
+        if self.failed:
+            return f"failed: {self.failed}"
+        if self.result is None or not self.result.passed or not self.result.repeats:
+            return "WRONG"
+        value = self.timing.ratio.value if self.timing else 0.0
+        return "aim" if value >= self.row.aim else "yes" if value >= self.row.least else "no"
 
 
 def timing_of(result: CaseResult, kind: str) -> Timing | None:
@@ -110,9 +153,7 @@ def ratio(timing: Timing | None) -> str:
 
 
 def microseconds(timing: Timing | None) -> str:
-    if timing is None:
-        return ""
-    return f"{timing.stock.median / 1000:.1f} -> {timing.override.median / 1000:.1f}"
+    return f"{timing.stock.median / 1e3:.1f} -> {timing.override.median / 1e3:.1f}" if timing else ""
 
 
 def error_of(result: CaseResult) -> str:
@@ -123,34 +164,117 @@ def error_of(result: CaseResult) -> str:
     return f"{max(ratios):.2f}" if ratios else "same bytes"
 
 
-def line_of(row: Row, result: CaseResult) -> str:
-    timing = timing_of(result, row.kind)
-    value = timing.ratio.value if timing else 0.0
-    met = "aim" if value >= row.aim else "yes" if value >= row.least else "no"
-    if result.failed or not result.passed or not result.repeats:
-        met = "WRONG"
+def line_of(measured: Measured) -> str:
+    row, result = measured.row, measured.result
+    times = [result.wall, result.gpu, result.cold] if result else [None] * 3
     cells = [
         row.case.name,
         row.limit,
-        microseconds(result.wall),
-        ratio(result.wall),
-        microseconds(result.gpu),
-        ratio(result.gpu),
-        microseconds(result.cold),
-        ratio(result.cold),
-        error_of(result),
+        *(text for timing in times for text in (microseconds(timing), ratio(timing))),
+        measured.error,
         f"{row.kind} {row.least:g}, {row.aim:g}",
-        met,
+        measured.met,
     ]
     return "| " + " | ".join(cells) + " |"
 
 
-def interval_of(row: Row, result: CaseResult) -> str:
-    timing = timing_of(result, row.kind)
+def interval_of(measured: Measured) -> str:
+    name, timing, result = measured.row.case.name, measured.timing, measured.result
     if timing is None:
-        return f"- {row.case.name}: {result.raised or result.why_no_gpu or 'not measured'}"
+        return f"- {name}: {measured.failed or (result and result.why_no_gpu) or 'not measured'}"
     found = timing.ratio
-    return f"- {row.case.name}, {row.kind}: {found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+    note = f"; {result.note}" if isinstance(measured.row.case, EndToEnd) and result and result.note else ""
+    return f"- {name}, {measured.row.kind}: {found.value:.3f} ({found.low:.3f} to {found.high:.3f}){note}"
+
+
+class Measurement:
+    """Measures rows; a case that several rows have is measured once."""
+
+    def __init__(self, pairs: int) -> None:
+        self._pairs = pairs
+        self._switches: dict[str, Switch] = {}
+        self._done: dict[Case | EndToEnd, tuple[CaseResult, str]] = {}
+
+    def of(self, row: Row) -> Measured:
+        """Never raises: a row that fails says why."""
+        try:
+            if row.case not in self._done:
+                self._done[row.case] = self._measure(row.case)
+            result, error = self._done[row.case]
+        except Exception as raised:
+            return Measured(row, failed=reason_of(raised))
+        finally:
+            gc.collect()
+            if torch.cuda.is_available():
+                release()
+        if result.failed:
+            return Measured(row, result, error, shortened(result.raised))
+        return Measured(row, result, error)
+
+    def _measure(self, case: Case | EndToEnd) -> tuple[CaseResult, str]:
+        if isinstance(case, EndToEnd):
+            return case.measure(self._pairs)
+        if case.family not in self._switches:
+            self._switches[case.family] = Switch([case.family])
+        result = compare_one(case, self._switches[case.family], Settings(pairs=self._pairs))
+        return result, "" if result.failed else error_of(result)
+
+
+def release() -> None:
+    """Memory for the next row. After an error that lasts, CUDA refuses this too."""
+    try:
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        pass
+
+
+def reason_of(error: Exception) -> str:
+    return shortened(f"{type(error).__name__}: {error}")
+
+
+def shortened(text: str) -> str:
+    """The first line, for a cell of the table."""
+    return next(iter(text.splitlines()), "").replace("|", "/")[:120]
+
+
+def page(done: Sequence[Measured], count: int, pairs: int, device: str) -> str:
+    """The report of the rows that were measured, out of `count`."""
+    head = HEAD.format(
+        device=device,
+        torch=torch.__version__,
+        pairs=pairs,
+        met=sum(each.met in ("yes", "aim") for each in done),
+        all=len(done),
+        open=f"; {count - len(done)} rows were not measured" if len(done) < count else "",
+    )
+    titles = "| case | limit | wall us | ratio | warm us | ratio | cold us | ratio | error | goal | met |"
+    table = "\n".join([titles, "|---|---|--:|--:|--:|--:|--:|--:|--:|---|---|", *map(line_of, done)])
+    notes = "\n".join(map(interval_of, done))
+    return f"{head}\n{table}\n\n## Intervals\n\n{notes}\n"
+
+
+def facts_of(measured: Measured) -> dict[str, Any]:
+    """The row with its raw medians, in nanoseconds."""
+    result = measured.result
+    times = {WALL: result.wall, WARM: result.gpu, COLD: result.cold} if result else {}
+    return {
+        "case": measured.row.case.name,
+        "kind": measured.row.kind,
+        "least": measured.row.least,
+        "aim": measured.row.aim,
+        "met": measured.met,
+        "error": measured.error,
+        "note": result.note if result else "",
+        "times": {kind: asdict(timing) for kind, timing in times.items() if timing},
+    }
+
+
+def write(path: Path | None, text: str) -> None:
+    """All or nothing: the file of the row before stays until this one is complete."""
+    if path is not None:
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(text)
+        partial.replace(path)
 
 
 def main() -> None:
@@ -158,34 +282,26 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page to write")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="medians, quartiles and intervals to write")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose case has this text")
     parser.add_argument("--pairs", type=int, default=50, help="pairs of samples a case (50)")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("kernels_report: needs a CUDA GPU, and there is none here")
-    switches = {name: Switch([name]) for name in ("mm", "gru", "cat")}
+    try:
+        Switch(["mm"])
+    except (OverrideError, CannotCompareError) as error:
+        sys.exit(f"kernels_report: {error}")
     rows = [row for row in ROWS if options.only in row.case.name]
-    done: dict[Case, CaseResult] = {}
-    lines, met = [], 0
+    device = torch.cuda.get_device_name(CUDA)
+    measurement = Measurement(options.pairs)
+    done: list[Measured] = []
     for row in rows:
-        if row.case not in done:
-            done[row.case] = compare_one(row.case, switches[row.case.family], Settings(pairs=options.pairs))
-        lines.append(line_of(row, done[row.case]))
-        met += lines[-1].endswith(("| yes |", "| aim |"))
-        print(lines[-1], flush=True)
-    head = HEAD.format(
-        device=torch.cuda.get_device_name(CUDA),
-        torch=torch.__version__,
-        pairs=options.pairs,
-        met=met,
-        all=len(rows),
-    )
-    titles = "| case | limit | wall us | ratio | warm us | ratio | cold us | ratio | error | goal | met |"
-    table = "\n".join([titles, "|---|---|--:|--:|--:|--:|--:|--:|--:|---|---|", *lines])
-    notes = "\n".join(interval_of(row, done[row.case]) for row in rows)
-    if options.output:
-        options.output.write_text(f"{head}\n{table}\n\n## Intervals\n\n{notes}\n")
-    if any(result.failed or not result.passed or not result.repeats for result in done.values()):
+        done.append(measurement.of(row))
+        print(line_of(done[-1]), flush=True)
+        write(options.output, page(done, len(rows), options.pairs, device))
+        write(options.json, json.dumps([facts_of(each) for each in done], indent=1))
+    if any(each.met == "WRONG" or each.failed for each in done):
         sys.exit(1)
 
 

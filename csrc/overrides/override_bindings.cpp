@@ -3,7 +3,9 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "kernels/device.h"
 #include "kernels/mm.h"
+#include "measured_tables.h"
 #include "ops/gru_tuning.h"
 #include "ops/mm_tuning.h"
 #include "registration.h"
@@ -41,6 +43,13 @@ int64_t live_reserves() {
   return live;
 }
 
+// Without torch's own start of CUDA.
+std::vector<std::string> gpu_names() {
+  std::vector<std::string> names;
+  for (int index = 0; index < device_count(); ++index) names.push_back(device_of(index).name);
+  return names;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_overrides, m) {
@@ -57,6 +66,11 @@ PYBIND11_MODULE(_overrides, m) {
   m.def("reset_counts", &reset_counts, py::arg("name"));
   m.def("live_reserves", &live_reserves);
   m.def("architectures", [] { return std::vector<int>{TRACER_OVERRIDE_ARCHITECTURES}; });
+  // What `auto` reads on a device; a row is a tuple (measured_tables.h).
+  m.def("set_measured_mm", &set_measured_mm, py::arg("device"), py::arg("faster"), py::arg("slower"));
+  m.def("set_measured_cat", &set_measured_cat, py::arg("device"), py::arg("faster"), py::arg("slower"));
+  m.def("set_measured_gru", &set_measured_gru, py::arg("device"), py::arg("faster"), py::arg("slower"));
+  m.def("gpu_names", &gpu_names);
   // For tuning and tests: which kernel and tile mm takes, and taking another.
   m.def("mm_plans", &mm_plans, py::arg("a"), py::arg("b"));
   m.def("mm_plan", &mm_plan, py::arg("a"), py::arg("b"));

@@ -118,6 +118,4 @@ const std::vector<Override*>& all_overrides();
 // Throws std::invalid_argument that lists the known names.
 Override& override_named(const std::string& name);
 
-constexpr const char* kNotMeasured = "not measured to be faster";
-
 }  // namespace tracer::overrides

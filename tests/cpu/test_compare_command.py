@@ -325,6 +325,11 @@ NEEDS_GPU = "to compare your own: --override FILE.py:FUNCTION"
             "train.py exists; overwrite it with --force",
         ),
         (["mm", "--override", "kernels:wrong", "-o", "nowhere/report.md"], "folder nowhere does not exist"),
+        (["--tune"], "cannot tune: the built-in overrides (mm, gru, cat) need a GPU"),
+        (["--tune", "mm", "train.py"], "--tune takes mm, gru, cat, not train.py"),
+        (["--tune", "--override", "kernels:wrong"], "remove --override"),
+        (["--tune", "gru", "--case", "fp8"], "no case has fp8 in its name; a case is: gru T32 B64 I256 H512"),
+        (["--tune", "-o", "train.py"], "train.py exists; overwrite it with --force"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -14,6 +14,7 @@ import typer
 
 from tracer.cli.common import USAGE, fail, progress, say, writing
 from tracer.cli.output import check_output, write_output, write_pictures
+from tracer.cli.tune import tune_overrides
 
 if TYPE_CHECKING:
     from tracer.compare.model import Comparison
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 CONTEXT = {"ignore_unknown_options": True}
 _FAMILIES = ("mm", "gru", "cat")
 _SHOWN = 60  # characters of a line
+_PAIRS, _SECONDS = 50, 60.0
 
 
 def compare(
@@ -46,13 +48,29 @@ def compare(
         list[str] | None,
         typer.Option(metavar="TEXT", help="Only the built-in cases whose name contains TEXT. Repeatable."),
     ] = None,
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="Measure on this GPU where the built-in overrides win; their mode auto then uses it.",
+        ),
+    ] = False,
     pairs: Annotated[
-        int, typer.Option(metavar="N", min=2, help="Pairs of samples (stock, override) per built-in case.")
-    ] = 50,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=2,
+            help="Pairs of samples (stock, override) per built-in case (default 50; --tune 25).",
+        ),
+    ] = None,
     seconds: Annotated[
-        float,
-        typer.Option(metavar="S", min=0, help="Take fewer pairs if a built-in case would exceed S seconds."),
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            metavar="S",
+            min=0,
+            help="Take fewer pairs if a built-in case would exceed S seconds (default 60; --tune 0.5).",
+        ),
+    ] = None,
     repeats: Annotated[
         int, typer.Option(metavar="N", min=1, help="Run a script N times on each side, in turns.")
     ] = 3,
@@ -67,9 +85,14 @@ def compare(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT.md", help="Write to OUT.md instead of stdout."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Write the report to OUT.md instead of stdout; with --tune, the measurements to OUT.json.",
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.md.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
 ) -> None:
     """Compare PyTorch's kernels with overrides, and report in markdown.
 
@@ -84,6 +107,13 @@ def compare(
     follow SCRIPT; everything after -- goes to the script. The exit status is 1 if a
     result is wrong, or if SCRIPT writes something else to stdout than with stock.
 
+    --tune measures a list of its own, two to three minutes on an H200: GPU time in
+    CUDA graphs with cold caches, and wall time. Mode auto then uses an override for
+    calls of these sizes only if its GPU time is not longer than stock's and its
+    wall time is shorter with its whole 95 % interval. The measurements go into a
+    file below ~/.cache/tracer, and are used on this GPU with this torch and this
+    build of tracer only.
+
     \b
     Examples:
       tracer compare mm
@@ -91,8 +121,15 @@ def compare(
       tracer compare mm --override my_kernels.py:my_mm
       tracer compare mm --override a.py:first --override a.py:second -o mm.md
       tracer compare --override mm,cat train.py --epochs 1
+      tracer compare --tune
+      tracer compare --tune mm gru --case 8x1536 --case T32
     """
     what = what or []
+    if tune:
+        if override:
+            fail("--tune measures the built-in overrides; remove --override", USAGE)
+        tune_overrides(what, case or [], pairs, seconds, output, force)
+        return
     if not what:
         fail(
             "nothing to compare; give tracer compare mm|gru|cat, or tracer compare --override NAMES SCRIPT",
@@ -108,7 +145,8 @@ def compare(
         if len(what) > 1:
             fail(f"{what[0]} takes no arguments; remove {what[1]} (options begin with --)", USAGE)
         peaks = (peak_bandwidth, peak_flops)
-        text, wrong = _cases(what[0], names, case or [], pairs, seconds, peaks, details, pictures)
+        measured = (pairs or _PAIRS, _SECONDS if seconds is None else seconds)
+        text, wrong = _cases(what[0], names, case or [], measured, peaks, details, pictures)
     else:
         if case or details is not None:
             given = "--case" if case else "--details"
@@ -129,8 +167,7 @@ def _cases(
     family: str,
     names: list[str],
     patterns: list[str],
-    pairs: int,
-    seconds: float,
+    measured: tuple[int, float],
     peaks: tuple[float | None, float | None],
     details: int | None,
     pictures: Pictures | None,
@@ -153,8 +190,7 @@ def _cases(
         fail(f"no {family} case has {' or '.join(patterns)} in its name; the cases are: {listed}", USAGE)
     bandwidth, flops = peaks
     settings = Settings(
-        pairs,
-        seconds,
+        *measured,
         bandwidth * 1e9 if bandwidth else None,
         flops * 1e12 if flops else None,
     )

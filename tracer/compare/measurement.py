@@ -19,7 +19,7 @@ from tracer.compare.memory import memory_of
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.roof import CpuRoof, GpuRoof, Roof, limit_of
 from tracer.compare.switch import Switch
-from tracer.compare.timing import measure
+from tracer.compare.timing import CLOCKS_NS, measure
 from tracer.compare.trials import run_trials
 from tracer.compare.workload import Results, Workload, cold_runs, precision, prepare, without_warnings
 from tracer.report.text import count
@@ -31,12 +31,18 @@ Watching = Callable[[str], AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is measured: pairs of samples a case, seconds a case, and peaks that the user knows."""
+    """How much is measured: pairs of samples a case, seconds a case, and peaks that the user knows.
+
+    graph_backward    capture backward passes in graphs too
+    clocks_ns         how long each case keeps a GPU busy first, until its clocks have risen
+    """
 
     pairs: int = 50
     seconds: float = 60.0
     bandwidth: float | None = None
     flops: float | None = None
+    graph_backward: bool = False
+    clocks_ns: int = CLOCKS_NS
 
 
 def compare_cases(
@@ -114,7 +120,8 @@ def _measured(case: Case, switch: Switch, settings: Settings) -> tuple[CaseResul
                 switch.device,
                 pairs=settings.pairs,
                 seconds=settings.seconds,
-                graph=not case.backward,
+                graph=settings.graph_backward or not case.backward,
+                clocks_ns=settings.clocks_ns,
                 cold=cold_runs(workload, switch.device)
                 if switch.device == CUDA and not case.backward
                 else (),

@@ -115,7 +115,7 @@ def compare_program(
     folder = os.path.dirname(os.path.abspath(command[0]))
     wanted = [given_names.checked(forced(name), folder) for name in names]
     if any(given_names.is_built_in(name) for name in names):
-        builtin.check()  # before the script runs with stock, which may take long
+        builtin.native_module()  # before the script runs with stock, which may take long
     stock: list[_Run] = []
     override: list[_Run] = []
     with tempfile.TemporaryDirectory() as place:

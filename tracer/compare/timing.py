@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from tracer.compare.cases import CUDA
@@ -22,7 +23,7 @@ GRAPH_CALLS = 20
 _FEWEST_PAIRS = 5
 _UNTIMED_NS, _LEAST_UNTIMED = 1_000_000, 2
 """How long calls are made after each switch before they are timed"""
-_CLOCKS_NS = 300_000_000
+CLOCKS_NS = 300_000_000
 """Until a GPU's clocks have risen"""
 _SAMPLE_NS = 500_000
 _MOST_CALLS = 10
@@ -64,22 +65,23 @@ def measure(
     seconds: float,
     graph: bool = True,
     cold: Sequence[Run] = (),
+    clocks_ns: int = CLOCKS_NS,
 ) -> Times:
     """Takes `pairs` samples of both, in turns that change their order.
 
     A sample is the mean of up to 10 calls, each timed by itself with nothing before it under way. Where
-    `seconds` would not do, fewer pairs are taken, 5 at least. On a GPU the graphs are timed after that.
-    `cold`: the same call with other tensors each, for `Times.cold`.
+    `seconds` would not do, fewer pairs are taken, 5 at least. On a GPU the graphs are timed after that, for
+    as many seconds again at most. `cold`: the same call with other tensors each, for `Times.cold`.
     """
     timed = _timed_cuda if device == CUDA else _timed
     if device == CUDA:
-        _warm_up(run, timed, _CLOCKS_NS)
+        _warm_up(run, timed, clocks_ns)
     stock_ns = _estimate(run, timed)
     with on():
         override_ns = _estimate(run, timed)
     calls = max(1, min(_MOST_CALLS, int(_SAMPLE_NS / max(stock_ns, override_ns, 1.0))))
     a_pair = sum((calls + _LEAST_UNTIMED) * ns + _UNTIMED_NS for ns in (stock_ns, override_ns))
-    pairs = max(min(pairs, _FEWEST_PAIRS), min(pairs, int(seconds * 1e9 / a_pair)))
+    most, pairs = pairs, _pairs_within(seconds, a_pair, pairs)
     host, wall = Samples(), Samples()
     with _uncollected():
         for number in range(pairs):
@@ -94,8 +96,12 @@ def measure(
     elif not graph:
         times.why_no_gpu = "a backward pass is not captured in a graph"
     else:
-        _measure_graphs(times, run, on, pairs, cold)
+        _measure_graphs(times, run, on, most, seconds, cold)
     return times
+
+
+def _pairs_within(seconds: float, ns_of_a_pair: float, most: int) -> int:
+    return max(min(most, _FEWEST_PAIRS), min(most, int(seconds * 1e9 / max(ns_of_a_pair, 1.0))))
 
 
 def _sample(run: Run, on: Switch, timed: Timed, calls: int, overridden: bool) -> tuple[float, float]:
@@ -150,7 +156,9 @@ def _timed_cuda(run: Run) -> tuple[float, float]:
     return host, start.elapsed_time(end) * 1e6
 
 
-def _measure_graphs(times: Times, run: Run, on: Switch, pairs: int, cold: Sequence[Run]) -> None:
+def _measure_graphs(
+    times: Times, run: Run, on: Switch, pairs: int, seconds: float, cold: Sequence[Run]
+) -> None:
     import torch
 
     graphs: list[tuple[Any, int, list[float]]] = []
@@ -167,10 +175,19 @@ def _measure_graphs(times: Times, run: Run, on: Switch, pairs: int, cold: Sequen
         return
     for graph, _, _ in graphs:
         graph.replay()
+    pairs = _pairs_within(seconds, sum(_timed_cuda(graph.replay)[1] for graph, _, _ in graphs), pairs)
     with _uncollected():
         for number in range(pairs):
             for graph, calls, taken in graphs if number % 2 == 0 else graphs[::-1]:
                 taken.append(_timed_cuda(graph.replay)[1] / calls)
+
+
+def graph_ns(runs: Sequence[Run]) -> float:
+    """GPU time of a call: the median of 9 replays of a graph in which the calls take turns."""
+    graph, calls = _captured(runs)
+    graph.replay()
+    graph.replay()
+    return median(_timed_cuda(graph.replay)[1] for _ in range(9)) / calls
 
 
 def _captured(runs: Sequence[Run]) -> tuple[Any, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tracer.base.package import FOLDER
 from tracer.doctor.finding import Finding
+from tracer.overrides import measured
 from tracer.recording import invitation
 
 _NAME = "environment"
@@ -30,6 +31,9 @@ def _of_tracer(variables: Mapping[str, str]) -> Iterator[Finding]:
         elif name in (invitation.NAME, "TRACER_RECORD"):
             text = f"{name} is left over from an earlier recording; tracer ignores it"
             yield Finding("note", _NAME, text, f"unset {name}")
+        elif name == measured.VARIABLE:
+            text = f"{name}={variables[name]}; mode auto of the built-in overrides reads it"
+            yield Finding("ok", _NAME, text)
         elif name.startswith("TRACER_"):
             yield Finding("note", _NAME, f"{name}={variables[name]}", "tracer does not read it")
 

@@ -8,6 +8,7 @@ from types import ModuleType
 
 from tracer.base import extension
 from tracer.base.build import build_info
+from tracer.overrides import measured
 from tracer.overrides.counts import HandedOver, Ran
 from tracer.overrides.errors import BuiltinError, OverrideError
 from tracer.overrides.kernels import Kernels, targets_of
@@ -47,23 +48,26 @@ class BuiltinKernels:
 
     @property
     def operators(self) -> list[tuple[str, str]]:
-        return _native().operators(self._name)
+        return native_module().operators(self._name)
 
     def install(self) -> None:
-        _native().install(self._name, self._forced)
+        native = native_module()
+        if not self._forced:
+            measured.load_into(native)
+        native.install(self._name, self._forced)
 
     def remove(self) -> None:
         """The kernels of GRU's backward stay until no reserve that they need is alive."""
-        _native().remove(self._name)
+        native_module().remove(self._name)
 
     def ran(self) -> Ran:
-        return _native().ran(self._name)
+        return native_module().ran(self._name)
 
     def handed_over(self) -> HandedOver:
-        return _native().handed_over(self._name)
+        return native_module().handed_over(self._name)
 
     def reset_counts(self) -> None:
-        _native().reset_counts(self._name)
+        native_module().reset_counts(self._name)
 
 
 class BuiltinOverride(Override):
@@ -83,20 +87,16 @@ class BuiltinOverride(Override):
 
     def kernels(self, mode: str = AUTO) -> list[Kernels]:
         """Raises OverrideError if they cannot run."""
-        _native()
+        native_module()
         return [self._by_mode[mode]]
-
-
-def check() -> None:
-    """Raises BuiltinError if they cannot run here. Imports torch."""
-    _native()
 
 
 def builtin_overrides() -> dict[str, Override]:
     return {name: BuiltinOverride(name) for name in NAMES}
 
 
-def _native() -> ModuleType:
+def native_module() -> ModuleType:
+    """The extension with the kernels. Raises BuiltinError if they cannot run here. Imports torch."""
     if reason := missing():
         raise BuiltinError(reason)
     import torch

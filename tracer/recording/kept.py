@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import zlib
 
+from tracer.base.cache import cache_folder
+
 
 def read(kind: str, key: str) -> str | None:
     """The text of `kind` kept under exactly this key; None if there is none."""
@@ -39,9 +41,4 @@ def _line(key: str) -> str:
 
 
 def _path(kind: str, key: str) -> str:
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):  # as the XDG specification has it
-        cache = os.path.join(os.path.expanduser("~"), ".cache")
-    if not os.path.isabs(cache):  # a user without a home folder
-        cache = os.devnull
-    return os.path.join(cache, "tracer", f"{kind}-{zlib.crc32(_line(key).encode(errors='replace')):08x}")
+    return os.path.join(cache_folder(), f"{kind}-{zlib.crc32(_line(key).encode(errors='replace')):08x}")

@@ -19,6 +19,8 @@ Device ask(int index) {
   cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
   device.capability = 10 * major + minor;
   device.shared_bytes = size_t(shared);
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, index) == cudaSuccess) device.name = properties.name;
   return device;
 }
 
@@ -36,6 +38,13 @@ const Device& device_of(int index) {
     if (!device) known[size_t(index)].store(device = new Device(ask(index)), std::memory_order_release);
   }
   return *device;
+}
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // or the next call of somebody else would return it
+  return 0;
 }
 
 int architecture_for(int capability) {

@@ -56,8 +56,6 @@ std::string name_of(const Plan& plan, const Mm& mm);
 std::vector<Plan> plans_for(const Mm& mm, int device);
 // The one that the table of tuned plans says, or none where plans_for() is empty.
 std::optional<Plan> plan_for(const Mm& mm, int device);
-// Is plan_for() measured to be faster than the stock kernel?
-bool measured_faster(const Mm& mm);
 
 // On the current device, whose index is `device`. The plan is one of plans_for(). Nothing is allocated or waited for.
 cudaError_t launch_mm(Mm mm, const Plan& plan, int device, cudaStream_t stream);

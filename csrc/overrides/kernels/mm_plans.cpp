@@ -1,7 +1,6 @@
 // Which method, tile and split a product takes.
 #include <algorithm>
 
-#include "../measured.h"
 #include "device.h"
 #include "mm.h"
 #include "mm_tuned.h"
@@ -190,14 +189,6 @@ std::optional<Plan> plan_for(const Mm& mm, int device) {
   for (const auto& line : kTiles)
     if (mm.columns <= line.most_columns && !too_short(mm, line.plan.method)) return resolved(line.plan);
   return std::nullopt;
-}
-
-bool measured_faster(const Mm& mm) {
-  for (const MeasuredMm& range : kMeasuredMm)
-    if (range.element == mm.element && range.tf32 == mm.tf32 && range.inner_major == inner_major(mm) && range.columns.holds(mm.columns) &&
-        range.rows.holds(mm.rows) && range.inner.holds(mm.inner))
-      return true;
-  return false;
 }
 
 cudaError_t launch_mm(Mm mm, const Plan& plan, int device, cudaStream_t stream) {

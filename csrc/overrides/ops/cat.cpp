@@ -4,7 +4,7 @@
 
 #include "../kernels/cat.h"
 #include "../kernels/device.h"
-#include "../measured.h"
+#include "../measured_tables.h"
 #include "torch_device.h"
 
 namespace tracer::overrides {
@@ -100,19 +100,19 @@ const char* describe_out(const Tensor& out, const at::MaterializedITensorListRef
   return out.is_contiguous() ? nullptr : "out that is not contiguous";
 }
 
-bool measured_faster(const Cat& cat) {
+const char* why_stock(const Cat& cat, int device) {
   int64_t bytes = 0;
   for (int i = 0; i < cat.pieces; ++i) bytes += cat.bytes[i];
   bytes *= cat.rows;
-  for (const MeasuredCat& range : kMeasuredCat)
-    if (range.aligned == is_aligned(cat) && range.tensors.holds(cat.pieces) && range.bytes.holds(bytes)) return true;
-  return false;
+  return measured_cat.why_stock(device, [&, aligned = is_aligned(cat)](const MeasuredCat& row) {
+    return row.aligned == aligned && row.tensors.holds(cat.pieces) && row.bytes.holds(bytes);
+  });
 }
 
 // Asked last: the result's address counts for what was measured, and torch allocates multiples of 512 bytes.
 const char* choose(const Cat& cat, bool forced, int device) {
   if (!architecture_for(device_of(device).capability)) return "a GPU that the kernels were not built for";
-  return forced || measured_faster(cat) ? nullptr : kNotMeasured;
+  return forced ? nullptr : why_stock(cat, device);
 }
 
 Tensor cat(DispatchKeySet keys, const ITensorListRef& tensors, int64_t dim);

@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "../kernels/device.h"
+#include "../measured_tables.h"
 #include "gru_layers.h"
-#include "gru_measured.h"
 #include "gru_reserve.h"
 #include "torch_device.h"
 
@@ -89,14 +89,11 @@ const char* weights_reason(const Call& call, const Tensor& input) {
   return nullptr;
 }
 
-bool was_measured_faster(const Call& call) {
-  for (const auto& row : gru::kMeasuredGru) {
-    if (row.precision == call.precision && row.steps.holds(call.steps) && row.batch.holds(call.batch) && row.input.holds(call.input) &&
-        row.hidden.holds(call.hidden)) {
-      return true;
-    }
-  }
-  return false;
+const char* why_stock(const Call& call, int device) {
+  return measured_gru.why_stock(device, [&](const gru::MeasuredGru& row) {
+    return row.precision == call.precision && row.steps.holds(call.steps) && row.batch.holds(call.batch) && row.input.holds(call.input) &&
+           row.hidden.holds(call.hidden);
+  });
 }
 
 // Fills the call; or why the kernels do not take it.
@@ -155,7 +152,7 @@ ForwardResult forward(DispatchKeySet keys, const Tensor& input, at::TensorList w
   const char* reason =
       describe(call, input, weight, weight_stride0, hx, cx, mode, hidden_size.guard_int(__FILE__, __LINE__),
                proj_size.guard_int(__FILE__, __LINE__), num_layers, batch_first, dropout, train, bidirectional, !batch_sizes.empty());
-  if (!reason && !gru_override.forced() && !was_measured_faster(call)) reason = kNotMeasured;
+  if (!reason && !gru_override.forced()) reason = why_stock(call, input.get_device());
   if (reason) {
     return forward_operator.hand_over(reason, keys, input, weight, weight_stride0, weight_buf, hx, cx, mode, hidden_size, proj_size,
                                       num_layers, batch_first, dropout, train, bidirectional, batch_sizes, dropout_state);

@@ -9,6 +9,8 @@
 
 namespace tracer::overrides::gru {
 
+inline constexpr const char* kMeasuredOn = "NVIDIA H200";
+
 struct MeasuredGru {
   Precision precision;
   Range steps, batch, input, hidden;

@@ -20,14 +20,6 @@ bool is_forward(const std::string& pass) {
   throw std::invalid_argument("no pass \"" + pass + "\": forward or backward");
 }
 
-Precision precision_named(const std::string& name) {
-  if (name == "float32") return Precision::kFloat32;
-  if (name == "tf32") return Precision::kTf32;
-  if (name == "bfloat16") return Precision::kBfloat16;
-  if (name == "float16") return Precision::kFloat16;
-  throw std::invalid_argument("no precision \"" + name + "\": float32, tf32, bfloat16 or float16");
-}
-
 Plan plan_of(bool forward, Precision precision, int hidden, const GruPlan& sizes) {
   return forward ? gru::forward_plan_of(precision, hidden, sizes[0], sizes[1], sizes[2])
                  : gru::backward_plan_of(precision, hidden, sizes[0], sizes[1], sizes[2]);
@@ -43,6 +35,14 @@ Plan pinned_or_usual(bool forward, Precision precision, int batch, int hidden, i
 }
 
 }  // namespace
+
+Precision precision_named(const std::string& name) {
+  if (name == "float32") return Precision::kFloat32;
+  if (name == "tf32") return Precision::kTf32;
+  if (name == "bfloat16") return Precision::kBfloat16;
+  if (name == "float16") return Precision::kFloat16;
+  throw std::invalid_argument("no precision \"" + name + "\": float32, tf32, bfloat16 or float16");
+}
 
 std::vector<GruPlan> gru_plans(const std::string& pass, const std::string& precision, int hidden) {
   const bool forward = is_forward(pass);

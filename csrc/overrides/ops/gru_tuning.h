@@ -13,6 +13,8 @@ namespace tracer::overrides {
 // Blocks of a cluster, hidden units of a block, sequences of a cluster.
 using GruPlan = std::array<int, 3>;
 
+// float32, tf32, bfloat16 or float16. Throws std::invalid_argument.
+gru::Precision precision_named(const std::string& name);
 // `pass`: forward or backward; `precision`: float32, tf32, bfloat16 or float16. Of the current device. Throws std::invalid_argument.
 std::vector<GruPlan> gru_plans(const std::string& pass, const std::string& precision, int hidden);
 // The plan that is taken, or none where every time step has a kernel of its own.

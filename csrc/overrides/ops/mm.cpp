@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "../kernels/mm.h"
+#include "../measured_tables.h"
 #include "torch_device.h"
 
 namespace tracer::overrides {
@@ -132,6 +133,13 @@ const char* describe_out(const Tensor& out, const Tensor& a, const Tensor& b, co
   return nullptr;
 }
 
+const char* why_stock(const Mm& mm, int device) {
+  return measured_mm.why_stock(device, [&, along = inner_major(mm)](const MeasuredMm& row) {
+    return row.element == mm.element && row.tf32 == mm.tf32 && row.inner_major == along && row.columns.holds(mm.columns) &&
+           row.rows.holds(mm.rows) && row.inner.holds(mm.inner);
+  });
+}
+
 const char* choose(Product& product, bool forced, int device) {
   const Mm& mm = product.mm;
   auto plan = plan_for(mm, device);
@@ -145,7 +153,7 @@ const char* choose(Product& product, bool forced, int device) {
       }
     return "the pinned plan does not apply";
   }
-  return forced || measured_faster(mm) ? nullptr : kNotMeasured;
+  return forced ? nullptr : why_stock(mm, device);
 }
 
 void run(Product& product, const Tensor& out, const char* name) {

@@ -97,10 +97,14 @@ def gru() -> None:
                 # four of 128 x 128 (rows times 1).
                 Shape(2, 64 * -(-processors // 2), 65, 16, bidirectional=True),
                 Shape(2, 64 * 4 * processors, 33, 16),
+                # The same tiles with rows of whole 16 bytes, which the copy engine brings.
+                Shape(2, 64 * -(-processors // 2), 40, 16),
+                Shape(2, 70, 8, 1024),  # all blocks together, 128 sequences
             ):
                 call(shape, name)
             for _ in pinned_step_tiles(overrides):
                 call(Shape(1, 20, 33, 40), name, gradients=False)
+                call(Shape(1, 70, 40, 48), name, gradients=False)
             overrides.pin_gru_step_tile(-1)
             for batch in (1, 2):
                 call(Shape(1, batch, 33, 40), name, gradients=False)

@@ -10,7 +10,7 @@ import torch
 from launching import Launcher, Run
 from override_calls import native
 
-CASE = "8x1536x5893 NT float32"
+CASE = "mm 8x1536x5893 NT float32"
 NO_FASTER = "measured to be no faster than stock"
 SCRIPT = """
 import torch
@@ -47,7 +47,7 @@ def test_auto_follows_the_file(launcher: Launcher) -> None:
     run = tuned(launcher, "mm", "--case", CASE, "--pairs", "5")
     assert run.status == 0, run.err
     head, line = run.out.splitlines()
-    assert line.startswith(f"mm {CASE}")
+    assert line.startswith(CASE)
     assert max(len(head), len(line)) <= 80
     (path,) = (launcher.folder / "cache" / "tracer").glob("measured-*.json")
     assert str(path) in run.err

@@ -143,7 +143,14 @@ def test_every_plan(hidden: int, name: str) -> None:
 @pytest.mark.parametrize("tile", range(7))
 def test_every_tile_of_a_single_step(tile: int, name: str) -> None:
     native.pin_gru_step_tile(tile)
-    for shape in (Shape(1, 37, 70, 45, bidirectional=True), Shape(1, 64, 1536, 512), Shape(2, 5, 8, 600)):
+    for shape in (
+        Shape(1, 37, 70, 45, bidirectional=True),
+        Shape(1, 64, 1536, 512),
+        Shape(
+            1, 131, 72, 104, bidirectional=True
+        ),  # rows of whole 16 bytes, two tiles of sequences, fewer slabs than blocks
+        Shape(2, 5, 8, 600),
+    ):
         sample = Sample(shape, name)
         with forced():
             check(sample, sample.gradients(), sample.expected())

@@ -107,7 +107,7 @@ def compare(
     follow SCRIPT; everything after -- goes to the script. The exit status is 1 if a
     result is wrong, or if SCRIPT writes something else to stdout than with stock.
 
-    --tune measures a list of its own, two to three minutes on an H200: GPU time in
+    --tune measures a list of its own, for some minutes: GPU time in
     CUDA graphs with cold caches, and wall time. Mode auto then uses an override for
     calls of these sizes only if its GPU time is not longer than stock's and its
     wall time is shorter with its whole 95 % interval. The measurements go into a

@@ -69,9 +69,7 @@ Plan choose_plan(bool forward, Precision precision, int batch, int hidden, int d
       continue;
     }
     Plan plan = plan_of(row.cluster, row.units, row.batch_tile);
-    // One direction was tuned. Where two would take turns, larger tiles take less time.
-    if (plan.cluster != 0 && active(plan) >= (directions == 1 ? 1 : (batch + plan.batch_tile - 1) / plan.batch_tile * directions))
-      return plan;
+    if (plan.cluster != 0 && active(plan) > 0) return plan;
   }
   Plan best;
   for (int units : {32, 16}) {

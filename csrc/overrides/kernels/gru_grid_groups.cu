@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(Block<kUnitGroups, kWarpGroups>::kThreads, 1)
     int stage = 0, parity = 0;
 #pragma unroll 1
     for (int step = 0; step < f.steps; step++) {
-      float sums[kSums] = {};
+      float sums[kSums];
       int before = 0;  // the stage that the products before the last ones read
 #pragma unroll 1
       for (int slab = 0; slab < slabs;) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -223,7 +224,21 @@ def test_a_rank_that_waits_for_a_collective(launcher: Launcher) -> None:
     assert threads["since_ns"][0] > 500_000_000
     for name in ("RANK", "WORLD_SIZE"):
         del launcher.environment[name]
-    report = launcher.run([str(launcher.tracer), "report", "run.rank0.dump0001.trace"])
+    dumps = launcher.folder / "dumps"
+    dumps.mkdir()
+    for path in launcher.folder.glob("run.rank?.dump0001.trace"):
+        path.rename(dumps / path.name)
+    said = (
+        r"Rank 1 did not reach(\*\*)? `?c10d::allreduce_`? of `?script\.py:11`? \(call 1 of group `?0`?\)\. "
+    )
+    said += r"Rank 0 has waited there for [12]\.\d s\. Rank 1 left `?c10d::allreduce_`? of `?script\.py:6`? "
+    job = launcher.run([str(launcher.tracer), "report", "dumps"])
+    assert job.status == 0, job.err
+    assert re.search(said, job.out.split("\n\n")[2]), job.out
+    fleet = launcher.run([str(launcher.tracer), "fleet", "dumps"])
+    assert fleet.status == 0, fleet.err
+    assert re.search(said, fleet.out.splitlines()[1]), fleet.out
+    report = launcher.run([str(launcher.tracer), "report", "dumps/run.rank0.dump0001.trace"])
     assert report.status == 0, report.err
     assert "## Where each thread was" in report.out
     assert "no op since" in report.out

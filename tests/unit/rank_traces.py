@@ -36,6 +36,12 @@ def write_rank(
     return writer.write(path)
 
 
+def allreduce_of(group: str) -> tuple[bytes, bytes]:
+    """The tensor and the scalars of a call's inputs: see Lane.define_signature."""
+    tensor = struct.pack("<HBbBbBBQ", 0, 1, 6, 0, -1, 0, fmt.HAS_STRIDES, 0) + struct.pack("<2q", 4, 1)
+    return tensor, struct.pack("<IH", 1, 1) + fmt.pack_string(group)
+
+
 def add_rank(
     writer: TraceWriter,
     process: int,
@@ -58,8 +64,7 @@ def add_rank(
     lane = writer.lane(process=process, number=process, thread=1000 + process)
     lane.define_source(1, "/work/train.py", 1)
     lane.define_source(2, "/work/train.py", 2)
-    tensor = struct.pack("<HBbBbBBQ", 0, 1, 6, 0, -1, 0, fmt.HAS_STRIDES, 0) + struct.pack("<2q", 4, 1)
-    scalars = struct.pack("<IH", 1, 1) + fmt.pack_string(GROUP)
+    tensor, scalars = allreduce_of(GROUP)
     lane.define_signature(1, tensor, scalars=scalars)
     for _ in range(collectives):
         for _ in range(ops):

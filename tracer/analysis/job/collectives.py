@@ -33,7 +33,7 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
     """A row for each collective call of a rank, in order.
 
     rank, hop, group (the name of the process group, the same in all its ranks; null: not known), number (of
-    the call in its group, from 0), op, bytes (of the tensors it was given), source
+    the call in its group, from 0, of those in the trace), op, bytes (of the tensors it was given), source
     (step_times.BACKWARD: a thread of autograd called it), step, steady, start_ns and end_ns (of the call on
     the host), gpu_start_ns and gpu_end_ns (of its device kernels; null: none), in
     nanoseconds since the trace began. Calls between two ranks (send, recv) are none.
@@ -155,7 +155,7 @@ def matched(calls: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
     """
     return (
         arrivals(calls, clocks)
-        .filter(pl.col("group").is_not_null() & pl.col("came_ns").is_not_null())
+        .drop_nulls(["group", "number", "came_ns"])
         .sort("group", "number", "came_ns", "rank")
         .group_by("group", "number", maintain_order=True)
         .agg(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
-from rank_traces import GROUP, allreduce_of
-from synthetic import Lane, TraceWriter
+from rank_traces import Rank
 
 from tracer.analysis.job.folder import load_job
 from tracer.analysis.job.outstanding import Outstanding
@@ -19,59 +17,6 @@ from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
 from tracer.report.fleet_page import fleet_page, in_words
 from tracer.report.job_page import job_page
-
-MS = 100_000
-"""Ticks of 10 ns"""
-
-
-class Rank:
-    """The trace of a rank, which a test leads from moment to moment (in ms since all began)."""
-
-    def __init__(self, rank: int, ranks: int, groups: Sequence[str] = ("0",), boot: str = "clock") -> None:
-        self.writer = TraceWriter(ticks=1000)
-        self.writer.process(0)
-        place = {"rank": rank, "ranks": ranks, "host": boot, "boot": boot}
-        self.writer.json(0, "rank", place)
-        self.writer.hop(0, "aten::mm")
-        self.writer.hop(1, "c10d::allreduce_")
-        self.rank = rank
-        self.lane: Lane = self.writer.lane(thread=100)  # the main thread of process 100
-        self.groups = {group: number for number, group in enumerate(groups, 1)}
-        for group, number in self.groups.items():
-            tensor, scalars = allreduce_of(GROUP.replace("0", group))
-            self.lane.define_signature(number, tensor, scalars=scalars)
-        for line in range(1, 5):
-            self.lane.define_source(line, "/work/train.py", line)
-
-    def at(self, ms: float) -> Rank:
-        self.writer.ticks = max(self.writer.ticks, 1000 + int(ms * MS))
-        return self
-
-    def calls(self, group: str = "0", line: int = 2) -> Rank:
-        self.lane.enter(1, source=line, signature=self.groups[group])
-        self.lane.exit()
-        return self
-
-    def computes(self, line: int = 1, leaves: bool = True) -> Rank:
-        self.lane.enter(0, source=line)
-        if leaves:
-            self.lane.exit()
-        return self
-
-    def ends_step(self, ended: int) -> Rank:
-        self.lane.step(ended)
-        return self
-
-    def write(self, folder: Path, dumped: float | None, overwritten: int = 0) -> None:
-        ticks = self.writer.ticks if dumped is None else 1000 + int(dumped * MS)
-        self.writer.header = {
-            "last_ticks": ticks,
-            "last_ns": 5000 + 10 * (ticks - 1000),
-            "flags": 3 | (64 if dumped is not None else 0),
-            "overwritten_hops": overwritten,
-        }
-        folder.mkdir(exist_ok=True)
-        self.writer.write(folder / f"rank{self.rank}.trace")
 
 
 def outstanding(folder: Path) -> list[Outstanding]:

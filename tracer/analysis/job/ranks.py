@@ -103,7 +103,7 @@ class Job:
     @cached_property
     def lateness(self) -> tuple[Lateness, ...]:
         """Of each rank that made others wait, the longest wait first."""
-        return lateness(self.parts, self.calls, self.collectives)
+        return lateness(self.parts, self.calls, self.collectives, self.clocks)
 
     @cached_property
     def partings(self) -> tuple[Parting, ...]:

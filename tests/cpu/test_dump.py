@@ -245,6 +245,8 @@ def test_a_rank_that_waits_for_a_collective(launcher: Launcher) -> None:
     assert report.status == 0, report.err
     assert "## Where each thread was" in report.out
     assert "no op since" in report.out
+    assert "c10d::allreduce\\_, call 1 of group 0 |" in report.out
+    assert "ended without a stop" not in report.out
     assert "c10d::allreduce_" in report.out
 
 

@@ -125,7 +125,10 @@ def test_output_and_what_does_not_apply(recorded: Launcher) -> None:
     assert (again.status, again.out) == (2, "")
     html = recorded.run([str(recorded.tracer), "report", "job", "--html"])
     assert html.status == 2
-    assert html.said == "tracer: job is a folder: only -o, --force and --rows apply to the report of a job\n"
+    assert html.said == (
+        "tracer: job is a folder: only -o, --force and --rows apply to the report of a job; "
+        "for the rest, give the trace of one rank\n"
+    )
 
 
 def test_the_tree_of_a_rank(recorded: Launcher) -> None:

@@ -408,3 +408,10 @@ def test_the_interpreter_has_the_options_that_were_given(launcher: Launcher) -> 
     assert launcher.record("script.py").out == "['script.py'] 1\n"
     module = launcher.python("-u", "-W", "ignore", "-m", "tracer", "record", "script.py")
     assert module.out == "['-u', '-W', 'ignore', 'script.py'] 1\n"
+
+
+def test_a_recording_of_nothing_suggests_no_next_command(launcher: Launcher) -> None:
+    launcher.write("import torch\n")
+    assert "next:" not in launcher.record("script.py").said
+    launcher.write("import torch\ntorch.ones(1)\n")
+    assert "next:" in launcher.record("script.py").said

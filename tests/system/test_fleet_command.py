@@ -93,7 +93,11 @@ def test_however_many_processes_the_tables_have_the_same_bytes(folder: Path) -> 
 
 
 def test_a_second_run_reads_only_what_is_new(folder: Path) -> None:
-    assert fleet(folder, "job/rank0.trace").returncode == 0
+    first = fleet(folder, "job/rank0.trace")
+    assert (first.returncode, first.stderr.splitlines()[0]) == (
+        0,
+        "tracer: 1 trace read, 0 could not be read",
+    )
     run = fleet(folder, "job")
     assert run.stderr.splitlines()[0] == "tracer: 2 traces read, 1 read before, 0 could not be read"
     before = tables(folder / "fleet")

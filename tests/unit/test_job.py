@@ -161,6 +161,10 @@ def test_the_trace_of_a_rank_by_its_name(tmp_path: Path) -> None:
     assert trace_of_rank(tmp_path, 0).name == "rank00.trace"
     assert trace_of_rank(tmp_path, 12).name == "rank12.trace.xz"
     assert trace_of_rank(tmp_path, 3).name == "run.rank03.trace"
+    (tmp_path / "unnamed").mkdir()
+    (tmp_path / "unnamed" / "a.trace").touch()
+    with pytest.raises(JobError, match=r"no name of a trace in .* holds a rank; give the trace instead"):
+        trace_of_rank(tmp_path / "unnamed", 4)
     with pytest.raises(JobError, match=r"named after rank 4; there are ranks 0, 3, 12"):
         trace_of_rank(tmp_path, 4)
     (tmp_path / "train.rank03.0002.trace").touch()

@@ -150,7 +150,8 @@ std::string scalars_of(const c10::IValue* first, size_t size, bool only_groups) 
   uint32_t count = 0;
   append(bytes, count);
   for (size_t i = 0; i < size; ++i) {
-    if (first[i].isTensor() || (only_groups && !process_group(first[i]))) continue;
+    // Of a collective also whether its caller waits for it: the flag behind the group.
+    if (first[i].isTensor() || (only_groups && !process_group(first[i]) && !(count && first[i].isBool()))) continue;
     std::string json;
     put(json, first[i]);
     append(bytes, uint16_t(i));

@@ -1,4 +1,5 @@
-// The arguments of an op call that are no tensors, as text. For `tracer record --values scalars`; process groups always.
+// The arguments of an op call that are no tensors, as text. For `tracer record --values scalars`; always of a collective its
+// process group, and whether its caller waits for it.
 #pragma once
 
 #include <ATen/core/ivalue.h>

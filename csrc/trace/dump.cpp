@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../stderr.h"
 #include "clock.h"
 #include "trace_file.h"
 
@@ -23,6 +24,7 @@ namespace {
 // Everything that copies runs in a signal handler too: system calls only, no memory, and one at a time. A main thread that
 // waits in C for a collective gets the signal, and the helper thread may not be there: so the handler does it all itself.
 std::atomic_flag copying = ATOMIC_FLAG_INIT;
+std::atomic<bool> wanted{false};  // by a signal
 char source[PATH_MAX];  // empty: nothing is recorded
 uint64_t session = 0;
 HeaderPage page;
@@ -107,6 +109,7 @@ int fill_target() {
   if (length + sizeof ".part" > sizeof unfinished) return ENAMETOOLONG;
   memcpy(unfinished, target, length);
   memcpy(unfinished + length, ".part", sizeof ".part");
+  errno = 0;
   int from = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (from < 0) return errno;
   int to = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -155,12 +158,68 @@ int dump_now(const char* path) {
   return error;
 }
 
-void on_signal(int) {
-  int before = errno;
-  if (!copying.test_and_set()) {  // else one is being written
-    dump_now("");
+// What happened and what to do. strerror() may not be called in a signal handler.
+const char* in_words(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return "no space is left; free some, and send SIGUSR2 again";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "permission denied; let the process write there, and send SIGUSR2 again";
+    case EEXIST:
+      return "dumps 0001 to 9999 exist; delete some, and send SIGUSR2 again";
+    case ENOENT:
+      return "the trace or its folder was deleted; record again";
+    case ENAMETOOLONG:
+      return "the name is too long; record to a shorter one";
+    case EMFILE:
+    case ENFILE:
+      return "too many files are open; close some, and send SIGUSR2 again";
+    default:
+      return nullptr;
+  }
+}
+
+char notice[PATH_MAX + 256];
+
+// One write: lines of several ranks do not mix.
+void say_failed(int error) {
+  size_t size = 0;
+  auto put = [&size](const char* text) {
+    size_t length = std::min(strlen(text), sizeof notice - size);
+    memcpy(notice + size, text, length);
+    size += length;
+  };
+  put("tracer: no dump was written to ");
+  put(target);
+  put(": ");
+  char digits[] = "system error 000; send SIGUSR2 again";
+  if (const char* words = in_words(error)) {
+    put(words);
+  } else {
+    for (int place = 15, rest = error; place > 12; --place, rest /= 10) digits[place] = char('0' + rest % 10);
+    put(digits);
+  }
+  put("\n");
+  say({notice, size});
+}
+
+// Whoever copies writes also the dump that a signal asks for meanwhile: the handler may have interrupted that very thread.
+void dump_wanted() {
+  while (wanted.load() && !copying.test_and_set()) {
+    int error = wanted.exchange(false) && *source ? dump_now("") : 0;
+    if (error) say_failed(error);
     copying.clear();
   }
+}
+
+void on_signal(int) {
+  int before = errno;
+  wanted.store(true);
+  dump_wanted();
   errno = before;
 }
 
@@ -187,13 +246,17 @@ void end_dumps() {
   copying.clear();
 }
 
-void forget_dump() { copying.clear(); }
+void forget_dump() {
+  wanted.store(false);
+  copying.clear();
+}
 
 int dump(std::string& path) {
   wait_for_turn();
   int error = dump_now(path.c_str());
   if (!error) path = target;
   copying.clear();
+  dump_wanted();
   return error;
 }
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
+import select
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -223,10 +227,26 @@ def test_a_rank_that_waits_for_a_collective(launcher: Launcher) -> None:
     assert threads["since_ns"][0] > 500_000_000
     for name in ("RANK", "WORLD_SIZE"):
         del launcher.environment[name]
-    report = launcher.run([str(launcher.tracer), "report", "run.rank0.dump0001.trace"])
+    dumps = launcher.folder / "dumps"
+    dumps.mkdir()
+    for path in launcher.folder.glob("run.rank?.dump0001.trace"):
+        path.rename(dumps / path.name)
+    said = (
+        r"Rank 1 did not reach(\*\*)? `?c10d::allreduce_`? of `?script\.py:11`? \(call 1 of group `?0`?\)\. "
+    )
+    said += r"Rank 0 has waited there for [12]\.\d s\. Rank 1 left `?c10d::allreduce_`? of `?script\.py:6`? "
+    job = launcher.run([str(launcher.tracer), "report", "dumps"])
+    assert job.status == 0, job.err
+    assert re.search(said, job.out.split("\n\n")[2]), job.out
+    fleet = launcher.run([str(launcher.tracer), "fleet", "dumps"])
+    assert fleet.status == 0, fleet.err
+    assert re.search(said, fleet.out.splitlines()[1]), fleet.out
+    report = launcher.run([str(launcher.tracer), "report", "dumps/run.rank0.dump0001.trace"])
     assert report.status == 0, report.err
     assert "## Where each thread was" in report.out
     assert "no op since" in report.out
+    assert "c10d::allreduce\\_, call 1 of group 0 |" in report.out
+    assert "ended without a stop" not in report.out
     assert "c10d::allreduce_" in report.out
 
 
@@ -246,3 +266,51 @@ stays(torch.ones(2))
     [thread] = last_ops(trace.hops, trace.certificate["dumped_ns"]).filter(pl.col("is_in")).to_dicts()
     assert thread["op"] == "dump::stays"
     assert thread["source"].endswith("script.py:9")
+
+
+SAYS_NOTHING = """
+import os, time, torch
+torch.ones(2).sin()
+open("ready", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.001)
+torch.ones(2).cos()
+print("end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [
+        ("taken", "dumps 0001 to 9999 exist; delete some, and send SIGUSR2 again"),
+        ("deleted", "the trace or its folder was deleted; record again"),
+        ("full", "no space is left; free some, and send SIGUSR2 again"),
+    ],
+)
+def test_a_dump_that_fails_says_why_and_the_script_goes_on(
+    launcher: Launcher, tmp_path: Path, failure: str, why: str
+) -> None:
+    job = launcher.folder / "job"
+    job.mkdir()
+    launcher.write(SAYS_NOTHING)
+    command = [str(launcher.tracer), "record", "--max-size", "16M", "-o", "job/run.trace", "script.py"]
+    process = launcher.start(*command)
+    wait_for((launcher.folder / "ready").exists)
+    number = 1
+    if failure == "taken":
+        for number in range(1, 10_000):
+            (job / f"run.dump{number:04d}.trace").touch()
+    elif failure == "deleted":
+        shutil.move(job, launcher.folder / "moved")
+    else:  # Python ignores SIGXFSZ, so a file that grows beyond its limit is an error
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    process.send_signal(signal.SIGUSR2)
+    assert process.stderr is not None
+    assert select.select([process.stderr], [], [], 60)[0], "it says nothing"
+    said = process.stderr.readline()
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert said == f"tracer: no dump was written to {job}/run.dump{number:04d}.trace: {why}\n"
+    assert list(job.glob("*.part")) == []
+    (launcher.folder / "go").touch()
+    out, _ = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, out) == (0, "end\n")

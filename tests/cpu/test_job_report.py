@@ -56,6 +56,22 @@ for i in range(6):
 print(x[0].item())
 dist.destroy_process_group()
 """
+BEHIND = """\
+import time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+x = torch.ones(4)
+for i in range(8):
+    x = x / 2
+    work = dist.{collective}, async_op={asynchronous})
+    if dist.get_rank() == 1:
+        time.sleep(0.05)
+    if work:
+        work.wait()
+dist.destroy_process_group()
+"""
 CAUSE = "`script.py:13 -> script.py:16` (`loss = model(x).square().mean()`)"
 
 
@@ -109,7 +125,10 @@ def test_output_and_what_does_not_apply(recorded: Launcher) -> None:
     assert (again.status, again.out) == (2, "")
     html = recorded.run([str(recorded.tracer), "report", "job", "--html"])
     assert html.status == 2
-    assert html.said == "tracer: job is a folder: only -o, --force and --rows apply to the report of a job\n"
+    assert html.said == (
+        "tracer: job is a folder: only -o, --force and --rows apply to the report of a job; "
+        "for the rest, give the trace of one rank\n"
+    )
 
 
 def test_the_tree_of_a_rank(recorded: Launcher) -> None:
@@ -145,6 +164,29 @@ def test_one_trace_with_all_ranks_has_the_same_section(launcher: Launcher) -> No
     report = launcher.run([str(launcher.tracer), "report", "all.trace"]).out
     assert "## Ranks of the job" in report
     assert f": {CAUSE} took " in report
+
+
+@pytest.mark.parametrize(
+    ("collective", "asynchronous"),
+    [
+        ("all_reduce(x", False),
+        ("all_reduce(x", True),
+        ("all_gather([torch.empty(4), torch.empty(4)], x", False),  # gloo's threads call ops
+    ],
+)
+def test_a_rank_that_sleeps_behind_a_collective(
+    launcher: Launcher, collective: str, asynchronous: bool
+) -> None:
+    """The other rank waits in the same gap. Of a call that does not wait at once nothing is certain."""
+    launcher.write(BEHIND.format(collective=collective, asynchronous=asynchronous))
+    run = launcher.run(job(launcher, 2, "script.py"))
+    assert run.status == 0, run.err
+    loaded = tracer.load_job(launcher.folder / "job")
+    assert set(loaded.calls["blocks"]) == {not asynchronous}
+    report = launcher.run([str(launcher.tracer), "report", "job/"]).out
+    head = next(line for line in report.splitlines() if line.startswith("**Rank 1 was last** in 7 of 7 "))
+    cause = "`script.py:9 -> script.py:8` (`x = x / 2`) took "
+    assert (cause in head) != asynchronous, head
 
 
 def test_groups_are_matched_each_on_its_own(launcher: Launcher) -> None:

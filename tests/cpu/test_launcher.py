@@ -398,3 +398,20 @@ def test_a_recording_from_python_in_a_folder_that_was_deleted_is_one_error(launc
     lines = run.out.splitlines()
     assert len(lines) == 2
     assert all(line.startswith("the current folder was deleted; ") for line in lines), lines
+
+
+def test_the_interpreter_has_the_options_that_were_given(launcher: Launcher) -> None:
+    """A variable sets its option in the script's interpreter too, without a word on the command line."""
+    launcher.write("import sys, torch\nprint(sys.orig_argv[1:], sys.flags.dont_write_bytecode)\n")
+    launcher.environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    assert launcher.python("script.py").out == "['script.py'] 1\n"
+    assert launcher.record("script.py").out == "['script.py'] 1\n"
+    module = launcher.python("-u", "-W", "ignore", "-m", "tracer", "record", "script.py")
+    assert module.out == "['-u', '-W', 'ignore', 'script.py'] 1\n"
+
+
+def test_a_recording_of_nothing_suggests_no_next_command(launcher: Launcher) -> None:
+    launcher.write("import torch\n")
+    assert "next:" not in launcher.record("script.py").said
+    launcher.write("import torch\ntorch.ones(1)\n")
+    assert "next:" in launcher.record("script.py").said

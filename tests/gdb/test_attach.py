@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -427,3 +428,31 @@ def checked_as_nobody(pid: int) -> str:
 def test_two_ways_to_end(launcher: Launcher) -> None:
     done = attach(launcher, os.getpid(), "--seconds", "1", "--steps", "2")
     refused(done, "give --seconds or --steps", advice="not both")
+
+
+def test_a_folder_and_codes_in_the_name(launcher: Launcher) -> None:
+    """Codes are those of the process, not of the command."""
+    code = "import torch; print('on', flush=True)\nwhile 1: sum(range(99))"
+    environment = {**os.environ, "RANK": "3", "WORLD_SIZE": "8"}
+    with running(sys.executable, "-c", code, env=environment) as process:
+        for output, name in (("made/", "made/rank3.trace"), ("r%r.%p.trace", f"r3.{process.pid}.trace")):
+            done = attach(launcher, process.pid, "--seconds", "0.1", "-o", output)
+            assert done.status == 0, done.err
+            assert (launcher.folder / name).exists(), done.err
+    with running(sys.executable, "-c", code) as process:
+        done = attach(launcher, process.pid, "-o", "r%r.trace")
+        refused(done, "this process has no rank", advice="use %p or leave %r out")
+
+
+def test_a_long_wait_says_what_for(launcher: Launcher) -> None:
+    code = "import torch; print('on', flush=True)\nwhile 1: sum(range(99))"
+    with running(sys.executable, "-c", code) as process:
+        process.send_signal(signal.SIGSTOP)
+        ours, theirs = pty.openpty()
+        command = [str(launcher.tracer), "attach", str(process.pid), "--timeout", "4"]
+        done = subprocess.run(command, stderr=theirs, cwd=launcher.folder, check=False)
+        os.close(theirs)
+        said = os.read(ours, 1 << 16).decode()
+        os.close(ours)
+        assert done.returncode == 2
+        assert f"waiting until the main thread of process {process.pid} runs Python" in said

@@ -55,7 +55,7 @@ def test_a_cluster_of_several_nodes_gives_the_same_bytes(cluster: object, tmp_pa
         write(merge(parts.all()), out)
         made[name] = {str(file.relative_to(out)): file.read_bytes() for file in out.rglob("*.parquet")}
     assert said == [], "the cluster that runs is used"
-    assert len(made["ray"]) == 9 + 9 * RANKS
+    assert len(made["ray"]) == 10 + 9 * RANKS
     assert made["ray"] == made["processes"]
     nodes = {node["NodeID"] for node in nodes_of(cluster)}
     assert len(nodes) == 3

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
-from synthetic import TraceWriter
+from synthetic import Lane, TraceWriter
 
 from tracer.trace.bytes import format as fmt
 
@@ -36,6 +37,13 @@ def write_rank(
     return writer.write(path)
 
 
+def allreduce_of(group: str, waits: bool = False) -> tuple[bytes, bytes]:
+    """The tensor and the scalars of a call's inputs: see Lane.define_signature. `waits`: async_op=False."""
+    tensor = struct.pack("<HBbBbBBQ", 0, 1, 6, 0, -1, 0, fmt.HAS_STRIDES, 0) + struct.pack("<2q", 4, 1)
+    flag = fmt.pack_string("false" if waits else "true")
+    return tensor, struct.pack("<IH", 2, 1) + fmt.pack_string(group) + struct.pack("<H", 4) + flag
+
+
 def add_rank(
     writer: TraceWriter,
     process: int,
@@ -58,8 +66,7 @@ def add_rank(
     lane = writer.lane(process=process, number=process, thread=1000 + process)
     lane.define_source(1, "/work/train.py", 1)
     lane.define_source(2, "/work/train.py", 2)
-    tensor = struct.pack("<HBbBbBBQ", 0, 1, 6, 0, -1, 0, fmt.HAS_STRIDES, 0) + struct.pack("<2q", 4, 1)
-    scalars = struct.pack("<IH", 1, 1) + fmt.pack_string(GROUP)
+    tensor, scalars = allreduce_of(GROUP)
     lane.define_signature(1, tensor, scalars=scalars)
     for _ in range(collectives):
         for _ in range(ops):
@@ -68,3 +75,58 @@ def add_rank(
         writer.ticks += late
         lane.enter(1, source=2, signature=1)
         lane.exit()
+
+
+MS = 100_000
+"""Ticks of 10 ns"""
+
+
+class Rank:
+    """The trace of a rank, which a test leads from moment to moment (in ms since all began)."""
+
+    def __init__(self, rank: int, ranks: int, groups: Sequence[str] = ("0",), boot: str = "clock") -> None:
+        self.writer = TraceWriter(ticks=1000)
+        self.writer.process(0)
+        place = {"rank": rank, "ranks": ranks, "host": boot, "boot": boot}
+        self.writer.json(0, "rank", place)
+        self.writer.hop(0, "aten::mm")
+        self.writer.hop(1, "c10d::allreduce_")
+        self.rank = rank
+        self.lane: Lane = self.writer.lane(thread=100)  # the main thread of process 100
+        self.groups = {group: number for number, group in enumerate(groups, 1)}
+        for group, number in self.groups.items():
+            for flag in range(2):
+                tensor, scalars = allreduce_of(GROUP.replace("0", group), waits=bool(flag))
+                self.lane.define_signature(2 * number + flag, tensor, scalars=scalars)
+        for line in range(1, 5):
+            self.lane.define_source(line, "/work/train.py", line)
+
+    def at(self, ms: float) -> Rank:
+        self.writer.ticks = max(self.writer.ticks, 1000 + int(ms * MS))
+        return self
+
+    def calls(self, group: str = "0", line: int = 2, waits: bool = False) -> Rank:
+        self.lane.enter(1, source=line, signature=2 * self.groups[group] + waits)
+        self.lane.exit()
+        return self
+
+    def computes(self, line: int = 1, leaves: bool = True) -> Rank:
+        self.lane.enter(0, source=line)
+        if leaves:
+            self.lane.exit()
+        return self
+
+    def ends_step(self, ended: int) -> Rank:
+        self.lane.step(ended)
+        return self
+
+    def write(self, folder: Path, dumped: float | None = None, overwritten: int = 0) -> None:
+        ticks = self.writer.ticks if dumped is None else 1000 + int(dumped * MS)
+        self.writer.header = {
+            "last_ticks": ticks,
+            "last_ns": 5000 + 10 * (ticks - 1000),
+            "flags": 3 | (64 if dumped is not None else 0),
+            "overwritten_hops": overwritten,
+        }
+        folder.mkdir(exist_ok=True)
+        self.writer.write(folder / f"rank{self.rank}.trace")

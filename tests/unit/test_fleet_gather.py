@@ -88,7 +88,7 @@ def test_what_was_read_is_not_read_again_but_for_what_changed(job: Path, out: Pa
 def test_parts_of_another_version_are_made_again(job: Path, out: Path) -> None:
     run(out, job)
     about = out / "part/job=job/host=a/rank=1/about.json"
-    about.write_text(about.read_text().replace('"format": 1', '"format": 0'))
+    about.write_text(about.read_text().replace('"format": 2', '"format": 0'))
     assert run(out, job) == Gathered(read=1, known=2)
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from rank_traces import Rank
 
 from tracer.analysis.job import JobError, RankPart, job_of
 from tracer.analysis.job.clocks import BY_COLLECTIVES, EXACT, UNKNOWN, offsets
 from tracer.analysis.job.collectives import CALLS, matched
-from tracer.analysis.job.folder import trace_of_rank, traces_in
+from tracer.analysis.job.folder import load_job, trace_of_rank, traces_in
 from tracer.base.paths import without_dumps
 
 
@@ -160,6 +161,10 @@ def test_the_trace_of_a_rank_by_its_name(tmp_path: Path) -> None:
     assert trace_of_rank(tmp_path, 0).name == "rank00.trace"
     assert trace_of_rank(tmp_path, 12).name == "rank12.trace.xz"
     assert trace_of_rank(tmp_path, 3).name == "run.rank03.trace"
+    (tmp_path / "unnamed").mkdir()
+    (tmp_path / "unnamed" / "a.trace").touch()
+    with pytest.raises(JobError, match=r"no name of a trace in .* holds a rank; give the trace instead"):
+        trace_of_rank(tmp_path / "unnamed", 4)
     with pytest.raises(JobError, match=r"named after rank 4; there are ranks 0, 3, 12"):
         trace_of_rank(tmp_path, 4)
     (tmp_path / "train.rank03.0002.trace").touch()
@@ -177,3 +182,33 @@ def test_dumps_beside_their_recording_are_left_out() -> None:
         "job/rank2.trace.xz",
     ]
     assert without_dumps(found) == ["job/rank0.trace", "job/rank1.dump0012.trace", "job/rank2.trace.xz"]
+
+
+def late_line(folder: Path) -> tuple[int, str | None, str | None]:
+    of = load_job(folder).lateness[0]
+    return of.rank, of.before, of.after
+
+
+def test_a_rank_that_sleeps_behind_a_collective_that_all_wait_for(tmp_path: Path) -> None:
+    """Rank 1 sleeps 5 ms, and rank 0 computes and calls at once: then it waits as long as rank 1 sleeps."""
+    for rank in range(2):
+        of = Rank(rank, 2).at(rank * 0.1).calls(waits=True)
+        for number in range(6):
+            released = 0.1 + 5.1 * number
+            of.at(released + (5 if rank else 0.02)).computes(line=1)
+            of.at(released + (5.1 if rank else 0.1)).calls(waits=True)
+        of.write(tmp_path / "job")
+    assert late_line(tmp_path / "job") == (1, "/work/train.py:2", "/work/train.py:1")
+
+
+def test_behind_an_asynchronous_collective_nothing_is_taken_for_a_wait(tmp_path: Path) -> None:
+    """Rank 1 is 10 ms late from the second collective on. Both do the same between two of them."""
+    for rank in range(2):
+        of = Rank(rank, 2)
+        of.calls()
+        for number in range(6):
+            of.at(20 * number + 10 * rank + 12).computes(line=1)
+            of.at(20 * number + 10 * rank + 19).calls()
+        of.write(tmp_path / "job")
+    rank, before, after = late_line(tmp_path / "job")
+    assert (rank, before, after) == (1, None, None)

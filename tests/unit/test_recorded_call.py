@@ -40,6 +40,8 @@ def test_a_redispatch_belongs_to_its_call() -> None:
 
 def test_what_was_not_recorded_is_none() -> None:
     assert recorded_call(trace_of(), 0).scalars is None
+    collective = (7, 1, '{"process_group":"0"}'), (7, 4, "false")  # which are recorded without --values
+    assert recorded_call(trace_of(*collective), 0).scalars is None
     trace = trace_of()
     trace.environment["options"] = {"shapes": False}
     assert recorded_call(trace, 2).tensors is None

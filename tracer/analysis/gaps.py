@@ -62,15 +62,17 @@ _NONE = pl.DataFrame(
 )
 
 
-def gaps_within(trace: StepTables, process: int, windows: pl.DataFrame) -> pl.DataFrame:
-    """Every gap in the windows (start_ns, end_ns) of a process.
+def gaps_within(
+    trace: StepTables, process: int, windows: pl.DataFrame, ops: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """Every gap in the windows (start_ns, end_ns) of a process. `ops`: which of step_times.outermost count.
 
     before, after, before_op, after_op: the lines and ops around it; length: what of it is in the windows, ns.
     """
     waiting = waits(trace, process)
     events = pl.concat(
         [
-            outermost(trace, process).select("op", "line", "start_ns", "end_ns"),
+            (outermost(trace, process) if ops is None else ops).select("op", "line", "start_ns", "end_ns"),
             waiting.filter(pl.col("hop").is_null()).select("line", "start_ns", "end_ns", op="name"),
         ],
         how="diagonal",

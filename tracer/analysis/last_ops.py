@@ -14,13 +14,15 @@ def last_ops(hops: pl.DataFrame, until_ns: int) -> pl.DataFrame:
 
     process, thread, is_in (whether its last outermost op call is open), op (the innermost open one, else the
     one that it left), since_ns (how long it has been in it, or has called no op), collective (the last op of
-    torch.distributed that it called in that op call, null: none) and source.
+    torch.distributed that it called in that op call, null: none), collective_hop (its id) and source.
 
     A collective on the CPU returns at once, and the thread then waits for it without an op: so a thread whose
     last op call was a collective probably waits for that.
     """
     texts = hops.select(
         *_THREAD,
+        "id",
+        "kind",
         "parent",
         "open",
         "start_ns",
@@ -39,7 +41,13 @@ def last_ops(hops: pl.DataFrame, until_ns: int) -> pl.DataFrame:
     )
     innermost = inside.filter(pl.col("open")).group_by(*_THREAD).agg(innermost=pl.col("op").last())
     collectives = inside.filter(pl.col("op").str.contains(COLLECTIVES))
-    waits = collectives.group_by(*_THREAD).agg(collective=pl.col("op").last())
+    # A redispatch has its name too.
+    calls = collectives.filter(pl.col("kind").cast(pl.String) == "call")
+    waits = (
+        calls.group_by(*_THREAD)
+        .agg(pl.col("op", "id").last())
+        .rename({"op": "collective", "id": "collective_hop"})
+    )
     joined = last.join(innermost, on=_THREAD, how="left").join(waits, on=_THREAD, how="left")
     since = pl.when("open").then("start_ns").otherwise("end_ns")
     return joined.select(
@@ -48,5 +56,6 @@ def last_ops(hops: pl.DataFrame, until_ns: int) -> pl.DataFrame:
         op=pl.coalesce("innermost", "op"),
         since_ns=(until_ns - since).clip(lower_bound=0),
         collective="collective",
+        collective_hop="collective_hop",
         source="source",
     ).sort(*_THREAD)

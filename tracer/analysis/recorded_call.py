@@ -107,8 +107,9 @@ def recorded_call(trace: Replayable, hop: int) -> RecordedCall:
     source = row["source"] or ""
     tensors = None if row["inputs"] is None else _tensors(trace.signatures, row["inputs"])
     options = trace.environment.get("options") or {}
-    groups = pl.col("value").str.starts_with('{"process_group"')  # which are recorded without --values
-    with_scalars = bool(len(trace.scalars.filter(~groups)))
+    # Collectives have their process group and flags without --values.
+    groups = trace.scalars.filter(pl.col("value").str.starts_with('{"process_group"'))["id"]
+    with_scalars = bool(len(trace.scalars.filter(~pl.col("id").is_in(groups.implode()))))
     if tensors is None and options.get("shapes") and not with_scalars:
         tensors = {}  # the call has no tensor
     return RecordedCall(

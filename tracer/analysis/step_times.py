@@ -53,7 +53,8 @@ def step_times(trace: StepTables) -> pl.DataFrame:
 def outermost(trace: StepTables, process: int) -> pl.DataFrame:
     """Outermost op calls of a process, and calls of compiled code.
 
-    op, line (that called), start_ns, end_ns, backward, optimizer, compiled.
+    op, line (that called), start_ns, end_ns, backward, optimizer, compiled, thread (null: a call of
+    compiled code).
 
     The line of an op that a thread of autograd called is BACKWARD: no Python line called it. The ops with
     which torch.profiler.record_function begins and ends a range are left out.
@@ -65,7 +66,7 @@ def outermost(trace: StepTables, process: int) -> pl.DataFrame:
     if bookkeeping:
         chosen &= ~pl.col("op").is_in(bookkeeping).fill_null(False)
     rows = hops.select(
-        *("op", "called_from", "source", "start_ns", "end_ns"),
+        *("op", "called_from", "source", "start_ns", "end_ns", "thread"),
         backward=pl.col("backward_node").is_not_null(),
         optimizer="range",
     ).filter(hops.select(chosen).to_series())
@@ -80,6 +81,7 @@ def outermost(trace: StepTables, process: int) -> pl.DataFrame:
         .otherwise(pl.coalesce("called_from", "source").cast(pl.String)),
         optimizer=pl.col("optimizer").cast(pl.String).str.starts_with("Optimizer.").fill_null(False),
         compiled=pl.lit(False),
+        thread=pl.col("thread").cast(pl.Int64),
     )
     compiled = trace.compiled_calls.filter(pl.col("process") == process)
     return pl.concat([ops, _compiled(compiled).select(ops.columns)]) if len(compiled) else ops
@@ -97,6 +99,7 @@ def _compiled(calls: pl.DataFrame) -> pl.DataFrame:
         line=pl.col("called_from").cast(pl.String).fill_null(pl.when(backward).then(pl.lit(BACKWARD))),
         optimizer=pl.lit(False),
         compiled=pl.lit(True),
+        thread=pl.lit(None, pl.Int64),
     )
 
 

@@ -14,6 +14,7 @@ from elftools.elf.elffile import ELFFile
 
 from tracer.base import extension
 from tracer.base.errors import RecordingError
+from tracer.recording import ranks
 
 _LIBC = re.compile(r"(libc[.-]|ld-musl|libc\.musl).*so")
 _PYTHON = re.compile(r"(lib)?python\d")
@@ -64,6 +65,14 @@ class Process:
             if option == "-m" or not word.startswith("-"):
                 return word
         return ""
+
+    def rank(self) -> ranks.Rank | None:
+        """Its rank in a job, as its environment says; None if it is alone, or that cannot be read."""
+        try:
+            words = (self._folder / "environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            return None
+        return ranks.of_this_process(dict(word.split("=", 1) for word in words if "=" in word))
 
     def check(self) -> None:
         """Whether tracer may attach, and fits the Python and the torch of the process."""
@@ -163,7 +172,8 @@ def not_permitted(pid: int) -> RecordingError:
     elif scope > 2:
         what = f"kernel.yama.ptrace_scope is {scope}, which forbids it until the next boot; {_START_IT}"
     else:
-        what = "run as root; in a container, start that with --cap-add SYS_PTRACE"
+        root = "root may not trace it either" if os.geteuid() == 0 else "run as root"
+        what = f"{root}; in a container, start that with --cap-add SYS_PTRACE"
     return RecordingError(f"tracing process {pid} is not permitted: {what}")
 
 

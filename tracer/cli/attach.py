@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tracer.base.errors import RecordingError
 from tracer.base.say import say, write
-from tracer.cli.common import USAGE, fail
+from tracer.cli.common import USAGE, fail, progress
 from tracer.cli.recorded import (
     Cuda,
     Driver,
@@ -29,9 +29,11 @@ from tracer.cli.recorded import (
     Why,
 )
 from tracer.recording import naming
+from tracer.recording import output as outputs
 from tracer.recording.options import Options
 
 if TYPE_CHECKING:
+    from tracer.attach.process import Process
     from tracer.attach.session import Session
     from tracer.attach.ticket import Ticket
 
@@ -55,7 +57,8 @@ def attach(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the trace to FILE (default: SCRIPT.NNNN.trace, in the current folder).",
+            help="Write the trace to FILE, or into the folder DIR/ (default: SCRIPT.NNNN.trace, in the "
+            "current folder). %r: rank of the process, %p: PID, %h: host, %%: percent sign.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
@@ -126,7 +129,7 @@ def attach(
         from tracer.attach.session import Session
 
         session = Session(pid, timeout)
-        request = {**_place(output, force, session.process.script()), "options": options.document()}
+        request = {**_place(output, force, session.process), "options": options.document()}
         _give_to(session.process.user, request)
     except RecordingError as error:
         fail(str(error), USAGE)
@@ -145,7 +148,8 @@ def attach(
 
 def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> None:
     try:
-        session.deliver(ticket, "started")
+        with waiting(session):
+            session.deliver(ticket, "started")
     except RecordingError as error:
         _give_back(request)
         fail(str(error), USAGE)
@@ -172,8 +176,13 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown
 
 def end(session: Session) -> dict[str, Any]:
     """Have the process end its recording; what it says of it. Raises RecordingError."""
-    with session.request("end", {}) as ticket:
+    with session.request("end", {}) as ticket, waiting(session):
         return session.deliver(ticket, "ended")
+
+
+def waiting(session: Session) -> AbstractContextManager[None]:
+    """Says on a terminal what a long wait is for."""
+    return progress(f"waiting until the main thread of process {session.process.pid} runs Python")
 
 
 @contextmanager
@@ -188,13 +197,14 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _place(output: str | None, force: bool, script: str) -> dict[str, Any]:
+def _place(output: str | None, force: bool, process: Process) -> dict[str, Any]:
     """Where the trace goes. The file is made here, where the user may write. Raises RecordingError."""
     if output == "":
         raise RecordingError("the output is not a file name; give one with -o FILE")
+    output = output and outputs.of_process(output, process.rank(), process.pid)
     if output is None or output.endswith(os.sep):
         folder = output or ""
-        path = naming.reserve_numbered(naming.absolute(folder), naming.stem_of_script(script))
+        path = naming.reserve_numbered(naming.absolute(folder), naming.stem_of_script(process.script()))
         return {"path": path, "shown": folder + os.path.basename(path), "reserved": True, "force": False}
     path = naming.absolute(output)
     reserved = naming.reserve(output, force)

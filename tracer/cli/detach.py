@@ -25,5 +25,5 @@ def detach(pid: Pid, timeout: Patience = 60.0) -> None:
     except RecordingError as error:
         fail(str(error), USAGE)
     except KeyboardInterrupt:
-        fail(f"process {pid} is still being recorded", USAGE)
+        fail(f"process {pid} was left as it was; if it is recorded, that goes on", USAGE)
     write(facts["text"])

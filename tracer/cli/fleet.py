@@ -151,10 +151,11 @@ def _merged(parts: Parts, output: Path, rows: int) -> Tables:
 
 def _tell(found: Gathered, tables: Tables, output: Path) -> None:
     from tracer.report.fleet_page import heading, in_words
+    from tracer.report.text import count
     from tracer.report.visible import visible
 
     known = f", {found.known:,} read before" if found.known else ""
-    say(f"{found.read:,} traces read{known}, {len(found.errors):,} could not be read")
+    say(f"{count(found.read, 'trace')} read{known}, {len(found.errors):,} could not be read")
     with writing():
         print(visible(heading(tables)))
         for sentence in in_words(tables):

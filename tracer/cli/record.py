@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from tracer.base import extension
+from tracer.base import extension, interpreter
 from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
@@ -255,7 +255,7 @@ def _described(path: str, shown: str, *, reserved: bool, force: bool) -> dict[st
 
 def _become(command: list[str], request: dict[str, object] | None) -> NoReturn:
     environment = os.environ | ({"TRACER_RECORD": json.dumps(request)} if request else {})
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    flags = interpreter.options(sys.orig_argv)
     try:
         os.execve(sys.executable, [sys.executable, *flags, *command], environment)
     except OSError as error:

@@ -109,7 +109,11 @@ def report(
         fail("--steady needs warm-up steps, but --no-phases treats none as warm-up; remove one", USAGE)
     if file is not None and file.is_dir():
         if html or only or section or op or steady or compiler or no_phases or peak_bandwidth or peak_flops:
-            fail(f"{file} is a folder: only -o, --force and --rows apply to the report of a job", USAGE)
+            fail(
+                f"{file} is a folder: only -o, --force and --rows apply to the report of a job; "
+                "for the rest, give the trace of one rank",
+                USAGE,
+            )
         report_of_folder(file, output, force, rows)
         return
     html = html or (output is not None and output.suffix.lower() in HTML)

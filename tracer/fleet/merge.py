@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +12,17 @@ import polars as pl
 from tracer.analysis.fleet.across import LATE, across, late_in, late_ranks
 from tracer.analysis.fleet.fold import KERNELS, LINES, OPS, STEPS, folded
 from tracer.analysis.job.collectives import CALLS, matched
+from tracer.analysis.job.outstanding import to_match, without
 from tracer.fleet.errors import FleetError
 from tracer.fleet.parts import Kept
+from tracer.fleet.waiting import OUTSTANDING, Numbered, waiting_of, waiting_rows
 from tracer.fleet.work import parquet
 
 _AT_ONCE = 64
 """Ranks whose tables are in memory together"""
 _JOB = {"job": pl.String}
 _CLOCK = {"offset_ns": pl.Int64, "clock_error_ns": pl.Int64, "clock": pl.String}
-_LATE = {"times_last": pl.Int64, "others_waited_ns": pl.Int64, "waited_ns": pl.Int64}
+_LATE = dict.fromkeys(("times_last", "others_waited_ns", "waited_ns", "calls_to_match"), pl.Int64)
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,20 @@ def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFr
     """The tables of all ranks; `parts` as Parts.all() has them. Raises FleetError if there is none.
 
     ranks         a row for each rank, with its clock, in how many collectives it came last, how long the
-                  others waited for it, and how long it waited
+                  others waited for it, how long it waited, and how many of its collective calls have to
+                  match: see analysis.job.outstanding.to_match
     ops, kernels, steps  a row for each op and key, device kernel, or step of a job: see analysis.fleet.fold
     groups, memory, certificates  the partial tables of all ranks
     collectives   a row for each collective of a job: see analysis.job.collectives.matched
     late          a row for each rank that others waited for: see analysis.fleet.across.late_ranks
+    outstanding   a row for each rank that had not reached a collective when it was dumped, and for which
+                  others wait there: see analysis.job.outstanding.Outstanding
     """
     if not parts:
         raise FleetError("no trace was read so far; give traces, or folders of traces")
     ranks = pl.concat([part.placed("ranks") for part in parts])
     jobs = [_job(job, own, at_once) for job, own in _by_job(parts).items()]
-    collectives, late, of_ranks = (pl.concat(tables) for tables in zip(*jobs, strict=True))
+    collectives, late, of_ranks, waiting = (pl.concat(tables) for tables in zip(*jobs, strict=True))
     ranks = ranks.join(of_ranks, on=["job", "rank"], how="left", maintain_order="left")
     return {
         "ranks": ranks,
@@ -56,6 +61,7 @@ def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFr
         "certificates": pl.concat([part.placed("certificates") for part in parts]),
         "collectives": collectives,
         "late": late,
+        "outstanding": waiting,
     }
 
 
@@ -86,8 +92,8 @@ def _step_lengths(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.with_columns(total_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """collectives, late, and of each rank _CLOCK and _LATE; each with a column job."""
+def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, ...]:
+    """collectives, late, of each rank _CLOCK and _LATE, and outstanding; each with a column job."""
     ranked = [part for part in parts if part.rank is not None]
     in_front = pl.lit(job, pl.String).alias("job")
     if not ranked:
@@ -95,20 +101,27 @@ def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, pl.Da
             pl.DataFrame(schema=CALLS), pl.DataFrame(schema={"rank": pl.Int64, "offset_ns": pl.Int64})
         )
         of_ranks = pl.DataFrame(schema={**_JOB, "rank": pl.Int64, **_CLOCK, **_LATE})
-        return nothing.select(in_front, pl.all()), pl.DataFrame(schema={**_JOB, **LATE}), of_ranks
+        nobody = pl.DataFrame(schema={**_JOB, **OUTSTANDING})
+        return nothing.select(in_front, pl.all()), pl.DataFrame(schema={**_JOB, **LATE}), of_ranks, nobody
     facts = [part.table("ranks").row(0, named=True) for part in ranked]
     ranks = [
         _Rank(part.rank or 0, fact["boot"], fact["began_ns"])
         for part, fact in zip(ranked, facts, strict=True)
     ]
-    found = across(ranks, *_extent(ranked), _calls_of(ranked))
-    last = late_in(found.collectives)
+    numbered = Numbered(ranked)
+    found = across(ranks, *_extent(ranked), numbered.calls)
+    counts = numbered.counts()
+    waiting = waiting_of(numbered, counts, found.clocks)
+    is_whole = len(ranked) >= max(fact["ranks"] or 0 for fact in facts)
+    calls = to_match(counts, waiting, is_whole).rename({"calls": "calls_to_match"})
+    collectives = without(found.collectives, waiting)
+    last = late_in(collectives)
     all_lines = folded(_batches(ranked, "lines", at_once), LINES).with_columns(
         ranks_of_job=pl.lit(len(ranked), pl.Int64)
     )
     lines = [part.placed("lines") for part in ranked if part.rank in last]
     late = late_ranks(
-        found.collectives, pl.concat(lines) if lines else ranked[0].placed("lines").clear(), all_lines
+        collectives, pl.concat(lines) if lines else ranked[0].placed("lines").clear(), all_lines
     )
     clocks = found.clocks.select("rank", "offset_ns", clock_error_ns="error_ns", clock="how")
     waited = pl.DataFrame(list(found.waited.items()), {"rank": pl.Int64, "waited_ns": pl.Int64}, orient="row")
@@ -116,10 +129,16 @@ def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, pl.Da
     of_ranks = (
         clocks.join(times, on="rank", how="left", maintain_order="left")
         .join(waited, on="rank", how="left", maintain_order="left")
-        .with_columns(pl.col("times_last", "others_waited_ns").fill_null(0))
+        .join(calls, on="rank", how="left", maintain_order="left")
+        .with_columns(pl.col("times_last", "others_waited_ns", "calls_to_match").fill_null(0))
         .select(in_front, "rank", *_CLOCK, *_LATE)
     )
-    return found.collectives.select(in_front, pl.all()), late.select(in_front, pl.all()), of_ranks
+    return (
+        collectives.select(in_front, pl.all()),
+        late.select(in_front, pl.all()),
+        of_ranks,
+        waiting_rows(waiting, numbered.numbering.step).select(in_front, pl.all()),
+    )
 
 
 def _extent(parts: list[Kept]) -> tuple[int, int]:
@@ -129,7 +148,3 @@ def _extent(parts: list[Kept]) -> tuple[int, int]:
         sums = part.table("groups").drop_nulls("group").group_by("group").agg(pl.col("calls").sum())
         numbers, groups = max(numbers, int(sums["calls"].max() or 0)), max(groups, len(sums))  # type: ignore[arg-type]
     return numbers, groups
-
-
-def _calls_of(parts: list[Kept]) -> Callable[[int, int, int], pl.DataFrame]:
-    return lambda place, first, end: parts[place].table("calls", first, end)

@@ -12,21 +12,27 @@ _CODE = re.compile("%[rph%]")
 
 
 def filled(output: str) -> str:
-    """`output` with its codes filled in, and with the rank if this process is one of a job.
-
-    %r is the rank, %p the process id, %h the host, %% a percent sign. What has neither %r nor %p gets the
-    rank before its ending: two ranks never write one file. `DIR/` is a folder, which is made: the trace in it
-    has the name of the rank. Raises RecordingError if %r has no value or the folder cannot be made.
-    """
+    """As `of_process`, for this one; its rank is put into a name that has neither %r nor %p."""
     rank = ranks.of_this_process()
     codes = set(_CODE.findall(output))
-    if "%r" in codes and rank is None:
+    path = of_process(output, rank, os.getpid())
+    return path if rank is None or output.endswith(os.sep) or codes & {"%r", "%p"} else _with_rank(path, rank)
+
+
+def of_process(output: str, rank: ranks.Rank | None, pid: int) -> str:
+    """`output` with its codes filled in for a process.
+
+    %r is the rank, %p the process id, %h the host, %% a percent sign. `DIR/` is a folder, which is made: the
+    trace in it has the name of the rank. Raises RecordingError if %r has no value or the folder cannot be
+    made.
+    """
+    if "%r" in _CODE.findall(output) and rank is None:
         raise RecordingError(
             f"{output}: this process has no rank, as RANK and WORLD_SIZE are not set; use %p or leave %r out"
         )
     values = {
         "%r": str(rank.number) if rank else "",
-        "%p": str(os.getpid()),
+        "%p": str(pid),
         "%h": os.uname().nodename.replace(os.sep, "_"),
         "%%": "%",
     }
@@ -34,7 +40,7 @@ def filled(output: str) -> str:
     if path.endswith(os.sep):
         _make_folder(path)
         return path + rank.name + naming.SUFFIX if rank else path
-    return path if rank is None or codes & {"%r", "%p"} else _with_rank(path, rank)
+    return path
 
 
 def stem(script: str) -> str:

@@ -73,7 +73,8 @@ class Summary:
         mark = warn if self.dropped else ""
         lines += [f"{mark}{line}{plain if mark else ''}" for line in _folded(self.verdict)]
         name = quoted(self.shown)
-        lines.append(f"  next: {bold}tracer tree {name}{plain}   or   tracer report {name}")
+        if self.hops or self.api_calls or self.activities:
+            lines.append(f"  next: {bold}tracer tree {name}{plain}   or   tracer report {name}")
         return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.job.clocks import UNKNOWN
+from tracer.analysis.job.outstanding import Outstanding, Place
 from tracer.report.cells import code, item, prose, table
+from tracer.report.job_tables import ranks_in_words, waiting_in_words
 from tracer.report.page import paragraphs
 from tracer.report.text import amount, count, duration, left_out, shorten_kernel, size
 
@@ -54,16 +56,20 @@ def heading(tables: Tables) -> str:
 
 def in_words(tables: Tables) -> list[str]:
     """What matters most, a sentence or two each; markdown."""
-    found = []
     read = _read(tables)
+    several = tables["ranks"]["job"].n_unique() > 1
+    found = [
+        (f"Job {prose(job)}: " if several else "") + waiting_in_words(*of, name=str)
+        for job, own in _jobs_of(tables["outstanding"])
+        for of in _outstanding(own)
+    ]
     incomplete = len(read.filter(~pl.col("complete")))
     if incomplete:
         found.append(f"{count(incomplete, 'rank')} of {len(read):,} {_is(incomplete)} incomplete.")
     for job, own in _jobs_of(read):
         missing = _missing(own)
         if missing:
-            found.append(f"No trace of job {prose(job)} is of {_ranks(missing)}.")
-    several = tables["ranks"]["job"].n_unique() > 1
+            found.append(f"No trace of job {prose(job)} is of {ranks_in_words(missing)}.")
     for row in tables["late"].group_by("job", maintain_order=True).first().iter_rows(named=True):
         of = f" of job {prose(row['job'])}" if several else ""
         found.append(
@@ -78,6 +84,25 @@ def in_words(tables: Tables) -> list[str]:
             if matched
             else "No collective of two ranks or more is in these traces."
         )
+    return found
+
+
+def _outstanding(rows: pl.DataFrame) -> list[tuple[Outstanding, int | None]]:
+    """Out of the table `outstanding` of a job, with the step that calls are counted from."""
+    keys = ["group", "number"]
+    found = []
+    for own in rows.partition_by(keys, maintain_order=True):
+        first = own.row(0, named=True)
+        of = Outstanding(
+            **{name: first[name] for name in ("group", "number", "op", "longest_ns", "shortest_ns")},
+            line=first["source"],
+            waiting=tuple(first["waiting"]),
+            missing=tuple(
+                Place(row["rank"], row["is_in"], row["rank_op"], row["rank_line"], row["rank_since_ns"])
+                for row in own.iter_rows(named=True)
+            ),
+        )
+        found.append((of, first["since_step"]))
     return found
 
 
@@ -99,12 +124,6 @@ def _missing(ranks: pl.DataFrame) -> list[int]:
     have = set(ranks["rank"].drop_nulls().to_list())
     number = max([int(ranks["ranks"].max() or 0), *(rank + 1 for rank in have)])  # type: ignore[arg-type]
     return sorted(set(range(number)) - have)
-
-
-def _ranks(ranks: list[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8]))
-    more = f" and {len(ranks) - 8:,} more" if len(ranks) > 8 else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
 
 
 def _cause(row: dict[str, Any]) -> str:
@@ -260,8 +279,7 @@ def _collectives(tables: Tables, most: int) -> str:
         for row in by.head(most).to_dicts()
     ]
     titles = ["job", "op", "line", "group", "ranks", "times", "bytes", "waited (median)", "in all"]
-    calls = int(tables["ranks"]["collective_calls"].sum())
-    unmatched = calls - int(matched["ranks"].sum())
+    unmatched = int(tables["ranks"]["calls_to_match"].sum()) - int(matched["ranks"].sum())
     return paragraphs(
         _COMES,
         table([*titles, "transfer", "speed"], cells, ragged=True) + left_out(len(by) - most),

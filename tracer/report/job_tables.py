@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
@@ -10,6 +11,7 @@ from tracer.analysis.job import Job
 from tracer.analysis.job.clocks import EXACT, UNKNOWN
 from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.lateness import Lateness
+from tracer.analysis.job.outstanding import Outstanding, Place
 from tracer.analysis.job.overlap import overlaps
 from tracer.analysis.memory import MemoryUse, memory_use
 from tracer.analysis.source_lines import SourceLines
@@ -18,6 +20,7 @@ from tracer.report.page import paragraphs, percent
 from tracer.report.text import amount, count, duration, left_out, size
 
 _ROWS = 20
+_PLACES = 4
 _COMES = """\
 A rank comes when its device kernel starts, and where there is none when it calls. **Waited**: until the last
 rank came. **Transfer**: the device kernel of the last rank."""
@@ -40,8 +43,43 @@ def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
 
 
 def in_words(job: Job, sources: SourceLines) -> str:
-    """Who made the others wait, in a sentence or two."""
-    not_here = f"No trace here is of {_ranks_in_words(job.missing)}." if job.missing else ""
+    """Which collective ranks wait for, and who made the others wait, in a sentence or two each."""
+    hangs = paragraphs(*(waiting_in_words(of, job.numbering.step, sources.name) for of in job.outstanding))
+    return paragraphs(hangs, _lateness_in_words(job, sources))
+
+
+def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], str]) -> str:
+    """Which ranks did not reach a collective, who waits there since when, and where the missing ranks are.
+
+    `step`: from which step calls are counted, None: from the first one. `name` shortens a line.
+    """
+
+    def line(source: str | None) -> str:
+        return "" if source is None else f" of {code(name(source)) if ':' in source else source}"
+
+    counted = f"call {of.number:,} of group {code(of.group)}" + (f" since step {step:,}" if step else "")
+    have = "has" if len(of.waiting) == 1 else "have"
+    shortest, longest = duration(of.shortest_ns), duration(of.longest_ns)
+    lasted = longest if shortest == longest else f"{shortest} to {longest}"
+    words = (
+        f"**{ranks_in_words([place.rank for place in of.missing], True)} did not reach** "
+        f"{code(of.op)}{line(of.line)} ({counted}). "
+        f"{ranks_in_words(of.waiting, True)} {have} waited there for {lasted}."
+    )
+    return " ".join([words, *(_place_in_words(place, line) for place in of.missing[:_PLACES])])
+
+
+def _place_in_words(place: Place, line: Callable[[str | None], str]) -> str:
+    if place.op is None:
+        return f"Rank {place.rank} has called no op in its trace."
+    op = f"{code(place.op)}{line(place.line)}"
+    if place.is_in:
+        return f"Rank {place.rank} has been in {op} for {duration(place.since_ns)}."
+    return f"Rank {place.rank} left {op} {duration(place.since_ns)} ago, and has called no op since."
+
+
+def _lateness_in_words(job: Job, sources: SourceLines) -> str:
+    not_here = f"No trace here is of {ranks_in_words(job.missing)}." if job.missing else ""
     missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), not_here)
     if job.collectives.is_empty():
         return paragraphs(_no_collectives(job), missing)
@@ -57,6 +95,11 @@ def in_words(job: Job, sources: SourceLines) -> str:
 
 
 def _no_collectives(job: Job) -> str:
+    if len(job.parts) > 1 and not job.numbering.begins and job.calls["group"].count():
+        return (
+            f"{count(len(job.calls), 'collective call')} cannot be matched across ranks: the traces begin at "
+            "different moments (rings that overwrote hops, or tracer attach), and share no whole step."
+        )
     if len(job.calls) and job.calls["group"].is_null().all():
         return (
             f"{count(len(job.calls), 'collective call')} cannot be matched across ranks: "
@@ -83,10 +126,11 @@ def _line(source: str | None, sources: SourceLines, mark: str = "`") -> str:
     return f"{mark}{sources.name(source)}{mark}" if ":" in source else source
 
 
-def _ranks_in_words(ranks: list[int]) -> str:
+def ranks_in_words(ranks: Sequence[int], begins: bool = False) -> str:
+    """`ranks 0, 3 and 8 more`; `begins`: a sentence."""
     shown = ", ".join(map(str, ranks[:8]))
-    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+    more = f" and {len(ranks) - 8:,} more" if len(ranks) > 8 else ""
+    return f"{'R' if begins else 'r'}ank{'s' if len(ranks) > 1 else ''} {shown}{more}"
 
 
 def _ranks(job: Job) -> str:
@@ -176,8 +220,7 @@ def _collectives(job: Job, sources: SourceLines, most: int) -> str:
         "speed",
     ]
     rows = [_collective(row, sources) for row in by.head(most).iter_rows(named=True)]
-    unmatched = len(job.calls) - int(job.collectives["ranks"].sum())
-    rest = f"{count(unmatched, 'call')} could not be matched across ranks." if unmatched else ""
+    rest = f"{count(job.unmatched, 'call')} could not be matched across ranks." if job.unmatched else ""
     return paragraphs(_COMES, table(titles, rows, ragged=True) + left_out(len(by) - most), rest)
 
 

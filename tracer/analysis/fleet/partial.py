@@ -11,6 +11,8 @@ import polars as pl
 
 from tracer.analysis.job.collectives import CALLS, collectives_of
 from tracer.analysis.job.lateness import spent, windows_of
+from tracer.analysis.job.numbering import whole_from
+from tracer.analysis.job.outstanding import MOMENT, moment
 from tracer.analysis.job.part import JobTables, RankPart
 from tracer.analysis.job.ranks import ranks_of
 from tracer.analysis.memory import memory_use
@@ -42,6 +44,8 @@ RANK: Schema = {
     "complete": pl.Boolean,
     "verdict": pl.String,
     "error": pl.String,
+    "whole_from_ns": pl.Int64,
+    **MOMENT,
 }
 OPS: Schema = {
     "op": pl.String,
@@ -102,7 +106,8 @@ def partial_tables(part: RankPart, trace: JobTables, name: str) -> dict[str, pl.
 
     ranks         one row: what the rank is, and how much is in its trace. `trace` is `name`; op_ns is self
                   time of all hops, step_ns the median of the steady steps (of all where none is steady),
-                  peak_bytes the most of one device (null: recorded without --memory)
+                  peak_bytes the most of one device (null: recorded without --memory), whole_from_ns see
+                  job.numbering.whole_from, and where a dumped rank was: see job.outstanding.MOMENT
     ops           a row for each op and dispatch key: op calls, hops, self time, time of the op calls with all
                   below, the longest hop, and the device kernels below
     kernels       a row for each device kernel
@@ -137,7 +142,7 @@ def partial_tables(part: RankPart, trace: JobTables, name: str) -> dict[str, pl.
                 "certificate": [json.dumps(trace.certificate, sort_keys=True, default=str)],
             }
         ),
-        "ranks": _rank(part, trace, name, hops, kernels, calls, steps, memory),
+        "ranks": _named(_rank(part, trace, name, hops, kernels, calls, steps, memory), sources, "op_line"),
     }
     return {name: _typed(tables[name], schema) for name, schema in SCHEMAS.items()}
 
@@ -189,6 +194,8 @@ def _rank(
         "complete": bool(trace.certificate["complete"]),
         "verdict": str(trace.certificate["verdict"]),
         "error": None,
+        "whole_from_ns": whole_from(part),
+        **moment(part),
     }
     return pl.DataFrame([row], schema=RANK)
 

@@ -61,7 +61,7 @@ def _by_collectives(
         orient="row",
     )
     theirs = pl.DataFrame(list(known.items()), {"rank": pl.Int64, "shift": pl.Int64}, orient="row")
-    ended = calls.filter(pl.col("gpu_end_ns").is_not_null() & pl.col("group").is_not_null())
+    ended = calls.drop_nulls(["gpu_end_ns", "group", "number"])
     pairs = _ends(ended, theirs).join(_ends(ended, own), on=["group", "number"], suffix="_other")
     if len(pairs) < _FEWEST:
         return [(part.rank, None, None, UNKNOWN) for part in others]

@@ -11,6 +11,11 @@ from tracer.analysis.job.part import RankPart
 from tracer.analysis.step_times import BACKWARD
 
 NAMESPACE = "c10d::"
+_ALL_WAIT = (
+    *("c10d::allreduce_", "c10d::allgather_", "c10d::_allgather_base_", "c10d::alltoall_"),
+    *("c10d::alltoall_base_", "c10d::reduce_scatter_", "c10d::_reduce_scatter_base_", "c10d::barrier"),
+)
+"""Ops that end on no rank before each rank has called them"""
 _OF_TWO = ("c10d::send", "c10d::recv_", "c10d::recv_any_source_")
 CALLS = {
     "rank": pl.Int64,
@@ -19,6 +24,7 @@ CALLS = {
     "number": pl.Int64,
     "op": pl.String,
     "bytes": pl.Int64,
+    "blocks": pl.Boolean,
     "source": pl.String,
     "step": pl.Int64,
     "steady": pl.Boolean,
@@ -33,7 +39,8 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
     """A row for each collective call of a rank, in order.
 
     rank, hop, group (the name of the process group, the same in all its ranks; null: not known), number (of
-    the call in its group, from 0), op, bytes (of the tensors it was given), source
+    the call in its group, from 0, of those in the trace), op, bytes (of the tensors it was given), blocks
+    (its caller waits on the CPU until all ranks have called; false where that is not certain), source
     (step_times.BACKWARD: a thread of autograd called it), step, steady, start_ns and end_ns (of the call on
     the host), gpu_start_ns and gpu_end_ns (of its device kernels; null: none), in
     nanoseconds since the trace began. Calls between two ranks (send, recv) are none.
@@ -49,6 +56,7 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
         rank=pl.lit(part.rank, pl.Int64),
         hop="id",
         inputs="inputs",
+        outermost=pl.col("parent").is_null(),
         op=pl.col("op").cast(pl.String),
         source=pl.coalesce("called_from", "source")
         .cast(pl.String)
@@ -60,10 +68,14 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
     )
     table = (
         table.join(_groups(trace.scalars), on="inputs", how="left")
+        .join(_waited_for(trace.scalars, trace.signatures), on="inputs", how="left")
         .join(_bytes(trace.signatures), on="inputs", how="left")
         .join(_kernels(trace.gpu_activities, hops), on="hop", how="left")
         .sort("start_ns")
     )
+    # A functional collective calls that of c10d, and its caller waits when it likes.
+    blocks = pl.col("outermost") & pl.col("waited_for").fill_null(False) & pl.col("op").is_in(_ALL_WAIT)
+    table = table.with_columns(blocks=blocks)
     return table.with_columns(number=pl.int_range(pl.len()).over("group")).select(
         pl.col(name).cast(kind) for name, kind in CALLS.items()
     )
@@ -76,6 +88,16 @@ def _groups(scalars: pl.DataFrame) -> pl.DataFrame:
         if value.startswith('{"process_group"')
     ]
     return pl.DataFrame(rows, {"inputs": pl.UInt32, "group": pl.String}, orient="row").unique("inputs")
+
+
+def _waited_for(scalars: pl.DataFrame, signatures: pl.DataFrame) -> pl.DataFrame:
+    """The inputs of calls on the CPU with async_op=False, torch's only flag: its caller waits at once."""
+    flags = scalars.filter(pl.col("value").is_in(["false", "true"])).group_by("id").agg(pl.col("value"))
+    elsewhere = signatures.filter(pl.col("device").cast(pl.String) != "cpu")["id"].unique()
+    return flags.filter(~pl.col("id").is_in(elsewhere.implode())).select(
+        inputs=pl.col("id").cast(pl.UInt32),
+        waited_for=pl.col("value").list.eval(pl.element() == "false").list.all(),
+    )
 
 
 def _bytes(signatures: pl.DataFrame) -> pl.DataFrame:
@@ -155,7 +177,7 @@ def matched(calls: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
     """
     return (
         arrivals(calls, clocks)
-        .filter(pl.col("group").is_not_null() & pl.col("came_ns").is_not_null())
+        .drop_nulls(["group", "number", "came_ns"])
         .sort("group", "number", "came_ns", "rank")
         .group_by("group", "number", maintain_order=True)
         .agg(

@@ -32,9 +32,11 @@ def trace_of_rank(folder: str | os.PathLike[str], rank: int) -> Path:
     """The trace whose name says that it is of this rank. Raises JobError if there is none, or two."""
     named = [(match, path) for path in traces_in(folder) if (match := _RANK.search(path.name))]
     found = [path for match, path in named if int(match[1]) == rank]
+    if not named:
+        raise JobError(f"no name of a trace in {folder} holds a rank; give the trace instead: {folder}/FILE")
     if not found:
         known = ", ".join(str(number) for number in sorted({int(match[1]) for match, _ in named}))
-        raise JobError(f"no trace in {folder} is named after rank {rank}; there are ranks {known or 'none'}")
+        raise JobError(f"no trace in {folder} is named after rank {rank}; there are ranks {known}")
     if len(found) > 1:
         raise JobError(f"{found[0]} and {found[1]} are both of rank {rank}; give one of them")
     return found[0]

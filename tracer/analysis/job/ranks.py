@@ -12,6 +12,17 @@ import polars as pl
 from tracer.analysis.job.clocks import offsets
 from tracer.analysis.job.collectives import collectives_of, matched
 from tracer.analysis.job.lateness import Lateness, lateness
+from tracer.analysis.job.numbering import Numbering, numbering, whole_from
+from tracer.analysis.job.outstanding import (
+    MOMENT,
+    Outstanding,
+    counts,
+    moment,
+    outstanding,
+    to_match,
+    unreached,
+    without,
+)
 from tracer.analysis.job.part import JobTables, RankPart
 from tracer.analysis.job.parting import Parting, partings
 
@@ -40,10 +51,20 @@ class Job:
     def calls(self) -> pl.DataFrame:
         """Each collective call of each rank: see tracer.analysis.job.collectives.collectives_of.
 
-        Times are nanoseconds of one clock; of a host whose clock is not known they are null.
+        Numbers are those of `numbering`: null for a call before them.
         """
-        tables = [collectives_of(part) for part in self.parts]
-        return pl.concat(tables)
+        return self.numbering.of(pl.concat([collectives_of(part) for part in self.parts]))
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        """From when on calls are counted: see tracer.analysis.job.numbering."""
+        whole = {part.rank: whole_from(part) for part in self.parts}
+        steps = {
+            part.rank: part.trace.steps.filter(pl.col("process") == part.process)
+            for part in self.parts
+            if any(begin is not None for begin in whole.values())
+        }
+        return numbering(whole, steps)
 
     @cached_property
     def clocks(self) -> pl.DataFrame:
@@ -52,13 +73,37 @@ class Job:
 
     @cached_property
     def collectives(self) -> pl.DataFrame:
-        """Each collective, matched across ranks: see tracer.analysis.job.collectives.matched."""
-        return matched(self.calls, self.clocks)
+        """Each collective, matched across ranks: see tracer.analysis.job.collectives.matched.
+
+        Those that a rank had not reached when it was dumped are left out: see `outstanding`.
+        """
+        return without(matched(self.calls, self.clocks), self.outstanding)
+
+    @cached_property
+    def outstanding(self) -> tuple[Outstanding, ...]:
+        """The collectives that ranks waited for when they were dumped, the one that explains others first."""
+        dumped = [part.rank for part in self.parts if part.trace.certificate.get("dumped_ns") is not None]
+        missing = unreached(counts(self.calls), dumped)
+        if missing.is_empty():
+            return ()
+        moments = pl.DataFrame(
+            [{"rank": part.rank, **moment(part)} for part in self.parts], {"rank": pl.Int64, **MOMENT}
+        )
+        return outstanding(missing, self.calls, moments.join(self.clocks, on="rank"))
+
+    @property
+    def unmatched(self) -> int:
+        """How many numbered calls are in no row of `collectives`, but for those that are outstanding.
+
+        The calls of a group of one rank have nobody to match.
+        """
+        calls = to_match(counts(self.calls), self.outstanding, whole=not self.missing)
+        return int(calls["calls"].sum()) - int(self.collectives["ranks"].sum())
 
     @cached_property
     def lateness(self) -> tuple[Lateness, ...]:
         """Of each rank that made others wait, the longest wait first."""
-        return lateness(self.parts, self.calls, self.collectives)
+        return lateness(self.parts, self.calls, self.collectives, self.clocks)
 
     @cached_property
     def partings(self) -> tuple[Parting, ...]:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import polars as pl
+
+from tracer.analysis.fleet.partial import parts_of
+from tracer.analysis.job.collectives import CALLS, collectives_of
+from tracer.analysis.job.numbering import whole_from
 from tracer.analysis.last_ops import last_ops
 from tracer.report.page import Column, Page, paragraphs
 from tracer.report.reading import Reading, Rows
@@ -32,11 +37,23 @@ def wanted(reading: Reading) -> bool:
 
 
 def data(reading: Reading) -> Dumped:
-    threads = Rows.first(last_ops(reading.trace.hops, reading.trace.certificate["dumped_ns"]), reading.most)
+    last = last_ops(reading.trace.hops, reading.trace.certificate["dumped_ns"])
+    threads = Rows.first(
+        last.join(_numbers(reading), on="collective_hop", how="left", maintain_order="left"), reading.most
+    )
     for thread in threads.rows:
         thread["state"] = "in" if thread["is_in"] else "no op since"
         thread["collective"] = thread["collective"] or ""
+        if thread["collective"] and thread["number"] is not None:
+            thread["collective"] += f", call {thread['number']:,} of group {thread['group']}"
     return Dumped(threads)
+
+
+def _numbers(reading: Reading) -> pl.DataFrame:
+    """Of each collective call: collective_hop, group, and the number in it if the trace has the first one."""
+    calls = [collectives_of(part) for part in parts_of(reading.trace) if whole_from(part) is None]
+    found = pl.concat(calls) if calls else pl.DataFrame(schema=CALLS)
+    return found.drop_nulls("group").select("group", "number", collective_hop="hop")
 
 
 def markdown(data: Dumped, page: Page) -> str:

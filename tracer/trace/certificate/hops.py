@@ -259,7 +259,7 @@ def _remarks(certificate: dict[str, Any], ended: str, findings: Findings) -> lis
     lines = []
     closed = certificate["closed_in_order"]
     not_stopped = certificate["not_stopped"]
-    if not_stopped and ended != STOPPED:  # else the verdict says so
+    if not_stopped and ended not in (STOPPED, DUMPED):  # the verdict says so; of a dump, they went on
         names = ", ".join(map(str, not_stopped))
         lines.append(f"{not_stopped_in_words(len(not_stopped))}: {names}")
     if any(closed.values()) and not certificate["call_sites"]:

@@ -1,0 +1,167 @@
+"""Dumps of ranks: the collective that one did not reach, and rings that begin at different moments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rank_traces import Rank
+
+from tracer.analysis.job.folder import load_job
+from tracer.analysis.job.outstanding import Outstanding
+from tracer.fleet.gather import gather
+from tracer.fleet.merge import merge
+from tracer.fleet.parts import Parts
+from tracer.fleet.processes import Processes
+from tracer.fleet.traces import find
+from tracer.report.fleet_page import fleet_page, in_words
+from tracer.report.job_page import job_page
+
+
+def outstanding(folder: Path) -> list[Outstanding]:
+    return list(load_job(folder).outstanding)
+
+
+def merged(folder: Path, out: Path) -> dict[str, pl.DataFrame]:
+    parts = Parts(out)
+    assert gather(parts, find([str(folder)]), Processes(1)).errors == {}
+    return merge(parts.all())
+
+
+def test_the_rank_that_did_not_come_is_the_headline(tmp_path: Path) -> None:
+    for rank in range(3):
+        of = Rank(rank, 3)
+        for number in range(2):
+            of.at(10 * number + rank).computes().calls()
+        if rank == 1:
+            of.at(21).computes(line=4)
+        else:
+            of.at(20 + rank).computes().calls(line=3)
+        of.write(tmp_path / "job", dumped=1020)
+    (found,) = outstanding(tmp_path / "job")
+    assert (found.group, found.number, found.op, found.waiting) == ("0", 2, "c10d::allreduce_", (0, 2))
+    assert found.line == "/work/train.py:3"
+    assert found.longest_ns == pytest.approx(1e9, rel=1e-3)
+    assert found.shortest_ns == pytest.approx(998e6, rel=1e-3)
+    (place,) = found.missing
+    assert (place.rank, place.is_in, place.op, place.line) == (1, False, "aten::mm", "/work/train.py:4")
+    assert place.since_ns == pytest.approx(999e6, rel=1e-3)
+    job = load_job(tmp_path / "job")
+    assert job.collectives.select("number", "ranks").rows() == [(0, 3), (1, 3)]
+    said = (
+        "**Rank 1 did not reach** `c10d::allreduce_` of `/work/train.py:3` (call 2 of group `0`). "
+        "Ranks 0, 2 have waited there for 998.0 ms to 1.0 s. "
+        "Rank 1 left `aten::mm` of `/work/train.py:4` 999.0 ms ago, and has called no op since."
+    )
+    paragraphs = job_page(job, "job").split("\n\n")
+    assert paragraphs[2] == said
+    tables = merged(tmp_path / "job", tmp_path / "out")
+    assert in_words(tables)[0] == said
+    (row,) = tables["outstanding"].iter_rows(named=True)
+    assert (row["job"], row["group"], row["number"], row["waiting"]) == ("job", "0", 2, [0, 2])
+    assert (row["rank"], row["rank_line"], row["since_step"]) == (1, "/work/train.py:4", None)
+    assert tables["collectives"]["number"].to_list() == [0, 1]
+
+
+def test_a_rank_that_is_in_an_op_or_called_none(tmp_path: Path) -> None:
+    Rank(0, 3).at(1).calls().write(tmp_path / "job", dumped=50)
+    Rank(1, 3).at(1).computes(leaves=False).write(tmp_path / "job", dumped=50)
+    Rank(2, 3).write(tmp_path / "job", dumped=50)
+    page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "**Ranks 1, 2 did not reach** `c10d::allreduce_` of `/work/train.py:2` (call 0 of group `0`)." in page
+    )
+    assert "Rank 0 has waited there for 49.0 ms." in page
+    assert "Rank 1 has been in `aten::mm` of `/work/train.py:1` for 49.0 ms." in page
+    assert "Rank 2 has called no op in its trace." in page
+
+
+def test_a_rank_that_was_dumped_before_the_others_called_is_not_missing(tmp_path: Path) -> None:
+    Rank(0, 2).calls().at(30).calls().write(tmp_path / "job", dumped=40)
+    Rank(1, 2).calls().write(tmp_path / "job", dumped=20)
+    assert outstanding(tmp_path / "job") == []
+
+
+def test_without_dumps_or_without_a_clock_nothing_is_said(tmp_path: Path) -> None:
+    Rank(0, 2).calls().calls().write(tmp_path / "ended", dumped=None)
+    Rank(1, 2).calls().write(tmp_path / "ended", dumped=None)
+    assert outstanding(tmp_path / "ended") == []
+    Rank(0, 2).calls().at(1).calls().write(tmp_path / "hosts", dumped=100)
+    Rank(1, 2, boot="other").calls().write(tmp_path / "hosts", dumped=100)
+    assert outstanding(tmp_path / "hosts") == []
+
+
+def test_the_collective_that_explains_the_other_one_comes_first(tmp_path: Path) -> None:
+    """Rank 0 waits in `dp` for rank 1, which waits in `tp` for rank 2, which computes."""
+    Rank(0, 3, ["dp"]).calls("dp").at(1).calls("dp").write(tmp_path / "job", dumped=100)
+    Rank(1, 3, ["dp", "tp"]).calls("dp").calls("tp").at(2).calls("tp").write(tmp_path / "job", dumped=100)
+    Rank(2, 3, ["tp"]).calls("tp").computes().write(tmp_path / "job", dumped=100)
+    first, second = outstanding(tmp_path / "job")
+    assert (first.group, first.waiting, first.missing[0].rank) == ("tp", (1,), 2)
+    assert (second.group, second.waiting, second.missing[0].rank) == ("dp", (0,), 1)
+    assert second.missing[0].op == "c10d::allreduce_"
+
+
+def ring(rank: int, first: int, *, hangs: bool = False) -> Rank:
+    """Two collectives a step; the ring has the second one of step `first`, and all of the next ones."""
+    of = Rank(rank, 2)
+    for step in range(first, 10):
+        if step > first:
+            of.at(10 * step + rank).computes().calls()
+        if not (hangs and step == 9):
+            of.at(10 * step + 5 + rank).calls(line=3)
+        if step < 9:
+            of.at(10 * step + 8).ends_step(step + 1)
+    return of
+
+
+def test_rings_that_begin_at_different_steps_are_counted_from_the_same_one(tmp_path: Path) -> None:
+    ring(0, 3).write(tmp_path / "job", dumped=500, overwritten=7)
+    ring(1, 5, hangs=True).write(tmp_path / "job", dumped=500, overwritten=9)
+    job = load_job(tmp_path / "job")
+    assert job.numbering.step == 6
+    assert job.collectives["late_ns"].max() == pytest.approx(1e6, rel=1e-3)
+    assert job.collectives["number"].to_list() == list(range(7))
+    (found,) = job.outstanding
+    assert (found.number, found.waiting, found.missing[0].rank) == (7, (0,), 1)
+    page = job_page(job, "job")
+    assert "(call 7 of group `0` since step 6)" in page
+    assert "could not be matched" not in page
+    tables = merged(tmp_path / "job", tmp_path / "out")
+    assert (
+        tables["collectives"].select("number", "late_ns").equals(job.collectives.select("number", "late_ns"))
+    )
+    assert tables["outstanding"].select("number", "since_step", "rank").rows() == [(7, 6, 1)]
+
+
+def test_rings_without_a_common_step_are_not_matched(tmp_path: Path) -> None:
+    for rank in range(2):
+        of = Rank(rank, 2)
+        for number in range(4):
+            of.at(10 * number + rank).calls()
+        of.write(tmp_path / "job", dumped=500, overwritten=7 * rank)
+    job = load_job(tmp_path / "job")
+    assert job.collectives.is_empty()
+    assert job.outstanding == ()
+    assert (
+        "8 collective calls cannot be matched across ranks: the traces begin at different moments "
+        "(rings that overwrote hops, or tracer attach), and share no whole step."
+    ) in job_page(job, "job")
+    assert merged(tmp_path / "job", tmp_path / "out")["collectives"].is_empty()
+
+
+def test_a_group_of_one_rank_has_nobody_to_match(tmp_path: Path) -> None:
+    for rank in range(2):
+        Rank(rank, 2, ["0", f"own{rank}"]).calls().calls(f"own{rank}").write(tmp_path / "job", dumped=None)
+    job = load_job(tmp_path / "job")
+    assert job.unmatched == 0
+    assert "could not be matched" not in job_page(job, "job")
+    assert "could not be matched" not in fleet_page(merged(tmp_path / "job", tmp_path / "out"))
+
+
+def test_where_a_trace_is_missing_the_other_rank_may_be_in_it(tmp_path: Path) -> None:
+    for rank in range(2):
+        Rank(rank, 3, ["0", f"own{rank}"]).calls().calls(f"own{rank}").write(tmp_path / "job", dumped=None)
+    assert "2 calls could not be matched" in job_page(load_job(tmp_path / "job"), "job")
+    assert "2 calls could not be matched" in fleet_page(merged(tmp_path / "job", tmp_path / "out"))

@@ -22,6 +22,7 @@ from launching import TIMEOUT, Launcher, Run
 from table_words import build
 
 import tracer
+from tracer import _C
 
 pytestmark = pytest.mark.gdb
 
@@ -437,6 +438,43 @@ def test_the_line_in_which_gdb_fails(launcher: Launcher) -> None:
     with needs_gdb(launcher) as led:
         done = attach(launcher, int(led.pid), extra=wrong)
         refused(done, f"gdb could not attach to process {led.pid}", advice=": Nothing works.")
+
+
+@pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
+def test_why_cuda_is_not_recorded_is_said_by_tracer_alone(launcher: Launcher) -> None:
+    """Now for the recording that begins, or at its end; the output of the job is its own."""
+    launcher.environment["CUDA_INJECTION64_PATH"] = "/opt/other.so"
+    why = "CUDA_INJECTION64_PATH names another tool (/opt/other.so)"
+    expected = alone(launcher, 8)
+    with job(launcher, 8, "between", "between") as led:
+        led.reach(0)
+        done = led.tracer("attach", "--cuda", "on", "-o", "t.trace")
+        refused(done, f"cannot record CUDA: {why}", advice="--cuda off")
+        done = led.tracer("attach", "-o", "t.trace")
+        assert (done.status, done.out) == (0, ""), done.err
+        assert f"tracer: CUDA will not be recorded: {why}" in done.err
+        led.go(0)
+        led.reach(1)
+        done = led.tracer("detach")
+        assert "incomplete: no CUDA: CUDA_INJECTION64_PATH" in " ".join(done.err.split())
+        led.go(1)
+        assert led.end() == (expected, "")
+
+
+@pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
+def test_a_process_that_an_attached_job_starts_says_nothing(launcher: Launcher) -> None:
+    launcher.environment["CUDA_INJECTION64_PATH"] = "/opt/other.so"
+    launcher.write(
+        "import subprocess, sys, threading, torch; reads = threading.Thread(target=input); reads.start()\n"
+        f"{ON}\nwhile reads.is_alive(): torch.ones(2).sum()\n"
+        "child = 'import torch; torch.ones(1); print(1)'\n"
+        "subprocess.run([sys.executable, '-c', child], stderr=subprocess.STDOUT, check=True)\n"
+    )
+    job = {"cwd": launcher.folder, "env": launcher.environment, "stderr": subprocess.STDOUT}
+    with running(sys.executable, "script.py", **job) as process:
+        assert attach(launcher, process.pid, "-o", "t.trace").status == 0
+        assert process.communicate("\n", timeout=TIMEOUT)[0] == "1\n"
+    assert len(tracer.load(launcher.folder / "t.trace").processes) == 2
 
 
 def test_another_debugger(launcher: Launcher) -> None:

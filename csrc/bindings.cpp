@@ -296,9 +296,9 @@ void follow_compiled(const std::string& note, py::handle describe, py::handle im
 
 bool follow_kernel(py::handle kernel, const std::string& name) { return python::follow_kernel(kernel.ptr(), name); }
 
-void begin_cuda(bool wanted, const std::string& driver, const std::string& injection, const std::string& unusable) {
+void begin_cuda(bool wanted, const std::string& driver, const std::string& injection, const std::string& unusable, bool quiet) {
   running();
-  cuda::begin({wanted, driver, injection, unusable});
+  cuda::begin({wanted, driver, injection, unusable, quiet});
 }
 
 py::dict cuda_statement() {
@@ -377,7 +377,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("dump", &dump, py::arg("path"));
   m.def("dump_on_signal", &trace::dump_on_signal);
   m.def("cuda_is_built", &cuda::is_built);
-  m.def("begin_cuda", &begin_cuda, py::arg("wanted"), py::arg("driver"), py::arg("injection"), py::arg("unusable"));
+  m.def("begin_cuda", &begin_cuda, py::arg("wanted"), py::arg("driver"), py::arg("injection"), py::arg("unusable"), py::arg("quiet"));
   m.def("end_cuda", &cuda::end, py::call_guard<py::gil_scoped_release>());
   m.def("cuda_statement", &cuda_statement);
   m.def("step", &trace::write_step, py::arg("steps"));

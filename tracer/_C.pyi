@@ -194,8 +194,11 @@ def recording() -> str | None:
     """The path of the recording that is open."""
 
 def cuda_is_built() -> bool: ...
-def begin_cuda(wanted: bool, driver: str, injection: str, unusable: str) -> None:
-    """Record CUDA from its initialisation on, or now; `injection` is the library that CUDA loads then."""
+def begin_cuda(wanted: bool, driver: str, injection: str, unusable: str, quiet: bool) -> None:
+    """Record CUDA from its initialisation on, or now; `injection` is the library that CUDA loads then.
+
+    `quiet`: why it cannot be recorded is not written to stderr, only into `cuda_statement()`.
+    """
 
 def end_cuda() -> None: ...
 def cuda_statement() -> dict[str, object]:

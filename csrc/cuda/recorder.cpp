@@ -42,7 +42,10 @@ uint32_t version = 0;  // of CUPTI, once it was called
 bool attached = false;
 bool injecting = false;
 
-void say(const std::string& text) { tracer::say("tracer: " + text + "\n"); }
+// With `lock`.
+void say(const std::string& text) {
+  if (!options.quiet) tracer::say("tracer: " + text + "\n");
+}
 
 // With `lock`.
 void give_up(const char* as, const std::string& reason) {

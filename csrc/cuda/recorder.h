@@ -13,6 +13,7 @@ struct Options {
   std::string driver = "launches";  // none | launches | all
   std::string injection;            // path of the library that the driver loads when CUDA is initialised
   std::string unusable;             // why CUPTI must not be called on this machine; empty: it may be
+  bool quiet = false;               // stderr is a program's that tracer attached to: the statement alone says what went wrong
 };
 
 struct Statement {

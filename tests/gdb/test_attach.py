@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import pty
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +23,7 @@ from launching import TIMEOUT, Launcher, Run
 from table_words import build
 
 import tracer
+from tracer import _C
 
 pytestmark = pytest.mark.gdb
 
@@ -311,13 +315,167 @@ def test_python_without_symbols(launcher: Launcher) -> None:
     assert launcher.traces() == []
 
 
-def test_gdb_is_missing(launcher: Launcher) -> None:
+@contextmanager
+def needs_gdb(launcher: Launcher) -> Iterator[Job]:
+    """A job that waits to be attached to, with a gdb."""
     if hasattr(sys, "remote_exec"):
         pytest.skip("this Python needs no gdb")
     with job(launcher, 8, "between") as led:
         led.reach(0)
+        yield led
+
+
+def program(folder: Path, name: str, text: str) -> dict[str, str]:
+    """The PATH on which this shell script is found before everything else."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / "bin" / name).chmod(0o755)
+    return {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+
+def test_gdb_is_missing(launcher: Launcher) -> None:
+    with needs_gdb(launcher) as led:
         done = attach(launcher, int(led.pid), extra={"PATH": str(launcher.folder)})
-        refused(done, "needs gdb, which is missing", advice="apt-get install gdb")
+        refused(done, "needs gdb, which is missing: ", advice="apt-get install gdb")
+
+
+def test_cuda_gdb_is_not_taken(launcher: Launcher) -> None:
+    """NVIDIA's debugger, which it starts in the job, crashed one."""
+    program(launcher.folder, "cuda-gdb", 'touch taken; exec gdb "$@"')
+    with needs_gdb(launcher) as led:
+        done = attach(launcher, int(led.pid), extra={"PATH": str(launcher.folder / "bin")})
+        refused(done, "gdb, which is missing; cuda-gdb cannot replace it: ", advice="apt-get install gdb")
+    assert not (launcher.folder / "taken").exists()
+
+
+# What Linux answers a gdb that knows too small a size of the registers of this CPU.
+FEWER_REGISTERS = """\
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/ptrace.h>
+
+long ptrace(enum __ptrace_request request, ...) {
+  va_list given;
+  va_start(given, request);
+  long process = va_arg(given, int);
+  void *place = va_arg(given, void *), *data = va_arg(given, void *);
+  va_end(given);
+  if (request == PTRACE_SETREGSET && place == (void*)0x202) {  // NT_X86_XSTATE
+    errno = EFAULT;
+    return -1;
+  }
+  long (*ptrace_of_libc)(int, ...) = (long (*)(int, ...))dlsym(RTLD_NEXT, "ptrace");
+  return ptrace_of_libc(request, process, place, data);
+}
+"""
+
+
+def gdb_of_an_older_cpu(folder: Path) -> dict[str, str]:
+    (folder / "registers.c").write_text(FEWER_REGISTERS)
+    library = str(folder / "registers.so")
+    command = ["gcc", "-shared", "-fPIC", "-o", library, str(folder / "registers.c"), "-ldl"]
+    subprocess.run(command, check=True)
+    return program(folder, "gdb", f'LD_PRELOAD={library} exec {shutil.which("gdb")} "$@"')
+
+
+# The main thread waits in a system call, or it runs; an input ends it.
+WAITS = "reads.join()"
+RUNS = (
+    "m = torch.nn.Linear(64, 64); o = torch.optim.SGD(m.parameters(), 0.01)\n"
+    "while reads.is_alive(): o.zero_grad(); m(torch.ones(8, 64)).square().mean().backward(); o.step()"
+)
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="imitates what Linux does on x86-64")
+@pytest.mark.parametrize("work", [WAITS, RUNS], ids=["waits", "runs"])
+def test_a_gdb_that_cannot_write_the_registers(launcher: Launcher, work: str) -> None:
+    """It says so before it calls anything: a call that breaks off leaves a job with wrong registers."""
+    if hasattr(sys, "remote_exec"):
+        pytest.skip("this Python needs no gdb")
+    older = gdb_of_an_older_cpu(launcher.folder)
+    code = f"import threading, torch; reads = threading.Thread(target=input); reads.start(); {ON}\n"
+    script = launcher.write(f"{code}{work}\nprint('end')\n")
+    with running(sys.executable, str(script)) as process:
+        time.sleep(0.5)  # until the main thread waits
+        for verb in ("attach", "attach", "detach"):
+            done = launcher.run([str(launcher.tracer), verb, str(process.pid)], extra=older)
+            refused(done, f"so process {process.pid} was left as it was; ", advice="gdb 14 or newer")
+            says = r"tracer: gdb \d+\.\d+ cannot write the registers of this CPU \(.*: Bad address\)"
+            assert re.match(says, done.err), done.err
+        assert process.communicate("\n", timeout=TIMEOUT)[0] == "end\n"
+        assert process.returncode == 0
+    assert launcher.traces() == []
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="imitates what Linux does on x86-64")
+def test_a_detach_that_cannot_write_the_registers(launcher: Launcher) -> None:
+    """The job records on, and finishes the trace itself."""
+    older = gdb_of_an_older_cpu(launcher.folder)
+    expected = alone(launcher, 8)
+    with needs_gdb(launcher) as led:
+        assert led.tracer("attach", "-o", "t.trace").status == 0
+        done = launcher.run([str(launcher.tracer), "detach", led.pid], extra=older)
+        refused(done, "cannot write the registers of this CPU", advice="was left as it was")
+        led.go(0)
+        out, err = led.end()
+        assert (out.splitlines()[0], err) == (expected.splitlines()[0], "")
+    assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
+
+
+def test_the_line_in_which_gdb_fails(launcher: Launcher) -> None:
+    says = (
+        "echo tracer-attached; echo tracer-written; echo x:12: Error in sourced command file:; "
+        "echo It broke.; echo '[Inferior 1 (process 1) detached]'"
+    )
+    wrong = program(launcher.folder, "gdb", says)
+    with needs_gdb(launcher) as led:
+        done = attach(launcher, int(led.pid), extra=wrong)
+        refused(done, f"gdb could not call a function in process {led.pid}", advice=": It broke.")
+    (launcher.folder / "bin" / "gdb").write_text("#!/bin/sh\necho Nothing works.\n")
+    with needs_gdb(launcher) as led:
+        done = attach(launcher, int(led.pid), extra=wrong)
+        refused(done, f"gdb could not attach to process {led.pid}", advice=": Nothing works.")
+
+
+@pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
+def test_why_cuda_is_not_recorded_is_said_by_tracer_alone(launcher: Launcher) -> None:
+    """Now for the recording that begins, or at its end; the output of the job is its own."""
+    launcher.environment["CUDA_INJECTION64_PATH"] = "/opt/other.so"
+    why = "CUDA_INJECTION64_PATH names another tool (/opt/other.so)"
+    expected = alone(launcher, 8)
+    with job(launcher, 8, "between", "between") as led:
+        led.reach(0)
+        done = led.tracer("attach", "--cuda", "on", "-o", "t.trace")
+        refused(done, f"cannot record CUDA: {why}", advice="--cuda off")
+        done = led.tracer("attach", "-o", "t.trace")
+        assert (done.status, done.out) == (0, ""), done.err
+        assert f"tracer: CUDA will not be recorded: {why}" in done.err
+        led.go(0)
+        led.reach(1)
+        done = led.tracer("detach")
+        assert "incomplete: no CUDA: CUDA_INJECTION64_PATH" in " ".join(done.err.split())
+        led.go(1)
+        assert led.end() == (expected, "")
+
+
+@pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
+def test_a_process_that_an_attached_job_starts_says_nothing(launcher: Launcher) -> None:
+    launcher.environment["CUDA_INJECTION64_PATH"] = "/opt/other.so"
+    launcher.write(
+        "import subprocess, sys, threading, torch; reads = threading.Thread(target=input); reads.start()\n"
+        f"{ON}\nwhile reads.is_alive(): torch.ones(2).sum()\n"
+        "child = 'import torch; torch.ones(1); print(1)'\n"
+        "subprocess.run([sys.executable, '-c', child], stderr=subprocess.STDOUT, check=True)\n"
+    )
+    job = {"cwd": launcher.folder, "env": launcher.environment, "stderr": subprocess.STDOUT}
+    with running(sys.executable, "script.py", **job) as process:
+        assert attach(launcher, process.pid, "-o", "t.trace").status == 0
+        assert process.communicate("\n", timeout=TIMEOUT)[0] == "1\n"
+    assert len(tracer.load(launcher.folder / "t.trace").processes) == 2
 
 
 def test_another_debugger(launcher: Launcher) -> None:

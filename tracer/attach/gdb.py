@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import platform
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 from pathlib import Path
 
-from tracer.attach.process import Process, not_permitted
+from tracer.attach.process import START_IT, Process, not_permitted
 from tracer.base.errors import RecordingError
 
 _INSTALL = "apt-get install gdb (dnf install gdb)"
+_NEW = 14  # the first version that asks the processor how large its registers are
 _PATIENCE = 30.0  # seconds until gdb is interrupted; it needs less than one
-_ADDED = "tracer-added"
+_ADDED, _ATTACHED, _WRITTEN = "tracer-added", "tracer-attached", "tracer-written"
+# Of each processor: a register that gdb writes together with all floating-point and vector registers, and
+# a bit of it that only notes that some result was rounded.
+_REGISTERS = {"x86_64": ("mxcsr", 0x20), "aarch64": ("fpsr", 0x10)}
+# A gdb that is older than the processor may know too small a size of these registers; Linux then refuses to
+# write them. In the middle of a call that leaves the process with half of its registers, and has ended jobs;
+# here nothing is changed yet. gdb writes no value that is there already: the bit is inverted and put back.
+_TRY_TO_WRITE = """\
+set $saved = ${name}
+set ${name} = $saved ^ {bit:#x}
+set ${name} = $saved
+"""
 # A signal of the process must not stop it for gdb, which nobody would answer. A call of ours that cannot go
 # on is undone. Symbols of torch's libraries would take seconds to read, while the process is stopped.
 _COMMANDS = """\
@@ -22,7 +37,10 @@ set confirm off
 set unwindonsignal on
 handle all nostop noprint pass
 handle SIGINT nostop noprint pass
+show version
 attach {pid}
+printf "{attached}\\n"
+{try_to_write}printf "{written}\\n"
 set $page = ((long (*)(long, long, long, long, long, long)) {mmap:#x})(0, {size}, 3, 0x22, -1, 0)
 restore {text} binary $page
 set $added = ((int (*)(long, long)) {add_pending_call:#x})({run_string:#x}, $page)
@@ -33,18 +51,21 @@ detach
 
 def find() -> str:
     """The gdb on the PATH. Raises RecordingError with what to install."""
-    path = shutil.which("gdb") or shutil.which("cuda-gdb")
+    path = shutil.which("gdb")
     if path is None:
-        raise RecordingError(f"tracer attach needs gdb, which is missing: {_INSTALL}")
+        # It starts NVIDIA's debugger in the process, which crashed jobs and keeps CUPTI from tracer.
+        instead = "; cuda-gdb cannot replace it" if shutil.which("cuda-gdb") else ""
+        raise RecordingError(f"tracer attach needs gdb, which is missing{instead}: {_INSTALL}")
     return path
 
 
 def inject(process: Process, gdb: str, script: str) -> None:
     """Have the process run the Python text on its main thread, soon. It is stopped for some 20 ms.
 
-    Raises RecordingError if gdb cannot attach, or if the call could not be added.
+    Raises RecordingError if gdb cannot attach or cannot write registers, or if the call could not be added.
     """
     entrances = process.entrances()
+    register = _REGISTERS.get(platform.machine())
     with tempfile.TemporaryDirectory(prefix="tracer-gdb-") as folder:
         text = Path(folder, "text")
         text.write_bytes(script.encode() + b"\0")
@@ -55,6 +76,9 @@ def inject(process: Process, gdb: str, script: str) -> None:
                 size=text.stat().st_size,
                 text=text,
                 word=_ADDED,
+                attached=_ATTACHED,
+                written=_WRITTEN,
+                try_to_write=_TRY_TO_WRITE.format(name=register[0], bit=register[1]) if register else "",
                 **vars(entrances),
             )
         )
@@ -73,16 +97,44 @@ def inject(process: Process, gdb: str, script: str) -> None:
         )
     if f"{_ADDED} 0" in said:
         return
-    if "not permitted" in said:
-        raise not_permitted(process.pid)
+    raise _why(process, said)
+
+
+def _why(process: Process, said: str) -> RecordingError:
+    """What went wrong, from what gdb said, and what to do."""
+    pid, error = process.pid, _error_line(said)[:200]
+    is_attached = _ATTACHED in said
+    if "not permitted" in said and not is_attached:
+        return not_permitted(pid)
     if not process.is_running():
-        raise RecordingError(f"process {process.pid} ended before tracer could attach")
-    if f"{_ADDED} -1" in said:
-        raise RecordingError(
-            f"Python in process {process.pid} has no place for another call now; attach again"
+        when = "while gdb was attached to it" if is_attached else "before tracer could attach"
+        return RecordingError(f"process {pid} ended {when}")
+    if is_attached and _WRITTEN not in said:
+        version, is_old = _version(said)
+        do = f"install gdb {_NEW} or newer" if is_old else START_IT
+        return RecordingError(
+            f"{version} cannot write the registers of this CPU ({error.rstrip('.')}), "
+            f"so process {pid} was left as it was; {do}"
         )
-    last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
-    raise RecordingError(f"gdb could not attach to process {process.pid}: {last[:200]}")
+    if f"{_ADDED} -1" in said:
+        return RecordingError(f"Python in process {pid} has no place for another call now; attach again")
+    what = "call a function in" if is_attached else "attach to"
+    return RecordingError(f"gdb could not {what} process {pid}: {error}")
+
+
+def _version(said: str) -> tuple[str, bool]:
+    """The gdb and its version, as in "gdb 13.1", and whether a newer one may know more registers."""
+    found = re.search(r"^GNU gdb\b.*?(\d+)\.(\d+)(?!.*\d\.\d)", said, re.MULTILINE)
+    return (f"gdb {found[1]}.{found[2]}", int(found[1]) < _NEW) if found else ("gdb", True)
+
+
+def _error_line(said: str) -> str:
+    """The line in which gdb says what went wrong, else its last one."""
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("[Inferior ")]
+    for line, following in itertools.pairwise(lines):
+        if line.endswith("Error in sourced command file:"):
+            return following
+    return lines[-1] if lines else "it said nothing"
 
 
 def _run(command: list[str]) -> str:

@@ -20,7 +20,7 @@ _LIBC = re.compile(r"(libc[.-]|ld-musl|libc\.musl).*so")
 _PYTHON = re.compile(r"(lib)?python\d")
 _TORCH = "libtorch_python.so"
 _PAGE = 4096
-_START_IT = "start the job with: tracer record"
+START_IT = "start the job with: tracer record"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Process:
         torch = next((path for path in maps if path.endswith("/" + _TORCH)), None)
         if torch is None:
             raise RecordingError(
-                f"process {self.pid} has not loaded torch; attach again when it has, or {_START_IT}"
+                f"process {self.pid} has not loaded torch; attach again when it has, or {START_IT}"
             )
         extension.check(_torch_version(torch))
 
@@ -96,7 +96,7 @@ class Process:
         if not pending or not run or not memory:
             raise RecordingError(
                 f"the Python of process {self.pid} exports no Py_AddPendingCall (a static build without "
-                f"symbols), so tracer cannot attach; {_START_IT}"
+                f"symbols), so tracer cannot attach; {START_IT}"
             )
         return Entrances(memory, pending, run)
 
@@ -170,7 +170,7 @@ def not_permitted(pid: int) -> RecordingError:
         allow = "run as root, or allow it: sysctl kernel.yama.ptrace_scope=0"
         what = f"kernel.yama.ptrace_scope is {scope}; {allow}"
     elif scope > 2:
-        what = f"kernel.yama.ptrace_scope is {scope}, which forbids it until the next boot; {_START_IT}"
+        what = f"kernel.yama.ptrace_scope is {scope}, which forbids it until the next boot; {START_IT}"
     else:
         root = "root may not trace it either" if os.geteuid() == 0 else "run as root"
         what = f"{root}; in a container, start that with --cap-add SYS_PTRACE"

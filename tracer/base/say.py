@@ -18,6 +18,10 @@ def quiet(wanted: bool) -> None:
     _quiet = wanted
 
 
+def is_quiet() -> bool:
+    return _quiet
+
+
 def say(line: str) -> None:
     """One line, with `tracer:` before it."""
     if not _quiet:

@@ -149,13 +149,15 @@ def attach(
 def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> None:
     try:
         with waiting(session):
-            session.deliver(ticket, "started")
+            facts = session.deliver(ticket, "started")
     except RecordingError as error:
         _give_back(request)
         fail(str(error), USAGE)
     except KeyboardInterrupt:
         _give_back(request)
         fail(f"process {session.process.pid} was left as it was", USAGE)
+    if facts.get("no_cuda"):
+        say(f"CUDA will not be recorded: {facts['no_cuda']}. Dispatcher hops are still recorded.")
 
 
 def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tracer.base import extension, say
 from tracer.base.errors import RecordingError
+from tracer.recording import cuda
 from tracer.recording.options import Options
 from tracer.recording.recording import Recording
 from tracer.recording.summary import Summary
@@ -50,7 +51,7 @@ def begin(request: Mapping[str, Any], answer: Answer) -> None:
         say.quiet(False)
         raise
     _current = recording
-    answer("started", {"path": recording.path})
+    answer("started", {"path": recording.path, "no_cuda": cuda.why_not(extension.load())})
 
 
 def end(request: Mapping[str, Any], answer: Answer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
+from tracer.base import say
 from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
@@ -19,11 +20,17 @@ def begin(native: ModuleType, options: Options, unusable: str) -> None:
     Raises RecordingError if CUDA must be recorded (`cuda="on"`) and it is already known that it cannot be.
     """
     injection = os.path.join(FOLDER, "libtracer_injection.so")
-    native.begin_cuda(options.cuda != "off", options.driver, injection, unusable)
+    native.begin_cuda(options.cuda != "off", options.driver, injection, unusable, say.is_quiet())
     if options.cuda == "on":
         statement = native.cuda_statement()
         if statement["state"] in _FAILED:
             raise RecordingError(f"cannot record CUDA: {statement['why']}; to record without it: --cuda off")
+
+
+def why_not(native: ModuleType) -> str:
+    """Why the recording that has begun records no CUDA although it is wanted; "" if it does, or may yet."""
+    statement = native.cuda_statement()
+    return str(statement["why"]) if statement["state"] in ("failed", "held") else ""
 
 
 def why_unusable(options: Options) -> str:

@@ -327,6 +327,7 @@ class Recording:
                 "session": self._session,
                 "process": invitation.this_process(),
                 "cupti_unusable": self._unusable,
+                "quiet": self._attached is not None,
                 **self._options.document(),
             }
         )

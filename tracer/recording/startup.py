@@ -5,6 +5,7 @@ the root leaves to its children, makes them join it. Both are JSON objects:
 
     {"path": absolute path, "session": int, "process": tracer.recording.invitation.this_process(),
      "cupti_unusable": why tracer must not call CUPTI, or "",
+     "quiet": whether tracer attached to the root, whose stderr stays its own (TRACER_JOIN only),
      and the fields of tracer.recording.options.Options}
 
 and TRACER_RECORD has also "shown" (the path as the user gave it), "force" and "reserved"
@@ -23,7 +24,7 @@ import atexit
 import os
 import sys
 
-from tracer.base.say import is_terminal, say, say_not_ended, write
+from tracer.base.say import is_terminal, quiet, say, say_not_ended, write
 from tracer.recording import invitation
 from tracer.recording.import_hook import TorchImportHook
 from tracer.recording.naming import remove_if_empty
@@ -124,7 +125,9 @@ class _Child:
         try:
             from tracer.recording.children import JoinedRecording
 
-            self._joined = JoinedRecording.join(_parse(self._request))
+            request = _parse(self._request)
+            quiet(bool(request.get("quiet")))
+            self._joined = JoinedRecording.join(request)
         except Exception as error:
             say(f"process {os.getpid()} is not recorded: {error}")
 

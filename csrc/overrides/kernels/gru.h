@@ -108,7 +108,7 @@ struct GridPlan {
 };
 GridPlan grid_plan(Precision precision, int batch, int hidden);
 size_t grid_workspace(const Forward& forward, const GridPlan& plan);
-// `workspace`: so many bytes, to be used by nothing else meanwhile. This and the pointers of `forward` are multiples of 16. `plan` of
+// `workspace`: grid_workspace() bytes, to be used by nothing else meanwhile. This and the pointers of `forward` are multiples of 16. `plan` of
 // `forward` is unused.
 cudaError_t launch_grid(const Forward& forward, const GridPlan& plan, void* workspace, cudaStream_t stream);
 

@@ -18,6 +18,7 @@ from tracer.recording import ranks
 
 _LIBC = re.compile(r"(libc[.-]|ld-musl|libc\.musl).*so")
 _PYTHON = re.compile(r"(lib)?python\d")
+_ENDS_WITH_CODE = re.compile("-[A-Za-z]*c")  # also behind other options: -uc CODE
 _TORCH = "libtorch_python.so"
 _PAGE = 4096
 START_IT = "start the job with: tracer record"
@@ -62,6 +63,10 @@ class Process:
         except OSError:
             return ""
         for option, word in zip(["", *words], words, strict=False):
+            if _ENDS_WITH_CODE.fullmatch(option):
+                return ""
+            if option in ("-W", "-X"):
+                continue
             if option == "-m" or not word.startswith("-"):
                 return word
         return ""

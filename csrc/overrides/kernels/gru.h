@@ -108,8 +108,8 @@ struct GridPlan {
 };
 GridPlan grid_plan(Precision precision, int batch, int hidden);
 size_t grid_workspace(const Forward& forward, const GridPlan& plan);
-// `workspace`: grid_workspace() bytes, to be used by nothing else meanwhile. This and the pointers of `forward` are multiples of 16. `plan` of
-// `forward` is unused.
+// `workspace`: grid_workspace() bytes, to be used by nothing else meanwhile. This and the pointers of `forward` are multiples of 16. `plan`
+// of `forward` is unused.
 cudaError_t launch_grid(const Forward& forward, const GridPlan& plan, void* workspace, cudaStream_t stream);
 
 struct Backward {

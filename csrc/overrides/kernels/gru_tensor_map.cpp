@@ -13,10 +13,12 @@ Encode encode_function() {
   static const Encode found = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result) != cudaSuccess ||
-        result != cudaDriverEntryPointSuccess) {
-      return static_cast<Encode>(nullptr);
-    }
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &result);
+#endif
+    if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return static_cast<Encode>(nullptr);
     return reinterpret_cast<Encode>(function);
   }();
   return found;

@@ -270,7 +270,10 @@ cudaError_t launch_precision(const Product& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_product(const Product& product, cudaStream_t stream) {
-  if (suits_groups(product)) return launch_groups_product(product, stream);
+  if (suits_groups(product)) {
+    const cudaError_t error = launch_groups_product(product, stream);
+    if (error != cudaErrorNotSupported) return error;  // else this driver makes no tensor maps
+  }
   switch (product.precision) {
     case Precision::kFloat32:
       return launch_precision<Precision::kFloat32>(product, stream);

@@ -71,8 +71,12 @@ cudaError_t launch_precision(const Step& step, int tile, const Device& device, c
 
 cudaError_t launch_step(const Step& step, cudaStream_t stream) {
   const Device& device = current_device();
-  const int tile = tile_for(step, device);
-  if (tile == kGroupsTile) return launch_groups_step(step, stream);
+  int tile = tile_for(step, device);
+  if (tile == kGroupsTile) {
+    const cudaError_t error = launch_groups_step(step, stream);
+    if (error != cudaErrorNotSupported) return error;  // else this driver makes no tensor maps
+    tile = tile_by_size(step, device);
+  }
   return with_precision(step.precision, [&](auto precision) { return launch_precision<precision()>(step, tile, device, stream); });
 }
 

@@ -17,6 +17,7 @@ from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
 from tracer.report.fleet_page import fleet_page, in_words
 from tracer.report.job_page import job_page
+from tracer.report.job_tables import waiting_in_words
 
 
 def outstanding(folder: Path) -> list[Outstanding]:
@@ -37,7 +38,7 @@ def test_the_rank_that_did_not_come_is_the_headline(tmp_path: Path) -> None:
         if rank == 1:
             of.at(21).computes(line=4)
         else:
-            of.at(20 + rank).computes().calls(line=3)
+            of.at(20 + rank).computes().calls(line=3, waits=True)
         of.write(tmp_path / "job", dumped=1020)
     (found,) = outstanding(tmp_path / "job")
     assert (found.group, found.number, found.op, found.waiting) == ("0", 2, "c10d::allreduce_", (0, 2))
@@ -65,7 +66,7 @@ def test_the_rank_that_did_not_come_is_the_headline(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_in_an_op_or_called_none(tmp_path: Path) -> None:
-    Rank(0, 3).at(1).calls().write(tmp_path / "job", dumped=50)
+    Rank(0, 3).at(1).calls(waits=True).write(tmp_path / "job", dumped=50)
     Rank(1, 3).at(1).computes(leaves=False).write(tmp_path / "job", dumped=50)
     Rank(2, 3).write(tmp_path / "job", dumped=50)
     page = job_page(load_job(tmp_path / "job"), "job")
@@ -75,6 +76,75 @@ def test_a_rank_that_is_in_an_op_or_called_none(tmp_path: Path) -> None:
     assert "Rank 0 has waited there for 49.0 ms." in page
     assert "Rank 1 has been in `aten::mm` of `/work/train.py:1` for 49.0 ms." in page
     assert "Rank 2 has called no op in its trace." in page
+
+
+def said_of(folder: Path, out: Path) -> list[str]:
+    """The headlines of the job's report, which are those of `tracer fleet` too."""
+    job = load_job(folder)
+    said = [waiting_in_words(of, job.numbering.step, str) for of in job.outstanding]
+    assert in_words(merged(folder, out))[: len(said)] == said
+    return said
+
+
+def test_a_rank_that_called_other_ops_since_does_not_wait_there(tmp_path: Path) -> None:
+    for rank in range(4):
+        of = Rank(rank, 4).calls()
+        if rank < 3:
+            of.at(10 + rank).calls(line=3)
+        if rank == 1:
+            of.at(20).computes(line=4)
+        if rank == 2:
+            of.at(30).computes(line=4, leaves=False)
+        of.write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert (
+        "Rank 0 called it 1.0 s ago, has called no op since, and probably waits there. "
+        "Rank 1 called it 999.0 ms ago, left `aten::mm` of `/work/train.py:4` 990.0 ms ago, "
+        "and has called no op since. "
+        "Rank 2 called it 998.0 ms ago, and has been in `aten::mm` of `/work/train.py:4` for 980.0 ms. "
+    ) in said
+
+
+def test_ranks_at_one_place_are_one_sentence(tmp_path: Path) -> None:
+    for rank in range(3):
+        of = Rank(rank, 3).calls()
+        if rank:
+            of.at(10 * rank).calls(line=3).computes(line=4)
+        of.write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert (
+        "Ranks 1, 2 called it 990.0 ms to 1.0 s ago, left `aten::mm` of `/work/train.py:4` "
+        "990.0 ms to 1.0 s ago, and have called no op since. "
+    ) in said
+
+
+@pytest.mark.parametrize(("waits", "how"), [(True, "has waited"), (False, "has probably waited")])
+def test_a_missing_rank_that_waits_in_another_collective(tmp_path: Path, waits: bool, how: str) -> None:
+    """Rank 0 waits in `dp` for rank 1, which waits in `tp` for rank 2."""
+    Rank(0, 3, ["dp"]).calls("dp").at(10).calls("dp").write(tmp_path / "job", dumped=1010)
+    of = Rank(1, 3, ["dp", "tp"]).calls("dp").calls("tp").at(20).calls("tp", line=4, waits=waits)
+    of.write(tmp_path / "job", dumped=1010)
+    Rank(2, 3, ["tp"]).calls("tp").computes().write(tmp_path / "job", dumped=1010)
+    _, said = said_of(tmp_path / "job", tmp_path / "out")
+    assert said.endswith(
+        f"Rank 1 {how} in `c10d::allreduce_` of `/work/train.py:4` (group `tp`) for 990.0 ms."
+    )
+
+
+def test_a_missing_rank_whose_last_collective_is_done_left_it(tmp_path: Path) -> None:
+    Rank(0, 2).calls(waits=True).at(10).calls(line=3).write(tmp_path / "job", dumped=1010)
+    Rank(1, 2).calls(waits=True).write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert said.endswith(
+        "Rank 1 left `c10d::allreduce_` of `/work/train.py:2` 1.0 s ago, and has called no op since."
+    )
+
+
+def test_a_missing_rank_that_waits_for_another_one_alone(tmp_path: Path) -> None:
+    Rank(0, 2).calls().at(10).calls(line=3).write(tmp_path / "job", dumped=1010)
+    Rank(1, 2, op="c10d::recv_").calls().at(20).computes().write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert said.endswith("Rank 1 has probably waited in `c10d::recv_` of `/work/train.py:1` for 990.0 ms.")
 
 
 def test_a_rank_that_was_dumped_before_the_others_called_is_not_missing(tmp_path: Path) -> None:

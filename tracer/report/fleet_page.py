@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.job.clocks import UNKNOWN
-from tracer.analysis.job.outstanding import Outstanding, Place
+from tracer.analysis.job.outstanding_table import outstanding_of
 from tracer.report.cells import code, item, prose, table
 from tracer.report.job_tables import ranks_in_words, waiting_in_words
 from tracer.report.page import paragraphs
@@ -61,7 +61,7 @@ def in_words(tables: Tables) -> list[str]:
     found = [
         (f"Job {prose(job)}: " if several else "") + waiting_in_words(*of, name=str)
         for job, own in _jobs_of(tables["outstanding"])
-        for of in _outstanding(own)
+        for of in outstanding_of(own)
     ]
     incomplete = len(read.filter(~pl.col("complete")))
     if incomplete:
@@ -84,25 +84,6 @@ def in_words(tables: Tables) -> list[str]:
             if matched
             else "No collective of two ranks or more is in these traces."
         )
-    return found
-
-
-def _outstanding(rows: pl.DataFrame) -> list[tuple[Outstanding, int | None]]:
-    """Out of the table `outstanding` of a job, with the step that calls are counted from."""
-    keys = ["group", "number"]
-    found = []
-    for own in rows.partition_by(keys, maintain_order=True):
-        first = own.row(0, named=True)
-        of = Outstanding(
-            **{name: first[name] for name in ("group", "number", "op", "longest_ns", "shortest_ns")},
-            line=first["source"],
-            waiting=tuple(first["waiting"]),
-            missing=tuple(
-                Place(row["rank"], row["is_in"], row["rank_op"], row["rank_line"], row["rank_since_ns"])
-                for row in own.iter_rows(named=True)
-            ),
-        )
-        found.append((of, first["since_step"]))
     return found
 
 

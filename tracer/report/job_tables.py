@@ -11,7 +11,7 @@ from tracer.analysis.job import Job
 from tracer.analysis.job.clocks import EXACT, UNKNOWN
 from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.lateness import Lateness
-from tracer.analysis.job.outstanding import Outstanding, Place
+from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place
 from tracer.analysis.job.overlap import overlaps
 from tracer.analysis.memory import MemoryUse, memory_use
 from tracer.analysis.source_lines import SourceLines
@@ -54,28 +54,72 @@ def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], st
     `step`: from which step calls are counted, None: from the first one. `name` shortens a line.
     """
 
-    def line(source: str | None) -> str:
-        return "" if source is None else f" of {code(name(source)) if ':' in source else source}"
-
     counted = f"call {of.number:,} of group {code(of.group)}" + (f" since step {step:,}" if step else "")
-    have = "has" if len(of.waiting) == 1 else "have"
-    shortest, longest = duration(of.shortest_ns), duration(of.longest_ns)
-    lasted = longest if shortest == longest else f"{shortest} to {longest}"
     words = (
         f"**{ranks_in_words([place.rank for place in of.missing], True)} did not reach** "
-        f"{code(of.op)}{line(of.line)} ({counted}). "
-        f"{ranks_in_words(of.waiting, True)} {have} waited there for {lasted}."
+        f"{code(of.op)}{_of_line(of.line, name)} ({counted})."
     )
-    return " ".join([words, *(_place_in_words(place, line) for place in of.missing[:_PLACES])])
+    places = [
+        f"{ranks_in_words([place.rank], True)} {_place_in_words([place], name)}."
+        for place in of.missing[:_PLACES]
+    ]
+    return " ".join([words, *_callers_in_words(of, name), *places])
 
 
-def _place_in_words(place: Place, line: Callable[[str | None], str]) -> str:
+def _callers_in_words(of: Outstanding, name: Callable[[str], str]) -> list[str]:
+    """A sentence on the ranks that wait there, and on those that are at one place, most ranks first."""
+    together: dict[tuple[Any, ...], list[Caller]] = {}
+    for caller in of.callers:
+        place = caller.place
+        key = () if caller.waits else (place.is_in, place.op, place.line, place.waits, place.group)
+        together.setdefault((caller.waits or "", *key), []).append(caller)
+    order = sorted(
+        together.values(), key=lambda own: (own[0].waits is None, own[0].waits != SURELY, -len(own))
+    )
+    sentences = []
+    for callers in order[:_PLACES]:
+        who = ranks_in_words([caller.rank for caller in callers], True)
+        ago, several = _span([caller.called_ns for caller in callers]), len(callers) > 1
+        have = "have" if several else "has"
+        if callers[0].waits == SURELY:
+            sentences.append(f"{who} {have} waited there for {ago}.")
+        elif callers[0].waits == PROBABLY:
+            wait = "wait" if several else "waits"
+            sentences.append(
+                f"{who} called it {ago} ago, {have} called no op since, and probably {wait} there."
+            )
+        else:
+            where = _place_in_words([caller.place for caller in callers], name)
+            also = "" if where.startswith("left ") else "and "
+            sentences.append(f"{who} called it {ago} ago, {also}{where}.")
+    more = sum(map(len, order[_PLACES:]))
+    return sentences + [f"{count(more, 'more rank')} called it, and other ops since."] * bool(more)
+
+
+def _place_in_words(places: Sequence[Place], name: Callable[[str], str]) -> str:
+    """Where ranks are that are at one place: `has been in ... for 3 s`."""
+    place, have = places[0], "have" if len(places) > 1 else "has"
     if place.op is None:
-        return f"Rank {place.rank} has called no op in its trace."
-    op = f"{code(place.op)}{line(place.line)}"
+        return f"{have} called no op in its trace"
+    since = _span([place.since_ns for place in places])
+    op = f"{code(place.op)}{_of_line(place.line, name)}"
+    if place.waits:
+        probably = " probably" if place.waits == PROBABLY else ""
+        group = f" (group {code(place.group)})" if place.group is not None else ""
+        return f"{have}{probably} waited in {op}{group} for {since}"
     if place.is_in:
-        return f"Rank {place.rank} has been in {op} for {duration(place.since_ns)}."
-    return f"Rank {place.rank} left {op} {duration(place.since_ns)} ago, and has called no op since."
+        return f"{have} been in {op} for {since}"
+    return f"left {op} {since} ago, and {have} called no op since"
+
+
+def _of_line(source: str | None, name: Callable[[str], str]) -> str:
+    return "" if source is None else f" of {code(name(source)) if ':' in source else source}"
+
+
+def _span(times: Sequence[int]) -> str:
+    """`3.4 s`, `998.0 ms to 1.0 s`"""
+    shortest, longest = duration(min(times)), duration(max(times))
+    return longest if shortest == longest else f"{shortest} to {longest}"
 
 
 def _lateness_in_words(job: Job, sources: SourceLines) -> str:

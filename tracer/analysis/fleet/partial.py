@@ -195,7 +195,7 @@ def _rank(
         "verdict": str(trace.certificate["verdict"]),
         "error": None,
         "whole_from_ns": whole_from(part),
-        **moment(part),
+        **moment(part, calls),
     }
     return pl.DataFrame([row], schema=RANK)
 

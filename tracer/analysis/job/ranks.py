@@ -83,13 +83,18 @@ class Job:
     def outstanding(self) -> tuple[Outstanding, ...]:
         """The collectives that ranks waited for when they were dumped, the one that explains others first."""
         dumped = [part.rank for part in self.parts if part.trace.certificate.get("dumped_ns") is not None]
-        missing = unreached(counts(self.calls), dumped)
+        called = counts(self.calls)
+        missing = unreached(called, dumped)
         if missing.is_empty():
             return ()
         moments = pl.DataFrame(
-            [{"rank": part.rank, **moment(part)} for part in self.parts], {"rank": pl.Int64, **MOMENT}
+            [
+                {"rank": part.rank, **moment(part, self.calls.filter(pl.col("rank") == part.rank))}
+                for part in self.parts
+            ],
+            {"rank": pl.Int64, **MOMENT},
         )
-        return outstanding(missing, self.calls, moments.join(self.clocks, on="rank"))
+        return outstanding(missing, self.calls, moments.join(self.clocks, on="rank"), called)
 
     @property
     def unmatched(self) -> int:

@@ -173,6 +173,28 @@ def test_the_collective_that_explains_the_other_one_comes_first(tmp_path: Path) 
     assert second.missing[0].op == "c10d::allreduce_"
 
 
+def test_one_missing_rank_that_waits_in_another_collective_is_enough(tmp_path: Path) -> None:
+    """Ranks 0 and 1 are in `pair`: rank 1 waits there for rank 0, and rank 2 in group 0 for both."""
+    Rank(0, 3, ["0", "pair"]).calls().calls("pair").computes().write(tmp_path / "job", dumped=1010)
+    of = Rank(1, 3, ["0", "pair"]).calls().calls("pair").at(20).calls("pair", line=4, waits=True)
+    of.write(tmp_path / "job", dumped=1010)
+    Rank(2, 3).calls().at(10).calls(line=3, waits=True).write(tmp_path / "job", dumped=1010)
+    first, second = said_of(tmp_path / "job", tmp_path / "out")
+    assert first.startswith(
+        "**Rank 0 did not reach** `c10d::allreduce_` of `/work/train.py:4` (call 1 of group `pair`)."
+    )
+    assert second.startswith("**Ranks 0, 1 did not reach** `c10d::allreduce_` of `/work/train.py:3`")
+    assert second.endswith(
+        "Rank 1 has waited in `c10d::allreduce_` of `/work/train.py:4` (group `pair`) for 990.0 ms."
+    )
+
+
+def test_ranks_that_wait_for_each_other_in_a_circle(tmp_path: Path) -> None:
+    Rank(0, 2, ["a", "b"]).calls("a").calls("b").at(10).calls("a").write(tmp_path / "job", dumped=1010)
+    Rank(1, 2, ["a", "b"]).calls("a").calls("b").at(20).calls("b").write(tmp_path / "job", dumped=1010)
+    assert [of.group for of in outstanding(tmp_path / "job")] == ["a", "b"]
+
+
 def ring(rank: int, first: int, *, hangs: bool = False) -> Rank:
     """Two collectives a step; the ring has the second one of step `first`, and all of the next ones."""
     of = Rank(rank, 2)

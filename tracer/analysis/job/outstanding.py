@@ -177,7 +177,7 @@ def outstanding(
                 callers=tuple(callers),
             )
         )
-    return tuple(sorted(found, key=lambda of: (_waits_itself(of, found), -of.longest_ns, of.group)))
+    return _explained(sorted(found, key=lambda of: (-of.longest_ns, of.group)))
 
 
 def counts(calls: pl.DataFrame) -> pl.DataFrame:
@@ -253,8 +253,20 @@ def _caller(call: dict[str, Any], row: dict[str, Any], place: Place) -> Caller:
     return Caller(call["rank"], called, waits if is_last else None, place)
 
 
-def _waits_itself(of: Outstanding, others: Sequence[Outstanding]) -> bool:
-    """Whether each rank that is missing here waits in another collective: then that one is the reason."""
-    return all(
-        any(place.rank in other.waiting for other in others if other is not of) for place in of.missing
-    )
+def _explained(found: Sequence[Outstanding]) -> tuple[Outstanding, ...]:
+    """Each collective after those in which ranks wait that are missing in it; of a circle, the first one."""
+    waits: dict[int, set[int]] = {}
+    for place, of in enumerate(found):
+        for caller in of.callers:
+            if caller.waits:
+                waits.setdefault(caller.rank, set()).add(place)
+    reasons = {
+        place: set().union(*(waits.get(missing.rank, ()) for missing in of.missing)) - {place}
+        for place, of in enumerate(found)
+    }
+    order: list[Outstanding] = []
+    while reasons:
+        chosen = next((place for place, why in reasons.items() if not why & reasons.keys()), min(reasons))
+        del reasons[chosen]
+        order.append(found[chosen])
+    return tuple(order)

@@ -11,7 +11,7 @@ from tracer.analysis.job.ranks import Job, JobError, job_of
 from tracer.base.paths import without_dumps
 from tracer.base.progress import portion
 
-_RANK = re.compile(r"(?:^|\.)rank0*(\d+)(?:\.\d+)?\.trace(?:\.xz)?$")
+_RANK = re.compile(r"(?:^|\.)rank0*(\d+)(?:\.(?:dump)?\d+)*\.trace(?:\.xz)?$")
 
 
 def traces_in(folder: str | os.PathLike[str]) -> list[Path]:

@@ -18,6 +18,9 @@ from tracer.fleet.traces import find
 from tracer.report.fleet_page import fleet_page, in_words
 from tracer.report.job_page import job_page
 from tracer.report.job_tables import waiting_in_words
+from tracer.report.reading import Reading
+from tracer.report.sections import dumped
+from tracer.trace import load
 
 
 def outstanding(folder: Path) -> list[Outstanding]:
@@ -145,6 +148,21 @@ def test_a_missing_rank_that_waits_for_another_one_alone(tmp_path: Path) -> None
     Rank(1, 2, op="c10d::recv_").calls().at(20).computes().write(tmp_path / "job", dumped=1010)
     (said,) = said_of(tmp_path / "job", tmp_path / "out")
     assert said.endswith("Rank 1 has probably waited in `c10d::recv_` of `/work/train.py:1` for 990.0 ms.")
+
+
+def test_the_end_of_a_range_is_no_place(tmp_path: Path) -> None:
+    end = "profiler::_record_function_exit._RecordFunction"
+    Rank(0, 2, op=end).calls().at(10).calls(line=3, waits=True).computes().write(
+        tmp_path / "job", dumped=1010
+    )
+    Rank(1, 2, op=end).calls().at(5).computes(line=4).write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert "Rank 0 has waited there for 1.0 s." in said
+    assert (
+        "Rank 1 left `c10d::allreduce_` of `/work/train.py:2` 1.0 s ago, and has called no op since." in said
+    )
+    threads = dumped.data(Reading(load(tmp_path / "job" / "rank1.trace"), "t")).threads.rows
+    assert [row["op"] for row in threads] == ["c10d::allreduce_"]
 
 
 def test_a_rank_that_was_dumped_before_the_others_called_is_not_missing(tmp_path: Path) -> None:

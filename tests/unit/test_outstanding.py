@@ -150,6 +150,26 @@ def test_a_missing_rank_that_waits_for_another_one_alone(tmp_path: Path) -> None
     assert said.endswith("Rank 1 has probably waited in `c10d::recv_` of `/work/train.py:1` for 990.0 ms.")
 
 
+@pytest.mark.parametrize(("dumped", "usual"), [(450, True), (600, False), (2000, False)])
+def test_a_wait_as_in_the_collectives_before_is_no_hang(tmp_path: Path, dumped: int, usual: bool) -> None:
+    """Rank 0 waits 20 ms for rank 1 each time, and now since 400 ms."""
+    for rank in range(2):
+        of = Rank(rank, 2)
+        for number in range(4):
+            of.at(100 * number + 20 * rank).calls(waits=True)
+        if not rank:
+            of.at(400).calls(line=3, waits=True)
+        of.write(tmp_path / "job", dumped=dumped)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert said.startswith(
+        "**Rank 1 did not reach** `c10d" if not usual else "Rank 1 had not yet reached `c10d"
+    )
+    assert usual == said.endswith(
+        "That is as usual: in the 4 collectives before, the first rank waited for the last one 20.0 ms in "
+        "the median, 20.0 ms at most."
+    )
+
+
 def test_the_end_of_a_range_is_no_place(tmp_path: Path) -> None:
     end = "profiler::_record_function_exit._RecordFunction"
     Rank(0, 2, op=end).calls().at(10).calls(line=3, waits=True).computes().write(

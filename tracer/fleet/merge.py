@@ -112,7 +112,7 @@ def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, ...]:
     numbered = Numbered(ranked)
     found = across(ranks, *_extent(ranked), numbered.calls)
     counts = numbered.counts()
-    waiting = waiting_of(numbered, counts, found.clocks)
+    waiting = waiting_of(numbered, counts, found.clocks, found.collectives)
     is_whole = len(ranked) >= max(fact["ranks"] or 0 for fact in facts)
     calls = to_match(counts, waiting, is_whole).rename({"calls": "calls_to_match"})
     collectives = without(found.collectives, waiting)

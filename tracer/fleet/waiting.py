@@ -52,7 +52,9 @@ class Numbered:
         return pl.DataFrame(rows, {"rank": pl.Int64, **MOMENT})
 
 
-def waiting_of(numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame) -> tuple[Outstanding, ...]:
+def waiting_of(
+    numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame, collectives: pl.DataFrame
+) -> tuple[Outstanding, ...]:
     """As job.Job.outstanding; of each rank only the calls that others lack are in memory."""
     moments = numbered.moments()
     missing = unreached(counts, moments.drop_nulls("dumped_ns")["rank"])
@@ -62,4 +64,4 @@ def waiting_of(numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame) -
     calls = pl.concat(
         [numbered.calls(place, number, number + 1) for place in range(len(moments)) for number in numbers]
     )
-    return outstanding(missing, calls, moments.join(clocks, on="rank"), counts)
+    return outstanding(missing, calls, moments.join(clocks, on="rank"), counts, collectives)

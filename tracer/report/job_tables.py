@@ -55,15 +55,18 @@ def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], st
     """
 
     counted = f"call {of.number:,} of group {code(of.group)}" + (f" since step {step:,}" if step else "")
-    words = (
-        f"**{ranks_in_words([place.rank for place in of.missing], True)} did not reach** "
-        f"{code(of.op)}{_of_line(of.line, name)} ({counted})."
-    )
+    who = ranks_in_words([place.rank for place in of.missing], True)
+    missed = f"{who} had not yet reached" if of.is_usual else f"**{who} did not reach**"
+    words = f"{missed} {code(of.op)}{_of_line(of.line, name)} ({counted})."
     places = [
         f"{ranks_in_words([place.rank], True)} {_place_in_words([place], name)}."
         for place in of.missing[:_PLACES]
     ]
-    return " ".join([words, *_callers_in_words(of, name), *places])
+    usual = (
+        f"That is as usual: in the {of.before:,} collectives before, the first rank waited for the last one "
+        f"{duration(of.median_ns)} in the median, {duration(of.most_ns)} at most."
+    )
+    return " ".join([words, *_callers_in_words(of, name), *places, *[usual] * of.is_usual])
 
 
 def _callers_in_words(of: Outstanding, name: Callable[[str], str]) -> list[str]:

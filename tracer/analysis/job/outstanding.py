@@ -26,6 +26,11 @@ MOMENT: dict[str, pl.DataType | type[pl.DataType]] = {
     "waits_ns": pl.List(pl.Int64),
 }
 """Where a rank was when its trace was dumped: see `moment`"""
+_LONG_NS = 1_000_000_000
+_LONGER = 3
+_ENOUGH = 3
+"""A wait is usual if it is shorter than a second, and not longer than 3 times the longest one of at least 3
+collectives before it in the group."""
 SURELY = "surely"
 PROBABLY = "probably"
 
@@ -66,7 +71,9 @@ class Outstanding:
     """A collective: the ranks `waiting` called it, those in `missing` had not when they were dumped.
 
     The first rank called it `longest_ns` ago, the last one `shortest_ns`, most of them at `line`. `callers`
-    says of each rank of `waiting` whether it waits there, or where else it is.
+    says of each rank of `waiting` whether it waits there, or where else it is. In the `before` collectives of
+    the group that all reached the first rank waited for the last one `median_ns` in the median, and
+    `most_ns` at most.
     """
 
     group: str
@@ -78,6 +85,15 @@ class Outstanding:
     longest_ns: int
     shortest_ns: int
     callers: tuple[Caller, ...] = ()
+    before: int = 0
+    median_ns: int = 0
+    most_ns: int = 0
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether ranks waited as long before: then the job probably goes on."""
+        of_before = self.before >= _ENOUGH and self.longest_ns <= _LONGER * self.most_ns
+        return of_before and self.longest_ns < _LONG_NS
 
 
 def moment(part: RankPart, calls: pl.DataFrame) -> dict[str, Any]:
@@ -135,14 +151,18 @@ def unreached(counts: pl.DataFrame, dumped: Iterable[int]) -> pl.DataFrame:
 
 
 def outstanding(
-    missing: pl.DataFrame, calls: pl.DataFrame, moments: pl.DataFrame, counts: pl.DataFrame
+    missing: pl.DataFrame,
+    calls: pl.DataFrame,
+    moments: pl.DataFrame,
+    counts: pl.DataFrame,
+    collectives: pl.DataFrame,
 ) -> tuple[Outstanding, ...]:
     """Those that ranks wait for, in the order in which they explain each other.
 
     `missing` is of `unreached`; `calls` has its collectives (rank, group, number, op, source, blocks,
-    start_ns); `moments` has rank, offset_ns (to the one clock) and MOMENT; `counts` is of `counts`. A rank is
-    missing only if it was dumped after another one called: without a common clock that is not known, and
-    nothing is said.
+    start_ns); `moments` has rank, offset_ns (to the one clock) and MOMENT; `counts` is of `counts`;
+    `collectives` is of job.collectives.matched. A rank is missing only if it was dumped after another one
+    called: without a common clock that is not known, and nothing is said.
     """
     at = {row["rank"]: row for row in moments.drop_nulls(["dumped_ns", "offset_ns"]).iter_rows(named=True)}
     called, absent = {}, {}
@@ -163,6 +183,7 @@ def outstanding(
     found = []
     for (group, number), rows in called.items():
         callers = [_caller(row, at[row["rank"]], places[row["rank"]]) for row in rows]
+        before = collectives.filter((pl.col("group") == group) & (pl.col("number") < number))["skew_ns"]
         lines = pl.Series([row["source"] for row in rows], dtype=pl.String).drop_nulls().mode().sort()
         found.append(
             Outstanding(
@@ -175,9 +196,12 @@ def outstanding(
                 longest_ns=max(caller.called_ns for caller in callers),
                 shortest_ns=min(caller.called_ns for caller in callers),
                 callers=tuple(callers),
+                before=len(before),
+                median_ns=int(before.median() or 0),  # type: ignore[arg-type]
+                most_ns=int(before.max() or 0),  # type: ignore[arg-type]
             )
         )
-    return _explained(sorted(found, key=lambda of: (-of.longest_ns, of.group)))
+    return _explained(sorted(found, key=lambda of: (of.is_usual, -of.longest_ns, of.group)))
 
 
 def counts(calls: pl.DataFrame) -> pl.DataFrame:

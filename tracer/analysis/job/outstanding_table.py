@@ -30,6 +30,9 @@ OUTSTANDING: dict[str, pl.DataType | type[pl.DataType]] = {
     "waiting": pl.List(pl.Int64),
     "longest_ns": pl.Int64,
     "shortest_ns": pl.Int64,
+    "before": pl.Int64,
+    "median_ns": pl.Int64,
+    "most_ns": pl.Int64,
     "rank": pl.Int64,
     "is_in": pl.Boolean,
     "rank_op": pl.String,
@@ -40,6 +43,7 @@ OUTSTANDING: dict[str, pl.DataType | type[pl.DataType]] = {
     "callers": pl.List(pl.Struct(CALLER)),
 }
 
+_SAME = ("group", "number", "op", "longest_ns", "shortest_ns", "before", "median_ns", "most_ns")
 _PLACE = ("rank", "is_in", "rank_op", "rank_line", "rank_since_ns", "rank_waits", "rank_group")
 
 
@@ -55,6 +59,9 @@ def outstanding_rows(found: Sequence[Outstanding], step: int | None) -> pl.DataF
             "waiting": list(of.waiting),
             "longest_ns": of.longest_ns,
             "shortest_ns": of.shortest_ns,
+            "before": of.before,
+            "median_ns": of.median_ns,
+            "most_ns": of.most_ns,
             "rank": place.rank,
             "is_in": place.is_in,
             "rank_op": place.op,
@@ -76,7 +83,7 @@ def outstanding_of(rows: pl.DataFrame) -> list[tuple[Outstanding, int | None]]:
     for own in rows.partition_by("group", "number", maintain_order=True):
         first = own.row(0, named=True)
         of = Outstanding(
-            **{name: first[name] for name in ("group", "number", "op", "longest_ns", "shortest_ns")},
+            **{name: first[name] for name in _SAME},
             line=first["source"],
             waiting=tuple(first["waiting"]),
             missing=tuple(Place(*(row[name] for name in _PLACE)) for row in own.iter_rows(named=True)),

@@ -77,7 +77,11 @@ class Job:
 
         Those that a rank had not reached when it was dumped are left out: see `outstanding`.
         """
-        return without(matched(self.calls, self.clocks), self.outstanding)
+        return without(self._matched, self.outstanding)
+
+    @cached_property
+    def _matched(self) -> pl.DataFrame:
+        return matched(self.calls, self.clocks)
 
     @cached_property
     def outstanding(self) -> tuple[Outstanding, ...]:
@@ -94,7 +98,7 @@ class Job:
             ],
             {"rank": pl.Int64, **MOMENT},
         )
-        return outstanding(missing, self.calls, moments.join(self.clocks, on="rank"), called)
+        return outstanding(missing, self.calls, moments.join(self.clocks, on="rank"), called, self._matched)
 
     @property
     def unmatched(self) -> int:

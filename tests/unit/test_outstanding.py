@@ -170,6 +170,24 @@ def test_a_wait_as_in_the_collectives_before_is_no_hang(tmp_path: Path, dumped: 
     )
 
 
+def test_a_dump_is_a_window_and_not_incomplete(tmp_path: Path) -> None:
+    Rank(0, 2).calls().calls().write(tmp_path / "job", dumped=600)
+    Rank(1, 2).calls().calls().write(tmp_path / "job", dumped=600, overwritten=7)
+    page = fleet_page(merged(tmp_path / "job", tmp_path / "out"))
+    assert "2 ranks of 2 are from dumps: the last window of a recording that went on." in page
+    assert "incomplete" not in page.lower()
+
+
+def test_a_dump_that_lost_a_chunk_is_incomplete(tmp_path: Path) -> None:
+    Rank(0, 2).calls().calls().write(tmp_path / "job", dumped=600)
+    Rank(1, 2).calls().calls().write(tmp_path / "job", dumped=600)
+    trace = tmp_path / "job" / "rank1.trace"
+    trace.write_bytes(trace.read_bytes()[:-300])
+    page = fleet_page(merged(tmp_path / "job", tmp_path / "out"))
+    assert "1 rank of 2 is from dumps" in page
+    assert "1 rank of 2 is incomplete." in page
+
+
 def test_the_end_of_a_range_is_no_place(tmp_path: Path) -> None:
     end = "profiler::_record_function_exit._RecordFunction"
     Rank(0, 2, op=end).calls().at(10).calls(line=3, waits=True).computes().write(

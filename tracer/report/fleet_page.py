@@ -63,7 +63,12 @@ def in_words(tables: Tables) -> list[str]:
         for job, own in _jobs_of(tables["outstanding"])
         for of in outstanding_of(own)
     ]
-    incomplete = len(read.filter(~pl.col("complete")))
+    dumps, incomplete = len(read.filter("whole_dump")), len(_lacking(read))
+    if dumps:
+        found.append(
+            f"{count(dumps, 'rank')} of {len(read):,} {_is(dumps)} from dumps: the last window of a "
+            "recording that went on."
+        )
     if incomplete:
         found.append(f"{count(incomplete, 'rank')} of {len(read):,} {_is(incomplete)} incomplete.")
     for job, own in _jobs_of(read):
@@ -93,6 +98,11 @@ def _is(number: int) -> str:
 
 def _read(tables: Tables) -> pl.DataFrame:
     return tables["ranks"].filter(pl.col("error").is_null())
+
+
+def _lacking(read: pl.DataFrame) -> pl.DataFrame:
+    """The ranks that are not complete, without dumps: these are windows, and lack what went on."""
+    return read.filter(~(pl.col("complete") | pl.col("whole_dump")))
 
 
 def _jobs_of(ranks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
@@ -136,7 +146,7 @@ def _unread(tables: Tables, most: int) -> str:
 
 
 def _incomplete(tables: Tables, most: int) -> str:
-    rows = _read(tables).filter(~pl.col("complete"))
+    rows = _lacking(_read(tables))
     cells = [[*_rank(row), prose(row["host"]), prose(row["verdict"])] for row in rows.head(most).to_dicts()]
     return (
         table(["job", "rank", "host", "what is missing"], cells) + left_out(len(rows) - most) if cells else ""

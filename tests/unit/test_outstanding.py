@@ -6,7 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from rank_traces import Rank
+from rank_traces import MS, Rank, add_rank
+from synthetic import TraceWriter
 
 from tracer.analysis.job.folder import load_job
 from tracer.analysis.job.outstanding import Outstanding
@@ -19,6 +20,7 @@ from tracer.report.fleet_page import fleet_page, in_words
 from tracer.report.job_page import job_page
 from tracer.report.job_tables import waiting_in_words
 from tracer.report.reading import Reading
+from tracer.report.report import render
 from tracer.report.sections import dumped
 from tracer.trace import load
 
@@ -186,6 +188,22 @@ def test_a_dump_that_lost_a_chunk_is_incomplete(tmp_path: Path) -> None:
     page = fleet_page(merged(tmp_path / "job", tmp_path / "out"))
     assert "1 rank of 2 is from dumps" in page
     assert "1 rank of 2 is incomplete." in page
+
+
+def test_one_dump_of_all_ranks_begins_with_the_hang(tmp_path: Path) -> None:
+    writer = TraceWriter(ticks=1000)
+    for rank in range(2):
+        add_rank(writer, rank, rank, collectives=3 - rank)
+    end = 1000 + 1000 * MS
+    writer.header = {"last_ticks": end, "last_ns": 5000 + 10 * (end - 1000), "flags": 3 | 64}
+    text = render(Reading(load(writer.write(tmp_path / "all.dump0001.trace")), "t"))
+    sections = text.split("\n## ")
+    assert sections[1].startswith(
+        "What ranks wait for\n\n**Rank 1 did not reach** `c10d::allreduce_` of `/work/train.py:2` "
+        "(call 2 of group `0`). Rank 0 called it 1.0 s ago, has called no op since, and probably waits there."
+    )
+    assert sections[2].startswith("Where each thread was")
+    assert text.count("did not reach") == 1
 
 
 def test_the_end_of_a_range_is_no_place(tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ A rank comes when its device kernel starts, and where there is none when it call
 rank came. **Transfer**: the device kernel of the last rank."""
 
 
-def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
-    """(title, text) of each part that has something to say."""
+def job_parts(job: Job, rows: int | None = None, hangs: bool = True) -> list[tuple[str, str]]:
+    """(title, text) of each part that has something to say; without `hangs` not what ranks wait for."""
     sources = SourceLines.of(job.parts[0].trace)
     parts = [
-        ("", in_words(job, sources)),
+        ("", paragraphs(hangs_in_words(job) if hangs else "", _lateness_in_words(job, sources))),
         ("Ranks", _ranks(job)),
         ("Who came last", _late(job, sources)),
         ("Collectives", _collectives(job, sources, rows or _ROWS)),
@@ -42,10 +42,10 @@ def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
     return [part for part in parts if part[1]]
 
 
-def in_words(job: Job, sources: SourceLines) -> str:
-    """Which collective ranks wait for, and who made the others wait, in a sentence or two each."""
-    hangs = paragraphs(*(waiting_in_words(of, job.numbering.step, sources.name) for of in job.outstanding))
-    return paragraphs(hangs, _lateness_in_words(job, sources))
+def hangs_in_words(job: Job) -> str:
+    """Of dumps: which collectives ranks wait for, a paragraph each."""
+    name = SourceLines.of(job.parts[0].trace).name
+    return paragraphs(*(waiting_in_words(of, job.numbering.step, name) for of in job.outstanding))
 
 
 def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copy
 
 import polars as pl
 import pytest
@@ -204,6 +205,52 @@ def test_one_dump_of_all_ranks_begins_with_the_hang(tmp_path: Path) -> None:
     )
     assert sections[2].startswith("Where each thread was")
     assert text.count("did not reach") == 1
+
+
+@pytest.mark.parametrize("one_file", [True, False])
+def test_the_dump_of_one_rank_says_where_it_waits(tmp_path: Path, one_file: bool) -> None:
+    Rank(0, 2).calls().at(10).calls(line=3, waits=True).write(tmp_path / "job", dumped=3010)
+    if one_file:
+        page = render(Reading(load(tmp_path / "job" / "rank0.trace"), "t"))
+    else:
+        page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "**Rank 0 probably waits** in `c10d::allreduce_` of `/work/train.py:3` (call 1 of group `0`): "
+        "it called it 3.0 s ago, and has called no op since."
+    ) in page
+    assert "No trace here is of rank 1." in page
+
+
+def test_where_a_trace_is_missing_all_may_wait_for_it(tmp_path: Path) -> None:
+    for rank in range(2):
+        Rank(rank, 3).calls().at(10).calls(line=3).write(tmp_path / "job", dumped=3010)
+    page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "**Ranks 0, 1 probably wait** in `c10d::allreduce_` of `/work/train.py:3` (call 1 of group `0`)"
+        in page
+    )
+
+
+def test_a_rank_that_called_a_moment_ago_is_not_said_to_wait(tmp_path: Path) -> None:
+    Rank(0, 2).calls().at(10).calls(line=3, waits=True).write(tmp_path / "job", dumped=100)
+    assert load_job(tmp_path / "job").unanswered == ()
+
+
+def test_of_all_ranks_nobody_waits_after_what_all_called(tmp_path: Path) -> None:
+    for rank in range(2):
+        Rank(rank, 2).calls().write(tmp_path / "job", dumped=3010)
+    assert load_job(tmp_path / "job").unanswered == ()
+
+
+def test_dumps_beside_recordings_are_named(tmp_path: Path) -> None:
+    for rank in range(2):
+        Rank(rank, 2).calls().write(tmp_path / "job", dumped=None)
+    for number in range(1, 3):
+        copy(tmp_path / "job" / "rank1.trace", tmp_path / "job" / f"rank1.dump000{number}.trace")
+    page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "2 dumps left out, as the recording is here too. To read them, move them into a folder of their own."
+    ) in page
 
 
 def test_the_end_of_a_range_is_no_place(tmp_path: Path) -> None:

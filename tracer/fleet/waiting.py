@@ -53,7 +53,7 @@ class Numbered:
 
 
 def waiting_of(
-    numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame, collectives: pl.DataFrame
+    numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame, collectives: pl.DataFrame, whole: bool
 ) -> tuple[Outstanding, ...]:
     """As job.Job.outstanding; of each rank only the calls that others lack are in memory."""
     moments = numbered.moments()
@@ -64,4 +64,4 @@ def waiting_of(
     calls = pl.concat(
         [numbered.calls(place, number, number + 1) for place in range(len(moments)) for number in numbers]
     )
-    return outstanding(missing, calls, moments.join(clocks, on="rank"), counts, collectives)
+    return outstanding(missing, calls, moments.join(clocks, on="rank"), counts, collectives, whole)

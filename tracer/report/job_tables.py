@@ -11,7 +11,7 @@ from tracer.analysis.job import Job
 from tracer.analysis.job.clocks import EXACT, UNKNOWN
 from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.lateness import Lateness
-from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place
+from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place, Unanswered
 from tracer.analysis.job.overlap import overlaps
 from tracer.analysis.memory import MemoryUse, memory_use
 from tracer.analysis.source_lines import SourceLines
@@ -45,7 +45,11 @@ def job_parts(job: Job, rows: int | None = None, hangs: bool = True) -> list[tup
 def hangs_in_words(job: Job) -> str:
     """Of dumps: which collectives ranks wait for, a paragraph each."""
     name = SourceLines.of(job.parts[0].trace).name
-    return paragraphs(*(waiting_in_words(of, job.numbering.step, name) for of in job.outstanding))
+    step = job.numbering.step
+    return paragraphs(
+        *(waiting_in_words(of, step, name) for of in job.outstanding),
+        *(_unanswered_in_words(of, step, name) for of in job.unanswered),
+    )
 
 
 def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], str]) -> str:
@@ -54,7 +58,7 @@ def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], st
     `step`: from which step calls are counted, None: from the first one. `name` shortens a line.
     """
 
-    counted = f"call {of.number:,} of group {code(of.group)}" + (f" since step {step:,}" if step else "")
+    counted = _counted(of.number, of.group, step)
     who = ranks_in_words([place.rank for place in of.missing], True)
     missed = f"{who} had not yet reached" if of.is_usual else f"**{who} did not reach**"
     words = f"{missed} {code(of.op)}{_of_line(of.line, name)} ({counted})."
@@ -67,6 +71,22 @@ def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], st
         f"{duration(of.median_ns)} in the median, {duration(of.most_ns)} at most."
     )
     return " ".join([words, *_callers_in_words(of, name), *places, *[usual] * of.is_usual])
+
+
+def _counted(number: int, group: str, step: int | None) -> str:
+    return f"call {number:,} of group {code(group)}" + (f" since step {step:,}" if step else "")
+
+
+def _unanswered_in_words(of: Unanswered, step: int | None, name: Callable[[str], str]) -> str:
+    several = len(of.ranks) > 1
+    they, have = ("they", "have") if several else ("it", "has")
+    group = "" if of.group is None else f" (group {code(of.group)})"
+    counted = group if of.group is None or of.number is None else f" ({_counted(of.number, of.group, step)})"
+    return (
+        f"**{ranks_in_words(of.ranks, True)} probably wait{'' if several else 's'}** in "
+        f"{code(of.op)}{_of_line(of.line, name)}{counted}: {they} called it "
+        f"{_span([of.shortest_ns, of.longest_ns])} ago, and {have} called no op since."
+    )
 
 
 def _callers_in_words(of: Outstanding, name: Callable[[str], str]) -> list[str]:
@@ -126,8 +146,7 @@ def _span(times: Sequence[int]) -> str:
 
 
 def _lateness_in_words(job: Job, sources: SourceLines) -> str:
-    not_here = f"No trace here is of {ranks_in_words(job.missing)}." if job.missing else ""
-    missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), not_here)
+    missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), not_here(job), _dumps(job))
     if job.collectives.is_empty():
         return paragraphs(_no_collectives(job), missing)
     if not job.lateness:
@@ -139,6 +158,21 @@ def _lateness_in_words(job: Job, sources: SourceLines) -> str:
         f"{cause(first, sources)}."
     )
     return paragraphs(words, missing)
+
+
+def not_here(job: Job) -> str:
+    """Which ranks no trace is of."""
+    return f"No trace here is of {ranks_in_words(job.missing)}." if job.missing else ""
+
+
+def _dumps(job: Job) -> str:
+    if not job.dumps:
+        return ""
+    it, its = ("it", "its") if job.dumps == 1 else ("them", "their")
+    return (
+        f"{count(job.dumps, 'dump')} left out, as the recording is here too. "
+        f"To read {it}, move {it} into a folder of {its} own."
+    )
 
 
 def _no_collectives(job: Job) -> str:

@@ -96,6 +96,22 @@ class Outstanding:
         return of_before and self.longest_ns < _LONG_NS
 
 
+@dataclass(frozen=True)
+class Unanswered:
+    """A call after which these ranks called no op, of a job whose other traces are not here to compare.
+
+    `group` is None if it was send or recv; `number` is that of the call in its group, None: not known.
+    """
+
+    ranks: tuple[int, ...]
+    op: str
+    line: str | None
+    group: str | None
+    number: int | None
+    longest_ns: int
+    shortest_ns: int
+
+
 def moment(part: RankPart, calls: pl.DataFrame) -> dict[str, Any]:
     """MOMENT: when the trace was dumped (null: it is no dump), and the op that the rank was in, or left last.
 
@@ -156,13 +172,16 @@ def outstanding(
     moments: pl.DataFrame,
     counts: pl.DataFrame,
     collectives: pl.DataFrame,
+    whole: bool,
 ) -> tuple[Outstanding, ...]:
     """Those that ranks wait for, in the order in which they explain each other.
 
     `missing` is of `unreached`; `calls` has its collectives (rank, group, number, op, source, blocks,
     start_ns); `moments` has rank, offset_ns (to the one clock) and MOMENT; `counts` is of `counts`;
-    `collectives` is of job.collectives.matched. A rank is missing only if it was dumped after another one
-    called: without a common clock that is not known, and nothing is said.
+    `collectives` is of job.collectives.matched; `whole`: the traces of all ranks are here.
+
+    A rank is missing only if it was dumped after another one called: without a common clock that is not
+    known, and nothing is said.
     """
     at = {row["rank"]: row for row in moments.drop_nulls(["dumped_ns", "offset_ns"]).iter_rows(named=True)}
     called, absent = {}, {}
@@ -179,7 +198,7 @@ def outstanding(
         ]
         if ranks:
             called[str(group), int(number)], absent[str(group), int(number)] = rows, ranks
-    places = _places(at, called, counts)
+    places = _places(at, called, counts, whole)
     found = []
     for (group, number), rows in called.items():
         callers = [_caller(row, at[row["rank"]], places[row["rank"]]) for row in rows]
@@ -202,6 +221,36 @@ def outstanding(
             )
         )
     return _explained(sorted(found, key=lambda of: (of.is_usual, -of.longest_ns, of.group)))
+
+
+def unanswered(moments: pl.DataFrame, counts: pl.DataFrame) -> tuple[Unanswered, ...]:
+    """Of a job that is not whole and in which no rank is known to be missing: the longest wait first.
+
+    `moments` and `counts` as in `outstanding`. A wait of less than a second is none that anyone looks for.
+    """
+    at = {row["rank"]: row for row in moments.drop_nulls("dumped_ns").iter_rows(named=True)}
+    calls = {
+        (rank, group): number for rank, group, number in counts.select("rank", "group", "calls").iter_rows()
+    }
+    together: dict[tuple[Any, ...], list[Place]] = {}
+    for place in _places(at, {}, counts, whole=False).values():
+        if place.waits and place.since_ns >= _LONG_NS:
+            number = calls.get((place.rank, place.group), 0) - 1
+            key = (place.op, place.line, place.group, number if number >= 0 and place.group else None)
+            together.setdefault(key, []).append(place)
+    found = [
+        Unanswered(
+            ranks=tuple(place.rank for place in places),
+            op=key[0],
+            line=key[1],
+            group=key[2],
+            number=key[3],
+            longest_ns=max(place.since_ns for place in places),
+            shortest_ns=min(place.since_ns for place in places),
+        )
+        for key, places in together.items()
+    ]
+    return tuple(sorted(found, key=lambda of: -of.longest_ns))
 
 
 def counts(calls: pl.DataFrame) -> pl.DataFrame:
@@ -234,6 +283,7 @@ def _places(
     at: Mapping[int, dict[str, Any]],
     called: Mapping[tuple[str, int], Sequence[dict[str, Any]]],
     counts: pl.DataFrame,
+    whole: bool,
 ) -> dict[int, Place]:
     """Where each rank is. `called` has the calls of collectives that a rank did not reach."""
     waits = {
@@ -257,9 +307,9 @@ def _places(
         if group is None or (rank, group) in waits:
             return waits.get((rank, group))
         of_group = others.get(group, {})
-        # If another rank has called it too, all have, and it is done.
-        own = of_group.get(rank, 0)
-        return None if any(calls >= own for other, calls in of_group.items() if other != rank) else PROBABLY
+        # If another rank has called it too, all have, and it is done; or one whose trace is not here has not.
+        done = of_group.get(rank, 0) + (not whole)
+        return None if any(calls >= done for other, calls in of_group.items() if other != rank) else PROBABLY
 
     return {rank: _place(row, wait(row)) for rank, row in at.items()}
 

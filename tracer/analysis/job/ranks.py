@@ -16,10 +16,12 @@ from tracer.analysis.job.numbering import Numbering, numbering, whole_from
 from tracer.analysis.job.outstanding import (
     MOMENT,
     Outstanding,
+    Unanswered,
     counts,
     moment,
     outstanding,
     to_match,
+    unanswered,
     unreached,
     without,
 )
@@ -35,12 +37,14 @@ class JobError(ValueError):
 class Job:
     """The ranks that were recorded, in order; `ranks` is how many the job has.
 
-    `unread` says of each trace of the folder that could not be read why.
+    `unread` says of each trace of the folder that could not be read why, `dumps` how many were left out, as
+    their recording is there.
     """
 
     parts: tuple[RankPart, ...]
     ranks: int
     unread: tuple[str, ...] = ()
+    dumps: int = 0
 
     @property
     def missing(self) -> list[int]:
@@ -91,14 +95,24 @@ class Job:
         missing = unreached(called, dumped)
         if missing.is_empty():
             return ()
-        moments = pl.DataFrame(
-            [
-                {"rank": part.rank, **moment(part, self.calls.filter(pl.col("rank") == part.rank))}
-                for part in self.parts
-            ],
-            {"rank": pl.Int64, **MOMENT},
-        )
-        return outstanding(missing, self.calls, moments.join(self.clocks, on="rank"), called, self._matched)
+        moments = self._moments.join(self.clocks, on="rank")
+        return outstanding(missing, self.calls, moments, called, self._matched, whole=not self.missing)
+
+    @cached_property
+    def unanswered(self) -> tuple[Unanswered, ...]:
+        """Of dumps, if traces of other ranks are not here: the calls for whose end ranks probably wait."""
+        dumped = any(part.trace.certificate.get("dumped_ns") is not None for part in self.parts)
+        if not dumped or not self.missing or self.outstanding:
+            return ()
+        return unanswered(self._moments, counts(self.calls))
+
+    @cached_property
+    def _moments(self) -> pl.DataFrame:
+        rows = [
+            {"rank": part.rank, **moment(part, self.calls.filter(pl.col("rank") == part.rank))}
+            for part in self.parts
+        ]
+        return pl.DataFrame(rows, {"rank": pl.Int64, **MOMENT})
 
     @property
     def unmatched(self) -> int:

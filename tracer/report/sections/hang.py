@@ -1,10 +1,10 @@
-"""Of a dump with several ranks: the collective that some wait for, and others did not reach."""
+"""Of a dump of ranks: the collective that some wait for, and others did not reach."""
 
 from __future__ import annotations
 
 from tracer.analysis.job import Job, job_of
-from tracer.report.job_tables import hangs_in_words
-from tracer.report.page import Page
+from tracer.report.job_tables import hangs_in_words, not_here
+from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 
 title = "What ranks wait for"
@@ -21,4 +21,5 @@ def data(reading: Reading) -> Job:
 
 
 def markdown(data: Job, page: Page) -> str:
-    return hangs_in_words(data)
+    said = hangs_in_words(data)
+    return paragraphs(said, not_here(data)) if said else ""

@@ -236,6 +236,20 @@ def test_a_rank_that_called_a_moment_ago_is_not_said_to_wait(tmp_path: Path) -> 
     assert load_job(tmp_path / "job").unanswered == ()
 
 
+def test_ranks_in_different_collectives_of_one_number(tmp_path: Path) -> None:
+    Rank(0, 2).calls().at(10).calls(line=3, waits=True).write(tmp_path / "job", dumped=3010)
+    Rank(1, 2, collective="c10d::barrier").calls().at(20).calls(line=4, waits=True).write(
+        tmp_path / "job", dumped=3010
+    )
+    page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "**Ranks wait in different collectives**: call 1 of group `0` is `c10d::allreduce_` of "
+        "`/work/train.py:3` on rank 0 and `c10d::barrier` of `/work/train.py:4` on rank 1. They called it "
+        "3.0 s ago, and have called no op since."
+    ) in page
+    assert page.count("different collectives") == 1
+
+
 def test_of_all_ranks_nobody_waits_after_what_all_called(tmp_path: Path) -> None:
     for rank in range(2):
         Rank(rank, 2).calls().write(tmp_path / "job", dumped=3010)

@@ -11,6 +11,7 @@ from tracer.analysis.job import Job
 from tracer.analysis.job.clocks import EXACT, UNKNOWN
 from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.lateness import Lateness
+from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place, Unanswered
 from tracer.analysis.job.overlap import overlaps
 from tracer.analysis.memory import MemoryUse, memory_use
@@ -47,6 +48,7 @@ def hangs_in_words(job: Job) -> str:
     name = SourceLines.of(job.parts[0].trace).name
     step = job.numbering.step
     return paragraphs(
+        *(_mismatch_in_words(of, step, name) for of in job.mismatched),
         *(waiting_in_words(of, step, name) for of in job.outstanding),
         *(_unanswered_in_words(of, step, name) for of in job.unanswered),
     )
@@ -75,6 +77,17 @@ def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], st
 
 def _counted(number: int, group: str, step: int | None) -> str:
     return f"call {number:,} of group {code(group)}" + (f" since step {step:,}" if step else "")
+
+
+def _mismatch_in_words(of: Mismatch, step: int | None, name: Callable[[str], str]) -> str:
+    ops = [f"{code(op)}{_of_line(line, name)} on {ranks_in_words(ranks)}" for op, line, ranks in of.ops]
+    more = f", and {len(ops) - _PLACES:,} more" if len(ops) > _PLACES else ""
+    said = f"{', '.join(ops[:-1])} and {ops[-1]}" if not more else ", ".join(ops[:_PLACES]) + more
+    counted = _counted(of.number, of.group, step)
+    return (
+        f"**Ranks wait in different collectives**: {counted} is {said}. "
+        f"They called it {_span([of.shortest_ns, of.longest_ns])} ago, and have called no op since."
+    )
 
 
 def _unanswered_in_words(of: Unanswered, step: int | None, name: Callable[[str], str]) -> str:

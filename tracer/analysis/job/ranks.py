@@ -12,6 +12,7 @@ import polars as pl
 from tracer.analysis.job.clocks import offsets
 from tracer.analysis.job.collectives import collectives_of, matched
 from tracer.analysis.job.lateness import Lateness, lateness
+from tracer.analysis.job.mismatch import Mismatch, mismatches
 from tracer.analysis.job.numbering import Numbering, numbering, whole_from
 from tracer.analysis.job.outstanding import (
     MOMENT,
@@ -99,10 +100,17 @@ class Job:
         return outstanding(missing, self.calls, moments, called, self._matched, whole=not self.missing)
 
     @cached_property
+    def mismatched(self) -> tuple[Mismatch, ...]:
+        """Of dumps: the calls at which ranks of a group wait in different collectives."""
+        if all(part.trace.certificate.get("dumped_ns") is None for part in self.parts):
+            return ()
+        return mismatches(self.calls, self._moments)
+
+    @cached_property
     def unanswered(self) -> tuple[Unanswered, ...]:
         """Of dumps, if traces of other ranks are not here: the calls for whose end ranks probably wait."""
         dumped = any(part.trace.certificate.get("dumped_ns") is not None for part in self.parts)
-        if not dumped or not self.missing or self.outstanding:
+        if not dumped or not self.missing or self.outstanding or self.mismatched:
             return ()
         return unanswered(self._moments, counts(self.calls))
 

@@ -84,13 +84,21 @@ MS = 100_000
 class Rank:
     """The trace of a rank, which a test leads from moment to moment (in ms since all began)."""
 
-    def __init__(self, rank: int, ranks: int, groups: Sequence[str] = ("0",), boot: str = "clock") -> None:
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        groups: Sequence[str] = ("0",),
+        boot: str = "clock",
+        op: str = "aten::mm",
+        collective: str = "c10d::allreduce_",
+    ) -> None:
         self.writer = TraceWriter(ticks=1000)
         self.writer.process(0)
         place = {"rank": rank, "ranks": ranks, "host": boot, "boot": boot}
         self.writer.json(0, "rank", place)
-        self.writer.hop(0, "aten::mm")
-        self.writer.hop(1, "c10d::allreduce_")
+        self.writer.hop(0, op)
+        self.writer.hop(1, collective)
         self.rank = rank
         self.lane: Lane = self.writer.lane(thread=100)  # the main thread of process 100
         self.groups = {group: number for number, group in enumerate(groups, 1)}

@@ -12,7 +12,7 @@ from synthetic import TraceWriter
 
 from tracer.fleet.errors import FleetError
 from tracer.fleet.gather import Gathered, gather
-from tracer.fleet.parts import Parts
+from tracer.fleet.parts import FORMAT, Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import TraceFile, find, on_this_machine
 from tracer.fleet.work import Part, Task, analyse
@@ -88,7 +88,7 @@ def test_what_was_read_is_not_read_again_but_for_what_changed(job: Path, out: Pa
 def test_parts_of_another_version_are_made_again(job: Path, out: Path) -> None:
     run(out, job)
     about = out / "part/job=job/host=a/rank=1/about.json"
-    about.write_text(about.read_text().replace('"format": 2', '"format": 0'))
+    about.write_text(about.read_text().replace(f'"format": {FORMAT}', '"format": 0'))
     assert run(out, job) == Gathered(read=1, known=2)
 
 

@@ -167,6 +167,11 @@ def test_the_trace_of_a_rank_by_its_name(tmp_path: Path) -> None:
         trace_of_rank(tmp_path / "unnamed", 4)
     with pytest.raises(JobError, match=r"named after rank 4; there are ranks 0, 3, 12"):
         trace_of_rank(tmp_path, 4)
+    for number in (1, 2):
+        (tmp_path / f"run.rank07.dump000{number}.trace").touch()
+    (tmp_path / "run.rank08.0002.dump0001.trace.xz").touch()
+    assert trace_of_rank(tmp_path, 7).name == "run.rank07.dump0002.trace"
+    assert trace_of_rank(tmp_path, 8).name == "run.rank08.0002.dump0001.trace.xz"
     (tmp_path / "train.rank03.0002.trace").touch()
     with pytest.raises(JobError, match="both of rank 3"):
         trace_of_rank(tmp_path, 3)

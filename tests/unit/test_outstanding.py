@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copy
 
 import polars as pl
 import pytest
-from rank_traces import Rank
+from rank_traces import MS, Rank, add_rank
+from synthetic import TraceWriter
 
 from tracer.analysis.job.folder import load_job
 from tracer.analysis.job.outstanding import Outstanding
@@ -17,6 +19,11 @@ from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
 from tracer.report.fleet_page import fleet_page, in_words
 from tracer.report.job_page import job_page
+from tracer.report.job_tables import waiting_in_words
+from tracer.report.reading import Reading
+from tracer.report.report import render
+from tracer.report.sections import dumped
+from tracer.trace import load
 
 
 def outstanding(folder: Path) -> list[Outstanding]:
@@ -37,7 +44,7 @@ def test_the_rank_that_did_not_come_is_the_headline(tmp_path: Path) -> None:
         if rank == 1:
             of.at(21).computes(line=4)
         else:
-            of.at(20 + rank).computes().calls(line=3)
+            of.at(20 + rank).computes().calls(line=3, waits=True)
         of.write(tmp_path / "job", dumped=1020)
     (found,) = outstanding(tmp_path / "job")
     assert (found.group, found.number, found.op, found.waiting) == ("0", 2, "c10d::allreduce_", (0, 2))
@@ -65,7 +72,7 @@ def test_the_rank_that_did_not_come_is_the_headline(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_in_an_op_or_called_none(tmp_path: Path) -> None:
-    Rank(0, 3).at(1).calls().write(tmp_path / "job", dumped=50)
+    Rank(0, 3).at(1).calls(waits=True).write(tmp_path / "job", dumped=50)
     Rank(1, 3).at(1).computes(leaves=False).write(tmp_path / "job", dumped=50)
     Rank(2, 3).write(tmp_path / "job", dumped=50)
     page = job_page(load_job(tmp_path / "job"), "job")
@@ -75,6 +82,204 @@ def test_a_rank_that_is_in_an_op_or_called_none(tmp_path: Path) -> None:
     assert "Rank 0 has waited there for 49.0 ms." in page
     assert "Rank 1 has been in `aten::mm` of `/work/train.py:1` for 49.0 ms." in page
     assert "Rank 2 has called no op in its trace." in page
+
+
+def said_of(folder: Path, out: Path) -> list[str]:
+    """The headlines of the job's report, which are those of `tracer fleet` too."""
+    job = load_job(folder)
+    said = [waiting_in_words(of, job.numbering.step, str) for of in job.outstanding]
+    assert in_words(merged(folder, out))[: len(said)] == said
+    return said
+
+
+def test_a_rank_that_called_other_ops_since_does_not_wait_there(tmp_path: Path) -> None:
+    for rank in range(4):
+        of = Rank(rank, 4).calls()
+        if rank < 3:
+            of.at(10 + rank).calls(line=3)
+        if rank == 1:
+            of.at(20).computes(line=4)
+        if rank == 2:
+            of.at(30).computes(line=4, leaves=False)
+        of.write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert (
+        "Rank 0 called it 1.0 s ago, has called no op since, and probably waits there. "
+        "Rank 1 called it 999.0 ms ago, left `aten::mm` of `/work/train.py:4` 990.0 ms ago, "
+        "and has called no op since. "
+        "Rank 2 called it 998.0 ms ago, and has been in `aten::mm` of `/work/train.py:4` for 980.0 ms. "
+    ) in said
+
+
+def test_ranks_at_one_place_are_one_sentence(tmp_path: Path) -> None:
+    for rank in range(3):
+        of = Rank(rank, 3).calls()
+        if rank:
+            of.at(10 * rank).calls(line=3).computes(line=4)
+        of.write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert (
+        "Ranks 1, 2 called it 990.0 ms to 1.0 s ago, left `aten::mm` of `/work/train.py:4` "
+        "990.0 ms to 1.0 s ago, and have called no op since. "
+    ) in said
+
+
+@pytest.mark.parametrize(("waits", "how"), [(True, "has waited"), (False, "has probably waited")])
+def test_a_missing_rank_that_waits_in_another_collective(tmp_path: Path, waits: bool, how: str) -> None:
+    """Rank 0 waits in `dp` for rank 1, which waits in `tp` for rank 2."""
+    Rank(0, 3, ["dp"]).calls("dp").at(10).calls("dp").write(tmp_path / "job", dumped=1010)
+    of = Rank(1, 3, ["dp", "tp"]).calls("dp").calls("tp").at(20).calls("tp", line=4, waits=waits)
+    of.write(tmp_path / "job", dumped=1010)
+    Rank(2, 3, ["tp"]).calls("tp").computes().write(tmp_path / "job", dumped=1010)
+    _, said = said_of(tmp_path / "job", tmp_path / "out")
+    assert said.endswith(
+        f"Rank 1 {how} in `c10d::allreduce_` of `/work/train.py:4` (group `tp`) for 990.0 ms."
+    )
+
+
+def test_a_missing_rank_whose_last_collective_is_done_left_it(tmp_path: Path) -> None:
+    Rank(0, 2).calls(waits=True).at(10).calls(line=3).write(tmp_path / "job", dumped=1010)
+    Rank(1, 2).calls(waits=True).write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert said.endswith(
+        "Rank 1 left `c10d::allreduce_` of `/work/train.py:2` 1.0 s ago, and has called no op since."
+    )
+
+
+def test_a_missing_rank_that_waits_for_another_one_alone(tmp_path: Path) -> None:
+    Rank(0, 2).calls().at(10).calls(line=3).write(tmp_path / "job", dumped=1010)
+    Rank(1, 2, op="c10d::recv_").calls().at(20).computes().write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert said.endswith("Rank 1 has probably waited in `c10d::recv_` of `/work/train.py:1` for 990.0 ms.")
+
+
+@pytest.mark.parametrize(("dumped", "usual"), [(450, True), (600, False), (2000, False)])
+def test_a_wait_as_in_the_collectives_before_is_no_hang(tmp_path: Path, dumped: int, usual: bool) -> None:
+    """Rank 0 waits 20 ms for rank 1 each time, and now since 400 ms."""
+    for rank in range(2):
+        of = Rank(rank, 2)
+        for number in range(4):
+            of.at(100 * number + 20 * rank).calls(waits=True)
+        if not rank:
+            of.at(400).calls(line=3, waits=True)
+        of.write(tmp_path / "job", dumped=dumped)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert said.startswith(
+        "**Rank 1 did not reach** `c10d" if not usual else "Rank 1 had not yet reached `c10d"
+    )
+    assert usual == said.endswith(
+        "That is as usual: in the 4 collectives before, the first rank waited for the last one 20.0 ms in "
+        "the median, 20.0 ms at most."
+    )
+
+
+def test_a_dump_is_a_window_and_not_incomplete(tmp_path: Path) -> None:
+    Rank(0, 2).calls().calls().write(tmp_path / "job", dumped=600)
+    Rank(1, 2).calls().calls().write(tmp_path / "job", dumped=600, overwritten=7)
+    page = fleet_page(merged(tmp_path / "job", tmp_path / "out"))
+    assert "2 ranks of 2 are from dumps: the last window of a recording that went on." in page
+    assert "incomplete" not in page.lower()
+
+
+def test_a_dump_that_lost_a_chunk_is_incomplete(tmp_path: Path) -> None:
+    Rank(0, 2).calls().calls().write(tmp_path / "job", dumped=600)
+    Rank(1, 2).calls().calls().write(tmp_path / "job", dumped=600)
+    trace = tmp_path / "job" / "rank1.trace"
+    trace.write_bytes(trace.read_bytes()[:-300])
+    page = fleet_page(merged(tmp_path / "job", tmp_path / "out"))
+    assert "1 rank of 2 is from dumps" in page
+    assert "1 rank of 2 is incomplete." in page
+
+
+def test_one_dump_of_all_ranks_begins_with_the_hang(tmp_path: Path) -> None:
+    writer = TraceWriter(ticks=1000)
+    for rank in range(2):
+        add_rank(writer, rank, rank, collectives=3 - rank)
+    end = 1000 + 1000 * MS
+    writer.header = {"last_ticks": end, "last_ns": 5000 + 10 * (end - 1000), "flags": 3 | 64}
+    text = render(Reading(load(writer.write(tmp_path / "all.dump0001.trace")), "t"))
+    sections = text.split("\n## ")
+    assert sections[1].startswith(
+        "What ranks wait for\n\n**Rank 1 did not reach** `c10d::allreduce_` of `/work/train.py:2` "
+        "(call 2 of group `0`). Rank 0 called it 1.0 s ago, has called no op since, and probably waits there."
+    )
+    assert sections[2].startswith("Where each thread was")
+    assert text.count("did not reach") == 1
+
+
+@pytest.mark.parametrize("one_file", [True, False])
+def test_the_dump_of_one_rank_says_where_it_waits(tmp_path: Path, one_file: bool) -> None:
+    Rank(0, 2).calls().at(10).calls(line=3, waits=True).write(tmp_path / "job", dumped=3010)
+    if one_file:
+        page = render(Reading(load(tmp_path / "job" / "rank0.trace"), "t"))
+    else:
+        page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "**Rank 0 probably waits** in `c10d::allreduce_` of `/work/train.py:3` (call 1 of group `0`): "
+        "it called it 3.0 s ago, and has called no op since."
+    ) in page
+    assert "No trace here is of rank 1." in page
+
+
+def test_where_a_trace_is_missing_all_may_wait_for_it(tmp_path: Path) -> None:
+    for rank in range(2):
+        Rank(rank, 3).calls().at(10).calls(line=3).write(tmp_path / "job", dumped=3010)
+    page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "**Ranks 0, 1 probably wait** in `c10d::allreduce_` of `/work/train.py:3` (call 1 of group `0`)"
+        in page
+    )
+
+
+def test_a_rank_that_called_a_moment_ago_is_not_said_to_wait(tmp_path: Path) -> None:
+    Rank(0, 2).calls().at(10).calls(line=3, waits=True).write(tmp_path / "job", dumped=100)
+    assert load_job(tmp_path / "job").unanswered == ()
+
+
+def test_ranks_in_different_collectives_of_one_number(tmp_path: Path) -> None:
+    Rank(0, 2).calls().at(10).calls(line=3, waits=True).write(tmp_path / "job", dumped=3010)
+    Rank(1, 2, collective="c10d::barrier").calls().at(20).calls(line=4, waits=True).write(
+        tmp_path / "job", dumped=3010
+    )
+    page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "**Ranks wait in different collectives**: call 1 of group `0` is `c10d::allreduce_` of "
+        "`/work/train.py:3` on rank 0 and `c10d::barrier` of `/work/train.py:4` on rank 1. They called it "
+        "3.0 s ago, and have called no op since."
+    ) in page
+    assert page.count("different collectives") == 1
+
+
+def test_of_all_ranks_nobody_waits_after_what_all_called(tmp_path: Path) -> None:
+    for rank in range(2):
+        Rank(rank, 2).calls().write(tmp_path / "job", dumped=3010)
+    assert load_job(tmp_path / "job").unanswered == ()
+
+
+def test_dumps_beside_recordings_are_named(tmp_path: Path) -> None:
+    for rank in range(2):
+        Rank(rank, 2).calls().write(tmp_path / "job", dumped=None)
+    for number in range(1, 3):
+        copy(tmp_path / "job" / "rank1.trace", tmp_path / "job" / f"rank1.dump000{number}.trace")
+    page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "2 dumps left out, as the recording is here too. To read them, move them into a folder of their own."
+    ) in page
+
+
+def test_the_end_of_a_range_is_no_place(tmp_path: Path) -> None:
+    end = "profiler::_record_function_exit._RecordFunction"
+    Rank(0, 2, op=end).calls().at(10).calls(line=3, waits=True).computes().write(
+        tmp_path / "job", dumped=1010
+    )
+    Rank(1, 2, op=end).calls().at(5).computes(line=4).write(tmp_path / "job", dumped=1010)
+    (said,) = said_of(tmp_path / "job", tmp_path / "out")
+    assert "Rank 0 has waited there for 1.0 s." in said
+    assert (
+        "Rank 1 left `c10d::allreduce_` of `/work/train.py:2` 1.0 s ago, and has called no op since." in said
+    )
+    threads = dumped.data(Reading(load(tmp_path / "job" / "rank1.trace"), "t")).threads.rows
+    assert [row["op"] for row in threads] == ["c10d::allreduce_"]
 
 
 def test_a_rank_that_was_dumped_before_the_others_called_is_not_missing(tmp_path: Path) -> None:
@@ -101,6 +306,28 @@ def test_the_collective_that_explains_the_other_one_comes_first(tmp_path: Path) 
     assert (first.group, first.waiting, first.missing[0].rank) == ("tp", (1,), 2)
     assert (second.group, second.waiting, second.missing[0].rank) == ("dp", (0,), 1)
     assert second.missing[0].op == "c10d::allreduce_"
+
+
+def test_one_missing_rank_that_waits_in_another_collective_is_enough(tmp_path: Path) -> None:
+    """Ranks 0 and 1 are in `pair`: rank 1 waits there for rank 0, and rank 2 in group 0 for both."""
+    Rank(0, 3, ["0", "pair"]).calls().calls("pair").computes().write(tmp_path / "job", dumped=1010)
+    of = Rank(1, 3, ["0", "pair"]).calls().calls("pair").at(20).calls("pair", line=4, waits=True)
+    of.write(tmp_path / "job", dumped=1010)
+    Rank(2, 3).calls().at(10).calls(line=3, waits=True).write(tmp_path / "job", dumped=1010)
+    first, second = said_of(tmp_path / "job", tmp_path / "out")
+    assert first.startswith(
+        "**Rank 0 did not reach** `c10d::allreduce_` of `/work/train.py:4` (call 1 of group `pair`)."
+    )
+    assert second.startswith("**Ranks 0, 1 did not reach** `c10d::allreduce_` of `/work/train.py:3`")
+    assert second.endswith(
+        "Rank 1 has waited in `c10d::allreduce_` of `/work/train.py:4` (group `pair`) for 990.0 ms."
+    )
+
+
+def test_ranks_that_wait_for_each_other_in_a_circle(tmp_path: Path) -> None:
+    Rank(0, 2, ["a", "b"]).calls("a").calls("b").at(10).calls("a").write(tmp_path / "job", dumped=1010)
+    Rank(1, 2, ["a", "b"]).calls("a").calls("b").at(20).calls("b").write(tmp_path / "job", dumped=1010)
+    assert [of.group for of in outstanding(tmp_path / "job")] == ["a", "b"]
 
 
 def ring(rank: int, first: int, *, hangs: bool = False) -> Rank:

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS
+from tracer.analysis.medians import finished_median
 from tracer.analysis.trees import Forest, own_or_forward_line
 
 _LABEL = ("kind", "op", "key", "kernel", "registered_at", "override")
@@ -90,6 +91,7 @@ def _sums(rows: pl.DataFrame, forest: Forest, node_of: NDArray[np.int64]) -> pl.
             "own_gpu": _own(forest, gpu),
             "duration": duration,
             "raised": rows["raised"],
+            "open": rows["open"],
             "inputs": rows["inputs"].cast(pl.Int64),
             "id": _ids(rows),
             "stack": rows["python_stack"].cast(pl.Int64),
@@ -105,7 +107,7 @@ def _sums(rows: pl.DataFrame, forest: Forest, node_of: NDArray[np.int64]) -> pl.
             own_ns=pl.col("own").sum(),
             own_gpu_ns=pl.col("own_gpu").sum(),
             longest_ns=pl.col("duration").max(),
-            median_ns=pl.col("duration").median().round().cast(pl.Int64),
+            median_ns=finished_median(pl.col("duration")),
             raised=pl.col("raised").sum(),
             id=pl.col("id").first(),
             stack=pl.col("stack").first(),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tracer.analysis.medians import finished_median
+
 UNKNOWN_OP = "an unknown op"
 
 
@@ -48,7 +50,7 @@ def _keys(own: pl.DataFrame) -> pl.DataFrame:
         .agg(
             hops=pl.len(),
             raised=pl.col("raised").sum(),
-            median_ns=(pl.col("end_ns") - pl.col("start_ns")).median().round().cast(pl.Int64),
+            median_ns=finished_median(pl.col("end_ns") - pl.col("start_ns")),
             depth=pl.col("depth").mean(),
             first=pl.col("id").min(),
         )

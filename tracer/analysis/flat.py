@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from tracer.analysis.medians import finished_median
 from tracer.analysis.trees import parent_rows
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -33,7 +34,11 @@ def flat_table(
     so that no time is in a total twice; self times add up to the time in the chosen hops.
     """
     names = GROUPS[by]
-    columns = [pl.col(names), pl.col("kind", "self_ns"), (pl.col("end_ns") - pl.col("start_ns")).alias("ns")]
+    columns = [
+        pl.col(names),
+        pl.col("kind", "self_ns", "open"),
+        (pl.col("end_ns") - pl.col("start_ns")).alias("ns"),
+    ]
     nested = _nested(_codes(hops, names), parent_rows(hops), chosen)
     rows = hops.select(columns).with_columns(nested=pl.Series(nested))
     measured = ["self_ns"]
@@ -48,7 +53,7 @@ def flat_table(
         calls=(pl.col("kind") == "call").sum(),
         hops=pl.len(),
         total_ns=own.sum(),
-        median_ns=own.median().round().cast(pl.Int64),
+        median_ns=finished_median(pl.col("ns"), ~pl.col("nested")),
     )
 
 

@@ -6,6 +6,8 @@ import polars as pl
 
 COLLECTIVES = r"^_?c10d(_functional)?::"
 """Ops of torch.distributed"""
+_BOOKKEEPING = "profiler::"
+"""Ops that begin and end a range of record_function: trees leave them out too"""
 _THREAD = ("process", "thread")
 
 
@@ -14,12 +16,14 @@ def last_ops(hops: pl.DataFrame, until_ns: int) -> pl.DataFrame:
 
     process, thread, is_in (whether its last outermost op call is open), op (the innermost open one, else the
     one that it left), since_ns (how long it has been in it, or has called no op), collective (the last op of
-    torch.distributed that it called in that op call, null: none), collective_hop (its id) and source.
+    torch.distributed that it called in that op call, null: none), collective_hop (its id), waits_ns (when it
+    called that, if it has called no op after it, else null) and source.
 
     A collective on the CPU returns at once, and the thread then waits for it without an op: so a thread whose
     last op call was a collective probably waits for that.
     """
-    texts = hops.select(
+    work = hops.filter(~pl.col("op").cast(pl.String).str.starts_with(_BOOKKEEPING).fill_null(False))
+    texts = work.select(
         *_THREAD,
         "id",
         "kind",
@@ -43,10 +47,16 @@ def last_ops(hops: pl.DataFrame, until_ns: int) -> pl.DataFrame:
     collectives = inside.filter(pl.col("op").str.contains(COLLECTIVES))
     # A redispatch has its name too.
     calls = collectives.filter(pl.col("kind").cast(pl.String) == "call")
+    ends = pl.when("open").then(None).otherwise("end_ns")
     waits = (
-        calls.group_by(*_THREAD)
-        .agg(pl.col("op", "id").last())
-        .rename({"op": "collective", "id": "collective_hop"})
+        calls.with_columns(ends_ns=ends)
+        .group_by(*_THREAD)
+        .agg(pl.col("op", "id", "start_ns", "ends_ns").last())
+        .join(inside.group_by(*_THREAD).agg(newest_ns=pl.col("start_ns").max()), on=_THREAD)
+        .with_columns(
+            waits_ns=pl.when(~(pl.col("newest_ns") > pl.col("ends_ns")).fill_null(False)).then("start_ns")
+        )
+        .select(*_THREAD, "waits_ns", collective="op", collective_hop="id")
     )
     joined = last.join(innermost, on=_THREAD, how="left").join(waits, on=_THREAD, how="left")
     since = pl.when("open").then("start_ns").otherwise("end_ns")
@@ -57,5 +67,6 @@ def last_ops(hops: pl.DataFrame, until_ns: int) -> pl.DataFrame:
         since_ns=(until_ns - since).clip(lower_bound=0),
         collective="collective",
         collective_hop="collective_hop",
+        waits_ns="waits_ns",
         source="source",
     ).sort(*_THREAD)

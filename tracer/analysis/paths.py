@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tracer.analysis.medians import finished_median
 from tracer.analysis.patterns import fits_op
 from tracer.analysis.trees import Forest, counts, fold
 
@@ -17,8 +18,8 @@ _HOP_KINDS = ("call", "redispatch")
 class PathTables:
     """The hottest dispatch paths, joined by the column `path` (0 is the hottest).
 
-    paths: path, hops (in one call), calls, total_ns, median_ns, longest_ns, and of the first call the op, key
-    and hop (id); with GPU activities gpu_ns.
+    paths: path, hops (in one call), calls, total_ns, median_ns, longest_ns, of the first call the op, key
+    and hop (id), and unfinished (calls); with GPU activities gpu_ns.
     nodes: path and the columns of `trees.fold`, folded over all calls of the path.
     sources: path, source, called_from, backward_node (null: forward), calls; most calls first.
     inputs: path, signature (id or null), calls; most calls first.
@@ -36,7 +37,8 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
     So one call that was preempted, or that loaded code, does not decide which path is the hottest.
 
     Columns: structure (UInt64, see Forest.structure), path, hops, calls, total_ns, median_ns,
-    longest_ns, op, key, hop, and gpu_ns where the forest has GPU activities. What is no hop
+    longest_ns, op, key, hop, unfinished (how many of the calls are, and so not in the median, unless all
+    are), and gpu_ns where the forest has GPU activities. What is no hop
     (links.combine) tells paths apart, counts in no column but gpu_ns, and makes no path of its own.
     """
     is_hop = forest.hops["kind"].is_in(_HOP_KINDS).to_numpy()
@@ -44,7 +46,7 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
     outermost = (forest.parent < 0) & is_hop
     measured = [name for name in ("gpu_ns",) if name in forest.hops.columns]
     roots = (
-        forest.hops.select("op", "key", *measured, "start_ns", "end_ns", hop="id")
+        forest.hops.select("op", "key", *measured, "start_ns", "end_ns", "open", hop="id")
         .filter(outermost)
         .with_columns(
             duration=pl.col("end_ns") - pl.col("start_ns"),
@@ -58,7 +60,8 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
             pl.col("op", "key", "hop", "hops").first(),
             calls=pl.len(),
             total_ns=pl.col("duration").sum(),
-            median_ns=pl.col("duration").median().round().cast(pl.Int64),
+            median_ns=finished_median(pl.col("duration")),
+            unfinished=pl.col("open").sum(),
             longest_ns=pl.col("duration").max(),
             **{name: pl.col(name).sum() for name in measured},
         )
@@ -66,7 +69,7 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
         .with_row_index("path")
         .select(
             *("structure", "path", "hops", "calls", "total_ns", "median_ns", "longest_ns"),
-            *("op", "key", "hop", *measured),
+            *("op", "key", "hop", "unfinished", *measured),
         )
     )
 

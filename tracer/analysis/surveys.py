@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.distinct import distinct
+from tracer.analysis.medians import finished_median
 from tracer.analysis.trees import Forest, own_or_forward_line, rows_of_ids
 
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
@@ -23,11 +24,11 @@ def per_op(hops: pl.DataFrame) -> pl.DataFrame:
     ops = hops.group_by("op", maintain_order=True).agg(
         calls=_CALLS.sum(), hops=pl.len(), self_ns=pl.col("self_ns").sum()
     )
-    called = hops.select("op", _DURATION.alias("duration")).filter(hops.select(_CALLS).to_series())
+    called = hops.select("op", "open", _DURATION.alias("duration")).filter(hops.select(_CALLS).to_series())
     duration = pl.col("duration")
     times = called.group_by("op").agg(
         total_ns=duration.sum(),
-        median_ns=_median(duration),
+        median_ns=finished_median(duration),
         p95_ns=duration.quantile(0.95, "higher").cast(pl.Int64),
         longest_ns=duration.max(),
     )
@@ -39,7 +40,7 @@ def per_key(hops: pl.DataFrame) -> pl.DataFrame:
     """key, ops (distinct), hops, self_ns, median_self_ns; most self time first."""
     own = pl.col("self_ns")
     keys = hops.group_by("key", maintain_order=True).agg(
-        hops=pl.len(), self_ns=own.sum(), median_self_ns=_median(own)
+        hops=pl.len(), self_ns=own.sum(), median_self_ns=finished_median(own)
     )
     ops = distinct(hops, "key", "op").group_by("key").agg(ops=pl.len())
     joined = keys.join(ops, on="key", how="left", maintain_order="left", nulls_equal=True)

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from tracer.analysis.medians import finished_median
 from tracer.base import heap
 
 _AT_ONCE = 1 << 20
@@ -191,7 +192,7 @@ def fold(
         .agg(modules=pl.col("module").n_unique())
     )
     measured = [name for name in _MEASURED if name in hops.columns]
-    columns = hops.select("inputs", "start_ns", "end_ns", "self_ns", *measured)
+    columns = hops.select("inputs", "start_ns", "end_ns", "self_ns", "open", *measured)
     of_level = [
         columns[rows]
         .with_columns(
@@ -201,8 +202,8 @@ def fold(
         .agg(
             pl.col("row").first(),
             members=pl.len(),
-            median_ns=pl.col("duration").median().round().cast(pl.Int64),
-            median_self_ns=pl.col("self_ns").median().round().cast(pl.Int64),
+            median_ns=finished_median(pl.col("duration")),
+            median_self_ns=finished_median(pl.col("self_ns")),
             total_ns=pl.col("duration").sum(),
             signatures=pl.col("inputs").unique(maintain_order=True),
             **{name: pl.col(name).median().round().cast(pl.Int64) for name in measured},

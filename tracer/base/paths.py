@@ -43,3 +43,10 @@ def without_dumps(paths: Iterable[str]) -> list[str]:
         return dump is None or (dump[1] not in runs and int(dump[2]) == last[dump[1]])
 
     return list(filter(is_newest, known))
+
+
+def dumps_beside(paths: Iterable[str]) -> int:
+    """How many of the traces are dumps beside their recording."""
+    known = list(paths)
+    runs = {path.removesuffix(".xz").removesuffix(".trace") for path in known}
+    return sum(dump[1] in runs for path in known if (dump := _DUMP.fullmatch(path)))

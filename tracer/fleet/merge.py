@@ -13,9 +13,10 @@ from tracer.analysis.fleet.across import LATE, across, late_in, late_ranks
 from tracer.analysis.fleet.fold import KERNELS, LINES, OPS, STEPS, folded
 from tracer.analysis.job.collectives import CALLS, matched
 from tracer.analysis.job.outstanding import to_match, without
+from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
 from tracer.fleet.errors import FleetError
 from tracer.fleet.parts import Kept
-from tracer.fleet.waiting import OUTSTANDING, Numbered, waiting_of, waiting_rows
+from tracer.fleet.waiting import Numbered, waiting_of
 from tracer.fleet.work import parquet
 
 _AT_ONCE = 64
@@ -111,8 +112,8 @@ def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, ...]:
     numbered = Numbered(ranked)
     found = across(ranks, *_extent(ranked), numbered.calls)
     counts = numbered.counts()
-    waiting = waiting_of(numbered, counts, found.clocks)
     is_whole = len(ranked) >= max(fact["ranks"] or 0 for fact in facts)
+    waiting = waiting_of(numbered, counts, found.clocks, found.collectives, is_whole)
     calls = to_match(counts, waiting, is_whole).rename({"calls": "calls_to_match"})
     collectives = without(found.collectives, waiting)
     last = late_in(collectives)
@@ -137,7 +138,7 @@ def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, ...]:
         collectives.select(in_front, pl.all()),
         late.select(in_front, pl.all()),
         of_ranks,
-        waiting_rows(waiting, numbered.numbering.step).select(in_front, pl.all()),
+        outstanding_rows(waiting, numbered.numbering.step).select(in_front, pl.all()),
     )
 
 

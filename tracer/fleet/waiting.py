@@ -10,22 +10,6 @@ from tracer.analysis.job.numbering import NEVER, numbering
 from tracer.analysis.job.outstanding import MOMENT, Outstanding, counts, outstanding, unreached
 from tracer.fleet.parts import Kept
 
-OUTSTANDING: dict[str, pl.DataType | type[pl.DataType]] = {
-    "group": pl.String,
-    "number": pl.Int64,
-    "since_step": pl.Int64,
-    "op": pl.String,
-    "source": pl.String,
-    "waiting": pl.List(pl.Int64),
-    "longest_ns": pl.Int64,
-    "shortest_ns": pl.Int64,
-    "rank": pl.Int64,
-    "is_in": pl.Boolean,
-    "rank_op": pl.String,
-    "rank_line": pl.String,
-    "rank_since_ns": pl.Int64,
-}
-
 
 class Numbered:
     """The collective calls of ranks, which are on disk; see job.numbering for what a number is."""
@@ -68,7 +52,9 @@ class Numbered:
         return pl.DataFrame(rows, {"rank": pl.Int64, **MOMENT})
 
 
-def waiting_of(numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame) -> tuple[Outstanding, ...]:
+def waiting_of(
+    numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame, collectives: pl.DataFrame, whole: bool
+) -> tuple[Outstanding, ...]:
     """As job.Job.outstanding; of each rank only the calls that others lack are in memory."""
     moments = numbered.moments()
     missing = unreached(counts, moments.drop_nulls("dumped_ns")["rank"])
@@ -78,28 +64,4 @@ def waiting_of(numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame) -
     calls = pl.concat(
         [numbered.calls(place, number, number + 1) for place in range(len(moments)) for number in numbers]
     )
-    return outstanding(missing, calls, moments.join(clocks, on="rank"))
-
-
-def waiting_rows(found: Sequence[Outstanding], step: int | None) -> pl.DataFrame:
-    """OUTSTANDING: a row for each rank that is missing in a collective."""
-    rows = [
-        {
-            "group": of.group,
-            "number": of.number,
-            "since_step": step,
-            "op": of.op,
-            "source": of.line,
-            "waiting": list(of.waiting),
-            "longest_ns": of.longest_ns,
-            "shortest_ns": of.shortest_ns,
-            "rank": place.rank,
-            "is_in": place.is_in,
-            "rank_op": place.op,
-            "rank_line": place.line,
-            "rank_since_ns": place.since_ns,
-        }
-        for of in found
-        for place in of.missing
-    ]
-    return pl.DataFrame(rows, OUTSTANDING)
+    return outstanding(missing, calls, moments.join(clocks, on="rank"), counts, collectives, whole)

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.job.clocks import UNKNOWN
-from tracer.analysis.job.outstanding import Outstanding, Place
+from tracer.analysis.job.outstanding_table import outstanding_of
 from tracer.report.cells import code, item, prose, table
 from tracer.report.job_tables import ranks_in_words, waiting_in_words
 from tracer.report.page import paragraphs
@@ -61,9 +61,14 @@ def in_words(tables: Tables) -> list[str]:
     found = [
         (f"Job {prose(job)}: " if several else "") + waiting_in_words(*of, name=str)
         for job, own in _jobs_of(tables["outstanding"])
-        for of in _outstanding(own)
+        for of in outstanding_of(own)
     ]
-    incomplete = len(read.filter(~pl.col("complete")))
+    dumps, incomplete = len(read.filter("whole_dump")), len(_lacking(read))
+    if dumps:
+        found.append(
+            f"{count(dumps, 'rank')} of {len(read):,} {_is(dumps)} from dumps: the last window of a "
+            "recording that went on."
+        )
     if incomplete:
         found.append(f"{count(incomplete, 'rank')} of {len(read):,} {_is(incomplete)} incomplete.")
     for job, own in _jobs_of(read):
@@ -87,31 +92,17 @@ def in_words(tables: Tables) -> list[str]:
     return found
 
 
-def _outstanding(rows: pl.DataFrame) -> list[tuple[Outstanding, int | None]]:
-    """Out of the table `outstanding` of a job, with the step that calls are counted from."""
-    keys = ["group", "number"]
-    found = []
-    for own in rows.partition_by(keys, maintain_order=True):
-        first = own.row(0, named=True)
-        of = Outstanding(
-            **{name: first[name] for name in ("group", "number", "op", "longest_ns", "shortest_ns")},
-            line=first["source"],
-            waiting=tuple(first["waiting"]),
-            missing=tuple(
-                Place(row["rank"], row["is_in"], row["rank_op"], row["rank_line"], row["rank_since_ns"])
-                for row in own.iter_rows(named=True)
-            ),
-        )
-        found.append((of, first["since_step"]))
-    return found
-
-
 def _is(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
 def _read(tables: Tables) -> pl.DataFrame:
     return tables["ranks"].filter(pl.col("error").is_null())
+
+
+def _lacking(read: pl.DataFrame) -> pl.DataFrame:
+    """The ranks that are not complete, without dumps: these are windows, and lack what went on."""
+    return read.filter(~(pl.col("complete") | pl.col("whole_dump")))
 
 
 def _jobs_of(ranks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
@@ -155,7 +146,7 @@ def _unread(tables: Tables, most: int) -> str:
 
 
 def _incomplete(tables: Tables, most: int) -> str:
-    rows = _read(tables).filter(~pl.col("complete"))
+    rows = _lacking(_read(tables))
     cells = [[*_rank(row), prose(row["host"]), prose(row["verdict"])] for row in rows.head(most).to_dicts()]
     return (
         table(["job", "rank", "host", "what is missing"], cells) + left_out(len(rows) - most) if cells else ""

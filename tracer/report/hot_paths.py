@@ -35,7 +35,10 @@ class InputCalls:
 
 @dataclass(frozen=True)
 class Path:
-    """One dispatch path; `nodes` are rows of trees.fold over all its calls. Times in ns."""
+    """One dispatch path; `nodes` are rows of trees.fold over all its calls. Times in ns.
+
+    `unfinished`: how many of its calls had not finished.
+    """
 
     op: str
     key: str
@@ -49,6 +52,7 @@ class Path:
     inputs: list[InputCalls]
     nodes: pl.DataFrame
     gpu_ns: int = 0
+    unfinished: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ def _paths(reading: Reading, whole_ns: int) -> list[Path]:
             inputs=[InputCalls(**row) for row in _of_path(tables.inputs, path["path"]).to_dicts()],
             nodes=_of_path(tables.nodes, path["path"]),
             gpu_ns=path.get("gpu_ns", 0),
+            unfinished=path["unfinished"],
         )
         for path in tables.paths.iter_rows(named=True)
     ]

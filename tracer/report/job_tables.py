@@ -11,7 +11,8 @@ from tracer.analysis.job import Job
 from tracer.analysis.job.clocks import EXACT, UNKNOWN
 from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.lateness import Lateness
-from tracer.analysis.job.outstanding import Outstanding, Place
+from tracer.analysis.job.mismatch import Mismatch
+from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place, Unanswered
 from tracer.analysis.job.overlap import overlaps
 from tracer.analysis.memory import MemoryUse, memory_use
 from tracer.analysis.source_lines import SourceLines
@@ -26,11 +27,11 @@ A rank comes when its device kernel starts, and where there is none when it call
 rank came. **Transfer**: the device kernel of the last rank."""
 
 
-def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
-    """(title, text) of each part that has something to say."""
+def job_parts(job: Job, rows: int | None = None, hangs: bool = True) -> list[tuple[str, str]]:
+    """(title, text) of each part that has something to say; without `hangs` not what ranks wait for."""
     sources = SourceLines.of(job.parts[0].trace)
     parts = [
-        ("", in_words(job, sources)),
+        ("", paragraphs(hangs_in_words(job) if hangs else "", _lateness_in_words(job, sources))),
         ("Ranks", _ranks(job)),
         ("Who came last", _late(job, sources)),
         ("Collectives", _collectives(job, sources, rows or _ROWS)),
@@ -42,10 +43,15 @@ def job_parts(job: Job, rows: int | None = None) -> list[tuple[str, str]]:
     return [part for part in parts if part[1]]
 
 
-def in_words(job: Job, sources: SourceLines) -> str:
-    """Which collective ranks wait for, and who made the others wait, in a sentence or two each."""
-    hangs = paragraphs(*(waiting_in_words(of, job.numbering.step, sources.name) for of in job.outstanding))
-    return paragraphs(hangs, _lateness_in_words(job, sources))
+def hangs_in_words(job: Job) -> str:
+    """Of dumps: which collectives ranks wait for, a paragraph each."""
+    name = SourceLines.of(job.parts[0].trace).name
+    step = job.numbering.step
+    return paragraphs(
+        *(_mismatch_in_words(of, step, name) for of in job.mismatched),
+        *(waiting_in_words(of, step, name) for of in job.outstanding),
+        *(_unanswered_in_words(of, step, name) for of in job.unanswered),
+    )
 
 
 def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], str]) -> str:
@@ -54,33 +60,106 @@ def waiting_in_words(of: Outstanding, step: int | None, name: Callable[[str], st
     `step`: from which step calls are counted, None: from the first one. `name` shortens a line.
     """
 
-    def line(source: str | None) -> str:
-        return "" if source is None else f" of {code(name(source)) if ':' in source else source}"
-
-    counted = f"call {of.number:,} of group {code(of.group)}" + (f" since step {step:,}" if step else "")
-    have = "has" if len(of.waiting) == 1 else "have"
-    shortest, longest = duration(of.shortest_ns), duration(of.longest_ns)
-    lasted = longest if shortest == longest else f"{shortest} to {longest}"
-    words = (
-        f"**{ranks_in_words([place.rank for place in of.missing], True)} did not reach** "
-        f"{code(of.op)}{line(of.line)} ({counted}). "
-        f"{ranks_in_words(of.waiting, True)} {have} waited there for {lasted}."
+    counted = _counted(of.number, of.group, step)
+    who = ranks_in_words([place.rank for place in of.missing], True)
+    missed = f"{who} had not yet reached" if of.is_usual else f"**{who} did not reach**"
+    words = f"{missed} {code(of.op)}{_of_line(of.line, name)} ({counted})."
+    places = [
+        f"{ranks_in_words([place.rank], True)} {_place_in_words([place], name)}."
+        for place in of.missing[:_PLACES]
+    ]
+    usual = (
+        f"That is as usual: in the {of.before:,} collectives before, the first rank waited for the last one "
+        f"{duration(of.median_ns)} in the median, {duration(of.most_ns)} at most."
     )
-    return " ".join([words, *(_place_in_words(place, line) for place in of.missing[:_PLACES])])
+    return " ".join([words, *_callers_in_words(of, name), *places, *[usual] * of.is_usual])
 
 
-def _place_in_words(place: Place, line: Callable[[str | None], str]) -> str:
+def _counted(number: int, group: str, step: int | None) -> str:
+    return f"call {number:,} of group {code(group)}" + (f" since step {step:,}" if step else "")
+
+
+def _mismatch_in_words(of: Mismatch, step: int | None, name: Callable[[str], str]) -> str:
+    ops = [f"{code(op)}{_of_line(line, name)} on {ranks_in_words(ranks)}" for op, line, ranks in of.ops]
+    more = f", and {len(ops) - _PLACES:,} more" if len(ops) > _PLACES else ""
+    said = f"{', '.join(ops[:-1])} and {ops[-1]}" if not more else ", ".join(ops[:_PLACES]) + more
+    counted = _counted(of.number, of.group, step)
+    return (
+        f"**Ranks wait in different collectives**: {counted} is {said}. "
+        f"They called it {_span([of.shortest_ns, of.longest_ns])} ago, and have called no op since."
+    )
+
+
+def _unanswered_in_words(of: Unanswered, step: int | None, name: Callable[[str], str]) -> str:
+    several = len(of.ranks) > 1
+    they, have = ("they", "have") if several else ("it", "has")
+    group = "" if of.group is None else f" (group {code(of.group)})"
+    counted = group if of.group is None or of.number is None else f" ({_counted(of.number, of.group, step)})"
+    return (
+        f"**{ranks_in_words(of.ranks, True)} probably wait{'' if several else 's'}** in "
+        f"{code(of.op)}{_of_line(of.line, name)}{counted}: {they} called it "
+        f"{_span([of.shortest_ns, of.longest_ns])} ago, and {have} called no op since."
+    )
+
+
+def _callers_in_words(of: Outstanding, name: Callable[[str], str]) -> list[str]:
+    """A sentence on the ranks that wait there, and on those that are at one place, most ranks first."""
+    together: dict[tuple[Any, ...], list[Caller]] = {}
+    for caller in of.callers:
+        place = caller.place
+        key = () if caller.waits else (place.is_in, place.op, place.line, place.waits, place.group)
+        together.setdefault((caller.waits or "", *key), []).append(caller)
+    order = sorted(
+        together.values(), key=lambda own: (own[0].waits is None, own[0].waits != SURELY, -len(own))
+    )
+    sentences = []
+    for callers in order[:_PLACES]:
+        who = ranks_in_words([caller.rank for caller in callers], True)
+        ago, several = _span([caller.called_ns for caller in callers]), len(callers) > 1
+        have = "have" if several else "has"
+        if callers[0].waits == SURELY:
+            sentences.append(f"{who} {have} waited there for {ago}.")
+        elif callers[0].waits == PROBABLY:
+            wait = "wait" if several else "waits"
+            sentences.append(
+                f"{who} called it {ago} ago, {have} called no op since, and probably {wait} there."
+            )
+        else:
+            where = _place_in_words([caller.place for caller in callers], name)
+            also = "" if where.startswith("left ") else "and "
+            sentences.append(f"{who} called it {ago} ago, {also}{where}.")
+    more = sum(map(len, order[_PLACES:]))
+    return sentences + [f"{count(more, 'more rank')} called it, and other ops since."] * bool(more)
+
+
+def _place_in_words(places: Sequence[Place], name: Callable[[str], str]) -> str:
+    """Where ranks are that are at one place: `has been in ... for 3 s`."""
+    place, have = places[0], "have" if len(places) > 1 else "has"
     if place.op is None:
-        return f"Rank {place.rank} has called no op in its trace."
-    op = f"{code(place.op)}{line(place.line)}"
+        return f"{have} called no op in its trace"
+    since = _span([place.since_ns for place in places])
+    op = f"{code(place.op)}{_of_line(place.line, name)}"
+    if place.waits:
+        probably = " probably" if place.waits == PROBABLY else ""
+        group = f" (group {code(place.group)})" if place.group is not None else ""
+        return f"{have}{probably} waited in {op}{group} for {since}"
     if place.is_in:
-        return f"Rank {place.rank} has been in {op} for {duration(place.since_ns)}."
-    return f"Rank {place.rank} left {op} {duration(place.since_ns)} ago, and has called no op since."
+        return f"{have} been in {op} for {since}"
+    return f"left {op} {since} ago, and {have} called no op since"
+
+
+def _of_line(source: str | None, name: Callable[[str], str]) -> str:
+    return "" if source is None else f" of {code(name(source)) if ':' in source else source}"
+
+
+def _span(times: Sequence[int]) -> str:
+    """`3.4 s`, `998.0 ms to 1.0 s`"""
+    shortest, longest = duration(min(times)), duration(max(times))
+    return longest if shortest == longest else f"{shortest} to {longest}"
 
 
 def _lateness_in_words(job: Job, sources: SourceLines) -> str:
-    not_here = f"No trace here is of {ranks_in_words(job.missing)}." if job.missing else ""
-    missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), not_here)
+    missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), not_here(job), _dumps(job))
     if job.collectives.is_empty():
         return paragraphs(_no_collectives(job), missing)
     if not job.lateness:
@@ -92,6 +171,21 @@ def _lateness_in_words(job: Job, sources: SourceLines) -> str:
         f"{cause(first, sources)}."
     )
     return paragraphs(words, missing)
+
+
+def not_here(job: Job) -> str:
+    """Which ranks no trace is of."""
+    return f"No trace here is of {ranks_in_words(job.missing)}." if job.missing else ""
+
+
+def _dumps(job: Job) -> str:
+    if not job.dumps:
+        return ""
+    it, its = ("it", "its") if job.dumps == 1 else ("them", "their")
+    return (
+        f"{count(job.dumps, 'dump')} left out, as the recording is here too. "
+        f"To read {it}, move {it} into a folder of {its} own."
+    )
 
 
 def _no_collectives(job: Job) -> str:

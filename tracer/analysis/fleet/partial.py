@@ -6,6 +6,7 @@ The exceptions are `calls` and `steps`: a row for each collective call, and for 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import polars as pl
 
@@ -42,6 +43,7 @@ RANK: Schema = {
     "step_ns": pl.Int64,
     "peak_bytes": pl.Int64,
     "complete": pl.Boolean,
+    "whole_dump": pl.Boolean,
     "verdict": pl.String,
     "error": pl.String,
     "whole_from_ns": pl.Int64,
@@ -107,7 +109,8 @@ def partial_tables(part: RankPart, trace: JobTables, name: str) -> dict[str, pl.
     ranks         one row: what the rank is, and how much is in its trace. `trace` is `name`; op_ns is self
                   time of all hops, step_ns the median of the steady steps (of all where none is steady),
                   peak_bytes the most of one device (null: recorded without --memory), whole_from_ns see
-                  job.numbering.whole_from, and where a dumped rank was: see job.outstanding.MOMENT
+                  job.numbering.whole_from, whole_dump whether it is a dump that lacks
+                  only what its ring overwrote, and where a dumped rank was: see job.outstanding.MOMENT
     ops           a row for each op and dispatch key: op calls, hops, self time, time of the op calls with all
                   below, the longest hop, and the device kernels below
     kernels       a row for each device kernel
@@ -192,12 +195,19 @@ def _rank(
         "step_ns": int(lengths.median()) if len(lengths) else None,  # type: ignore[arg-type]
         "peak_bytes": memory["peak_bytes"].max() if len(memory) else None,
         "complete": bool(trace.certificate["complete"]),
+        "whole_dump": _is_whole_dump(trace.certificate),
         "verdict": str(trace.certificate["verdict"]),
         "error": None,
         "whole_from_ns": whole_from(part),
-        **moment(part),
+        **moment(part, calls),
     }
     return pl.DataFrame([row], schema=RANK)
+
+
+def _is_whole_dump(certificate: dict[str, Any]) -> bool:
+    """Its verdict has a clause for each thing that is missing, and one for all that was overwritten."""
+    overwritten = any(certificate.get(f"overwritten_{what}") for what in ("hops", "calls", "activities"))
+    return certificate.get("dumped_ns") is not None and certificate["verdict"].count("; ") == overwritten
 
 
 def _named(table: pl.DataFrame, sources: SourceLines, *columns: str) -> pl.DataFrame:

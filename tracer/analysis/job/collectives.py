@@ -16,7 +16,8 @@ _ALL_WAIT = (
     *("c10d::alltoall_base_", "c10d::reduce_scatter_", "c10d::_reduce_scatter_base_", "c10d::barrier"),
 )
 """Ops that end on no rank before each rank has called them"""
-_OF_TWO = ("c10d::send", "c10d::recv_", "c10d::recv_any_source_")
+OF_TWO = ("c10d::send", "c10d::recv_", "c10d::recv_any_source_")
+"""Ops between two ranks"""
 CALLS = {
     "rank": pl.Int64,
     "hop": pl.UInt32,
@@ -49,7 +50,7 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
     hops = trace.hops.filter(pl.col("process") == part.process).filter(
         pl.col("op").cast(pl.String).str.starts_with(NAMESPACE)
     )
-    calls = hops.filter((pl.col("kind") == "call") & ~pl.col("op").cast(pl.String).is_in(_OF_TWO)).sort(
+    calls = hops.filter((pl.col("kind") == "call") & ~pl.col("op").cast(pl.String).is_in(OF_TWO)).sort(
         "start_ns"
     )
     table = calls.select(

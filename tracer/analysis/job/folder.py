@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tracer.analysis.job.ranks import Job, JobError, job_of
-from tracer.base.paths import without_dumps
+from tracer.base.paths import dumps_beside, without_dumps
 from tracer.base.progress import portion
 
-_RANK = re.compile(r"(?:^|\.)rank0*(\d+)(?:\.\d+)?\.trace(?:\.xz)?$")
+_RANK = re.compile(r"(?:^|\.)rank0*(\d+)(?:\.(?:dump)?\d+)*\.trace(?:\.xz)?$")
 
 
 def traces_in(folder: str | os.PathLike[str]) -> list[Path]:
@@ -21,11 +21,14 @@ def traces_in(folder: str | os.PathLike[str]) -> list[Path]:
     """
     if Path(folder).is_file():
         return [Path(folder)]
-    traces = (str(path) for path in Path(folder).iterdir() if path.name.endswith((".trace", ".trace.xz")))
-    found = sorted(map(Path, without_dumps(traces)))
+    found = sorted(map(Path, without_dumps(_named_traces(folder))))
     if not found:
         raise JobError(f"{folder} has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT")
     return found
+
+
+def _named_traces(folder: str | os.PathLike[str]) -> list[str]:
+    return [str(path) for path in Path(folder).iterdir() if path.name.endswith((".trace", ".trace.xz"))]
 
 
 def trace_of_rank(folder: str | os.PathLike[str], rank: int) -> Path:
@@ -60,4 +63,5 @@ def load_job(folder: str | os.PathLike[str]) -> Job:
                 unread.append(str(error))
                 if len(unread) == len(paths):
                     raise
-    return replace(job_of(traces), unread=tuple(unread))
+    dumps = dumps_beside(_named_traces(folder)) if Path(folder).is_dir() else 0
+    return replace(job_of(traces), unread=tuple(unread), dumps=dumps)

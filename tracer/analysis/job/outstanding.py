@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
+from tracer.analysis.job.collectives import OF_TWO
 from tracer.analysis.job.lateness import NOISE_NS
 from tracer.analysis.job.part import RankPart
 from tracer.analysis.last_ops import COLLECTIVES, last_ops
@@ -20,8 +21,18 @@ MOMENT: dict[str, pl.DataType | type[pl.DataType]] = {
     "op": pl.String,
     "op_ns": pl.Int64,
     "op_line": pl.String,
+    "op_calls_ranks": pl.Boolean,
+    "op_group": pl.String,
+    "waits_ns": pl.List(pl.Int64),
 }
 """Where a rank was when its trace was dumped: see `moment`"""
+_LONG_NS = 1_000_000_000
+_LONGER = 3
+_ENOUGH = 3
+"""A wait is usual if it is shorter than a second, and not longer than 3 times the longest one of at least 3
+collectives before it in the group."""
+SURELY = "surely"
+PROBABLY = "probably"
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,8 @@ class Place:
     """A rank that did not reach the collective, and where it was instead.
 
     It was in `op`, which `line` called, for `since_ns`; or, if not `is_in`, had left that op and called no
-    other one. `op` is None if it had called none.
+    other one. `op` is None if it had called none. `waits` is SURELY or PROBABLY if that op is of
+    torch.distributed and the rank waits for other ranks there, in `group` (None: send and recv).
     """
 
     rank: int
@@ -37,13 +49,31 @@ class Place:
     op: str | None
     line: str | None
     since_ns: int
+    waits: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A rank that called the collective `called_ns` before it was dumped.
+
+    It `waits` there, SURELY or PROBABLY; or, if None, has called other ops since, and is at `place`.
+    """
+
+    rank: int
+    called_ns: int
+    waits: str | None
+    place: Place
 
 
 @dataclass(frozen=True)
 class Outstanding:
     """A collective: the ranks `waiting` called it, those in `missing` had not when they were dumped.
 
-    The first rank waits for `longest_ns`, the last one that came for `shortest_ns`, most of them at `line`.
+    The first rank called it `longest_ns` ago, the last one `shortest_ns`, most of them at `line`. `callers`
+    says of each rank of `waiting` whether it waits there, or where else it is. In the `before` collectives of
+    the group that all reached the first rank waited for the last one `median_ns` in the median, and
+    `most_ns` at most.
     """
 
     group: str
@@ -54,12 +84,40 @@ class Outstanding:
     missing: tuple[Place, ...]
     longest_ns: int
     shortest_ns: int
+    callers: tuple[Caller, ...] = ()
+    before: int = 0
+    median_ns: int = 0
+    most_ns: int = 0
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether ranks waited as long before: then the job probably goes on."""
+        of_before = self.before >= _ENOUGH and self.longest_ns <= _LONGER * self.most_ns
+        return of_before and self.longest_ns < _LONG_NS
 
 
-def moment(part: RankPart) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Unanswered:
+    """A call after which these ranks called no op, of a job whose other traces are not here to compare.
+
+    `group` is None if it was send or recv; `number` is that of the call in its group, None: not known.
+    """
+
+    ranks: tuple[int, ...]
+    op: str
+    line: str | None
+    group: str | None
+    number: int | None
+    longest_ns: int
+    shortest_ns: int
+
+
+def moment(part: RankPart, calls: pl.DataFrame) -> dict[str, Any]:
     """MOMENT: when the trace was dumped (null: it is no dump), and the op that the rank was in, or left last.
 
-    Of its threads that call collectives, and the main thread: the one that did something last.
+    Of its threads that call collectives, and the main thread: the one that did something last. If that op is
+    of torch.distributed, `op_calls_ranks` says so, and `op_group` names its group. `waits_ns` has the starts
+    of the collective calls after which their thread called no op. `calls` are those of the rank.
     """
     dumped = part.trace.certificate.get("dumped_ns")
     row: dict[str, Any] = {**dict.fromkeys(MOMENT), "dumped_ns": dumped}
@@ -67,12 +125,16 @@ def moment(part: RankPart) -> dict[str, Any]:
         return row
     hops = part.trace.hops.filter(pl.col("process") == part.process)
     main = part.trace.processes.filter(pl.col("process") == part.process)["pid"].to_list()
-    calls = hops.filter(pl.col("op").cast(pl.String).str.contains(COLLECTIVES))["thread"].unique().to_list()
-    threads = last_ops(hops.filter(pl.col("thread").is_in([*main, *calls])), dumped)
+    callers = hops.filter(pl.col("op").cast(pl.String).str.contains(COLLECTIVES))["thread"].unique().to_list()
+    threads = last_ops(hops.filter(pl.col("thread").is_in([*main, *callers])), dumped)
     if len(threads):
         last = threads.sort("is_in", "since_ns", descending=[True, False]).row(0, named=True)
         row |= {name: last[name] for name in ("is_in", "op")}
         row |= {"op_ns": dumped - last["since_ns"], "op_line": last["source"]}
+        row |= {"waits_ns": sorted(threads["waits_ns"].drop_nulls().to_list())}
+        row |= {"op_calls_ranks": last["op"] == last["collective"]}
+        groups = calls.filter(pl.col("start_ns") == pl.lit(last["waits_ns"], pl.Int64))["group"]
+        row |= {"op_group": groups[0] if row["op_calls_ranks"] and len(groups) else None}
     return row
 
 
@@ -104,42 +166,91 @@ def unreached(counts: pl.DataFrame, dumped: Iterable[int]) -> pl.DataFrame:
     )
 
 
-def outstanding(missing: pl.DataFrame, calls: pl.DataFrame, moments: pl.DataFrame) -> tuple[Outstanding, ...]:
+def outstanding(
+    missing: pl.DataFrame,
+    calls: pl.DataFrame,
+    moments: pl.DataFrame,
+    counts: pl.DataFrame,
+    collectives: pl.DataFrame,
+    whole: bool,
+) -> tuple[Outstanding, ...]:
     """Those that ranks wait for, in the order in which they explain each other.
 
-    `missing` is of `unreached`; `calls` has its collectives (rank, group, number, op, source, start_ns);
-    `moments` has rank, offset_ns (to the one clock) and MOMENT. A rank is missing only if it was dumped
-    after another one called: without a common clock that is not known, and nothing is said.
+    `missing` is of `unreached`; `calls` has its collectives (rank, group, number, op, source, blocks,
+    start_ns); `moments` has rank, offset_ns (to the one clock) and MOMENT; `counts` is of `counts`;
+    `collectives` is of job.collectives.matched; `whole`: the traces of all ranks are here.
+
+    A rank is missing only if it was dumped after another one called: without a common clock that is not
+    known, and nothing is said.
     """
     at = {row["rank"]: row for row in moments.drop_nulls(["dumped_ns", "offset_ns"]).iter_rows(named=True)}
-    found = []
+    called, absent = {}, {}
     for (group, number), own in missing.partition_by("group", "number", as_dict=True).items():
         of_group = calls.filter((pl.col("group") == group) & (pl.col("number") == number)).sort("rank")
-        waiting = [row for row in of_group.iter_rows(named=True) if row["rank"] in at]
-        if not waiting or of_group["op"].n_unique() > 1:
+        rows = [row for row in of_group.iter_rows(named=True) if row["rank"] in at]
+        if not rows or of_group["op"].n_unique() > 1:
             continue
-        first = min(row["start_ns"] + at[row["rank"]]["offset_ns"] for row in waiting)
-        places = [
-            _place(at[rank])
+        first = min(row["start_ns"] + at[row["rank"]]["offset_ns"] for row in rows)
+        ranks = [
+            rank
             for rank in own["rank"]
             if rank in at and at[rank]["dumped_ns"] + at[rank]["offset_ns"] - first > NOISE_NS
         ]
-        waits = [at[row["rank"]]["dumped_ns"] - row["start_ns"] for row in waiting]
-        if places:
-            lines = of_group["source"].drop_nulls().mode().sort()
-            found.append(
-                Outstanding(
-                    group=str(group),
-                    number=int(number),
-                    op=waiting[0]["op"],
-                    line=lines[0] if len(lines) else None,
-                    waiting=tuple(row["rank"] for row in waiting),
-                    missing=tuple(places),
-                    longest_ns=max(waits),
-                    shortest_ns=max(0, min(waits)),
-                )
+        if ranks:
+            called[str(group), int(number)], absent[str(group), int(number)] = rows, ranks
+    places = _places(at, called, counts, whole)
+    found = []
+    for (group, number), rows in called.items():
+        callers = [_caller(row, at[row["rank"]], places[row["rank"]]) for row in rows]
+        before = collectives.filter((pl.col("group") == group) & (pl.col("number") < number))["skew_ns"]
+        lines = pl.Series([row["source"] for row in rows], dtype=pl.String).drop_nulls().mode().sort()
+        found.append(
+            Outstanding(
+                group=group,
+                number=number,
+                op=rows[0]["op"],
+                line=lines[0] if len(lines) else None,
+                waiting=tuple(caller.rank for caller in callers),
+                missing=tuple(places[rank] for rank in absent[group, number]),
+                longest_ns=max(caller.called_ns for caller in callers),
+                shortest_ns=min(caller.called_ns for caller in callers),
+                callers=tuple(callers),
+                before=len(before),
+                median_ns=int(before.median() or 0),  # type: ignore[arg-type]
+                most_ns=int(before.max() or 0),  # type: ignore[arg-type]
             )
-    return tuple(sorted(found, key=lambda of: (_waits_itself(of, found), -of.longest_ns, of.group)))
+        )
+    return _explained(sorted(found, key=lambda of: (of.is_usual, -of.longest_ns, of.group)))
+
+
+def unanswered(moments: pl.DataFrame, counts: pl.DataFrame) -> tuple[Unanswered, ...]:
+    """Of a job that is not whole and in which no rank is known to be missing: the longest wait first.
+
+    `moments` and `counts` as in `outstanding`. A wait of less than a second is none that anyone looks for.
+    """
+    at = {row["rank"]: row for row in moments.drop_nulls("dumped_ns").iter_rows(named=True)}
+    calls = {
+        (rank, group): number for rank, group, number in counts.select("rank", "group", "calls").iter_rows()
+    }
+    together: dict[tuple[Any, ...], list[Place]] = {}
+    for place in _places(at, {}, counts, whole=False).values():
+        if place.waits and place.since_ns >= _LONG_NS:
+            number = calls.get((place.rank, place.group), 0) - 1
+            key = (place.op, place.line, place.group, number if number >= 0 and place.group else None)
+            together.setdefault(key, []).append(place)
+    found = [
+        Unanswered(
+            ranks=tuple(place.rank for place in places),
+            op=key[0],
+            line=key[1],
+            group=key[2],
+            number=key[3],
+            longest_ns=max(place.since_ns for place in places),
+            shortest_ns=min(place.since_ns for place in places),
+        )
+        for key, places in together.items()
+    ]
+    return tuple(sorted(found, key=lambda of: -of.longest_ns))
 
 
 def counts(calls: pl.DataFrame) -> pl.DataFrame:
@@ -168,13 +279,68 @@ def without(collectives: pl.DataFrame, found: Sequence[Outstanding]) -> pl.DataF
     return collectives
 
 
-def _place(row: dict[str, Any]) -> Place:
+def _places(
+    at: Mapping[int, dict[str, Any]],
+    called: Mapping[tuple[str, int], Sequence[dict[str, Any]]],
+    counts: pl.DataFrame,
+    whole: bool,
+) -> dict[int, Place]:
+    """Where each rank is. `called` has the calls of collectives that a rank did not reach."""
+    waits = {
+        (row["rank"], group): SURELY if row["blocks"] else PROBABLY
+        for (group, _), rows in called.items()
+        for row in rows
+        if row["start_ns"] in (at[row["rank"]]["waits_ns"] or ())
+    }
+    most = counts.drop_nulls("group").group_by("group", "rank").agg(pl.col("calls").max())
+    others = {
+        group: dict(own.select("rank", "calls").iter_rows())
+        for (group,), own in most.partition_by("group", as_dict=True).items()
+    }
+
+    def wait(row: dict[str, Any]) -> str | None:
+        group, rank = row["op_group"], row["rank"]
+        if not row["op_calls_ranks"] or row["is_in"]:
+            return None
+        if row["op"] in OF_TWO:
+            return PROBABLY
+        if group is None or (rank, group) in waits:
+            return waits.get((rank, group))
+        of_group = others.get(group, {})
+        # If another rank has called it too, all have, and it is done; or one whose trace is not here has not.
+        done = of_group.get(rank, 0) + (not whole)
+        return None if any(calls >= done for other, calls in of_group.items() if other != rank) else PROBABLY
+
+    return {rank: _place(row, wait(row)) for rank, row in at.items()}
+
+
+def _place(row: dict[str, Any], waits: str | None) -> Place:
     since = row["dumped_ns"] - row["op_ns"] if row["op_ns"] is not None else row["dumped_ns"]
-    return Place(row["rank"], bool(row["is_in"]), row["op"], row["op_line"], since)
+    group = row["op_group"] if waits else None
+    return Place(row["rank"], bool(row["is_in"]), row["op"], row["op_line"], since, waits, group)
 
 
-def _waits_itself(of: Outstanding, others: Sequence[Outstanding]) -> bool:
-    """Whether each rank that is missing here waits in another collective: then that one is the reason."""
-    return all(
-        any(place.rank in other.waiting for other in others if other is not of) for place in of.missing
-    )
+def _caller(call: dict[str, Any], row: dict[str, Any], place: Place) -> Caller:
+    waits = SURELY if call["blocks"] else PROBABLY
+    is_last = call["start_ns"] in (row["waits_ns"] or ())
+    called = max(0, row["dumped_ns"] - call["start_ns"])
+    return Caller(call["rank"], called, waits if is_last else None, place)
+
+
+def _explained(found: Sequence[Outstanding]) -> tuple[Outstanding, ...]:
+    """Each collective after those in which ranks wait that are missing in it; of a circle, the first one."""
+    waits: dict[int, set[int]] = {}
+    for place, of in enumerate(found):
+        for caller in of.callers:
+            if caller.waits:
+                waits.setdefault(caller.rank, set()).add(place)
+    reasons = {
+        place: set().union(*(waits.get(missing.rank, ()) for missing in of.missing)) - {place}
+        for place, of in enumerate(found)
+    }
+    order: list[Outstanding] = []
+    while reasons:
+        chosen = next((place for place, why in reasons.items() if not why & reasons.keys()), min(reasons))
+        del reasons[chosen]
+        order.append(found[chosen])
+    return tuple(order)

@@ -12,14 +12,17 @@ import polars as pl
 from tracer.analysis.job.clocks import offsets
 from tracer.analysis.job.collectives import collectives_of, matched
 from tracer.analysis.job.lateness import Lateness, lateness
+from tracer.analysis.job.mismatch import Mismatch, mismatches
 from tracer.analysis.job.numbering import Numbering, numbering, whole_from
 from tracer.analysis.job.outstanding import (
     MOMENT,
     Outstanding,
+    Unanswered,
     counts,
     moment,
     outstanding,
     to_match,
+    unanswered,
     unreached,
     without,
 )
@@ -35,12 +38,14 @@ class JobError(ValueError):
 class Job:
     """The ranks that were recorded, in order; `ranks` is how many the job has.
 
-    `unread` says of each trace of the folder that could not be read why.
+    `unread` says of each trace of the folder that could not be read why, `dumps` how many were left out, as
+    their recording is there.
     """
 
     parts: tuple[RankPart, ...]
     ranks: int
     unread: tuple[str, ...] = ()
+    dumps: int = 0
 
     @property
     def missing(self) -> list[int]:
@@ -77,19 +82,45 @@ class Job:
 
         Those that a rank had not reached when it was dumped are left out: see `outstanding`.
         """
-        return without(matched(self.calls, self.clocks), self.outstanding)
+        return without(self._matched, self.outstanding)
+
+    @cached_property
+    def _matched(self) -> pl.DataFrame:
+        return matched(self.calls, self.clocks)
 
     @cached_property
     def outstanding(self) -> tuple[Outstanding, ...]:
         """The collectives that ranks waited for when they were dumped, the one that explains others first."""
         dumped = [part.rank for part in self.parts if part.trace.certificate.get("dumped_ns") is not None]
-        missing = unreached(counts(self.calls), dumped)
+        called = counts(self.calls)
+        missing = unreached(called, dumped)
         if missing.is_empty():
             return ()
-        moments = pl.DataFrame(
-            [{"rank": part.rank, **moment(part)} for part in self.parts], {"rank": pl.Int64, **MOMENT}
-        )
-        return outstanding(missing, self.calls, moments.join(self.clocks, on="rank"))
+        moments = self._moments.join(self.clocks, on="rank")
+        return outstanding(missing, self.calls, moments, called, self._matched, whole=not self.missing)
+
+    @cached_property
+    def mismatched(self) -> tuple[Mismatch, ...]:
+        """Of dumps: the calls at which ranks of a group wait in different collectives."""
+        if all(part.trace.certificate.get("dumped_ns") is None for part in self.parts):
+            return ()
+        return mismatches(self.calls, self._moments)
+
+    @cached_property
+    def unanswered(self) -> tuple[Unanswered, ...]:
+        """Of dumps, if traces of other ranks are not here: the calls for whose end ranks probably wait."""
+        dumped = any(part.trace.certificate.get("dumped_ns") is not None for part in self.parts)
+        if not dumped or not self.missing or self.outstanding or self.mismatched:
+            return ()
+        return unanswered(self._moments, counts(self.calls))
+
+    @cached_property
+    def _moments(self) -> pl.DataFrame:
+        rows = [
+            {"rank": part.rank, **moment(part, self.calls.filter(pl.col("rank") == part.rank))}
+            for part in self.parts
+        ]
+        return pl.DataFrame(rows, {"rank": pl.Int64, **MOMENT})
 
     @property
     def unmatched(self) -> int:

@@ -19,6 +19,7 @@ from tracer.report.sections import (
     environment,
     exceptions,
     gaps,
+    hang,
     idle,
     job,
     kernel_details,
@@ -48,6 +49,7 @@ from tracer.report.sections import (
 
 _EVERY: list[Section] = [
     no_cuda,
+    hang,
     dumped,
     open_hops,
     exceptions,

@@ -21,5 +21,8 @@ def data(reading: Reading) -> Job:
 
 def markdown(data: Job, page: Page) -> str:
     return paragraphs(
-        *(paragraphs(f"### {title}" if title else "", text) for title, text in job_parts(data, page.rows))
+        *(
+            paragraphs(f"### {title}" if title else "", text)
+            for title, text in job_parts(data, page.rows, hangs=False)
+        )
     )

@@ -1,4 +1,4 @@
-"""Hops that had not finished when the recording ended."""
+"""Hops that had not finished when the recording ended, or the trace was dumped."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _COLUMNS: list[Column] = [
 @dataclass(frozen=True)
 class OpenHops:
     hops: Rows
+    dumped: bool
 
 
 def wanted(reading: Reading) -> bool:
@@ -32,9 +33,11 @@ def wanted(reading: Reading) -> bool:
 
 
 def data(reading: Reading) -> OpenHops:
-    return OpenHops(Rows.first(surveys.open_hops(reading.hops), reading.most))
+    dumped = reading.trace.certificate.get("dumped_ns") is not None
+    return OpenHops(Rows.first(surveys.open_hops(reading.hops), reading.most), dumped)
 
 
 def markdown(data: OpenHops, page: Page) -> str:
-    said = "These hops had not finished when the recording ended: what each thread was running."
+    when = "the trace was dumped" if data.dumped else "the recording ended"
+    said = f"These hops had not finished when {when}: what each thread was running."
     return paragraphs(said, page.table(_COLUMNS, data.hops))

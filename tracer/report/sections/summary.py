@@ -51,10 +51,13 @@ def data(reading: Reading) -> Summary:
     found = hottest_of(reading)
     texts = signature_texts(found.signatures, [path.inputs[0].signature for path in found.paths])
     has_compiled = len(reading.trace.compiled_kernels) > 0
-    return Summary([_row(path, texts) for path in found.paths], found.has_cuda, found.compiler, has_compiled)
+    rows = [_row(path, texts) for path in found.paths if path.unfinished < path.calls]
+    return Summary(rows, found.has_cuda, found.compiler, has_compiled)
 
 
 def markdown(data: Summary, page: Page) -> str:
+    if not data.rows:
+        return ""
     last = "library function, kernel" if data.has_cuda else "kernel function"
     titles = ["line", "inputs", last, "median:", *["GPU:"] * data.has_cuda]
     cells = [

@@ -21,6 +21,7 @@ from tracer.trace.bytes.definitions import (
     Signature,
     ThreadKeys,
 )
+from tracer.trace.bytes.endings import DUMPED
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_open, nest
 from tracer.trace.bytes.threads import Piece, Span, pieces, split_lane
@@ -157,6 +158,9 @@ def gather_hops(recording: Contents) -> Gathered:
     unmatched = unmatched_calls = 0
     lanes = len(recording.lanes)
     why = bool(recording.definitions.thread_keys)
+    # What is open in a dump was so until then, though its thread wrote nothing more.
+    header = recording.header
+    dumped = header.last_ticks - header.start_ticks if recording.ended == DUMPED else None
     while recording.lanes:
         number = lanes - len(recording.lanes)
         (process, lane), chunks = recording.lanes.popitem()
@@ -166,6 +170,8 @@ def gather_hops(recording: Contents) -> Gathered:
         for span in spans:
             threads.add((process, span.thread))
             first, last = _first_and_last(block, span)
+            if dumped is not None and span is spans[-1]:
+                last = max(last, dumped)
             changes = _Changes.of(block, span, ids, nodes)
             if (marked := span_ranges(block, span, ids.names, ids.sources, last)) is not None:
                 ranges.append((first, span, marked))

@@ -348,6 +348,18 @@ def test_cuda_gdb_is_not_taken(launcher: Launcher) -> None:
     assert not (launcher.folder / "taken").exists()
 
 
+@pytest.mark.parametrize("verb", ["attach", "detach"])
+def test_a_gdb_that_cannot_be_executed(launcher: Launcher, verb: str) -> None:
+    broken = program(launcher.folder, "gdb", "")
+    (launcher.folder / "bin" / "gdb").write_text("")
+    options = ["-o", "t.trace"] if verb == "attach" else []
+    with needs_gdb(launcher) as led:
+        for _ in range(2):
+            done = launcher.run([str(launcher.tracer), verb, led.pid, *options], extra=broken)
+            refused(done, f"cannot run {launcher.folder}/bin/gdb: Exec format error", advice="install gdb")
+            assert launcher.traces() == []
+
+
 # What Linux answers a gdb that knows too small a size of the registers of this CPU.
 FEWER_REGISTERS = """\
 #define _GNU_SOURCE

@@ -138,18 +138,26 @@ def _error_line(said: str) -> str:
 
 
 def _run(command: list[str]) -> str:
-    """What gdb says. In a session of its own, so that Ctrl-C does not end it in the middle."""
+    """What gdb says. In a session of its own, so that Ctrl-C does not end it in the middle.
+
+    Raises RecordingError if it cannot be started.
+    """
     environment = {name: text for name, text in os.environ.items() if name != "DEBUGINFOD_URLS"}
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment | {"LC_ALL": "C"},
-        start_new_session=True,
-    ) as gdb:
+    try:
+        gdb = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment | {"LC_ALL": "C"},
+            start_new_session=True,
+        )
+    except OSError as error:  # e.g. an empty file, or a program of another CPU
+        why = error.strerror or error
+        raise RecordingError(f"cannot run {command[0]}: {why}; install gdb: {_INSTALL}") from None
+    with gdb:
         for seconds, number in ((_PATIENCE, signal.SIGINT), (_PATIENCE, signal.SIGKILL)):
             try:
                 return gdb.communicate(timeout=seconds)[0]

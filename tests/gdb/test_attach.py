@@ -360,6 +360,64 @@ def test_a_gdb_that_cannot_be_executed(launcher: Launcher, verb: str) -> None:
             assert launcher.traces() == []
 
 
+def test_a_gdb_that_hangs(launcher: Launcher) -> None:
+    """It is ended, with what it has started, after --timeout or five seconds; a terminal shows the wait."""
+    hangs = program(launcher.folder, "gdb", "echo $$ > gdb.pid; sleep 300; true")
+    with needs_gdb(launcher) as led:
+        ours, theirs = pty.openpty()
+        command = [str(launcher.tracer), "attach", led.pid, "--timeout", "4", "-o", "t.trace"]
+        begin = time.monotonic()
+        environment = {**launcher.environment, **hangs, "TERM": "xterm", "COLUMNS": "300"}
+        done = subprocess.run(command, stderr=theirs, cwd=launcher.folder, check=False, env=environment)
+        seconds = time.monotonic() - begin
+        os.close(theirs)
+        said = os.read(ours, 1 << 16).decode()
+        os.close(ours)
+    assert done.returncode == 2
+    assert f"waiting until gdb has attached to process {led.pid}" in said
+    assert f"bin/gdb did not attach to process {led.pid} in 5 s, so tracer ended it" in said
+    assert "wait longer (--timeout SECONDS)" in said
+    assert seconds < 20
+    assert launcher.traces() == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int((launcher.folder / "gdb.pid").read_text()), 0)
+
+
+def test_several_attaches_at_once(launcher: Launcher) -> None:
+    """One records; the others wait for its gdb, and say why they do not."""
+    code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
+    with running(sys.executable, "-c", code) as process:
+        attach = [str(launcher.tracer), "attach", str(process.pid)]
+        started = [launcher.start(*attach, "-o", f"{number}.trace") for number in range(3)]
+        ends = [(one.communicate(timeout=TIMEOUT)[1], one.returncode) for one in started]
+        assert sorted(status for _, status in ends) == [0, 2, 2], ends
+        for said, status in ends:
+            expected = ("already being recorded", "already traced by process") if status else ("recording",)
+            assert any(text in said for text in expected), said
+        assert launcher.run([str(launcher.tracer), "detach", str(process.pid)]).status == 0
+    assert len(launcher.traces()) == 1
+
+
+def test_another_debugger_that_comes_in_between(launcher: Launcher) -> None:
+    """It is named, by gdb or as the system knows it: this is not about permission."""
+    code = "import torch; print('on', flush=True); input()"
+    traces = "import ctypes, sys, time; r = ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); "
+    (launcher.folder / "traces.py").write_text(traces + "print('on', r, flush=True); time.sleep(60)\n")
+    takes = f"{sys.executable} traces.py $(cat job.pid) >took 2>&1 & while ! test -s took; do sleep 1; done"
+    between = program(
+        launcher.folder, "gdb", f'test -e took || {{ {takes}; }}\nexec {shutil.which("gdb")} "$@"'
+    )
+    if hasattr(sys, "remote_exec"):
+        pytest.skip("this Python needs no gdb")
+    with running(sys.executable, "-c", code) as process:
+        (launcher.folder / "job.pid").write_text(str(process.pid))
+        done = attach(launcher, process.pid, extra=between)
+        tracing = re.search(r"^TracerPid:\s*(\d+)", Path(f"/proc/{process.pid}/status").read_text(), re.M)
+        assert tracing is not None
+        os.kill(int(tracing[1]), signal.SIGKILL)
+        refused(done, f"is already traced by process {tracing[1]} (", advice="end that first")
+
+
 # What Linux answers a gdb that knows too small a size of the registers of this CPU.
 FEWER_REGISTERS = """\
 #define _GNU_SOURCE

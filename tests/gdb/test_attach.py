@@ -508,7 +508,29 @@ def test_the_line_in_which_gdb_fails(launcher: Launcher) -> None:
     (launcher.folder / "bin" / "gdb").write_text("#!/bin/sh\necho Nothing works.\n")
     with needs_gdb(launcher) as led:
         done = attach(launcher, int(led.pid), extra=wrong)
-        refused(done, f"gdb could not attach to process {led.pid}", advice=": Nothing works.")
+        said = (
+            f"{launcher.folder}/bin/gdb could not attach to process {led.pid} (exit status 0): Nothing works."
+        )
+        refused(done, said, advice="")
+
+
+VERSION = 'echo "GNU gdb (GDB) 99.1"; echo "Copyright (C)"; echo "There is NO WARRANTY."'
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ("exit 3", "(exit status 3): it said nothing"),
+        (f"{VERSION}; kill -SEGV $$", "(ended by SIGSEGV): it said nothing"),
+        (f"{VERSION}; echo 'Type \"apropos word\" to search.'; echo No.; exit 1", "(exit status 1): No."),
+    ],
+)
+def test_a_gdb_that_ends_by_itself(launcher: Launcher, does: str, says: str) -> None:
+    """How it ended, and not its version, which it was asked for."""
+    wrong = program(launcher.folder, "gdb", does)
+    with needs_gdb(launcher) as led:
+        done = attach(launcher, int(led.pid), extra=wrong)
+        refused(done, f"{launcher.folder}/bin/gdb could not attach to process {led.pid} {says}", advice="")
 
 
 @pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
@@ -631,6 +653,15 @@ def test_root_attaches_to_the_job_of_somebody_else(launcher: Launcher) -> None:
         done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{folder}/t.trace")
         assert done.status == 0, done.err
         assert tracer.load(f"{folder}/t.trace").certificate["complete"]
+        os.chmod(folder, 0o700)
+        done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{folder}/u.trace")
+        refused(
+            done,
+            f"cannot record to {folder}/u.trace",
+            advice="give -o a folder that the job's user may write",
+        )
+        assert "Errno" not in done.err
+        assert os.listdir(folder) == ["t.trace"]
 
 
 def checked_as_nobody(pid: int) -> str:
@@ -670,6 +701,8 @@ def test_a_folder_and_codes_in_the_name(launcher: Launcher) -> None:
     with running(sys.executable, "-c", code) as process:
         done = attach(launcher, process.pid, "-o", "r%r.trace")
         refused(done, "this process has no rank", advice="use %p or leave %r out")
+        done = attach(launcher, process.pid, "-o", "r%r.%p.trace")
+        refused(done, "this process has no rank", advice="are not set; leave %r out")
 
 
 def test_a_long_wait_says_what_for(launcher: Launcher) -> None:

@@ -25,6 +25,7 @@ _HOLDS = 30.0  # seconds more for a gdb that has the process stopped: to end it 
 _LAST = 2.0  # seconds for a gdb that was told to end
 _OTHERS = 5.0  # seconds until another attach has let go of the process
 _ADDED, _ATTACHED, _WRITTEN = "tracer-added", "tracer-attached", "tracer-written"
+_VERSION_TEXT = re.compile(r"^GNU gdb\b.*?(?:^Type \"apropos [^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 # Of each processor: a register that gdb writes together with all floating-point and vector registers, and
 # a bit of it that only notes that some result was rounded.
 _REGISTERS = {"x86_64": ("mxcsr", 0x20), "aarch64": ("fpsr", 0x10)}
@@ -103,7 +104,17 @@ class _End:
     """How a run of gdb ended: what it said, and how long it had if it was ended before it attached."""
 
     said: str
+    status: int | None
     late: float | None = None
+
+    @property
+    def how(self) -> str:
+        """How it ended by itself."""
+        if self.status is None or self.status >= 0:
+            return f"exit status {self.status}"
+        with suppress(ValueError):
+            return f"ended by {signal.Signals(-self.status).name}"
+        return f"ended by signal {-self.status}"
 
     @property
     def is_refused(self) -> bool:
@@ -155,7 +166,7 @@ def _why(process: Process, gdb: str, end: _End) -> RecordingError:
     if f"{_ADDED} -1" in said:
         return RecordingError(f"Python in process {pid} has no place for another call now; attach again")
     what = "call a function in" if is_attached else "attach to"
-    return RecordingError(f"gdb could not {what} process {pid}: {error}")
+    return RecordingError(f"{gdb} could not {what} process {pid} ({end.how}): {error}")
 
 
 def _version(said: str) -> tuple[str, bool]:
@@ -165,11 +176,13 @@ def _version(said: str) -> tuple[str, bool]:
 
 
 def _error_line(said: str) -> str:
-    """The line in which gdb says what went wrong, else its last one."""
+    """The line in which gdb says what went wrong, else the last one that it was not asked for."""
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith("[Inferior ")]
     for line, following in itertools.pairwise(lines):
         if line.endswith("Error in sourced command file:"):
             return following
+    said = _VERSION_TEXT.sub("", said)
+    lines = [line for line in lines if line in said and line not in (_ATTACHED, _WRITTEN)]
     return lines[-1] if lines else "it said nothing"
 
 
@@ -206,16 +219,18 @@ def _end(process: Process, gdb: subprocess.Popen[str], patience: float) -> _End:
     seconds, has_held = patience, False
     for number in (signal.SIGINT, signal.SIGKILL, None):
         with suppress(subprocess.TimeoutExpired):
-            return _End(gdb.communicate(timeout=seconds)[0], _late(number, patience, has_held))
+            said = gdb.communicate(timeout=seconds)[0]
+            return _End(said, gdb.returncode, _late(number, patience, has_held))
         if _is_of(process.debugger(), gdb.pid):
             has_held = True
             with suppress(subprocess.TimeoutExpired):
-                return _End(gdb.communicate(timeout=_HOLDS)[0])
+                said = gdb.communicate(timeout=_HOLDS)[0]
+                return _End(said, gdb.returncode)
         if number is not None:
             with suppress(ProcessLookupError):
                 os.killpg(gdb.pid, number)
         seconds = _LAST
-    return _End("", _late(None, patience, has_held))
+    return _End("", None, _late(None, patience, has_held))
 
 
 def _late(next_signal: int | None, patience: float, has_held: bool) -> float | None:

@@ -383,6 +383,20 @@ def test_a_gdb_that_hangs(launcher: Launcher) -> None:
         os.killpg(int((launcher.folder / "gdb.pid").read_text()), 0)
 
 
+def test_ctrl_c_ends_a_gdb_that_hangs(launcher: Launcher) -> None:
+    hangs = program(launcher.folder, "gdb", "echo $$ > new; mv new gdb.pid; sleep 300; true")
+    with needs_gdb(launcher) as led:
+        launcher.environment.update(hangs)
+        started = launcher.start(str(launcher.tracer), "attach", led.pid, "-o", "t.trace")
+        wait_until((launcher.folder / "gdb.pid").exists, started)
+        started.send_signal(signal.SIGINT)
+        err = started.communicate(timeout=TIMEOUT)[1]
+        assert (started.returncode, err) == (2, f"tracer: process {led.pid} was left as it was\n")
+    assert launcher.traces() == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int((launcher.folder / "gdb.pid").read_text()), 0)
+
+
 def test_several_attaches_at_once(launcher: Launcher) -> None:
     """One records; the others wait for its gdb, and say why they do not."""
     code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"

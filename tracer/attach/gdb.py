@@ -109,8 +109,9 @@ class _End:
 
     @property
     def how(self) -> str:
-        """How it ended by itself."""
-        if self.status is None or self.status >= 0:
+        if self.status is None:
+            return "it did not end"
+        if self.status >= 0:
             return f"exit status {self.status}"
         with suppress(ValueError):
             return f"ended by {signal.Signals(-self.status).name}"

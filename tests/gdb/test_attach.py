@@ -412,6 +412,21 @@ def test_several_attaches_at_once(launcher: Launcher) -> None:
     assert len(launcher.traces()) == 1
 
 
+def test_a_gdb_of_another_attach_is_waited_for(launcher: Launcher) -> None:
+    """Before tracer starts its own; it is known by the folder of its commands."""
+    code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
+    traces = "import ctypes, os, sys, time; r = ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); "
+    lets_go = "print(r, flush=True); os.waitpid(int(sys.argv[1]), 0x40000000); "
+    lets_go += "ctypes.CDLL(None).ptrace(7, int(sys.argv[1]), 0, 0); time.sleep(float(sys.argv[2]))"
+    with running(sys.executable, "-c", code) as process:
+        other = (sys.executable, "-c", traces + lets_go, str(process.pid))
+        with running(*other, "2", "/tmp/tracer-gdb-x/commands"):
+            done = attach(launcher, process.pid, "--seconds", "0.1", "-o", "t.trace")
+            assert done.status == 0, done.err
+        with running(*other, "60"):
+            refused(attach(launcher, process.pid), "is already traced by process", advice="end that first")
+
+
 def test_another_debugger_that_comes_in_between(launcher: Launcher) -> None:
     """It is named, by gdb or as the system knows it: this is not about permission."""
     code = "import torch; print('on', flush=True); input()"

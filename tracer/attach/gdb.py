@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracer.attach.process import GDB_FOLDER, START_IT, Process, already_traced, not_permitted
+from tracer.attach.process import GDB_FOLDER, OTHERS, START_IT, Process, already_traced, not_permitted
 from tracer.base.errors import RecordingError
 
 _INSTALL = "apt-get install gdb (dnf install gdb)"
@@ -23,7 +23,6 @@ _NEW = 14  # the first version that asks the processor how large its registers a
 _SHORTEST, _LONGEST = 5.0, 30.0  # seconds that gdb may have to attach; it needs less than one
 _HOLDS = 30.0  # seconds more for a gdb that has the process stopped: to end it in a call harms the process
 _LAST = 2.0  # seconds for a gdb that was told to end
-_OTHERS = 5.0  # seconds until another attach has let go of the process
 _ADDED, _ATTACHED, _WRITTEN = "tracer-added", "tracer-attached", "tracer-written"
 _VERSION_TEXT = re.compile(r"^GNU gdb\b.*?(?:^Type \"apropos [^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 # Of each processor: a register that gdb writes together with all floating-point and vector registers, and
@@ -124,7 +123,7 @@ class _End:
 
 def _attached(process: Process, command: list[str], patience: float) -> _End:
     """Runs gdb, and again while the gdb of another attach has the process."""
-    last = time.monotonic() + _OTHERS
+    last = time.monotonic() + OTHERS
     for tries in itertools.count(1):
         end = _run(process, command, patience)
         is_held = bool(_holder(process, end.said)) or tries == 1  # it may have let go meanwhile

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ _ENDS_WITH_CODE = re.compile("-[A-Za-z]*c")  # also behind other options: -uc CO
 _TORCH = "libtorch_python.so"
 _PAGE = 4096
 GDB_FOLDER = "tracer-gdb-"  # what the folder with the commands for gdb is called
+OTHERS = 5.0  # seconds until the gdb of another attach has let go of the process
 START_IT = "start the job with: tracer record"
 
 
@@ -115,7 +117,10 @@ class Process:
         return Entrances(memory, pending, run)
 
     def _check_permission(self) -> None:
-        if debugger := self.debugger():
+        last = time.monotonic() + OTHERS
+        while (debugger := self.debugger()) and _is_of_tracer(debugger) and time.monotonic() < last:
+            time.sleep(0.05)
+        if debugger:
             raise already_traced(self.pid, debugger)
         if self.user != os.getuid() and os.geteuid() != 0:
             raise RecordingError(
@@ -167,11 +172,7 @@ class Process:
 
 def already_traced(pid: int, debugger: int) -> RecordingError:
     """Linux lets one process trace another, and one has it."""
-    try:
-        is_ours = GDB_FOLDER.encode() in Path("/proc", str(debugger), "cmdline").read_bytes()
-    except OSError:
-        is_ours = False
-    if is_ours:
+    if _is_of_tracer(debugger):
         return RecordingError(
             f"process {pid} is already traced by process {debugger}, which another tracer attach or detach "
             "started; try again when that has ended"
@@ -180,6 +181,14 @@ def already_traced(pid: int, debugger: int) -> RecordingError:
         f"process {pid} is already traced by process {debugger} (a debugger, strace or another tracer "
         "attach); end that first"
     )
+
+
+def _is_of_tracer(debugger: int) -> bool:
+    """Whether it is a gdb that another attach or detach has started."""
+    try:
+        return GDB_FOLDER.encode() in Path("/proc", str(debugger), "cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def not_permitted(pid: int) -> RecordingError:

@@ -348,6 +348,105 @@ def test_cuda_gdb_is_not_taken(launcher: Launcher) -> None:
     assert not (launcher.folder / "taken").exists()
 
 
+@pytest.mark.parametrize("verb", ["attach", "detach"])
+def test_a_gdb_that_cannot_be_executed(launcher: Launcher, verb: str) -> None:
+    broken = program(launcher.folder, "gdb", "")
+    (launcher.folder / "bin" / "gdb").write_text("")
+    options = ["-o", "t.trace"] if verb == "attach" else []
+    with needs_gdb(launcher) as led:
+        for _ in range(2):
+            done = launcher.run([str(launcher.tracer), verb, led.pid, *options], extra=broken)
+            refused(done, f"cannot run {launcher.folder}/bin/gdb: Exec format error", advice="install gdb")
+            assert launcher.traces() == []
+
+
+def test_a_gdb_that_hangs(launcher: Launcher) -> None:
+    """It is ended, with what it has started, after --timeout or five seconds; a terminal shows the wait."""
+    hangs = program(launcher.folder, "gdb", "echo $$ > gdb.pid; sleep 300; true")
+    with needs_gdb(launcher) as led:
+        ours, theirs = pty.openpty()
+        command = [str(launcher.tracer), "attach", led.pid, "--timeout", "4", "-o", "t.trace"]
+        begin = time.monotonic()
+        environment = {**launcher.environment, **hangs, "TERM": "xterm", "COLUMNS": "300"}
+        done = subprocess.run(command, stderr=theirs, cwd=launcher.folder, check=False, env=environment)
+        seconds = time.monotonic() - begin
+        os.close(theirs)
+        said = os.read(ours, 1 << 16).decode()
+        os.close(ours)
+    assert done.returncode == 2
+    assert f"waiting until gdb has attached to process {led.pid}" in said
+    assert f"bin/gdb did not attach to process {led.pid} in 5 s, so tracer ended it" in said
+    assert "wait longer (--timeout SECONDS)" in said
+    assert seconds < 20
+    assert launcher.traces() == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int((launcher.folder / "gdb.pid").read_text()), 0)
+
+
+def test_ctrl_c_ends_a_gdb_that_hangs(launcher: Launcher) -> None:
+    hangs = program(launcher.folder, "gdb", "echo $$ > new; mv new gdb.pid; sleep 300; true")
+    with needs_gdb(launcher) as led:
+        launcher.environment.update(hangs)
+        started = launcher.start(str(launcher.tracer), "attach", led.pid, "-o", "t.trace")
+        wait_until((launcher.folder / "gdb.pid").exists, started)
+        started.send_signal(signal.SIGINT)
+        err = started.communicate(timeout=TIMEOUT)[1]
+        assert (started.returncode, err) == (2, f"tracer: process {led.pid} was left as it was\n")
+    assert launcher.traces() == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int((launcher.folder / "gdb.pid").read_text()), 0)
+
+
+def test_several_attaches_at_once(launcher: Launcher) -> None:
+    """One records; the others wait for its gdb, and say why they do not."""
+    code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
+    with running(sys.executable, "-c", code) as process:
+        attach = [str(launcher.tracer), "attach", str(process.pid)]
+        started = [launcher.start(*attach, "-o", f"{number}.trace") for number in range(3)]
+        ends = [(one.communicate(timeout=TIMEOUT)[1], one.returncode) for one in started]
+        assert sorted(status for _, status in ends) == [0, 2, 2], ends
+        for said, status in ends:
+            expected = ("already being recorded", "already traced by process") if status else ("recording",)
+            assert any(text in said for text in expected), said
+        assert launcher.run([str(launcher.tracer), "detach", str(process.pid)]).status == 0
+    assert len(launcher.traces()) == 1
+
+
+def test_a_gdb_of_another_attach_is_waited_for(launcher: Launcher) -> None:
+    """Before tracer starts its own; it is known by the folder of its commands."""
+    code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
+    traces = "import ctypes, os, sys, time; r = ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); "
+    lets_go = "print(r, flush=True); os.waitpid(int(sys.argv[1]), 0x40000000); "
+    lets_go += "ctypes.CDLL(None).ptrace(7, int(sys.argv[1]), 0, 0); time.sleep(float(sys.argv[2]))"
+    with running(sys.executable, "-c", code) as process:
+        other = (sys.executable, "-c", traces + lets_go, str(process.pid))
+        with running(*other, "2", "/tmp/tracer-gdb-x/commands"):
+            done = attach(launcher, process.pid, "--seconds", "0.1", "-o", "t.trace")
+            assert done.status == 0, done.err
+        with running(*other, "60"):
+            refused(attach(launcher, process.pid), "is already traced by process", advice="end that first")
+
+
+def test_another_debugger_that_comes_in_between(launcher: Launcher) -> None:
+    """It is named, by gdb or as the system knows it: this is not about permission."""
+    code = "import torch; print('on', flush=True); input()"
+    traces = "import ctypes, sys, time; r = ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); "
+    (launcher.folder / "traces.py").write_text(traces + "print('on', r, flush=True); time.sleep(60)\n")
+    takes = f"{sys.executable} traces.py $(cat job.pid) >took 2>&1 & while ! test -s took; do sleep 1; done"
+    between = program(
+        launcher.folder, "gdb", f'test -e took || {{ {takes}; }}\nexec {shutil.which("gdb")} "$@"'
+    )
+    if hasattr(sys, "remote_exec"):
+        pytest.skip("this Python needs no gdb")
+    with running(sys.executable, "-c", code) as process:
+        (launcher.folder / "job.pid").write_text(str(process.pid))
+        done = attach(launcher, process.pid, extra=between)
+        tracing = re.search(r"^TracerPid:\s*(\d+)", Path(f"/proc/{process.pid}/status").read_text(), re.M)
+        assert tracing is not None
+        os.kill(int(tracing[1]), signal.SIGKILL)
+        refused(done, f"is already traced by process {tracing[1]} (", advice="end that first")
+
+
 # What Linux answers a gdb that knows too small a size of the registers of this CPU.
 FEWER_REGISTERS = """\
 #define _GNU_SOURCE
@@ -438,7 +537,29 @@ def test_the_line_in_which_gdb_fails(launcher: Launcher) -> None:
     (launcher.folder / "bin" / "gdb").write_text("#!/bin/sh\necho Nothing works.\n")
     with needs_gdb(launcher) as led:
         done = attach(launcher, int(led.pid), extra=wrong)
-        refused(done, f"gdb could not attach to process {led.pid}", advice=": Nothing works.")
+        said = (
+            f"{launcher.folder}/bin/gdb could not attach to process {led.pid} (exit status 0): Nothing works."
+        )
+        refused(done, said, advice="")
+
+
+VERSION = 'echo "GNU gdb (GDB) 99.1"; echo "Copyright (C)"; echo "There is NO WARRANTY."'
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ("exit 3", "(exit status 3): it said nothing"),
+        (f"{VERSION}; kill -SEGV $$", "(ended by SIGSEGV): it said nothing"),
+        (f"{VERSION}; echo 'Type \"apropos word\" to search.'; echo No.; exit 1", "(exit status 1): No."),
+    ],
+)
+def test_a_gdb_that_ends_by_itself(launcher: Launcher, does: str, says: str) -> None:
+    """How it ended, and not its version, which it was asked for."""
+    wrong = program(launcher.folder, "gdb", does)
+    with needs_gdb(launcher) as led:
+        done = attach(launcher, int(led.pid), extra=wrong)
+        refused(done, f"{launcher.folder}/bin/gdb could not attach to process {led.pid} {says}", advice="")
 
 
 @pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
@@ -561,6 +682,15 @@ def test_root_attaches_to_the_job_of_somebody_else(launcher: Launcher) -> None:
         done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{folder}/t.trace")
         assert done.status == 0, done.err
         assert tracer.load(f"{folder}/t.trace").certificate["complete"]
+        os.chmod(folder, 0o700)
+        done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{folder}/u.trace")
+        refused(
+            done,
+            f"cannot record to {folder}/u.trace",
+            advice="give -o a folder that the job's user may write",
+        )
+        assert "Errno" not in done.err
+        assert os.listdir(folder) == ["t.trace"]
 
 
 def checked_as_nobody(pid: int) -> str:
@@ -600,6 +730,8 @@ def test_a_folder_and_codes_in_the_name(launcher: Launcher) -> None:
     with running(sys.executable, "-c", code) as process:
         done = attach(launcher, process.pid, "-o", "r%r.trace")
         refused(done, "this process has no rank", advice="use %p or leave %r out")
+        done = attach(launcher, process.pid, "-o", "r%r.%p.trace")
+        refused(done, "this process has no rank", advice="are not set; leave %r out")
 
 
 def test_a_long_wait_says_what_for(launcher: Launcher) -> None:

@@ -324,3 +324,25 @@ def test_a_certificate_from_a_gpu_is_understood() -> None:
         ("ok", "13.0"),
         ("ok", "no other tool"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "state", "says"),
+    [
+        ("off", "ok", "TRACER_MEASURED=off: mode auto of the built-in overrides reads no measurements"),
+        ("OFF", "ok", "reads no measurements"),
+        ("", "note", "is empty: mode auto of the built-in overrides reads the usual file"),
+        ("missing.json", "note", "cannot use this file, as it cannot be read: No such file or directory"),
+        ("other.json", "note", "cannot use this file, as it is not a file of measurements"),
+        ("good.json", "ok", "TRACER_MEASURED=good.json: mode auto of the built-in overrides reads it"),
+    ],
+)
+def test_the_file_of_measurements_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, state: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("other.json").write_text("[]")
+    Path("good.json").write_text('{"format": 1, "gpu": "a", "torch": "b", "build": "c"}')
+    (found,) = environment.check_environment({"TRACER_MEASURED": value}, no_site=False)
+    assert found.state == state
+    assert says in found.text

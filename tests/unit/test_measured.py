@@ -1,6 +1,7 @@
 """The file of `tracer compare --tune`: written, read, refused, and given to the extension."""
 
 import json
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -95,6 +96,7 @@ GOOD = {"format": 1, "gpu": GPU, "torch": "2", "build": "0", "mm": [MM], "cat": 
     [
         ('{"format": 1, "gpu": ', "it is damaged: no JSON"),
         ("\udcff", "it is damaged: no JSON"),
+        ("[" * 100_000, "it is damaged: its brackets are nested too deeply"),
         ("[]", "it is not a file of measurements"),
         ("{}", "it is not a file of measurements"),
         (GOOD | {"format": 2}, "its format is 2, and this tracer reads 1"),
@@ -115,6 +117,14 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path, text, why):
     (tmp_path / "file.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(MeasuredError, match=f"^{why}$"):
         measured.read(tmp_path / "file.json")
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path):
+    """A pipe would wait for a writer."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(MeasuredError, match="it is not a regular file"):
+            measured.read(path)
 
 
 def test_without_a_file_nothing_is_asked(native, said):
@@ -201,12 +211,14 @@ def test_a_named_file_that_is_missing_is_said(native, said, tmp_path, monkeypatc
     assert said[0].startswith(f"{tmp_path / 'none.json'} is ignored: it cannot be read: No such file")
 
 
-def test_off_takes_back_what_was_given(native, said, monkeypatch):
+@pytest.mark.parametrize("off", ["off", "OFF"])
+def test_off_takes_back_what_was_given(native, said, monkeypatch, off):
     usual(native)
     measured.load_into(native)
-    monkeypatch.setenv(measured.VARIABLE, "off")
+    monkeypatch.setenv(measured.VARIABLE, off)
     measured.load_into(native)
     assert native.given[3:] == [("mm", 0, [], []), ("gru", 0, [], []), ("cat", 0, [], [])]
+    assert said == []
 
 
 def test_cases_that_are_not_measured_again_stay():

@@ -10,15 +10,21 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from tracer.attach.process import START_IT, Process, not_permitted
+from tracer.attach.process import GDB_FOLDER, OTHERS, START_IT, Process, already_traced, not_permitted
 from tracer.base.errors import RecordingError
 
 _INSTALL = "apt-get install gdb (dnf install gdb)"
 _NEW = 14  # the first version that asks the processor how large its registers are
-_PATIENCE = 30.0  # seconds until gdb is interrupted; it needs less than one
+_SHORTEST, _LONGEST = 5.0, 30.0  # seconds that gdb may have to attach; it needs less than one
+_HOLDS = 30.0  # seconds more for a gdb that has the process stopped: to end it in a call harms the process
+_LAST = 2.0  # seconds for a gdb that was told to end
 _ADDED, _ATTACHED, _WRITTEN = "tracer-added", "tracer-attached", "tracer-written"
+_VERSION_TEXT = re.compile(r"^GNU gdb\b.*?(?:^Type \"apropos [^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 # Of each processor: a register that gdb writes together with all floating-point and vector registers, and
 # a bit of it that only notes that some result was rounded.
 _REGISTERS = {"x86_64": ("mxcsr", 0x20), "aarch64": ("fpsr", 0x10)}
@@ -59,14 +65,16 @@ def find() -> str:
     return path
 
 
-def inject(process: Process, gdb: str, script: str) -> None:
+def inject(process: Process, gdb: str, script: str, patience: float) -> None:
     """Have the process run the Python text on its main thread, soon. It is stopped for some 20 ms.
 
-    Raises RecordingError if gdb cannot attach or cannot write registers, or if the call could not be added.
+    `patience`: seconds for gdb to attach, as far as they are between 5 and 30. Raises RecordingError if gdb
+    cannot attach or cannot write registers, or if the call could not be added.
     """
     entrances = process.entrances()
     register = _REGISTERS.get(platform.machine())
-    with tempfile.TemporaryDirectory(prefix="tracer-gdb-") as folder:
+    patience = min(max(patience, _SHORTEST), _LONGEST)
+    with tempfile.TemporaryDirectory(prefix=GDB_FOLDER) as folder:
         text = Path(folder, "text")
         text.write_bytes(script.encode() + b"\0")
         commands = Path(folder, "commands")
@@ -82,33 +90,72 @@ def inject(process: Process, gdb: str, script: str) -> None:
                 **vars(entrances),
             )
         )
-        said = _run(
-            [
-                gdb,
-                "-nx",
-                "-batch",
-                "-iex",
-                "set auto-solib-add off",
-                "-iex",
-                "set auto-load off",
-                "-x",
-                str(commands),
-            ]
-        )
-    if f"{_ADDED} 0" in said:
-        return
-    raise _why(process, said)
+        command = [gdb, "-nx", "-batch"]
+        for setting in ("set auto-solib-add off", "set auto-load off"):
+            command += ["-iex", setting]
+        end = _attached(process, [*command, "-x", str(commands)], patience)
+    if f"{_ADDED} 0" not in end.said:
+        raise _why(process, gdb, end)
 
 
-def _why(process: Process, said: str) -> RecordingError:
+@dataclass(frozen=True)
+class _End:
+    """How a run of gdb ended: what it said, and how long it had if it was ended before it attached."""
+
+    said: str
+    status: int | None
+    late: float | None = None
+
+    @property
+    def how(self) -> str:
+        if self.status is None:
+            return "it did not end"
+        if self.status >= 0:
+            return f"exit status {self.status}"
+        with suppress(ValueError):
+            return f"ended by {signal.Signals(-self.status).name}"
+        return f"ended by signal {-self.status}"
+
+    @property
+    def is_refused(self) -> bool:
+        return "not permitted" in self.said and _ATTACHED not in self.said
+
+
+def _attached(process: Process, command: list[str], patience: float) -> _End:
+    """Runs gdb, and again while the gdb of another attach has the process."""
+    last = time.monotonic() + OTHERS
+    for tries in itertools.count(1):
+        end = _run(process, command, patience)
+        is_held = bool(_holder(process, end.said)) or tries == 1  # it may have let go meanwhile
+        if not (end.is_refused and is_held) or time.monotonic() > last:
+            break
+        time.sleep(0.2)
+    return end
+
+
+def _holder(process: Process, said: str) -> int:
+    """The process that traces it, now or when gdb was refused; 0 if there is none."""
+    found = re.search(r"is already traced by process (\d+)", said)
+    return int(found[1]) if found else process.debugger()
+
+
+def _why(process: Process, gdb: str, end: _End) -> RecordingError:
     """What went wrong, from what gdb said, and what to do."""
+    said = end.said
     pid, error = process.pid, _error_line(said)[:200]
     is_attached = _ATTACHED in said
-    if "not permitted" in said and not is_attached:
-        return not_permitted(pid)
+    if end.is_refused:
+        holder = _holder(process, said)
+        return already_traced(pid, holder) if holder else not_permitted(pid)
     if not process.is_running():
         when = "while gdb was attached to it" if is_attached else "before tracer could attach"
         return RecordingError(f"process {pid} ended {when}")
+    if end.late is not None:
+        do = "wait longer (--timeout SECONDS)" if end.late < _LONGEST else "try again"
+        return RecordingError(
+            f"{gdb} did not attach to process {pid} in {end.late:g} s, so tracer ended it, and nothing was "
+            f"changed; {do}, or check that gdb works: gdb --version"
+        )
     if is_attached and _WRITTEN not in said:
         version, is_old = _version(said)
         do = f"install gdb {_NEW} or newer" if is_old else START_IT
@@ -119,7 +166,7 @@ def _why(process: Process, said: str) -> RecordingError:
     if f"{_ADDED} -1" in said:
         return RecordingError(f"Python in process {pid} has no place for another call now; attach again")
     what = "call a function in" if is_attached else "attach to"
-    return RecordingError(f"gdb could not {what} process {pid}: {error}")
+    return RecordingError(f"{gdb} could not {what} process {pid} ({end.how}): {error}")
 
 
 def _version(said: str) -> tuple[str, bool]:
@@ -129,30 +176,70 @@ def _version(said: str) -> tuple[str, bool]:
 
 
 def _error_line(said: str) -> str:
-    """The line in which gdb says what went wrong, else its last one."""
+    """The line in which gdb says what went wrong, else the last one that it was not asked for."""
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith("[Inferior ")]
     for line, following in itertools.pairwise(lines):
         if line.endswith("Error in sourced command file:"):
             return following
+    said = _VERSION_TEXT.sub("", said)
+    lines = [line for line in lines if line in said and line not in (_ATTACHED, _WRITTEN)]
     return lines[-1] if lines else "it said nothing"
 
 
-def _run(command: list[str]) -> str:
-    """What gdb says. In a session of its own, so that Ctrl-C does not end it in the middle."""
+def _run(process: Process, command: list[str], patience: float) -> _End:
+    """Runs gdb. In a session of its own, so that Ctrl-C does not end it in the middle.
+
+    Raises RecordingError if it cannot be started.
+    """
     environment = {name: text for name, text in os.environ.items() if name != "DEBUGINFOD_URLS"}
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment | {"LC_ALL": "C"},
-        start_new_session=True,
-    ) as gdb:
-        for seconds, number in ((_PATIENCE, signal.SIGINT), (_PATIENCE, signal.SIGKILL)):
-            try:
-                return gdb.communicate(timeout=seconds)[0]
-            except subprocess.TimeoutExpired:
-                gdb.send_signal(number)
-        return gdb.communicate()[0]
+    try:
+        gdb = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment | {"LC_ALL": "C"},
+            start_new_session=True,
+        )
+    except OSError as error:  # e.g. an empty file, or a program of another CPU
+        why = error.strerror or error
+        raise RecordingError(f"cannot run {command[0]}: {why}; install gdb: {_INSTALL}") from None
+    with gdb:
+        try:
+            return _end(process, gdb, patience)
+        except KeyboardInterrupt:
+            _end(process, gdb, _LAST)
+            raise
+
+
+def _end(process: Process, gdb: subprocess.Popen[str], patience: float) -> _End:
+    """What gdb says until it ends. One that does not end in time is ended, with what it has started."""
+    seconds, has_held = patience, False
+    for number in (signal.SIGINT, signal.SIGKILL, None):
+        with suppress(subprocess.TimeoutExpired):
+            said = gdb.communicate(timeout=seconds)[0]
+            return _End(said, gdb.returncode, _late(number, patience, has_held))
+        if _is_of(process.debugger(), gdb.pid):
+            has_held = True
+            with suppress(subprocess.TimeoutExpired):
+                said = gdb.communicate(timeout=_HOLDS)[0]
+                return _End(said, gdb.returncode)
+        if number is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(gdb.pid, number)
+        seconds = _LAST
+    return _End("", None, _late(None, patience, has_held))
+
+
+def _late(next_signal: int | None, patience: float, has_held: bool) -> float | None:
+    return None if next_signal == signal.SIGINT or has_held else patience
+
+
+def _is_of(pid: int, group: int) -> bool:
+    """Whether a process is in the group, as gdb and what it has started are."""
+    try:
+        return pid != 0 and os.getpgid(pid) == group
+    except OSError:
+        return False

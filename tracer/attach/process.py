@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ _PYTHON = re.compile(r"(lib)?python\d")
 _ENDS_WITH_CODE = re.compile("-[A-Za-z]*c")  # also behind other options: -uc CODE
 _TORCH = "libtorch_python.so"
 _PAGE = 4096
+GDB_FOLDER = "tracer-gdb-"  # what the folder with the commands for gdb is called
+OTHERS = 5.0  # seconds until the gdb of another attach has let go of the process
 START_IT = "start the job with: tracer record"
 
 
@@ -55,6 +58,14 @@ class Process:
             return (self._folder / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
         except (OSError, IndexError):
             return ""
+
+    def debugger(self) -> int:
+        """The process that traces it now, 0 if none does."""
+        try:
+            found = re.search(r"^TracerPid:\s*(\d+)", (self._folder / "status").read_text(), re.MULTILINE)
+        except OSError:
+            return 0
+        return int(found[1]) if found else 0
 
     def script(self) -> str:
         """The script or module of its command line, "" if it has none."""
@@ -106,17 +117,11 @@ class Process:
         return Entrances(memory, pending, run)
 
     def _check_permission(self) -> None:
-        status = dict(
-            line.split(":\t", 1)
-            for line in (self._folder / "status").read_text().splitlines()
-            if ":\t" in line
-        )
-        debugger = int(status.get("TracerPid", "0"))
+        last = time.monotonic() + OTHERS
+        while (debugger := self.debugger()) and _is_of_tracer(debugger) and time.monotonic() < last:
+            time.sleep(0.05)
         if debugger:
-            raise RecordingError(
-                f"process {self.pid} is already traced by process {debugger} (a debugger, or strace); "
-                "end that first"
-            )
+            raise already_traced(self.pid, debugger)
         if self.user != os.getuid() and os.geteuid() != 0:
             raise RecordingError(
                 f"process {self.pid} belongs to {_user(self.user)}; run this command as that user"
@@ -163,6 +168,27 @@ class Process:
             if len(words) == 6 and words[5].startswith("/"):
                 found.setdefault(words[5], int(words[0].partition("-")[0], 16))
         return found
+
+
+def already_traced(pid: int, debugger: int) -> RecordingError:
+    """Linux lets one process trace another, and one has it."""
+    if _is_of_tracer(debugger):
+        return RecordingError(
+            f"process {pid} is already traced by process {debugger}, which another tracer attach or detach "
+            "started; try again when that has ended"
+        )
+    return RecordingError(
+        f"process {pid} is already traced by process {debugger} (a debugger, strace or another tracer "
+        "attach); end that first"
+    )
+
+
+def _is_of_tracer(debugger: int) -> bool:
+    """Whether it is a gdb that another attach or detach has started."""
+    try:
+        return GDB_FOLDER.encode() in Path("/proc", str(debugger), "cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def not_permitted(pid: int) -> RecordingError:

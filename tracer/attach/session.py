@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,20 @@ _WORK = 120.0  # seconds for what the process does itself: it loads the extensio
 class Session:
     """A process that tracer attaches to, and the way in: gdb, or Python's own from 3.14 on."""
 
-    def __init__(self, pid: int, patience: float) -> None:
+    def __init__(
+        self,
+        pid: int,
+        patience: float,
+        progress: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         """`patience`: seconds until a process that does not take the request is left alone.
 
+        `progress` shows what a long wait is for.
         Raises RecordingError, before the process is touched, if it cannot be recorded.
         """
         self.process = Process(pid)
         self._patience = patience
+        self._progress = progress
         self.interrupted = False
         """Whether Ctrl-C came when the process had already begun to act"""
         self.process.check()
@@ -41,8 +50,10 @@ class Session:
         """
         pid = self.process.pid
         try:
-            self._inject(ticket)
-            found = ticket.wait((wanted, FAILED, ENDED), self._patience, self.process.is_running)
+            with self._progress(f"waiting until gdb has attached to process {pid}"):
+                self._inject(ticket)
+            with self._progress(f"waiting until the main thread of process {pid} runs Python"):
+                found = ticket.wait((wanted, FAILED, ENDED), self._patience, self.process.is_running)
         except (KeyboardInterrupt, RecordingError) as error:  # gdb may have delivered it nevertheless
             if ticket.withdraw():
                 raise
@@ -52,7 +63,8 @@ class Session:
             if not ticket.taken() and ticket.withdraw():
                 raise self._not_taken()
             try:
-                found = ticket.wait((wanted, FAILED, ENDED), _WORK, self.process.is_running)
+                with self._progress(f"waiting until process {pid} has begun to {_VERBS[wanted]}"):
+                    found = ticket.wait((wanted, FAILED, ENDED), _WORK, self.process.is_running)
             except KeyboardInterrupt:
                 raise RecordingError(
                     f"process {pid} has begun to {_VERBS[wanted]}; to end its recording: tracer detach {pid}"
@@ -76,7 +88,7 @@ class Session:
 
     def _inject(self, ticket: Ticket) -> None:
         if self._gdb:
-            gdb.inject(self.process, self._gdb, ticket.script())
+            gdb.inject(self.process, self._gdb, ticket.script(), self._patience)
             return
         script = Path(ticket.folder, "script.py")
         script.write_text(ticket.script(), encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,7 +44,8 @@ Patience = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=0.1,
-        help="Give up if the main thread of the process runs no Python for so long.",
+        help="Give up if the main thread of the process runs no Python for so long. "
+        "gdb has as long to attach, but at least 5 s and at most 30 s.",
     ),
 ]
 
@@ -128,7 +129,7 @@ def attach(
         )
         from tracer.attach.session import Session
 
-        session = Session(pid, timeout)
+        session = Session(pid, timeout, progress)
         request = {**_place(output, force, session.process), "options": options.document()}
         _give_to(session.process.user, request)
     except RecordingError as error:
@@ -148,8 +149,7 @@ def attach(
 
 def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> None:
     try:
-        with waiting(session):
-            facts = session.deliver(ticket, "started")
+        facts = session.deliver(ticket, "started")
     except RecordingError as error:
         _give_back(request)
         fail(str(error), USAGE)
@@ -178,13 +178,8 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown
 
 def end(session: Session) -> dict[str, Any]:
     """Have the process end its recording; what it says of it. Raises RecordingError."""
-    with session.request("end", {}) as ticket, waiting(session):
+    with session.request("end", {}) as ticket:
         return session.deliver(ticket, "ended")
-
-
-def waiting(session: Session) -> AbstractContextManager[None]:
-    """Says on a terminal what a long wait is for."""
-    return progress(f"waiting until the main thread of process {session.process.pid} runs Python")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracer.base.errors import RecordingError
 from tracer.base.say import write
 from tracer.cli.attach import Patience, Pid, end
-from tracer.cli.common import USAGE, fail
+from tracer.cli.common import USAGE, fail, progress
 
 
 def detach(pid: Pid, timeout: Patience = 60.0) -> None:
@@ -21,7 +21,7 @@ def detach(pid: Pid, timeout: Patience = 60.0) -> None:
     from tracer.attach.session import Session
 
     try:
-        facts = end(Session(pid, timeout))
+        facts = end(Session(pid, timeout, progress))
     except RecordingError as error:
         fail(str(error), USAGE)
     except KeyboardInterrupt:

@@ -32,10 +32,24 @@ def _of_tracer(variables: Mapping[str, str]) -> Iterator[Finding]:
             text = f"{name} is left over from an earlier recording; tracer ignores it"
             yield Finding("note", _NAME, text, f"unset {name}")
         elif name == measured.VARIABLE:
-            text = f"{name}={variables[name]}; mode auto of the built-in overrides reads it"
-            yield Finding("ok", _NAME, text)
+            yield _of_measurements(variables[name])
         elif name.startswith("TRACER_"):
             yield Finding("note", _NAME, f"{name}={variables[name]}", "tracer does not read it")
+
+
+def _of_measurements(value: str) -> Finding:
+    name, reader = measured.VARIABLE, "mode auto of the built-in overrides"
+    if measured.is_off(value):
+        return Finding("ok", _NAME, f"{name}={value}: {reader} reads no measurements")
+    if not value:
+        text = f"{name} is empty: {reader} reads the usual file of measurements, if there is one"
+        return Finding("note", _NAME, text, f"to read none: {name}={measured.OFF}")
+    try:
+        measured.read(Path(value))
+    except measured.MeasuredError as error:
+        text = f"{name}={value}: {reader} cannot use this file, as {error}"
+        return Finding("note", _NAME, text, f"name another file, or measure: {measured.TUNE}")
+    return Finding("ok", _NAME, f"{name}={value}: {reader} reads it")
 
 
 def _of_python(variables: Mapping[str, str], no_site: bool | None) -> Iterator[Finding]:

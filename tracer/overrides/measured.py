@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -28,7 +29,7 @@ from tracer.base.say import say
 
 FORMAT = 1
 VARIABLE = "TRACER_MEASURED"
-"""A file to read instead of the usual one, or OFF"""
+"""A file to read instead of the usual one, or OFF in any case; an empty value counts as unset"""
 OFF = "off"
 TUNE = "tracer compare --tune"
 
@@ -111,11 +112,15 @@ def _digest(path: str) -> str:
 def read(path: Path) -> Measurements:
     """Raises MeasuredError if there is no such file, if it is damaged, or if its format is unknown."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise MeasuredError("it is not a regular file")  # a pipe would wait for a writer
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MeasuredError(f"it cannot be read: {error.strerror or error}") from None
     except ValueError:
         raise MeasuredError("it is damaged: no JSON") from None
+    except RecursionError:
+        raise MeasuredError("it is damaged: its brackets are nested too deeply") from None
     if not isinstance(found, dict) or not isinstance(found.get("format"), int):
         raise MeasuredError("it is not a file of measurements")
     if found["format"] != FORMAT:
@@ -188,14 +193,20 @@ def load_into(native: ModuleType) -> None:
     A file that cannot be used is ignored, with one line on stderr.
     """
     named = os.environ.get(VARIABLE, "")
-    if not _loaded and (named == OFF or (not named and not _any_files())):
+    off = is_off(named)
+    if not _loaded and (off or (not named and not _any_files())):
         return
     keys = [key_of(native, gpu) for gpu in native.gpu_names()]
     for device, key in enumerate(keys):
-        found, stamp = (None, None) if named == OFF else _found(Path(named) if named else None, key, keys)
+        found, stamp = (None, None) if off else _found(Path(named) if named else None, key, keys)
         if _loaded.get(device) != stamp:
             _give(native, device, found.families if found else {})
             _loaded[device] = stamp
+
+
+def is_off(value: str) -> bool:
+    """Whether a value of the variable turns measurements off."""
+    return value.lower() == OFF
 
 
 def _any_files() -> bool:

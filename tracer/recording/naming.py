@@ -87,7 +87,7 @@ def reserve(path: str, force: bool) -> bool:
             raise RecordingError(f"{path} is not a regular file; give another one") from None
         folder = os.path.dirname(os.path.realpath(path))
         if not os.access(path, os.W_OK) or not os.access(folder, os.W_OK):
-            raise RecordingError(f"cannot overwrite {path}: permission denied") from None
+            raise RecordingError(f"cannot overwrite {path}: permission denied; give another file") from None
         return False
     return True
 

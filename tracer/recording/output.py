@@ -27,9 +27,8 @@ def of_process(output: str, rank: ranks.Rank | None, pid: int) -> str:
     made.
     """
     if "%r" in _CODE.findall(output) and rank is None:
-        raise RecordingError(
-            f"{output}: this process has no rank, as RANK and WORLD_SIZE are not set; use %p or leave %r out"
-        )
+        do = "leave %r out" if "%p" in _CODE.findall(output) else "use %p or leave %r out"
+        raise RecordingError(f"{output}: this process has no rank, as RANK and WORLD_SIZE are not set; {do}")
     values = {
         "%r": str(rank.number) if rank else "",
         "%p": str(pid),

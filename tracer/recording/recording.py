@@ -120,6 +120,11 @@ class Recording:
                 native.take_place()
             except BaseException as error:
                 self._undo(native)
+                if isinstance(error, PermissionError) and self._attached is not None:
+                    raise RecordingError(
+                        f"cannot record to {self._shown}: permission denied; "
+                        "give -o a folder that the job's user may write"
+                    ) from error
                 if isinstance(error, (OSError, RuntimeError)):
                     raise RecordingError(f"cannot record to {self._shown}: {error}") from error
                 raise

@@ -18,6 +18,10 @@ _GRAPH_BREAKS = ("Unsupported", "UserError")
 """Errors by which Dynamo says that it cannot go on; their text begins with the reason"""
 
 
+_REASONS = {"generic_jump": "Data-dependent branching"}
+"""First words in torch's list, and what TORCH_LOGS and its metrics say instead"""
+
+
 class _Break(NamedTuple):
     reason: str
     source: str | None
@@ -75,7 +79,8 @@ class Phases:
         for reason in new:
             frame = reason.user_stack[-1] if reason.user_stack else None
             where = None if frame is None else f"{frame.filename}:{frame.lineno}"
-            found = _Break(_in_one_line(reason.reason), where)
+            text = _in_one_line(reason.reason)
+            found = _Break(_REASONS.get(text.partition(" ")[0], text), where)
             if given_up is None or found[:2] != given_up[:2]:
                 self._count(found)
         if given_up is not None:
@@ -102,11 +107,13 @@ class Phases:
     def _gave_up(self, told: Mapping[str, Any]) -> None:
         """A compilation failed, and nothing of its function is compiled. `told`: torch's metrics of it."""
         function, file, line = (told.get(name) for name in ("co_name", "co_filename", "co_firstlineno"))
+        code = _code_in_compilation()
         if function is None:  # beyond the recompile limit; and in a backward, which is not Dynamo's
-            code = _code_in_compilation()
             if code is None:
                 return
             function, file, line = code.co_name, code.co_filename, code.co_firstlineno
+        if code is not None and code.co_name == function:
+            function = getattr(code, "co_qualname", function)  # Net.forward, from Python 3.11 on
         if told.get("fail_user_frame_filename") and told.get("fail_user_frame_lineno"):
             file, line = told["fail_user_frame_filename"], told["fail_user_frame_lineno"]
         kind, reason = str(told["fail_type"]), _in_one_line(told.get("fail_reason") or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,12 @@ _PHASES = """\
 Phases of the compiler are within each other. Own: what no phase within took."""
 
 _NOT_COMPILED = """\
-A function that is not compiled runs eagerly as a whole, or its call raises an error (`fullgraph=True`).
-After the recompile limit, only new inputs run eagerly."""
+A function that is not compiled runs eagerly as a whole, or its call raises an error (`fullgraph=True`, or a
+backend that fails). After the recompile limit, only new inputs run eagerly. If the column is empty, only a
+graph ended there. A line may have two rows: Dynamo may compile a function alone that it could not compile as
+part of its caller."""
+_REST = re.compile(r"(.*?)(?:torch_dynamo_resume_in_)+(.+)_at_(\d+)")
+"""Dynamo's name for the rest of a function after a graph break: the function, and the line of the break"""
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,13 @@ def _compiler(data: Compiled, page: Page) -> str:
     )
 
 
+def _function(name: str | None) -> str:
+    rest = _REST.fullmatch(name or "")
+    if rest:
+        return f"{code(rest[1] + rest[2])} after line {rest[3]}"
+    return code(name) if name else ""
+
+
 def _breaks(breaks: list[dict[str, Any]], page: Page) -> str:
     if not breaks:
         return ""
@@ -172,7 +184,7 @@ def _breaks(breaks: list[dict[str, Any]], page: Page) -> str:
         [
             page.line(one.get("source")),
             prose(one.get("reason") or ""),
-            *([code(one["not_compiled"]) if one.get("not_compiled") else ""] if whole else []),
+            *([_function(one.get("not_compiled"))] if whole else []),
             f"{one.get('times', 0):,}",
         ]
         for one in breaks[:_ROWS]

@@ -1,0 +1,116 @@
+"""A job that a test leads from phase to phase while tracer attaches to it, and processes that imitate one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from launching import TIMEOUT, Launcher, Run
+
+JOB = str(Path(__file__).parent.parent / "cpu" / "attached_job.py")
+PHASES = ("forward", "zero_grad", "backward", "between", "optimizer", "hook", "loader")
+
+
+def wait_until(is_so: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + TIMEOUT
+    while not is_so():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+class Job:
+    """A job in the launcher's folder, which a test leads from phase to phase."""
+
+    def __init__(self, launcher: Launcher, steps: int, phases: tuple[str, ...]) -> None:
+        self.launcher = launcher
+        self.process = launcher.start(sys.executable, JOB, str(launcher.folder), str(steps), *phases)
+        self.pid = str(self.process.pid)
+
+    def reach(self, turn: int) -> None:
+        wait_until((self.launcher.folder / f"at.{turn}").exists, self.process)
+
+    def go(self, *turns: int) -> None:
+        for turn in turns:
+            (self.launcher.folder / f"go.{turn}").touch()
+
+    def tracer(self, verb: str, *options: str) -> Run:
+        return self.launcher.run([str(self.launcher.tracer), verb, self.pid, *options])
+
+    def end(self) -> tuple[str, str]:
+        out, err = self.process.communicate(timeout=TIMEOUT)
+        assert self.process.returncode == 0, err
+        return out, err
+
+
+@contextmanager
+def job(launcher: Launcher, steps: int, *phases: str) -> Iterator[Job]:
+    for number in range(len(phases)):
+        for mark in ("at", "go"):
+            (launcher.folder / f"{mark}.{number}").unlink(missing_ok=True)
+    (launcher.folder / "ready").unlink(missing_ok=True)
+    started = Job(launcher, steps, phases)
+    try:
+        yield started
+    finally:
+        started.process.kill()
+        started.process.communicate()
+
+
+def alone(launcher: Launcher, steps: int) -> str:
+    with job(launcher, steps) as plain:
+        out, err = plain.end()
+    assert err == ""
+    return out
+
+
+def refused(done: Run, says: str, *, advice: str) -> None:
+    """One line on stderr, nothing on stdout, status 2."""
+    assert (done.status, done.out) == (2, ""), done.err
+    assert done.err.count("\n") == 1
+    assert says in done.err
+    assert advice in done.err
+
+
+def attach(launcher: Launcher, pid: int, *options: str, **more: object) -> Run:
+    return launcher.run([str(launcher.tracer), "attach", str(pid), *options], **more)
+
+
+@contextmanager
+def running(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]:
+    """A process that has written a line."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def imitation(folder: Path, source: str, name: str, *options: str) -> str:
+    """A small program in C that looks like a Python of some kind: the file, compiled."""
+    text = folder / f"{name}.c"
+    text.write_text(f"#include <stdio.h>\n#include <fcntl.h>\n#include <sys/mman.h>\n{source}")
+    program = folder / name
+    subprocess.run(["gcc", *options, "-o", str(program), str(text)], check=True)
+    return str(program)
+
+
+ON = "print('on', flush=True)"
+SAYS_ON = 'puts("on"); fflush(stdout); getchar(); return 0;'
+MAPS = "mmap(0, 4096, PROT_READ, MAP_PRIVATE, open(given[1], O_RDONLY), 0);"
+
+
+def torch_of(folder: Path, version: str) -> str:
+    """The library of a torch that has nothing but a version."""
+    library = folder / "torch" / "lib" / "libtorch_python.so"
+    library.parent.mkdir(parents=True)
+    library.write_text("x" * 4096)
+    (folder / "torch" / "version.py").write_text(f"__version__ = '{version}'\n")
+    return str(library)

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(Block<kUnitGroups, kWarpGroups>::kThreads, 1)
     const int unit = first_unit + i % kUnits;
     bias[i] = b_hh != nullptr && unit < f.hidden ? to_float(b_hh[i / kUnits * f.hidden + unit]) : 0.0f;
   }
-  shared_is_seen();
+  copies_see();
   __syncthreads();
 
   if (warp == 4 * kWarpGroups) {

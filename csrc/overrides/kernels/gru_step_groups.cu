@@ -222,7 +222,7 @@ cudaError_t launch_sequences(const Step& step, cudaStream_t stream) {
 
 template <typename Function>
 auto with_kernel(const Step& step, Function&& function) {
-  return with_precision(step.precision == Precision::kFloat32 ? Precision::kTf32 : step.precision, [&](auto p) {
+  return with_precision(step.precision, [&](auto p) {  // kFloat32 never comes here: see suits_groups()
     constexpr Precision precision = p() == Precision::kFloat32 ? Precision::kTf32 : p();
     return step.batch > 64 ? function(std::integral_constant<Precision, precision>(), std::integral_constant<int, 128>())
                            : function(std::integral_constant<Precision, precision>(), std::integral_constant<int, 64>());
@@ -233,15 +233,11 @@ auto with_kernel(const Step& step, Function&& function) {
 
 bool suits_groups(const Step& step) {
   const int64_t bytes = element_bytes(step.precision);
-  const auto pieces = [&](const void* pointer, int64_t stride) {
-    return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride * bytes % 16 == 0;
-  };
   bool all = current_device().capability == 90 && step.precision != Precision::kFloat32;
-  for (int d = 0; d < step.directions; d++) {
-    all = all && step.x[d] != nullptr && pieces(step.x[d], step.x_stride) && pieces(step.h[d], step.h_stride) &&
-          pieces(step.w_ih[d], step.input) && pieces(step.w_hh[d], step.hidden);
-  }
-  return all && with_kernel(step, [&](auto precision, auto sequences) { return cluster_for<precision(), sequences()>(step); }) != 0;
+  for (int d = 0; d < step.directions; d++) all = all && step.x[d] != nullptr;
+  return all && aligned(step.x, step.directions, step.x_stride * bytes) && aligned(step.h, step.directions, step.h_stride * bytes) &&
+         aligned(step.w_ih, step.directions, step.input * bytes) && aligned(step.w_hh, step.directions, step.hidden * bytes) &&
+         with_kernel(step, [&](auto precision, auto sequences) { return cluster_for<precision(), sequences()>(step); }) != 0;
 }
 
 cudaError_t launch_groups_step(const Step& step, cudaStream_t stream) {

@@ -161,8 +161,7 @@ __device__ __forceinline__ void wait_for(uint64_t* barrier, int phase) {
   while (!phase_ended(barrier, unsigned(phase))) {
   }
 }
-// Between what threads wrote to shared memory, or saw written to memory, and what the copy engine and wgmma read of it.
-__device__ __forceinline__ void shared_is_seen() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Between what threads saw written to memory, and what the copy engine reads of it. For shared memory, wgmma too: copies_see().
 __device__ __forceinline__ void memory_is_seen() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 #endif
 

@@ -12,6 +12,7 @@
 // barrier of bytes: a block goes on as soon as the slices of all others have come. It cannot run ahead and overwrite a buffer that
 // another one still reads: the slice that it waits for is sent after that. Where there is no room for two buffers, h shares memory with
 // the partial sums, and the blocks meet twice a step.
+#include "copy_engine.cuh"
 #include "gru_cluster.cuh"
 
 namespace tracer::overrides::gru {

@@ -25,41 +25,6 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// ---- barriers of bytes (sm_90) ------------------------------------------------------------------
-// A barrier in shared memory whose phase ends when one thread has arrived with the number of bytes to expect, and these bytes have been
-// sent to it.
-#if __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void bytes_init(uint64_t* barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(shared_address(barrier)) : "memory");
-}
-__device__ __forceinline__ void bytes_expect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
-}
-// Waits for the end of a phase; phases count 0, 1, 0, .. What was sent is then seen.
-__device__ __forceinline__ void bytes_wait(uint64_t* barrier, uint32_t phase) {
-  asm volatile(
-      "{\n.reg .pred done;\n"
-      "again%=:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@done bra ready%=;\nbra again%=;\nready%=:\n}" ::
-          "r"(shared_address(barrier)),
-      "r"(phase)
-      : "memory");
-}
-// The address of `at` in the shared memory of block `rank` of the cluster.
-__device__ __forceinline__ uint32_t address_in(const void* at, uint32_t rank) {
-  uint32_t out;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(shared_address(at)), "r"(rank));
-  return out;
-}
-// Sends `bytes` of this block's shared memory, a multiple of 16, to another block (address_in), and their number to a barrier there. The
-// copy engine does it: what threads wrote must have been passed to it by copies_see().
-__device__ __forceinline__ void send(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "r"(shared_address(from)), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-__device__ __forceinline__ void copies_see() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-#endif
-
 // The same place in the shared memory of another block of the cluster.
 template <typename T>
 __device__ __forceinline__ T* of_block(T* shared, unsigned rank) {

@@ -127,9 +127,9 @@ bool suits_groups(const Product& p) {
 cudaError_t launch_groups_product(const Product& p, cudaStream_t stream) {
   GroupsProduct arguments;
   const int64_t first = p.b_split < p.n ? p.b_split : p.n;
-  const bool made = make_tensor_map(arguments.a, p.precision, p.a, p.k, p.m, p.a_stride, kTile) &&
-                    make_tensor_map(arguments.b[0], p.precision, p.b[0], p.k, first, p.b_stride[0], kTile) &&
-                    (first == p.n || make_tensor_map(arguments.b[1], p.precision, p.b[1], p.k, p.n - first, p.b_stride[1], kTile));
+  const bool made = make_slab_map(arguments.a, p.precision, p.a, p.k, p.m, p.a_stride, kTile) &&
+                    make_slab_map(arguments.b[0], p.precision, p.b[0], p.k, first, p.b_stride[0], kTile) &&
+                    (first == p.n || make_slab_map(arguments.b[1], p.precision, p.b[1], p.k, p.n - first, p.b_stride[1], kTile));
   if (!made) return cudaErrorNotSupported;
   const int slab = kSlabBytes / element_bytes(p.precision);
   arguments.m = int(p.m);

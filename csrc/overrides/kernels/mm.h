@@ -44,7 +44,8 @@ inline bool inner_major(const Mm& mm) { return mm.weight_inner == 1; }
 //   tensor   tiles through shared memory, tensor cores: bf16, fp16, TF32, or fp32 as three TF32 products ("3xtf32")
 //   direct   the weight goes from global memory straight into registers, 16 bytes at a time; tensor cores, but fp32 FMA
 //            where the row stride is 1
-enum class Method : uint8_t { kDot, kFfma, kTensor, kDirect };
+//   groups   tiles that the copy engine brings, warp groups on the tensor cores of sm_90a: "tf32-groups 64x16"
+enum class Method : uint8_t { kDot, kFfma, kTensor, kDirect, kGroups };
 struct Plan {
   Method method;
   int tile_rows, tile_columns, split;
@@ -68,10 +69,12 @@ const std::vector<TileSize>& dot_tiles(Element element);
 const std::vector<TileSize>& ffma_tiles();
 const std::vector<TileSize>& tensor_tiles(const Mm& mm);
 const std::vector<TileSize>& direct_tiles(bool inner_major);
+const std::vector<TileSize>& groups_tiles();
 cudaError_t launch_dot(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 cudaError_t launch_ffma(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 cudaError_t launch_tensor(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 cudaError_t launch_direct_rows(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);     // inner_major
 cudaError_t launch_direct_columns(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);  // not inner_major
+cudaError_t launch_groups(const Mm& mm, const Plan& plan, int device, cudaStream_t stream);
 
 }  // namespace tracer::overrides

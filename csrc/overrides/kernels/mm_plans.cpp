@@ -4,6 +4,7 @@
 #include "device.h"
 #include "mm.h"
 #include "mm_tuned.h"
+#include "tensor_map.h"
 
 namespace tracer::overrides {
 
@@ -59,7 +60,7 @@ int filling_split(const Mm& mm, const Plan& plan, int device) {
 // Of fewer products the errors of three TF32 products, up to 3 2^-22 each, do not average out to those of fp32.
 constexpr int64_t kLeastInnerOf3xTf32 = 64;
 bool too_short(const Mm& mm, Method method) {
-  const bool three = method == Method::kTensor || (method == Method::kDirect && inner_major(mm));
+  const bool three = method == Method::kTensor || method == Method::kGroups || (method == Method::kDirect && inner_major(mm));
   return three && mm.element == Element::kFloat && !mm.tf32 && mm.inner < kLeastInnerOf3xTf32;
 }
 
@@ -88,7 +89,21 @@ constexpr struct {
     {32, {Method::kFfma, 64, 32, kFill}},   {64, {Method::kFfma, 64, 64, kFill}},     {128, {Method::kFfma, 64, 128, kFill}},
 };
 
-bool is_tile(Method method) { return method == Method::kFfma || method == Method::kTensor; }
+// Warp groups where the weight is large, in as many parts as all multiprocessors can work on at once.
+constexpr int64_t kLargeRows = 1024, kLargeInner = 512;
+std::optional<Plan> groups_plan(const Mm& mm, int device) {
+  if (mm.rows < kLargeRows || mm.inner < kLargeInner) return std::nullopt;
+  for (TileSize tile : groups_tiles()) {
+    if (tile.columns < mm.columns) continue;
+    Plan plan{Method::kGroups, tile.rows, tile.columns, 1};
+    const int64_t tiles = tiles_of(mm, plan);
+    while (plan.split < 8 && tiles * plan.split * 2 <= device_of(device).processors) plan.split *= 2;
+    return plan;
+  }
+  return std::nullopt;
+}
+
+bool is_tile(Method method) { return method == Method::kFfma || method == Method::kTensor || method == Method::kGroups; }
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
@@ -109,6 +124,14 @@ void choose_vectors(Mm& mm, Method method) {
 bool takes_direct(Mm mm) {
   choose_vectors(mm, Method::kDirect);
   return mm.weight_vectors && mm.input_vectors && (inner_major(mm) || mm.element == Element::kFloat);
+}
+
+// The copy engine reads lines that begin at multiples of 16 bytes, and no line twice.
+bool takes_groups(Mm mm, int architecture) {
+  choose_vectors(mm, Method::kGroups);
+  const bool repeats = (mm.columns > 1 && mm.input_column == 0) ||
+                       (inner_major(mm) ? mm.rows > 1 && mm.weight_row == 0 : mm.inner > 1 && mm.weight_inner == 0);
+  return architecture == 90 && mm.weight_vectors && mm.input_vectors && !repeats && makes_tensor_maps();
 }
 
 // The kernels count rows and the inner dimension in an int, with what loads run ahead to spare.
@@ -133,11 +156,12 @@ std::string name_of(const Plan& plan, const Mm& mm) {
       name = "direct " + tile;
       break;
     case Method::kTensor:
+    case Method::kGroups:
       name = std::string(mm.element == Element::kBfloat16 ? "bf16"
                          : mm.element == Element::kHalf   ? "fp16"
                          : mm.tf32                        ? "tf32"
                                                           : "3xtf32") +
-             " " + tile;
+             (plan.method == Method::kGroups ? "-groups " : " ") + tile;
   }
   return name + (plan.split > 1 ? " split " + std::to_string(plan.split) : "");
 }
@@ -165,6 +189,7 @@ std::vector<Plan> plans_for(const Mm& mm, int device) {
   if (inner_major(mm)) add(Method::kDot, dot_tiles(mm.element), false);
   if (mm.element == Element::kFloat && !mm.tf32) add(Method::kFfma, ffma_tiles(), true);
   if (!too_short(mm, Method::kTensor)) add(Method::kTensor, tensor_tiles(mm), true);
+  if (takes_groups(mm, architecture) && !too_short(mm, Method::kGroups)) add(Method::kGroups, groups_tiles(), false);
   if (takes_direct(mm) && !too_short(mm, Method::kDirect)) add(Method::kDirect, direct_tiles(inner_major(mm)), false);
   return plans;
 }
@@ -178,14 +203,18 @@ std::optional<Plan> plan_for(const Mm& mm, int device) {
     if (!warps && architecture_for(device_of(device).capability) < 90) plan.split = 1;
     return plan;
   };
-  if (!supports(mm, architecture_for(device_of(device).capability))) return std::nullopt;
+  const int architecture = architecture_for(device_of(device).capability);
+  if (!supports(mm, architecture)) return std::nullopt;
   for (const TunedMm& line : kTunedMm)
     if (line.kind == kind_of(mm) && line.inner_major == inner_major(mm) && line.columns.holds(mm.columns) && line.rows.holds(mm.rows) &&
-        line.inner.holds(mm.inner) && !too_short(mm, line.plan.method) && (line.plan.method != Method::kDirect || takes_direct(mm)))
+        line.inner.holds(mm.inner) && !too_short(mm, line.plan.method) && (line.plan.method != Method::kDirect || takes_direct(mm)) &&
+        (line.plan.method != Method::kGroups || takes_groups(mm, architecture)))
       return resolved(line.plan);
   if (inner_major(mm) && mm.columns <= most_columns_of_dots(mm))
     for (const auto& line : kDots)
       if (mm.columns <= line.most_columns && mm.rows <= line.most_rows) return resolved(line.plan);
+  if (takes_groups(mm, architecture) && !too_short(mm, Method::kGroups))
+    if (auto plan = groups_plan(mm, device)) return plan;
   for (const auto& line : kTiles)
     if (mm.columns <= line.most_columns && !too_short(mm, line.plan.method)) return resolved(line.plan);
   return std::nullopt;
@@ -203,6 +232,8 @@ cudaError_t launch_mm(Mm mm, const Plan& plan, int device, cudaStream_t stream) 
       return launch_tensor(mm, plan, device, stream);
     case Method::kDirect:
       return inner_major(mm) ? launch_direct_rows(mm, plan, device, stream) : launch_direct_columns(mm, plan, device, stream);
+    case Method::kGroups:
+      return launch_groups(mm, plan, device, stream);
   }
   return cudaErrorInvalidValue;
 }

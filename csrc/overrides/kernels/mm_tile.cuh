@@ -4,6 +4,7 @@
 
 #include "device.cuh"
 #include "mm.h"
+#include "mm_sums.cuh"
 
 namespace tracer::overrides {
 
@@ -89,16 +90,6 @@ __device__ __forceinline__ void load_elements(char* tile, const T* matrix, int64
   }
 }
 
-// One sum in the order of the inner dimension, with FMA: for sums that three TF32 products cannot give (see Math::kRepairs).
-template <class T>
-__device__ __noinline__ float plain_sum(const Mm& mm, int64_t row, int64_t column) {
-  const T* weight = static_cast<const T*>(mm.weight) + row * mm.weight_row;
-  const T* input = static_cast<const T*>(mm.input) + column * mm.input_column;
-  float sum = 0;
-  for (int64_t k = 0; k < mm.inner; ++k) sum = fmaf(to_float(weight[k * mm.weight_inner]), to_float(input[k * mm.input_inner]), sum);
-  return sum;
-}
-
 template <class Math, class Tile, bool kAcross>
 struct Shared {
   using T = typename Math::T;
@@ -106,7 +97,7 @@ struct Shared {
   static constexpr int kInputBytes = Tile::kColumns * kPitch;
   static constexpr int kBytesOfStage = Weight::kBytes + kInputBytes;
   // The sums: [part][column][row]; the pitch puts what a warp's fragments hold into different banks.
-  static constexpr int kSumPitch = Tile::kRows + 4;
+  static constexpr int kSumPitch = sum_pitch(Tile::kRows);
   static constexpr int kSumBytes = Tile::kParts * Tile::kColumns * kSumPitch * int(sizeof(float));
   static constexpr int kStagesBytes = Tile::kStages * kBytesOfStage;
   static constexpr int kBytes = kSumBytes > kStagesBytes ? kSumBytes : kStagesBytes;
@@ -181,48 +172,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Math::template blocks_at_once<
     cluster_barrier();
   else
     __syncthreads();
-  // Each block of a cluster ends its share, a thread four rows of a column at a time; neighbouring threads write neighbouring
-  // addresses. All loads of kBatch of them come before what waits for them.
-  constexpr int kBatch = 4, kQuads = Tile::kRows / 4, kUnits = kQuads * Tile::kColumns;
-  const bool down = mm.out_row == 1;
-  const int stride = mm.split * Tile::kThreads;
-  for (int first = rank * Tile::kThreads + thread; first < kUnits; first += kBatch * stride) {
-    float4 sum[kBatch] = {};
-    int r[kBatch], c[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int at = first + i * stride;
-      r[i] = (down ? at % kQuads : at / Tile::kColumns) * 4, c[i] = down ? at / kQuads : at % Tile::kColumns;
-    }
-    for (int block = 0; block < mm.split; ++block) {
-      const float* theirs = mm.split > 1 ? in_block(sums, uint32_t(block)) : sums;
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (first + i * stride >= kUnits) break;
-#pragma unroll
-        for (int part = 0; part < Tile::kParts; ++part) {
-          const float4 more = *reinterpret_cast<const float4*>(theirs + (part * Tile::kColumns + c[i]) * Layout::kSumPitch + r[i]);
-          sum[i].x += more.x, sum[i].y += more.y, sum[i].z += more.z, sum[i].w += more.w;
-        }
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (first + i * stride >= kUnits || column + c[i] >= mm.columns) continue;
-      const float values[4] = {sum[i].x, sum[i].y, sum[i].z, sum[i].w};
-      T* out = static_cast<T*>(mm.out) + (row + r[i]) * mm.out_row + (column + c[i]) * mm.out_column;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int64_t at = row + r[i] + j;
-        if (at >= mm.rows) break;
-        float all = values[j];
-        if (Math::kRepairs && !isfinite(all)) all = plain_sum<T>(mm, at, column + c[i]);
-        float value = mm.alpha * all;
-        if (mm.self) value += mm.beta * to_float(static_cast<const T*>(mm.self)[at * mm.self_row + (column + c[i]) * mm.self_column]);
-        out[j * mm.out_row] = from_float<T>(value);
-      }
-    }
-  }
+  finish<T, Math::kRepairs, Tile::kRows, Tile::kColumns, Tile::kParts, Tile::kThreads>(mm, sums, row, column, rank, thread);
   if (mm.split > 1) cluster_barrier();  // no block ends while another reads its sums
 }
 

@@ -1,8 +1,8 @@
-#include "gru_tensor_map.h"
+#include "tensor_map.h"
 
 #include <cuda_runtime_api.h>
 
-namespace tracer::overrides::gru {
+namespace tracer::overrides {
 
 namespace {
 
@@ -24,13 +24,13 @@ Encode encode_function() {
   return found;
 }
 
-CUtensorMapDataType type_of(Precision precision) {
-  switch (precision) {
-    case Precision::kBfloat16:
+CUtensorMapDataType type_of(MapElement element) {
+  switch (element) {
+    case MapElement::kBfloat16:
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case Precision::kFloat16:
+    case MapElement::kHalf:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    case Precision::kTf32:
+    case MapElement::kTf32:
       return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
     default:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
@@ -39,17 +39,19 @@ CUtensorMapDataType type_of(Precision precision) {
 
 }  // namespace
 
-bool make_tensor_map(CUtensorMap& map, Precision precision, const void* matrix, int64_t columns, int64_t rows, int64_t row_stride,
-                     int box_rows, int planes, int64_t plane_stride) {
+bool makes_tensor_maps() { return encode_function() != nullptr; }
+
+bool make_tensor_map(CUtensorMap& map, MapElement element, const void* matrix, const MapShape& shape) {
   const Encode encode = encode_function();
   if (encode == nullptr) return false;
-  const int bytes = element_bytes(precision);
-  const cuuint64_t sizes[3] = {cuuint64_t(columns), cuuint64_t(rows), cuuint64_t(planes)};
-  const cuuint64_t strides[2] = {cuuint64_t(row_stride * bytes), cuuint64_t(plane_stride * row_stride * bytes)};
-  const cuuint32_t box[3] = {cuuint32_t(128 / bytes), cuuint32_t(box_rows), cuuint32_t(planes)}, steps[3] = {1, 1, 1};
-  return encode(&map, type_of(precision), planes > 1 ? 3 : 2, const_cast<void*>(matrix), sizes, strides, box, steps,
+  cuuint64_t sizes[3], strides[2];
+  cuuint32_t box[3];
+  const cuuint32_t steps[3] = {1, 1, 1};
+  for (int i = 0; i < 3; i++) sizes[i] = cuuint64_t(shape.sizes[i]), box[i] = cuuint32_t(shape.box[i]);
+  for (int i = 0; i < 2; i++) strides[i] = cuuint64_t(shape.strides[i] * bytes_of(element));
+  return encode(&map, type_of(element), shape.sizes[2] > 1 ? 3 : 2, const_cast<void*>(matrix), sizes, strides, box, steps,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-}  // namespace tracer::overrides::gru
+}  // namespace tracer::overrides

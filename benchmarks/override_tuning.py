@@ -3,6 +3,7 @@
     python benchmarks/override_tuning.py                       # all cases, about three minutes on an H200
     python benchmarks/override_tuning.py mm --only '8x1536x5893 NT float32' --all-plans
     python benchmarks/override_tuning.py --json tuning.json --measured csrc/overrides/measured.h
+    python benchmarks/override_tuning.py mm --plans-only --tuned csrc/overrides/kernels/mm_tuned.h
 
 The cases are those of `tracer compare --tune` (tracer/compare/tuning_cases.py), and they are measured as it
 measures them; here each plan of a product is timed first. Its calls are captured in a CUDA graph, with the
@@ -121,7 +122,7 @@ def pinned(plan: str | None) -> Iterator[None]:
         native.pin_mm_plan(None)
 
 
-def tune_mm(case: TuningCase, switch: Switch, settings: Settings) -> Outcome:
+def tune_mm(case: TuningCase, switch: Switch, settings: Settings | None) -> Outcome:
     outcome = Outcome(case)
     with precision(case.cases[0]):
         prepared = Prepared(case.cases[0])
@@ -134,8 +135,9 @@ def tune_mm(case: TuningCase, switch: Switch, settings: Settings) -> Outcome:
                 outcome.plans_cold_us[plan] = graph_ns(prepared.cold or prepared.hot) / 1e3
     if outcome.plans_us:
         outcome.best = min(outcome.plans_cold_us, key=outcome.plans_cold_us.__getitem__)
-        with pinned(outcome.best):
-            finish(outcome, switch, settings)
+        if settings:
+            with pinned(outcome.best):
+                finish(outcome, switch, settings)
     return outcome
 
 
@@ -158,7 +160,8 @@ def finish(outcome: Outcome, switch: Switch, settings: Settings) -> None:
 def tuned_line(case: TuningCase, plan: str) -> str:
     """The line of kTunedMm that takes this plan for products like the case."""
     words = plan.split()
-    method = {"dot": "kDot", "ffma": "kFfma", "direct": "kDirect"}.get(words[0], "kTensor")
+    others = "kGroups" if words[0].endswith("-groups") else "kTensor"
+    method = {"dot": "kDot", "ffma": "kFfma", "direct": "kDirect"}.get(words[0], others)
     rows, columns = words[1].split("x")
     split = words[3] if len(words) > 2 else "1"
     product = case.cases[0]
@@ -230,6 +233,9 @@ HEAD = (
 
 
 def show(outcome: Outcome, *, every: bool) -> None:
+    if not outcome.tried and outcome.best:
+        print(f"| {outcome.case.name} | {outcome.best} | {outcome.plans_us[outcome.best]:.1f} | | ", end="")
+        print(f"{outcome.plans_cold_us[outcome.best]:.1f} | | | | |", flush=True)
     if outcome.tried:
         for case, result in zip(outcome.case.cases, outcome.tried.results, strict=True):
             cells = [
@@ -275,6 +281,7 @@ def parser_of(doc: str | None) -> argparse.ArgumentParser:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("ops", nargs="*", metavar="OP", help="mm, cat; without one both")
+    parser.add_argument("--plans-only", action="store_true", help="the plans of mm, not beside stock")
     options = parser.parse_args()
     if unknown := set(options.ops) - {"mm", "cat"}:
         parser.error(f"there are no cases of {', '.join(sorted(unknown))}: name mm, cat or nothing")
@@ -283,11 +290,11 @@ def main() -> None:
     settings = Settings(options.pairs, SETTINGS.seconds, clocks_ns=SETTINGS.clocks_ns)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; microseconds\n{HEAD}")
     outcomes: list[Outcome] = []
-    for op in options.ops or ["mm", "cat"]:
+    for op in ["mm"] if options.plans_only else options.ops or ["mm", "cat"]:
         switch, tune = Switch([op]), {"mm": tune_mm, "cat": tune_cat}[op]
         for case in tuning_cases(op, options.only.split("|")):
             with without_warnings():
-                outcomes.append(tune(case, switch, settings))
+                outcomes.append(tune(case, switch, None if options.plans_only else settings))
             show(outcomes[-1], every=options.all_plans)
     if options.json:
         options.json.write_text(json.dumps([each.facts for each in outcomes], indent=1))

@@ -1,6 +1,6 @@
 """Calls that reach every kernel of the overrides with as little work as it takes, for compute-sanitizer:
 
-    compute-sanitizer --tool memcheck --error-exitcode 1 python override_small_shapes.py mm cat gru
+    compute-sanitizer --tool memcheck --error-exitcode 1 python override_small_shapes.py mm gru warp_groups
 
 and with --tool racecheck and --tool synccheck, under which a kernel takes a hundred times as long.
 test_override_sanitizer.py runs it. Results are not looked at: other tests do that. Inputs come from the
@@ -17,6 +17,8 @@ from types import ModuleType
 import torch
 from gru_reference import PRECISIONS, STRICT, Sample, Shape, precision, results_and_gradients
 from override_calls import DEVICE, random, switched_on
+
+WARP_GROUPS = 6  # the tile of a single time step that has them
 
 
 def mm() -> None:
@@ -121,6 +123,37 @@ def gru() -> None:
         assert not any(overrides.handed_over("gru").values()), overrides.handed_over("gru")
 
 
+def warp_groups() -> None:
+    """What needs more than a little work: more slabs than there are stages, clusters of each size."""
+    processors = torch.cuda.get_device_properties(DEVICE).multi_processor_count
+    with switched_on("mm") as overrides:
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for tf32 in (False, True)[: 2 if dtype == torch.float32 else 1]:
+                torch.backends.cuda.matmul.allow_tf32 = tf32
+                for transposed in (False, True):
+                    for columns in (70, 50, 30, 13, 7):
+                        a, b = random(columns, 1608, dtype=dtype), random(1608, 136, dtype=dtype)
+                        b = random(136, 1608, dtype=dtype).t() if transposed else b
+                        for plan in overrides.mm_plans(a, b):
+                            tile, _, split = plan.partition(" split ")
+                            if "-groups " in tile and split in ("", "2"):
+                                overrides.pin_mm_plan(plan)
+                                torch.mm(a, b)
+        overrides.pin_mm_plan(None)
+        assert not any(overrides.handed_over("mm").values()), overrides.handed_over("mm")
+    with switched_on("gru") as overrides:
+        for name in PRECISIONS:
+            if name == STRICT:
+                continue
+            call(Shape(2, 64 * -(-processors // 2), 40, 16), name)
+            call(Shape(2, 70, 8, 1024), name)
+            overrides.pin_gru_step_tile(WARP_GROUPS)
+            for batch, units in ((20, 48), (70, 48), (130, 48), (128, 512)):
+                call(Shape(1, batch, 1544, units), name, gradients=False)
+            overrides.pin_gru_step_tile(-1)
+        assert not any(overrides.handed_over("gru").values()), overrides.handed_over("gru")
+
+
 def pinned_step_tiles(overrides: ModuleType) -> Iterator[int]:
     """Each tile of a single time step, pinned."""
     for tile in count():
@@ -147,6 +180,6 @@ def call(shape: Shape, name: str, *, gradients: bool = True) -> None:
 
 if __name__ == "__main__":
     for which in sys.argv[1:]:
-        {"mm": mm, "cat": cat, "gru": gru}[which]()
+        {"mm": mm, "cat": cat, "gru": gru, "warp_groups": warp_groups}[which]()
     torch.cuda.synchronize()
     print("done", *sys.argv[1:])

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 LAYOUTS = ["NN", "NT", "TN", "TT"]  # of a and b; T: stored transposed, as the weight of nn.Linear is
+HAS_WARP_GROUPS = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +103,37 @@ def test_large_products(m: int, k: int, n: int, dtype: torch.dtype) -> None:
     check_product(result, gradient, weight)
 
 
+@pytest.mark.skipif(not HAS_WARP_GROUPS, reason="needs a GPU of compute capability 9.0")
+@pytest.mark.parametrize("tf32", [False, True], ids=["strict", "tf32"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+def test_warp_groups_reuse_their_stages(layout: str, dtype: torch.dtype, tf32: bool) -> None:
+    """Many more slabs of the inner dimension than fit into shared memory at once, the last one in part."""
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    for m in (1, 8, 13, 32, 64, 100, 128):
+        a, b = operands(m, 8 * 1037, 200, layout, dtype)
+        plans = [plan for plan in native().mm_plans(a, b) if "-groups " in plan]
+        assert len(plans) == 4, "split in 1, 2, 4 and 8 parts"
+        for plan in plans:
+            native().pin_mm_plan(plan)
+            with all_ran("mm", 2, "aten::mm"):
+                result = torch.mm(a, b)
+                again = torch.mm(a, b)
+            check_product(result, a, b, tf32=tf32)
+            assert torch.equal(result, again), plan
+
+
+@pytest.mark.skipif(not HAS_WARP_GROUPS, reason="needs a GPU of compute capability 9.0")
+def test_a_line_that_is_read_again_and_again_is_not_for_warp_groups() -> None:
+    a, b = operands(1, 512, 2048, "NT", torch.bfloat16)
+    assert any("-groups " in plan for plan in native().mm_plans(a, b))
+    a = a.expand(8, 512)
+    assert not any("-groups " in plan for plan in native().mm_plans(a, b))
+    with all_ran("mm", 1, "aten::mm"):
+        result = torch.mm(a, b)
+    check_product(result, a, b)
+
+
 def test_a_thousand_random_products() -> None:
     """Sizes, layouts, padding, offsets and dtypes at random; every plan's turn comes."""
     choose = python_random.Random(5)
@@ -132,7 +164,8 @@ def test_a_thousand_random_products() -> None:
         except AssertionError as error:
             raise AssertionError(f"{plan}: ({m}, {k}) @ ({k}, {n}) {layout} {dtype}") from error
     methods = {plan.split()[0] for plan in seen}
-    assert methods == {"dot", "ffma", "3xtf32", "bf16", "fp16", "direct"}
+    groups = {"3xtf32-groups", "bf16-groups", "fp16-groups"} if HAS_WARP_GROUPS else set()
+    assert methods == {"dot", "ffma", "3xtf32", "bf16", "fp16", "direct"} | groups
 
 
 @pytest.mark.parametrize("m", [2, 8, 40])
@@ -207,7 +240,7 @@ def test_tf32_where_it_is_allowed() -> None:
     with all_ran("mm", 2):
         strict = torch.mm(a, b)
         torch.backends.cuda.matmul.allow_tf32 = True
-        assert native().mm_plan(a, b).startswith("tf32 ")
+        assert native().mm_plan(a, b).startswith("tf32")
         allowed = torch.mm(a, b)
     check_product(allowed, a, b, tf32=True)
     assert relative_error(strict, exact) < 1e-6 < 1e-5 < relative_error(allowed, exact)

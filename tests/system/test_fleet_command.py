@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import polars as pl
@@ -40,6 +44,31 @@ def folder(tmp_path: Path) -> Path:
             tmp_path / "job" / f"rank{rank}.trace", rank, 4, late=4_000 * (rank == 1), ops=1 + rank % 2
         )
     return tmp_path
+
+
+def on_a_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
+    """The lines of a command whose stdout is a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    path = ":".join([str(ROOT), *(entry for entry in sys.path if entry.endswith("site-packages"))])
+    shown = subprocess.Popen(
+        [sys.executable, "-c", RUN, *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 65536):
+            text += part
+    except OSError:  # how a terminal ends on Linux
+        pass
+    os.close(ours)
+    assert shown.wait() == 0, text
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.decode()).splitlines()  # without its colours
 
 
 def tables(out: Path) -> dict[str, bytes]:
@@ -80,6 +109,19 @@ def test_incomplete_ranks_come_first(folder: Path) -> None:
     assert report.index("## Incomplete") < report.index("## Who came last")
     row = next(line for line in report.splitlines() if line.startswith("| job | 2 "))
     assert "| a " in row
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_on_a_terminal_nothing_is_wider(folder: Path, columns: int) -> None:
+    trace = "job/rank1.trace"
+    for command in (["report", "job"], ["report", trace], ["tree", "job", "--rank", "1"], ["fleet", "job"]):
+        lines = on_a_terminal(folder, columns, *command)
+        assert max(map(len, lines)) <= columns, command
+        assert len(lines) > 3, command
+    lines = on_a_terminal(folder, columns, "report", "job")
+    assert "/work/train.py:1 -> /work/train.py:2" in " ".join(lines)
+    report = fleet(folder, "job", "-o", "again")
+    assert max(map(len, report.stdout.splitlines())) > columns, "a pipe gets whole lines"
 
 
 def test_however_many_processes_the_tables_have_the_same_bytes(folder: Path) -> None:

@@ -9,9 +9,9 @@ import polars as pl
 from tracer.analysis.job.clocks import UNKNOWN
 from tracer.analysis.job.outstanding_table import outstanding_of
 from tracer.report.cells import code, item, prose, table
-from tracer.report.job_tables import ranks_in_words, waiting_in_words
+from tracer.report.job_tables import LINE, ranks_in_words, waiting_in_words
 from tracer.report.page import paragraphs
-from tracer.report.text import amount, count, duration, left_out, shorten_kernel, size
+from tracer.report.text import amount, count, duration, left_out, shorten_kernel, shorten_path, size
 
 Tables = dict[str, pl.DataFrame]
 _ROWS = 20
@@ -117,21 +117,26 @@ def _missing(ranks: pl.DataFrame) -> list[int]:
     return sorted(set(range(number)) - have)
 
 
-def _cause(row: dict[str, Any]) -> str:
-    """As job_tables.cause, of a row of `late`."""
+def _cause(row: dict[str, Any], most: int | None = None) -> str:
+    """As job_tables.cause, of a row of `late`; `most` is the longest path of a line."""
     if row["excess_ns"] is None:
         return "no line on the host explains it"
     longer = f"took {duration(row['excess_ns'])} longer than on the other ranks"
     if row["op"] is not None:
-        return f"{code(row['op'])} of {_line(row['before'])} {longer}"
-    gap = f"{row['before'] or 'no Python line'} -> {row['after'] or 'no Python line'}"
+        return f"{code(row['op'])} of {_line(row['before'], most)} {longer}"
+    gap = f"{_name(row['before'], most)} -> {_name(row['after'], most)}"
     return f"{code(gap)} {longer}"
 
 
-def _line(source: str | None) -> str:
+def _line(source: str | None, most: int | None = LINE) -> str:
+    name = _name(source, most)
+    return code(name) if source is not None and ":" in source else name
+
+
+def _name(source: str | None, most: int | None) -> str:
     if source is None:
         return "no Python line"
-    return code(source) if ":" in source else source
+    return source if most is None else shorten_path(source, most)
 
 
 def _rank(row: dict[str, Any]) -> list[str]:
@@ -162,7 +167,7 @@ def _late(tables: Tables, most: int) -> str:
             duration(row["median_ns"]),
             duration(row["total_ns"]),
             _line(row["at"]),
-            _cause(row),
+            _cause(row, LINE),
         ]
         for row in rows.head(most).to_dicts()
     ]

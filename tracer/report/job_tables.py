@@ -18,10 +18,12 @@ from tracer.analysis.memory import MemoryUse, memory_use
 from tracer.analysis.source_lines import SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.page import paragraphs, percent
-from tracer.report.text import amount, count, duration, left_out, size
+from tracer.report.text import amount, count, duration, left_out, shorten_kernel, shorten_path, size
 
 _ROWS = 20
 _PLACES = 4
+LINE, _TEXT, HOP = 44, 60, 80
+"""The longest path of a line, text of it, and hop, in a cell"""
 _COMES = """\
 A rank comes when its device kernel starts, and where there is none when it calls. **Waited**: until the last
 rank came. **Transfer**: the device kernel of the last rank."""
@@ -202,22 +204,24 @@ def _no_collectives(job: Job) -> str:
     return "No collective of two ranks or more is in these traces."
 
 
-def cause(late: Lateness, sources: SourceLines) -> str:
-    """Where the rank lost the time: `a.py:7 -> a.py:9`, or the op call of a line."""
+def cause(late: Lateness, sources: SourceLines, in_cell: bool = False) -> str:
+    """Where the rank lost the time: `a.py:7 -> a.py:9`, or the op call of a line. Shortened in a cell."""
     longer = f"took {duration(late.excess_ns)} longer than on the other ranks"
     if late.op is not None:
-        return f"{code(late.op)} of {_line(late.before, sources)} {longer}"
+        return f"{code(late.op)} of {_line(late.before, sources, in_cell)} {longer}"
     if late.before is None and late.after is None:
         return "no line on the host explains it"
     text = sources.text(late.after)
-    where = f"{_line(late.before, sources, '')} -> {_line(late.after, sources, '')}"
+    text = f"{text[: _TEXT - 3]}..." if in_cell and len(text) > _TEXT else text
+    where = f"{_line(late.before, sources, in_cell, '')} -> {_line(late.after, sources, in_cell, '')}"
     return f"{code(where)}{f' ({code(text)})' if text else ''} {longer}"
 
 
-def _line(source: str | None, sources: SourceLines, mark: str = "`") -> str:
+def _line(source: str | None, sources: SourceLines, in_cell: bool = True, mark: str = "`") -> str:
     if source is None:
         return "no Python line"
-    return f"{mark}{sources.name(source)}{mark}" if ":" in source else source
+    name = shorten_path(sources.name(source), LINE) if in_cell else sources.name(source)
+    return f"{mark}{name}{mark}" if ":" in source else source
 
 
 def ranks_in_words(ranks: Sequence[int], begins: bool = False) -> str:
@@ -280,7 +284,7 @@ def _late(job: Job, sources: SourceLines) -> str:
             duration(of.median_ns),
             duration(of.total_ns),
             _line(of.at, sources),
-            cause(of, sources),
+            cause(of, sources, in_cell=True),
         ]
         for of in job.lateness
     ]
@@ -390,8 +394,12 @@ def _partings(job: Job, sources: SourceLines) -> str:
         [
             str(part.rank),
             f"{part.number:,}",
-            f"{code(part.here)} of {_line(part.line, sources)}" if part.here else "nothing more",
-            f"{code(part.first)} of {_line(part.first_line, sources)}" if part.first else "nothing more",
+            f"{code(shorten_kernel(part.here, HOP))} of {_line(part.line, sources)}"
+            if part.here
+            else "nothing more",
+            f"{code(shorten_kernel(part.first, HOP))} of {_line(part.first_line, sources)}"
+            if part.first
+            else "nothing more",
         ]
         for part in job.partings
     ]

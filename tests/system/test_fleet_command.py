@@ -88,7 +88,7 @@ def test_the_report_says_who_was_last_and_what_differs(folder: Path) -> None:
     first, second, third = run.stderr.splitlines()
     assert first.startswith(f"tracer: {folder}/job/rank3.trace: is not a trace (it begins with b'no trace")
     assert second == "tracer: 3 traces read, 1 could not be read"
-    assert third == "tracer: wrote fleet/report.md and 10 tables beside it"
+    assert third == "tracer: wrote fleet/report.md and 12 tables beside it"
     report = (folder / "fleet" / "report.md").read_text()
     assert re.findall("^## (.*)$", report, flags=re.M) == [
         *("Not read", "Who came last", "What differs between ranks", "Collectives", "Ops", "Jobs")
@@ -128,7 +128,7 @@ def test_however_many_processes_the_tables_have_the_same_bytes(folder: Path) -> 
     for number in ("1", "3"):
         assert fleet(folder, "job", "-o", f"by{number}", "-j", number).returncode == 0
     one, three = tables(folder / "by1"), tables(folder / "by3")
-    assert len(one) == 10
+    assert len(one) == 12
     assert one == three
     assert (folder / "by1" / "report.md").read_text() == (folder / "by3" / "report.md").read_text()
     assert pl.read_parquet(folder / "by1" / "ranks.parquet")["rank"].to_list() == [0, 1, 2]

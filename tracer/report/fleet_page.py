@@ -8,8 +8,17 @@ import polars as pl
 
 from tracer.analysis.job.clocks import UNKNOWN
 from tracer.analysis.job.outstanding_table import outstanding_of
+from tracer.analysis.job.stuck_tables import mismatched_of, unanswered_of
+from tracer.base.paths import is_dump
 from tracer.report.cells import code, item, prose, table
-from tracer.report.job_tables import LINE, ranks_in_words, waiting_in_words
+from tracer.report.job_tables import (
+    LINE,
+    dumps_in_words,
+    mismatch_in_words,
+    ranks_in_words,
+    unanswered_in_words,
+    waiting_in_words,
+)
 from tracer.report.page import paragraphs
 from tracer.report.text import amount, count, duration, left_out, shorten_kernel, shorten_path, size
 
@@ -58,11 +67,7 @@ def in_words(tables: Tables) -> list[str]:
     """What matters most, a sentence or two each; markdown."""
     read = _read(tables)
     several = tables["ranks"]["job"].n_unique() > 1
-    found = [
-        (f"Job {prose(job)}: " if several else "") + waiting_in_words(*of, name=str)
-        for job, own in _jobs_of(tables["outstanding"])
-        for of in outstanding_of(own)
-    ]
+    found = _waits_in_words(tables, several)
     dumps, incomplete = len(read.filter("whole_dump")), len(_lacking(read))
     if dumps:
         found.append(
@@ -75,6 +80,8 @@ def in_words(tables: Tables) -> list[str]:
         missing = _missing(own)
         if missing:
             found.append(f"No trace of job {prose(job)} is of {ranks_in_words(missing)}.")
+    for job, own in _jobs_of(tables["ranks"]):
+        found += [_of_job(job, several) + said for said in dumps_in_words(*_dumps(own))]
     for row in tables["late"].group_by("job", maintain_order=True).first().iter_rows(named=True):
         of = f" of job {prose(row['job'])}" if several else ""
         found.append(
@@ -90,6 +97,31 @@ def in_words(tables: Tables) -> list[str]:
             else "No collective of two ranks or more is in these traces."
         )
     return found
+
+
+def _waits_in_words(tables: Tables, several: bool) -> list[str]:
+    """As job_tables.hangs_in_words, of each job."""
+    found = []
+    for job in tables["ranks"]["job"].unique(maintain_order=True):
+        mismatched, waiting, unanswered = (
+            tables[name].filter(pl.col("job") == job) for name in ("mismatched", "outstanding", "unanswered")
+        )
+        said = [mismatch_in_words(*of, name=str) for of in mismatched_of(mismatched)]
+        said += [waiting_in_words(*of, name=str) for of in outstanding_of(waiting)]
+        said += [unanswered_in_words(*of, name=str) for of in unanswered_of(unanswered)]
+        found += [_of_job(job, several) + words for words in said]
+    return found
+
+
+def _of_job(job: str, several: bool) -> str:
+    return f"Job {prose(job)}: " if several else ""
+
+
+def _dumps(ranks: pl.DataFrame) -> tuple[int, int]:
+    """How many dumps were left out beside recordings, and beside later dumps."""
+    left = dict(ranks.select("trace", pl.col("dumps_left_out").fill_null(0)).iter_rows())
+    older = sum(number for trace, number in left.items() if is_dump(trace))
+    return sum(left.values()) - older, older
 
 
 def _is(number: int) -> str:

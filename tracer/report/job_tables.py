@@ -50,9 +50,9 @@ def hangs_in_words(job: Job) -> str:
     name = SourceLines.of(job.parts[0].trace).name
     step = job.numbering.step
     return paragraphs(
-        *(_mismatch_in_words(of, step, name) for of in job.mismatched),
+        *(mismatch_in_words(of, step, name) for of in job.mismatched),
         *(waiting_in_words(of, step, name) for of in job.outstanding),
-        *(_unanswered_in_words(of, step, name) for of in job.unanswered),
+        *(unanswered_in_words(of, step, name) for of in job.unanswered),
     )
 
 
@@ -81,7 +81,8 @@ def _counted(number: int, group: str, step: int | None) -> str:
     return f"call {number:,} of group {code(group)}" + (f" since step {step:,}" if step else "")
 
 
-def _mismatch_in_words(of: Mismatch, step: int | None, name: Callable[[str], str]) -> str:
+def mismatch_in_words(of: Mismatch, step: int | None, name: Callable[[str], str]) -> str:
+    """Which ranks wait in which collectives of one group."""
     ops = [f"{code(op)}{_of_line(line, name)} on {ranks_in_words(ranks)}" for op, line, ranks in of.ops]
     more = f", and {len(ops) - _PLACES:,} more" if len(ops) > _PLACES else ""
     said = f"{', '.join(ops[:-1])} and {ops[-1]}" if not more else ", ".join(ops[:_PLACES]) + more
@@ -92,7 +93,8 @@ def _mismatch_in_words(of: Mismatch, step: int | None, name: Callable[[str], str
     )
 
 
-def _unanswered_in_words(of: Unanswered, step: int | None, name: Callable[[str], str]) -> str:
+def unanswered_in_words(of: Unanswered, step: int | None, name: Callable[[str], str]) -> str:
+    """Where ranks probably wait, if traces of other ranks are not here."""
     several = len(of.ranks) > 1
     they, have = ("they", "have") if several else ("it", "has")
     group = "" if of.group is None else f" (group {code(of.group)})"
@@ -161,7 +163,11 @@ def _span(times: Sequence[int]) -> str:
 
 
 def _lateness_in_words(job: Job, sources: SourceLines) -> str:
-    missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), not_here(job), _dumps(job))
+    missing = paragraphs(
+        *(f"Not read: {prose(why)}." for why in job.unread),
+        not_here(job),
+        *dumps_in_words(job.dumps, job.older_dumps),
+    )
     if job.collectives.is_empty():
         return paragraphs(_no_collectives(job), missing)
     if not job.lateness:
@@ -180,14 +186,15 @@ def not_here(job: Job) -> str:
     return f"No trace here is of {ranks_in_words(job.missing)}." if job.missing else ""
 
 
-def _dumps(job: Job) -> str:
-    if not job.dumps:
-        return ""
-    it, its = ("it", "its") if job.dumps == 1 else ("them", "their")
-    return (
-        f"{count(job.dumps, 'dump')} left out, as the recording is here too. "
+def dumps_in_words(beside: int, older: int) -> list[str]:
+    """How many dumps were left out beside their recordings, and beside later dumps of these."""
+    it, its = ("it", "its") if beside == 1 else ("them", "their")
+    said = (
+        f"{count(beside, 'dump')} left out, as the recording is here too. "
         f"To read {it}, move {it} into a folder of {its} own."
     )
+    is_older = f"{count(older, 'older dump')} left out, as a later one of the same recording is here."
+    return [said] * bool(beside) + [is_older] * bool(older)
 
 
 def _no_collectives(job: Job) -> str:

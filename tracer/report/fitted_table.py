@@ -81,6 +81,8 @@ def fitted_table(lines: Sequence[str], width: int) -> list[str]:
     first = replace(columns[0], cells=tuple(_wrapped(cell, width // 2) for cell in columns[0].cells))
     rest, same = _moved(first, columns[1:], width, [at for at in columns[1:] if at.is_constant])
     rest, below = _moved(first, rest, width, rest)
+    room = width - 1 - _FRAME - sum(column.least + _FRAME for column in rest)
+    first = replace(first, cells=tuple(_wrapped(cell, max(room, width // 2)) for cell in columns[0].cells))
     said = "In each row: " + "; ".join(f"{of.title}: {of.cells[0]}" for of in same) + "."
     above = [*wrap(said, width), ""] if same else []
     return above + _rows([first, *rest], below, width)
@@ -123,12 +125,7 @@ def _moved(
 
 
 def _rows(columns: Sequence[_Column], below: Sequence[_Column], width: int) -> list[str]:
-    widths = [column.least for column in columns]
-    spare = width - 1 - sum(widths) - _FRAME * len(widths)
-    for place, column in enumerate(columns):
-        more = max(0, len(column.title) - widths[place])
-        if more <= spare:
-            widths[place], spare = widths[place] + more, spare - more
+    widths = _widths(columns, width)
     titles = [_wrapped(column.title, size) for column, size in zip(columns, widths, strict=True)]
     rule = ["-" * (size - 1) + ("-:"[column.right]) for column, size in zip(columns, widths, strict=True)]
     lines = [*_row(titles, columns, widths), *_row(rule, columns, widths)]
@@ -136,6 +133,27 @@ def _rows(columns: Sequence[_Column], below: Sequence[_Column], width: int) -> l
         lines += _row([column.cells[place] for column in columns], columns, widths)
         lines += _pieces([(column.title, column.cells[place]) for column in below], width)
     return lines
+
+
+def _widths(columns: Sequence[_Column], width: int) -> list[int]:
+    """Where there is room, columns are as wide as it takes to write the highest titles in fewer lines."""
+    widths = [column.least for column in columns]
+    spare = width - 1 - sum(widths) - _FRAME * len(widths)
+    titles = [column.title for column in columns]
+    heights = [len(wrap(title, size)) for title, size in zip(titles, widths, strict=True)]
+    open_to = {place for place, height in enumerate(heights) if height > 1}
+    while open_to:
+        place = max(sorted(open_to), key=lambda place: heights[place])
+        wider = range(widths[place] + 1, widths[place] + spare + 1)
+        size = next((size for size in wider if len(wrap(titles[place], size)) < heights[place]), None)
+        if size is None:
+            open_to.remove(place)
+            continue
+        spare, widths[place] = spare - size + widths[place], size
+        heights[place] = len(wrap(titles[place], size))
+        if heights[place] == 1:
+            open_to.remove(place)
+    return widths
 
 
 def _row(cells: Sequence[str], columns: Sequence[_Column], widths: Sequence[int]) -> list[str]:

@@ -24,6 +24,7 @@
 #include "python/source_line.h"
 #include "symbol_definitions.h"
 #include "trace/dump.h"
+#include "trace/kept_dumps.h"
 #include "trace/recording.h"
 #include "trace/totals.h"
 
@@ -375,6 +376,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("close", &end);
   m.def("recording", &recording);
   m.def("dump", &dump, py::arg("path"));
+  m.def("keep_dumps", &trace::keep_dumps, py::arg("most"));
   m.def("dump_on_signal", &trace::dump_on_signal);
   m.def("cuda_is_built", &cuda::is_built);
   m.def("begin_cuda", &begin_cuda, py::arg("wanted"), py::arg("driver"), py::arg("injection"), py::arg("unusable"), py::arg("quiet"));

@@ -187,6 +187,9 @@ def dump(path: str) -> str:
     Raises OSError; RuntimeError where nothing is recorded.
     """
 
+def keep_dumps(most: int) -> None:
+    """How many numbered dumps this process keeps, the first and the newest ones; 0: all."""
+
 def dump_on_signal() -> bool:
     """Let SIGUSR2 dump, until the recording is closed. False: somebody else has claimed the signal."""
 

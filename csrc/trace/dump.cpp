@@ -14,8 +14,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../stderr.h"
+#include "../line.h"
 #include "clock.h"
+#include "dump_name.h"
+#include "kept_dumps.h"
 #include "trace_file.h"
 
 namespace tracer::trace {
@@ -31,7 +33,6 @@ HeaderPage page;
 uint32_t owners[1024];
 char buffer[1 << 16];
 char target[PATH_MAX], unfinished[PATH_MAX];
-constexpr unsigned kMostDumps = 9999;
 
 bool pread_all(int fd, void* data, size_t bytes, uint64_t at) {
   for (size_t done = 0; done < bytes;) {
@@ -103,22 +104,24 @@ bool copy_trace(int from, int to) {
   return ftruncate(to, off_t(size)) == 0 && pwrite_all(to, &page, sizeof page, 0);
 }
 
-// To `target`, which is this process's own, empty.
-int fill_target() {
-  size_t length = strlen(target);
-  if (length + sizeof ".part" > sizeof unfinished) return ENAMETOOLONG;
-  memcpy(unfinished, target, length);
-  memcpy(unfinished + length, ".part", sizeof ".part");
-  errno = 0;
-  int from = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (from < 0) return errno;
-  int to = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  bool done = to >= 0 && copy_trace(from, to) && rename(unfinished, target) == 0;
-  int error = done ? 0 : errno ? errno : EIO;
-  if (to >= 0) close(to);
-  close(from);
-  if (!done && to >= 0) unlink(unfinished);
-  return error;
+// What is killed while it copies leaves nothing: the file has no name yet. -1: this file system has no such files.
+int open_unnamed() {
+  size_t folder = size_t(strrchr(target, '/') - target);
+  memcpy(unfinished, target, folder ? folder : 1);
+  unfinished[folder ? folder : 1] = '\0';
+  return open(unfinished, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0644);
+}
+
+// Gives it the name `target`, where nothing is yet. Returns 0 or an errno.
+int link_unnamed(int fd) {
+  char name[] = "/proc/self/fd/0000000000";
+  char* digit = name + sizeof name - 1;
+  char* begin = name + sizeof "/proc/self/fd/" - 1;
+  size_t length = 0;
+  for (int rest = fd; rest || !length; rest /= 10, ++length) *--digit = char('0' + rest % 10);
+  memmove(begin, digit, length);
+  begin[length] = '\0';
+  return linkat(AT_FDCWD, name, AT_FDCWD, target, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
 // Makes the empty file `target`.
@@ -129,32 +132,80 @@ int make_target() {
   return 0;
 }
 
-// `run.dump0001.trace` of `run.trace`, or the first of these that is free.
-int make_numbered_target() {
-  constexpr char kSuffix[] = ".trace";
-  size_t length = strlen(source), suffix = sizeof kSuffix - 1;
-  if (length >= suffix && memcmp(source + length - suffix, kSuffix, suffix) == 0) length -= suffix;
-  char number[] = ".dump0000.trace";
-  if (length + sizeof number > sizeof target) return ENAMETOOLONG;
-  memcpy(target, source, length);
-  for (unsigned count = 1; count <= kMostDumps; ++count) {
-    unsigned rest = count;
-    for (int digit = 8; digit > 4; --digit, rest /= 10) number[digit] = char('0' + rest % 10);
-    memcpy(target + length, number, sizeof number);
-    if (int error = make_target(); error != EEXIST) return error;
+// With `make`, and where a number is taken with the next one. Returns 0 or an errno.
+template <class Make>
+int at_free_number(unsigned& number, Make make) {
+  int error = make();
+  while (error == EEXIST && number && number < kMostDumps) {
+    if (!name_dump(target, source, ++number)) return ENAMETOOLONG;
+    error = make();
   }
-  return EEXIST;
+  return error;
+}
+
+// Where files have a name from the beginning: `target` is taken first, and filled at once when the copy is whole.
+int fill_named(int from, unsigned& number, int& to) {
+  if (int error = at_free_number(number, make_target)) return error;
+  size_t length = strlen(target);
+  errno = 0;
+  bool done = false;
+  if (length + sizeof ".part" <= sizeof unfinished) {
+    memcpy(unfinished, target, length);
+    memcpy(unfinished + length, ".part", sizeof ".part");
+    to = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    done = to >= 0 && copy_trace(from, to) && rename(unfinished, target) == 0;
+  } else {
+    errno = ENAMETOOLONG;
+  }
+  int error = done ? 0 : errno ? errno : EIO;
+  if (!done && to >= 0) unlink(unfinished);
+  if (!done) unlink(target);
+  return error;
+}
+
+// Copies the trace to `target`, or to the next number that is free; `to` is that file. Returns 0 or an errno.
+int fill_target(int from, unsigned& number, int& to) {
+  to = open_unnamed();
+  if (to < 0) return fill_named(from, number, to);
+  errno = 0;
+  if (!copy_trace(from, to)) return errno ? errno : EIO;
+  int error = at_free_number(number, [to] { return link_unnamed(to); });
+  if (!error || error == EEXIST) return error;
+  close(to);  // no /proc, or a file system that links no such file
+  to = -1;
+  return fill_named(from, number, to);
+}
+
+// The path that was given: it must be free.
+int take_path(const char* path) {
+  size_t length = strlen(path);
+  if (length >= sizeof target) return ENAMETOOLONG;
+  memcpy(target, path, length + 1);
+  struct stat status;
+  return lstat(target, &status) == 0 ? EEXIST : 0;
+}
+
+// Numbers grow: the highest one is the newest dump, also where older ones were removed.
+int take_number(unsigned& number) {
+  number = std::max(last_kept_dump(), last_dump(source)) + 1;
+  if (number > kMostDumps) {
+    memcpy(target, source, strlen(source) + 1);  // what the line names
+    return EEXIST;
+  }
+  return name_dump(target, source, number) ? 0 : ENAMETOOLONG;
 }
 
 int dump_now(const char* path) {
   if (!*source) return ENOENT;
-  size_t length = strlen(path);
-  if (length >= sizeof target) return ENAMETOOLONG;
-  if (length) memcpy(target, path, length + 1);
-  int error = length ? make_target() : make_numbered_target();
-  if (error) return error;
-  error = fill_target();
-  if (error) unlink(target);
+  unsigned number = 0;  // of a path that was given
+  if (int error = *path ? take_path(path) : take_number(number)) return error;
+  int from = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (from < 0) return errno;
+  int to = -1;
+  int error = fill_target(from, number, to);
+  if (to >= 0) close(to);
+  close(from);
+  if (!error && number) dump_was_made(source, number);
   return error;
 }
 
@@ -170,7 +221,7 @@ const char* in_words(int error) {
     case EROFS:
       return "permission denied; let the process write there, and send SIGUSR2 again";
     case EEXIST:
-      return "dumps 0001 to 9999 exist; delete some, and send SIGUSR2 again";
+      return "there is no higher number; move the dumps away, and send SIGUSR2 again";
     case ENOENT:
       return "the trace or its folder was deleted; record again";
     case ENAMETOOLONG:
@@ -183,28 +234,15 @@ const char* in_words(int error) {
   }
 }
 
-char notice[PATH_MAX + 256];
+Line notice;
 
-// One write: lines of several ranks do not mix.
 void say_failed(int error) {
-  size_t size = 0;
-  auto put = [&size](const char* text) {
-    size_t length = std::min(strlen(text), sizeof notice - size);
-    memcpy(notice + size, text, length);
-    size += length;
-  };
-  put("tracer: no dump was written to ");
-  put(target);
-  put(": ");
-  char digits[] = "system error 000; send SIGUSR2 again";
-  if (const char* words = in_words(error)) {
-    put(words);
-  } else {
-    for (int place = 15, rest = error; place > 12; --place, rest /= 10) digits[place] = char('0' + rest % 10);
-    put(digits);
-  }
-  put("\n");
-  say({notice, size});
+  notice.put("tracer: no dump was written to ").put(target).put(": ");
+  if (const char* words = in_words(error))
+    notice.put(words);
+  else
+    notice.put("system error ").put(unsigned(error)).put("; send SIGUSR2 again");
+  notice.say();
 }
 
 // Whoever copies writes also the dump that a signal asks for meanwhile: the handler may have interrupted that very thread.
@@ -234,6 +272,7 @@ void prepare_dumps(const TraceFile& file) {
   wait_for_turn();
   session = const_cast<TraceFile&>(file).header().session;
   *source = '\0';
+  forget_kept_dumps();
   if (realpath(file.path().c_str(), resolved)) memcpy(source, resolved, strlen(resolved) + 1);
   copying.clear();
 }
@@ -247,6 +286,7 @@ void end_dumps() {
 }
 
 void forget_dump() {
+  forget_kept_dumps();
   wanted.store(false);
   copying.clear();
 }

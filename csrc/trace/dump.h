@@ -15,7 +15,7 @@ void end_dumps();
 // In a forked child: the thread that copied is not there.
 void forget_dump();
 
-// Copies the trace to `path`, where nothing is yet; "": to the first free TRACE.dumpNNNN.trace, which `path` is then.
+// Copies the trace to `path`, where nothing is yet; "": to the next TRACE.dumpNNNN.trace, which `path` is then.
 // Returns 0 or an errno; ENOENT where nothing is recorded.
 int dump(std::string& path);
 

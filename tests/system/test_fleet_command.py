@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import polars as pl
@@ -42,6 +46,31 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def on_a_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
+    """The lines of a command whose stdout is a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    path = ":".join([str(ROOT), *(entry for entry in sys.path if entry.endswith("site-packages"))])
+    shown = subprocess.Popen(
+        [sys.executable, "-c", RUN, *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 65536):
+            text += part
+    except OSError:  # how a terminal ends on Linux
+        pass
+    os.close(ours)
+    assert shown.wait() == 0, text
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.decode()).splitlines()  # without its colours
+
+
 def tables(out: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in out.glob("*.parquet")}
 
@@ -59,7 +88,7 @@ def test_the_report_says_who_was_last_and_what_differs(folder: Path) -> None:
     first, second, third = run.stderr.splitlines()
     assert first.startswith(f"tracer: {folder}/job/rank3.trace: is not a trace (it begins with b'no trace")
     assert second == "tracer: 3 traces read, 1 could not be read"
-    assert third == "tracer: wrote fleet/report.md and 10 tables beside it"
+    assert third == "tracer: wrote fleet/report.md and 12 tables beside it"
     report = (folder / "fleet" / "report.md").read_text()
     assert re.findall("^## (.*)$", report, flags=re.M) == [
         *("Not read", "Who came last", "What differs between ranks", "Collectives", "Ops", "Jobs")
@@ -82,11 +111,24 @@ def test_incomplete_ranks_come_first(folder: Path) -> None:
     assert "| a " in row
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_on_a_terminal_nothing_is_wider(folder: Path, columns: int) -> None:
+    trace = "job/rank1.trace"
+    for command in (["report", "job"], ["report", trace], ["tree", "job", "--rank", "1"], ["fleet", "job"]):
+        lines = on_a_terminal(folder, columns, *command)
+        assert max(map(len, lines)) <= columns, command
+        assert len(lines) > 3, command
+    lines = on_a_terminal(folder, columns, "report", "job")
+    assert "/work/train.py:1 -> /work/train.py:2" in " ".join(lines)
+    report = fleet(folder, "job", "-o", "again")
+    assert max(map(len, report.stdout.splitlines())) > columns, "a pipe gets whole lines"
+
+
 def test_however_many_processes_the_tables_have_the_same_bytes(folder: Path) -> None:
     for number in ("1", "3"):
         assert fleet(folder, "job", "-o", f"by{number}", "-j", number).returncode == 0
     one, three = tables(folder / "by1"), tables(folder / "by3")
-    assert len(one) == 10
+    assert len(one) == 12
     assert one == three
     assert (folder / "by1" / "report.md").read_text() == (folder / "by3" / "report.md").read_text()
     assert pl.read_parquet(folder / "by1" / "ranks.parquet")["rank"].to_list() == [0, 1, 2]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
-from rank_traces import write_rank
+from rank_traces import Rank, write_rank
 
 from tracer.fleet.gather import Gathered, gather
 from tracer.fleet.merge import merge, write
@@ -43,6 +44,11 @@ def test_a_cluster_of_several_nodes_gives_the_same_bytes(cluster: object, tmp_pa
     for rank in range(RANKS):
         write_rank(job / f"rank{rank:02}.trace", rank, RANKS, late=4_000 * (rank == 5), ops=1 + rank % 3)
     (job / "rank07.trace").write_bytes(b"no trace, and more than a few bytes of it")
+    for rank, collective in enumerate(("allreduce_", "barrier")):  # dumps that wait in different collectives
+        of = Rank(rank, 2, collective=f"c10d::{collective}").calls().at(10).calls(waits=True)
+        of.write(tmp_path / "hang", dumped=3010)
+    Rank(0, 2).calls().at(10).calls().write(tmp_path / "alone", dumped=3010)
+    folders = [str(job), str(tmp_path / "hang"), str(tmp_path / "alone")]
     said: list[str] = []
     engines = {"processes": Processes(2), "ray": OnRay(said.append)}
     made = {}
@@ -50,13 +56,18 @@ def test_a_cluster_of_several_nodes_gives_the_same_bytes(cluster: object, tmp_pa
         out = tmp_path / name
         out.mkdir()
         parts = Parts(out)
-        found = gather(parts, find([str(job)]), engine)
-        assert (found.read, len(found.errors)) == (RANKS - 1, 1)
+        found = gather(parts, find(folders), engine)
+        assert (found.read, len(found.errors)) == (RANKS + 2, 1)
         write(merge(parts.all()), out)
         made[name] = {str(file.relative_to(out)): file.read_bytes() for file in out.rglob("*.parquet")}
     assert said == [], "the cluster that runs is used"
-    assert len(made["ray"]) == 10 + 9 * RANKS
+    assert len(made["ray"]) == 12 + 9 * (RANKS + 3)
     assert made["ray"] == made["processes"]
+    waits = {
+        name: pl.read_parquet(tmp_path / "ray" / f"{name}.parquet") for name in ("mismatched", "unanswered")
+    }
+    assert waits["mismatched"].select("job", "ranks").rows() == [("hang", [0]), ("hang", [1])]
+    assert waits["unanswered"].select("job", "ranks").rows() == [("alone", [0])]
     nodes = {node["NodeID"] for node in nodes_of(cluster)}
     assert len(nodes) == 3
 

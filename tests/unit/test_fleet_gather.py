@@ -12,6 +12,7 @@ from synthetic import TraceWriter
 
 from tracer.fleet.errors import FleetError
 from tracer.fleet.gather import Gathered, gather
+from tracer.fleet.merge import merge
 from tracer.fleet.parts import FORMAT, Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import TraceFile, find, on_this_machine
@@ -220,3 +221,14 @@ def test_dumps_that_a_shell_names_beside_their_recording_are_left_out(tmp_path: 
         (tmp_path / name).touch()
     found = find([str(path) for path in sorted(tmp_path.iterdir())])
     assert [trace.name for trace in found] == ["rank0.trace", "rank1.dump0001.trace"]
+    assert [trace.dumps for trace in found] == [1, 0]
+
+
+def test_a_trace_is_read_again_if_other_dumps_are_left_out(job: Path, out: Path) -> None:
+    before = run(out, job)
+    (job / "rank0.dump0001.trace").touch()
+    (job / "rank0.dump0002.trace").touch()
+    after = run(out, job)
+    assert (before.read, after.read, after.known) == (3, 1, 2)
+    ranks = merge(Parts(out).all())["ranks"]
+    assert ranks["dumps_left_out"].to_list() == [2, 0, 0]

@@ -219,6 +219,8 @@ def test_the_dump_of_one_rank_says_where_it_waits(tmp_path: Path, one_file: bool
         "it called it 3.0 s ago, and has called no op since."
     ) in page
     assert "No trace here is of rank 1." in page
+    (said, *_) = in_words(merged(tmp_path / "job", tmp_path / "out"))
+    assert said in page
 
 
 def test_where_a_trace_is_missing_all_may_wait_for_it(tmp_path: Path) -> None:
@@ -248,6 +250,34 @@ def test_ranks_in_different_collectives_of_one_number(tmp_path: Path) -> None:
         "3.0 s ago, and have called no op since."
     ) in page
     assert page.count("different collectives") == 1
+    tables = merged(tmp_path / "job", tmp_path / "out")
+    assert in_words(tables)[0] in page
+    assert tables["mismatched"].select("op", "ranks").rows() == [
+        ("c10d::allreduce_", [0]),
+        ("c10d::barrier", [1]),
+    ]
+
+
+def test_where_one_rank_has_left_the_call_others_do_not_wait_in_different_collectives(tmp_path: Path) -> None:
+    for rank, collective in enumerate(("allreduce_", "barrier", "barrier")):
+        of = Rank(rank, 3, collective=f"c10d::{collective}").calls().at(10).calls(waits=True)
+        (of.computes() if rank == 2 else of).write(tmp_path / "job", dumped=3010)
+    assert load_job(tmp_path / "job").mismatched == ()
+    assert merged(tmp_path / "job", tmp_path / "out")["mismatched"].is_empty()
+
+
+def test_of_rings_the_mismatch_is_counted_from_the_step_in_fleet_too(tmp_path: Path) -> None:
+    for rank, collective in enumerate(("allreduce_", "barrier")):
+        of = Rank(rank, 2, collective=f"c10d::{collective}").at(1).calls().ends_step(6 + rank)
+        for step in range(7 + rank, 10):
+            of.at(10 * step).computes().calls().ends_step(step)
+        of.at(200).computes().calls(line=3 + rank, waits=True)
+        of.write(tmp_path / "job", dumped=3200, overwritten=5)
+    (mismatch,) = load_job(tmp_path / "job").mismatched
+    page = job_page(load_job(tmp_path / "job"), "job")
+    (said, *_) = in_words(merged(tmp_path / "job", tmp_path / "out"))
+    assert f"call {mismatch.number} of group `0` since step 7" in said
+    assert said in page
 
 
 def test_of_all_ranks_nobody_waits_after_what_all_called(tmp_path: Path) -> None:
@@ -265,6 +295,21 @@ def test_dumps_beside_recordings_are_named(tmp_path: Path) -> None:
     assert (
         "2 dumps left out, as the recording is here too. To read them, move them into a folder of their own."
     ) in page
+    for said in in_words(merged(tmp_path / "job", tmp_path / "out"))[:1]:
+        assert said.startswith("2 dumps left out, as the recording is here too.")
+
+
+def test_older_dumps_of_a_recording_are_named(tmp_path: Path) -> None:
+    for rank in range(2):
+        Rank(rank, 2).calls().write(tmp_path / "job", dumped=10)
+        for number in range(1, 4):
+            copy(
+                tmp_path / "job" / f"rank{rank}.trace", tmp_path / "job" / f"rank{rank}.dump000{number}.trace"
+            )
+        (tmp_path / "job" / f"rank{rank}.trace").unlink()
+    said = "4 older dumps left out, as a later one of the same recording is here."
+    assert said in job_page(load_job(tmp_path / "job"), "job")
+    assert said in in_words(merged(tmp_path / "job", tmp_path / "out"))
 
 
 def test_the_end_of_a_range_is_no_place(tmp_path: Path) -> None:

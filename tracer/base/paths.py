@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 _DUMP = re.compile(r"(.+)\.dump(\d+)\.trace(\.xz)?")
@@ -45,8 +46,20 @@ def without_dumps(paths: Iterable[str]) -> list[str]:
     return list(filter(is_newest, known))
 
 
-def dumps_beside(paths: Iterable[str]) -> int:
-    """How many of the traces are dumps beside their recording."""
+def dumps_left_out(paths: Iterable[str]) -> Counter[str]:
+    """How many dumps `without_dumps` leaves out, by the trace that is there instead."""
     known = list(paths)
-    runs = {path.removesuffix(".xz").removesuffix(".trace") for path in known}
-    return sum(dump[1] in runs for path in known if (dump := _DUMP.fullmatch(path)))
+    kept = without_dumps(known)
+    instead = {_recording(path): path for path in sorted(kept, reverse=True)}
+    return Counter(instead[_recording(path)] for path in set(known).difference(kept))
+
+
+def is_dump(path: str) -> bool:
+    """Whether the name is one that tracer gives to a dump."""
+    return _DUMP.fullmatch(path) is not None
+
+
+def _recording(path: str) -> str:
+    """RUN of RUN.trace and of RUN.dumpNNNN.trace."""
+    dump = _DUMP.fullmatch(path)
+    return dump[1] if dump else path.removesuffix(".xz").removesuffix(".trace")

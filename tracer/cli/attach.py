@@ -16,6 +16,7 @@ from tracer.cli.common import USAGE, fail, progress
 from tracer.cli.recorded import (
     Cuda,
     Driver,
+    MaxDumps,
     MaxSize,
     Memory,
     Modules,
@@ -30,7 +31,7 @@ from tracer.cli.recorded import (
 )
 from tracer.recording import naming
 from tracer.recording import output as outputs
-from tracer.recording.options import Options
+from tracer.recording.options import DUMPS, Options
 
 if TYPE_CHECKING:
     from tracer.attach.process import Process
@@ -88,6 +89,7 @@ def attach(
     ops: Ops = None,
     max_size: MaxSize = None,
     then_stop: ThenStop = False,
+    max_dumps: MaxDumps = DUMPS,
     cuda: Cuda = "auto",
     driver: Driver = "launches",
 ) -> None:
@@ -126,6 +128,7 @@ def attach(
             steps=None if steps is None else (1, steps + 1),  # the step of now has begun already
             max_size=max_size,
             then_stop=then_stop,
+            max_dumps=max_dumps,
         )
         from tracer.attach.session import Session
 

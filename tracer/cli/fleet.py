@@ -150,6 +150,7 @@ def _merged(parts: Parts, output: Path, rows: int) -> Tables:
 
 
 def _tell(found: Gathered, tables: Tables, output: Path) -> None:
+    from tracer.cli.output import for_stdout
     from tracer.report.fleet_page import heading, in_words
     from tracer.report.text import count
     from tracer.report.visible import visible
@@ -157,9 +158,8 @@ def _tell(found: Gathered, tables: Tables, output: Path) -> None:
     known = f", {found.known:,} read before" if found.known else ""
     say(f"{count(found.read, 'trace')} read{known}, {len(found.errors):,} could not be read")
     with writing():
-        print(visible(heading(tables)))
-        for sentence in in_words(tables):
-            print(visible(sentence.replace("**", "").replace("`", "").replace("\\", "")))
+        for line in (heading(tables), *in_words(tables)):
+            print(for_stdout(visible(line.replace("**", "").replace("`", "").replace("\\", ""))))
     say(f"wrote {output / _REPORT} and {len(tables)} tables beside it")
     if found.errors:
         raise typer.Exit(1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.cli.common import USAGE, fail, progress, writing
-from tracer.cli.output import check_output, write_output
+from tracer.cli.common import USAGE, fail, progress
+from tracer.cli.output import check_output, print_report, write_output
 
 if TYPE_CHECKING:
     from tracer.analysis.job import Job
@@ -35,8 +35,7 @@ def report_of_folder(folder: Path, output: Path | None, force: bool, rows: int |
     job = _loaded(folder)
     text = job_page(job, folder.name or str(folder), rows)
     if output is None:
-        with writing():
-            print(text, end="")
+        print_report(text)
     else:
         write_output(output, text)
 

@@ -1,12 +1,14 @@
-"""The output file of a report: checked before the work begins, and written all or nothing."""
+"""Where a report goes: a file, checked before the work begins and written all or nothing; or stdout."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.cli.common import USAGE, fail, say
+from tracer.cli.common import USAGE, fail, say, writing
 
 if TYPE_CHECKING:
     from tracer.report.svg.picture import Pictures
@@ -59,3 +61,18 @@ def write_output(output: Path, text: str) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         fail(f"cannot write {output}: {error.strerror or error}")
+
+
+def print_report(markdown: str) -> None:
+    """Prints it: on a terminal in lines that fit, else as it is."""
+    with writing():
+        print(for_stdout(markdown), end="")
+
+
+def for_stdout(markdown: str) -> str:
+    """`markdown`, fitted to the terminal if stdout is one."""
+    if not sys.stdout.isatty():
+        return markdown
+    from tracer.report.fitted import fitted
+
+    return fitted(markdown, shutil.get_terminal_size().columns)

@@ -19,6 +19,7 @@ from tracer.base.say import say
 from tracer.cli.recorded import (
     Cuda,
     Driver,
+    MaxDumps,
     MaxSize,
     Memory,
     Modules,
@@ -34,7 +35,7 @@ from tracer.cli.recorded import (
 from tracer.recording import invitation, kept, naming
 from tracer.recording import output as outputs
 from tracer.recording.cuda import why_unusable
-from tracer.recording.options import Options
+from tracer.recording.options import DUMPS, Options
 from tracer.recording.recording import draw_session
 
 # Parsing stops at the script: everything after it belongs to the script.
@@ -78,6 +79,7 @@ def record(
     ] = None,
     max_size: MaxSize = None,
     then_stop: ThenStop = False,
+    max_dumps: MaxDumps = DUMPS,
     override: Annotated[
         list[str] | None,
         typer.Option(
@@ -136,6 +138,7 @@ def record(
             steps=steps,
             max_size=max_size,
             then_stop=then_stop,
+            max_dumps=max_dumps,
         )
         if running := invitation.running(os.environ.get(invitation.NAME, "")):
             _run_inside(running, command, output, bool(override))

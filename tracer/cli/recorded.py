@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tracer.recording.options import MOST_LINES
+from tracer.recording.options import MOST_DUMPS, MOST_LINES
 
 Shapes = Annotated[bool, typer.Option("--shapes/--no-shapes", help="Record shapes and dtypes of tensors.")]
 Source = Annotated[bool, typer.Option("--source/--no-source", help="Record Python source lines.")]
@@ -57,6 +57,15 @@ MaxSize = Annotated[
 ]
 ThenStop = Annotated[
     bool, typer.Option("--then-stop", help="At --max-size, stop recording and keep the oldest hops.")
+]
+MaxDumps = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        max=MOST_DUMPS,
+        help="Keep N dumps of a process: its first one and the newest ones. 0: all.",
+    ),
 ]
 Cuda = Annotated[
     str,

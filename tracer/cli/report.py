@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say
 from tracer.cli.job import report_of_folder
-from tracer.cli.output import HTML, check_output, write_output, write_pictures
+from tracer.cli.output import HTML, check_output, print_report, write_output, write_pictures
 
 if TYPE_CHECKING:
     from tracer.report.reading import Reading
@@ -149,8 +149,7 @@ def report(
         pictures = Pictures(output.stem) if output is not None and not html else None
         text = _written(reading, html, pictures)
     if output is None:
-        with writing():
-            print(text, end="")
+        print_report(text)
     else:
         write_output(output, text)
         if pictures is not None:

@@ -14,14 +14,14 @@ from tracer.analysis.fleet.fold import KERNELS, LINES, OPS, STEPS, folded
 from tracer.analysis.job.collectives import CALLS, matched
 from tracer.analysis.job.outstanding import to_match, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
+from tracer.analysis.job.stuck_tables import MISMATCHED, UNANSWERED, mismatched_rows, unanswered_rows
 from tracer.fleet.errors import FleetError
 from tracer.fleet.parts import Kept
-from tracer.fleet.waiting import Numbered, waiting_of
+from tracer.fleet.waiting import Numbered, mismatched_of, unanswered_of, waiting_of
 from tracer.fleet.work import parquet
 
 _AT_ONCE = 64
 """Ranks whose tables are in memory together"""
-_JOB = {"job": pl.String}
 _CLOCK = {"offset_ns": pl.Int64, "clock_error_ns": pl.Int64, "clock": pl.String}
 _LATE = dict.fromkeys(("times_last", "others_waited_ns", "waited_ns", "calls_to_match"), pl.Int64)
 
@@ -45,12 +45,15 @@ def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFr
     late          a row for each rank that others waited for: see analysis.fleet.across.late_ranks
     outstanding   a row for each rank that had not reached a collective when it was dumped, and for which
                   others wait there: see analysis.job.outstanding.Outstanding
+    mismatched    a row for each op, of ranks that wait in different collectives of one group
+    unanswered    a row for each call in which dumped ranks probably wait for ranks that have no trace here
     """
     if not parts:
         raise FleetError("no trace was read so far; give traces, or folders of traces")
     ranks = pl.concat([part.placed("ranks") for part in parts])
     jobs = [_job(job, own, at_once) for job, own in _by_job(parts).items()]
-    collectives, late, of_ranks, waiting = (pl.concat(tables) for tables in zip(*jobs, strict=True))
+    merged = {name: pl.concat([job[name] for job in jobs]) for name in jobs[0]}
+    of_ranks = merged.pop("of_ranks")
     ranks = ranks.join(of_ranks, on=["job", "rank"], how="left", maintain_order="left")
     return {
         "ranks": ranks,
@@ -60,9 +63,7 @@ def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFr
         "groups": pl.concat([part.placed("groups") for part in parts]),
         "memory": pl.concat([part.placed("memory") for part in parts]),
         "certificates": pl.concat([part.placed("certificates") for part in parts]),
-        "collectives": collectives,
-        "late": late,
-        "outstanding": waiting,
+        **merged,
     }
 
 
@@ -93,17 +94,28 @@ def _step_lengths(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.with_columns(total_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, ...]:
-    """collectives, late, of each rank _CLOCK and _LATE, and outstanding; each with a column job."""
+def _job(job: str, parts: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
+    """What is known of all ranks of a job together, and `of_ranks`: _CLOCK and _LATE of each."""
     ranked = [part for part in parts if part.rank is not None]
-    in_front = pl.lit(job, pl.String).alias("job")
-    if not ranked:
-        nothing = matched(
-            pl.DataFrame(schema=CALLS), pl.DataFrame(schema={"rank": pl.Int64, "offset_ns": pl.Int64})
-        )
-        of_ranks = pl.DataFrame(schema={**_JOB, "rank": pl.Int64, **_CLOCK, **_LATE})
-        nobody = pl.DataFrame(schema={**_JOB, **OUTSTANDING})
-        return nothing.select(in_front, pl.all()), pl.DataFrame(schema={**_JOB, **LATE}), of_ranks, nobody
+    tables = _of_ranks(ranked, at_once) if ranked else _of_no_rank()
+    return {
+        name: table.select(pl.lit(job, pl.String).alias("job"), pl.all()) for name, table in tables.items()
+    }
+
+
+def _of_no_rank() -> dict[str, pl.DataFrame]:
+    nobody = pl.DataFrame(schema={"rank": pl.Int64, "offset_ns": pl.Int64})
+    return {
+        "collectives": matched(pl.DataFrame(schema=CALLS), nobody),
+        "late": pl.DataFrame(schema=LATE),
+        "outstanding": pl.DataFrame(schema=OUTSTANDING),
+        "mismatched": pl.DataFrame(schema=MISMATCHED),
+        "unanswered": pl.DataFrame(schema=UNANSWERED),
+        "of_ranks": pl.DataFrame(schema={"rank": pl.Int64, **_CLOCK, **_LATE}),
+    }
+
+
+def _of_ranks(ranked: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
     facts = [part.table("ranks").row(0, named=True) for part in ranked]
     ranks = [
         _Rank(part.rank or 0, fact["boot"], fact["began_ns"])
@@ -112,8 +124,12 @@ def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, ...]:
     numbered = Numbered(ranked)
     found = across(ranks, *_extent(ranked), numbered.calls)
     counts = numbered.counts()
-    is_whole = len(ranked) >= max(fact["ranks"] or 0 for fact in facts)
+    is_whole = len(ranked) >= max(*(fact["ranks"] or 0 for fact in facts), ranks[-1].rank + 1)
     waiting = waiting_of(numbered, counts, found.clocks, found.collectives, is_whole)
+    mismatched = mismatched_of(numbered, counts)
+    explained = is_whole or bool(waiting or mismatched)
+    unanswered = () if explained else unanswered_of(numbered, counts)
+    step = numbered.numbering.step
     calls = to_match(counts, waiting, is_whole).rename({"calls": "calls_to_match"})
     collectives = without(found.collectives, waiting)
     last = late_in(collectives)
@@ -132,14 +148,16 @@ def _job(job: str, parts: list[Kept], at_once: int) -> tuple[pl.DataFrame, ...]:
         .join(waited, on="rank", how="left", maintain_order="left")
         .join(calls, on="rank", how="left", maintain_order="left")
         .with_columns(pl.col("times_last", "others_waited_ns", "calls_to_match").fill_null(0))
-        .select(in_front, "rank", *_CLOCK, *_LATE)
+        .select("rank", *_CLOCK, *_LATE)
     )
-    return (
-        collectives.select(in_front, pl.all()),
-        late.select(in_front, pl.all()),
-        of_ranks,
-        outstanding_rows(waiting, numbered.numbering.step).select(in_front, pl.all()),
-    )
+    return {
+        "collectives": collectives,
+        "late": late,
+        "outstanding": outstanding_rows(waiting, step),
+        "mismatched": mismatched_rows(mismatched, step),
+        "unanswered": unanswered_rows(unanswered, step),
+        "of_ranks": of_ranks,
+    }
 
 
 def _extent(parts: list[Kept]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import polars as pl
 from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part
 
-FORMAT = 4
+FORMAT = 5
 """Changes when partial tables do: parts of another format are made again"""
 ABOUT = "about.json"
 

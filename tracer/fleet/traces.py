@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracer.base.paths import without_dumps
+from tracer.base.paths import dumps_left_out, without_dumps
 from tracer.fleet.errors import FleetError
 
 _ENDS = (".trace", ".trace.xz")
@@ -21,11 +21,15 @@ _MAGIC = "*?["
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A trace: its absolute path or URL, its job, and what changes when the file does."""
+    """A trace: its absolute path or URL, its job, and what changes when the file does.
+
+    `dumps` is how many dumps of the same recording are left out, as this trace is there.
+    """
 
     path: str
     job: str
     version: str
+    dumps: int = 0
 
     @property
     def name(self) -> str:
@@ -49,7 +53,11 @@ def find(paths: Iterable[str], job: str | None = None) -> list[TraceFile]:
         versions |= found
     folders = {path: posixpath.dirname(path) for path in without_dumps(versions)}
     names = _short(sorted(set(folders.values())))
-    return [TraceFile(path, job or names[folders[path]], versions[path]) for path in sorted(folders)]
+    dumps = dumps_left_out(versions)
+    return [
+        TraceFile(path, job or names[folders[path]], _with_dumps(versions[path], dumps[path]), dumps[path])
+        for path in sorted(folders)
+    ]
 
 
 @contextmanager
@@ -80,6 +88,11 @@ def _local(path: str) -> dict[str, str]:
 
 def _version(status: os.stat_result) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _with_dumps(version: str, dumps: int) -> str:
+    """The parts say how many were left out, so they are made again where that changes."""
+    return f"{version} {dumps} dumps" if dumps else version
 
 
 def _remote(url: str) -> dict[str, str]:

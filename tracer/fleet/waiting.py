@@ -6,8 +6,17 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from tracer.analysis.job.mismatch import Mismatch, mismatches, waiting_calls
 from tracer.analysis.job.numbering import NEVER, numbering
-from tracer.analysis.job.outstanding import MOMENT, Outstanding, counts, outstanding, unreached
+from tracer.analysis.job.outstanding import (
+    MOMENT,
+    Outstanding,
+    Unanswered,
+    counts,
+    outstanding,
+    unanswered,
+    unreached,
+)
 from tracer.fleet.parts import Kept
 
 
@@ -65,3 +74,20 @@ def waiting_of(
         [numbered.calls(place, number, number + 1) for place in range(len(moments)) for number in numbers]
     )
     return outstanding(missing, calls, moments.join(clocks, on="rank"), counts, collectives, whole)
+
+
+def mismatched_of(numbered: Numbered, counts: pl.DataFrame) -> tuple[Mismatch, ...]:
+    """As job.Job.mismatched; the calls of one rank are in memory at a time."""
+    moments = numbered.moments()
+    dumped = moments.drop_nulls("dumped_ns")["rank"].to_list()
+    tables = [
+        waiting_calls(numbered.calls(place, 0, NEVER), moments.filter(pl.col("rank") == rank))
+        for place, rank in enumerate(moments["rank"])
+        if rank in dumped
+    ]
+    return mismatches(pl.concat(tables), counts) if tables else ()
+
+
+def unanswered_of(numbered: Numbered, counts: pl.DataFrame) -> tuple[Unanswered, ...]:
+    """As job.Job.unanswered, where ranks are missing and nothing else explains the wait."""
+    return unanswered(numbered.moments(), counts)

@@ -49,7 +49,8 @@ def analyse(task: Task) -> list[Part]:
                     host=part.host or UNKNOWN,
                     rank=None if part.rank == NO_RANK else part.rank,
                     tables={
-                        table: parquet(rows) for table, rows in partial_tables(part, trace, name).items()
+                        table: parquet(rows)
+                        for table, rows in partial_tables(part, trace, name, task.trace.dumps).items()
                     },
                 )
                 for part in parts_of(trace)
@@ -62,7 +63,7 @@ def analyse(task: Task) -> list[Part]:
 
 def unread(trace: TraceFile, error: str) -> Part:
     """The part of a trace that could not be read."""
-    tables = unread_tables(trace.path, error)
+    tables = unread_tables(trace.path, error, trace.dumps)
     return Part(UNKNOWN, None, {name: parquet(rows) for name, rows in tables.items()}, error)
 
 

@@ -61,6 +61,7 @@ class JoinedRecording:
         joined = cls(native)
         _begin_overrides(options)
         close_with_multiprocessing(joined)
+        native.keep_dumps(options.max_dumps)
         native.start()
         if options.is_ring:
             native.dump_on_signal()

@@ -13,8 +13,9 @@ def dump(path: str | os.PathLike[str] | None = None) -> str:
     """Write what the running recording has, of all its processes, into a trace of its own; returns its path.
 
     The recording goes on. In a ring (`max_size`) that is the last window. `path` must not exist yet; None:
-    the first free RUN.dumpNNNN.trace beside it. Raises RecordingError if no recording is running here, or
-    if the file cannot be written.
+    the next RUN.dumpNNNN.trace beside it. Of these a process keeps `max_dumps`, the first and the newest,
+    and removes the others. Raises RecordingError if no recording is running here, or if the file cannot be
+    written.
     """
     native = extension.load()
     if native.recording() is None:

@@ -8,6 +8,8 @@ CUDA = ("auto", "on", "off")
 DRIVER = ("launches", "all", "none")
 VALUES = ("none", "hash", "scalars", "all")
 MOST_LINES = 64  # of a Python stack
+MOST_DUMPS = 1000  # that a process keeps, as kMostKept in csrc/trace/kept_dumps.h
+DUMPS = 5
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SMALLEST_RING = 16 << 20
@@ -40,6 +42,7 @@ class Options:
     max_size   limit of the file, in bytes or as "256M": new hops overwrite the oldest (a ring).
             None: no limit
     then_stop  stop when max_size is reached, and keep the oldest hops
+    max_dumps  how many dumps a process keeps: its first one and the newest ones. 0: all
 
     Raises RecordingError for any other value.
     """
@@ -62,6 +65,7 @@ class Options:
         steps: str | Sequence[int | None] | None = None,
         max_size: int | str | None = None,
         then_stop: bool = False,
+        max_dumps: int = DUMPS,
     ) -> None:
         for name, value, known in (
             ("cuda", cuda, CUDA),
@@ -76,6 +80,10 @@ class Options:
             raise RecordingError("--stack needs source lines; remove --no-source or --stack")
         if torch_frames and stack == 1:
             raise RecordingError("--torch-frames needs stacks; add --stack N, e.g. --stack 16")
+        if isinstance(max_dumps, bool) or not isinstance(max_dumps, int) or not 0 <= max_dumps <= MOST_DUMPS:
+            raise RecordingError(
+                f"max_dumps={max_dumps!r}: give a number from 1 to {MOST_DUMPS}, or 0 for all"
+            )
         self.shapes = shapes
         self.source = source
         self.stack = stack
@@ -94,6 +102,7 @@ class Options:
         self.steps = _steps(steps)
         self.max_size = _bytes(max_size)
         self.then_stop = then_stop
+        self.max_dumps = max_dumps
         if then_stop and self.max_size is None:
             raise RecordingError("then-stop needs a max-size; give one, e.g. 256M")
         smallest = SMALLEST_FILE if then_stop else SMALLEST_RING

@@ -28,7 +28,7 @@ from tracer.recording.children import (
     write_source_texts,
 )
 from tracer.recording.compiled import following as compiled
-from tracer.recording.options import Options
+from tracer.recording.options import DUMPS, Options
 from tracer.recording.settings import settings
 from tracer.recording.summary import Summary, summary_of, summary_of_nothing
 
@@ -138,6 +138,7 @@ class Recording:
                 self._finalizer = stop_last(self._stop_at_exit)
                 atexit.register(self._at_exit)
             close_with_multiprocessing(self)
+            native.keep_dumps(self._options.max_dumps)
             native.start(runs_ops=self._attached is None)  # else this thread is tracer's own
             if self._options.is_ring:
                 native.dump_on_signal()  # unless the script has claimed SIGUSR2
@@ -359,6 +360,7 @@ def record(
     steps: str | None = None,
     max_size: int | str | None = None,
     then_stop: bool = False,
+    max_dumps: int = DUMPS,
     force: bool = False,
 ) -> Recording:
     """Record a block of code: `with` begins the recording on entry and ends it on exit.
@@ -387,6 +389,7 @@ def record(
         steps=steps,
         max_size=max_size,
         then_stop=then_stop,
+        max_dumps=max_dumps,
     )
     return Recording(path, options=options, force=force)
 

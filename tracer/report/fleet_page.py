@@ -8,10 +8,19 @@ import polars as pl
 
 from tracer.analysis.job.clocks import UNKNOWN
 from tracer.analysis.job.outstanding_table import outstanding_of
+from tracer.analysis.job.stuck_tables import mismatched_of, unanswered_of
+from tracer.base.paths import is_dump
 from tracer.report.cells import code, item, prose, table
-from tracer.report.job_tables import ranks_in_words, waiting_in_words
+from tracer.report.job_tables import (
+    LINE,
+    dumps_in_words,
+    mismatch_in_words,
+    ranks_in_words,
+    unanswered_in_words,
+    waiting_in_words,
+)
 from tracer.report.page import paragraphs
-from tracer.report.text import amount, count, duration, left_out, shorten_kernel, size
+from tracer.report.text import amount, count, duration, left_out, shorten_kernel, shorten_path, size
 
 Tables = dict[str, pl.DataFrame]
 _ROWS = 20
@@ -58,11 +67,7 @@ def in_words(tables: Tables) -> list[str]:
     """What matters most, a sentence or two each; markdown."""
     read = _read(tables)
     several = tables["ranks"]["job"].n_unique() > 1
-    found = [
-        (f"Job {prose(job)}: " if several else "") + waiting_in_words(*of, name=str)
-        for job, own in _jobs_of(tables["outstanding"])
-        for of in outstanding_of(own)
-    ]
+    found = _waits_in_words(tables, several)
     dumps, incomplete = len(read.filter("whole_dump")), len(_lacking(read))
     if dumps:
         found.append(
@@ -75,6 +80,8 @@ def in_words(tables: Tables) -> list[str]:
         missing = _missing(own)
         if missing:
             found.append(f"No trace of job {prose(job)} is of {ranks_in_words(missing)}.")
+    for job, own in _jobs_of(tables["ranks"]):
+        found += [_of_job(job, several) + said for said in dumps_in_words(*_dumps(own))]
     for row in tables["late"].group_by("job", maintain_order=True).first().iter_rows(named=True):
         of = f" of job {prose(row['job'])}" if several else ""
         found.append(
@@ -90,6 +97,31 @@ def in_words(tables: Tables) -> list[str]:
             else "No collective of two ranks or more is in these traces."
         )
     return found
+
+
+def _waits_in_words(tables: Tables, several: bool) -> list[str]:
+    """As job_tables.hangs_in_words, of each job."""
+    found = []
+    for job in tables["ranks"]["job"].unique(maintain_order=True):
+        mismatched, waiting, unanswered = (
+            tables[name].filter(pl.col("job") == job) for name in ("mismatched", "outstanding", "unanswered")
+        )
+        said = [mismatch_in_words(*of, name=str) for of in mismatched_of(mismatched)]
+        said += [waiting_in_words(*of, name=str) for of in outstanding_of(waiting)]
+        said += [unanswered_in_words(*of, name=str) for of in unanswered_of(unanswered)]
+        found += [_of_job(job, several) + words for words in said]
+    return found
+
+
+def _of_job(job: str, several: bool) -> str:
+    return f"Job {prose(job)}: " if several else ""
+
+
+def _dumps(ranks: pl.DataFrame) -> tuple[int, int]:
+    """How many dumps were left out beside recordings, and beside later dumps."""
+    left = dict(ranks.select("trace", pl.col("dumps_left_out").fill_null(0)).iter_rows())
+    older = sum(number for trace, number in left.items() if is_dump(trace))
+    return sum(left.values()) - older, older
 
 
 def _is(number: int) -> str:
@@ -117,21 +149,26 @@ def _missing(ranks: pl.DataFrame) -> list[int]:
     return sorted(set(range(number)) - have)
 
 
-def _cause(row: dict[str, Any]) -> str:
-    """As job_tables.cause, of a row of `late`."""
+def _cause(row: dict[str, Any], most: int | None = None) -> str:
+    """As job_tables.cause, of a row of `late`; `most` is the longest path of a line."""
     if row["excess_ns"] is None:
         return "no line on the host explains it"
     longer = f"took {duration(row['excess_ns'])} longer than on the other ranks"
     if row["op"] is not None:
-        return f"{code(row['op'])} of {_line(row['before'])} {longer}"
-    gap = f"{row['before'] or 'no Python line'} -> {row['after'] or 'no Python line'}"
+        return f"{code(row['op'])} of {_line(row['before'], most)} {longer}"
+    gap = f"{_name(row['before'], most)} -> {_name(row['after'], most)}"
     return f"{code(gap)} {longer}"
 
 
-def _line(source: str | None) -> str:
+def _line(source: str | None, most: int | None = LINE) -> str:
+    name = _name(source, most)
+    return code(name) if source is not None and ":" in source else name
+
+
+def _name(source: str | None, most: int | None) -> str:
     if source is None:
         return "no Python line"
-    return code(source) if ":" in source else source
+    return source if most is None else shorten_path(source, most)
 
 
 def _rank(row: dict[str, Any]) -> list[str]:
@@ -162,7 +199,7 @@ def _late(tables: Tables, most: int) -> str:
             duration(row["median_ns"]),
             duration(row["total_ns"]),
             _line(row["at"]),
-            _cause(row),
+            _cause(row, LINE),
         ]
         for row in rows.head(most).to_dicts()
     ]

@@ -18,10 +18,12 @@ from tracer.analysis.memory import MemoryUse, memory_use
 from tracer.analysis.source_lines import SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.page import paragraphs, percent
-from tracer.report.text import amount, count, duration, left_out, size
+from tracer.report.text import amount, count, duration, left_out, shorten_kernel, shorten_path, size
 
 _ROWS = 20
 _PLACES = 4
+LINE, _TEXT, HOP = 44, 60, 80
+"""The longest path of a line, text of it, and hop, in a cell"""
 _COMES = """\
 A rank comes when its device kernel starts, and where there is none when it calls. **Waited**: until the last
 rank came. **Transfer**: the device kernel of the last rank."""
@@ -48,9 +50,9 @@ def hangs_in_words(job: Job) -> str:
     name = SourceLines.of(job.parts[0].trace).name
     step = job.numbering.step
     return paragraphs(
-        *(_mismatch_in_words(of, step, name) for of in job.mismatched),
+        *(mismatch_in_words(of, step, name) for of in job.mismatched),
         *(waiting_in_words(of, step, name) for of in job.outstanding),
-        *(_unanswered_in_words(of, step, name) for of in job.unanswered),
+        *(unanswered_in_words(of, step, name) for of in job.unanswered),
     )
 
 
@@ -79,7 +81,8 @@ def _counted(number: int, group: str, step: int | None) -> str:
     return f"call {number:,} of group {code(group)}" + (f" since step {step:,}" if step else "")
 
 
-def _mismatch_in_words(of: Mismatch, step: int | None, name: Callable[[str], str]) -> str:
+def mismatch_in_words(of: Mismatch, step: int | None, name: Callable[[str], str]) -> str:
+    """Which ranks wait in which collectives of one group."""
     ops = [f"{code(op)}{_of_line(line, name)} on {ranks_in_words(ranks)}" for op, line, ranks in of.ops]
     more = f", and {len(ops) - _PLACES:,} more" if len(ops) > _PLACES else ""
     said = f"{', '.join(ops[:-1])} and {ops[-1]}" if not more else ", ".join(ops[:_PLACES]) + more
@@ -90,7 +93,8 @@ def _mismatch_in_words(of: Mismatch, step: int | None, name: Callable[[str], str
     )
 
 
-def _unanswered_in_words(of: Unanswered, step: int | None, name: Callable[[str], str]) -> str:
+def unanswered_in_words(of: Unanswered, step: int | None, name: Callable[[str], str]) -> str:
+    """Where ranks probably wait, if traces of other ranks are not here."""
     several = len(of.ranks) > 1
     they, have = ("they", "have") if several else ("it", "has")
     group = "" if of.group is None else f" (group {code(of.group)})"
@@ -159,7 +163,11 @@ def _span(times: Sequence[int]) -> str:
 
 
 def _lateness_in_words(job: Job, sources: SourceLines) -> str:
-    missing = paragraphs(*(f"Not read: {prose(why)}." for why in job.unread), not_here(job), _dumps(job))
+    missing = paragraphs(
+        *(f"Not read: {prose(why)}." for why in job.unread),
+        not_here(job),
+        *dumps_in_words(job.dumps, job.older_dumps),
+    )
     if job.collectives.is_empty():
         return paragraphs(_no_collectives(job), missing)
     if not job.lateness:
@@ -178,14 +186,15 @@ def not_here(job: Job) -> str:
     return f"No trace here is of {ranks_in_words(job.missing)}." if job.missing else ""
 
 
-def _dumps(job: Job) -> str:
-    if not job.dumps:
-        return ""
-    it, its = ("it", "its") if job.dumps == 1 else ("them", "their")
-    return (
-        f"{count(job.dumps, 'dump')} left out, as the recording is here too. "
+def dumps_in_words(beside: int, older: int) -> list[str]:
+    """How many dumps were left out beside their recordings, and beside later dumps of these."""
+    it, its = ("it", "its") if beside == 1 else ("them", "their")
+    said = (
+        f"{count(beside, 'dump')} left out, as the recording is here too. "
         f"To read {it}, move {it} into a folder of {its} own."
     )
+    is_older = f"{count(older, 'older dump')} left out, as a later one of the same recording is here."
+    return [said] * bool(beside) + [is_older] * bool(older)
 
 
 def _no_collectives(job: Job) -> str:
@@ -202,22 +211,24 @@ def _no_collectives(job: Job) -> str:
     return "No collective of two ranks or more is in these traces."
 
 
-def cause(late: Lateness, sources: SourceLines) -> str:
-    """Where the rank lost the time: `a.py:7 -> a.py:9`, or the op call of a line."""
+def cause(late: Lateness, sources: SourceLines, in_cell: bool = False) -> str:
+    """Where the rank lost the time: `a.py:7 -> a.py:9`, or the op call of a line. Shortened in a cell."""
     longer = f"took {duration(late.excess_ns)} longer than on the other ranks"
     if late.op is not None:
-        return f"{code(late.op)} of {_line(late.before, sources)} {longer}"
+        return f"{code(late.op)} of {_line(late.before, sources, in_cell)} {longer}"
     if late.before is None and late.after is None:
         return "no line on the host explains it"
     text = sources.text(late.after)
-    where = f"{_line(late.before, sources, '')} -> {_line(late.after, sources, '')}"
+    text = f"{text[: _TEXT - 3]}..." if in_cell and len(text) > _TEXT else text
+    where = f"{_line(late.before, sources, in_cell, '')} -> {_line(late.after, sources, in_cell, '')}"
     return f"{code(where)}{f' ({code(text)})' if text else ''} {longer}"
 
 
-def _line(source: str | None, sources: SourceLines, mark: str = "`") -> str:
+def _line(source: str | None, sources: SourceLines, in_cell: bool = True, mark: str = "`") -> str:
     if source is None:
         return "no Python line"
-    return f"{mark}{sources.name(source)}{mark}" if ":" in source else source
+    name = shorten_path(sources.name(source), LINE) if in_cell else sources.name(source)
+    return f"{mark}{name}{mark}" if ":" in source else source
 
 
 def ranks_in_words(ranks: Sequence[int], begins: bool = False) -> str:
@@ -280,7 +291,7 @@ def _late(job: Job, sources: SourceLines) -> str:
             duration(of.median_ns),
             duration(of.total_ns),
             _line(of.at, sources),
-            cause(of, sources),
+            cause(of, sources, in_cell=True),
         ]
         for of in job.lateness
     ]
@@ -390,8 +401,12 @@ def _partings(job: Job, sources: SourceLines) -> str:
         [
             str(part.rank),
             f"{part.number:,}",
-            f"{code(part.here)} of {_line(part.line, sources)}" if part.here else "nothing more",
-            f"{code(part.first)} of {_line(part.first_line, sources)}" if part.first else "nothing more",
+            f"{code(shorten_kernel(part.here, HOP))} of {_line(part.line, sources)}"
+            if part.here
+            else "nothing more",
+            f"{code(shorten_kernel(part.first, HOP))} of {_line(part.first_line, sources)}"
+            if part.first
+            else "nothing more",
         ]
         for part in job.partings
     ]

@@ -79,6 +79,16 @@ def shorten(text: str, width: int) -> str:
     return "..." + _without_stray_ends(text[len(text) - width + 3 :]) if width > 3 else ""
 
 
+def shorten_path(path: str, width: int) -> str:
+    """`.../net/layers.py:7` of a long path: as many of its last folders as fit in `width` characters."""
+    if len(path) <= width:
+        return path
+    name = path
+    while len(name) + 4 > width and "/" in name:
+        name = name.partition("/")[2]
+    return f".../{name}" if len(name) + 4 <= width else shorten(name, width)
+
+
 def package_relative(text: str) -> str:
     """`text` with the paths in it relative to the installed packages."""
     return _PACKAGES.sub("", text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-_NOT_COMPARED = frozenset({"override", "then_stop"})
-"""The chains show overrides; --then-stop matters only with --max-size"""
+_NOT_COMPARED = frozenset({"override", "then_stop", "max_dumps"})
+"""The chains show overrides; --then-stop matters only with --max-size, and dumps are other files"""
 
 
 class Recorded(Protocol):

@@ -44,6 +44,7 @@ RANK: Schema = {
     "peak_bytes": pl.Int64,
     "complete": pl.Boolean,
     "whole_dump": pl.Boolean,
+    "dumps_left_out": pl.Int64,
     "verdict": pl.String,
     "error": pl.String,
     "whole_from_ns": pl.Int64,
@@ -103,14 +104,16 @@ def parts_of(trace: JobTables) -> list[RankPart]:
     return [RankPart(NO_RANK, 0, str(host or ""), "", trace.began_ns, process, trace)]
 
 
-def partial_tables(part: RankPart, trace: JobTables, name: str) -> dict[str, pl.DataFrame]:
+def partial_tables(part: RankPart, trace: JobTables, name: str, dumps: int = 0) -> dict[str, pl.DataFrame]:
     """The tables of SCHEMAS of one rank, rows in an order that depends on nothing but the trace.
 
     ranks         one row: what the rank is, and how much is in its trace. `trace` is `name`; op_ns is self
                   time of all hops, step_ns the median of the steady steps (of all where none is steady),
                   peak_bytes the most of one device (null: recorded without --memory), whole_from_ns see
                   job.numbering.whole_from, whole_dump whether it is a dump that lacks
-                  only what its ring overwrote, and where a dumped rank was: see job.outstanding.MOMENT
+                  only what its ring overwrote, dumps_left_out (`dumps`) how many dumps of the same
+                  recording were not read as this trace was, and where a dumped rank was: see
+                  job.outstanding.MOMENT
     ops           a row for each op and dispatch key: op calls, hops, self time, time of the op calls with all
                   below, the longest hop, and the device kernels below
     kernels       a row for each device kernel
@@ -147,12 +150,14 @@ def partial_tables(part: RankPart, trace: JobTables, name: str) -> dict[str, pl.
         ),
         "ranks": _named(_rank(part, trace, name, hops, kernels, calls, steps, memory), sources, "op_line"),
     }
+    tables["ranks"] = tables["ranks"].with_columns(dumps_left_out=pl.lit(dumps, pl.Int64))
     return {name: _typed(tables[name], schema) for name, schema in SCHEMAS.items()}
 
 
-def unread_tables(name: str, error: str) -> dict[str, pl.DataFrame]:
+def unread_tables(name: str, error: str, dumps: int = 0) -> dict[str, pl.DataFrame]:
     """The tables of a trace that could not be read: one row that says why, and nothing else."""
     row = {"trace": [name], "complete": [False], "verdict": ["not read"], "error": [error]}
+    row["dumps_left_out"] = [dumps]
     rows = pl.DataFrame({column: row.get(column, [None]) for column in RANK}, schema=RANK)
     return {table: pl.DataFrame(schema=schema) for table, schema in SCHEMAS.items()} | {"ranks": rows}
 
@@ -196,6 +201,7 @@ def _rank(
         "peak_bytes": memory["peak_bytes"].max() if len(memory) else None,
         "complete": bool(trace.certificate["complete"]),
         "whole_dump": _is_whole_dump(trace.certificate),
+        "dumps_left_out": 0,
         "verdict": str(trace.certificate["verdict"]),
         "error": None,
         "whole_from_ns": whole_from(part),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tracer.analysis.job.ranks import Job, JobError, job_of
-from tracer.base.paths import dumps_beside, without_dumps
+from tracer.base.paths import dumps_left_out, is_dump, without_dumps
 from tracer.base.progress import portion
 
 _RANK = re.compile(r"(?:^|\.)rank0*(\d+)(?:\.(?:dump)?\d+)*\.trace(?:\.xz)?$")
@@ -63,5 +63,7 @@ def load_job(folder: str | os.PathLike[str]) -> Job:
                 unread.append(str(error))
                 if len(unread) == len(paths):
                     raise
-    dumps = dumps_beside(_named_traces(folder)) if Path(folder).is_dir() else 0
-    return replace(job_of(traces), unread=tuple(unread), dumps=dumps)
+    left = dumps_left_out(_named_traces(folder)) if Path(folder).is_dir() else {}
+    older = sum(number for path, number in left.items() if is_dump(path))
+    job = job_of(traces)
+    return replace(job, unread=tuple(unread), dumps=sum(left.values()) - older, older_dumps=older)

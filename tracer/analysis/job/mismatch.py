@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -22,25 +21,40 @@ class Mismatch:
     shortest_ns: int
 
 
-def mismatches(calls: pl.DataFrame, moments: pl.DataFrame) -> tuple[Mismatch, ...]:
-    """The longest wait first. `calls` are of all ranks with their numbers; `moments` has rank and MOMENT."""
-    at = {row["rank"]: row for row in moments.drop_nulls("dumped_ns").iter_rows(named=True)}
-    keys = ["group", "number"]
-    differ = calls.drop_nulls(keys).group_by(keys).agg(ops=pl.col("op").n_unique()).filter(pl.col("ops") > 1)
+def waiting_calls(calls: pl.DataFrame, moments: pl.DataFrame) -> pl.DataFrame:
+    """rank, group, number, op, source and ago_ns of each collective call after which its thread called no op.
+
+    `calls` have their numbers; `moments` has rank and MOMENT.
+    """
+    ended = moments.drop_nulls("dumped_ns").select("rank", "dumped_ns", start_ns="waits_ns")
+    ended = ended.explode("start_ns").drop_nulls("start_ns").unique()
+    ago = (pl.col("dumped_ns") - pl.col("start_ns")).clip(lower_bound=0)
+    return (
+        calls.drop_nulls(["group", "number"])
+        .join(ended, on=["rank", "start_ns"])
+        .select("rank", "group", "number", "op", "source", ago_ns=ago)
+    )
+
+
+def mismatches(waiting: pl.DataFrame, counts: pl.DataFrame) -> tuple[Mismatch, ...]:
+    """The longest wait first. `waiting` is of `waiting_calls`, `counts` as in job.outstanding.counts.
+
+    A call that one rank has left is no mismatch: that rank did not wait for the other ones.
+    """
+    called = counts.drop_nulls("group")
     found = []
-    own = calls.join(differ, on=keys, how="semi").sort("rank")
-    for (group, number), rows in own.partition_by(keys, as_dict=True).items():
-        ended: list[int] = []
-        ops: dict[tuple[str, str | None], list[int]] = {}
-        for row in rows.iter_rows(named=True):
-            if row["rank"] in at and row["start_ns"] in (at[row["rank"]]["waits_ns"] or ()):
-                ended.append(_ago(row, at[row["rank"]]))
-                ops.setdefault((row["op"], row["source"]), []).append(row["rank"])
-        if len(ended) == len(rows):
-            each = tuple((op, line, tuple(ranks)) for (op, line), ranks in ops.items())
-            found.append(Mismatch(str(group), int(number), each, max(ended), min(ended)))
+    for (group, number), rows in waiting.sort("rank").partition_by("group", "number", as_dict=True).items():
+        ranks = called.filter((pl.col("group") == group) & (pl.col("calls") > number))
+        if rows["op"].n_unique() < 2 or len(rows) < len(ranks):
+            continue
+        ops = rows.group_by("op", "source", maintain_order=True).agg("rank")
+        found.append(
+            Mismatch(
+                group=str(group),
+                number=int(number),
+                ops=tuple((op, line, tuple(own)) for op, line, own in ops.iter_rows()),
+                longest_ns=int(rows["ago_ns"].max()),  # type: ignore[arg-type]
+                shortest_ns=int(rows["ago_ns"].min()),  # type: ignore[arg-type]
+            )
+        )
     return tuple(sorted(found, key=lambda of: (-of.longest_ns, of.group)))
-
-
-def _ago(call: dict[str, Any], at: dict[str, Any]) -> int:
-    return max(0, int(at["dumped_ns"]) - int(call["start_ns"]))

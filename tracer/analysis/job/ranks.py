@@ -12,7 +12,7 @@ import polars as pl
 from tracer.analysis.job.clocks import offsets
 from tracer.analysis.job.collectives import collectives_of, matched
 from tracer.analysis.job.lateness import Lateness, lateness
-from tracer.analysis.job.mismatch import Mismatch, mismatches
+from tracer.analysis.job.mismatch import Mismatch, mismatches, waiting_calls
 from tracer.analysis.job.numbering import Numbering, numbering, whole_from
 from tracer.analysis.job.outstanding import (
     MOMENT,
@@ -39,13 +39,14 @@ class Job:
     """The ranks that were recorded, in order; `ranks` is how many the job has.
 
     `unread` says of each trace of the folder that could not be read why, `dumps` how many were left out, as
-    their recording is there.
+    their recording is there, and `older_dumps` how many, as a later dump of their recording is.
     """
 
     parts: tuple[RankPart, ...]
     ranks: int
     unread: tuple[str, ...] = ()
     dumps: int = 0
+    older_dumps: int = 0
 
     @property
     def missing(self) -> list[int]:
@@ -104,7 +105,7 @@ class Job:
         """Of dumps: the calls at which ranks of a group wait in different collectives."""
         if all(part.trace.certificate.get("dumped_ns") is None for part in self.parts):
             return ()
-        return mismatches(self.calls, self._moments)
+        return mismatches(waiting_calls(self.calls, self._moments), counts(self.calls))
 
     @cached_property
     def unanswered(self) -> tuple[Unanswered, ...]:

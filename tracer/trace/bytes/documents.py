@@ -190,7 +190,7 @@ _DOCUMENTS: dict[str, Any] = {
             **dict.fromkeys(("shapes", "source", "modules", "why", "then_stop"), _flag),
             "ops": [_text],
             "steps": [_whole_or_null],
-            "max_size": _count,
+            **dict.fromkeys(("max_size", "max_dumps"), _count),
         },
     },
     "rank": {"rank": _place, "ranks": _place, "host": _text, "boot": _text},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -100,6 +101,14 @@ def imitation(folder: Path, source: str, name: str, *options: str) -> str:
     program = folder / name
     subprocess.run(["gcc", *options, "-o", str(program), str(text)], check=True)
     return str(program)
+
+
+def program(folder: Path, name: str, text: str) -> dict[str, str]:
+    """The PATH on which this shell script is found before everything else."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / "bin" / name).chmod(0o755)
+    return {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
 ON = "print('on', flush=True)"

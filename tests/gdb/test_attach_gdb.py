@@ -22,6 +22,7 @@ from attaching import (
     alone,
     attach,
     job,
+    program,
     refused,
     running,
     wait_until,
@@ -41,14 +42,6 @@ def needs_gdb(launcher: Launcher) -> Iterator[Job]:
     with job(launcher, 8, "between") as led:
         led.reach(0)
         yield led
-
-
-def program(folder: Path, name: str, text: str) -> dict[str, str]:
-    """The PATH on which this shell script is found before everything else."""
-    (folder / "bin").mkdir()
-    (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / "bin" / name).chmod(0o755)
-    return {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
 def test_gdb_is_missing(launcher: Launcher) -> None:

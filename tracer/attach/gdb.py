@@ -15,7 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracer.attach.process import GDB_FOLDER, OTHERS, START_IT, Process, already_traced, not_permitted
+from tracer.attach.process import (
+    GDB_FOLDER,
+    OTHERS,
+    START_IT,
+    Process,
+    PythonEndsError,
+    already_traced,
+    not_permitted,
+)
 from tracer.base.errors import RecordingError
 
 _INSTALL = "apt-get install gdb (dnf install gdb)"
@@ -24,6 +32,7 @@ _SHORTEST, _LONGEST = 5.0, 30.0  # seconds that gdb may have to attach; it needs
 _HOLDS = 30.0  # seconds more for a gdb that has the process stopped: to end it in a call harms the process
 _LAST = 2.0  # seconds for a gdb that was told to end
 _ADDED, _ATTACHED, _WRITTEN = "tracer-added", "tracer-attached", "tracer-written"
+_THERE, _ELSEWHERE, _PYTHON = "tracer-there", "tracer-elsewhere", "tracer-python"
 _VERSION_TEXT = re.compile(r"^GNU gdb\b.*?(?:^Type \"apropos [^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 # Of each processor: a register that gdb writes together with all floating-point and vector registers, and
 # a bit of it that only notes that some result was rounded.
@@ -36,8 +45,12 @@ set $saved = ${name}
 set ${name} = $saved ^ {bit:#x}
 set ${name} = $saved
 """
-# A signal of the process must not stop it for gdb, which nobody would answer. A call of ours that cannot go
-# on is undone. Symbols of torch's libraries would take seconds to read, while the process is stopped.
+# A signal of the process must not stop it for gdb, which nobody would answer. Symbols of torch's libraries
+# would take seconds to read, while the process is stopped. What is called is there and Python runs, or
+# nothing is called: the process may have begun another program since its memory was looked at, and of a
+# Python that has ended a call reads memory that is no longer there. Only the main thread runs in a call. So
+# no other thread ends the process meanwhile, and a crash is one of the call: it is kept from the process,
+# and the call is undone.
 _COMMANDS = """\
 set confirm off
 set unwindonsignal on
@@ -47,10 +60,26 @@ show version
 attach {pid}
 printf "{attached}\\n"
 {try_to_write}printf "{written}\\n"
+if {is_there}
+printf "{there}\\n"
+set scheduler-locking on
+handle SIGSEGV SIGBUS SIGILL SIGFPE SIGABRT stop nopass
+set $python = ((int (*)(void)) {is_initialized:#x})()
+printf "{python} %d\\n", $python
+if $python
 set $page = ((long (*)(long, long, long, long, long, long)) {mmap:#x})(0, {size}, 3, 0x22, -1, 0)
 restore {text} binary $page
 set $added = ((int (*)(long, long)) {add_pending_call:#x})({run_string:#x}, $page)
 printf "{word} %d\\n", $added
+end
+else
+printf "{elsewhere}\\n"
+end
+"""
+# Also after an error in the commands above.
+_DETACH = """\
+handle all nostop noprint pass
+handle SIGINT nostop noprint pass
 detach
 """
 
@@ -69,7 +98,8 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
     """Have the process run the Python text on its main thread, soon. It is stopped for some 20 ms.
 
     `patience`: seconds for gdb to attach, as far as they are between 5 and 30. Raises RecordingError if gdb
-    cannot attach or cannot write registers, or if the call could not be added.
+    cannot attach or cannot write registers, or if the call could not be added, PythonEndsError if Python does
+    not run there.
     """
     entrances = process.entrances()
     register = _REGISTERS.get(platform.machine())
@@ -77,7 +107,8 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
     with tempfile.TemporaryDirectory(prefix=GDB_FOLDER) as folder:
         text = Path(folder, "text")
         text.write_bytes(script.encode() + b"\0")
-        commands = Path(folder, "commands")
+        commands, detach = Path(folder, "commands"), Path(folder, "detach")
+        detach.write_text(_DETACH)
         commands.write_text(
             _COMMANDS.format(
                 pid=process.pid,
@@ -86,6 +117,10 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
                 word=_ADDED,
                 attached=_ATTACHED,
                 written=_WRITTEN,
+                there=_THERE,
+                elsewhere=_ELSEWHERE,
+                python=_PYTHON,
+                is_there=" && ".join(f"*(long*) {at:#x} == (long) {code:#x}" for at, code in entrances.code),
                 try_to_write=_TRY_TO_WRITE.format(name=register[0], bit=register[1]) if register else "",
                 **vars(entrances),
             )
@@ -93,7 +128,7 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
         command = [gdb, "-nx", "-batch"]
         for setting in ("set auto-solib-add off", "set auto-load off"):
             command += ["-iex", setting]
-        end = _attached(process, [*command, "-x", str(commands)], patience)
+        end = _attached(process, [*command, "-x", str(commands), "-x", str(detach)], patience)
     if f"{_ADDED} 0" not in end.said:
         raise _why(process, gdb, end)
 
@@ -105,6 +140,7 @@ class _End:
     said: str
     status: int | None
     late: float | None = None
+    is_blocked: bool = False  # the process waited in the kernel, where gdb cannot stop it
 
     @property
     def how(self) -> str:
@@ -149,7 +185,12 @@ def _why(process: Process, gdb: str, end: _End) -> RecordingError:
         return already_traced(pid, holder) if holder else not_permitted(pid)
     if not process.is_running():
         when = "while gdb was attached to it" if is_attached else "before tracer could attach"
-        return RecordingError(f"process {pid} ended {when}")
+        return PythonEndsError(f"process {pid} ended {when}")
+    if end.late is not None and end.is_blocked:
+        return RecordingError(
+            f"process {pid} waits in the kernel, e.g. for a disk, a driver or a child that it starts, and "
+            f"could not be stopped in {end.late:g} s, so nothing was changed; attach again later"
+        )
     if end.late is not None:
         do = "wait longer (--timeout SECONDS)" if end.late < _LONGEST else "try again"
         return RecordingError(
@@ -163,6 +204,10 @@ def _why(process: Process, gdb: str, end: _End) -> RecordingError:
             f"{version} cannot write the registers of this CPU ({error.rstrip('.')}), "
             f"so process {pid} was left as it was; {do}"
         )
+    if _ELSEWHERE in said or (_THERE not in said and error.startswith("Cannot access memory at address")):
+        return RecordingError(f"process {pid} has begun another program; attach again")
+    if f"{_PYTHON} 0" in said:
+        return PythonEndsError(f"Python in process {pid} has ended or not begun, so nothing was changed")
     if f"{_ADDED} -1" in said:
         return RecordingError(f"Python in process {pid} has no place for another call now; attach again")
     what = "call a function in" if is_attached else "attach to"
@@ -182,7 +227,7 @@ def _error_line(said: str) -> str:
         if line.endswith("Error in sourced command file:"):
             return following
     said = _VERSION_TEXT.sub("", said)
-    lines = [line for line in lines if line in said and line not in (_ATTACHED, _WRITTEN)]
+    lines = [line for line in lines if line in said and line not in (_ATTACHED, _WRITTEN, _THERE)]
     return lines[-1] if lines else "it said nothing"
 
 
@@ -191,6 +236,7 @@ def _run(process: Process, command: list[str], patience: float) -> _End:
 
     Raises RecordingError if it cannot be started.
     """
+    was_stopped = process.is_stopped()
     environment = {name: text for name, text in os.environ.items() if name != "DEBUGINFOD_URLS"}
     try:
         gdb = subprocess.Popen(
@@ -208,20 +254,25 @@ def _run(process: Process, command: list[str], patience: float) -> _End:
         raise RecordingError(f"cannot run {command[0]}: {why}; install gdb: {_INSTALL}") from None
     with gdb:
         try:
-            return _end(process, gdb, patience)
+            return _end(process, gdb, patience, was_stopped)
         except KeyboardInterrupt:
-            _end(process, gdb, _LAST)
+            _end(process, gdb, _LAST, was_stopped)
             raise
 
 
-def _end(process: Process, gdb: subprocess.Popen[str], patience: float) -> _End:
+def _end(process: Process, gdb: subprocess.Popen[str], patience: float, was_stopped: bool) -> _End:
     """What gdb says until it ends. One that does not end in time is ended, with what it has started."""
-    seconds, has_held = patience, False
+    seconds, has_held, blocked = patience, False, False
     for number in (signal.SIGINT, signal.SIGKILL, None):
         with suppress(subprocess.TimeoutExpired):
             said = gdb.communicate(timeout=seconds)[0]
-            return _End(said, gdb.returncode, _late(number, patience, has_held))
+            if number is None and not was_stopped and process.is_stopped():
+                with suppress(OSError):  # the SIGSTOP with which that gdb attached is still on its way
+                    os.kill(process.pid, signal.SIGCONT)
+            return _End(said, gdb.returncode, _late(number, patience, has_held), blocked)
         if _is_of(process.debugger(), gdb.pid):
+            blocked = process.state() == "D"  # the kernel stops it later, so nothing is called in it yet
+        if not blocked and _is_of(process.debugger(), gdb.pid):
             has_held = True
             with suppress(subprocess.TimeoutExpired):
                 said = gdb.communicate(timeout=_HOLDS)[0]
@@ -230,7 +281,7 @@ def _end(process: Process, gdb: subprocess.Popen[str], patience: float) -> _End:
             with suppress(ProcessLookupError):
                 os.killpg(gdb.pid, number)
         seconds = _LAST
-    return _End("", None, _late(None, patience, has_held))
+    return _End("", None, _late(None, patience, has_held), blocked)
 
 
 def _late(next_signal: int | None, patience: float, has_held: bool) -> float | None:

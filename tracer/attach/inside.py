@@ -4,20 +4,27 @@ It is executed between two instructions of the main thread, in a namespace of it
 prints nothing, raises nothing, and hands the work to a thread: the main thread continues at once, and what it
 had begun (an import, a compilation, a context manager) is not in the way.
 
-`folder` is the ticket (`tracer.attach.ticket`).
+`folder` is the ticket (`tracer.attach.ticket`), `process` the number of the process that it is for.
 """
 
 from __future__ import annotations
 
 
-def take(folder: str) -> None:
+def take(folder: str, process: int) -> None:
     """Do what the ticket asks for, unless it was withdrawn."""
     import os
 
+    if os.getpid() != process:
+        return  # a child of it, forked before it came to this
     try:
         os.rename(os.path.join(folder, "request.json"), os.path.join(folder, "taken.json"))
     except OSError:
         return  # withdrawn: whoever asked has given up
+    import sys
+
+    if is_ending():
+        answer(folder, "ends", {})  # a thread, or what it registers with atexit, might never run
+        return
     import _thread
     import atexit
 
@@ -28,15 +35,39 @@ def take(folder: str) -> None:
         try:
             act(folder)
         finally:
-            atexit.unregister(working.acquire)
+            atexit.unregister(at_exit)
             working.release()
 
-    atexit.register(working.acquire)  # the end of the process waits until the table is whole
+    def at_exit() -> None:
+        """The end of the process waits until the table is whole; what atexit gets now it never calls."""
+        if os.getpid() != process:
+            return  # a child has no such thread
+        working.acquire()
+        attached = sys.modules.get("tracer.recording.attached")
+        if attached is not None:
+            attached.at_exit()
+
+    atexit.register(at_exit)
     try:
         _thread.start_new_thread(work, ())
     except RuntimeError as error:  # no thread can be started any more
-        atexit.unregister(working.acquire)
+        atexit.unregister(at_exit)
         answer(folder, "failed", {"why": str(error)})
+
+
+def is_ending() -> bool:
+    """Whether Python has begun to shut down: the functions of atexit run, or have run."""
+    import sys
+
+    if sys.is_finalizing():
+        return True
+    try:
+        main = sys.modules["threading"].main_thread()
+        if hasattr(main, "_is_stopped"):  # until Python 3.12; there is_alive() may take a lock
+            return bool(main._is_stopped)
+        return not main.is_alive()
+    except (KeyError, AttributeError):
+        return False  # not Python's own threading
 
 
 def act(folder: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -27,13 +28,22 @@ OTHERS = 5.0  # seconds until the gdb of another attach has let go of the proces
 START_IT = "start the job with: tracer record"
 
 
+_CODE = 8  # bytes with which a function begins
+
+
+class PythonEndsError(RecordingError):
+    """Python no longer runs in the process, or not yet."""
+
+
 @dataclass(frozen=True)
 class Entrances:
-    """Addresses in the process of the functions that are called there."""
+    """Addresses in the process of the functions that are called there, and how those of Python begin."""
 
     mmap: int
+    is_initialized: int
     add_pending_call: int
     run_string: int
+    code: tuple[tuple[int, int], ...]  # addresses, and what 8 bytes there are as a number
 
 
 class Process:
@@ -42,15 +52,23 @@ class Process:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._folder = Path("/proc", str(pid))
+        try:
+            self.user = os.stat(self._folder).st_uid
+        except FileNotFoundError:
+            raise _no_process(pid) from None
         if not self.is_running():
-            raise RecordingError(
-                f"no process {pid} runs here; list the Python processes with: pgrep -a python"
-            )
-        self.user = os.stat(self._folder).st_uid
+            raise _no_process(pid)
 
     def is_running(self) -> bool:
         state = self.state()
-        return bool(state) and state not in "ZX"
+        return bool(state) and (state not in "ZX" or self.has_lost_its_main_thread())
+
+    def has_lost_its_main_thread(self) -> bool:
+        """Whether the main thread has ended, and others have not."""
+        try:
+            return self.state() == "Z" and len(os.listdir(self._folder / "task")) > 1
+        except OSError:
+            return False
 
     def state(self) -> str:
         """The letter that ps shows: R (runs), S (sleeps), T (stopped)...; "" if there is no such process."""
@@ -66,6 +84,17 @@ class Process:
         except OSError:
             return 0
         return int(found[1]) if found else 0
+
+    def is_stopped(self) -> bool:
+        """Whether it waits for SIGCONT, or will: a SIGSTOP is on its way to one of its threads."""
+        try:
+            for status in (self._folder / "task").glob("*/status"):
+                pending = re.search(r"^SigPnd:\s*(\w+)", status.read_text(), re.MULTILINE)
+                if pending and int(pending[1], 16) >> (signal.SIGSTOP - 1) & 1:
+                    return True
+        except OSError:
+            pass
+        return self.state() == "T"
 
     def script(self) -> str:
         """The script or module of its command line, "" if it has none."""
@@ -92,6 +121,16 @@ class Process:
 
     def check(self) -> None:
         """Whether tracer may attach, and fits the Python and the torch of the process."""
+        if self.has_lost_its_main_thread():
+            raise RecordingError(
+                f"the main thread of process {self.pid} has ended, so tracer cannot attach; {START_IT}"
+            )
+        try:
+            self._check()
+        except (FileNotFoundError, ProcessLookupError):
+            raise _no_process(self.pid) from None
+
+    def _check(self) -> None:
         self._check_permission()
         maps = self._maps()
         self._check_python(maps)
@@ -103,18 +142,29 @@ class Process:
         extension.check(_torch_version(torch))
 
     def entrances(self) -> Entrances:
-        """The functions to call. Raises RecordingError if the Python of the process does not export them."""
-        maps = self._maps()
+        """The functions to call.
+
+        Raises RecordingError if the Python of the process does not export them, PythonEndsError if the
+        process has ended.
+        """
+        try:
+            maps = self._maps()
+            pythons = self._pythons(maps)
+        except (FileNotFoundError, ProcessLookupError):  # so it has ended
+            maps, pythons = {}, []
         libc = next((path for path in maps if _LIBC.match(os.path.basename(path))), "")
-        names = ["Py_AddPendingCall", "PyRun_SimpleString"]
-        pending, run = _addresses(maps, self._pythons(maps), names)
-        [memory] = _addresses(maps, [libc], ["mmap"])
-        if not pending or not run or not memory:
+        names = ["Py_IsInitialized", "Py_AddPendingCall", "PyRun_SimpleString"]
+        of_python = _functions(maps, pythons, names)
+        of_libc = _functions(maps, [libc], ["mmap"])
+        if not self.is_running():
+            raise PythonEndsError(f"process {self.pid} ended before tracer could attach")
+        if len(of_python) < len(names) or not of_libc:
             raise RecordingError(
                 f"the Python of process {self.pid} exports no Py_AddPendingCall (a static build without "
                 f"symbols), so tracer cannot attach; {START_IT}"
             )
-        return Entrances(memory, pending, run)
+        is_initialized, pending, run = (of_python[name][0] for name in names)
+        return Entrances(of_libc["mmap"][0], is_initialized, pending, run, tuple(of_python.values()))
 
     def _check_permission(self) -> None:
         last = time.monotonic() + OTHERS
@@ -168,6 +218,10 @@ class Process:
             if len(words) == 6 and words[5].startswith("/"):
                 found.setdefault(words[5], int(words[0].partition("-")[0], 16))
         return found
+
+
+def _no_process(pid: int) -> RecordingError:
+    return RecordingError(f"no process {pid} runs here; list the Python processes with: pgrep -a python")
 
 
 def already_traced(pid: int, debugger: int) -> RecordingError:
@@ -236,21 +290,18 @@ def _python_version(path: str) -> tuple[int, int] | None:
             for symbol in (
                 table and table.get_symbol_by_name("Py_Version")
             ) or ():  # of Python 3.11 and newer
-                for segment in elf.iter_segments("PT_LOAD"):
-                    offset = symbol["st_value"] - segment["p_vaddr"]
-                    if 0 <= offset < segment["p_filesz"]:
-                        file.seek(segment["p_offset"] + offset)
-                        number = int.from_bytes(file.read(8), sys.byteorder)
-                        return number >> 24, number >> 16 & 0xFF
+                number = int.from_bytes(_bytes_at(elf, symbol["st_value"], 8), sys.byteorder)
+                if number:
+                    return number >> 24, number >> 16 & 0xFF
     except (OSError, ELFError):
         pass
     named = re.match(r"(?:lib)?python(\d)\.(\d+)", os.path.basename(path))
     return (int(named[1]), int(named[2])) if named else None
 
 
-def _addresses(maps: dict[str, int], paths: list[str], names: list[str]) -> list[int]:
-    """Of each name, the address that one of the files exports it at; 0: none does."""
-    found = dict.fromkeys(names, 0)
+def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict[str, tuple[int, int]]:
+    """Of each name that one of the files exports: its address, and its first bytes as a number."""
+    found: dict[str, tuple[int, int]] = {}
     for path in paths:
         try:
             with open(path, "rb") as file:
@@ -261,7 +312,19 @@ def _addresses(maps: dict[str, int], paths: list[str], names: list[str]) -> list
                     symbols = (table and table.get_symbol_by_name(name)) or ()
                     for symbol in symbols:
                         if symbol["st_shndx"] != "SHN_UNDEF" and path in maps:
-                            found[name] = found[name] or maps[path] - first + symbol["st_value"]
+                            address = maps[path] - first + symbol["st_value"]
+                            code = int.from_bytes(_bytes_at(elf, symbol["st_value"], _CODE), sys.byteorder)
+                            found.setdefault(name, (address, code))
         except (OSError, ELFError, StopIteration):
             continue
-    return list(found.values())
+    return found
+
+
+def _bytes_at(elf: ELFFile, address: int, count: int) -> bytes:
+    """What a file has for an address of its own; b"" if nothing."""
+    for segment in elf.iter_segments("PT_LOAD"):
+        offset = address - segment["p_vaddr"]
+        if 0 <= offset < segment["p_filesz"]:
+            elf.stream.seek(segment["p_offset"] + offset)
+            return elf.stream.read(count)
+    return b""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tracer.attach import gdb
-from tracer.attach.process import Process
-from tracer.attach.ticket import ENDED, FAILED, STARTED, Ticket
+from tracer.attach.process import START_IT, Process, PythonEndsError
+from tracer.attach.ticket import ENDED, ENDS, FAILED, STARTED, Ticket
 from tracer.base.errors import RecordingError
 
 _WORK = 120.0  # seconds for what the process does itself: it loads the extension, or counts a large trace
@@ -45,17 +45,21 @@ class Session:
     def deliver(self, ticket: Ticket, wanted: str) -> dict[str, Any]:
         """Have the process act, and wait for its answer of the kind `wanted`.
 
-        Raises RecordingError if it does not, for whatever reason; the request is then withdrawn. Ctrl-C
-        withdraws it as well, or waits for the answer if the process has begun.
+        Raises RecordingError if it does not, for whatever reason, and PythonEndsError if the process is
+        ending; the request is then withdrawn. Ctrl-C withdraws it as well, or waits for the answer if the
+        process has begun.
         """
         pid = self.process.pid
+        do = _INSTEAD[wanted]
         try:
             with self._progress(f"waiting until gdb has attached to process {pid}"):
                 self._inject(ticket)
             with self._progress(f"waiting until the main thread of process {pid} runs Python"):
-                found = ticket.wait((wanted, FAILED, ENDED), self._patience, self.process.is_running)
+                found = ticket.wait((wanted, FAILED, ENDED, ENDS), self._patience, self.process.is_running)
         except (KeyboardInterrupt, RecordingError) as error:  # gdb may have delivered it nevertheless
             if ticket.withdraw():
+                if isinstance(error, PythonEndsError):
+                    raise PythonEndsError(f"{error}; {do}") from None
                 raise
             self.interrupted = isinstance(error, KeyboardInterrupt)
             found = None
@@ -64,19 +68,21 @@ class Session:
                 raise self._not_taken()
             try:
                 with self._progress(f"waiting until process {pid} has begun to {_VERBS[wanted]}"):
-                    found = ticket.wait((wanted, FAILED, ENDED), _WORK, self.process.is_running)
+                    found = ticket.wait((wanted, FAILED, ENDED, ENDS), _WORK, self.process.is_running)
             except KeyboardInterrupt:
                 raise RecordingError(
                     f"process {pid} has begun to {_VERBS[wanted]}; to end its recording: tracer detach {pid}"
                 ) from None
         if found is None and not self.process.is_running():
-            raise RecordingError(f"process {pid} ended before it answered")
+            raise PythonEndsError(f"process {pid} ended before it answered; {do}")
         if found is None:
             raise RecordingError(
                 f"process {pid} has begun to {_VERBS[wanted]}, but gave no answer in {_WORK:.0f} s; "
                 f"try: tracer detach {pid}"
             )
         kind, facts = found
+        if kind == ENDS:
+            raise PythonEndsError(f"process {pid} is ending, so nothing was changed; {do}")
         if kind == FAILED:
             raise RecordingError(f"process {pid}: {facts['why']}")
         return facts
@@ -86,12 +92,17 @@ class Session:
         found = ticket.wait((ENDED,), seconds, self.process.is_running)
         return found[1] if found else None
 
+    def wait_for_the_end(self, ticket: Ticket) -> dict[str, Any] | None:
+        """The same of a process that is ending, which ends its recording itself."""
+        with self._progress(f"waiting until process {self.process.pid} has ended its recording"):
+            return self.wait(ticket, self._patience)
+
     def _inject(self, ticket: Ticket) -> None:
         if self._gdb:
-            gdb.inject(self.process, self._gdb, ticket.script(), self._patience)
+            gdb.inject(self.process, self._gdb, ticket.script(self.process.pid), self._patience)
             return
         script = Path(ticket.folder, "script.py")
-        script.write_text(ticket.script(), encoding="utf-8")
+        script.write_text(ticket.script(self.process.pid), encoding="utf-8")
         ticket.give(script)
         try:
             sys.remote_exec(self.process.pid, str(script))  # type: ignore[attr-defined]
@@ -117,3 +128,4 @@ class Session:
 
 
 _VERBS = {STARTED: "record", ENDED: "end its recording"}
+_INSTEAD = {STARTED: START_IT, ENDED: "it ends a recording itself"}

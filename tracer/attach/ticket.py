@@ -5,6 +5,7 @@ request.json   what is wanted; the process renames it to taken.json when it begi
 started.json   the recording runs
 ended.json     the recording has ended, in whatever way
 failed.json    why nothing was done
+ends.json      nothing was done: the process is ending
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from types import TracebackType
 from tracer.base.package import FOLDER
 
 _PAUSE = 0.01  # seconds between two looks at the folder
-STARTED, ENDED, FAILED = "started", "ended", "failed"
+STARTED, ENDED, FAILED, ENDS = "started", "ended", "failed", "ends"
 
 
 class Ticket:
@@ -43,11 +44,11 @@ class Ticket:
         if self._user != os.getuid():
             os.chown(path, self._user, -1)
 
-    def script(self) -> str:
-        """The Python text that the process has to run; it raises nothing and leaves no names."""
+    def script(self, process: int) -> str:
+        """The Python text that this process has to run; it raises nothing and leaves no names."""
         inside = Path(FOLDER, "attach", "inside.py").read_text(encoding="utf-8")
-        text = f"{inside}\n\ntake({str(self.folder)!r})\n"
-        return f"try:\n exec({text!r}, {{}})\nexcept BaseException:\n pass\n"
+        text = f"{inside}\n\ntake({str(self.folder)!r}, {process})\n"
+        return f"try:\n exec({text!r}, {{}})\nexcept:\n pass\n"  # a Python that ends has no BaseException
 
     def taken(self) -> bool:
         return not self._request.exists()

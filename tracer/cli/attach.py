@@ -165,6 +165,8 @@ def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> None:
 
 def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown: str) -> None:
     """Wait for the end of the recording, for `seconds` or for Ctrl-C, and end it. Raises RecordingError."""
+    from tracer.attach.process import PythonEndsError
+
     pid = session.process.pid
     length = "until its steps have ended" if seconds is None else f"for {seconds:g} s"
     facts = None
@@ -174,9 +176,17 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown
             facts = None if session.interrupted else session.wait(ticket, seconds)
     except KeyboardInterrupt:
         pass
-    if facts is None and not session.process.is_running():
+    if facts is None and session.process.is_running():
+        try:
+            facts = end(session)
+        except RecordingError as error:  # it may have ended in this moment
+            is_ending = isinstance(error, PythonEndsError)
+            facts = session.wait_for_the_end(ticket) if is_ending else session.wait(ticket, 0)
+            if facts is None and session.process.is_running():
+                raise
+    if facts is None:
         raise RecordingError(f"process {pid} ended without a stop; {shown} has what it did until then")
-    write((facts or end(session))["text"])
+    write(facts["text"])
 
 
 def end(session: Session) -> dict[str, Any]:

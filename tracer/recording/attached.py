@@ -69,5 +69,11 @@ def end(request: Mapping[str, Any], answer: Answer) -> None:
         answer("ended", _facts(summary))
 
 
+def at_exit() -> None:
+    """End the recording, if there is one, because the process ends."""
+    if _current is not None:
+        _current.stop_at_exit()
+
+
 def _facts(summary: Summary) -> dict[str, Any]:
     return {"path": summary.path, "complete": summary.complete, "text": summary.text()}

@@ -135,7 +135,7 @@ class Recording:
             if not self._launched:
                 if self._attached is None:
                     _current = self
-                self._finalizer = stop_last(self._stop_at_exit)
+                self._finalizer = stop_last(self.stop_at_exit)
                 atexit.register(self._at_exit)
             close_with_multiprocessing(self)
             native.keep_dumps(self._options.max_dumps)
@@ -177,7 +177,7 @@ class Recording:
     def _stop_apart(self) -> None:
         """Stop on another thread: this one is inside of an optimizer, whose hooks it would change."""
         try:
-            _thread.start_new_thread(self._stop_at_exit, ())
+            _thread.start_new_thread(self.stop_at_exit, ())
         except RuntimeError:
             pass  # the process ends: it stops then
 
@@ -256,7 +256,7 @@ class Recording:
     def _at_exit(self) -> None:
         joins_first = os.getpid() == self._pid and self._finalizer is not None
         if not joins_first or not self._finalizer.still_active():
-            self._stop_at_exit()
+            self.stop_at_exit()
 
     def _forget_the_exit(self) -> None:
         atexit.unregister(self._at_exit)
@@ -264,7 +264,8 @@ class Recording:
             self._finalizer.cancel()
             self._finalizer = None
 
-    def _stop_at_exit(self) -> None:
+    def stop_at_exit(self) -> None:
+        """End, and say what went wrong: the process ends, and nobody else would."""
         try:
             self.stop(at_exit=True)
         except FileLostError:

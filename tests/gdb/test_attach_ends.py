@@ -218,7 +218,7 @@ def test_functions_of_atexit_run_when_the_recording_is_to_end(
 def recorded_until_it_ends(
     launcher: Launcher, ending: Callable[[str], Ending], last: str
 ) -> tuple[Ending, subprocess.Popen[str]]:
-    """A job where `last` has put its end, and the `tracer attach` that recorded it, whose seconds are over."""
+    """A job that `last` holds at its end, and the `tracer attach` that recorded it and is to end that."""
     job = ending(f"arrive()\nspin()\n{last}\nos.unlink('at'); os.unlink('go')\n{RESULT}")
     command = [str(launcher.tracer), "attach", str(job.process.pid), "-o", "t.trace", "--seconds", "1"]
     attaching = launcher.start(*command)
@@ -405,7 +405,7 @@ def test_a_call_that_crashes(launcher: Launcher, crash: str) -> None:
         assert process.stdout.readline() == "on\n"
         for _ in range(3):
             done = attach(launcher, process.pid)
-            refused(done, "could not call a function in process", advice="was signaled while in a function")
+            refused(done, "a call in process", advice=f"and was undone; {START_IT}")
         assert process.communicate("\n", timeout=TIMEOUT)[0] == "lost 0\n"
         assert process.returncode == 7
     assert launcher.traces() == []

@@ -46,11 +46,11 @@ set ${name} = $saved ^ {bit:#x}
 set ${name} = $saved
 """
 # A signal of the process must not stop it for gdb, which nobody would answer. Symbols of torch's libraries
-# would take seconds to read, while the process is stopped. What is called is there and Python runs, or
-# nothing is called: the process may have begun another program since its memory was looked at, and of a
-# Python that has ended a call reads memory that is no longer there. Only the main thread runs in a call. So
-# no other thread ends the process meanwhile, and a crash is one of the call: it is kept from the process,
-# and the call is undone.
+# would take seconds to read, while the process is stopped.
+# First, whether Python's functions are at these addresses: the process may have begun another program since
+# its memory was looked at. Then, whether Python runs: Py_FinalizeEx clears that flag before it frees what
+# Py_AddPendingCall uses. In a call only the main thread runs: no other one ends the process meanwhile, and a
+# crash is the call's own. gdb keeps the signal from the process, and undoes the call.
 _COMMANDS = """\
 set confirm off
 set unwindonsignal on
@@ -210,6 +210,8 @@ def _why(process: Process, gdb: str, end: _End) -> RecordingError:
         return PythonEndsError(f"Python in process {pid} has ended or not begun, so nothing was changed")
     if f"{_ADDED} -1" in said:
         return RecordingError(f"Python in process {pid} has no place for another call now; attach again")
+    if found := re.search(r"received signal (SIG\w+)", said):
+        return RecordingError(f"a call in process {pid} ended with {found[1]} and was undone; {START_IT}")
     what = "call a function in" if is_attached else "attach to"
     return RecordingError(f"{gdb} could not {what} process {pid} ({end.how}): {error}")
 

@@ -49,10 +49,12 @@ demo: $(VENV)/.installed
 	@echo "report: $(DEMO)/report.md"
 	@echo "next:   $(BIN)/tracer tree $(DEMO)/seq2seq_gru.trace | less"
 
-# Reports go to reports/gallery; entries that need what is missing here are named at the end.
+# Reports go to reports/gallery; entries that need what is missing here are named at the end. Times in reports are those of
+# an idle machine with one entry at a time.
+GALLERY_JOBS ?= 1
 gallery: $(VENV)/.installed
 	$(PYTEST) tests -n 2 -m "gallery and not slow and not gpu"
-	$(BIN)/python benchmarks/gallery.py
+	$(BIN)/python benchmarks/gallery.py --jobs $(GALLERY_JOBS)
 
 # On a machine with a GPU, with the torch and the tracer that $(PYTHON) has there.
 gallery-gpu:

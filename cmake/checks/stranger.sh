@@ -18,6 +18,7 @@ rm -rf "$folder"
 mkdir -p "$folder"
 git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$folder"
 cd "$folder"
+[ -z "${CCACHE_BASEDIR:-}" ] || export CCACHE_BASEDIR=$PWD # paths in it are relative, as where the cache was filled
 make demo TORCH_BUILD=cuda
 .venv/bin/python - <<'CHECK'
 import sys

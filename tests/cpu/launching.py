@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")  # in a message of Python, another one in e
 # Python 3.14 warns so in some runs, with and without tracer, if workers end while their queue is freed.
 SOME_RUNS = re.compile(r"^\S*/resource_tracker\.py:\d+: UserWarning: .*\n(?:  .*\n)*", re.MULTILINE)
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
+SANITIZER = ("LD_PRELOAD", "PYTHONMALLOC") if {"ASAN_OPTIONS", "TSAN_OPTIONS"} & os.environ.keys() else ()
 TIMEOUT = 900  # seconds; only what hangs takes so long, also on a machine that does ten other things
 
 
@@ -81,8 +83,11 @@ class Launcher:
         return self.run([str(self.tracer), "record", *arguments], **options)
 
     def both(self, *arguments: str, **options: object) -> tuple[Run, Run]:
-        """The same command under python and under tracer, whose trace goes to `both.trace`."""
-        plain = self.python(*arguments, **options)
+        """The same command under python and under tracer, whose trace goes to `both.trace`.
+
+        What `make sanitize` loads before Python is about tracer's code: python alone runs without it.
+        """
+        plain = self.run([sys.executable, *arguments], without=SANITIZER, **options)
         traced = self.record("--force", "-o", "both.trace", *arguments, **options)
         return plain, traced
 
@@ -109,11 +114,19 @@ class Launcher:
     def traces(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("*.trace"))
 
-    def run(self, command: list[str], *, stdin: str = "", extra: dict[str, str] | None = None) -> Run:
+    def run(
+        self,
+        command: list[str],
+        *,
+        stdin: str = "",
+        extra: dict[str, str] | None = None,
+        without: Collection[str] = (),
+    ) -> Run:
+        environment = {name: text for name, text in self.environment.items() if name not in without}
         done = subprocess.run(
             command,
             cwd=self.folder,
-            env=self.environment | (extra or {}),
+            env=environment | (extra or {}),
             input=stdin,
             capture_output=True,
             text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,27 @@ def record(launcher: Launcher, name: str, **changed: str) -> None:
     assert run.status == 0, run.err
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the plain program and its trace, recorded once."""
+    launcher = Launcher(tmp_path_factory.mktemp("plain"))
+    record(launcher, "before")
+    return launcher.folder
+
+
+@pytest.fixture
+def before(launcher: Launcher, plain: Path) -> None:
+    """The plain program and its trace lie in the launcher's folder."""
+    for name in ("script.py", "before.trace"):
+        shutil.copy(plain / name, launcher.folder)
+
+
 def compare(launcher: Launcher, *arguments: str) -> Run:
     return launcher.run([str(launcher.tracer), "diff", "before.trace", "after.trace", *arguments])
 
 
 def found(launcher: Launcher, **changed: str) -> tuple[Run, dict[str, Any]]:
-    """The text and the document of a plain run beside one that is changed."""
-    record(launcher, "before")
+    """The text and the document of a plain run (the fixture `before`) beside one that is changed."""
     record(launcher, "after", **changed)
     run = compare(launcher)
     document = json.loads(compare(launcher, "--json", "--limit", "0").out)
@@ -70,6 +85,7 @@ def change_of(document: dict[str, Any], op: str) -> dict[str, Any]:
     return change
 
 
+@pytest.mark.usefixtures("before")
 def test_the_same_program(launcher: Launcher) -> None:
     run, document = found(launcher)
     assert run.status == 0
@@ -77,6 +93,7 @@ def test_the_same_program(launcher: Launcher) -> None:
     assert (document["changes"], document["causes"], document["facts"]) == ([], [], {})
 
 
+@pytest.mark.usefixtures("before")
 def test_autocast(launcher: Launcher) -> None:
     run, document = found(launcher, context="torch.autocast('cpu', dtype=torch.bfloat16)")
     assert run.status == 1
@@ -86,6 +103,7 @@ def test_autocast(launcher: Launcher) -> None:
     assert "stride" not in " ".join(change_of(document, "aten::matmul")["what"])
 
 
+@pytest.mark.usefixtures("before")
 def test_inference_mode(launcher: Launcher) -> None:
     run, document = found(launcher, context="torch.inference_mode()")
     assert run.status == 1
@@ -93,6 +111,7 @@ def test_inference_mode(launcher: Launcher) -> None:
     assert change_of(document, "aten::linear")["what"][-1] == "another chain"
 
 
+@pytest.mark.usefixtures("before")
 def test_channels_last(launcher: Launcher) -> None:
     run, document = found(launcher, layout=".to(memory_format=torch.channels_last)")
     assert run.status == 1
@@ -101,6 +120,7 @@ def test_channels_last(launcher: Launcher) -> None:
     assert not any(what.startswith(("dtype", "shape")) for what in change["what"])
 
 
+@pytest.mark.usefixtures("before")
 def test_a_transposed_weight(launcher: Launcher) -> None:
     run, document = found(launcher, weight="torch.randn(16, 16).t()")
     assert run.status == 1
@@ -108,6 +128,7 @@ def test_a_transposed_weight(launcher: Launcher) -> None:
     assert document["causes"] == ["stride of inputs differs in 1 kind of op calls"]
 
 
+@pytest.mark.usefixtures("before")
 def test_threads(launcher: Launcher) -> None:
     run, document = found(launcher, threads="1")
     assert run.status == 0
@@ -116,6 +137,7 @@ def test_threads(launcher: Launcher) -> None:
     assert "likely causes: threads 4 -> 1\n" in run.out
 
 
+@pytest.mark.usefixtures("before")
 def test_training_is_new_and_vanishes(launcher: Launcher) -> None:
     run, document = found(launcher, train="True")
     assert run.status == 1
@@ -129,23 +151,23 @@ def test_training_is_new_and_vanishes(launcher: Launcher) -> None:
     assert gone == new
 
 
+@pytest.mark.usefixtures("before")
 def test_a_line_that_moved_is_the_same_line(launcher: Launcher) -> None:
-    record(launcher, "before")
     text = (launcher.folder / "script.py").read_text()
     launcher.write("# one more line\n\n" + text)
     assert launcher.record("-o", "after.trace", "script.py").status == 0
     assert compare(launcher).status == 0
 
 
+@pytest.mark.usefixtures("before")
 def test_a_file_with_another_name_is_the_same_file(launcher: Launcher) -> None:
-    record(launcher, "before")
     (launcher.folder / "script.py").rename(launcher.folder / "renamed.py")
     assert launcher.record("-o", "after.trace", "renamed.py").status == 0
     assert compare(launcher).status == 0
 
 
+@pytest.mark.usefixtures("before")
 def test_an_edited_line_is_found_by_its_module(launcher: Launcher) -> None:
-    record(launcher, "before")
     text = (launcher.folder / "script.py").read_text()
     launcher.write(text.replace("outputs = net(batch)", "result = outputs = net.forward(1.0 * batch)"))
     assert launcher.record("-o", "after.trace", "script.py").status == 0
@@ -158,9 +180,9 @@ def test_an_edited_line_is_found_by_its_module(launcher: Launcher) -> None:
 
 
 @pytest.mark.compiler
+@pytest.mark.usefixtures("before")
 def test_torch_compile(launcher: Launcher) -> None:
     launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(launcher.folder / "inductor")
-    record(launcher, "before")
     text = (launcher.folder / "script.py").read_text()
     launcher.write(text.replace("extra =", "net = torch.compile(net)\nextra ="))
     assert launcher.record("-o", "after.trace", "script.py").status == 0
@@ -173,9 +195,9 @@ def test_torch_compile(launcher: Launcher) -> None:
     assert what[1].startswith("fused into cpp_fused_")
 
 
+@pytest.mark.usefixtures("before")
 def test_a_trace_of_another_torch_and_machine(launcher: Launcher) -> None:
     """A GPU trace of torch 2.11: it works, says what differs, and names the option for what is missing."""
-    record(launcher, "before")
     other = str(Path(__file__).parents[2] / "reports/traces/mm.trace.xz")
     run = launcher.run([str(launcher.tracer), "diff", "before.trace", other, "--json"])
     assert run.status == 1
@@ -188,6 +210,7 @@ def test_a_trace_of_another_torch_and_machine(launcher: Launcher) -> None:
     ]
 
 
+@pytest.mark.usefixtures("before")
 def test_times_by_op_and_module(launcher: Launcher) -> None:
     _, document = found(launcher)
     assert {"aten::conv2d", "aten::linear", "aten::matmul"} <= set(document["ops"])
@@ -202,6 +225,7 @@ def test_times_by_op_and_module(launcher: Launcher) -> None:
     assert wrong.err == "tracer: --by hop: choose line, op or module (did you mean op?)\n"
 
 
+@pytest.mark.usefixtures("before")
 def test_a_page_in_markdown_and_in_html(launcher: Launcher) -> None:
     run, _ = found(launcher, context="torch.autocast('cpu', dtype=torch.bfloat16)")
     assert run.status == 1
@@ -268,6 +292,7 @@ def test_the_same_values(launcher: Launcher) -> None:
     assert f"{remark}--values hash " in " ".join(compare(launcher).out.split())
 
 
+@pytest.mark.usefixtures("before")
 def test_slower_by_more_than_that(launcher: Launcher) -> None:
     _, document = found(launcher, wait="time.sleep(0.02)")
     assert document["step"]["ratio"]["value"] > 2
@@ -285,10 +310,9 @@ def test_slower_by_more_than_that(launcher: Launcher) -> None:
         (["--fail-over", "-3%"], "--fail-over -3%: give a percentage"),
     ],
 )
+@pytest.mark.usefixtures("before")
 def test_wrong_usage(launcher: Launcher, arguments: list[str], words: str) -> None:
-    record(launcher, "before")
-    record(launcher, "after")
-    run = compare(launcher, *arguments)
+    run = launcher.run([str(launcher.tracer), "diff", "before.trace", "before.trace", *arguments])
     assert run.status == 2
     assert words in run.err
 

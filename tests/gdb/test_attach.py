@@ -223,7 +223,8 @@ def test_python_without_symbols(launcher: Launcher) -> None:
 @pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
 def test_why_cuda_is_not_recorded_is_said_by_tracer_alone(launcher: Launcher) -> None:
     """Now for the recording that begins, or at its end; the output of the job is its own."""
-    launcher.environment["CUDA_INJECTION64_PATH"] = "/opt/other.so"
+    # With a GPU the optimizer would initialise CUDA: the driver has looked at the variable before then.
+    launcher.environment |= {"CUDA_INJECTION64_PATH": "/opt/other.so", "CUDA_VISIBLE_DEVICES": ""}
     why = "CUDA_INJECTION64_PATH names another tool (/opt/other.so)"
     expected = alone(launcher, 8)
     with job(launcher, 8, "between", "between") as led:

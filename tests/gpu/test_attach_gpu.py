@@ -116,13 +116,19 @@ def test_each_kernel_has_its_op(attached: tuple[list[Recorded], str]) -> None:
     assert {"aten::addmm", "aten::native_layer_norm", "aten::native_layer_norm_backward"} <= ops
 
 
-def test_a_job_that_runs_on_meanwhile(tmp_path: Path, expected: str) -> None:
+def test_a_job_that_runs_on_and_ends_meanwhile(tmp_path: Path, expected: str) -> None:
     with training(tmp_path / "job") as led:
         led.reach(1)
         command = led.launcher.start(
-            str(led.launcher.tracer), "attach", str(led.process.pid), "--seconds", "1", "-o", "t.trace"
+            str(led.launcher.tracer), "attach", str(led.process.pid), "--seconds", "60", "-o", "t.trace"
         )
+        assert command.stderr is not None
+        assert "Ctrl-C ends it earlier" in command.stderr.readline()
         assert led.end() == expected
         out, err = command.communicate(timeout=TIMEOUT)
     assert (command.returncode, out) == (0, ""), err
-    assert (led.launcher.folder / "t.trace").exists()
+    recorded = Recorded(Run(0, out, err), led.launcher.folder / "t.trace")
+    assert recorded.trace.certificate["complete"], recorded.trace.certificate["verdict"]
+    assert recorded.cuda["reconciles"], recorded.cuda
+    losses = recorded.hops.filter(pl.col("op") == "aten::mean", pl.col("parent").is_null())
+    assert len(losses) == STEPS - 1

@@ -14,7 +14,8 @@
 # make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
 # make debug-torch SOURCE=...  a debug build of PyTorch for gdb, into DEBUG_TORCH: docs/debug_build.md
-# Variables: PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda; TORCH_INDEX, a package index.
+# Variables: PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda; TORCH_INDEX, a package index;
+# TEST_JOBS, tests at a time (2 to 4, by the processors).
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -24,6 +25,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 VENV ?= .venv
 CXX ?= g++
 DEBUG_TORCH ?= debug-torch
+TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n < 2 ? 2 : n)))
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -53,7 +55,7 @@ demo: $(VENV)/.installed
 # an idle machine with one entry at a time.
 GALLERY_JOBS ?= 1
 gallery: $(VENV)/.installed
-	$(PYTEST) tests -n 2 -m "gallery and not slow and not gpu"
+	$(PYTEST) tests -n $(TEST_JOBS) -m "gallery and not slow and not gpu"
 	$(BIN)/python benchmarks/gallery.py --jobs $(GALLERY_JOBS)
 
 # On a machine with a GPU, with the torch and the tracer that $(PYTHON) has there.
@@ -95,21 +97,21 @@ dist: | $(VENV)/bin/python
 # TESTS: which files or folders.
 TESTS ?= tests
 test: $(VENV)/.installed
-	$(PYTEST) $(TESTS) -n 2 -m "not slow and not gpu and not gallery and not compiler and not browser"
+	$(PYTEST) $(TESTS) -n $(TEST_JOBS) -m "not slow and not gpu and not gallery and not compiler and not browser"
 
 # The tests of one folder of tracer/ or csrc/, unit tests first: make test-room ROOM=report
 ROOM ?=
 test-room: $(VENV)/.installed
 	@tests=$$($(BIN)/python cmake/checks/room_tests.py $(ROOM)) && \
-	  $(PYTEST) $$tests -x -n 2 -m "not slow and not gpu and not gallery and not compiler"
+	  $(PYTEST) $$tests -x -n $(TEST_JOBS) -m "not slow and not gpu and not gallery and not compiler"
 
 # Overlays, extensions, compiled code: tests that have the machine's compiler at work.
 test-compilers: $(VENV)/.installed
-	$(PYTEST) tests -n 2 -m "compiler and not slow and not gpu and not gallery"
+	$(PYTEST) tests -n $(TEST_JOBS) -m "compiler and not slow and not gpu and not gallery"
 
 # The HTML page in a real browser: apt-get install chromium
 test-browser: $(VENV)/.browser
-	$(PYTEST) tests/browser -n 2
+	$(PYTEST) tests/browser -n $(TEST_JOBS)
 
 $(VENV)/.browser: pyproject.toml | $(VENV)/.installed
 	@$(BIN)/python -c "$(PACKAGES)" browser > $@.txt

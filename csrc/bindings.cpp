@@ -20,6 +20,7 @@
 #include "python/compiled_calls.h"
 #include "python/module_calls.h"
 #include "python/own_range.h"
+#include "python/running_file.h"
 #include "python/seen_lines.h"
 #include "python/source_line.h"
 #include "symbol_definitions.h"
@@ -370,6 +371,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("leave_range", &python::leave_own_range, py::arg("entered"));
   m.def("follow_allocations", &follow_allocations, py::arg("wanted"));
   m.def("hide_sources", &python::hide_sources, py::arg("folders"));
+  m.def("runs_code_of", [](const py::str& file) { return python::runs_code_of(file.ptr()); }, py::arg("file"));
   m.def("forget_lines", &python::forget_lines);
   m.def("seen_lines", &python::seen_lines);
   m.def("own_cost", &own_cost);

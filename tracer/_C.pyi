@@ -126,6 +126,9 @@ def enums() -> Enums:
 def libraries() -> list[Library]:
     """The shared libraries that are loaded, with their addresses."""
 
+def runs_code_of(file: str) -> bool | None:
+    """Whether a thread is in a function of the file, or in one that it called. None: unknown."""
+
 def forget_lines() -> None:
     """Begin to note lines anew."""
 

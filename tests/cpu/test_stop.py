@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 import torch
 from launching import Launcher
 from table_words import TableWords, build, changed
+from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import tracer
 
@@ -229,3 +233,89 @@ def test_beside_running_threads(launcher: Launcher, words_library: Path) -> None
 @pytest.mark.slow
 def test_beside_running_threads_for_long(launcher: Launcher, words_library: Path) -> None:
     stress(launcher, words_library, 10_000, 300, 200)
+
+
+def test_the_hooks_of_a_step_in_another_thread_do_not_change(tmp_path: Path) -> None:
+    stepping, go_on = threading.Event(), threading.Event()
+
+    def stay(*_: object) -> None:
+        stepping.set()
+        go_on.wait()
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
+    optimizer.register_step_pre_hook(stay)
+    found = list(_global_optimizer_post_hooks)
+    recording = tracer.record(tmp_path / "begun_before.trace")
+    recording.start()
+    begun = list(_global_optimizer_post_hooks)
+    assert len(begun) == len(found) + 1
+    thread = threading.Thread(target=optimizer.step)
+    thread.start()
+    try:
+        stepping.wait()
+        torch.ones(1)
+        recording.stop()
+        assert list(_global_optimizer_post_hooks) == begun
+        with tracer.record(tmp_path / "begun_inside.trace"):
+            torch.ones(1)
+            assert list(_global_optimizer_post_hooks) == begun
+    finally:
+        go_on.set()
+        thread.join()
+    until = time.monotonic() + 60
+    while list(_global_optimizer_post_hooks) != found and time.monotonic() < until:
+        time.sleep(0.001)
+    assert list(_global_optimizer_post_hooks) == found
+
+
+COLLECTING = """
+import faulthandler, gc, sys, threading
+import torch, tracer
+
+class Cycle: pass
+
+def leave_garbage(*_):
+    cycle = Cycle()
+    cycle.itself, cycle.local = cycle, threading.local()
+
+def wait(depth):
+    return wait(depth - 1) if depth else end.wait()
+
+end = threading.Event()
+threads = [threading.Thread(target=wait, args=(depth,)) for depth in range(8)]
+for thread in threads:
+    thread.start()
+events = set()
+sys.addaudithook(lambda event, _: events.add(event))
+faulthandler.dump_traceback_later(120, exit=True)
+gc.callbacks.append(leave_garbage)
+gc.set_threshold(1, 1_000_000, 1_000_000)
+with tracer.record("t.trace"):
+    torch.ones(1)
+gc.callbacks.clear()
+end.set()
+print("sys._current_frames" in events)
+"""
+
+
+def test_while_garbage_of_the_script_is_collected(launcher: Launcher) -> None:
+    """sys._current_frames() of Python 3.11 hangs if it collects a threading.local as garbage (gh-106883)."""
+    done = launcher.python(str(launcher.write(COLLECTING)))
+    assert (done.status, done.out, done.err) == (0, "False\n", "")
+
+
+def test_a_recording_leaves_no_thread_local_as_garbage(tmp_path: Path) -> None:
+    """Or the script's own sys._current_frames() could hang after it."""
+
+    def thread_locals() -> set[int]:
+        return {id(thing) for thing in gc.get_objects() if type(thing) is threading.local}
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = thread_locals()
+        with tracer.record(tmp_path / "t.trace"):
+            torch.ones(1)
+        assert thread_locals() <= before
+    finally:
+        gc.enable()

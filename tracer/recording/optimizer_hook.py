@@ -6,7 +6,7 @@ import _thread
 import sys
 import time
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -22,16 +22,17 @@ class OptimizerHook:
     end of that step.
     """
 
-    def __init__(self, function: Callable[..., None]) -> None:
+    def __init__(self, native: ModuleType, function: Callable[..., None]) -> None:
+        self._native = native
         self._function = function
         self._handle: Any = None
         self._wanted = True
-        _when_no_optimizer_steps(self._add)
+        _when_no_optimizer_steps(self._native, self._add)
 
     def remove(self) -> None:
         """The function may still be called, until the step of now has ended."""
         self._wanted = False
-        _when_no_optimizer_steps(self._take_out)
+        _when_no_optimizer_steps(self._native, self._take_out)
 
     def _add(self) -> None:
         if self._wanted:
@@ -42,14 +43,14 @@ class OptimizerHook:
             self._handle.remove()
 
 
-def _when_no_optimizer_steps(act: Callable[[], None]) -> None:
+def _when_no_optimizer_steps(native: ModuleType, act: Callable[[], None]) -> None:
     """Now, or on a short-lived thread when the step of now has ended."""
-    if not _an_optimizer_steps():
+    if not _an_optimizer_steps(native):
         act()
         return
 
     def wait() -> None:
-        while _an_optimizer_steps():
+        while _an_optimizer_steps(native):
             time.sleep(_PAUSE)
         act()
 
@@ -59,9 +60,13 @@ def _when_no_optimizer_steps(act: Callable[[], None]) -> None:
         pass  # the process ends
 
 
-def _an_optimizer_steps() -> bool:
+def _an_optimizer_steps(native: ModuleType) -> bool:
     """Whether a thread is in the file of torch that goes through the hooks."""
     file = register_optimizer_step_post_hook.__code__.co_filename
+    known: bool | None = native.runs_code_of(file)
+    if known is not None:
+        return known
+    # Not in Python 3.11, whose frames are known: there this call can hang for ever (gh-106883).
     for frame in sys._current_frames().values():
         inner: FrameType | None = frame
         while inner is not None:

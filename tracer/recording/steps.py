@@ -61,7 +61,7 @@ class Steps:
             if not is_compiling():
                 self._optimizer_stepped(optimizer, sys._getframe(1))
 
-        self._hook = OptimizerHook(stepped)
+        self._hook = OptimizerHook(self._native, stepped)
         if self._wanted:
             self._captures.begin()
             if self._wanted[0] > 0:

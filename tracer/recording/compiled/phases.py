@@ -37,7 +37,8 @@ class Phases:
 
     def __init__(self, native: ModuleType) -> None:
         self._native = native
-        self._open = threading.local()
+        self._open: dict[int, list[tuple[str, int]]] = {}
+        """By thread. Not a threading.local: Python 3.11 can hang for ever when it frees one as garbage"""
         self._process = os.getpid()
         self._breaks: dict[_Break, int] = {}
         self._seen = 0
@@ -46,9 +47,9 @@ class Phases:
     def event(self, arguments: tuple[Any, ...]) -> None:
         """A phase of the compiler began (B) or ended (E) in this thread: the arguments of torch's logger."""
         _, name, _, phase, *told = arguments
-        stack = self._open.__dict__.setdefault("stack", [])
         if phase == "B":
-            stack.append((name, self._native.enter_range(f"phase:{name}:{_compile_id()}")))
+            entered = self._native.enter_range(f"phase:{name}:{_compile_id()}")
+            self._open.setdefault(threading.get_ident(), []).append((name, entered))
             return
         if phase != "E":
             return
@@ -56,11 +57,11 @@ class Phases:
             if told and isinstance(told[0], Mapping) and told[0].get("fail_type"):
                 self._gave_up(told[0])
         finally:
-            self._end(name, stack)
+            self._end(name)
 
     def is_loading(self) -> bool:
         """Whether this thread loads what AOTAutograd's cache has."""
-        return any(name == _LOADS for name, _ in self._open.__dict__.get("stack", ()))
+        return any(name == _LOADS for name, _ in self._open.get(threading.get_ident(), ()))
 
     def collect_breaks(self, given_up: _Break | None = None) -> None:
         """Copies torch's list: a reset of the compiler clears it.
@@ -93,7 +94,8 @@ class Phases:
             pass
         return {"breaks": [{**one._asdict(), "times": times} for one, times in self._breaks.items()]}
 
-    def _end(self, name: str, stack: list[tuple[str, int]]) -> None:
+    def _end(self, name: str) -> None:
+        stack = self._open.get(threading.get_ident(), [])
         if not any(opened == name for opened, _ in stack):
             return
         while stack:  # what has no end of its own ended with an exception
@@ -102,6 +104,7 @@ class Phases:
             if opened == name:
                 break
         if not stack:
+            del self._open[threading.get_ident()]
             self.collect_breaks()
 
     def _gave_up(self, told: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from rich.cells import cell_len
 
 from tracer.report.cells import fenced, table
 from tracer.report.fitted import fitted
@@ -115,3 +116,30 @@ def test_paths_are_shortened_from_the_left_at_a_folder() -> None:
     assert shorten_path("train.py:7", 44) == "train.py:7"
     assert shorten_path(f"{LONG}:7", 44) == ".../multi_head_attention.py:7"
     assert shorten_path(f"{LONG}:7", 20) == "...ad_attention.py:7"
+
+
+def test_wide_characters_take_two_cells() -> None:
+    rows = [["`线性投影层`", "1.2 ms", "模型/注意力.py:25"], ["`aten::mm`", "12.0 us", "b.py:7"]] * 2
+    for width in (60, 200):
+        lines = fitted(table(["op", "in all:", "line"], rows), width).splitlines()
+        assert len(lines) == 6
+        assert {cell_len(line) for line in lines} == {cell_len(lines[0])}
+        assert cell_len(lines[0]) <= width
+    narrow = fitted(table(["op", "in all:", "line"], rows), 24).splitlines()
+    assert max(map(cell_len, narrow)) <= 24
+    assert max(map(cell_len, fitted("这是一个很长的句子" * 9, 31).splitlines())) <= 31
+    assert fitted("这是一个很长的句子" * 9, 31).replace("\n", "") == "这是一个很长的句子" * 9
+
+
+def test_the_number_of_a_line_stays_in_one_piece() -> None:
+    path = "a_folder_with_a_name/" * 3 + "and_a_file_with_a_long_name_of_its_own.py"
+    for width in range(24, 90):
+        for number in (7, 25, 1250):
+            lines = fitted(f"{path}:{number}", width).splitlines()
+            assert lines[-1].endswith(f":{number}"), (width, lines)
+
+
+def test_links_to_sections_are_left_out() -> None:
+    text = "# A\n\n[In one look](#in-one-look) · [Time](#time)\n\n## In one look\n"
+    assert fitted(text, 80) == "# A\n\n## In one look\n"
+    assert fitted("[one link](#a) in a sentence\n", 80) == "[one link](#a) in a sentence\n"

@@ -5,21 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from tracer.report.fitted_table import fitted_table, is_rule, wrap
+from tracer.report.fitted_table import fitted_table, is_fitting, is_rule, widest, wrap
 
 _LEAST = 24
 """Nothing is fitted to fewer columns"""
 _FENCE = re.compile(r"(`{3,}|~{3,})")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+")
+_CONTENTS = re.compile(r"^\[[^]\n]+\]\(#[^)\n]+\)(?: · \[[^]\n]+\]\(#[^)\n]+\))+\n\n?", re.MULTILINE)
 _ALONE = re.compile(r"#{1,6}\s|<|\s*(?:[-*+]|\d{1,9}[.)])\s|\|")
 """Begins a block: headings, tags, list items and rows are not joined with the line before"""
 
 
 def fitted(markdown: str, width: int) -> str:
-    """`markdown` in lines of at most `width` characters. Tables are laid out again, text is wrapped."""
+    """`markdown` in lines of at most `width` cells. Tables are laid out again, text is wrapped.
+
+    A line of links to the sections, which leads nowhere on a terminal, is left out.
+    """
     width = max(width, _LEAST)
+    markdown = _CONTENTS.sub("", markdown)
     lines = markdown.split("\n")
-    if max(map(len, lines)) <= width:
+    if is_fitting(lines, width):
         return markdown
     return "\n".join(line for block in _blocks(lines) for line in _fitted_block(block, width))
 
@@ -51,12 +56,14 @@ def _is_row(block: Sequence[str]) -> bool:
 
 
 def _fitted_block(block: list[str], width: int) -> list[str]:
-    if max(map(len, block)) <= width:
+    if is_fitting(block, width):
         return block
     if _FENCE.match(block[0]):
         return [part for line in block for part in _folded(line, width)]
     if len(block) > 1 and is_rule(block[1]):
         return fitted_table(block, width)
+    if widest(block) <= width:
+        return block
     item = _LIST_ITEM.match(block[0])
     return wrap(" ".join(map(str.strip, block)), width, later=" " * len(item[0]) if item else "")
 
@@ -64,4 +71,4 @@ def _fitted_block(block: list[str], width: int) -> list[str]:
 def _folded(line: str, width: int) -> list[str]:
     """A line of code; what is behind its end is shown below, further in."""
     indent = min(len(line) - len(line.lstrip()) + 4, width // 2)
-    return [line] if len(line) <= width else wrap(line, width, later=" " * indent)
+    return [line] if widest([line]) <= width else wrap(line, width, later=" " * indent)

@@ -7,13 +7,15 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rich.cells import cell_len, chop_cells
+
 _FRAME = 3
 """Of each cell, ` | `; one more character ends the row"""
 _NARROWEST = 3
 _BELOW = "|   "
 _BREAK = "<br>"
 _LONG = 40
-_FOLDERS = re.compile(r"[^/]*/|[^/]+")
+_FOLDERS = re.compile(r"[^/:]*/|:\d+|[^/:]+|:+")
 _RULE = re.compile(r"\|(?: *:?-+:? *\|)+")
 _MEASURED = re.compile(r"(<?[\d.,]+) ([a-zA-Z%/]+)")
 
@@ -24,17 +26,52 @@ def is_rule(line: str) -> bool:
 
 
 def wrap(text: str, width: int, first: str = "", later: str = "") -> list[str]:
-    """The words of `text` in lines of at most `width`, which begin with `first` and `later`."""
-    lines = _Wrapper(width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False).wrap(text)
-    return lines or [""]
+    """The words of `text` in lines of at most `width` cells, which begin with `first` and `later`."""
+    lines: list[str] = []
+    line, begun = first, False
+    for word in _Wrapper(break_on_hyphens=False).words(text):
+        if not word.strip() and not begun and lines:
+            continue  # no line but the first begins with blanks
+        if cell_len(line) + cell_len(word) > width and begun:
+            lines.append(line.rstrip())
+            line, begun = later, False
+            word = word.lstrip()
+        while cell_len(line) + cell_len(word) > width:
+            piece = chop_cells(word, max(width - cell_len(line), 2))[0]
+            lines.append(line + piece)
+            line, word = later, word[len(piece) :]
+        line += word
+        begun = begun or bool(word)
+    return [*lines, line.rstrip()] if begun or not lines else lines
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """Breaks long paths behind a `/`, and other long words anywhere."""
+    """Breaks long paths behind a `/` and before the number of a line, and other long words anywhere."""
+
+    def words(self, text: str) -> list[str]:
+        """Words and the blanks between them."""
+        return self._split(self._munge_whitespace(text))
 
     def _split(self, text: str) -> list[str]:
         words = super()._split(text)
-        return [part for word in words for part in (_FOLDERS.findall(word) if len(word) > _LONG else [word])]
+        return [
+            part for word in words for part in (_FOLDERS.findall(word) if cell_len(word) > _LONG else [word])
+        ]
+
+
+def widest(lines: Sequence[str]) -> int:
+    """In cells of a terminal: a Chinese character takes two."""
+    return max(map(cell_len, lines), default=0)
+
+
+def is_fitting(lines: Sequence[str], width: int) -> bool:
+    """Within `width`, and laid out for it: with as many characters as cells."""
+    return widest(lines) <= width and all(cell_len(line) == len(line) for line in lines)
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    blanks = " " * (width - cell_len(text))
+    return blanks + text if right else text + blanks
 
 
 @dataclass(frozen=True)
@@ -47,7 +84,7 @@ class _Column:
     def least(self) -> int:
         """The width in which no cell is wrapped; the title may be."""
         lines = [line for cell in self.cells for line in cell.split(_BREAK)]
-        return max(_NARROWEST, *map(len, lines), *map(len, self.title.split()))
+        return max(_NARROWEST, widest(lines), widest(self.title.split()))
 
     @property
     def is_empty(self) -> bool:
@@ -74,7 +111,7 @@ def fitted_table(lines: Sequence[str], width: int) -> list[str]:
     Titles are wrapped, and units move into them. If that is not enough, columns that are the same in all rows
     are named once above the table, and the widest other columns are shown below each row.
     """
-    if max(map(len, lines)) <= width:
+    if is_fitting(lines, width):
         return list(lines)
     columns = [column for column in _columns(lines) if not column.is_empty]
     columns = [column.with_unit_in_title() for column in columns] if not _fits(columns, width) else columns
@@ -163,7 +200,7 @@ def _row(cells: Sequence[str], columns: Sequence[_Column], widths: Sequence[int]
     for number in range(max(map(len, parts))):
         texts = [part[number] if number < len(part) else "" for part in parts]
         padded = [
-            text.rjust(size) if column.right else text.ljust(size)
+            _padded(text, size, column.right)
             for text, column, size in zip(texts, columns, widths, strict=True)
         ]
         lines.append(f"| {' | '.join(padded)} |")
@@ -178,7 +215,7 @@ def _pieces(cells: Sequence[tuple[str, str]], width: int) -> list[str]:
             continue
         text = f"{title}: {cell}" if title else cell
         text = text.replace(_BREAK, " ")
-        if lines and len(lines[-1]) + 2 + len(text) <= width:
+        if lines and cell_len(lines[-1]) + 2 + cell_len(text) <= width:
             lines[-1] += f"; {text}"
         else:
             lines += wrap(text, width, _BELOW, f"{_BELOW}  ")

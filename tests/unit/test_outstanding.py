@@ -268,9 +268,9 @@ def test_ranks_that_reached_neither_of_different_collectives(tmp_path: Path) -> 
         of.write(tmp_path / "job", dumped=5 if rank == 4 else 3010)  # rank 4 before the others called
     page = job_page(load_job(tmp_path / "job"), "job")
     assert (
-        "and `c10d::barrier` of `/work/train.py:3` on rank 1. They called it 3.0 s ago, and have called no "
-        "op since. Ranks 2, 3 reached neither: they left `aten::mm` of `/work/train.py:4` 3.0 s ago, and have "
-        "called no op since."
+        "and `c10d::barrier` of `/work/train.py:3` on rank 1. They called it 3.0 s ago, and have called "
+        "no op since. Ranks 2, 3 reached neither: they left `aten::mm` of `/work/train.py:4` 3.0 s ago, and "
+        "have called no op since."
     ) in page
     assert "Rank 4 reached" not in page
     assert in_words(merged(tmp_path / "job", tmp_path / "out"))[0] in page

@@ -137,6 +137,7 @@ def test_files_that_are_no_files_are_named_by_both(tmp_path: Path) -> None:
     (job / "dir.trace").mkdir()
     os.mkfifo(job / "fifo.trace")
     (job / "self.trace").symlink_to("self.trace")
+    (job / "gone.trace").symlink_to("nothing")
     found = both(job)
     whys = {
         "dir": "it is a folder",
@@ -146,7 +147,9 @@ def test_files_that_are_no_files_are_named_by_both(tmp_path: Path) -> None:
     for name, why in whys.items():
         assert f"Not read: cannot read {job}/{name}.trace: {why}." in found.page
         assert found.gathered.errors[str(job / f"{name}.trace")] == f"cannot read it: {why}"
-    assert (found.gathered.read, len(found.gathered.errors)) == (2, 3)
+    assert f"Not read: no such file: {job}/gone.trace." in found.page
+    assert found.gathered.errors[str(job / "gone.trace")] == "no such file"
+    assert (found.gathered.read, len(found.gathered.errors)) == (2, 4)
 
 
 def test_an_intact_trace_without_a_rank_is_named(tmp_path: Path) -> None:
@@ -172,6 +175,23 @@ def test_packed_dumps_are_of_their_recording_too(tmp_path: Path) -> None:
             plain.unlink()
     job = load_job(tmp_path / "job")
     assert (len(job.parts), job.unread, job.older_dumps) == (2, (), 2)
+
+
+def test_dumps_at_a_url_are_chosen_in_the_same_way(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    job = tmp_path / "job"
+    for rank in range(2):
+        dump(job, rank, 4, session=10 + rank, wall_s=5000)
+    dump(job, 0, 8, session=3, wall_s=4000)
+    (job / "rank1.dump0005.trace").write_bytes(half_dump())
+    files = fsspec.filesystem("memory")
+    for path in job.iterdir():
+        files.pipe_file(f"/recordings/job/{path.name}", path.read_bytes())
+    here = gather(Parts(tmp_path / "here"), find([str(job)]), Processes(1))
+    there = gather(Parts(tmp_path / "there"), find(["memory://recordings/job"]), Processes(1))
+    assert here.read == there.read == 2
+    assert [*here.errors.values()] == [*there.errors.values()]
+    files.rm("/recordings", recursive=True)
 
 
 def chosen(starts: dict[str, Start | None]) -> list[Recording]:

@@ -78,7 +78,7 @@ def _start(path: str) -> Start | None:
     system, there = _system(path)
     try:
         return start_of(system.cat_file(there, 0, START_BYTES))
-    except OSError:
+    except (OSError, ValueError, NotImplementedError):
         return None
 
 

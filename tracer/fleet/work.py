@@ -85,11 +85,8 @@ def reason(error: BaseException) -> str:
 
 def _of_trace(words: str, local: str, path: str) -> str:
     """An error as it is shown behind the path; it may name a copy, which nobody knows."""
-    return (
-        words.replace(local, path)
-        .replace(f"cannot read {path}: ", "cannot read it: ")
-        .removeprefix(f"{path} ")
-    )
+    words = words.replace(local, path).removeprefix(f"{path} ")
+    return words.replace(f"cannot read {path}: ", "cannot read it: ").removesuffix(f": {path}")
 
 
 def parquet(table: pl.DataFrame) -> bytes:

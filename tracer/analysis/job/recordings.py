@@ -86,9 +86,10 @@ def _mixed(start: Start, best: str, used: Start) -> str:
 def _center(names: Sequence[Sequence[Start | None]]) -> Start:
     """A start that is near one of each name. Of jobs that are all here, the last one."""
     known = [own for starts in names if (own := {start for start in starts if start is not None})]
+    one_a_second = {start.wall_ns // _NOISE_NS: start for own in known for start in own}
     apart = {
         start: max(min(abs(start.wall_ns - other.wall_ns) for other in own) for own in known)
-        for start in {start for own in known for start in own}
+        for start in one_a_second.values()
     }
     enough = min(apart.values()) * _UNLIKE + _NOISE_NS
     return max(

@@ -23,6 +23,8 @@ Kept kept[kMostKept + 1];  // oldest first
 unsigned count = 0;
 unsigned most = 0;
 unsigned last = 0;
+bool said_removed = false;
+bool said_not_removed = false;
 char path[PATH_MAX];
 Line line;
 
@@ -42,18 +44,26 @@ void drop(unsigned place) {
   memmove(kept + place, kept + place + 1, sizeof *kept * (count - place));
 }
 
+// The first time only: a watchdog may ask for a dump each minute.
 void say_removed(bool removed) {
+  bool& said = removed ? said_removed : said_not_removed;
+  if (said) return;
+  said = true;
   line.put(removed ? "tracer: removed " : "tracer: could not remove ").put(path).put(": a process keeps ");
   line.put(most == 1 ? "its newest dump" : "its first dump and the ").put(most == 1 ? "" : most == 2 ? "newest" : "newest ");
   if (most > 2) line.put(most - 1);
-  line.put(" (--max-dumps ").put(most).put(")").say();
+  line.put(" (--max-dumps ").put(most).put("). ");
+  line.put(removed ? "It removes older dumps without a message from now on" : "It says this once").say();
 }
 
 }  // namespace
 
 void keep_dumps(unsigned limit) { most = limit < kMostKept ? limit : kMostKept; }
 
-void forget_kept_dumps() { count = last = 0; }
+void forget_kept_dumps() {
+  count = last = 0;
+  said_removed = said_not_removed = false;
+}
 
 unsigned last_kept_dump() { return last; }
 

@@ -234,7 +234,10 @@ def test_a_dump_beside_its_recording_and_a_trace_that_cannot_be_read(
     rest = recorded.run([str(recorded.tracer), "report", str(tmp_path)])
     assert rest.status == 0, rest.err
     assert "Not read: " in rest.out
-    assert "rank1.trace" in rest.out
+    assert "rank1.trace is empty" in rest.out
+    assert "2 of 2 ranks" in rest.out  # by its dump
+    (tmp_path / "rank1.dump0001.trace").unlink()
+    rest = recorded.run([str(recorded.tracer), "report", str(tmp_path)])
     assert "No trace here is of rank 1." in rest.out
     os.truncate(tmp_path / "rank0.trace", 40000)  # before its first signature
     cut = recorded.run([str(recorded.tracer), "report", str(tmp_path)])

@@ -49,7 +49,9 @@ def test_the_first_and_the_newest_are_kept(
     gone = [number for number in range(1, 9) if number not in left]
     lines = removed(capfd.readouterr().err)
     assert lines == [
-        f"tracer: removed {tmp_path}/run.dump{number:04d}.trace: a process keeps {words}" for number in gone
+        f"tracer: removed {tmp_path}/run.dump{number:04d}.trace: a process keeps {words}. "
+        "It removes older dumps without a message from now on"
+        for number in gone[:1]
     ]
     for number in left:
         assert len(tracer.load(tmp_path / f"run.dump{number:04d}.trace").processes) == 1
@@ -143,7 +145,7 @@ def test_a_watchdog_that_signals_again_and_again(launcher: Launcher) -> None:
     out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out) == (0, "end\n"), err
     assert dumps(folder) == [1, 11, 12]
-    assert len(removed(err)) == 9
+    assert len(removed(err)) == 1
     for number in dumps(folder):
         trace = tracer.load(folder / f"run.dump{number:04d}.trace")
         assert "aten::cos" in set(trace.hops["op"].cast(pl.String)) or number == 1

@@ -14,7 +14,6 @@ from tracer.analysis.job import JobError, RankPart, job_of
 from tracer.analysis.job.clocks import BY_COLLECTIVES, EXACT, UNKNOWN, offsets
 from tracer.analysis.job.collectives import CALLS, matched
 from tracer.analysis.job.folder import load_job, trace_of_rank, traces_in
-from tracer.base.paths import dumps_left_out, without_dumps
 
 
 def part(rank: int, boot: str = "a", began_ns: int = 1000) -> RankPart:
@@ -175,24 +174,6 @@ def test_the_trace_of_a_rank_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "train.rank03.0002.trace").touch()
     with pytest.raises(JobError, match="both of rank 3"):
         trace_of_rank(tmp_path, 3)
-
-
-def test_dumps_beside_their_recording_are_left_out() -> None:
-    found = [
-        "job/rank0.dump0001.trace",
-        "job/rank0.trace",
-        "job/rank1.dump0001.trace",
-        "job/rank1.dump0012.trace",
-        "job/rank2.dump0001.trace.xz",
-        "job/rank2.trace.xz",
-    ]
-    assert without_dumps(found) == ["job/rank0.trace", "job/rank1.dump0012.trace", "job/rank2.trace.xz"]
-
-
-def test_how_many_dumps_are_left_out_for_which_trace() -> None:
-    found = ["a.trace", "a.dump0001.trace", "a.dump0002.trace.xz", "b.dump0001.trace", "b.dump0012.trace"]
-    assert dumps_left_out(found) == {"a.trace": 2, "b.dump0012.trace": 1}
-    assert dumps_left_out(["a.trace", "b.dump0001.trace"]) == {}
 
 
 def late_line(folder: Path) -> tuple[int, str | None, str | None]:

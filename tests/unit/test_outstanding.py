@@ -258,6 +258,24 @@ def test_ranks_in_different_collectives_of_one_number(tmp_path: Path) -> None:
     ]
 
 
+def test_ranks_that_reached_neither_of_different_collectives(tmp_path: Path) -> None:
+    for rank in range(5):
+        of = Rank(rank, 5, collective="c10d::barrier" if rank == 1 else "c10d::allreduce_").calls()
+        if rank < 2:
+            of.at(10).calls(line=3, waits=True)
+        elif rank < 4:
+            of.at(5).computes(line=4)
+        of.write(tmp_path / "job", dumped=5 if rank == 4 else 3010)  # rank 4 before the others called
+    page = job_page(load_job(tmp_path / "job"), "job")
+    assert (
+        "and `c10d::barrier` of `/work/train.py:3` on rank 1. They called it 3.0 s ago, and have called "
+        "no op since. Ranks 2, 3 reached neither: they left `aten::mm` of `/work/train.py:4` 3.0 s ago, and "
+        "have called no op since."
+    ) in page
+    assert "Rank 4 reached" not in page
+    assert in_words(merged(tmp_path / "job", tmp_path / "out"))[0] in page
+
+
 def test_where_one_rank_has_left_the_call_others_do_not_wait_in_different_collectives(tmp_path: Path) -> None:
     for rank, collective in enumerate(("allreduce_", "barrier", "barrier")):
         of = Rank(rank, 3, collective=f"c10d::{collective}").calls().at(10).calls(waits=True)

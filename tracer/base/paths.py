@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter
-from collections.abc import Iterable
 
 _DUMP = re.compile(r"(.+)\.dump(\d+)\.trace(\.xz)?")
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/")
@@ -30,36 +28,18 @@ def short_path(file: str, folder: str, cwd: str = "") -> str:
     return posixpath.basename(file)
 
 
-def without_dumps(paths: Iterable[str]) -> list[str]:
-    """Paths of traces without each dump, RUN.dumpNNNN.trace, beside its recording or a later dump of it."""
-    known = list(paths)
-    runs = {path.removesuffix(".xz").removesuffix(".trace") for path in known}
-    last: dict[str, int] = {}
-    for path in known:
-        if dump := _DUMP.fullmatch(path):
-            last[dump[1]] = max(last.get(dump[1], 0), int(dump[2]))
-
-    def is_newest(path: str) -> bool:
-        dump = _DUMP.fullmatch(path)
-        return dump is None or (dump[1] not in runs and int(dump[2]) == last[dump[1]])
-
-    return list(filter(is_newest, known))
-
-
-def dumps_left_out(paths: Iterable[str]) -> Counter[str]:
-    """How many dumps `without_dumps` leaves out, by the trace that is there instead."""
-    known = list(paths)
-    kept = without_dumps(known)
-    instead = {_recording(path): path for path in sorted(kept, reverse=True)}
-    return Counter(instead[_recording(path)] for path in set(known).difference(kept))
-
-
 def is_dump(path: str) -> bool:
     """Whether the name is one that tracer gives to a dump."""
     return _DUMP.fullmatch(path) is not None
 
 
-def _recording(path: str) -> str:
+def dump_number(path: str) -> int:
+    """NNNN of RUN.dumpNNNN.trace, 0 of another name."""
+    dump = _DUMP.fullmatch(path)
+    return int(dump[2]) if dump else 0
+
+
+def recording_name(path: str) -> str:
     """RUN of RUN.trace and of RUN.dumpNNNN.trace."""
     dump = _DUMP.fullmatch(path)
     return dump[1] if dump else path.removesuffix(".xz").removesuffix(".trace")

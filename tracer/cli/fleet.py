@@ -135,7 +135,7 @@ def _counter(traces: int) -> Callable[[TraceFile], None]:
     from tracer.base.progress import done
 
     numbers = itertools.count(1)
-    return lambda _: done(next(numbers), traces)
+    return lambda _: done(min(next(numbers), traces), traces)
 
 
 def _merged(parts: Parts, output: Path, rows: int) -> Tables:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tracer.fleet.parts import Kept, Parts
@@ -36,6 +36,8 @@ def gather(
 ) -> Gathered:
     """Makes the parts of these traces, but for those whose parts are there already.
 
+    If a dump cannot be read, the next older one of its recording is.
+
     Traces are taken from the iterable as engines have room for them; `done` is called after each one that was
     read, or could not be. `say` gets a line for each trace that could not be read, or whose rank another
     trace of the same job has: of two in one call the first one by path is used, else the newer call's.
@@ -43,26 +45,41 @@ def gather(
     found = Gathered()
     holders = _Holders(parts, say)
 
-    def tasks() -> Iterator[Task]:
-        for trace in traces:
+    again: list[TraceFile] = []
+
+    def tasks(chosen: Iterable[TraceFile]) -> Iterator[Task]:
+        for trace in chosen:
             known = parts.made(trace)
-            if known:
+            if trace.error is not None:
+                parts.forget(trace.path)
+                not_read(trace, unread(trace, trace.error), trace.error)
+            elif known:
                 found.known += 1
                 holders.keep(known)
             else:
                 yield Task(trace, scratch)
 
-    for task, made in engine.run(tasks()):
-        trace = task.trace
-        parts.forget(trace.path)
-        for part in made:
-            error = part.error or holders.put(trace, part, len(made))
-            if error is not None:
-                parts.write(trace, part if part.error else unread(trace, error), 1)
-                found.errors[trace.path] = error
-                say(f"{trace.path}: {error}")
-        found.read += trace.path not in found.errors
-        done(trace)
+    def not_read(trace: TraceFile, part: Part, error: str) -> None:
+        parts.write(trace, part, 1)
+        found.errors[trace.path] = error
+        say(f"{trace.path}: {error}")
+
+    while True:
+        for task, made in engine.run(tasks(traces)):
+            trace = task.trace
+            parts.forget(trace.path)
+            for part in made:
+                error = part.error or holders.put(trace, part, len(made))
+                if error is not None:
+                    not_read(trace, part if part.error else unread(trace, error), error)
+            if trace.instead and any(part.error for part in made):
+                older, *others = trace.instead
+                again.append(replace(older, instead=tuple(others)))
+            found.read += trace.path not in found.errors
+            done(trace)
+        if not again:
+            break
+        traces, again = sorted(again, key=lambda trace: trace.path), []
     found.errors |= holders.displaced
     found.read -= len(holders.displaced)
     return found

@@ -126,7 +126,7 @@ def _of_ranks(ranked: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
     counts = numbered.counts()
     is_whole = len(ranked) >= max(*(fact["ranks"] or 0 for fact in facts), ranks[-1].rank + 1)
     waiting = waiting_of(numbered, counts, found.clocks, found.collectives, is_whole)
-    mismatched = mismatched_of(numbered, counts)
+    mismatched = mismatched_of(numbered, counts, found.clocks, is_whole)
     explained = is_whole or bool(waiting or mismatched)
     unanswered = () if explained else unanswered_of(numbered, counts)
     step = numbered.numbering.step

@@ -16,8 +16,8 @@ import polars as pl
 from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part
 
-FORMAT = 5
-"""Changes when partial tables do: parts of another format are made again"""
+FORMAT = 6
+"""Changes when partial tables do, or what counts as read: parts of another format are made again"""
 ABOUT = "about.json"
 
 

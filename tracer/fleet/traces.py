@@ -8,12 +8,13 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tracer.base.paths import dumps_left_out, without_dumps
+from tracer.analysis.job.recordings import Recording, recordings
 from tracer.fleet.errors import FleetError
+from tracer.trace.bytes.start import START_BYTES, Start, start_of, start_of_file
 
 _ENDS = (".trace", ".trace.xz")
 _MAGIC = "*?["
@@ -23,13 +24,16 @@ _MAGIC = "*?["
 class TraceFile:
     """A trace: its absolute path or URL, its job, and what changes when the file does.
 
-    `dumps` is how many dumps of the same recording are left out, as this trace is there.
+    `dumps` is how many dumps of the same recording are left out, as this trace is there. `instead` has them,
+    the newest first: the next one is read if this trace cannot be. `error`: why a trace is not to be read.
     """
 
     path: str
     job: str
     version: str
     dumps: int = 0
+    instead: tuple[TraceFile, ...] = ()
+    error: str | None = None
 
     @property
     def name(self) -> str:
@@ -51,13 +55,31 @@ def find(paths: Iterable[str], job: str | None = None) -> list[TraceFile]:
                 f"{path} has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT"
             )
         versions |= found
-    folders = {path: posixpath.dirname(path) for path in without_dumps(versions)}
-    names = _short(sorted(set(folders.values())))
-    dumps = dumps_left_out(versions)
-    return [
-        TraceFile(path, job or names[folders[path]], _with_dumps(versions[path], dumps[path]), dumps[path])
-        for path in sorted(folders)
-    ]
+    found_there = recordings(versions, _start)
+    names = _short(sorted({posixpath.dirname(path) for path in versions}))
+
+    def trace(one: Recording, path: str) -> TraceFile:
+        dumps = sum(one.left_out(path))
+        version = _with_dumps(versions[path], dumps)
+        return TraceFile(path, job or names[posixpath.dirname(path)], version, dumps)
+
+    chosen = []
+    for one in found_there:
+        first, *older = [trace(one, path) for path in one.paths]
+        chosen.append(replace(first, instead=tuple(older)))
+        chosen += [TraceFile(path, first.job, versions[path], error=why) for path, why in one.mixed]
+    return sorted(chosen, key=lambda trace: trace.path)
+
+
+def _start(path: str) -> Start | None:
+    """The recording of a trace; None if it cannot be read, which its reader will say."""
+    if "://" not in path:
+        return start_of_file(path)
+    system, there = _system(path)
+    try:
+        return start_of(system.cat_file(there, 0, START_BYTES))
+    except (OSError, ValueError, NotImplementedError):
+        return None
 
 
 @contextmanager
@@ -82,8 +104,16 @@ def _local(path: str) -> dict[str, str]:
         raise FleetError(f"{path} does not exist; give traces, folders of traces, or URLs")
     found = [given]
     if given.is_dir():
-        found = [file for file in given.rglob("*.trace*") if file.name.endswith(_ENDS) and file.is_file()]
-    return {str(file): _version(file.stat()) for file in found}
+        named = sorted(file for file in given.rglob("*.trace*") if file.name.endswith(_ENDS))
+        found = [file for file in named if not any(file in other.parents for other in named)]
+    return {str(file): _version(_status(file)) for file in found}
+
+
+def _status(file: Path) -> os.stat_result:
+    try:
+        return file.stat()
+    except OSError:  # a link in a circle, or to nothing: its reader will say so
+        return file.lstat()
 
 
 def _version(status: os.stat_result) -> str:

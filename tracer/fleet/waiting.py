@@ -76,7 +76,9 @@ def waiting_of(
     return outstanding(missing, calls, moments.join(clocks, on="rank"), counts, collectives, whole)
 
 
-def mismatched_of(numbered: Numbered, counts: pl.DataFrame) -> tuple[Mismatch, ...]:
+def mismatched_of(
+    numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame, whole: bool
+) -> tuple[Mismatch, ...]:
     """As job.Job.mismatched; the calls of one rank are in memory at a time."""
     moments = numbered.moments()
     dumped = moments.drop_nulls("dumped_ns")["rank"].to_list()
@@ -85,7 +87,9 @@ def mismatched_of(numbered: Numbered, counts: pl.DataFrame) -> tuple[Mismatch, .
         for place, rank in enumerate(moments["rank"])
         if rank in dumped
     ]
-    return mismatches(pl.concat(tables), counts) if tables else ()
+    if not tables:
+        return ()
+    return mismatches(pl.concat(tables), counts, moments.join(clocks, on="rank"), whole)
 
 
 def unanswered_of(numbered: Numbered, counts: pl.DataFrame) -> tuple[Unanswered, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracer.analysis.fleet.partial import NO_RANK, partial_tables, parts_of, unread_tables
+from tracer.analysis.job.ranks import lost_facts
 from tracer.fleet.traces import TraceFile, on_this_machine
 
 UNKNOWN = "unknown"
@@ -44,6 +45,8 @@ def analyse(task: Task) -> list[Part]:
         with on_this_machine(task.trace.path, task.scratch) as local:
             trace = load(local)
             name = task.trace.path
+            if lost := lost_facts(trace):
+                return [unread(task.trace, lost)]
             return [
                 Part(
                     host=part.host or UNKNOWN,
@@ -63,7 +66,7 @@ def analyse(task: Task) -> list[Part]:
 
 def unread(trace: TraceFile, error: str) -> Part:
     """The part of a trace that could not be read."""
-    tables = unread_tables(trace.path, error, trace.dumps)
+    tables = unread_tables(trace.path, error)
     return Part(UNKNOWN, None, {name: parquet(rows) for name, rows in tables.items()}, error)
 
 
@@ -82,7 +85,8 @@ def reason(error: BaseException) -> str:
 
 def _of_trace(words: str, local: str, path: str) -> str:
     """An error as it is shown behind the path; it may name a copy, which nobody knows."""
-    return words.replace(local, path).removeprefix(f"{path} ")
+    words = words.replace(local, path).removeprefix(f"{path} ")
+    return words.replace(f"cannot read {path}: ", "cannot read it: ").removesuffix(f": {path}")
 
 
 def parquet(table: pl.DataFrame) -> bytes:

@@ -90,7 +90,25 @@ def mismatch_in_words(of: Mismatch, step: int | None, name: Callable[[str], str]
     return (
         f"**Ranks wait in different collectives**: {counted} is {said}. "
         f"They called it {_span([of.shortest_ns, of.longest_ns])} ago, and have called no op since."
+        + "".join(f" {words}" for words in _absent_in_words(of, name))
     )
+
+
+def _absent_in_words(of: Mismatch, name: Callable[[str], str]) -> list[str]:
+    """Which ranks reached none of the collectives, and where they are: a sentence for those at one place."""
+    reached = "reached neither" if len(of.ops) == 2 else "reached none of them"
+    together: dict[tuple[Any, ...], list[Place]] = {}
+    for place in of.absent:
+        key = (place.is_in, place.op, place.line, place.waits, place.group)
+        together.setdefault(key, []).append(place)
+    order = sorted(together.values(), key=len, reverse=True)
+    sentences = []
+    for own in order[:_PLACES]:
+        who = ranks_in_words([place.rank for place in own], True)
+        they = "they" if len(own) > 1 else "it"
+        sentences.append(f"{who} {reached}: {they} {_place_in_words(own, name)}.")
+    more = sum(map(len, order[_PLACES:]))
+    return sentences + [f"{count(more, 'more rank')} {reached}."] * bool(more)
 
 
 def unanswered_in_words(of: Unanswered, step: int | None, name: Callable[[str], str]) -> str:

@@ -154,10 +154,10 @@ def partial_tables(part: RankPart, trace: JobTables, name: str, dumps: int = 0) 
     return {name: _typed(tables[name], schema) for name, schema in SCHEMAS.items()}
 
 
-def unread_tables(name: str, error: str, dumps: int = 0) -> dict[str, pl.DataFrame]:
+def unread_tables(name: str, error: str) -> dict[str, pl.DataFrame]:
     """The tables of a trace that could not be read: one row that says why, and nothing else."""
     row = {"trace": [name], "complete": [False], "verdict": ["not read"], "error": [error]}
-    row["dumps_left_out"] = [dumps]
+    row["dumps_left_out"] = [0]
     rows = pl.DataFrame({column: row.get(column, [None]) for column in RANK}, schema=RANK)
     return {table: pl.DataFrame(schema=schema) for table, schema in SCHEMAS.items()} | {"ranks": rows}
 

@@ -6,10 +6,15 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tracer.analysis.job.ranks import Job, JobError, job_of
-from tracer.base.paths import dumps_left_out, is_dump, without_dumps
+from tracer.analysis.job.ranks import Job, JobError, job_of, lost_facts
+from tracer.analysis.job.recordings import Recording, recordings
 from tracer.base.progress import portion
+from tracer.trace.bytes.start import start_of_file
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 _RANK = re.compile(r"(?:^|\.)rank0*(\d+)(?:\.(?:dump)?\d+)*\.trace(?:\.xz)?$")
 
@@ -19,16 +24,16 @@ def traces_in(folder: str | os.PathLike[str]) -> list[Path]:
 
     Dumps are left out beside their recording, or a later dump of it.
     """
+    return [Path(next(filter(start_of_file, one.paths), one.paths[0])) for one in _recordings(folder)]
+
+
+def _recordings(folder: str | os.PathLike[str]) -> list[Recording]:
     if Path(folder).is_file():
-        return [Path(folder)]
-    found = sorted(map(Path, without_dumps(_named_traces(folder))))
-    if not found:
+        return [Recording((str(folder),))]
+    names = [str(path) for path in Path(folder).iterdir() if path.name.endswith((".trace", ".trace.xz"))]
+    if not names:
         raise JobError(f"{folder} has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT")
-    return found
-
-
-def _named_traces(folder: str | os.PathLike[str]) -> list[str]:
-    return [str(path) for path in Path(folder).iterdir() if path.name.endswith((".trace", ".trace.xz"))]
+    return recordings(names, start_of_file)
 
 
 def trace_of_rank(folder: str | os.PathLike[str], rank: int) -> Path:
@@ -48,22 +53,36 @@ def trace_of_rank(folder: str | os.PathLike[str], rank: int) -> Path:
 def load_job(folder: str | os.PathLike[str]) -> Job:
     """The traces of a folder, a rank each or several; or one trace of several ranks.
 
-    A trace that cannot be read is left out, and named in `unread`. Raises JobError if the others are no ranks
-    of one job, TraceError or OSError if none can be read.
+    A trace that cannot be read is left out, and named in `unread`; instead of a dump an older one of its
+    recording is used. Raises JobError if the others are no ranks of one job, TraceError or OSError if none
+    can be read.
     """
     from tracer.trace import TraceError, load
 
-    paths = traces_in(folder)
-    traces, unread = [], []
-    for number, path in enumerate(paths):
-        with portion(number / len(paths), (number + 1) / len(paths)):
+    found = _recordings(folder)
+    traces: list[Trace] = []
+    unread = [f"{path} {why}" for one in found for path, why in one.mixed]
+    beside = older = 0
+    failed: Exception | None = None
+    for number, one in enumerate(found):
+        for path in one.paths:
             try:
-                traces.append(load(path))
+                with portion(number / len(found), (number + 1) / len(found)):
+                    trace = load(path)
+                if lost := lost_facts(trace):
+                    raise TraceError(f"{path} {lost}")
             except (TraceError, OSError) as error:
+                failed = error
                 unread.append(str(error))
-                if len(unread) == len(paths):
-                    raise
-    left = dumps_left_out(_named_traces(folder)) if Path(folder).is_dir() else {}
-    older = sum(number for path, number in left.items() if is_dump(path))
+                continue
+            traces.append(trace)
+            beside, older = (sum(both) for both in zip((beside, older), one.left_out(path), strict=True))
+            break
+    if failed is not None and not traces:
+        raise failed
     job = job_of(traces)
-    return replace(job, unread=tuple(unread), dumps=sum(left.values()) - older, older_dumps=older)
+    ranked = {id(part.trace) for part in job.parts}
+    unread += [
+        f"{trace.path} does not say which rank it is of" for trace in traces if id(trace) not in ranked
+    ]
+    return replace(job, unread=tuple(sorted(unread)), dumps=beside, older_dumps=older)

@@ -198,7 +198,7 @@ def outstanding(
         ]
         if ranks:
             called[str(group), int(number)], absent[str(group), int(number)] = rows, ranks
-    places = _places(at, called, counts, whole)
+    places = places_of(at, called, counts, whole)
     found = []
     for (group, number), rows in called.items():
         callers = [_caller(row, at[row["rank"]], places[row["rank"]]) for row in rows]
@@ -233,7 +233,7 @@ def unanswered(moments: pl.DataFrame, counts: pl.DataFrame) -> tuple[Unanswered,
         (rank, group): number for rank, group, number in counts.select("rank", "group", "calls").iter_rows()
     }
     together: dict[tuple[Any, ...], list[Place]] = {}
-    for place in _places(at, {}, counts, whole=False).values():
+    for place in places_of(at, {}, counts, whole=False).values():
         if place.waits and place.since_ns >= _LONG_NS:
             number = calls.get((place.rank, place.group), 0) - 1
             key = (place.op, place.line, place.group, number if number >= 0 and place.group else None)
@@ -279,7 +279,7 @@ def without(collectives: pl.DataFrame, found: Sequence[Outstanding]) -> pl.DataF
     return collectives
 
 
-def _places(
+def places_of(
     at: Mapping[int, dict[str, Any]],
     called: Mapping[tuple[str, int], Sequence[dict[str, Any]]],
     counts: pl.DataFrame,

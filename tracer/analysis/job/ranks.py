@@ -29,6 +29,8 @@ from tracer.analysis.job.outstanding import (
 from tracer.analysis.job.part import JobTables, RankPart
 from tracer.analysis.job.parting import Parting, partings
 
+_DAMAGE = ("dumped_ns", "damaged_chunks", "missing_chunks", "missing_bytes")
+
 
 class JobError(ValueError):
     """These traces are no ranks of one job; the message says why."""
@@ -105,7 +107,9 @@ class Job:
         """Of dumps: the calls at which ranks of a group wait in different collectives."""
         if all(part.trace.certificate.get("dumped_ns") is None for part in self.parts):
             return ()
-        return mismatches(waiting_calls(self.calls, self._moments), counts(self.calls))
+        moments = self._moments.join(self.clocks, on="rank")
+        waiting = waiting_calls(self.calls, self._moments)
+        return mismatches(waiting, counts(self.calls), moments, whole=not self.missing)
 
     @cached_property
     def unanswered(self) -> tuple[Unanswered, ...]:
@@ -163,6 +167,14 @@ def ranks_of(trace: JobTables) -> list[RankPart]:
             )
         )
     return parts
+
+
+def lost_facts(trace: JobTables) -> str | None:
+    """Why a cut or damaged trace cannot be used: it has lost its rank. None for each other trace."""
+    lacks = any(trace.certificate.get(name) for name in _DAMAGE)
+    if trace.environment or not lacks or not trace.processes["rank"].is_null().all():
+        return None
+    return "is cut or damaged: the part that says its rank and its host is lost"
 
 
 def job_of(traces: Iterable[JobTables]) -> Job:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import polars as pl
 
 from tracer.analysis.job.mismatch import Mismatch
-from tracer.analysis.job.outstanding import Unanswered
+from tracer.analysis.job.outstanding import Place, Unanswered
 
 _CALL: dict[str, pl.DataType | type[pl.DataType]] = {
     "group": pl.String,
@@ -19,8 +20,18 @@ _CALL: dict[str, pl.DataType | type[pl.DataType]] = {
     "longest_ns": pl.Int64,
     "shortest_ns": pl.Int64,
 }
-MISMATCHED = _CALL
-"""A row for each op that ranks wait in at one call of a group; the times are of all ranks there"""
+_PLACE: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int64,
+    "is_in": pl.Boolean,
+    "op": pl.String,
+    "line": pl.String,
+    "since_ns": pl.Int64,
+    "waits": pl.String,
+    "group": pl.String,
+}
+MISMATCHED = _CALL | {"absent": pl.List(pl.Struct(_PLACE))}
+"""A row for each op that ranks wait in at one call of a group; the times, and the ranks that called nothing
+there, are those of the whole call"""
 UNANSWERED = _CALL
 """A row for each call after which ranks called no op; group is null for send and recv"""
 
@@ -28,7 +39,10 @@ UNANSWERED = _CALL
 def mismatched_rows(found: Sequence[Mismatch], step: int | None) -> pl.DataFrame:
     """MISMATCHED; `step` is the one that calls are counted from."""
     rows = [
-        (of.group, of.number, step, op, line, list(ranks), of.longest_ns, of.shortest_ns)
+        (
+            *(of.group, of.number, step, op, line, list(ranks), of.longest_ns, of.shortest_ns),
+            [asdict(place) for place in of.absent],
+        )
         for of in found
         for op, line, ranks in of.ops
     ]
@@ -41,7 +55,9 @@ def mismatched_of(rows: pl.DataFrame) -> list[tuple[Mismatch, int | None]]:
     for own in rows.partition_by("group", "number", maintain_order=True):
         first = own.row(0, named=True)
         ops = tuple((op, line, tuple(ranks)) for op, line, ranks in own["op", "source", "ranks"].iter_rows())
-        of = Mismatch(first["group"], first["number"], ops, first["longest_ns"], first["shortest_ns"])
+        absent = tuple(Place(**place) for place in first["absent"])
+        times = first["longest_ns"], first["shortest_ns"]
+        of = Mismatch(first["group"], first["number"], ops, *times, absent)
         found.append((of, first["since_step"]))
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.base.errors import RecordingError
-from tracer.base.say import write
+from tracer.base.say import say, write
 from tracer.cli.attach import Patience, Pid, end
 from tracer.cli.common import USAGE, fail, progress
 
@@ -18,8 +18,13 @@ def detach(pid: Pid, timeout: Patience = 60.0) -> None:
     Examples:
       tracer detach 4711
     """
+    from tracer.attach import left
     from tracer.attach.session import Session
 
+    if path := left.close_of(pid):
+        say(left.told(pid, path))
+        write(left.summary(path, path))
+        return
     try:
         facts = end(Session(pid, timeout, progress))
     except RecordingError as error:

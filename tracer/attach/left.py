@@ -35,20 +35,21 @@ def close_of(pid: int) -> str | None:
             return None
     except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration):
         return None
-    return path if close(path) else None
+    return path if close(path, pid) else None
 
 
-def close(path: str) -> bool:
-    """Say in the trace that its process began another program. From then on nobody writes to it.
+def close(path: str, pid: int) -> bool:
+    """Say in the trace of this process that it began another program. From then on nobody writes to it.
 
-    False if it is closed, or cannot be written.
+    False if it is closed, or another process's, or cannot be written.
     """
     try:
         with open(path, "r+b", buffering=0) as file:
             header = file.read(fmt.FILE_HEADER.size)
             if len(header) < fmt.FILE_HEADER.size or not header.startswith(fmt.MAGIC):
                 return False
-            if fmt.FileHeader(*fmt.FILE_HEADER.unpack(header)).state != fmt.RECORDING:
+            found = fmt.FileHeader(*fmt.FILE_HEADER.unpack(header))
+            if found.state != fmt.RECORDING or found.root_pid != pid:
                 return False
             for at, value in ((_EXECUTED, 1), (_STATE, fmt.CLOSED)):
                 os.pwrite(file.fileno(), value.to_bytes(4, "little"), at)

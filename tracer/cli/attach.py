@@ -160,7 +160,7 @@ def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> str:
         if session.process.has_executed():
             from tracer.attach import left
 
-            left.close(str(request["path"]))
+            left.close(str(request["path"]), session.process.pid)
         _give_back(request)
         fail(str(error), USAGE)
     except KeyboardInterrupt:
@@ -195,7 +195,7 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, path:
     if facts is None and session.process.has_executed():
         from tracer.attach import left
 
-        left.close(path)
+        left.close(path, pid)
         say(left.told(pid, shown))
         write(left.summary(path, shown))
         return

@@ -21,14 +21,16 @@ def detach(pid: Pid, timeout: Patience = 60.0) -> None:
     from tracer.attach import left
     from tracer.attach.session import Session
 
-    if path := left.close_of(pid):
-        say(left.told(pid, path))
-        write(left.summary(path, path))
-        return
+    path = left.close_of(pid)
     try:
-        facts = end(Session(pid, timeout, progress))
+        facts = {"text": left.summary(path, path)} if path else end(Session(pid, timeout, progress))
     except RecordingError as error:
-        fail(str(error), USAGE)
+        path = left.close_of(pid)  # it may have begun another program meanwhile
+        if path is None:
+            fail(str(error), USAGE)
+        facts = {"text": left.summary(path, path)}
     except KeyboardInterrupt:
         fail(f"process {pid} was left as it was; if it is recorded, that goes on", USAGE)
+    if path:
+        say(left.told(pid, path))
     write(facts["text"])

@@ -126,7 +126,7 @@ def test_python_ends(ending: Callable[[str], Ending]) -> None:
     """Its modules are being emptied: in one of them an object runs Python."""
     text = "class Last:\n    def __del__(self, arrive=arrive, spin=spin): arrive(); spin()\nlast = Last()\n"
     job = ending(text + RESULT)
-    refused(job.attach(), "has ended or not begun, so nothing was changed", advice=START_IT)
+    refused(job.attach(), "has ended, so nothing was changed", advice=START_IT)
     job.go()
     assert job.end() == "result 3.0\n"
     assert job.launcher.traces() == []

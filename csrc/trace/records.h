@@ -54,7 +54,7 @@ struct FileHeader {
   uint32_t next_process;      //  88  atomic: next process number (0 is the root)
   uint32_t root_pid;          //  92
   uint32_t flags;             //  96  HeaderFlags
-  uint32_t reserved;          // 100
+  uint32_t executed;          // 100  1: the root has begun another program (exec), and the recording ended there
   uint64_t lost_hops;         // 104  atomic: hops that were not written, for want of memory
   uint64_t max_bytes;         // 112  the largest size that was asked for, 0: none
   uint32_t ring_slots;        // 120  slots of a ring, 0: no ring

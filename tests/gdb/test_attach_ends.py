@@ -113,9 +113,9 @@ def test_python_has_ended(ending: Callable[[str], Ending]) -> None:
     """The libraries still end, as CUDA does; what a call in Python would use is gone."""
     job = ending(f"helper.wait_at_the_end()\n{RESULT}")
     for _ in range(2):
-        refused(job.attach(), "has ended or not begun, so nothing was changed", advice=START_IT)
+        refused(job.attach(), "has ended, so nothing was changed", advice=START_IT)
     done = job.launcher.run([str(job.launcher.tracer), "detach", str(job.process.pid)])
-    refused(done, "has ended or not begun, so nothing was changed", advice="it ends a recording itself")
+    refused(done, "has ended, so nothing was changed", advice="it ends a recording itself")
     job.go()
     assert job.end() == "result 3.0\n"
     assert job.launcher.traces() == []
@@ -126,7 +126,7 @@ def test_python_ends(ending: Callable[[str], Ending]) -> None:
     """Its modules are being emptied: in one of them an object runs Python."""
     text = "class Last:\n    def __del__(self, arrive=arrive, spin=spin): arrive(); spin()\nlast = Last()\n"
     job = ending(text + RESULT)
-    refused(job.attach(), "has ended or not begun, so nothing was changed", advice=START_IT)
+    refused(job.attach(), "has ended, so nothing was changed", advice=START_IT)
     job.go()
     assert job.end() == "result 3.0\n"
     assert job.launcher.traces() == []

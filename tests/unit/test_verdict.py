@@ -75,6 +75,11 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
         ["2 processes still run; what they do from now on is not recorded"],
     ),
     (
+        {"executed": True},
+        "incomplete",
+        ["the process began another program (exec), which is not recorded"],
+    ),
+    (
         {"outlived": 1},
         "incomplete",
         ["1 process continued after the recording ended; what it did then is not recorded"],

@@ -19,6 +19,7 @@ from tracer.attach.process import (
     GDB_FOLDER,
     OTHERS,
     START_IT,
+    ExecutedError,
     Process,
     PythonEndsError,
     already_traced,
@@ -205,9 +206,10 @@ def _why(process: Process, gdb: str, end: _End) -> RecordingError:
             f"so process {pid} was left as it was; {do}"
         )
     if _ELSEWHERE in said or (_THERE not in said and error.startswith("Cannot access memory at address")):
-        return RecordingError(f"process {pid} has begun another program; attach again")
+        return ExecutedError(f"process {pid} has begun another program; attach again")
     if f"{_PYTHON} 0" in said:
-        return PythonEndsError(f"Python in process {pid} has ended or not begun, so nothing was changed")
+        which = "ended" if process.is_a_python() else "ended or not begun"  # it had loaded torch
+        return PythonEndsError(f"Python in process {pid} has {which}, so nothing was changed")
     if f"{_ADDED} -1" in said:
         return RecordingError(f"Python in process {pid} has no place for another call now; attach again")
     if found := re.search(r"received signal (SIG\w+)", said):

@@ -24,6 +24,7 @@ def take(folder: str, process: int) -> None:
 
     if is_ending():
         answer(folder, "ends", {})  # a thread, or what it registers with atexit, might never run
+        clear(folder)
         return
     import _thread
     import atexit
@@ -86,10 +87,25 @@ def act(folder: str) -> None:
         from importlib import import_module
 
         attached = import_module("tracer.recording.attached")
+        request["folder"] = folder
         getattr(attached, request["action"])(request, lambda kind, facts: answer(folder, kind, facts))
     except BaseException as error:
         named = type(error).__name__ not in ("RecordingError", "RuntimeError")
         answer(folder, "failed", {"why": f"{type(error).__name__}: {error}" if named else str(error)})
+    clear(folder)
+
+
+def clear(folder: str) -> None:
+    """Remove the ticket, if whoever asked has gone and left that to this process."""
+    import os
+
+    if os.path.exists(os.path.join(folder, "left.json")):
+        try:
+            for name in os.listdir(folder):
+                os.unlink(os.path.join(folder, name))
+            os.rmdir(folder)
+        except OSError:
+            pass
 
 
 def package(folder: str) -> None:

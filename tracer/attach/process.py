@@ -16,7 +16,7 @@ from elftools.elf.elffile import ELFFile
 
 from tracer.base import extension
 from tracer.base.errors import RecordingError
-from tracer.recording import ranks
+from tracer.recording import invitation, ranks
 
 _LIBC = re.compile(r"(libc[.-]|ld-musl|libc\.musl).*so")
 _PYTHON = re.compile(r"(lib)?python\d")
@@ -33,6 +33,10 @@ _CODE = 8  # bytes with which a function begins
 
 class PythonEndsError(RecordingError):
     """Python no longer runs in the process, or not yet."""
+
+
+class ExecutedError(RecordingError):
+    """The process has begun another program."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Process:
             raise _no_process(pid) from None
         if not self.is_running():
             raise _no_process(pid)
+        self._program = invitation.program(pid)
+        self._has_executed = False
 
     def is_running(self) -> bool:
         state = self.state()
@@ -69,6 +75,16 @@ class Process:
             return self.state() == "Z" and len(os.listdir(self._folder / "task")) > 1
         except OSError:
             return False
+
+    def has_executed(self) -> bool:
+        """Whether it has begun another program since this object was made. Once true, it stays so."""
+        if not self._has_executed and self._program:
+            self._has_executed = invitation.program(self.pid) not in (0, self._program)
+        return self._has_executed
+
+    def is_same(self) -> bool:
+        """Whether it runs, and still the program that tracer attached to."""
+        return self.is_running() and not self.has_executed()
 
     def state(self) -> str:
         """The letter that ps shows: R (runs), S (sleeps), T (stopped)...; "" if there is no such process."""
@@ -95,6 +111,13 @@ class Process:
         except OSError:
             pass
         return self.state() == "T"
+
+    def is_a_python(self) -> bool:
+        """Whether its program is Python itself, not one that may begin and end Python."""
+        try:
+            return bool(_PYTHON.match(os.path.basename(os.readlink(self._folder / "exe"))))
+        except OSError:
+            return False
 
     def script(self) -> str:
         """The script or module of its command line, "" if it has none."""
@@ -168,7 +191,9 @@ class Process:
 
     def _check_permission(self) -> None:
         last = time.monotonic() + OTHERS
-        while (debugger := self.debugger()) and _is_of_tracer(debugger) and time.monotonic() < last:
+        while (
+            (debugger := self.debugger()) and _is_of_tracer(debugger) is not False and time.monotonic() < last
+        ):
             time.sleep(0.05)
         if debugger:
             raise already_traced(self.pid, debugger)
@@ -226,7 +251,12 @@ def _no_process(pid: int) -> RecordingError:
 
 def already_traced(pid: int, debugger: int) -> RecordingError:
     """Linux lets one process trace another, and one has it."""
-    if _is_of_tracer(debugger):
+    is_of_tracer = _is_of_tracer(debugger)
+    if is_of_tracer is None:
+        return RecordingError(
+            f"process {pid} was traced by process {debugger}, which has ended meanwhile; try again"
+        )
+    if is_of_tracer:
         return RecordingError(
             f"process {pid} is already traced by process {debugger}, which another tracer attach or detach "
             "started; try again when that has ended"
@@ -237,12 +267,13 @@ def already_traced(pid: int, debugger: int) -> RecordingError:
     )
 
 
-def _is_of_tracer(debugger: int) -> bool:
-    """Whether it is a gdb that another attach or detach has started."""
+def _is_of_tracer(debugger: int) -> bool | None:
+    """Whether it is a gdb that another attach or detach has started; None if it has ended."""
     try:
-        return GDB_FOLDER.encode() in Path("/proc", str(debugger), "cmdline").read_bytes()
+        command = Path("/proc", str(debugger), "cmdline").read_bytes()
     except OSError:
-        return False
+        return None
+    return GDB_FOLDER.encode() in command if command else None
 
 
 def not_permitted(pid: int) -> RecordingError:

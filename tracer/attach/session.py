@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from tracer.attach import gdb
-from tracer.attach.process import START_IT, Process, PythonEndsError
+from tracer.attach.process import START_IT, ExecutedError, Process, PythonEndsError
 from tracer.attach.ticket import ENDED, ENDS, FAILED, STARTED, Ticket
 from tracer.base.errors import RecordingError
 
@@ -42,12 +43,13 @@ class Session:
         """A ticket for `begin` or `end`, which the process has not seen yet."""
         return Ticket({"action": action, **facts}, self.process.user)
 
-    def deliver(self, ticket: Ticket, wanted: str) -> dict[str, Any]:
+    def deliver(self, ticket: Ticket, wanted: str, *, later: bool = False) -> dict[str, Any]:
         """Have the process act, and wait for its answer of the kind `wanted`.
 
-        Raises RecordingError if it does not, for whatever reason, and PythonEndsError if the process is
-        ending; the request is then withdrawn. Ctrl-C withdraws it as well, or waits for the answer if the
-        process has begun.
+        Raises RecordingError if it does not, for whatever reason, PythonEndsError if the process is ending,
+        ExecutedError if it has begun another program. The request is then withdrawn; with `later` the
+        process may also act when nobody waits any more. Ctrl-C withdraws the request as well, or waits for
+        the answer if the process has begun.
         """
         pid = self.process.pid
         do = _INSTEAD[wanted]
@@ -55,7 +57,7 @@ class Session:
             with self._progress(f"waiting until gdb has attached to process {pid}"):
                 self._inject(ticket)
             with self._progress(f"waiting until the main thread of process {pid} runs Python"):
-                found = ticket.wait((wanted, FAILED, ENDED, ENDS), self._patience, self.process.is_running)
+                found = ticket.wait((wanted, FAILED, ENDED, ENDS), self._patience, self.process.is_same)
         except (KeyboardInterrupt, RecordingError) as error:  # gdb may have delivered it nevertheless
             if ticket.withdraw():
                 if isinstance(error, PythonEndsError):
@@ -63,16 +65,24 @@ class Session:
                 raise
             self.interrupted = isinstance(error, KeyboardInterrupt)
             found = None
-        if found is None and self.process.is_running():
+        if found is None and self.process.is_same():
+            if not ticket.taken() and later:
+                ticket.leave()
+                raise self._not_taken(later)
             if not ticket.taken() and ticket.withdraw():
-                raise self._not_taken()
+                raise self._not_taken(later)
             try:
                 with self._progress(f"waiting until process {pid} has begun to {_VERBS[wanted]}"):
-                    found = ticket.wait((wanted, FAILED, ENDED, ENDS), _WORK, self.process.is_running)
+                    found = ticket.wait((wanted, FAILED, ENDED, ENDS), _WORK, self._moves())
             except KeyboardInterrupt:
                 raise RecordingError(
                     f"process {pid} has begun to {_VERBS[wanted]}; to end its recording: tracer detach {pid}"
                 ) from None
+        if found is None and self.process.has_executed():
+            raise ExecutedError(f"process {pid} has begun another program before it answered; attach again")
+        if found is None and self.process.is_stopped():
+            ticket.leave()
+            raise RecordingError(_STOPPED[wanted].format(pid=pid))
         if found is None and not self.process.is_running():
             raise PythonEndsError(f"process {pid} ended before it answered; {do}")
         if found is None:
@@ -89,13 +99,26 @@ class Session:
 
     def wait(self, ticket: Ticket, seconds: float | None) -> dict[str, Any] | None:
         """What the process says when its recording ends; None after `seconds`, or if it ended without."""
-        found = ticket.wait((ENDED,), seconds, self.process.is_running)
+        found = ticket.wait((ENDED,), seconds, self.process.is_same)
         return found[1] if found else None
 
     def wait_for_the_end(self, ticket: Ticket) -> dict[str, Any] | None:
         """The same of a process that is ending, which ends its recording itself."""
         with self._progress(f"waiting until process {self.process.pid} has ended its recording"):
             return self.wait(ticket, self._patience)
+
+    def _moves(self) -> Callable[[], bool]:
+        """Whether the process runs, and was not stopped for all of the patience."""
+        last = time.monotonic()
+
+        def moves() -> bool:
+            nonlocal last
+            now = time.monotonic()
+            if self.process.state() not in ("T", "t"):
+                last = now
+            return self.process.is_same() and now - last < self._patience
+
+        return moves
 
     def _inject(self, ticket: Ticket) -> None:
         if self._gdb:
@@ -112,8 +135,15 @@ class Session:
                 "start the job with: tracer record"
             ) from None
 
-    def _not_taken(self) -> RecordingError:
+    def _not_taken(self, later: bool) -> RecordingError:
         state = self.process.state()
+        if later and state == "T":
+            return RecordingError(_STOPPED[ENDED].format(pid=self.process.pid))
+        if later:
+            return RecordingError(
+                f"process {self.process.pid} ran no Python on its main thread in {self._patience:g} s; its "
+                f"recording ends when it does; if it goes on then: tracer detach {self.process.pid}"
+            )
         why = {
             "T": "it is stopped; let it continue: kill -CONT",
             "t": "a debugger has stopped it; let it continue",
@@ -128,4 +158,10 @@ class Session:
 
 
 _VERBS = {STARTED: "record", ENDED: "end its recording"}
+_STOPPED = {
+    STARTED: "process {pid} is stopped, so its recording has not begun, and will not; let it continue "
+    "(kill -CONT {pid}), and attach again",
+    ENDED: "process {pid} is stopped, and its recording ends when it continues: kill -CONT {pid}; "
+    "if it goes on then: tracer detach {pid}",
+}
 _INSTEAD = {STARTED: START_IT, ENDED: "it ends a recording itself"}

@@ -6,6 +6,7 @@ started.json   the recording runs
 ended.json     the recording has ended, in whatever way
 failed.json    why nothing was done
 ends.json      nothing was done: the process is ending
+left.json      whoever asked has gone: the process begins no recording any more, and removes the folder
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Ticket:
         self._request = self.folder / "request.json"
         self._request.write_text(json.dumps(request | known), encoding="utf-8")
         self._user = user
+        self._is_left = False
         self.give(self._request)
         self.give(self.folder)
 
@@ -60,6 +62,13 @@ class Ticket:
         except FileNotFoundError:
             return False
         return True
+
+    def leave(self) -> None:
+        """Leave the request to a process that may take it or finish it later, when nobody waits any more."""
+        left = self.folder / "left.json"
+        left.touch()
+        self.give(left)
+        self._is_left = True
 
     def answer(self, *kinds: str) -> tuple[str, dict] | None:
         """The first answer of these kinds that is there, with its facts."""
@@ -92,4 +101,5 @@ class Ticket:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if not self._is_left or self.answer(STARTED, ENDED, FAILED, ENDS):
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -130,30 +130,37 @@ def attach(
             then_stop=then_stop,
             max_dumps=max_dumps,
         )
+        from tracer.attach import left
         from tracer.attach.session import Session
 
+        left.close_of(pid)
         session = Session(pid, timeout, progress)
         request = {**_place(output, force, session.process), "options": options.document()}
         _give_to(session.process.user, request)
     except RecordingError as error:
         fail(str(error), USAGE)
     with session.request("begin", request) as ticket:
-        _begin(session, ticket, request)
+        path = _begin(session, ticket, request)
         if seconds is None and steps is None:
             say(f"recording process {pid} to {request['shown']}; to end it: tracer detach {pid}")
             return
         try:
-            _wait_and_end(session, ticket, seconds, str(request["shown"]))
+            _wait_and_end(session, ticket, seconds, path, str(request["shown"]))
         except RecordingError as error:
             fail(str(error))
         except KeyboardInterrupt:
             fail(f"process {pid} may still be recorded; to end that: tracer detach {pid}")
 
 
-def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> None:
+def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> str:
+    """Begin the recording: the path of its trace. Ends this command if that fails."""
     try:
         facts = session.deliver(ticket, "started")
     except RecordingError as error:
+        if session.process.has_executed():
+            from tracer.attach import left
+
+            left.close(str(request["path"]), session.process.pid)
         _give_back(request)
         fail(str(error), USAGE)
     except KeyboardInterrupt:
@@ -161,9 +168,10 @@ def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> None:
         fail(f"process {session.process.pid} was left as it was", USAGE)
     if facts.get("no_cuda"):
         say(f"CUDA will not be recorded: {facts['no_cuda']}. Dispatcher hops are still recorded.")
+    return facts["path"]
 
 
-def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown: str) -> None:
+def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, path: str, shown: str) -> None:
     """Wait for the end of the recording, for `seconds` or for Ctrl-C, and end it. Raises RecordingError."""
     from tracer.attach.process import PythonEndsError
 
@@ -176,23 +184,30 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, shown
             facts = None if session.interrupted else session.wait(ticket, seconds)
     except KeyboardInterrupt:
         pass
-    if facts is None and session.process.is_running():
+    if facts is None and session.process.is_same():
         try:
-            facts = end(session)
+            facts = end(session, later=True)
         except RecordingError as error:  # it may have ended in this moment
             is_ending = isinstance(error, PythonEndsError)
             facts = session.wait_for_the_end(ticket) if is_ending else session.wait(ticket, 0)
-            if facts is None and session.process.is_running():
+            if facts is None and session.process.is_same():
                 raise
+    if facts is None and session.process.has_executed():
+        from tracer.attach import left
+
+        left.close(path, pid)
+        say(left.told(pid, shown))
+        write(left.summary(path, shown))
+        return
     if facts is None:
         raise RecordingError(f"process {pid} ended without a stop; {shown} has what it did until then")
     write(facts["text"])
 
 
-def end(session: Session) -> dict[str, Any]:
-    """Have the process end its recording; what it says of it. Raises RecordingError."""
+def end(session: Session, *, later: bool = False) -> dict[str, Any]:
+    """Have the process end its recording, now or also `later`: what it says of it. Raises RecordingError."""
     with session.request("end", {}) as ticket:
-        return session.deliver(ticket, "ended")
+        return session.deliver(ticket, "ended", later=later)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.base.errors import RecordingError
-from tracer.base.say import write
+from tracer.base.say import say, write
 from tracer.cli.attach import Patience, Pid, end
 from tracer.cli.common import USAGE, fail, progress
 
@@ -18,12 +18,19 @@ def detach(pid: Pid, timeout: Patience = 60.0) -> None:
     Examples:
       tracer detach 4711
     """
+    from tracer.attach import left
     from tracer.attach.session import Session
 
+    path = left.close_of(pid)
     try:
-        facts = end(Session(pid, timeout, progress))
+        facts = {"text": left.summary(path, path)} if path else end(Session(pid, timeout, progress))
     except RecordingError as error:
-        fail(str(error), USAGE)
+        path = left.close_of(pid)  # it may have begun another program meanwhile
+        if path is None:
+            fail(str(error), USAGE)
+        facts = {"text": left.summary(path, path)}
     except KeyboardInterrupt:
         fail(f"process {pid} was left as it was; if it is recorded, that goes on", USAGE)
+    if path:
+        say(left.told(pid, path))
     write(facts["text"])

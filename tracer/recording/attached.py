@@ -6,6 +6,7 @@ output stays its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,13 +18,15 @@ from tracer.recording.recording import Recording
 from tracer.recording.summary import Summary
 
 Answer = Callable[[str, dict[str, Any]], None]
+_GIVEN_UP = "tracer attach has ended meanwhile, so nothing is recorded"
 _current: Recording | None = None
 
 
 def begin(request: Mapping[str, Any], answer: Answer) -> None:
     """Begin the recording that the request describes. Raises RecordingError; then nothing has changed.
 
-    Answers "started" with the path, and "ended" as `end` does whenever the recording ends.
+    If whoever asked has gone, nothing is recorded any more. Else answers "started" with the path, and "ended"
+    as `end` does whenever the recording ends.
     """
     global _current
     outer = extension.load().recording()
@@ -36,6 +39,8 @@ def begin(request: Mapping[str, Any], answer: Answer) -> None:
         say.quiet(False)
         answer("ended", _facts(summary))
 
+    if _is_left(request):
+        raise RecordingError(_GIVEN_UP)
     say.quiet(True)
     recording = Recording(
         request["path"],
@@ -51,7 +56,14 @@ def begin(request: Mapping[str, Any], answer: Answer) -> None:
         say.quiet(False)
         raise
     _current = recording
+    if _is_left(request):
+        recording.stop()
+        raise RecordingError(_GIVEN_UP)
     answer("started", {"path": recording.path, "no_cuda": cuda.why_not(extension.load())})
+
+
+def _is_left(request: Mapping[str, Any]) -> bool:
+    return os.path.exists(os.path.join(request["folder"], "left.json"))
 
 
 def end(request: Mapping[str, Any], answer: Answer) -> None:

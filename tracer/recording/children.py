@@ -40,7 +40,7 @@ class JoinedRecording:
         path = request["path"]
         session = request["session"]
         is_one = isinstance(session, int) and 0 <= session < 1 << 64
-        if not is_one or not invitation.lives(request["process"], path):
+        if not is_one or not invitation.lives(request["process"], path, request.get("program")):
             os.environ.pop(invitation.NAME, None)
             return None
         try:

@@ -24,8 +24,23 @@ def this_process() -> list[int]:
     return [os.getpid(), _began("self"), _namespace()]
 
 
-def lives(process: object, path: str) -> bool:
-    """Whether the process that `this_process` described is still running.
+def program(process: int) -> int:
+    """What distinguishes the program that a process runs from those that it runs later (`exec`); 0: unknown.
+
+    Linux gives each program addresses of its own, which /proc/PID/auxv lists.
+    """
+    import zlib
+
+    try:
+        with open(f"/proc/{process}/auxv", "rb") as file:
+            addresses = file.read()
+    except OSError:
+        return 0
+    return zlib.crc32(addresses) if any(addresses) else 0
+
+
+def lives(process: object, path: str, runs: object = None) -> bool:
+    """Whether the process that `this_process` described is still running, and `runs` is its `program`.
 
     `path` is the file that it writes: of a process in another container nothing else can be seen.
     """
@@ -42,7 +57,7 @@ def lives(process: object, path: str) -> bool:
         return False
     except OSError:
         pass  # another user's
-    return _began(str(number)) == began
+    return _began(str(number)) == began and (not runs or program(number) in (0, runs))
 
 
 def running(invitation: str) -> str | None:
@@ -55,7 +70,7 @@ def running(invitation: str) -> str | None:
     try:
         request = json.loads(invitation)
         path = request["path"]
-        if not isinstance(path, str) or not lives(request["process"], path):
+        if not isinstance(path, str) or not lives(request["process"], path, request.get("program")):
             return None
         header = _header(path)
         if not header:

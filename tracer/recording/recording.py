@@ -335,6 +335,7 @@ class Recording:
                 "process": invitation.this_process(),
                 "cupti_unusable": self._unusable,
                 "quiet": self._attached is not None,
+                "program": None if self._attached is None else invitation.program(os.getpid()),
                 **self._options.document(),
             }
         )

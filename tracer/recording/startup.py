@@ -6,6 +6,7 @@ the root leaves to its children, makes them join it. Both are JSON objects:
     {"path": absolute path, "session": int, "process": tracer.recording.invitation.this_process(),
      "cupti_unusable": why tracer must not call CUPTI, or "",
      "quiet": whether tracer attached to the root, whose stderr stays its own (TRACER_JOIN only),
+     "program": its program, if tracer attached to it: the next one does not join (TRACER_JOIN only),
      and the fields of tracer.recording.options.Options}
 
 and TRACER_RECORD has also "shown" (the path as the user gave it), "force" and "reserved"
@@ -116,6 +117,8 @@ class _Child:
         self._request = request
         self._joined: JoinedRecording | None = None
         self._root: _Root | None = None
+        if '"quiet": true' in request and _names_this_process(request):
+            os.environ.pop(invitation.NAME, None)  # tracer attached to the program that began this one
 
     def torch_imported(self) -> None:
         self._root = _Root(self._request) if self._is_root() else None
@@ -145,13 +148,17 @@ class _Child:
 
     def _is_root(self) -> bool:
         """Whether this process should begin the recording, and has become another program before that."""
-        if f'"process": {invitation.this_process()}' not in self._request:  # no JSON in every child for this
+        if not _names_this_process(self._request):
             return False
         try:
             request = _request_to_record(self._request)
             return not invitation.has_begun(request["path"], request["session"])
         except (OSError, ValueError):
             return False
+
+
+def _names_this_process(request: str) -> bool:
+    return f'"process": {invitation.this_process()}' in request  # no JSON in every child for this
 
 
 class _Root:

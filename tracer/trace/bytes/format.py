@@ -51,7 +51,7 @@ class FileHeader(NamedTuple):
     next_process: int
     root_pid: int
     flags: int
-    reserved: int
+    executed: int
     lost_hops: int
     max_bytes: int = 0
     ring_slots: int = 0

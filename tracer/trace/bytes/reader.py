@@ -280,9 +280,9 @@ def _missing_bytes(recording: Contents, size: int) -> int:
     """How many bytes were missing at the end of the file, as far as its header tells."""
     header = recording.header
     missing = max(0, header.next_chunk - size)
-    if header.state == fmt.CLOSED:
+    if header.state == fmt.CLOSED and not header.executed:
         return missing
-    if recording.ended == KILLED:
+    if recording.ended == KILLED or header.executed:
         # Each thread may have died between asking for a chunk and getting it.
         possible = fmt.HOP_CHUNK_BYTES * (len(recording.lanes) + 2 * len(recording.pids))
         return missing if missing > possible else 0

@@ -111,6 +111,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         "torn_events": losses.torn_events,
         "closed_in_order": {process: process in stated for process in processes},
         "outlived": _outlived(stated, recording),
+        "executed": bool(header.executed),
         "not_stopped": _not_stopped(stated, recording),
         "out_of_space": _out_of_space(header, stated),
         "entries": max((count_in(d, "entries") for d in stated.values()), default=0),
@@ -191,7 +192,7 @@ def _evidence(certificate: dict[str, Any], recording: Contents, findings: Findin
         *("max_size", "stopped_at_max_size", "overwritten_hops", "overwritten_calls"),
         *("overwritten_activities", "other_definitions", "out_of_space", "lost_hops", "damaged_chunks"),
         *("missing_chunks", "missing_bytes", "torn_events", "lost_exits", "unmatched_exits"),
-        *("undefined_hops", "outlived"),
+        *("undefined_hops", "outlived", "executed"),
     )
     return Evidence(
         recorded=recorded if findings.whole else max(recorded, 1),
@@ -214,6 +215,7 @@ def _not_stopped(stated: dict[int, dict[str, Any]], recording: Contents) -> list
         for process in _processes(recording)
         if process not in stated
         and not _still_runs(recording, process)
+        and not (process == 0 and recording.header.executed)
         and not _is_fork_server(recording, process)
     ]
 
@@ -229,6 +231,8 @@ def _outlived(stated: dict[int, dict[str, Any]], recording: Contents) -> int:
 
 def _still_runs(recording: Contents, process: int) -> bool:
     pid = recording.pids.get(process)
+    if process == 0 and recording.header.executed:
+        return False
     return recording.written and recording.ended == STOPPED and os.path.exists(f"/proc/{pid}")
 
 

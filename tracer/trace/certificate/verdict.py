@@ -8,6 +8,7 @@ from tracer.trace.bytes.endings import DUMPED, KILLED, STOPPED, WRITTEN
 from tracer.trace.certificate.counts import in_words
 
 COMPILED_CODE = "code of torch.compile or AOTInductor ran, and its kernels are not recorded as hops"
+EXECUTED = "the process began another program (exec), which is not recorded"
 _HEADS = {
     KILLED: "killed, or ended without a stop",
     DUMPED: "a dump, made while the recording went on",
@@ -25,6 +26,8 @@ class Evidence:
     """The reason, if there are none"""
     ended: str = STOPPED
     """STOPPED, KILLED (or ended by os._exit or exec), DUMPED while it went on, or still WRITTEN"""
+    executed: bool = False
+    """The process that tracer attached to has begun another program"""
     out_of_space: str | None = None
     max_size: int | None = None
     stopped_at_max_size: bool = False
@@ -80,6 +83,8 @@ def _of_the_recording(evidence: Evidence) -> list[str]:
         clauses.append(f"nothing was recorded: {evidence.why_nothing}")
     elif evidence.no_steps:
         clauses.append(evidence.no_steps)
+    if evidence.executed:
+        clauses.append(EXECUTED)
     if evidence.out_of_space:
         clauses.append(f"the recording stopped early: {evidence.out_of_space}")
     if evidence.stopped_at_max_size:

@@ -1,0 +1,90 @@
+"""The recording of a process that tracer attached to, and that has begun another program since (`exec`).
+
+exec takes the recorder away with the process's memory. Nobody closes the trace then, and children that joined
+the recording would go on writing to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from tracer.recording import invitation
+from tracer.recording.summary import Summary
+from tracer.trace.bytes import format as fmt
+from tracer.trace.certificate.verdict import EXECUTED
+
+_STATE, _EXECUTED = 16, 100  # where they are in the header of a trace: csrc/trace/records.h
+_COUNTED = 1 << 28  # bytes of a trace whose hops are counted for its summary; a larger one takes too long
+
+
+def close_of(pid: int) -> str | None:
+    """Close the trace that this process has left open: its path, None if there is none.
+
+    The new program has the invitation to that recording in the environment with which it began.
+    """
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            words = file.read().split(b"\0")
+        mark = invitation.NAME.encode() + b"="
+        request = json.loads(next(word for word in words if word.startswith(mark))[len(mark) :])
+        path, process, before = request["path"], request["process"], request.get("program")
+        if process[0] != pid or not before or not invitation.lives(process, path):
+            return None
+        if invitation.program(pid) in (0, before) or not invitation.has_begun(path, request["session"]):
+            return None
+    except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration):
+        return None
+    return path if close(path, pid) else None
+
+
+def close(path: str, pid: int) -> bool:
+    """Say in the trace of this process that it began another program. From then on nobody writes to it.
+
+    False if it is closed, or another process's, or cannot be written.
+    """
+    try:
+        with open(path, "r+b", buffering=0) as file:
+            header = file.read(fmt.FILE_HEADER.size)
+            if len(header) < fmt.FILE_HEADER.size or not header.startswith(fmt.MAGIC):
+                return False
+            found = fmt.FileHeader(*fmt.FILE_HEADER.unpack(header))
+            if found.state != fmt.RECORDING or found.root_pid != pid:
+                return False
+            for at, value in ((_EXECUTED, 1), (_STATE, fmt.CLOSED)):
+                os.pwrite(file.fileno(), value.to_bytes(4, "little"), at)
+    except OSError:
+        return False
+    return True
+
+
+def told(pid: int, shown: str) -> str:
+    """What to say of it."""
+    return f"process {pid} began another program, so its recording ended; {shown} has what it did until then"
+
+
+def summary(path: str, shown: str) -> str:
+    """The closing summary, from the trace; "" if it cannot be read or is large."""
+    from tracer.trace import TraceError, load
+
+    try:
+        size = os.path.getsize(path)
+        if size > _COUNTED:
+            return ""
+        found = load(path).certificate
+    except (OSError, TraceError):
+        return ""
+    names = ("op_calls", "hops", "threads", "processes", "open_hops")
+    counts = {name: found[name] for name in names}
+    in_gpu_tables = ("kernels", "memcpys", "memsets")
+    cuda = found.get("cuda", {})
+    return Summary(
+        path=path,
+        shown=shown,
+        **counts,
+        size=size,
+        api_calls=cuda.get("api_calls", 0),
+        activities=sum(cuda.get(name, 0) for name in in_gpu_tables),
+        ns_per_hop=None,
+        dropped=(EXECUTED,),
+    ).text()

@@ -217,7 +217,7 @@ def test_times_by_op_and_module(launcher: Launcher) -> None:
     assert {"0", "3"} <= set(document["modules"])
     for by, row in (("op", "aten::conv2d"), ("module", "3 ")):
         out = compare(launcher, "--by", by).out
-        head = next(line for line in out.splitlines() if line.rstrip().endswith(f"verdict    {by}"))
+        head = next(line for line in out.splitlines() if line.split()[-2:] == ["verdict", by])
         assert head.split() == ["before", "after", "ratio", "(95", "%)", "verdict", by]
         assert any(f"  {row}" in f"{line} " for line in out.splitlines())
     wrong = compare(launcher, "--by", "hop")

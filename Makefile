@@ -15,7 +15,7 @@
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
 # make debug-torch SOURCE=...  a debug build of PyTorch for gdb, into DEBUG_TORCH: docs/debug_build.md
 # Variables: PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda; TORCH_INDEX, a package index;
-# TEST_JOBS, tests at a time (2 to 4, by the processors).
+# TEST_JOBS, tests at a time: 3, since many wait for processes, or 4 with as many processors.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -25,7 +25,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 VENV ?= .venv
 CXX ?= g++
 DEBUG_TORCH ?= debug-torch
-TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n < 2 ? 2 : n)))
+TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 3 ? 4 : 3)))
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check

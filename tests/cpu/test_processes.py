@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +158,25 @@ def test_data_loader_workers(launcher: Launcher, method: str) -> None:
     for op, count in (("aten::neg", 6), ("aten::stack.out", 2)):
         assert list(runs_by_process(trace, op).values()) == [count] * 4, "two workers in each of two epochs"
     assert list(runs_by_process(trace, "aten::addmm")) == [root]
+
+
+def test_locks_that_are_made_while_the_process_forks(launcher: Launcher) -> None:
+    """As on a thread of `tracer attach`, when the main thread forks: the fork has not taken them."""
+    launcher.write(
+        "import importlib.util, os\n"
+        "def make():\n"
+        "    spec = importlib.util.find_spec('tracer.base.locks')\n"
+        "    made.append(importlib.util.module_from_spec(spec))\n"
+        "    spec.loader.exec_module(made[-1])\n"
+        "made = []\n"
+        "os.register_at_fork(before=lambda: made or make())\n"
+        "for _ in range(2):\n"
+        "    child = os.fork()\n"
+        "    if child == 0: os._exit(not made[0].counting.acquire(timeout=5))\n"
+        "    print(os.waitpid(child, 0)[1], made[0].counting.locked())\n"
+    )
+    done = launcher.run([sys.executable, "script.py"])
+    assert (done.status, done.out, done.err) == (0, "0 False\n0 False\n", "")
 
 
 def test_forked_before_the_recording_and_nothing_after_it(tmp_path: Path) -> None:

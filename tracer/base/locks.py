@@ -8,7 +8,19 @@ import threading
 
 def _fork_safe(lock: threading.Lock | threading.RLock) -> None:
     """Without this, a child that is forked while another thread holds the lock would wait for ever."""
-    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    forking: list[int] = []  # the thread that has the lock for its fork
+
+    def before() -> None:
+        lock.acquire()
+        forking.append(threading.get_ident())
+
+    def after() -> None:
+        # Not of a fork that began before this was registered, by another thread: it has no lock to give back.
+        if threading.get_ident() in forking:
+            forking.remove(threading.get_ident())
+            lock.release()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)
 
 
 recording = threading.RLock()

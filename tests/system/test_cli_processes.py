@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from terminals import read_terminal
 
 RUN = """
 import sys
@@ -42,13 +43,7 @@ def test_tree_on_a_terminal_is_coloured_and_fits(folder: Path) -> None:
         arguments, env={**environment, "COLUMNS": "80"}, stdout=theirs, stderr=theirs, stdin=theirs
     )
     os.close(theirs)
-    text = b""
-    try:
-        while part := os.read(ours, 65536):
-            text += part
-    except OSError:  # how a terminal ends on Linux
-        pass
-    os.close(ours)
+    text = read_terminal(ours)
     assert shown.wait() == 0, text
     assert b"\x1b[" in text
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.decode()).splitlines()

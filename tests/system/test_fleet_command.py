@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from rank_traces import write_rank
+from terminals import read_terminal
 
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
@@ -60,13 +61,7 @@ def on_a_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
         stderr=subprocess.DEVNULL,
     )
     os.close(theirs)
-    text = b""
-    try:
-        while part := os.read(ours, 65536):
-            text += part
-    except OSError:  # how a terminal ends on Linux
-        pass
-    os.close(ours)
+    text = read_terminal(ours)
     assert shown.wait() == 0, text
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.decode()).splitlines()  # without its colours
 

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from synthetic import TraceWriter
+from terminals import read_terminal
 
 from tracer.report.cells import code, fenced, item, prose, table, wrapped
 from tracer.report.sections import NAMED
@@ -77,14 +78,7 @@ def test_nothing_raw_on_a_terminal(trace: Path, command: list[str]) -> None:
         stderr=subprocess.PIPE,
     ) as process:
         os.close(theirs)
-        data = b""
-        while True:
-            try:
-                piece = os.read(ours, 1 << 16)
-            except OSError:  # the other end is closed
-                break
-            data += piece
-    os.close(ours)
+        data = read_terminal(ours)
     text = re.sub("\x1b\\[[0-9;]*m", "", data.decode()).replace("\r\n", "\n")  # colours are tracer's own
     assert process.returncode == 0
     assert "\\x1b]0;title" in text

@@ -48,7 +48,7 @@ def close(path: str, pid: int) -> bool:
             header = file.read(fmt.FILE_HEADER.size)
             if len(header) < fmt.FILE_HEADER.size or not header.startswith(fmt.MAGIC):
                 return False
-            found = fmt.FileHeader(*fmt.FILE_HEADER.unpack(header))
+            found = fmt.unpack_file_header(header)
             if found.state != fmt.RECORDING or found.root_pid != pid:
                 return False
             for at, value in ((_EXECUTED, 1), (_STATE, fmt.CLOSED)):

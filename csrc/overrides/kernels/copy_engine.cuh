@@ -9,13 +9,13 @@ namespace tracer::overrides {
 
 #if __CUDA_ARCH__ >= 900
 // ---- barriers -----------------------------------------------------------------------------------
-// A barrier's phase ends when as many arrivals as it was made for have come, and the bytes that were to be expected. Phases count 0, 1, 0,
-// ..
+// A barrier's phase ends when as many arrivals as it was made for have come, and the bytes that were to be expected.
+// Phases count 0, 1, 0, ..
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 __device__ __forceinline__ void barriers_are_seen() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-// Whether a phase has ended; phases count 0, 1, 0, ..
+// Whether a phase has ended.
 __device__ __forceinline__ bool phase_ended(uint64_t* barrier, uint32_t phase) {
   uint32_t ended;
   asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
@@ -57,12 +57,13 @@ __device__ __forceinline__ void memory_is_seen() { asm volatile("fence.proxy.asy
 // ---- barriers of bytes ----------------------------------------------------------------------------
 // One thread arrives, with the number of bytes to expect.
 __device__ __forceinline__ void bytes_init(uint64_t* barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(shared_address(barrier)) : "memory");
+  barrier_init(barrier, 1);
+  barriers_are_seen();
 }
 __device__ __forceinline__ void bytes_expect(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
-// Waits for the end of a phase; phases count 0, 1, 0, .. What was sent is then seen.
+// Waits for the end of a phase. What was sent is then seen.
 __device__ __forceinline__ void bytes_wait(uint64_t* barrier, uint32_t phase) {
   asm volatile(
       "{\n.reg .pred done;\n"

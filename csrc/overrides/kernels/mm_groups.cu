@@ -11,6 +11,8 @@
 // Strict fp32 is three TF32 products, as in mm_tensor.cuh: the weight goes through registers, where it is split; of the input a warp for
 // each group puts what TF32 leaves out beside it. TF32 operands that lie across, which wgmma does not take from shared memory, go through
 // registers as well.
+#include <type_traits>
+
 #include "copy_engine.cuh"
 #include "mm_sums.cuh"
 #include "wgmma.cuh"
@@ -25,23 +27,11 @@ struct Arguments {
   Mm mm;
 };
 
-template <MapElement kElement>
-struct TypeOf {
-  using T = float;
-};
-template <>
-struct TypeOf<MapElement::kBfloat16> {
-  using T = __nv_bfloat16;
-};
-template <>
-struct TypeOf<MapElement::kHalf> {
-  using T = __half;
-};
-
 template <MapElement kElement_, bool kAcross_, int kColumns_>
 struct Shape {
   static constexpr MapElement kElement = kElement_;
-  using T = typename TypeOf<kElement>::T;
+  using T = std::conditional_t<kElement == MapElement::kBfloat16, __nv_bfloat16,
+                               std::conditional_t<kElement == MapElement::kHalf, __half, float>>;
   static constexpr bool kAcross = kAcross_, kStrict = kElement == MapElement::kFloat;
   static constexpr bool kRegisters = kStrict || (kElement == MapElement::kTf32 && kAcross);  // the weight goes through them
   static constexpr int kColumns = kColumns_, kGroups = kStrict && kColumns < 128 ? 3 : 2;
@@ -97,9 +87,7 @@ __device__ __forceinline__ void split_weight(uint32_t (&a)[4], uint32_t (&rest)[
     rest[i] = __float_as_uint(whole - __uint_as_float(a[i]));
   }
 }
-#endif
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // For the one thread that starts the copies. What lies outside the operands comes as zeros.
 template <class Shape>
 __device__ __forceinline__ void bring_stages(const Arguments& arguments, char* stages, uint64_t* filled, uint64_t* emptied, int begin,

@@ -148,17 +148,17 @@ def partial_tables(part: RankPart, trace: JobTables, name: str, dumps: int = 0) 
                 "certificate": [json.dumps(trace.certificate, sort_keys=True, default=str)],
             }
         ),
-        "ranks": _named(_rank(part, trace, name, hops, kernels, calls, steps, memory), sources, "op_line"),
+        "ranks": _named(
+            _rank(part, trace, name, dumps, hops, kernels, calls, steps, memory), sources, "op_line"
+        ),
     }
-    tables["ranks"] = tables["ranks"].with_columns(dumps_left_out=pl.lit(dumps, pl.Int64))
     return {name: _typed(tables[name], schema) for name, schema in SCHEMAS.items()}
 
 
 def unread_tables(name: str, error: str) -> dict[str, pl.DataFrame]:
     """The tables of a trace that could not be read: one row that says why, and nothing else."""
-    row = {"trace": [name], "complete": [False], "verdict": ["not read"], "error": [error]}
-    row["dumps_left_out"] = [0]
-    rows = pl.DataFrame({column: row.get(column, [None]) for column in RANK}, schema=RANK)
+    row = {"trace": name, "complete": False, "dumps_left_out": 0, "verdict": "not read", "error": error}
+    rows = pl.DataFrame([{column: row.get(column) for column in RANK}], schema=RANK)
     return {table: pl.DataFrame(schema=schema) for table, schema in SCHEMAS.items()} | {"ranks": rows}
 
 
@@ -170,6 +170,7 @@ def _rank(
     part: RankPart,
     trace: JobTables,
     name: str,
+    dumps: int,
     hops: pl.DataFrame,
     kernels: pl.DataFrame,
     calls: pl.DataFrame,
@@ -201,7 +202,7 @@ def _rank(
         "peak_bytes": memory["peak_bytes"].max() if len(memory) else None,
         "complete": bool(trace.certificate["complete"]),
         "whole_dump": _is_whole_dump(trace.certificate),
-        "dumps_left_out": 0,
+        "dumps_left_out": dumps,
         "verdict": str(trace.certificate["verdict"]),
         "error": None,
         "whole_from_ns": whole_from(part),

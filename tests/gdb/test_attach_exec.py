@@ -174,17 +174,19 @@ sys.meta_path.insert(0, Stops())
 
 
 def test_it_is_stopped_while_the_recording_begins(launcher: Launcher) -> None:
-    """It then begins none."""
-    folder = set(Path("/tmp").glob("tracer-attach-*"))
+    """It then begins none, and leaves no ticket."""
+    tickets = launcher.folder / "tickets"
+    tickets.mkdir()
     with running(sys.executable, "-c", STOPS + SPINS, cwd=launcher.folder) as process:
         began = time.monotonic()
-        done = attach(launcher, process.pid, "-o", "t.trace", "--seconds", "0.3", "--timeout", "1")
+        options = ("-o", "t.trace", "--seconds", "0.3", "--timeout", "1")
+        done = attach(launcher, process.pid, *options, extra={"TMPDIR": str(tickets)})
         refused(done, "is stopped, so its recording has not begun, and will not", advice="kill -CONT")
         assert time.monotonic() - began < 60
         process.send_signal(signal.SIGCONT)
         time.sleep(2)
         assert launcher.traces() == []
-    assert not set(Path("/tmp").glob("tracer-attach-*")) - folder
+    assert list(tickets.iterdir()) == []
 
 
 def test_who_traces_it() -> None:

@@ -1,6 +1,6 @@
 """Calls that reach every kernel of the overrides with as little work as it takes, for compute-sanitizer:
 
-    compute-sanitizer --tool memcheck --error-exitcode 1 python override_small_shapes.py mm gru warp_groups
+    compute-sanitizer --tool memcheck --error-exitcode 1 python override_small_shapes.py mm gru mm_groups
 
 and with --tool racecheck and --tool synccheck, under which a kernel takes a hundred times as long.
 test_override_sanitizer.py runs it. Results are not looked at: other tests do that. Inputs come from the
@@ -123,9 +123,8 @@ def gru() -> None:
         assert not any(overrides.handed_over("gru").values()), overrides.handed_over("gru")
 
 
-def warp_groups() -> None:
-    """What needs more than a little work: more slabs than there are stages, clusters of each size."""
-    processors = torch.cuda.get_device_properties(DEVICE).multi_processor_count
+def mm_groups() -> None:
+    """Products by warp groups, with more slabs than there are stages: every plan in one part and in two."""
     with switched_on("mm") as overrides:
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
             for tf32 in (False, True)[: 2 if dtype == torch.float32 else 1]:
@@ -141,6 +140,12 @@ def warp_groups() -> None:
                                 torch.mm(a, b)
         overrides.pin_mm_plan(None)
         assert not any(overrides.handed_over("mm").values()), overrides.handed_over("mm")
+
+
+def gru_groups() -> None:
+    """GRUs that need more than a little work: products by warp groups, all blocks together with 128
+    sequences, and single time steps by warp groups in clusters of each size."""
+    processors = torch.cuda.get_device_properties(DEVICE).multi_processor_count
     with switched_on("gru") as overrides:
         for name in PRECISIONS:
             if name == STRICT:
@@ -180,6 +185,6 @@ def call(shape: Shape, name: str, *, gradients: bool = True) -> None:
 
 if __name__ == "__main__":
     for which in sys.argv[1:]:
-        {"mm": mm, "cat": cat, "gru": gru, "warp_groups": warp_groups}[which]()
+        {"mm": mm, "cat": cat, "gru": gru, "mm_groups": mm_groups, "gru_groups": gru_groups}[which]()
     torch.cuda.synchronize()
     print("done", *sys.argv[1:])

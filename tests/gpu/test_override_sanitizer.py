@@ -25,7 +25,7 @@ def sanitizer() -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "synccheck"])
-@pytest.mark.parametrize("name", ["mm", "cat", "gru", "warp_groups"])
+@pytest.mark.parametrize("name", ["mm", "cat", "gru", "mm_groups", "gru_groups"])
 def test_clean(name: str, tool: str) -> None:
     native()
     command = [

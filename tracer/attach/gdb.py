@@ -48,10 +48,11 @@ set ${name} = $saved
 """
 # A signal of the process must not stop it for gdb, which nobody would answer. Symbols of torch's libraries
 # would take seconds to read, while the process is stopped.
-# First, whether Python's functions are at these addresses: the process may have begun another program since
-# its memory was looked at. Then, whether Python runs: Py_FinalizeEx clears that flag before it frees what
-# Py_AddPendingCall uses. In a call only the main thread runs: no other one ends the process meanwhile, and a
-# crash is the call's own. gdb keeps the signal from the process, and undoes the call.
+# First, whether the functions are at these addresses: the process may have begun another program since its
+# memory was looked at, also the same Python, which has its own functions at the same place again. Then,
+# whether Python runs: Py_FinalizeEx clears that flag before it frees what Py_AddPendingCall uses. In a call
+# only the main thread runs: no other one ends the process meanwhile, and a crash is the call's own. gdb keeps
+# the signal from the process, and undoes the call.
 _COMMANDS = """\
 set confirm off
 set unwindonsignal on

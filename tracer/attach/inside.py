@@ -9,6 +9,10 @@ had begun (an import, a compilation, a context manager) is not in the way.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def take(folder: str, process: int) -> None:
     """Do what the ticket asks for, unless it was withdrawn."""
@@ -32,10 +36,13 @@ def take(folder: str, process: int) -> None:
     working = _thread.allocate_lock()
     working.acquire()
 
+    forks_warn_again = quiet_forks()
+
     def work() -> None:
         try:
             act(folder)
         finally:
+            forks_warn_again()
             atexit.unregister(at_exit)
             working.release()
 
@@ -52,8 +59,42 @@ def take(folder: str, process: int) -> None:
     try:
         _thread.start_new_thread(work, ())
     except RuntimeError as error:  # no thread can be started any more
+        forks_warn_again()
         atexit.unregister(at_exit)
         answer(folder, "failed", {"why": str(error)})
+
+
+def quiet_forks() -> Callable[[], None]:
+    """Let Python not warn at a fork that there are several threads, if the other one is the one that works.
+
+    Python does that from 3.12 on. The function that this returns ends it. The list of filters is changed in
+    place: after a call of those in `warnings`, the program would print again what it had printed once.
+    """
+    import os
+    import sys
+    import warnings
+
+    if sys.version_info < (3, 12):
+        return lambda: None
+
+    class OneThreadMore:
+        """In the place of the pattern of a message."""
+
+        def match(self, text: str) -> bool:
+            try:
+                return " is multi-threaded, use of " in text and len(os.listdir("/proc/self/task")) == 2
+            except OSError:
+                return False
+
+    ours = ("ignore", OneThreadMore(), DeprecationWarning, None, 0)
+    warnings.filters.insert(0, ours)
+
+    def end() -> None:
+        for one in list(warnings.filters):
+            if one is ours:
+                warnings.filters.remove(one)
+
+    return end
 
 
 def is_ending() -> bool:

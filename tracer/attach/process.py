@@ -41,7 +41,7 @@ class ExecutedError(RecordingError):
 
 @dataclass(frozen=True)
 class Entrances:
-    """Addresses in the process of the functions that are called there, and how those of Python begin."""
+    """Addresses in the process of the functions that are called there, and how they begin."""
 
     mmap: int
     is_initialized: int
@@ -187,7 +187,8 @@ class Process:
                 f"symbols), so tracer cannot attach; {START_IT}"
             )
         is_initialized, pending, run = (of_python[name][0] for name in names)
-        return Entrances(of_libc["mmap"][0], is_initialized, pending, run, tuple(of_python.values()))
+        code = (*of_python.values(), *of_libc.values())
+        return Entrances(of_libc["mmap"][0], is_initialized, pending, run, code)
 
     def _check_permission(self) -> None:
         last = time.monotonic() + OTHERS

@@ -93,18 +93,24 @@ __global__ void __launch_bounds__(Block<kUnitGroups, kWarpGroups>::kThreads, 1)
     int step = 0, chunk = lane, round = 0;  // of the next one
     bool more = lane < arguments.stages;
     while (__any_sync(0xffffffffu, more)) {
-      if (!more) continue;
-      if (round > 0 && !phase_ended(emptied + lane, unsigned(round - 1) & 1)) continue;
-      if (known < step) {
+      bool ready = more && (round == 0 || phase_ended(emptied + lane, unsigned(round - 1) & 1));
+      if (ready && known < step) {
         unsigned count;
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(counter) : "memory");
-        if (count < unsigned(step + 1) * writers) continue;
-        memory_is_seen();
-        known = step;
+        ready = count >= unsigned(step + 1) * writers;
+        if (ready) {
+          memory_is_seen();
+          known = step;
+        }
       }
-      bytes_expect(filled + lane, unsigned(chunk_bytes));
-      copy_bulk(to, exchange + int64_t(step & 1) * slabs * Shape::kStateSlab + int64_t(chunk) * chunk_bytes, unsigned(chunk_bytes),
-                filled + lane);
+      // One lane after the other, as the copy engine takes them anyway: racecheck thinks that all that are there start each copy.
+      for (unsigned left = __ballot_sync(0xffffffffu, ready); left != 0; left &= left - 1) {
+        if (lane != __ffs(int(left)) - 1) continue;
+        bytes_expect(filled + lane, unsigned(chunk_bytes));
+        copy_bulk(to, exchange + int64_t(step & 1) * slabs * Shape::kStateSlab + int64_t(chunk) * chunk_bytes, unsigned(chunk_bytes),
+                  filled + lane);
+      }
+      if (!ready) continue;
       round++;
       chunk += arguments.stages;
       while (chunk >= chunks) chunk -= chunks, step++;

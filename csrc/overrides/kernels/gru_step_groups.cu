@@ -4,7 +4,7 @@
 //                         x: blocks 0 .. 5     h: blocks 6, 7     A block multiplies its slabs of k with r, z and n of the units. The
 //   r, z, n of 40 units | slabs | slabs | .. | slabs | slabs |     copy engine brings as many at once as shared memory holds
 //   sequences           |                    |               |     (gru_warpgroups.cuh). Then each block sends its sums of some of the
-//                                                                  sequences to each other one, which adds them up and ends them.
+//                                                                  sequences to each other one, which adds its own to them and ends them.
 //
 // A block has slabs of x or of h alone, so its sums of n are the x part of n or its h part.
 #include <algorithm>
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 1) groups_step_kernel(const __grid_c
     }
     barrier_init(received, 1);
     barriers_are_seen();
-    bytes_expect(received, unsigned(cluster * part_bytes));
+    bytes_expect(received, unsigned((cluster - 1) * part_bytes));
   }
   __syncthreads();  // the barriers are there
   cluster_arrive();
@@ -122,12 +122,9 @@ __global__ void __launch_bounds__(kThreads, 1) groups_step_kernel(const __grid_c
   copies_see();
   __syncthreads();
   cluster_wait();  // the barriers of all are there
-  if (thread < 2 * cluster) {  // a part in two halves: compute-sanitizer takes copies of more than 8 KB for faults
-    const int to = thread / 2, rows = own_rows / 2, begin = thread % 2 * rows, count = thread % 2 ? own_rows - rows : rows;
-    const int at = begin * kRow * int(sizeof(float));
-    send(address_in(reinterpret_cast<char*>(got) + rank * part_bytes + at, unsigned(to)),
-         reinterpret_cast<char*>(sent) + to * part_bytes + at, unsigned(count * kRow * int(sizeof(float))),
-         address_in(received, unsigned(to)));
+  if (thread < cluster && thread != rank) {
+    send(address_in(reinterpret_cast<char*>(got) + rank * part_bytes, unsigned(thread)),
+         reinterpret_cast<char*>(sent) + thread * part_bytes, unsigned(part_bytes), address_in(received, unsigned(thread)));
   }
   // What the gates take, while the sums are on their way: before, it would have waited behind the slabs.
   Given<T> given[4];
@@ -139,9 +136,10 @@ __global__ void __launch_bounds__(kThreads, 1) groups_step_kernel(const __grid_c
   cluster_arrive();
   float sum[4][4] = {};  // of r, z, the h part of n, its x part
   if (ends) {
-    const float* from = got + row_of_part * kRow + own_unit;
+    const int place = row_of_part * kRow + own_unit;
 #pragma unroll 1  // little code: it is run once
     for (int other = 0; other < cluster; other++) {
+      const float* from = (other == rank ? sent : got) + other * own_rows * kRow + place;
       const auto add = [&](float (&to)[4], const float4& more, bool counts) {
         to[0] += counts ? more.x : 0.0f;
         to[1] += counts ? more.y : 0.0f;
@@ -154,7 +152,6 @@ __global__ void __launch_bounds__(kThreads, 1) groups_step_kernel(const __grid_c
       add(sum[1], *reinterpret_cast<const float4*>(from + kUnits), true);
       add(sum[2], n, !is_x);
       add(sum[3], n, is_x);
-      from += own_rows * kRow;
     }
   }
   if (ends) finish_four<T>(step, arguments.results_vector, direction, first_sequence + own_sequence, first_unit + own_unit, given, sum);

@@ -104,7 +104,7 @@ __device__ __forceinline__ void bring_stages(const Arguments& arguments, char* s
       bring_slab(to, arguments.weight, k, row, filled + stage);
     } else {
       bring_slab(to, arguments.weight, row, k, filled + stage);
-      if constexpr (Shape::kSlabs == 1) bring_slab(to + kWeightBytes / 2, arguments.weight, row + kRows / 2, k, filled + stage);
+      if constexpr (sizeof(typename Shape::T) == 4) bring_slab(to + kWeightBytes / 2, arguments.weight, row + kRows / 2, k, filled + stage);
     }
 #pragma unroll
     for (int slab = 0; slab < Shape::kSlabs; slab++)

@@ -102,7 +102,8 @@ __device__ __forceinline__ void group_multiply(float (&d)[kCount], uint64_t a, u
     TRACER_WGMMA_SHARED(64, 128, "%64", "%65", "%66")
   }
 }
-// The same with TF32 and a in registers: with g and q as above, thread t holds (g, q), (g + 8, q), (g, q + 4), (g + 8, q + 4) of its 16 rows.
+// The same with TF32 and a in registers: with g and q as above, thread t holds (g, q), (g + 8, q), (g, q + 4), (g + 8, q + 4) of its 16
+// rows.
 template <int kCount>
 __device__ __forceinline__ void group_multiply_tf32(float (&d)[kCount], const uint32_t (&a)[4], uint64_t b, bool adds) {
   if constexpr (kCount == 4) {

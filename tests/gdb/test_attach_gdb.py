@@ -256,6 +256,29 @@ def test_the_line_in_which_gdb_fails(launcher: Launcher) -> None:
         refused(done, said, advice="")
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("", "tracing process {pid} is not permitted: "),
+        (
+            "echo warning: process $p is already traced by process 4194304; ",
+            "which has ended meanwhile; try again",
+        ),
+    ],
+)
+def test_a_refusal_by_the_gdb_of_ubuntu(launcher: Launcher, more: str, says: str) -> None:
+    """Version 15.1 of Ubuntu 24.04 says this; the system had said: Operation not permitted."""
+    refuses = (
+        "echo 'Could not attach to process.  If your uid matches the uid of the target'; "
+        f"echo x:8: Error in sourced command file:; {more}"
+        "echo ptrace: Inappropriate ioctl for device.; exit 1"
+    )
+    wrong = program(launcher.folder, "gdb", refuses)
+    with needs_gdb(launcher) as led:
+        done = attach(launcher, int(led.pid), extra=wrong)
+        refused(done, says.format(pid=led.pid), advice=led.pid)
+
+
 VERSION = 'echo "GNU gdb (GDB) 99.1"; echo "Copyright (C)"; echo "There is NO WARRANTY."'
 
 

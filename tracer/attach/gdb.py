@@ -34,6 +34,9 @@ _HOLDS = 30.0  # seconds more for a gdb that has the process stopped: to end it 
 _LAST = 2.0  # seconds for a gdb that was told to end
 _ADDED, _ATTACHED, _WRITTEN = "tracer-added", "tracer-attached", "tracer-written"
 _THERE, _ELSEWHERE, _PYTHON = "tracer-there", "tracer-elsewhere", "tracer-python"
+# Debian's and Ubuntu's gdb says more to a refusal, and by saying it loses what the system had said: then
+# "ptrace: Operation not permitted" becomes "ptrace: Inappropriate ioctl for device".
+_REFUSED = ("not permitted", "Could not attach to process.  If your uid", "is already traced by process")
 _VERSION_TEXT = re.compile(r"^GNU gdb\b.*?(?:^Type \"apropos [^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 # Of each processor: a register that gdb writes together with all floating-point and vector registers, and
 # a bit of it that only notes that some result was rounded.
@@ -156,7 +159,8 @@ class _End:
 
     @property
     def is_refused(self) -> bool:
-        return "not permitted" in self.said and _ATTACHED not in self.said
+        """Whether the system did not let gdb attach."""
+        return _ATTACHED not in self.said and any(words in self.said for words in _REFUSED)
 
 
 def _attached(process: Process, command: list[str], patience: float) -> _End:

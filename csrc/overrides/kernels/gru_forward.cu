@@ -100,7 +100,10 @@ __global__ void __launch_bounds__(kMaximumThreads, 1) forward_kernel(const __gri
 
   // h before the first step: the whole tile for the products, and this thread's own elements.
   for (int i = thread; i < arguments.region_bytes / 16; i += threads) reinterpret_cast<uint4*>(h_region)[i] = make_uint4(0, 0, 0, 0);
-  if (thread < 2) bytes_init(&arrived[thread]);
+  if (thread == 0) {  // both by one thread: with two, racecheck takes the address of one before it is there
+    bytes_init(&arrived[0]);
+    bytes_init(&arrived[1]);
+  }
   __syncthreads();
   const T* hx = static_cast<const T*>(f.hx) + int64_t(direction) * f.batch * f.hidden;
   if (arguments.vector && reinterpret_cast<uintptr_t>(hx) % 16 == 0) {

@@ -103,12 +103,13 @@ __global__ void __launch_bounds__(Block<kUnitGroups, kWarpGroups>::kThreads, 1)
           known = step;
         }
       }
+      if (ready) bytes_expect(filled + lane, unsigned(chunk_bytes));
       // One lane after the other, as the copy engine takes them anyway: racecheck thinks that all that are there start each copy.
       for (unsigned left = __ballot_sync(0xffffffffu, ready); left != 0; left &= left - 1) {
-        if (lane != __ffs(int(left)) - 1) continue;
-        bytes_expect(filled + lane, unsigned(chunk_bytes));
-        copy_bulk(to, exchange + int64_t(step & 1) * slabs * Shape::kStateSlab + int64_t(chunk) * chunk_bytes, unsigned(chunk_bytes),
-                  filled + lane);
+        if ((left & -left) == 1u << lane) {
+          copy_bulk(to, exchange + int64_t(step & 1) * slabs * Shape::kStateSlab + int64_t(chunk) * chunk_bytes, unsigned(chunk_bytes),
+                    filled + lane);
+        }
       }
       if (!ready) continue;
       round++;

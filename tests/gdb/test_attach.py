@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -329,14 +330,20 @@ def test_not_permitted(launcher: Launcher) -> None:
             assert says in checked_as_nobody(process.pid)
 
 
+# A job whose user is not root.
+NOBODYS = (
+    "import torch, os, time; torch.ones(1); os.setgid(65534); os.setuid(65534); print('on', flush=True)\n"
+    "while 1: torch.ones(2).sum(); time.sleep(0.001)"
+)
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+
+
+@needs_root
 def test_root_attaches_to_the_job_of_somebody_else(launcher: Launcher) -> None:
-    if os.getuid() != 0:
-        pytest.skip("needs root, to become somebody else")
-    code = (
-        "import torch, os, time; torch.ones(1); os.setgid(65534); os.setuid(65534); print('on', flush=True)\n"
-        "while 1: torch.ones(2).sum(); time.sleep(0.001)"
-    )
-    with tempfile.TemporaryDirectory() as folder, running(sys.executable, "-c", code) as process:
+    package = Path(tracer.__file__)
+    if not all(path.stat().st_mode & 0o001 for path in package.parents):
+        pytest.skip("needs a tracer in a folder that all may read")
+    with tempfile.TemporaryDirectory() as folder, running(sys.executable, "-c", NOBODYS) as process:
         os.chmod(folder, 0o777)
         done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{folder}/t.trace")
         assert done.status == 0, done.err
@@ -350,6 +357,21 @@ def test_root_attaches_to_the_job_of_somebody_else(launcher: Launcher) -> None:
         )
         assert "Errno" not in done.err
         assert os.listdir(folder) == ["t.trace"]
+
+
+@needs_root
+def test_a_tracer_that_the_user_of_the_job_may_not_read(launcher: Launcher) -> None:
+    """As the one of root's own folder."""
+    hidden = launcher.folder / "hidden"
+    shutil.copytree(Path(tracer.__file__).parent, hidden / "tracer")
+    hidden.chmod(0o700)
+    with running(sys.executable, "-c", NOBODYS) as process:
+        done = attach(launcher, process.pid, extra={"PYTHONPATH": str(hidden)})
+    refused(
+        done,
+        f"its user may not read tracer, which is in {hidden}/tracer",
+        advice="use a tracer that is installed where all may read it",
+    )
 
 
 def checked_as_nobody(pid: int) -> str:

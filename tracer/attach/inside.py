@@ -150,7 +150,10 @@ def clear(folder: str) -> None:
 
 
 def package(folder: str) -> None:
-    """Load the package `tracer` from its folder, and leave `sys.path` as it is."""
+    """Load the package `tracer` from its folder, and leave `sys.path` as it is.
+
+    Raises RuntimeError if another module has the name, or the user of this process may not read the folder.
+    """
     import os
     import sys
     from importlib import util
@@ -161,6 +164,11 @@ def package(folder: str) -> None:
         if os.path.realpath(where) != os.path.realpath(folder):
             raise RuntimeError(f"it has loaded another module named tracer, from {where}")
         return
+    if not os.access(os.path.join(folder, "__init__.py"), os.R_OK):
+        raise RuntimeError(
+            f"its user may not read tracer, which is in {folder}; "
+            "use a tracer that is installed where all may read it"
+        )
     spec = util.spec_from_file_location(
         "tracer", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )

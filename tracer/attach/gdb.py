@@ -33,7 +33,7 @@ _SHORTEST, _LONGEST = 5.0, 30.0  # seconds that gdb may have to attach; it needs
 _HOLDS = 30.0  # seconds more for a gdb that has the process stopped: to end it in a call harms the process
 _LAST = 2.0  # seconds for a gdb that was told to end
 _ADDED, _ATTACHED, _WRITTEN = "tracer-added", "tracer-attached", "tracer-written"
-_THERE, _ELSEWHERE, _PYTHON = "tracer-there", "tracer-elsewhere", "tracer-python"
+_THERE, _ELSEWHERE, _PYTHON, _FULL = "tracer-there", "tracer-elsewhere", "tracer-python", "tracer-full"
 # Debian's and Ubuntu's gdb says more to a refusal, and by saying it loses what the system had said: then
 # "ptrace: Operation not permitted" becomes "ptrace: Inappropriate ioctl for device".
 _REFUSED = ("not permitted", "Could not attach to process.  If your uid", "is already traced by process")
@@ -73,9 +73,13 @@ set $python = ((int (*)(void)) {is_initialized:#x})()
 printf "{python} %d\\n", $python
 if $python
 set $page = ((long (*)(long, long, long, long, long, long)) {mmap:#x})(0, {size}, 3, 0x22, -1, 0)
+if $page == -1
+printf "{full}\\n"
+else
 restore {text} binary $page
 set $added = ((int (*)(long, long)) {add_pending_call:#x})({run_string:#x}, $page)
 printf "{word} %d\\n", $added
+end
 end
 else
 printf "{elsewhere}\\n"
@@ -125,6 +129,7 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
                 there=_THERE,
                 elsewhere=_ELSEWHERE,
                 python=_PYTHON,
+                full=_FULL,
                 is_there=" && ".join(f"*(long*) {at:#x} == (long) {code:#x}" for at, code in entrances.code),
                 try_to_write=_TRY_TO_WRITE.format(name=register[0], bit=register[1]) if register else "",
                 **vars(entrances),
@@ -215,6 +220,8 @@ def _why(process: Process, gdb: str, end: _End) -> RecordingError:
     if f"{_PYTHON} 0" in said:
         which = "ended" if process.is_a_python() else "ended or not begun"  # it had loaded torch
         return PythonEndsError(f"Python in process {pid} has {which}, so nothing was changed")
+    if _FULL in said:
+        return RecordingError(f"process {pid} has no memory left, so nothing was changed; {START_IT}")
     if f"{_ADDED} -1" in said:
         return RecordingError(f"Python in process {pid} has no place for another call now; attach again")
     if found := re.search(r"received signal (SIG\w+)", said):

@@ -1,4 +1,4 @@
-"""What runs inside the process that tracer attaches to: that process gets the text of this file.
+"""What runs inside the process that tracer attaches to: that process gets a copy of this file.
 
 It is executed between two instructions of the main thread, in a namespace of its own. So it leaves no name,
 prints nothing, raises nothing, and hands the work to a thread: the main thread continues at once, and what it
@@ -9,40 +9,59 @@ had begun (an import, a compilation, a context manager) is not in the way.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 def take(folder: str, process: int) -> None:
-    """Do what the ticket asks for, unless it was withdrawn."""
+    """Do what the ticket asks for, unless it was withdrawn: start the thread that does it.
+
+    If that fails, that is the answer, and is raised. A handler of a signal may run here, by chance: what that
+    raises is raised too (raise_later() is for it).
+    """
     import os
 
     if os.getpid() != process:
         return  # a child of it, forked before it came to this
+    to_begin = [True]  # the thread takes it out when it begins, or what could not start the thread
     try:
-        os.rename(os.path.join(folder, "request.json"), os.path.join(folder, "taken.json"))
-    except OSError:
-        return  # withdrawn: whoever asked has given up
-    import sys
+        try:
+            os.rename(os.path.join(folder, "request.json"), os.path.join(folder, "taken.json"))
+        except OSError:
+            return  # withdrawn: whoever asked has given up
+        start_thread(folder, process, to_begin)
+    except BaseException as error:
+        if has_taken(to_begin):
+            interrupted = not is_own(error)
+            why = "its main thread was interrupted by a signal; try again" if interrupted else str(error)
+            answer(folder, "failed", {"why": why, "interrupted": interrupted})
+            clear(folder)
+        raise
 
-    if is_ending():
-        answer(folder, "ends", {})  # a thread, or what it registers with atexit, might never run
-        clear(folder)
-        return
+
+def has_taken(once: list[bool]) -> bool:
+    """Whether this is the first that takes it."""
+    try:
+        return once.pop()
+    except IndexError:
+        return False
+
+
+def start_thread(folder: str, process: int, to_begin: list[bool]) -> None:
+    """Start it, unless Python is ending, which is the answer then."""
     import _thread
     import atexit
+    import os
+    import sys
 
     working = _thread.allocate_lock()
     working.acquire()
-
-    forks_warn_again = quiet_forks()
+    forks = OneThreadMore()
 
     def work() -> None:
         try:
-            act(folder)
+            forks.thread = _thread.get_native_id()
+            if has_taken(to_begin):
+                act(folder)
         finally:
-            forks_warn_again()
+            forks.end()
             atexit.unregister(at_exit)
             working.release()
 
@@ -55,46 +74,102 @@ def take(folder: str, process: int) -> None:
         if attached is not None:
             attached.at_exit()
 
-    atexit.register(at_exit)
     try:
+        if is_ending():
+            answer(folder, "ends", {})  # a thread, or what it registers with atexit, might never run
+            clear(folder)
+            return
+        quiet_forks(forks)
+        atexit.register(at_exit)
         _thread.start_new_thread(work, ())
-    except RuntimeError as error:  # no thread can be started any more
-        forks_warn_again()
-        atexit.unregister(at_exit)
-        answer(folder, "failed", {"why": str(error)})
+    except BaseException:
+        if has_taken(to_begin):
+            forks.end()
+            atexit.unregister(at_exit)
+            to_begin.append(True)
+        raise
 
 
-def quiet_forks() -> Callable[[], None]:
+def is_own(error: BaseException) -> bool:
+    """Whether what runs here raised it, and not a handler of a signal, which may run anywhere."""
+    import os
+
+    if not isinstance(error, Exception):
+        return False  # as Ctrl-C and sys.exit() are
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or trace.tb_frame.f_globals is globals():
+        return True
+    file = trace.tb_frame.f_code.co_filename
+    of_python = file.startswith((os.path.dirname(os.__file__), "<frozen "))
+    return of_python and not any(part in file for part in ("site-packages", "dist-packages"))
+
+
+def raise_later(error: BaseException) -> None:
+    """Have the main thread raise it as soon as this text has ended: here it would be lost."""
+    import ctypes
+
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in ("<string>", "<tracer attach>"):
+        trace = trace.tb_next
+
+    class Raises:
+        def __bool__(self) -> bool:
+            raise error.with_traceback(trace)
+
+    # A pending call is a function of C that returns -1 where it raises, as PyObject_IsTrue does.
+    raises = Raises()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(raises))
+    is_true = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+    ctypes.pythonapi.Py_AddPendingCall(is_true, ctypes.c_void_p(id(raises)))
+
+
+class OneThreadMore:
+    """In a filter of warnings, in the place of the pattern of a message: see quiet_forks()."""
+
+    def __init__(self) -> None:
+        self.thread = 0  # its number, once it runs
+        self.until: float | None = None  # when it has certainly ended; None: it works
+
+    def match(self, text: str) -> bool:
+        """Whether it is that warning, and the program has no other thread."""
+        import os
+        import time
+
+        if " is multi-threaded, use of " not in text:
+            return False
+        if self.until is not None and time.monotonic() > self.until:
+            return False
+        try:
+            others = [thread for thread in os.listdir("/proc/self/task") if thread != str(self.thread)]
+        except OSError:
+            return False
+        return len(others) <= (1 if self.thread else 2)
+
+    def end(self) -> None:
+        """The thread ends now; Python counts it until the system has ended it too."""
+        import time
+
+        self.until = time.monotonic() + 1
+
+
+def quiet_forks(ours: OneThreadMore) -> None:
     """Let Python not warn at a fork that there are several threads, if the other one is the one that works.
 
-    Python does that from 3.12 on. The function that this returns ends it. The list of filters is changed in
-    place: after a call of those in `warnings`, the program would print again what it had printed once.
+    Python does that from 3.12 on. The filter stays, without effect, until the next attach or detach: the
+    thread cannot take it away, since Python counts it for a moment more. The list is changed in place: after
+    a call of the functions of `warnings`, the program would print again what it had printed once.
     """
-    import os
     import sys
-    import warnings
 
-    if sys.version_info < (3, 12):
-        return lambda: None
-
-    class OneThreadMore:
-        """In the place of the pattern of a message."""
-
-        def match(self, text: str) -> bool:
-            try:
-                return " is multi-threaded, use of " in text and len(os.listdir("/proc/self/task")) == 2
-            except OSError:
-                return False
-
-    ours = ("ignore", OneThreadMore(), DeprecationWarning, None, 0)
-    warnings.filters.insert(0, ours)
-
-    def end() -> None:
-        for one in list(warnings.filters):
-            if one is ours:
-                warnings.filters.remove(one)
-
-    return end
+    filters = getattr(sys.modules.get("warnings"), "filters", None)
+    if sys.version_info < (3, 12) or not isinstance(filters, list):
+        return
+    for one in list(filters):
+        if isinstance(one, tuple) and len(one) == 5 and type(one[1]).__name__ == "OneThreadMore":
+            filters.remove(one)
+    filters.insert(0, ("ignore", ours, DeprecationWarning, None, 0))
 
 
 def is_ending() -> bool:
@@ -189,6 +264,7 @@ def answer(folder: str, kind: str, facts: dict) -> None:
     path = os.path.join(folder, kind + ".json")
     try:
         with open(path + ".new", "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o600)  # the umask of the program may forbid its user to read it
             json.dump(facts, file)
         os.rename(path + ".new", path)
     except OSError:

@@ -28,11 +28,17 @@ OTHERS = 5.0  # seconds until the gdb of another attach has let go of the proces
 START_IT = "start the job with: tracer record"
 
 
+_FILES = 16  # that may still be opened: a recording needs a few, and imports open some
+_MEMORY = 512 << 20  # of address space: the extension, the mapped trace, a thread and its heap
 _CODE = 8  # bytes with which a function begins
 
 
 class PythonEndsError(RecordingError):
     """Python no longer runs in the process, or not yet."""
+
+
+class InterruptedByAHandlerError(RecordingError):
+    """A handler of a signal raised where the process was to act, so it did not."""
 
 
 class ExecutedError(RecordingError):
@@ -164,6 +170,28 @@ class Process:
             )
         extension.check(_torch_version(torch))
 
+    def check_room(self) -> None:
+        """Whether its limits leave a recording the files and the memory that it needs."""
+        try:
+            limits = (self._folder / "limits").read_text()
+            status = (self._folder / "status").read_text()
+            files = len(os.listdir(self._folder / "fd"))
+        except OSError:
+            return  # it has ended, or does not say
+        most = _number(r"^Max open files\s+(\d+)", limits)
+        if most is not None and most - files < _FILES:
+            raise RecordingError(
+                f"process {self.pid} has {files} of at most {most} files open, and a recording needs "
+                f"{_FILES} more; raise that limit: prlimit --pid {self.pid} --nofile={most + 64}"
+            )
+        memory, used = _number(r"^Max address space\s+(\d+)", limits), _number(r"^VmSize:\s+(\d+)", status)
+        if memory is not None and used is not None and memory - used * 1024 < _MEMORY:
+            raise RecordingError(
+                f"process {self.pid} is limited to {memory >> 20} MiB of address space (ulimit -v) and uses "
+                f"{used >> 10}, and a recording needs {_MEMORY >> 20} more; raise that limit: "
+                f"prlimit --pid {self.pid} --as={used * 1024 + 2 * _MEMORY}"
+            )
+
     def entrances(self) -> Entrances:
         """The functions to call.
 
@@ -244,6 +272,11 @@ class Process:
             if len(words) == 6 and words[5].startswith("/"):
                 found.setdefault(words[5], int(words[0].partition("-")[0], 16))
         return found
+
+
+def _number(pattern: str, text: str) -> int | None:
+    found = re.search(pattern, text, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 def _no_process(pid: int) -> RecordingError:

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tracer.attach import gdb
-from tracer.attach.process import START_IT, ExecutedError, Process, PythonEndsError
+from tracer.attach.process import (
+    START_IT,
+    ExecutedError,
+    InterruptedByAHandlerError,
+    Process,
+    PythonEndsError,
+)
 from tracer.attach.ticket import ENDED, ENDS, FAILED, STARTED, Ticket
 from tracer.base.errors import RecordingError
 
@@ -47,9 +53,9 @@ class Session:
         """Have the process act, and wait for its answer of the kind `wanted`.
 
         Raises RecordingError if it does not, for whatever reason, PythonEndsError if the process is ending,
-        ExecutedError if it has begun another program. The request is then withdrawn; with `later` the
-        process may also act when nobody waits any more. Ctrl-C withdraws the request as well, or waits for
-        the answer if the process has begun.
+        ExecutedError if it has begun another program, InterruptedByAHandlerError if it may be asked again.
+        The request is then withdrawn; with `later` the process may also act when nobody waits any more.
+        Ctrl-C withdraws the request as well, or waits for the answer if the process has begun.
         """
         pid = self.process.pid
         do = _INSTEAD[wanted]
@@ -93,6 +99,8 @@ class Session:
         kind, facts = found
         if kind == ENDS:
             raise PythonEndsError(f"process {pid} is ending, so nothing was changed; {do}")
+        if kind == FAILED and facts.get("interrupted"):
+            raise InterruptedByAHandlerError(f"process {pid}: {facts['why']}")
         if kind == FAILED:
             raise RecordingError(f"process {pid}: {facts['why']}")
         return facts

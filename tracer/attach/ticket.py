@@ -1,5 +1,6 @@
 """A request to another process, and its answers: a folder of small files, which both can read.
 
+inside.py      what the process has to run
 request.json   what is wanted; the process renames it to taken.json when it begins, and whoever asked removes
                it to withdraw. One of the two happens.
 started.json   the recording runs
@@ -26,6 +27,31 @@ from tracer.base.package import FOLDER
 _PAUSE = 0.01  # seconds between two looks at the folder
 STARTED, ENDED, FAILED, ENDS = "started", "ended", "failed", "ends"
 
+# Executes inside.py, as often as it takes: until then it has only defined functions. What was raised
+# meanwhile, by handlers of signals, is for the program.
+_FIRST = """\
+import sys
+def run(raised):
+    names = {{}}
+    for _ in range(20):
+        try:
+            with open({inside!r}, encoding="utf-8") as file:
+                exec(compile(file.read(), "<tracer attach>", "exec"), names)
+            break
+        except FileNotFoundError:
+            break
+        except BaseException as error:
+            raised = error
+    try:
+        if "take" in names:
+            names["take"]({folder!r}, {process})
+    except BaseException as error:
+        raised = error
+    if raised is not None and "raise_later" in names and not names["is_own"](raised):
+        names["raise_later"](raised)
+run(sys.exc_info()[1])
+"""
+
 
 class Ticket:
     """One request. The folder is removed at the end of `with`."""
@@ -36,9 +62,12 @@ class Ticket:
         known = {"python": list(sys.version_info[:2]), "package": FOLDER}
         self._request = self.folder / "request.json"
         self._request.write_text(json.dumps(request | known), encoding="utf-8")
+        self._inside = self.folder / "inside.py"  # the process may not be allowed to read the package
+        self._inside.write_bytes(Path(FOLDER, "attach", "inside.py").read_bytes())
         self._user = user
         self._is_left = False
         self.give(self._request)
+        self.give(self._inside)
         self.give(self.folder)
 
     def give(self, path: Path) -> None:
@@ -47,10 +76,17 @@ class Ticket:
             os.chown(path, self._user, -1)
 
     def script(self, process: int) -> str:
-        """The Python text that this process has to run; it raises nothing and leaves no names."""
-        inside = Path(FOLDER, "attach", "inside.py").read_text(encoding="utf-8")
-        text = f"{inside}\n\ntake({str(self.folder)!r}, {process})\n"
-        return f"try:\n exec({text!r}, {{}})\nexcept:\n pass\n"  # a Python that ends has no BaseException
+        """The Python text that this process has to run; it raises nothing and leaves no names.
+
+        It runs in `__main__`, which may have names such as exec of its own, and any handler of a signal may
+        run and raise between two instructions. Until it has come to what handles that, it is tried again.
+        """
+        text = _FIRST.format(inside=str(self._inside), folder=str(self.folder), process=process)
+        name = "_tracer_attach_exec"
+        run = f"{name}({text!r}, {{}})"
+        again = f"try:\n  {run}\n except:\n  pass"  # a Python that ends has no BaseException
+        remove = f"try:\n del {name}\nexcept:\n pass"
+        return f"try:\n from builtins import exec as {name}\n {run}\nexcept:\n {again}\n{remove}\n"
 
     def taken(self) -> bool:
         return not self._request.exists()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tracer.attach.session import Session
     from tracer.attach.ticket import Ticket
 
+_TRIES = 10  # to end a recording, where handlers of signals come in between
 Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="The number of the process: pgrep -a python.")]
 Patience = Annotated[
     float,
@@ -135,11 +136,12 @@ def attach(
 
         left.close_of(pid)
         session = Session(pid, timeout, progress)
+        session.process.check_room()
         request = {**_place(output, force, session.process), "options": options.document()}
         _give_to(session.process.user, request)
     except RecordingError as error:
         fail(str(error), USAGE)
-    with session.request("begin", request) as ticket:
+    with _ended_by_signals(), session.request("begin", request) as ticket:
         path = _begin(session, ticket, request)
         if seconds is None and steps is None:
             say(f"recording process {pid} to {request['shown']}; to end it: tracer detach {pid}")
@@ -179,9 +181,8 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, path:
     length = "until its steps have ended" if seconds is None else f"for {seconds:g} s"
     facts = None
     try:
-        with _ended_by_signals():
-            say(f"recording process {pid} to {shown} {length}; Ctrl-C ends it earlier")
-            facts = None if session.interrupted else session.wait(ticket, seconds)
+        say(f"recording process {pid} to {shown} {length}; Ctrl-C ends it earlier")
+        facts = None if session.interrupted else session.wait(ticket, seconds)
     except KeyboardInterrupt:
         pass
     if facts is None and session.process.is_same():
@@ -206,13 +207,22 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, path:
 
 def end(session: Session, *, later: bool = False) -> dict[str, Any]:
     """Have the process end its recording, now or also `later`: what it says of it. Raises RecordingError."""
-    with session.request("end", {}) as ticket:
-        return session.deliver(ticket, "ended", later=later)
+    from tracer.attach.process import InterruptedByAHandlerError
+
+    tries = 0
+    while True:
+        with session.request("end", {}) as ticket:
+            try:
+                return session.deliver(ticket, "ended", later=later)
+            except InterruptedByAHandlerError:
+                tries += 1
+                if tries == _TRIES:
+                    raise
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A terminal that closes, or `kill`, ends the recording as Ctrl-C does."""
+    """A terminal that closes, or `kill`, does what Ctrl-C does: ends the recording, or begins none."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, signal.default_int_handler) for number in numbers]
     try:

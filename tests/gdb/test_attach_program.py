@@ -1,0 +1,167 @@
+"""Attach to jobs with definitions, limits and handlers of their own, which it neither uses nor disturbs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from attaching import attach, refused, running
+from launching import TIMEOUT, Launcher
+
+import tracer
+
+ON = "print('on', flush=True)\n"
+UNTIL_INPUT = (
+    "import threading\nreads = threading.Thread(target=input); reads.start()\n"
+    f"{ON}while reads.is_alive(): torch.ones(2).sum()\n"
+)
+
+
+def program(launcher: Launcher, begin: str, end: str = "") -> list[str]:
+    """Works with torch until it gets a line, between what begins and what ends it."""
+    return [sys.executable, str(launcher.write(f"import os, sys, torch\n{begin}\n{UNTIL_INPUT}{end}\n"))]
+
+
+@pytest.mark.parametrize("name", ["exec", "__import__"])
+def test_names_of_main_are_not_used_and_none_is_left(launcher: Launcher, name: str) -> None:
+    begin = f"def {name}(*given, **more): print('called with', given)\n"
+    command = program(launcher, begin, "print(sorted(n for n in globals() if 'tracer' in n))")
+    with running(*command, stderr=subprocess.PIPE) as process:
+        done = attach(launcher, process.pid, "--seconds", "0.3", "-o", "t.trace")
+        assert done.status == 0, done.err
+        assert process.communicate("\n", timeout=TIMEOUT) == ("[]\n", "")
+    assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
+
+
+@pytest.mark.parametrize("visit", [1, 2], ids=["begin", "end"])
+@pytest.mark.parametrize("error", ["Due('kept')", "KeyboardInterrupt('kept')"])
+def test_no_exception_of_a_handler_is_lost(launcher: Launcher, error: str, visit: int) -> None:
+    """Handlers run between any two instructions of the main thread, so also in what attach runs there."""
+    begin = (
+        "class Due(Exception): pass\n"
+        "visits, real = [], os.rename\n"
+        "def rename(source, target):  # in the place of a handler, at a moment that is always the same\n"
+        "    real(source, target)\n"
+        "    visits.extend([1] * str(target).endswith('taken.json'))\n"
+        f"    if len(visits) == {visit}:\n"
+        "        os.rename = real\n"
+        f"        raise {error}\n"
+        "os.rename = rename"
+    )
+    command = program(launcher, begin)
+    text = Path(command[1]).read_text().replace("while reads.is_alive(): torch.ones(2).sum()\n", "")
+    text += "while reads.is_alive():\n try:\n  while reads.is_alive(): torch.ones(2).sum()\n"
+    text += " except (Due, KeyboardInterrupt) as error: print(type(error).__name__, error)\n"
+    Path(command[1]).write_text(text)
+    with running(*command, stderr=subprocess.PIPE) as process:
+        if visit == 1:
+            done = attach(launcher, process.pid, "--seconds", "0.2", "-o", "t.trace")
+            refused(done, "its main thread was interrupted by a signal", advice="try again")
+        done = attach(launcher, process.pid, "--seconds", "0.2", "-o", "t.trace")
+        assert done.status == 0, done.err
+        assert process.communicate("\n", timeout=TIMEOUT) == (f"{error.partition('(')[0]} kept\n", "")
+    assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
+
+
+def test_a_job_without_warnings(launcher: Launcher) -> None:
+    command = program(launcher, "sys.modules['warnings'] = None")
+    with running(*command, stderr=subprocess.PIPE) as process:
+        done = attach(launcher, process.pid, "--seconds", "0.3")
+        assert done.status == 0, done.err
+        assert process.communicate("\n", timeout=TIMEOUT) == ("", "")
+
+
+def test_it_warns_later_of_its_own_threads(launcher: Launcher) -> None:
+    """Python from 3.12 on: of a fork beside a thread. What attach does against that ends with its thread."""
+    end = (
+        "import time, warnings\n"
+        "print(sum(type(one[1]).__name__ == 'OneThreadMore' for one in warnings.filters) <= 1)\n"
+        "threading.Thread(target=time.sleep, args=(1,)).start()\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('default')\n"
+        "    if os.fork() == 0: os._exit(0)\n"
+        "print(len(caught) == (sys.version_info >= (3, 12)))"
+    )
+    with running(*program(launcher, "torch.set_num_threads(1)", end), stderr=subprocess.PIPE) as process:
+        for _ in range(3):
+            done = attach(launcher, process.pid, "--seconds", "0.1")
+            assert done.status == 0, done.err
+        assert process.communicate("\n", timeout=TIMEOUT) == ("True\nTrue\n", "")
+
+
+def test_no_free_files(launcher: Launcher) -> None:
+    begin = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))\n"
+        "held = []\n"
+        "try:\n"
+        "    while True: held.append(os.open('/dev/null', os.O_RDONLY))\n"
+        "except OSError: pass"
+    )
+    with running(*program(launcher, begin)) as process:
+        done = attach(launcher, process.pid)
+        refused(done, f"process {process.pid} has 64 of at most 64 files open", advice="raise that limit: ")
+        raises = done.err.rpartition(": ")[2].split()
+        assert subprocess.run(raises, check=False).returncode == 0
+        assert attach(launcher, process.pid, "--seconds", "0.1").status == 0
+        assert process.communicate("\n", timeout=TIMEOUT)[0] == ""
+
+
+@pytest.mark.parametrize("room", [0, 32])
+def test_no_free_memory(launcher: Launcher, room: int) -> None:
+    """An extension for which there is no memory ended the job."""
+    begin = (
+        "import resource, re\n"
+        "used = int(re.search(r'VmSize:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, (used * 1024 + ({room} << 20), resource.RLIM_INFINITY))"
+    )
+    code = f"import os, sys, time, torch\n{begin}\n{ON}time.sleep(1.5); print('end')\n"
+    with running(sys.executable, str(launcher.write(code))) as process:
+        done = attach(launcher, process.pid)
+        refused(done, "and a recording needs 512 more", advice=f"prlimit --pid {process.pid} --as=")
+        assert process.communicate(timeout=TIMEOUT)[0] == "end\n"
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_attach_that_is_ended_while_it_begins(launcher: Launcher, number: signal.Signals) -> None:
+    """The job is not recorded on, and no folder is left."""
+    tickets = launcher.folder / "tickets"
+    tickets.mkdir()
+    begin = (
+        "import importlib.abc, time\n"
+        "class Slow(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'tracer.recording.attached': open('begins', 'w').close(); time.sleep(1)\n"
+        "sys.meta_path.insert(0, Slow())"
+    )
+    with running(*program(launcher, begin), cwd=launcher.folder) as process:
+        command = [str(launcher.tracer), "attach", str(process.pid), "--seconds", "60", "-o", "t.trace"]
+        environment = launcher.environment | {"TMPDIR": str(tickets)}
+        with subprocess.Popen(
+            command, cwd=launcher.folder, env=environment, stderr=subprocess.PIPE, text=True
+        ) as attached:
+            while not (launcher.folder / "begins").exists():
+                assert attached.poll() is None
+                time.sleep(0.02)
+            attached.send_signal(number)
+            attached.communicate(timeout=TIMEOUT)
+        done = launcher.run([str(launcher.tracer), "detach", str(process.pid)])
+        refused(done, "it is not being recorded", advice="tracer attach")
+        assert process.communicate("\n", timeout=TIMEOUT)[0] == ""
+    assert list(tickets.iterdir()) == []
+
+
+def test_an_answer_is_readable_whatever_the_umask(tmp_path: Path) -> None:
+    from tracer.attach import inside
+
+    before = os.umask(0o777)
+    try:
+        inside.answer(str(tmp_path), "started", {"path": "x"})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "started.json").stat().st_mode & 0o777 == 0o600

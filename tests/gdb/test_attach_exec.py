@@ -26,6 +26,7 @@ while not os.path.exists('go'):
     torch.ones(2).sum(); time.sleep(0.001)
 children = [subprocess.Popen([sys.executable, 'child.py']) for _ in sys.argv[1:]]
 while children and not os.path.exists('joined'): time.sleep(0.01)
+torch.ones(2).sum()  # is recorded, whatever this process had come to before
 os.execv(OTHER)
 """
 PYTHON = "sys.executable, [sys.executable, 'other.py']"
@@ -70,7 +71,7 @@ def stays_as_it_is(trace: Path) -> bool:
     return trace.stat().st_size == before
 
 
-@pytest.mark.parametrize("other", [PYTHON, "'/bin/sh', ['sh', '-c', 'echo x > begun; sleep 60']"])
+@pytest.mark.parametrize("other", [PYTHON, "'/bin/sh', ['sh', '-c', 'echo x > begun; exec sleep 60']"])
 def test_the_recording_ends(launcher: Launcher, other: str) -> None:
     """With what the process did before; the program that it becomes is not recorded."""
     trace = launcher.folder / "t.trace"

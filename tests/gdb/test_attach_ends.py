@@ -409,3 +409,13 @@ def test_a_call_that_crashes(launcher: Launcher, crash: str) -> None:
         assert process.communicate("\n", timeout=TIMEOUT)[0] == "lost 0\n"
         assert process.returncode == 7
     assert launcher.traces() == []
+
+
+def test_a_job_that_has_no_memory_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Linux takes it from a process that ends, before it counts as ended."""
+    from tracer.attach.process import Process, PythonEndsError
+
+    process = Process(os.getpid())
+    monkeypatch.setattr(process, "_maps", dict)
+    with pytest.raises(PythonEndsError, match="ended before tracer could attach"):
+        process.entrances()

@@ -68,6 +68,24 @@ def test_no_exception_of_a_handler_is_lost(launcher: Launcher, error: str, visit
     assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
 
 
+def test_an_exception_that_the_job_handles_stays_handled(launcher: Launcher) -> None:
+    command = program(launcher, "")
+    text = (
+        Path(command[1])
+        .read_text()
+        .replace(
+            "while reads.is_alive(): torch.ones(2).sum()\n",
+            "try: raise ValueError\nexcept ValueError:\n while reads.is_alive(): torch.ones(2).sum()\n"
+            "print('end')\n",
+        )
+    )
+    Path(command[1]).write_text(text)
+    with running(*command, stderr=subprocess.PIPE) as process:
+        done = attach(launcher, process.pid, "--seconds", "0.2")
+        assert done.status == 0, done.err
+        assert process.communicate("\n", timeout=TIMEOUT) == ("end\n", "")
+
+
 def test_a_job_without_warnings(launcher: Launcher) -> None:
     command = program(launcher, "sys.modules['warnings'] = None")
     with running(*command, stderr=subprocess.PIPE) as process:

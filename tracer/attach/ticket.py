@@ -49,7 +49,7 @@ def run(raised):
         raised = error
     if raised is not None and "raise_later" in names and not names["is_own"](raised):
         names["raise_later"](raised)
-run(sys.exc_info()[1])
+run({raised})
 """
 
 
@@ -81,12 +81,17 @@ class Ticket:
         It runs in `__main__`, which may have names such as exec of its own, and any handler of a signal may
         run and raise between two instructions. Until it has come to what handles that, it is tried again.
         """
-        text = _FIRST.format(inside=str(self._inside), folder=str(self.folder), process=process)
         name = "_tracer_attach_exec"
-        run = f"{name}({text!r}, {{}})"
-        again = f"try:\n  {run}\n except:\n  pass"  # a Python that ends has no BaseException
+
+        def run(raised: str) -> str:
+            facts = {"inside": str(self._inside), "folder": str(self.folder), "process": process}
+            return f"{name}({_FIRST.format(raised=raised, **facts)!r}, {{}})"
+
+        # Only in the second one is it what a handler raised: the program may be handling an exception itself.
+        first, second = run("None"), run("sys.exc_info()[1]")
+        again = f"try:\n  {second}\n except:\n  pass"  # a Python that ends has no BaseException
         remove = f"try:\n del {name}\nexcept:\n pass"
-        return f"try:\n from builtins import exec as {name}\n {run}\nexcept:\n {again}\n{remove}\n"
+        return f"try:\n from builtins import exec as {name}\n {first}\nexcept:\n {again}\n{remove}\n"
 
     def taken(self) -> bool:
         return not self._request.exists()

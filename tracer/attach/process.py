@@ -207,9 +207,8 @@ class Process:
         names = ["Py_IsInitialized", "Py_AddPendingCall", "PyRun_SimpleString"]
         of_python = _functions(maps, pythons, names)
         of_libc = _functions(maps, [libc], ["mmap"])
-        if (
-            not maps or not self.is_running()
-        ):  # one that ends loses its memory before it is known to have ended
+        # A process that ends loses its memory before it counts as ended.
+        if not maps or not self.is_running():
             raise PythonEndsError(f"process {self.pid} ended before tracer could attach")
         if len(of_python) < len(names) or not of_libc:
             raise RecordingError(

@@ -238,6 +238,65 @@ def test_a_detach_that_cannot_write_the_registers(launcher: Launcher) -> None:
     assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
 
 
+# Half of the registers that only AVX-512 has, and none of the others, as memcpy() of glibc uses them.
+HOLDS = """\
+#include <string.h>
+#define LOAD(register, at) "vmovdqu64 " #at "(%1), %%ymm" #register "\\n"
+#define STORE(register, at) "vmovdqu64 %%ymm" #register ", " #at "(%2)\\n"
+#define EACH(DO) DO(16, 0) DO(17, 32) DO(18, 64) DO(19, 96) DO(20, 128) DO(21, 160) DO(22, 192) DO(23, 224)
+
+int hold(unsigned long turns) {
+  unsigned char in[256], out[256];
+  for (int i = 0; i < 256; ++i) in[i] = i | 1;
+  __asm__ volatile("vzeroupper\\n" EACH(LOAD) "1: dec %0\\n jnz 1b\\n" EACH(STORE)
+                   : "+r"(turns) : "r"(in), "r"(out)
+                   : "memory", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23");
+  return memcmp(in, out, 256) != 0;
+}
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif("avx512vl" not in Path("/proc/cpuinfo").read_text(), reason="a CPU without AVX-512")
+def test_no_register_changes(launcher: Launcher) -> None:
+    """gdb 13 takes them to be where Intel's CPUs save them, and clears others on those of AMD."""
+    folder = launcher.folder
+    (folder / "hold.c").write_text(HOLDS)
+    command = ["gcc", "-O1", "-mavx512vl", "-shared", "-fPIC", "-o", "hold.so", "hold.c"]
+    subprocess.run(command, check=True, cwd=folder)
+    script = launcher.write(
+        "import ctypes, threading, torch; reads = threading.Thread(target=input); reads.start()\n"
+        f"hold = ctypes.PyDLL('{folder}/hold.so').hold; {ON}; wrong = 0\n"
+        "while reads.is_alive(): wrong += hold(200_000_000)\nprint(wrong)\n"
+    )
+    with running(sys.executable, str(script)) as process:
+        for _ in range(2):
+            done = attach(launcher, process.pid, "--seconds", "0.1", "-o", "t.trace", "--force")
+            assert done.status == 0, done.err
+        assert process.communicate("\n", timeout=TIMEOUT)[0] == "0\n"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only there registers are kept by gdb's Python")
+def test_a_gdb_without_python(launcher: Launcher) -> None:
+    """The versions before 14 may change registers then."""
+    (launcher.folder / "empty").touch()
+    without = program(
+        launcher.folder,
+        "gdb",
+        f"for one; do shift; case $one in *keep_registers.py) one={launcher.folder}/empty;; esac; "
+        f'set -- "$@" "$one"; done; exec {shutil.which("gdb")} "$@"',
+    )
+    expected = alone(launcher, 8)
+    with needs_gdb(launcher) as led:
+        done = attach(launcher, int(led.pid), "-o", "t.trace", extra=without)
+        if done.status:
+            assert re.match(r"tracer: gdb (\d|1[0-3])\.\d+ cannot write the registers of this CPU", done.err)
+            refused(done, "(it has no Python, so it may change others), so", advice="install gdb 14 or newer")
+        led.go(0)
+        assert led.end()[0].splitlines()[0] == expected.splitlines()[0]
+    assert bool(done.status) == (launcher.traces() == [])
+
+
 def test_the_line_in_which_gdb_fails(launcher: Launcher) -> None:
     says = (
         "echo tracer-attached; echo tracer-written; echo x:12: Error in sourced command file:; "

@@ -37,9 +37,12 @@ _THERE, _ELSEWHERE, _PYTHON, _FULL = "tracer-there", "tracer-elsewhere", "tracer
 # Debian's and Ubuntu's gdb says more to a refusal, and by saying it loses what the system had said: then
 # "ptrace: Operation not permitted" becomes "ptrace: Inappropriate ioctl for device".
 _REFUSED = ("not permitted", "Could not attach to process.  If your uid", "is already traced by process")
+_NOT_FOR_GDB = ("DEBUGINFOD_URLS", "PYTHONHOME", "PYTHONPATH")  # it has a Python of its own
 _VERSION_TEXT = re.compile(r"^GNU gdb\b.*?(?:^Type \"apropos [^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 # Of each processor: a register that gdb writes together with all floating-point and vector registers, and
 # a bit of it that only notes that some result was rounded.
+_KEPT = platform.machine() == "x86_64"
+_KEEP_REGISTERS = Path(__file__).with_name("keep_registers.py")
 _REGISTERS = {"x86_64": ("mxcsr", 0x20), "aarch64": ("fpsr", 0x10)}
 # A gdb that is older than the processor may know too small a size of these registers; Linux then refuses to
 # write them. In the middle of a call that leaves the process with half of its registers, and has ended jobs;
@@ -48,6 +51,18 @@ _TRY_TO_WRITE = """\
 set $saved = ${name}
 set ${name} = $saved ^ {bit:#x}
 set ${name} = $saved
+"""
+# First all of them are kept, because gdb may change more than it writes (keep_registers.py).
+_KEEP = """\
+if $_isvoid($tracer_keeps)
+if $_isvoid($_gdb_major) || $_gdb_major < {new}
+printf "it has no Python, so it may change others\\n"
+detach
+quit
+end
+else
+python keep_registers({pid})
+end
 """
 # A signal of the process must not stop it for gdb, which nobody would answer. Symbols of torch's libraries
 # would take seconds to read, while the process is stopped.
@@ -58,13 +73,14 @@ set ${name} = $saved
 # the signal from the process, and undoes the call.
 _COMMANDS = """\
 set confirm off
+maintenance set internal-error corefile no
 set unwindonsignal on
 handle all nostop noprint pass
 handle SIGINT nostop noprint pass
 show version
 attach {pid}
 printf "{attached}\\n"
-{try_to_write}printf "{written}\\n"
+{keep}{try_to_write}printf "{written}\\n"
 if {is_there}
 printf "{there}\\n"
 set scheduler-locking on
@@ -85,10 +101,14 @@ else
 printf "{elsewhere}\\n"
 end
 """
-# Also after an error in the commands above.
+# Also after an error in the commands above. A gdb that fails itself, as it may when the process has ended
+# meanwhile, leaves no core file in the user's folder.
 _DETACH = """\
 handle all nostop noprint pass
 handle SIGINT nostop noprint pass
+if ! $_isvoid($tracer_keeps)
+python put_registers_back({pid})
+end
 detach
 """
 
@@ -117,7 +137,7 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
         text = Path(folder, "text")
         text.write_bytes(script.encode() + b"\0")
         commands, detach = Path(folder, "commands"), Path(folder, "detach")
-        detach.write_text(_DETACH)
+        detach.write_text(_DETACH.format(pid=process.pid))
         commands.write_text(
             _COMMANDS.format(
                 pid=process.pid,
@@ -131,6 +151,7 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
                 python=_PYTHON,
                 full=_FULL,
                 is_there=" && ".join(f"*(long*) {at:#x} == (long) {code:#x}" for at, code in entrances.code),
+                keep=_KEEP.format(pid=process.pid, new=_NEW) if _KEPT else "",
                 try_to_write=_TRY_TO_WRITE.format(name=register[0], bit=register[1]) if register else "",
                 **vars(entrances),
             )
@@ -138,7 +159,10 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
         command = [gdb, "-nx", "-batch"]
         for setting in ("set auto-solib-add off", "set auto-load off"):
             command += ["-iex", setting]
-        end = _attached(process, [*command, "-x", str(commands), "-x", str(detach)], patience)
+        files = [_KEEP_REGISTERS] if _KEPT else []
+        for file in (*files, commands, detach):
+            command += ["-x", str(file)]
+        end = _attached(process, command, patience)
     if f"{_ADDED} 0" not in end.said:
         raise _why(process, gdb, end)
 
@@ -253,7 +277,7 @@ def _run(process: Process, command: list[str], patience: float) -> _End:
     Raises RecordingError if it cannot be started.
     """
     was_stopped = process.is_stopped()
-    environment = {name: text for name, text in os.environ.items() if name != "DEBUGINFOD_URLS"}
+    environment = {name: text for name, text in os.environ.items() if name not in _NOT_FOR_GDB}
     try:
         gdb = subprocess.Popen(
             command,

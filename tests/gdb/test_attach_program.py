@@ -14,6 +14,8 @@ from attaching import attach, refused, running
 from launching import TIMEOUT, Launcher
 
 import tracer
+from tracer.attach.ticket import Ticket
+from tracer.recording.options import Options
 
 ON = "print('on', flush=True)\n"
 UNTIL_INPUT = (
@@ -183,3 +185,43 @@ def test_an_answer_is_readable_whatever_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "started.json").stat().st_mode & 0o777 == 0o600
+
+
+TOGETHER = """\
+import sys, threading, torch
+sys.setswitchinterval(1e-6)
+both = threading.Barrier(2)
+def act(folder):
+    names = {}
+    with open(folder + "/inside.py") as file:
+        exec(compile(file.read(), "inside.py", "exec"), names)
+    both.wait()
+    names["act"](folder)
+threads = [threading.Thread(target=act, args=(folder,)) for folder in sys.argv[1:]]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+torch.ones(2).sum()
+"""
+
+
+def test_two_requests_at_once_begin_one_recording(launcher: Launcher) -> None:
+    """Each is executed on a thread of its own, in a process that has not loaded tracer."""
+    for turn in range(3):
+        asked = {"action": "begin", "force": False, "reserved": False, "options": Options().document()}
+        paths = [str(launcher.folder / f"{turn}.{number}.trace") for number in range(2)]
+        with (
+            Ticket({**asked, "path": paths[0], "shown": paths[0]}, os.getuid()) as one,
+            Ticket({**asked, "path": paths[1], "shown": paths[1]}, os.getuid()) as other,
+        ):
+            for ticket in (one, other):
+                os.rename(ticket.folder / "request.json", ticket.folder / "taken.json")
+            command = [sys.executable, "-c", TOGETHER, str(one.folder), str(other.folder)]
+            done = launcher.run(command)
+            assert (done.status, done.err) == (0, "")
+            found = [ticket.answer("failed", "started") for ticket in (one, other)]
+        assert all(found), found
+        kinds, facts = zip(*sorted(found, key=lambda kind: kind[0]), strict=True)
+        assert kinds == ("failed", "started"), facts
+        assert "it is already being recorded" in facts[0]["why"]
+        assert launcher.traces() == [Path(facts[1]["path"]).name]
+        os.unlink(facts[1]["path"])

@@ -231,7 +231,7 @@ def package(folder: str) -> None:
     """
     import os
     import sys
-    from importlib import util
+    from importlib import import_module, util
 
     loaded = sys.modules.get("tracer")
     if loaded is not None:
@@ -244,16 +244,22 @@ def package(folder: str) -> None:
             f"its user may not read tracer, which is in {folder}; "
             "use a tracer that is installed where all may read it"
         )
-    spec = util.spec_from_file_location(
-        "tracer", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
-    module = util.module_from_spec(spec)  # type: ignore[arg-type]
-    sys.modules["tracer"] = module
+
+    class Finder:
+        """Of this package only. The import system lets a second thread wait until it is loaded."""
+
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> object:
+            where = os.path.join(folder, "__init__.py")
+            found = util.spec_from_file_location(name, where, submodule_search_locations=[folder])
+            return found if name == "tracer" else None
+
+    finder = Finder()
+    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
     try:
-        spec.loader.exec_module(module)  # type: ignore[union-attr]
-    except BaseException:
-        del sys.modules["tracer"]
-        raise
+        import_module("tracer")
+    finally:
+        sys.meta_path.remove(finder)  # type: ignore[arg-type]
 
 
 def answer(folder: str, kind: str, facts: dict) -> None:

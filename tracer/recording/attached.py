@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tracer.base import extension, say
+from tracer.base import extension, locks, say
 from tracer.base.errors import RecordingError
 from tracer.recording import cuda
 from tracer.recording.options import Options
@@ -29,18 +29,26 @@ def begin(request: Mapping[str, Any], answer: Answer) -> None:
     as `end` does whenever the recording ends.
     """
     global _current
-    outer = extension.load().recording()
-    if outer is not None:
-        raise RecordingError(f"it is already being recorded, to {outer}; end that recording first")
+    with locks.recording:  # several may be asked at once, each on a thread of its own
+        outer = extension.load().recording()
+        if outer is not None:
+            raise RecordingError(f"it is already being recorded, to {outer}; end that recording first")
+        if _is_left(request):
+            raise RecordingError(_GIVEN_UP)
+        _current = _begun(request, answer)
+        if _is_left(request):
+            _current.stop()
+            raise RecordingError(_GIVEN_UP)
+        answer("started", {"path": _current.path, "no_cuda": cuda.why_not(extension.load())})
 
+
+def _begun(request: Mapping[str, Any], answer: Answer) -> Recording:
     def ended(summary: Summary) -> None:
         global _current
         _current = None
         say.quiet(False)
         answer("ended", _facts(summary))
 
-    if _is_left(request):
-        raise RecordingError(_GIVEN_UP)
     say.quiet(True)
     recording = Recording(
         request["path"],
@@ -51,15 +59,10 @@ def begin(request: Mapping[str, Any], answer: Answer) -> None:
         attached=ended,
     )
     try:
-        recording.start()
+        return recording.start()
     except BaseException:
         say.quiet(False)
         raise
-    _current = recording
-    if _is_left(request):
-        recording.stop()
-        raise RecordingError(_GIVEN_UP)
-    answer("started", {"path": recording.path, "no_cuda": cuda.why_not(extension.load())})
 
 
 def _is_left(request: Mapping[str, Any]) -> bool:

@@ -147,6 +147,15 @@ def once(session: Session, action: str, facts: dict, figures: dict[str, list[flo
         watch.join()
 
 
+def ends(job: subprocess.Popen[str]) -> bool:
+    """Whether it has ended or is about to: it has been trained, so it runs no ops."""
+    try:
+        job.wait(3)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def build_words(folder: Path) -> None:
     sys.path.insert(0, str(HERE.parent / "tests" / "cpu"))
     from table_words import build
@@ -191,12 +200,12 @@ def main() -> None:
                     time.sleep(draw.random() * 0.5)
                     said = once(session, "end", {}, figures)["text"]
                 except RecordingError as error:
-                    if "ended" not in str(error) and job.poll() is None:
+                    if "ended" not in str(error) and not ends(job):
                         failures.append(str(error))
                         print("failed:", error, flush=True)
                     continue
                 attached += 1
-                if "complete: nothing dropped" not in said:
+                if "complete: nothing dropped" not in said and not ("no op ran" in said and ends(job)):
                     failures.append(said.strip())
                     print("failed:", said, flush=True)
             out, err = job.communicate()

@@ -38,8 +38,18 @@ def test_fork_server_with_torch(launcher: Launcher) -> None:
     assert all(source.endswith("script.py:4") for source in values(at(trace.hops, "aten::exp"), "source"))
 
 
-@pytest.mark.parametrize("torch_in_main", [True, False])
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("method", "torch_in_main"),
+    [
+        ("fork", True),
+        ("fork", False),
+        ("spawn", False),
+        ("forkserver", True),
+        # The other two in `make test-full`: torch is loaded a dozen times in each.
+        pytest.param("spawn", True, marks=pytest.mark.slow),
+        pytest.param("forkserver", False, marks=pytest.mark.slow),
+    ],
+)
 def test_children_of_children_and_pools(launcher: Launcher, method: str, torch_in_main: bool) -> None:
     """All of them end their part, whether they have torch from the start or import it while they work."""
     launcher.write(

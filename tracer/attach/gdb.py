@@ -27,6 +27,7 @@ from tracer.attach.process import (
 )
 from tracer.base.errors import RecordingError
 
+_IS_X86 = platform.machine() == "x86_64"
 _INSTALL = "apt-get install gdb (dnf install gdb)"
 _NEW = 14  # the first version that asks the processor how large its registers are
 _SHORTEST, _LONGEST = 5.0, 30.0  # seconds that gdb may have to attach; it needs less than one
@@ -38,10 +39,13 @@ _THERE, _ELSEWHERE, _PYTHON, _FULL = "tracer-there", "tracer-elsewhere", "tracer
 # "ptrace: Operation not permitted" becomes "ptrace: Inappropriate ioctl for device".
 _REFUSED = ("not permitted", "Could not attach to process.  If your uid", "is already traced by process")
 _NOT_FOR_GDB = ("DEBUGINFOD_URLS", "PYTHONHOME", "PYTHONPATH")  # it has a Python of its own
+# What gdb reads when it attaches, it reads while the process is stopped. All addresses are known without the
+# symbols of its libraries, which would take seconds, and of its Python: some 100 ms. The sysroot is where gdb
+# looks for the program itself. On aarch64 it must find it: its entry point is where calls return to.
+_SETTINGS = ["set auto-solib-add off", "set auto-load off"] + ["set sysroot /dev/null"] * _IS_X86
 _VERSION_TEXT = re.compile(r"^GNU gdb\b.*?(?:^Type \"apropos [^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 # Of each processor: a register that gdb writes together with all floating-point and vector registers, and
 # a bit of it that only notes that some result was rounded.
-_KEPT = platform.machine() == "x86_64"
 _KEEP_REGISTERS = Path(__file__).with_name("keep_registers.py")
 _REGISTERS = {"x86_64": ("mxcsr", 0x20), "aarch64": ("fpsr", 0x10)}
 # A gdb that is older than the processor may know too small a size of these registers; Linux then refuses to
@@ -64,8 +68,7 @@ else
 python keep_registers({pid})
 end
 """
-# A signal of the process must not stop it for gdb, which nobody would answer. Symbols of torch's libraries
-# would take seconds to read, while the process is stopped.
+# A signal of the process must not stop it for gdb, which nobody would answer.
 # First, whether the functions are at these addresses: the process may have begun another program since its
 # memory was looked at, also the same Python, which has its own functions at the same place again. Then,
 # whether Python runs: Py_FinalizeEx clears that flag before it frees what Py_AddPendingCall uses. In a call
@@ -151,15 +154,15 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
                 python=_PYTHON,
                 full=_FULL,
                 is_there=" && ".join(f"*(long*) {at:#x} == (long) {code:#x}" for at, code in entrances.code),
-                keep=_KEEP.format(pid=process.pid, new=_NEW) if _KEPT else "",
+                keep=_KEEP.format(pid=process.pid, new=_NEW) if _IS_X86 else "",
                 try_to_write=_TRY_TO_WRITE.format(name=register[0], bit=register[1]) if register else "",
                 **vars(entrances),
             )
         )
-        command = [gdb, "-nx", "-batch"]
-        for setting in ("set auto-solib-add off", "set auto-load off"):
+        command = [gdb, "-nx", "-batch", "--readnever"]
+        for setting in _SETTINGS:
             command += ["-iex", setting]
-        files = [_KEEP_REGISTERS] if _KEPT else []
+        files = [_KEEP_REGISTERS] if _IS_X86 else []
         for file in (*files, commands, detach):
             command += ["-x", str(file)]
         end = _attached(process, command, patience)

@@ -1,6 +1,6 @@
-"""The table of goals of the override kernels, measured: reports/kernels_h100.md. Needs a GPU.
+"""The table of goals of the override kernels, measured: reports/kernels_h200.md. Needs a GPU.
 
-    python benchmarks/kernels_report.py -o reports/kernels_h100.md     # two minutes on an H100
+    python benchmarks/kernels_report.py -o reports/kernels_h200.md     # two minutes on an H200
     python benchmarks/kernels_report.py --only 'mm bf16' --pairs 10
     python benchmarks/kernels_report.py --only 'end to end' --json end_to_end.json
 

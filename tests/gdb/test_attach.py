@@ -421,7 +421,8 @@ def test_a_long_wait_says_what_for(launcher: Launcher) -> None:
         process.send_signal(signal.SIGSTOP)
         ours, theirs = pty.openpty()
         command = [str(launcher.tracer), "attach", str(process.pid), "--timeout", "4"]
-        done = subprocess.run(command, stderr=theirs, cwd=launcher.folder, check=False)
+        terminal = os.environ | {"TERM": "xterm"}  # on a dumb one no progress is shown
+        done = subprocess.run(command, stderr=theirs, cwd=launcher.folder, env=terminal, check=False)
         os.close(theirs)
         said = os.read(ours, 1 << 16).decode()
         os.close(ours)

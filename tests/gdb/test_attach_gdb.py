@@ -297,6 +297,19 @@ def test_a_gdb_without_python(launcher: Launcher) -> None:
     assert bool(done.status) == (launcher.traces() == [])
 
 
+@pytest.mark.parametrize("name", ["a b", 'it\'s $x; #"1"'])
+def test_a_folder_for_temporary_files_with_any_name(launcher: Launcher, name: str) -> None:
+    """gdb's commands take the names of files apart in several ways."""
+    (launcher.folder / name).mkdir()
+    named = {"TMPDIR": str(launcher.folder / name)}
+    with needs_gdb(launcher) as led:
+        done = attach(launcher, int(led.pid), "-o", "t.trace", extra=named)
+        assert done.status == 0, done.err
+        done = launcher.run([str(launcher.tracer), "detach", led.pid], extra=named)
+        assert done.status == 0, done.err
+    assert list((launcher.folder / name).iterdir()) == []
+
+
 def test_the_line_in_which_gdb_fails(launcher: Launcher) -> None:
     says = (
         "echo tracer-attached; echo tracer-written; echo x:12: Error in sourced command file:; "

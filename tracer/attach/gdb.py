@@ -95,7 +95,7 @@ set $page = ((long (*)(long, long, long, long, long, long)) {mmap:#x})(0, {size}
 if $page == -1
 printf "{full}\\n"
 else
-restore {text} binary $page
+restore /proc/self/fd/{text} binary $page
 set $added = ((int (*)(long, long)) {add_pending_call:#x})({run_string:#x}, $page)
 printf "{word} %d\\n", $added
 end
@@ -136,16 +136,17 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
     entrances = process.entrances()
     register = _REGISTERS.get(platform.machine())
     patience = min(max(patience, _SHORTEST), _LONGEST)
-    with tempfile.TemporaryDirectory(prefix=GDB_FOLDER) as folder:
-        text = Path(folder, "text")
-        text.write_bytes(script.encode() + b"\0")
+    # gdb takes no name of a file that has spaces, so it gets a number.
+    with tempfile.TemporaryDirectory(prefix=GDB_FOLDER) as folder, tempfile.TemporaryFile() as text:
+        text.write(script.encode() + b"\0")
+        text.flush()
         commands, detach = Path(folder, "commands"), Path(folder, "detach")
         detach.write_text(_DETACH.format(pid=process.pid))
         commands.write_text(
             _COMMANDS.format(
                 pid=process.pid,
-                size=text.stat().st_size,
-                text=text,
+                size=text.tell(),
+                text=text.fileno(),
                 word=_ADDED,
                 attached=_ATTACHED,
                 written=_WRITTEN,
@@ -165,7 +166,7 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
         files = [_KEEP_REGISTERS] if _IS_X86 else []
         for file in (*files, commands, detach):
             command += ["-x", str(file)]
-        end = _attached(process, command, patience)
+        end = _attached(process, command, text.fileno(), patience)
     if f"{_ADDED} 0" not in end.said:
         raise _why(process, gdb, end)
 
@@ -195,11 +196,11 @@ class _End:
         return _ATTACHED not in self.said and any(words in self.said for words in _REFUSED)
 
 
-def _attached(process: Process, command: list[str], patience: float) -> _End:
+def _attached(process: Process, command: list[str], text: int, patience: float) -> _End:
     """Runs gdb, and again while the gdb of another attach has the process."""
     last = time.monotonic() + OTHERS
     for tries in itertools.count(1):
-        end = _run(process, command, patience)
+        end = _run(process, command, text, patience)
         is_held = bool(_holder(process, end.said)) or tries == 1  # it may have let go meanwhile
         if not (end.is_refused and is_held) or time.monotonic() > last:
             break
@@ -274,8 +275,8 @@ def _error_line(said: str) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
-def _run(process: Process, command: list[str], patience: float) -> _End:
-    """Runs gdb. In a session of its own, so that Ctrl-C does not end it in the middle.
+def _run(process: Process, command: list[str], text: int, patience: float) -> _End:
+    """Runs gdb, which inherits the file `text`, in a session of its own: Ctrl-C does not end it in the middle.
 
     Raises RecordingError if it cannot be started.
     """
@@ -290,6 +291,7 @@ def _run(process: Process, command: list[str], patience: float) -> _End:
             text=True,
             errors="replace",
             env=environment | {"LC_ALL": "C"},
+            pass_fds=(text,),
             start_new_session=True,
         )
     except OSError as error:  # e.g. an empty file, or a program of another CPU

@@ -276,7 +276,7 @@ def _error_line(said: str) -> str:
 
 
 def _run(process: Process, command: list[str], text: int, patience: float) -> _End:
-    """Runs gdb, which inherits the file `text`, in a session of its own: Ctrl-C does not end it in the middle.
+    """Runs gdb, which inherits the file `text`, in a session of its own: Ctrl-C does not end it midway.
 
     Raises RecordingError if it cannot be started.
     """

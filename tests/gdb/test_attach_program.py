@@ -225,3 +225,44 @@ def test_two_requests_at_once_begin_one_recording(launcher: Launcher) -> None:
         assert "it is already being recorded" in facts[0]["why"]
         assert launcher.traces() == [Path(facts[1]["path"]).name]
         os.unlink(facts[1]["path"])
+
+
+IN_TURN = """\
+import sys, torch
+with open(sys.argv[1] + "/inside.py") as file:
+    names = {}
+    exec(compile(file.read(), "inside.py", "exec"), names)
+for folder in sys.argv[1:]:
+    names["act"](folder)
+    torch.ones(2).sum()
+"""
+
+
+def test_an_attach_ends_no_recording_of_another(launcher: Launcher) -> None:
+    """Its own may have ended in this moment, and another one begun."""
+    path = str(launcher.folder / "t.trace")
+    begin = {"action": "begin", "force": False, "reserved": False, "options": Options().document()}
+    end = {"action": "end"}
+    with (
+        Ticket({**begin, "path": path, "shown": path}, os.getuid()) as first,
+        Ticket({**end, "path": str(launcher.folder / "other.trace")}, os.getuid()) as wrong,
+        Ticket({**end, "path": path}, os.getuid()) as right,
+    ):
+        tickets = (first, wrong, right)
+        for ticket in tickets:
+            os.rename(ticket.folder / "request.json", ticket.folder / "taken.json")
+        done = launcher.run([sys.executable, "-c", IN_TURN, *(str(ticket.folder) for ticket in tickets)])
+        assert (done.status, done.err) == (0, "")
+        found = [ticket.answer("failed", "started", "ended") for ticket in (first, wrong, right)]
+    assert [one and one[0] for one in found] == ["started", "failed", "ended"], found
+    assert found[1] is not None
+    assert "other.trace has ended; another to" in found[1][1]["why"]
+
+
+def test_stderr_is_closed(launcher: Launcher) -> None:
+    with running(*program(launcher, "")) as process:
+        command = ["sh", "-c", 'exec "$0" attach "$1" --seconds 0.3 -o t.trace 2>&-']
+        done = launcher.run([*command, str(launcher.tracer), str(process.pid)])
+        assert (done.status, done.err) == (0, "")
+        process.communicate("\n", timeout=TIMEOUT)
+    assert tracer.load(launcher.folder / "t.trace").certificate["complete"]

@@ -187,7 +187,7 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, path:
         pass
     if facts is None and session.process.is_same():
         try:
-            facts = end(session, later=True)
+            facts = end(session, path, later=True)
         except RecordingError as error:  # it may have ended in this moment
             is_ending = isinstance(error, PythonEndsError)
             facts = session.wait_for_the_end(ticket) if is_ending else session.wait(ticket, 0)
@@ -205,13 +205,16 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, path:
     write(facts["text"])
 
 
-def end(session: Session, *, later: bool = False) -> dict[str, Any]:
-    """Have the process end its recording, now or also `later`: what it says of it. Raises RecordingError."""
+def end(session: Session, path: str = "", *, later: bool = False) -> dict[str, Any]:
+    """Have the process end its recording, now or also `later`: what it says of it. Raises RecordingError.
+
+    With a path, only the recording to that file: another command may have begun the next one.
+    """
     from tracer.attach.process import InterruptedByAHandlerError
 
     tries = 0
     while True:
-        with session.request("end", {}) as ticket:
+        with session.request("end", {"path": path}) as ticket:
             try:
                 return session.deliver(ticket, "ended", later=later)
             except InterruptedByAHandlerError:

@@ -91,7 +91,7 @@ def progress(text: str) -> Iterator[None]:
 
     With a percentage, where the work says how far it is (base.progress).
     """
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():  # None: closed
         yield
         return
     from rich.console import Console

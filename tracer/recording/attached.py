@@ -70,16 +70,24 @@ def _is_left(request: Mapping[str, Any]) -> bool:
 
 
 def end(request: Mapping[str, Any], answer: Answer) -> None:
-    """End the recording, and answer "ended" with its summary. Raises RecordingError if there is none."""
-    recording = _current
-    if recording is None:
-        outer = extension.load().recording()
-        if outer is None:
-            raise RecordingError("it is not being recorded; begin with: tracer attach")
-        raise RecordingError(
-            f"tracer attach did not begin its recording, to {outer}; end that where it began"
-        )
-    summary = recording.stop()
+    """End the recording, and answer "ended" with its summary. Raises RecordingError if there is none.
+
+    Where the request has a path, only the recording to that file is ended.
+    """
+    with locks.recording:
+        recording, wanted = _current, request.get("path")
+        if recording is None:
+            outer = extension.load().recording()
+            if outer is None:
+                raise RecordingError("it is not being recorded; begin with: tracer attach")
+            raise RecordingError(
+                f"tracer attach did not begin its recording, to {outer}; end that where it began"
+            )
+        if wanted and recording.path != wanted:
+            raise RecordingError(
+                f"its recording to {wanted} has ended; now it is recorded to {recording.path}"
+            )
+        summary = recording.stop()
     if summary is not None:
         answer("ended", _facts(summary))
 

@@ -256,7 +256,7 @@ def test_an_attach_ends_no_recording_of_another(launcher: Launcher) -> None:
         found = [ticket.answer("failed", "started", "ended") for ticket in (first, wrong, right)]
     assert [one and one[0] for one in found] == ["started", "failed", "ended"], found
     assert found[1] is not None
-    assert "other.trace has ended; another to" in found[1][1]["why"]
+    assert "other.trace has ended; now it is recorded to" in found[1][1]["why"]
 
 
 def test_stderr_is_closed(launcher: Launcher) -> None:

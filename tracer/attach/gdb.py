@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import platform
@@ -136,8 +137,12 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
     entrances = process.entrances()
     register = _REGISTERS.get(platform.machine())
     patience = min(max(patience, _SHORTEST), _LONGEST)
-    # gdb takes no name of a file that has spaces, so it gets a number.
-    with tempfile.TemporaryDirectory(prefix=GDB_FOLDER) as folder, tempfile.TemporaryFile() as text:
+    # gdb takes no name of a file that has spaces, so it gets a number. Those below 3 are its own.
+    with (
+        tempfile.TemporaryDirectory(prefix=GDB_FOLDER) as folder,
+        tempfile.TemporaryFile() as unnamed,
+        os.fdopen(fcntl.fcntl(unnamed.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "wb") as text,
+    ):
         text.write(script.encode() + b"\0")
         text.flush()
         commands, detach = Path(folder, "commands"), Path(folder, "detach")

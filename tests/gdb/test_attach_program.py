@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -187,6 +189,19 @@ def test_an_answer_is_readable_whatever_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "started.json").stat().st_mode & 0o777 == 0o600
 
 
+@contextmanager
+def taken(request: dict[str, object]) -> Iterator[Ticket]:
+    """A ticket as a process finds it that has begun to act."""
+    with Ticket(request, os.getuid()) as ticket:
+        os.rename(ticket.folder / "request.json", ticket.folder / "taken.json")
+        yield ticket
+
+
+def begin(path: Path) -> dict[str, object]:
+    named = {"path": str(path), "shown": str(path), "force": False, "reserved": False}
+    return {"action": "begin", **named, "options": Options().document()}
+
+
 TOGETHER = """\
 import sys, threading, torch
 sys.setswitchinterval(1e-6)
@@ -207,14 +222,8 @@ torch.ones(2).sum()
 def test_two_requests_at_once_begin_one_recording(launcher: Launcher) -> None:
     """Each is executed on a thread of its own, in a process that has not loaded tracer."""
     for turn in range(3):
-        asked = {"action": "begin", "force": False, "reserved": False, "options": Options().document()}
-        paths = [str(launcher.folder / f"{turn}.{number}.trace") for number in range(2)]
-        with (
-            Ticket({**asked, "path": paths[0], "shown": paths[0]}, os.getuid()) as one,
-            Ticket({**asked, "path": paths[1], "shown": paths[1]}, os.getuid()) as other,
-        ):
-            for ticket in (one, other):
-                os.rename(ticket.folder / "request.json", ticket.folder / "taken.json")
+        paths = [launcher.folder / f"{turn}.{number}.trace" for number in range(2)]
+        with taken(begin(paths[0])) as one, taken(begin(paths[1])) as other:
             command = [sys.executable, "-c", TOGETHER, str(one.folder), str(other.folder)]
             done = launcher.run(command)
             assert (done.status, done.err) == (0, "")
@@ -240,20 +249,16 @@ for folder in sys.argv[1:]:
 
 def test_an_attach_ends_no_recording_of_another(launcher: Launcher) -> None:
     """Its own may have ended in this moment, and another one begun."""
-    path = str(launcher.folder / "t.trace")
-    begin = {"action": "begin", "force": False, "reserved": False, "options": Options().document()}
-    end = {"action": "end"}
+    path, other = (launcher.folder / name for name in ("t.trace", "other.trace"))
     with (
-        Ticket({**begin, "path": path, "shown": path}, os.getuid()) as first,
-        Ticket({**end, "path": str(launcher.folder / "other.trace")}, os.getuid()) as wrong,
-        Ticket({**end, "path": path}, os.getuid()) as right,
+        taken(begin(path)) as first,
+        taken({"action": "end", "path": str(other)}) as wrong,
+        taken({"action": "end", "path": str(path)}) as right,
     ):
         tickets = (first, wrong, right)
-        for ticket in tickets:
-            os.rename(ticket.folder / "request.json", ticket.folder / "taken.json")
         done = launcher.run([sys.executable, "-c", IN_TURN, *(str(ticket.folder) for ticket in tickets)])
         assert (done.status, done.err) == (0, "")
-        found = [ticket.answer("failed", "started", "ended") for ticket in (first, wrong, right)]
+        found = [ticket.answer("failed", "started", "ended") for ticket in tickets]
     assert [one and one[0] for one in found] == ["started", "failed", "ended"], found
     assert found[1] is not None
     assert "other.trace has ended; now it is recorded to" in found[1][1]["why"]

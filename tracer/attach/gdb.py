@@ -47,7 +47,6 @@ _SETTINGS = ["set auto-solib-add off", "set auto-load off"] + ["set sysroot /dev
 _VERSION_TEXT = re.compile(r"^GNU gdb\b.*?(?:^Type \"apropos [^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 # Of each processor: a register that gdb writes together with all floating-point and vector registers, and
 # a bit of it that only notes that some result was rounded.
-_KEEP_REGISTERS = Path(__file__).with_name("keep_registers.py")
 _REGISTERS = {"x86_64": ("mxcsr", 0x20), "aarch64": ("fpsr", 0x10)}
 # A gdb that is older than the processor may know too small a size of these registers; Linux then refuses to
 # write them. In the middle of a call that leaves the process with half of its registers, and has ended jobs;
@@ -57,7 +56,8 @@ set $saved = ${name}
 set ${name} = $saved ^ {bit:#x}
 set ${name} = $saved
 """
-# First all of them are kept, because gdb may change more than it writes (keep_registers.py).
+# First all of them are kept, because gdb may change more than it writes.
+_KEEP_REGISTERS = Path(__file__).with_name("keep_registers.py")
 _KEEP = """\
 if $_isvoid($tracer_keeps)
 if $_isvoid($_gdb_major) || $_gdb_major < {new}
@@ -69,7 +69,8 @@ else
 python keep_registers({pid})
 end
 """
-# A signal of the process must not stop it for gdb, which nobody would answer.
+# A gdb that fails itself, as it may when the process ends, leaves no core file in the user's folder. A signal
+# of the process must not stop it for gdb, which nobody would answer.
 # First, whether the functions are at these addresses: the process may have begun another program since its
 # memory was looked at, also the same Python, which has its own functions at the same place again. Then,
 # whether Python runs: Py_FinalizeEx clears that flag before it frees what Py_AddPendingCall uses. In a call
@@ -105,8 +106,7 @@ else
 printf "{elsewhere}\\n"
 end
 """
-# Also after an error in the commands above. A gdb that fails itself, as it may when the process has ended
-# meanwhile, leaves no core file in the user's folder.
+# Also after an error in the commands above.
 _DETACH = """\
 handle all nostop noprint pass
 handle SIGINT nostop noprint pass
@@ -286,7 +286,7 @@ def _run(process: Process, command: list[str], text: int, patience: float) -> _E
     Raises RecordingError if it cannot be started.
     """
     was_stopped = process.is_stopped()
-    environment = {name: text for name, text in os.environ.items() if name not in _NOT_FOR_GDB}
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_GDB}
     try:
         gdb = subprocess.Popen(
             command,

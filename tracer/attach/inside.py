@@ -250,16 +250,17 @@ def package(folder: str) -> None:
 
         @staticmethod
         def find_spec(name: str, path: object = None, target: object = None) -> object:
+            if name != "tracer":
+                return None  # an import by another thread
             where = os.path.join(folder, "__init__.py")
-            found = util.spec_from_file_location(name, where, submodule_search_locations=[folder])
-            return found if name == "tracer" else None
+            return util.spec_from_file_location(name, where, submodule_search_locations=[folder])
 
-    finder = Finder()
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    finder, finders = Finder(), sys.meta_path
+    finders.insert(0, finder)  # type: ignore[arg-type]
     try:
         import_module("tracer")
     finally:
-        sys.meta_path.remove(finder)  # type: ignore[arg-type]
+        finders.remove(finder)  # type: ignore[arg-type]
 
 
 def answer(folder: str, kind: str, facts: dict) -> None:

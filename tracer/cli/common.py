@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from tracer.base.progress import listening, portion
-from tracer.base.say import is_terminal
 from tracer.report.visible import visible
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def progress(text: str) -> Iterator[None]:
 
     With a percentage, where the work says how far it is (base.progress).
     """
-    if not is_terminal():
+    if sys.stderr is None or not sys.stderr.isatty():  # None: closed
         yield
         return
     from rich.console import Console

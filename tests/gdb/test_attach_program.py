@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 from attaching import attach, refused, running
 from launching import TIMEOUT, Launcher
+from typer.testing import CliRunner
 
 import tracer
+from tracer.attach.session import Session
 from tracer.attach.ticket import Ticket
+from tracer.cli.app import app
 from tracer.recording.options import Options
 
 ON = "print('on', flush=True)\n"
@@ -271,3 +274,27 @@ def test_stderr_is_closed(launcher: Launcher) -> None:
         assert (done.status, done.err) == (0, "")
         process.communicate("\n", timeout=TIMEOUT)
     assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
+
+
+def test_what_cannot_be_asked_leaves_no_file(launcher: Launcher) -> None:
+    with running(*program(launcher, "")) as process:
+        command = ["prlimit", "--fsize=0", str(launcher.tracer), "attach", str(process.pid), "-o", "t.trace"]
+        done = launcher.run(command)
+        process.communicate("\n", timeout=TIMEOUT)
+    assert done.status == 2
+    assert done.err.startswith("tracer: the request cannot be written to a temporary folder: ")
+    assert done.err.endswith("; set TMPDIR to another folder\n")
+    assert not (launcher.folder / "t.trace").exists()
+
+
+def test_an_error_of_tracer_leaves_no_file(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("not expected")
+
+    monkeypatch.setattr(Session, "_inject", fails)
+    path = launcher.folder / "t.trace"
+    with running(*program(launcher, "")) as process:
+        done = CliRunner().invoke(app, ["attach", str(process.pid), "-o", str(path)])
+        process.communicate("\n", timeout=TIMEOUT)
+    assert isinstance(done.exception, OSError)
+    assert not path.exists()

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
 
 _PAUSE = 0.01  # seconds between two looks at the folder
@@ -57,15 +58,28 @@ class Ticket:
     """One request. The folder is removed at the end of `with`."""
 
     def __init__(self, request: dict[str, object], user: int) -> None:
-        """`user`: who owns the process that must be able to read it."""
-        self.folder = Path(tempfile.mkdtemp(prefix="tracer-attach-"))
+        """`user`: who owns the process that must be able to read it.
+
+        Raises RecordingError if the files cannot be written.
+        """
+        self._user = user
+        self._is_left = False
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="tracer-attach-"))
+        except OSError as error:
+            raise _not_written(error) from None
+        try:
+            self._write(request)
+        except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise _not_written(error) from None
+
+    def _write(self, request: dict[str, object]) -> None:
         known = {"python": list(sys.version_info[:2]), "package": FOLDER}
         self._request = self.folder / "request.json"
         self._request.write_text(json.dumps(request | known), encoding="utf-8")
         self._inside = self.folder / "inside.py"  # the process may not be allowed to read the package
         self._inside.write_bytes(Path(FOLDER, "attach", "inside.py").read_bytes())
-        self._user = user
-        self._is_left = False
         self.give(self._request)
         self.give(self._inside)
         self.give(self.folder)
@@ -144,3 +158,10 @@ class Ticket:
     ) -> None:
         if not self._is_left or self.answer(STARTED, ENDED, FAILED, ENDS):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _not_written(error: OSError) -> RecordingError:
+    folder = tempfile.tempdir or "a temporary folder"
+    return RecordingError(
+        f"the request cannot be written to {folder}: {error.strerror}; set TMPDIR to another folder"
+    )

@@ -11,6 +11,7 @@ from tracer.base.package import VERSION
 from tracer.cli import compare, gdb
 from tracer.cli.attach import attach
 from tracer.cli.certificate import certificate
+from tracer.cli.common import open_closed_streams
 from tracer.cli.detach import detach
 from tracer.cli.diff import diff
 from tracer.cli.doctor import doctor
@@ -69,6 +70,8 @@ def options(
     if version:
         typer.echo(f"tracer {VERSION}")
         raise typer.Exit
+    if context.invoked_subcommand != "record":  # its script has them as they are
+        open_closed_streams()
     if context.invoked_subcommand in _READ_TABLES:  # polars' allocator keeps what was freed for ever
         os.environ.setdefault("_RJEM_MALLOC_CONF", _GIVE_BACK)
 

@@ -138,10 +138,10 @@ def attach(
         session = Session(pid, timeout, progress)
         session.process.check_room()
         request = {**_place(output, force, session.process), "options": options.document()}
-        _give_to(session.process.user, request)
+        ticket = _ticket(session, request)
     except RecordingError as error:
         fail(str(error), USAGE)
-    with _ended_by_signals(), session.request("begin", request) as ticket:
+    with _ended_by_signals(), ticket:
         path = _begin(session, ticket, request)
         if seconds is None and steps is None:
             say(f"recording process {pid} to {request['shown']}; to end it: tracer detach {pid}")
@@ -168,6 +168,9 @@ def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> str:
     except KeyboardInterrupt:
         _give_back(request)
         fail(f"process {session.process.pid} was left as it was", USAGE)
+    except BaseException:
+        _give_back(request)
+        raise
     if facts.get("no_cuda"):
         say(f"CUDA will not be recorded: {facts['no_cuda']}. Dispatcher hops are still recorded.")
     return facts["path"]
@@ -178,7 +181,8 @@ def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, path:
     from tracer.attach.process import PythonEndsError
 
     pid = session.process.pid
-    length = "until its steps have ended" if seconds is None else f"for {seconds:g} s"
+    until = "until its steps have ended (at tracer.step() or the optimizer's step())"
+    length = until if seconds is None else f"for {seconds:g} s"
     facts = None
     try:
         say(f"recording process {pid} to {shown} {length}; Ctrl-C ends it earlier")
@@ -249,6 +253,16 @@ def _place(output: str | None, force: bool, process: Process) -> dict[str, Any]:
     return {"path": path, "shown": output, "reserved": reserved, "force": force}
 
 
+def _ticket(session: Session, request: dict[str, Any]) -> Ticket:
+    """What asks the process to begin. Raises RecordingError, and then leaves no file of the trace."""
+    try:
+        _give_to(session.process.user, request)
+        return session.request("begin", request)
+    except BaseException:
+        _give_back(request)
+        raise
+
+
 def _give_to(user: int, request: dict[str, Any]) -> None:
     """Let the process write the trace where root attaches to somebody else's. Raises RecordingError."""
     if not request["reserved"] or user == os.getuid():
@@ -256,7 +270,6 @@ def _give_to(user: int, request: dict[str, Any]) -> None:
     try:
         os.chown(str(request["path"]), user, -1)
     except OSError as error:
-        _give_back(request)
         raise RecordingError(
             f"the process cannot write {request['shown']}, which is another user's: {error.strerror}"
         ) from None

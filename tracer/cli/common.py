@@ -91,7 +91,7 @@ def progress(text: str) -> Iterator[None]:
 
     With a percentage, where the work says how far it is (base.progress).
     """
-    if sys.stderr is None or not sys.stderr.isatty():  # None: closed
+    if not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
@@ -109,6 +109,18 @@ def progress(text: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         status.stop()
+
+
+def open_closed_streams() -> None:
+    """Opens /dev/null in the place of a stdin, stdout or stderr that is closed.
+
+    Else the next file that is opened gets its number, and Python has None for it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8")
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
 
 
 @contextmanager

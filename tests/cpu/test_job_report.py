@@ -28,7 +28,7 @@ optimizer = torch.optim.SGD(model.parameters(), 0.01)
 for i in range(12):
     x = torch.randn(16, 64)
     if rank == 1:
-        time.sleep(0.05)
+        time.sleep(0.1)
     loss = model(x).square().mean()
     optimizer.zero_grad()
     loss.backward()
@@ -107,14 +107,16 @@ def test_the_tables_of_a_job(recorded: Launcher) -> None:
     loaded = tracer.load_job(recorded.folder / "job")
     assert [part.rank for part in loaded.parts] == [0, 1]
     assert loaded.missing == []
-    late = loaded.collectives.filter(pl.col("steady") & (pl.col("late_ns") > 25_000_000))
+    late = loaded.collectives.filter(pl.col("late_ns") > 50_000_000)
     assert len(late) >= 10
-    assert set(late["last"]) == {1}
+    steady = late.filter("steady")
+    assert len(steady) >= 5, "a busy machine can make the first steps differ"
+    assert set(steady["last"]) == {1}
     assert (loaded.clocks["how"] == "exact").all()
     first = loaded.lateness[0]
     folder = recorded.folder
     assert (first.rank, first.before, first.after) == (1, f"{folder}/script.py:13", f"{folder}/script.py:16")
-    assert first.excess_ns == pytest.approx(50e6 * first.times, rel=0.5)
+    assert first.excess_ns == pytest.approx(100e6 * first.times, rel=0.5)
 
 
 def test_output_and_what_does_not_apply(recorded: Launcher) -> None:

@@ -1,4 +1,4 @@
-"""Commands whose stdin, stdout or stderr is closed do their work, and end as they would with open ones."""
+"""Commands whose stdin, stdout or stderr is closed, or on a full disk, end as they should."""
 
 from __future__ import annotations
 
@@ -34,3 +34,25 @@ def test_a_debugger_needs_a_stdin(recorded: Launcher) -> None:
     assert run.status == 2
     assert run.err.startswith("tracer: --interactive needs a terminal")
     assert run.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", ["report run.trace", "sql run.trace .schema", "certificate run.trace", "doctor"]
+)
+def test_stdout_is_on_a_full_disk(recorded: Launcher, words: str) -> None:
+    run = recorded.run(["sh", "-c", f'exec "$0" {words} >/dev/full', str(recorded.tracer)])
+    assert (run.status, run.err) == (1, "tracer: cannot write to stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("report none.trace", 2), ("lock run.trace --force -o run.lock", 0)]
+)
+def test_stderr_is_on_a_full_disk(recorded: Launcher, words: str, status: int) -> None:
+    run = recorded.run(["sh", "-c", f'exec "$0" {words} 2>/dev/full', str(recorded.tracer)])
+    assert run.status == status
+
+
+def test_an_error_does_not_go_where_it_was_not_sent(recorded: Launcher) -> None:
+    run = recorded.run(["sh", "-c", 'exec "$0" nosuch 2>&- >out.txt', str(recorded.tracer)])
+    assert run.status == 2
+    assert (recorded.folder / "out.txt").read_text() == ""

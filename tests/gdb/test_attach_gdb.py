@@ -30,6 +30,7 @@ from attaching import (
 from launching import TIMEOUT, Launcher
 
 import tracer
+from tracer.attach import gdb
 
 pytestmark = pytest.mark.gdb
 
@@ -368,3 +369,19 @@ def test_a_gdb_that_ends_by_itself(launcher: Launcher, does: str, says: str) -> 
     with needs_gdb(launcher) as led:
         done = attach(launcher, int(led.pid), extra=wrong)
         refused(done, f"{launcher.folder}/bin/gdb could not attach to process {led.pid} {says}", advice="")
+
+
+def test_a_signal_while_the_folder_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove, calls = shutil.rmtree, []
+
+    def interrupted(folder: Path, **options: bool) -> None:
+        calls.append(folder)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        remove(folder, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt), gdb._folder() as folder:
+        (folder / "commands").touch()
+    assert calls == [folder, folder]
+    assert not folder.exists()

@@ -287,6 +287,20 @@ def test_what_cannot_be_asked_leaves_no_file(launcher: Launcher) -> None:
     assert not (launcher.folder / "t.trace").exists()
 
 
+@pytest.mark.parametrize("most", [8, 15])
+def test_too_few_files_for_gdb(launcher: Launcher, most: int) -> None:
+    with running(*program(launcher, "")) as process:
+        command = ["prlimit", f"--nofile={most}", str(launcher.tracer), "attach", str(process.pid)]
+        done = launcher.run(command)
+        process.communicate("\n", timeout=TIMEOUT)
+    assert (done.status, done.said) == (
+        2,
+        f"tracer: this command may open only {most} files, and gdb needs more; "
+        "raise that limit: ulimit -n 64\n",
+    )
+    assert list(launcher.folder.glob("*.trace")) == []
+
+
 def test_an_error_of_tracer_leaves_no_file(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError("not expected")

@@ -121,7 +121,7 @@ def test_a_report_that_cannot_be_written(launcher: Launcher) -> None:
     assert run.status == 1
     assert run.err.splitlines() == [
         f"tracer: cannot write {launcher.folder / 'in' / 's.md'}: No such file or directory",
-        "tracer: cannot print the report: No space left on device",
+        "tracer: cannot write to stdout: No space left on device",
     ]
 
 

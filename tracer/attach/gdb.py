@@ -12,7 +12,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,13 +140,13 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
     patience = min(max(patience, _SHORTEST), _LONGEST)
     # gdb takes no name of a file that has spaces, so it gets a number. Those below 3 are its own.
     with (
-        tempfile.TemporaryDirectory(prefix=GDB_FOLDER) as folder,
+        _folder() as folder,
         tempfile.TemporaryFile() as unnamed,
         os.fdopen(fcntl.fcntl(unnamed.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "wb") as text,
     ):
         text.write(script.encode() + b"\0")
         text.flush()
-        commands, detach = Path(folder, "commands"), Path(folder, "detach")
+        commands, detach = folder / "commands", folder / "detach"
         detach.write_text(_DETACH.format(pid=process.pid))
         commands.write_text(
             _COMMANDS.format(
@@ -174,6 +175,20 @@ def inject(process: Process, gdb: str, script: str, patience: float) -> None:
         end = _attached(process, command, text.fileno(), patience)
     if f"{_ADDED} 0" not in end.said:
         raise _why(process, gdb, end)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """For gdb's files. It is gone afterwards, also if a signal ends this command while it is removed."""
+    folder = Path(tempfile.mkdtemp(prefix=GDB_FOLDER))
+    try:
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except KeyboardInterrupt:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 @dataclass(frozen=True)

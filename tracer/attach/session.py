@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from tracer.attach.process import (
 from tracer.attach.ticket import ENDED, ENDS, FAILED, STARTED, Ticket
 from tracer.base.errors import RecordingError
 
+_FILES = 32  # more than this command and gdb open
 _WORK = 120.0  # seconds for what the process does itself: it loads the extension, or counts a large trace
 
 
@@ -40,6 +42,11 @@ class Session:
         self.process = Process(pid)
         self._patience = patience
         self._progress = progress
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= most < _FILES:
+            raise RecordingError(
+                f"this command may open only {most} files, and gdb needs more; raise that limit: ulimit -n 64"
+            )
         self.interrupted = False
         """Whether Ctrl-C came when the process had already begun to act"""
         self.process.check()
@@ -61,7 +68,7 @@ class Session:
         do = _INSTEAD[wanted]
         try:
             with self._progress(f"waiting until gdb has attached to process {pid}"):
-                self._inject(ticket)
+                self._inject(ticket, wanted)
             with self._progress(f"waiting until the main thread of process {pid} runs Python"):
                 found = ticket.wait((wanted, FAILED, ENDED, ENDS), self._patience, self.process.is_same)
         except (KeyboardInterrupt, RecordingError) as error:  # gdb may have delivered it nevertheless
@@ -128,13 +135,18 @@ class Session:
 
         return moves
 
-    def _inject(self, ticket: Ticket) -> None:
-        if self._gdb:
-            gdb.inject(self.process, self._gdb, ticket.script(self.process.pid), self._patience)
-            return
-        script = Path(ticket.folder, "script.py")
-        script.write_text(ticket.script(self.process.pid), encoding="utf-8")
-        ticket.give(script)
+    def _inject(self, ticket: Ticket, wanted: str) -> None:
+        pid = self.process.pid
+        try:
+            if self._gdb:
+                gdb.inject(self.process, self._gdb, ticket.script(pid), self._patience)
+                return
+            script = Path(ticket.folder, "script.py")
+            script.write_text(ticket.script(pid), encoding="utf-8")
+            ticket.give(script)
+        except OSError as error:
+            do = _IN_VAIN[wanted].format(pid=pid)
+            raise RecordingError(f"process {pid} was not asked to {_VERBS[wanted]}: {error}; {do}") from None
         try:
             sys.remote_exec(self.process.pid, str(script))  # type: ignore[attr-defined]
         except (OSError, RuntimeError, ValueError) as error:
@@ -171,5 +183,9 @@ _STOPPED = {
     "(kill -CONT {pid}), and attach again",
     ENDED: "process {pid} is stopped, and its recording ends when it continues: kill -CONT {pid}; "
     "if it goes on then: tracer detach {pid}",
+}
+_IN_VAIN = {
+    STARTED: "set TMPDIR to a folder with space",
+    ENDED: "to end its recording: tracer detach {pid}",
 }
 _INSTEAD = {STARTED: START_IT, ENDED: "it ends a recording itself"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -70,8 +71,6 @@ def options(
     if version:
         typer.echo(f"tracer {VERSION}")
         raise typer.Exit
-    if context.invoked_subcommand != "record":  # its script has them as they are
-        open_closed_streams()
     if context.invoked_subcommand in _READ_TABLES:  # polars' allocator keeps what was freed for ever
         os.environ.setdefault("_RJEM_MALLOC_CONF", _GIVE_BACK)
 
@@ -84,6 +83,8 @@ def main() -> None:
     installation is wrong. Under `tracer record`, once the script runs, the script's own.
     """
     forget_the_switch()
+    if sys.argv[1:2] != ["record"]:  # its script has them as they are
+        open_closed_streams()
     app(prog_name="tracer")
 
 

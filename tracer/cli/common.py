@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import typer
 
@@ -25,8 +25,11 @@ _LOADING = 0.7  # of the time until a large trace is shown
 
 
 def say(message: str) -> None:
-    """One line on stderr; control characters of names in it are escaped."""
-    print(f"tracer: {visible(message)}", file=sys.stderr)
+    """One line on stderr, if it can be written; control characters of names in it are escaped."""
+    try:
+        print(f"tracer: {visible(message)}", file=sys.stderr)
+    except OSError:
+        _drop(sys.stderr)
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
@@ -125,9 +128,19 @@ def open_closed_streams() -> None:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Ends quietly if the reader of a pipe has closed it (`tracer tree | head`)."""
+    """Ends quietly if the reader of a pipe has closed it (`tracer tree | head`). A full disk is an error."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
+    except OSError as error:
+        if error.filename is not None:  # of a file that the block has opened
+            raise
+        _drop(sys.stdout)
+        fail(f"cannot write to stdout: {error.strerror}")
+
+
+def _drop(stream: TextIO) -> None:
+    """What the stream still has, which Python writes at its end, goes to /dev/null."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -152,8 +152,9 @@ def _list_sessions() -> None:
 
     scripts = session_scripts()
     width = max(map(len, scripts))
-    for name, path in scripts.items():
-        typer.echo(f"{name:{width}}  {summary(path)}")
+    with writing():
+        for name, path in scripts.items():
+            typer.echo(f"{name:{width}}  {summary(path)}")
 
 
 @dataclass(frozen=True)
@@ -305,9 +306,7 @@ def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
         if not outputs or failed:  # a report is not lost with its file
             with writing():
                 sys.stdout.write(text)
-    except OSError as error:
-        say(f"cannot print the report: {error.strerror}")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except typer.Exit:  # and the notes are not lost with the report
         failed = True
     for line in [*missing(found.counts), *found.notes]:
         say(line)

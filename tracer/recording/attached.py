@@ -17,7 +17,8 @@ from tracer.recording.options import Options
 from tracer.recording.recording import Recording
 from tracer.recording.summary import Summary
 
-Answer = Callable[[str, dict[str, Any]], None]
+Answer = Callable[[str, dict[str, Any]], bool]
+_NO_ANSWER = "it cannot write its answer, so nothing is recorded; attach with TMPDIR on a disk with space"
 _GIVEN_UP = "tracer attach has ended meanwhile, so nothing is recorded"
 _current: Recording | None = None
 
@@ -39,7 +40,9 @@ def begin(request: Mapping[str, Any], answer: Answer) -> None:
         if _is_left(request):
             _current.stop()
             raise RecordingError(_GIVEN_UP)
-        answer("started", {"path": _current.path, "no_cuda": cuda.why_not(extension.load())})
+        if not answer("started", {"path": _current.path, "no_cuda": cuda.why_not(extension.load())}):
+            _current.stop()  # nobody would know of it
+            raise RecordingError(_NO_ANSWER)
 
 
 def _begun(request: Mapping[str, Any], answer: Answer) -> Recording:

@@ -1,0 +1,121 @@
+"""The folder for temporary files is full: one line says so, and no recording goes on that nobody knows of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attaching import attach, running
+from launching import TIMEOUT, Launcher
+
+import tracer
+from tracer.attach.ticket import Ticket
+from tracer.recording.options import Options
+
+pytestmark = pytest.mark.gdb
+
+JOB = """\
+import threading, torch
+reads = threading.Thread(target=input); reads.start()
+print("on", flush=True)
+while reads.is_alive(): torch.ones(2).sum()
+"""
+ACT = """\
+import sys, torch
+names = {}
+with open(sys.argv[1] + "/inside.py") as file:
+    exec(compile(file.read(), "inside.py", "exec"), names)
+names["act"](sys.argv[1])
+torch.ones(2).sum()
+"""
+
+
+@pytest.fixture
+def small(launcher: Launcher, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system with so many inodes, its root included, and 256 KiB."""
+    folder = launcher.folder / "small"
+    folder.mkdir()
+    size = f"nr_inodes={request.param},size=256k"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("only root may mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.skipif(hasattr(sys, "remote_exec"), reason="gdb needs more files than Python's own way in")
+@pytest.mark.parametrize("small", [5, 6, 7], indirect=True)
+def test_gdb_cannot_be_told(launcher: Launcher, small: Path) -> None:
+    with running(sys.executable, str(launcher.write(JOB))) as process:
+        done = attach(launcher, process.pid, "-o", "t.trace", extra={"TMPDIR": str(small)})
+        process.communicate("\n", timeout=TIMEOUT)
+    assert done.status == 2
+    assert done.err.startswith(
+        f"tracer: process {process.pid} was not asked to record: [Errno 28] No space left"
+    )
+    assert done.err.endswith("; set TMPDIR to a folder with space\n")
+    assert done.err.count("\n") == 1
+    assert not (launcher.folder / "t.trace").exists()
+    assert list(small.iterdir()) == []
+
+
+@pytest.mark.skipif(hasattr(sys, "remote_exec"), reason="gdb needs more files than Python's own way in")
+@pytest.mark.parametrize("small", [9], indirect=True)
+def test_the_end_cannot_be_asked_for(launcher: Launcher, small: Path) -> None:
+    with running(sys.executable, str(launcher.write(JOB))) as process:
+        options = ("-o", "t.trace", "--seconds", "0.1")
+        done = attach(launcher, process.pid, *options, extra={"TMPDIR": str(small)})
+        assert done.status == 1
+        first, last = done.err.splitlines()
+        assert first.startswith(f"tracer: recording process {process.pid} to t.trace for 0.1 s")
+        assert last.startswith(
+            f"tracer: process {process.pid} was not asked to end its recording: [Errno 28] "
+        )
+        assert last.endswith(f"; to end its recording: tracer detach {process.pid}")
+        ended = launcher.run([str(launcher.tracer), "detach", str(process.pid)])
+        assert ended.status == 0, ended.err
+        process.communicate("\n", timeout=TIMEOUT)
+    assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
+
+
+def ticket(small: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> Ticket:
+    """One that a process has taken, on a disk that is full since then."""
+    monkeypatch.setattr(tempfile, "tempdir", str(small))
+    named = {"path": str(trace), "shown": trace.name, "force": False, "reserved": False}
+    made = Ticket({"action": "begin", **named, "options": Options().document()}, os.getuid())
+    (made.folder / "request.json").rename(made.folder / "taken.json")
+    with (small / "fill").open("wb", buffering=0) as file:
+        try:
+            for _ in range(1024):
+                file.write(bytes(1 << 12))
+        except OSError:
+            pass
+    return made
+
+
+@pytest.mark.parametrize("small", [100], indirect=True)
+def test_an_answer_finds_room(launcher: Launcher, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ticket(small, launcher.folder / "t.trace", monkeypatch) as made:
+        done = launcher.run([sys.executable, "-c", ACT, str(made.folder)])
+        assert (done.status, done.err) == (0, "")
+        assert made.answer("started") is not None
+    assert len(tracer.load(launcher.folder / "t.trace").hops) > 0
+
+
+@pytest.mark.parametrize("small", [100], indirect=True)
+def test_without_an_answer_nothing_is_recorded(
+    launcher: Launcher, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ticket(small, launcher.folder / "t.trace", monkeypatch) as made:
+        act = ACT.replace('names["act"]', "import os; os.remove = lambda name: None; names['act']")
+        done = launcher.run([sys.executable, "-c", act, str(made.folder)])
+        assert (done.status, done.err) == (0, "")
+        assert made.answer("started", "ended", "failed") is None
+    assert len(tracer.load(launcher.folder / "t.trace").hops) == 0

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from launching import TIMEOUT, Launcher, Run
 
+from tracer.attach.ticket import Ticket
+from tracer.recording.options import Options
+
 JOB = str(Path(__file__).parent.parent / "cpu" / "attached_job.py")
 PHASES = ("forward", "zero_grad", "backward", "between", "optimizer", "hook", "loader")
 
@@ -123,3 +126,27 @@ def torch_of(folder: Path, version: str) -> str:
     library.write_text("x" * 4096)
     (folder / "torch" / "version.py").write_text(f"__version__ = '{version}'\n")
     return str(library)
+
+
+@contextmanager
+def taken(request: dict[str, object]) -> Iterator[Ticket]:
+    """A ticket as a process finds it that has begun to act."""
+    with Ticket(request, os.getuid()) as ticket:
+        os.rename(ticket.folder / "request.json", ticket.folder / "taken.json")
+        yield ticket
+
+
+def begin(path: Path) -> dict[str, object]:
+    named = {"path": str(path), "shown": str(path), "force": False, "reserved": False}
+    return {"action": "begin", **named, "options": Options().document()}
+
+
+IN_TURN = """\
+import sys, torch
+with open(sys.argv[1] + "/inside.py") as file:
+    names = {}
+    exec(compile(file.read(), "inside.py", "exec"), names)
+for folder in sys.argv[1:]:
+    names["act"](folder)
+    torch.ones(2).sum()
+"""

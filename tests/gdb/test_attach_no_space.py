@@ -7,15 +7,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from attaching import attach, running
+from attaching import IN_TURN, attach, begin, running, taken
 from launching import TIMEOUT, Launcher
 
 import tracer
 from tracer.attach.ticket import Ticket
-from tracer.recording.options import Options
 
 pytestmark = pytest.mark.gdb
 
@@ -24,14 +24,6 @@ import threading, torch
 reads = threading.Thread(target=input); reads.start()
 print("on", flush=True)
 while reads.is_alive(): torch.ones(2).sum()
-"""
-ACT = """\
-import sys, torch
-names = {}
-with open(sys.argv[1] + "/inside.py") as file:
-    exec(compile(file.read(), "inside.py", "exec"), names)
-names["act"](sys.argv[1])
-torch.ones(2).sum()
 """
 
 
@@ -85,25 +77,24 @@ def test_the_end_cannot_be_asked_for(launcher: Launcher, small: Path) -> None:
     assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
 
 
-def ticket(small: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> Ticket:
+@contextmanager
+def taken_from(small: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ticket]:
     """One that a process has taken, on a disk that is full since then."""
     monkeypatch.setattr(tempfile, "tempdir", str(small))
-    named = {"path": str(trace), "shown": trace.name, "force": False, "reserved": False}
-    made = Ticket({"action": "begin", **named, "options": Options().document()}, os.getuid())
-    (made.folder / "request.json").rename(made.folder / "taken.json")
-    with (small / "fill").open("wb", buffering=0) as file:
-        try:
-            for _ in range(1024):
-                file.write(bytes(1 << 12))
-        except OSError:
-            pass
-    return made
+    with taken(begin(trace)) as ticket:
+        with (small / "fill").open("wb", buffering=0) as file:
+            try:
+                for _ in range(1024):
+                    file.write(bytes(1 << 12))
+            except OSError:
+                pass
+        yield ticket
 
 
 @pytest.mark.parametrize("small", [100], indirect=True)
 def test_an_answer_finds_room(launcher: Launcher, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ticket(small, launcher.folder / "t.trace", monkeypatch) as made:
-        done = launcher.run([sys.executable, "-c", ACT, str(made.folder)])
+    with taken_from(small, launcher.folder / "t.trace", monkeypatch) as made:
+        done = launcher.run([sys.executable, "-c", IN_TURN, str(made.folder)])
         assert (done.status, done.err) == (0, "")
         assert made.answer("started") is not None
     assert len(tracer.load(launcher.folder / "t.trace").hops) > 0
@@ -113,8 +104,8 @@ def test_an_answer_finds_room(launcher: Launcher, small: Path, monkeypatch: pyte
 def test_without_an_answer_nothing_is_recorded(
     launcher: Launcher, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ticket(small, launcher.folder / "t.trace", monkeypatch) as made:
-        act = ACT.replace('names["act"]', "import os; os.remove = lambda name: None; names['act']")
+    with taken_from(small, launcher.folder / "t.trace", monkeypatch) as made:
+        act = IN_TURN.replace('names["act"]', "import os; os.remove = lambda name: None; names['act']")
         done = launcher.run([sys.executable, "-c", act, str(made.folder)])
         assert (done.status, done.err) == (0, "")
         assert made.answer("started", "ended", "failed") is None

@@ -7,20 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from attaching import attach, refused, running
+from attaching import IN_TURN, attach, begin, refused, running, taken
 from launching import TIMEOUT, Launcher
 from typer.testing import CliRunner
 
 import tracer
 from tracer.attach.session import Session
-from tracer.attach.ticket import Ticket
 from tracer.cli.app import app
-from tracer.recording.options import Options
 
 ON = "print('on', flush=True)\n"
 UNTIL_INPUT = (
@@ -195,19 +191,6 @@ def test_an_answer_is_readable_whatever_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "started.json").stat().st_mode & 0o777 == 0o600
 
 
-@contextmanager
-def taken(request: dict[str, object]) -> Iterator[Ticket]:
-    """A ticket as a process finds it that has begun to act."""
-    with Ticket(request, os.getuid()) as ticket:
-        os.rename(ticket.folder / "request.json", ticket.folder / "taken.json")
-        yield ticket
-
-
-def begin(path: Path) -> dict[str, object]:
-    named = {"path": str(path), "shown": str(path), "force": False, "reserved": False}
-    return {"action": "begin", **named, "options": Options().document()}
-
-
 TOGETHER = """\
 import sys, threading, torch
 sys.setswitchinterval(1e-6)
@@ -240,17 +223,6 @@ def test_two_requests_at_once_begin_one_recording(launcher: Launcher) -> None:
         assert "it is already being recorded" in facts[0]["why"]
         assert launcher.traces() == [Path(facts[1]["path"]).name]
         os.unlink(facts[1]["path"])
-
-
-IN_TURN = """\
-import sys, torch
-with open(sys.argv[1] + "/inside.py") as file:
-    names = {}
-    exec(compile(file.read(), "inside.py", "exec"), names)
-for folder in sys.argv[1:]:
-    names["act"](folder)
-    torch.ones(2).sum()
-"""
 
 
 def test_an_attach_ends_no_recording_of_another(launcher: Launcher) -> None:

@@ -277,6 +277,11 @@ def write(path: Path | None, text: str) -> None:
         partial.replace(path)
 
 
+def gpu() -> str | None:
+    """Name of the GPU to measure on; None if torch cannot use one."""
+    return torch.cuda.get_device_name(CUDA) if torch.cuda.is_available() else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -286,14 +291,14 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose case has this text")
     parser.add_argument("--pairs", type=int, default=50, help="pairs of samples a case (50)")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
+    device = gpu()
+    if device is None:
         sys.exit("kernels_report: needs a CUDA GPU, and there is none here")
     try:
         Switch(["mm"])
     except (OverrideError, CannotCompareError) as error:
         sys.exit(f"kernels_report: {error}")
     rows = [row for row in ROWS if options.only in row.case.name]
-    device = torch.cuda.get_device_name(CUDA)
     measurement = Measurement(options.pairs)
     done: list[Measured] = []
     for row in rows:

@@ -14,7 +14,8 @@
 # make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
 # make debug-torch SOURCE=...  a debug build of PyTorch for gdb, into DEBUG_TORCH: docs/debug_build.md
-# Variables: PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda; TORCH_INDEX, a package index;
+# Variables: VENV, the environment that make makes; PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda;
+# TORCH_INDEX, a package index;
 # TEST_JOBS, tests at a time: 3, since many wait for processes, or 4 with as many processors.
 
 PYTHON ?= python3
@@ -23,6 +24,9 @@ TORCH_BUILD ?= auto
 TORCH_INDEX ?=
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 VENV ?= .venv
+ifneq ($(words $(VENV)),1)
+  $(error VENV='$(VENV)': give one folder without blanks, such as VENV=build/venv)
+endif
 CXX ?= g++
 DEBUG_TORCH ?= debug-torch
 TEST_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 3 ? 4 : 3)))
@@ -218,11 +222,20 @@ bench: $(VENV)/.installed
 bench-instructions: $(VENV)/.installed $(CUDA_HEADERS)/.done
 	$(BIN)/python benchmarks/instructions/count.py
 
+# Of environments only the one that make made.
 clean:
-	rm -rf build $(VENV)
+	rm -rf build
+	@case $$(cmake/whose_venv.sh $(VENV)) in \
+	  ours) echo 'rm -rf $(VENV)'; rm -rf $(VENV) ;; \
+	  foreign) echo '$(VENV) was not made by this Makefile, so it stays' ;; \
+	esac
 
-# One line for what is missing, before anything is downloaded.
+# One line for what is in the way or missing, before anything is downloaded or changed. An environment that is there keeps
+# its Python, so a PYTHON that was given must be the same version.
+OTHER_VENV = VENV=build/$(if $(filter build/venv,$(VENV)),tracer_venv,venv)
+MINOR := import sys; print('%d.%d' % sys.version_info[:2])
 check:
+	@[ $$(cmake/whose_venv.sh $(VENV)) != foreign ] || { echo "$(VENV) was not made by this Makefile; choose another folder: make $(or $(MAKECMDGOALS),demo) $(OTHER_VENV)" >&2; exit 1; }
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt-get install python3 python3-venv python3-dev" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is too old: tracer needs Python 3.10 or newer (make PYTHON=...)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys, sysconfig; sys.exit(bool(sysconfig.get_config_var("Py_GIL_DISABLED")))' || { echo "$(PYTHON) is free-threaded: tracer needs a Python with the GIL to record (make PYTHON=...)" >&2; exit 1; }
@@ -230,20 +243,17 @@ check:
 	@$(PYTHON) -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null || { echo "Python.h is missing: apt-get install python3-dev" >&2; exit 1; }
 	@command -v $(CXX) >/dev/null || { echo "the C++ compiler $(CXX) is missing: apt-get install g++" >&2; exit 1; }
 	@echo 'int main() {}' | $(CXX) -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || { echo "$(CXX) does not support C++20: apt-get install g++ (11 or newer)" >&2; exit 1; }
-
-# If PYTHON is given: an environment that is there keeps its own.
-MINOR := import sys; print('%d.%d' % sys.version_info[:2])
 ifneq ($(origin PYTHON),file)
-check: check-python
-check-python:
-	@[ ! -x $(BIN)/python ] || [ "$$($(PYTHON) -c "$(MINOR)")" = "$$($(BIN)/python -c "$(MINOR)")" ] || { echo "$(VENV) has Python $$($(BIN)/python -c "$(MINOR)") , not that of PYTHON=$(PYTHON): make clean first, or add VENV=FOLDER" >&2; exit 1; }
-.PHONY: check-python
+	@[ ! -x $(BIN)/python ] || [ "$$($(PYTHON) -c "$(MINOR)")" = "$$($(BIN)/python -c "$(MINOR)")" ] || { echo "$(VENV) has Python $$($(BIN)/python -c "$(MINOR)"), not that of PYTHON=$(PYTHON): make clean first, or add VENV=FOLDER" >&2; exit 1; }
 endif
 
+# The mark first: if making the environment is interrupted, what is there is still make's.
 $(VENV)/bin/python: | check
+	@mkdir -p $(VENV)
+	@echo "tracer's Makefile made this folder: make changes it, and make clean deletes it." >$(VENV)/.made_by_make
 	@$(TIMED) 'virtual environment $(VENV)' $(PYTHON) -m venv $(VENV)
 
-# Another build of the version that is there would count as installed.
+# The environment is make's own. Another build of the version that is there would count as installed.
 HAS_TORCH := import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)
 $(TORCH_STAMP): | $(VENV)/bin/python
 	@! $(BIN)/python -c "$(HAS_TORCH)" || $(PIP) uninstall --quiet --yes torch

@@ -64,7 +64,7 @@ needs_cmake = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed")
 def test_make_refuses_a_free_threaded_python(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(FREE_THREADED)
     done = subprocess.run(
-        ["make", "-C", str(ROOT), "check", f"PYTHON={sys.executable}"],
+        ["make", "-C", str(ROOT), "check", f"PYTHON={sys.executable}", f"VENV={tmp_path / 'venv'}"],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,

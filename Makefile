@@ -81,7 +81,7 @@ docs: $(VENV)/.docs
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -c "$(PACKAGES)" docs > $@.txt
-	@$(PIP) install --quiet -r $@.txt
+	@$(TIMED) 'tools of make docs' $(PIP) install --quiet -r $@.txt
 	@touch $@
 
 # Hours, and 5 GB. SOURCE: a checkout of PyTorch, or the .orig.tar.xz of Debian's package.
@@ -119,7 +119,7 @@ test-browser: $(VENV)/.browser
 
 $(VENV)/.browser: pyproject.toml | $(VENV)/.installed
 	@$(BIN)/python -c "$(PACKAGES)" browser > $@.txt
-	@$(PIP) install --quiet -r $@.txt
+	@$(TIMED) 'tools of make test-browser' $(PIP) install --quiet -r $@.txt
 	@touch $@
 
 test-full: $(VENV)/.installed
@@ -148,7 +148,7 @@ PACKAGES := import importlib, sys; \
   print(*(package for group in sys.argv[1:] for package in groups[group]), sep='\n')
 $(VENV)/.lint: pyproject.toml | $(VENV)/.tools
 	@$(BIN)/python -c "$(PACKAGES)" needed lint > $@.txt
-	@$(PIP) install --quiet -r $@.txt
+	@$(TIMED) 'tools of make lint' $(PIP) install --quiet -r $@.txt
 	@touch $@
 
 # On a machine with a GPU, with the torch that $(PYTHON) has there, and without network.
@@ -267,5 +267,5 @@ $(VENV)/.tools: $(TORCH_STAMP)
 
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	@$(TIMED) 'building tracer (two to four minutes the first time)' \
-	  $(PIP) install --quiet --no-build-isolation '.[test]'
+	  $(BIN)/python cmake/build_progress.py $(PIP) install --verbose --no-build-isolation '.[test]'
 	@touch $@

@@ -156,19 +156,29 @@ test-gpu:
 	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-build-isolation --force-reinstall .
 	cd tests && $(PYTHON) -m pytest gpu  # from in there, so that the installed tracer is the one that is tested
 
-# The CUDA part, compiled where torch has none; its headers come from NVIDIA's packages. The kernels of the overrides need
-# nvcc: without it they are left out, and that is said.
+# The CUDA part and the kernels of the overrides, compiled where torch has no CUDA. Headers and nvcc are NVIDIA's packages, so
+# the check is the same on every machine; NVCC=/usr/local/cuda/bin/nvcc takes another nvcc.
 CUDA_HEADERS := build/cuda_headers
-cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done
-	$(BIN)/cmake -S . -B build/cuda_check -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+NVCC ?= $(CUDA_NVCC)/nvidia/cu13/bin/nvcc
+CUDA_NVCC := build/cuda_nvcc
+cuda-check: $(VENV)/.tools $(CUDA_HEADERS)/.done $(if $(filter file,$(origin NVCC)),$(CUDA_NVCC)/.done)
+	CUDACXX=$(abspath $(NVCC)) $(BIN)/cmake -S . -B build/cuda_check -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DTRACER_CUDA_CHECK=ON \
 	  -DTRACER_CUDA_HEADERS=$(abspath $(CUDA_HEADERS)/nvidia/cu13/include) >/dev/null
 	$(BIN)/cmake --build build/cuda_check --target cuda_part tracer_injection override_kernels override_glue
 	$(CXX) -std=c++20 -Wall -fsyntax-only -I$(CUDA_HEADERS)/nvidia/cu13/include benchmarks/cupti_alone.cpp
 
 $(CUDA_HEADERS)/.done: $(VENV)/.tools
-	$(PIP) install --quiet --no-deps --target $(CUDA_HEADERS) --upgrade \
+	@$(TIMED) 'headers of CUDA' $(PIP) install --quiet --no-deps --target $(CUDA_HEADERS) --upgrade \
 	  'nvidia-cuda-cupti==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*'
+	@touch $@
+
+# 100 MB. A folder of its own: other targets need headers alone. nvcc looks for libraries in lib64; the packages have lib.
+$(CUDA_NVCC)/.done: $(VENV)/.tools
+	@$(TIMED) 'nvcc' $(PIP) install --quiet --no-deps --target $(CUDA_NVCC) --upgrade \
+	  'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' \
+	  'nvidia-cuda-cccl==13.0.*'
+	@ln -sfn lib $(CUDA_NVCC)/nvidia/cu13/lib64
 	@touch $@
 
 # What knows torch's private layout, and the typed hops, against the headers of several releases. Of each wheel

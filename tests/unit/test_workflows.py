@@ -1,4 +1,7 @@
-"""The workflows, issue templates and pre-commit hooks are valid, and use what the repository has."""
+"""The workflows, issue templates and pre-commit hooks are valid, and use what the repository has.
+
+The workflows call the make targets of .ci/run, and CONTRIBUTING.md says which target runs where.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,72 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+CHECKS = ROOT / ".github/workflows/checks.yml"
+ACTIONS = sorted((ROOT / ".github/actions").glob("*/action.yml"))
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
 
+# Targets that a workflow calls and .ci/run does not, and why.
+ONLY_IN_WORKFLOWS = {
+    "test": "unit tests alone answer first; .ci/run has them in test-all",
+    "test-compilers": "a job of its own; .ci/run has them in test-all",
+    "test-browser": "a job of its own; .ci/run has them in test-all",
+    "dist": "a release is made of it; tests/cpu/test_pip.py makes the same wheel",
+}
 
-def commands(workflow: Path) -> list[str]:
-    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
-    return [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+
+def jobs(workflow: Path) -> dict[str, dict]:
+    return yaml.safe_load(workflow.read_text())["jobs"]
+
+
+def commands(job: dict) -> str:
+    return "\n".join(step["run"] for step in job["steps"] if "run" in step)
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z][\w -]*?):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)) | {
-        name
-        for line in re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        for name in line.split()
-    }
+    text = (ROOT / "Makefile").read_text()
+    rules = re.findall(r"^(?:\.PHONY: (.*)|([a-z][\w -]*?):(?!=).*)$", text, re.MULTILINE)
+    return {name for phony, targets in rules for name in (phony or targets).split()}
+
+
+def called(text: str) -> set[str]:
+    """The targets that shell commands make."""
+    words = r"(?<!\S)make((?: +(?:\w+='[^']*'|\w+=\S*|[\w-]+))+)"
+    found = re.findall(words, re.sub(r"(^|\s)#.*", "", text))
+    return {word for each in found for word in re.sub(r"'[^']*'", "", each).split() if "=" not in word}
+
+
+def jobs_of_targets() -> dict[str, set[str]]:
+    """Of each target the jobs that call it."""
+    found: dict[str, set[str]] = {}
+    for workflow in WORKFLOWS:
+        for name, job in jobs(workflow).items():
+            for target in called(commands(job)):
+                found.setdefault(target, set()).add(name)
+    return found
+
+
+def in_ci_run() -> set[str]:
+    return called((ROOT / ".ci/run").read_text())
+
+
+def table() -> dict[str, dict[str, str]]:
+    """The rows of CONTRIBUTING.md's table of checks, by target."""
+    _, _, section = (ROOT / "CONTRIBUTING.md").read_text().partition("## What CI runs")
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {row[0].strip("`").removeprefix("make "): dict(zip(head, row, strict=True)) for row in rows}
+
+
+def test_targets_are_read_from_commands() -> None:
+    text = """\
+make lint </dev/null
+make check-layout LAYOUT_RELEASES='2.11 newest' docs && make demo PYTHON=python3
+command -v make >/dev/null || missing+=(make)
+# make gallery
+if ! make cuda-check; then exit 1; fi # make fuzz
+"""
+    assert called(text) == {"lint", "check-layout", "docs", "demo", "cuda-check"}
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
@@ -31,29 +85,71 @@ def test_a_workflow_calls_targets_that_the_makefile_has(workflow: Path) -> None:
     document = yaml.safe_load(workflow.read_text())
     assert document["permissions"] == {"contents": "read"}
     assert True in document, "`on`, which YAML 1.1 reads as true"
-    called = [command.split() for command in commands(workflow) if command.startswith("make ")]
-    assert called, "a workflow does what people can do"
-    for words in called:
-        assert {word for word in words[1:] if "=" not in word} <= make_targets(), words
-    for job in document["jobs"].values():
+    for job in jobs(workflow).values():
+        assert called(commands(job)), "a job does what people can do"
+        assert called(commands(job)) <= make_targets()
         assert job["runs-on"].startswith("ubuntu-")
+        assert 10 <= job["timeout-minutes"] <= 120
         assert all(("uses" in step) != ("run" in step) for step in job["steps"])
 
 
-def test_every_check_that_was_promised_runs() -> None:
-    run = " ".join(command for workflow in WORKFLOWS for command in commands(workflow))
-    for target in (
-        "make lint",
-        "make docs",
-        "make test TESTS=tests/unit",
-        "make test TORCH",
-        "make check-layout",
-    ):
-        assert target in run
-    matrix = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text())["jobs"]["cpu"]["strategy"][
-        "matrix"
+def test_actions_are_pinned() -> None:
+    """By the hash of a commit, which cannot be moved as a tag can. The version behind it is for people."""
+    versions: dict[str, set[str]] = {}
+    for file in (*WORKFLOWS, *ACTIONS):
+        for line in re.findall(r"^ *-? *uses: (.*)$", file.read_text(), re.MULTILINE):
+            if line.startswith("./"):
+                assert (ROOT / line / "action.yml") in ACTIONS
+                continue
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
+            versions.setdefault(line.partition("@")[0], set()).add(line)
+    assert versions
+    assert [lines for lines in versions.values() if len(lines) > 1] == []
+
+
+def test_no_step_can_use_the_token_of_the_checkout() -> None:
+    checkouts = [
+        step
+        for workflow in WORKFLOWS
+        for job in jobs(workflow).values()
+        for step in job["steps"]
+        if step.get("uses", "").startswith("actions/checkout@")
     ]
-    assert matrix == {"python": ["3.11", "3.13"]}
+    assert len(checkouts) == sum(len(jobs(workflow)) for workflow in WORKFLOWS)
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_the_workflows_and_ci_run_call_the_same_targets() -> None:
+    assert in_ci_run() <= jobs_of_targets().keys()
+    assert jobs_of_targets().keys() - in_ci_run() == ONLY_IN_WORKFLOWS.keys()
+
+
+def test_contributing_says_what_runs_where() -> None:
+    rows, by_target, run = table(), jobs_of_targets(), in_ci_run()
+    assert by_target.keys() | run <= rows.keys() <= make_targets()
+    for target, row in rows.items():
+        assert set(re.findall(r"[\w-]+", row["jobs"])) == by_target.get(target, set()), target
+        assert (row[".ci/run"] != "") == (target in run), target
+        assert row["holds"]
+        assert re.search(r"\d|seconds", row["2 cores"]), target
+
+
+def test_every_supported_python_is_tested() -> None:
+    (job,) = (job for job in jobs(CHECKS).values() if "make test-all" in commands(job))
+    pythons = job["strategy"]["matrix"]["python"]
+    assert pythons == ["3.10", "3.11", "3.12", "3.13", "3.14"]
+    assert f'requires-python = ">={pythons[0]}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"CPython | {pythons[0]} to {pythons[-1]} " in (ROOT / "docs/versions.md").read_text()
+
+
+def test_every_check_that_was_promised_runs() -> None:
+    promised = {
+        *("lint", "docs", "test-all", "test-compilers", "test-browser", "demo", "dist"),
+        *("cuda-check", "check-layout", "check-aarch64", "sanitize-address"),
+    }
+    assert promised <= jobs_of_targets().keys()
+    assert "make test TESTS=tests/unit" in commands(jobs(CHECKS)["unit"])
+    assert jobs(CHECKS)["arm64"]["runs-on"].endswith("-arm")
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.stem)

@@ -33,6 +33,8 @@ from compiling import (
 
 HERE = Path(__file__).resolve().parent
 CROSS = "aarch64-linux-gnu-g++"
+INCLUDE = Path(sysconfig.get_path("include"))
+MULTIARCH = sysconfig.get_config_var("MULTIARCH")
 LIBRARIES = Path("/usr/aarch64-linux-gnu")  # where Debian and Ubuntu have those of the cross compiler
 PROCESSOR_SOURCES = (
     "dispatch/call_sites.cpp",
@@ -53,6 +55,22 @@ def torch_include() -> Path:
     if spec is None or spec.origin is None:
         sys.exit(f"{sys.executable} has no torch, whose headers are needed: make install")
     return Path(spec.origin).parent / "include"
+
+
+def python_headers(output: Path, include: Path = INCLUDE, multiarch: str | None = MULTIARCH) -> list[Path]:
+    """Folders of this Python's headers. Debian's pyconfig.h wants one for each processor and has one.
+
+    /usr/include/python3.11/pyconfig.h                     includes <aarch64-linux-gnu/python3.11/pyconfig.h>
+    /usr/include/x86_64-linux-gnu/python3.11/pyconfig.h    gets that name too, in `output`
+    """
+    own = include.parent / (multiarch or "") / include.name
+    if own == include or not (own / "pyconfig.h").exists():
+        return [include]
+    link = output / "aarch64-linux-gnu" / include.name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(own)
+    return [include, output]
 
 
 def compile_extension(
@@ -124,7 +142,8 @@ def main() -> int:
     if shutil.which(cross) is None:
         sys.exit(f"{cross} is missing: apt-get install g++-aarch64-linux-gnu")
     include = torch_include()
-    headers = [include, include / "torch/csrc/api/include", Path(sysconfig.get_path("include"))]
+    python = python_headers(arguments.folder / "python")
+    headers = [include, include / "torch/csrc/api/include", *python]
     compiler = Compiler([cross], headers)
     count, wrong = compile_extension(compiler, arguments.folder, arguments.cuda_headers, arguments.jobs)
     for problem in wrong:

@@ -35,9 +35,31 @@ def test_this_processor(tmp_path):
 @needs(aarch64.CROSS, "qemu-aarch64")
 def test_aarch64(tmp_path):
     runner = ["qemu-aarch64", "-L", str(aarch64.LIBRARIES)]
-    compiler = Compiler([aarch64.CROSS], [PYTHON_HEADERS])
+    compiler = Compiler([aarch64.CROSS], aarch64.python_headers(tmp_path / "python"))
     assert aarch64.check_program("aarch64", compiler, runner, tmp_path) == f"aarch64 (qemu): {RIGHT}"
     assert compiler.problem_of(CHECKS / "python_sizes.cpp") is None
+
+
+@needs(aarch64.CROSS)
+def test_headers_of_debians_python_are_found(tmp_path):
+    include = tmp_path / "include/python3.11"
+    own = tmp_path / "include/x86_64-linux-gnu/python3.11"
+    for folder in include, own:
+        folder.mkdir(parents=True)
+    (include / "pyconfig.h").write_text("#include <aarch64-linux-gnu/python3.11/pyconfig.h>\n")
+    (own / "pyconfig.h").write_text("#define SIZEOF_LONG 8\n")
+    source = tmp_path / "size.cpp"
+    source.write_text("#include <pyconfig.h>\nstatic_assert(SIZEOF_LONG == sizeof(long));\n")
+    for _ in range(2):
+        headers = aarch64.python_headers(tmp_path / "build", include, "x86_64-linux-gnu")
+        assert Compiler([aarch64.CROSS], headers).problem_of(source) is None
+
+
+def test_other_pythons_have_one_folder_of_headers(tmp_path):
+    (tmp_path / "pyconfig.h").touch()
+    assert aarch64.python_headers(tmp_path / "build", tmp_path, "x86_64-linux-gnu") == [tmp_path]
+    assert aarch64.python_headers(tmp_path / "build", tmp_path, None) == [tmp_path]
+    assert not (tmp_path / "build").exists()
 
 
 @needs("g++")

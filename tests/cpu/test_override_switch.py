@@ -145,6 +145,35 @@ def test_an_exception_in_the_block_switches_it_off() -> None:
     assert table() == before
 
 
+def test_one_that_cannot_be_installed_leaves_the_one_beneath_on() -> None:
+    class Failing:
+        operators = (("aten::mm", "CPU"),)
+
+        def install(self) -> None:
+            raise RuntimeError("no such card")
+
+        def remove(self) -> None:
+            pass
+
+        def ran(self) -> dict:
+            return {}
+
+        def handed_over(self) -> dict:
+            return {}
+
+    stock = torch.mm(A, B)
+    registered_doubled()
+    register("aten::mm", "CPU", Failing(), name="failing")
+    with use("doubled"):
+        with pytest.raises(
+            OverrideError, match=r"cannot override aten::mm \[CPU\]: RuntimeError: no such card"
+        ):
+            use("failing").__enter__()
+        assert torch.equal(torch.mm(A, B), stock * 2)
+        assert [name for name, override in registered().items() if override.is_on] == ["doubled"]
+    assert torch.equal(torch.mm(A, B), stock)
+
+
 def test_used_as_a_decorator() -> None:
     stock = torch.mm(A, B)
     registered_doubled()

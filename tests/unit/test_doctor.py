@@ -89,6 +89,8 @@ def test_a_stripped_library_is_noted(tmp_path: Path) -> None:
         (tried(), [("ok", "layout"), ("ok", "recording")]),
         (certified(hooked=0), [("problem", "layout"), ("ok", "recording")]),
         (certified(hooked=99), [("note", "layout"), ("ok", "recording")]),
+        (certified(not_hooked=["aten::mm"]), [("note", "layout"), ("ok", "recording")]),
+        (certified(lost_entries=["aten::mm"]), [("note", "layout"), ("ok", "recording")]),
         (certified(guards={"checkInvariants": False}), [("note", "layout"), ("ok", "recording")]),
         (tried(unnamed=3), [("ok", "layout"), ("note", "recording")]),
         (tried(source_lines=False), [("ok", "layout"), ("note", "recording")]),

@@ -36,6 +36,9 @@ def test_the_tree(trace: Trace) -> None:
     assert (
         shallow._repr_html_() == f'<pre style="overflow-x:auto;white-space:pre">{html.escape(shallow)}</pre>'
     )
+    named = trace.tree(step=1, limit=0)
+    assert "reduce_kernel<512" in named
+    assert not re.search(r"<(?!/?pre\b)", named._repr_html_()), "a browser takes nothing for a tag"
     with pytest.raises(ValueError, match="no hop is in step 99"):
         trace.tree(step=99)
 

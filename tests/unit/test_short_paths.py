@@ -1,0 +1,30 @@
+"""How a source file is named in locks and redacted traces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracer.base.paths import short_path
+
+
+@pytest.mark.parametrize(
+    ("file", "short"),
+    [
+        ("/work/net/train.py", "train.py"),
+        ("/work/net/parts/block.py", "parts/block.py"),
+        ("/work/net_old/parts/block.py", "../net_old/parts/block.py"),
+        ("/work/netting.py", "../netting.py"),
+        ("/home/user/secret/helper.py", "helper.py"),
+        ("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", "torch/nn/modules/linear.py"),
+        ("/usr/lib/python3.11/contextlib.py", "contextlib.py"),
+        ("parts/block.py", "parts/block.py"),
+        ("<string>", "<string>"),
+    ],
+)
+def test_a_file_is_named_from_the_folder_of_the_script(file: str, short: str) -> None:
+    assert short_path(file, "/work/net", "/work") == short
+
+
+def test_without_a_folder_only_the_name_is_left() -> None:
+    assert short_path("/work/net_old/block.py", "") == "block.py"
+    assert short_path("/work/net_old/block.py", "/work/net") == "block.py"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 from launching import Launcher
@@ -100,3 +104,116 @@ def test_the_counts_at_the_end_are_those_of_the_tables(launcher: Launcher, name:
     assert number(said, "process(?:es)?,") == certificate["processes"]
     assert number(said, "hops? still open") == certificate["open_hops"] == hops["open"].sum()
     assert number(said, "hops? overwritten") == certificate["overwritten_hops"]
+
+
+# ---- in this process: programs in which an op calls itself, or a key comes again -----------------------
+
+
+def mapped(torch: Any) -> None:
+    torch.vmap(lambda x: (x.sin() @ x).clamp(min=0))(torch.ones(3, 4))
+    torch.vmap(torch.vmap(torch.dot), in_dims=(None, 0))(torch.ones(2, 4), torch.ones(3, 2, 4))
+
+
+def differentiated(torch: Any) -> None:
+    def loss(x: Any) -> Any:
+        return (x.sin() * x).sum()
+
+    torch.func.grad(loss)(torch.ones(4))
+    torch.func.grad(torch.func.grad(torch.sin))(torch.tensor(0.5))
+    torch.vmap(torch.func.grad(loss))(torch.ones(3, 4))
+
+
+def jacobians(torch: Any) -> None:
+    torch.func.jacrev(torch.sin)(torch.ones(4))
+    torch.func.jacfwd(torch.sin)(torch.ones(4))
+    torch.func.hessian(lambda x: (x.sin() * x).sum())(torch.ones(4))
+
+
+def functionalized(torch: Any) -> None:
+    torch.func.functionalize(lambda x: x.clone().add_(1).view(-1).mul_(2))(torch.ones(2, 2))
+
+
+def boxed(torch: Any) -> None:
+    """Kernels in Python are boxed: each hop of such an operator has a stack of values."""
+    with torch.library._scoped_library("counted", "FRAGMENT") as library:
+        library.define("deeper(Tensor x, int levels) -> Tensor")
+
+        def deeper(x: Any, levels: int) -> Any:
+            return torch.ops.counted.deeper(x, levels - 1) if levels else x.sin()
+
+        def as_an_autograd_kernel(x: Any, levels: int) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                return torch.ops.counted.deeper(x, levels)
+
+        library.impl("deeper", deeper, "CPU")
+        torch.ops.counted.deeper(torch.ones(2), 3)
+        library.impl("deeper", as_an_autograd_kernel, "AutogradCPU")
+        torch.ops.counted.deeper(torch.ones(2), 3)
+        torch.vmap(torch.sin)(torch.ops.counted.deeper(torch.ones(2), 1))
+
+
+def custom_op(torch: Any) -> None:
+    @torch.library.custom_op("counted::thrice", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def thrice(x: Any) -> Any:
+        return x * 3
+
+    thrice.register_autograd(lambda context, gradient: thrice(gradient))
+    thrice.register_vmap(lambda info, dims, x: (thrice(x), dims[0]))
+    thrice(torch.ones(2, requires_grad=True)).sum().backward()
+    torch.vmap(thrice)(torch.ones(3, 2))
+
+
+def under_modes(torch: Any) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Passes(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, function: Any, types: Any, arguments: Any = (), named: Any = None
+        ) -> Any:
+            return function(*arguments, **(named or {}))
+
+    with Passes(), Passes():
+        (torch.ones(2, 2, requires_grad=True) @ torch.ones(2, 2)).sum().backward()
+
+
+def raising(torch: Any) -> None:
+    def fails(x: Any) -> Any:
+        return x.sin() @ torch.ones(7)
+
+    for transformed in (torch.vmap(fails), torch.func.grad(fails)):
+        with pytest.raises((RuntimeError, ValueError)):
+            transformed(torch.ones(3, 4))
+
+
+def in_threads(torch: Any) -> None:
+    """Without jacfwd and hessian: the levels of torch's forward AD are those of the whole process."""
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(differentiated, torch) for _ in range(3)]:
+            done.result()
+
+
+PROGRAMS = (
+    *(mapped, differentiated, jacobians, functionalized, boxed, custom_op),
+    *(under_modes, raising, in_threads),
+)
+
+
+@pytest.mark.parametrize("values", ["none", "all"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_ops_that_call_themselves_are_counted_as_in_the_tables(
+    tmp_path: Path, program: Callable[[Any], None], values: str
+) -> None:
+    import torch
+
+    with tracer.record(tmp_path / "t.trace", values=values) as recording:
+        program(torch)
+    closed, trace = recording.summary, tracer.load(tmp_path / "t.trace")
+    hops, certificate = trace.hops, trace.certificate
+    assert len(hops) > 10
+    assert (hops["kind"] == "redispatch").sum() > 0
+    assert closed.hops == len(hops)
+    assert closed.op_calls == (hops["kind"] == "call").sum()
+    assert closed.threads == certificate["threads"]
+    assert closed.processes == certificate["processes"] == 1
+    assert closed.open_hops == certificate["open_hops"] == hops["open"].sum() == 0
+    assert closed.complete, closed.verdict

@@ -25,3 +25,13 @@ def chain(hops: pl.DataFrame) -> list[tuple[str, str, str]]:
 
 def keys_of(hops: pl.DataFrame) -> set[str]:
     return set(hops["key"].cast(pl.String))
+
+
+def recorded_values(folder: Path, run: Callable[[], object], op: str) -> pl.DataFrame:
+    """Hash, nan and infinite of the results of each call of `op`, in the order of the calls."""
+    path = folder / "recorded.trace"
+    with tracer.record(path, force=True, values="hash"):
+        run()
+    trace = tracer.load(path)
+    calls = trace.hops.filter(pl.col("op").cast(pl.String) == op, pl.col("kind").cast(pl.String) == "call")
+    return calls.select("id").join(trace.values, left_on="id", right_on="hop", maintain_order="left")

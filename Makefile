@@ -8,6 +8,7 @@
 # make test-browser  the HTML page in chromium            make check-layout, make check-aarch64: docs/versions.md
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
 # make pictures  the README's pictures, with chromium and npm
+# make mutations  small faults that the tests must find: tests/mutations/README.md
 # make docs   the documentation as a site, into build/site; fails on a broken link
 # make dist   an sdist and a pure wheel that reads traces, into dist/
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
@@ -42,7 +43,7 @@ PYTEST := $(BIN)/pytest
 
 .PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: debug-torch
-.PHONY: sanitize sanitize-address sanitize-thread faults fuzz
+.PHONY: sanitize sanitize-address sanitize-thread faults fuzz mutations
 .PHONY: bench-instructions demo gallery gallery-gpu install test test-room test-full test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
@@ -224,6 +225,11 @@ FAULT_MINUTES ?= 30
 FAULTS ?=
 faults: $(VENV)/.installed
 	$(BIN)/python tests/faults/run.py --minutes $(FAULT_MINUTES) $(FAULTS)
+
+# In build/mutations, with a tracer of its own. MUTATIONS: names of tests/mutations, all by default.
+MUTATIONS ?=
+mutations: $(VENV)/.installed
+	$(BIN)/python tests/mutations/run.py $(MUTATIONS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-import torch
-from torch import Tensor
+from lazily import torch
 
 from tracer.overrides import register, registered, unregister
-
-A = torch.linspace(-1, 1, 12).view(3, 4)
-
-B = torch.linspace(2, 3, 20).view(4, 5)
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +22,17 @@ def _table_as_it_was() -> Iterator[None]:
     torch._C._dispatch_check_all_invariants()
 
 
+def operands() -> tuple[torch.Tensor, torch.Tensor]:
+    """Two matrices that can be multiplied."""
+    return torch.linspace(-1, 1, 12).view(3, 4), torch.linspace(2, 3, 20).view(4, 5)
+
+
 def table(operator: str = "aten::mm") -> tuple[str, str]:
     """What each key runs, and everything that is registered."""
     return torch._C._dispatch_dump_table(operator), torch._C._dispatch_dump(operator)
 
 
-def doubled(self: Tensor, mat2: Tensor) -> Tensor:
+def doubled(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     """Twice the product: to be told from stock."""
     return torch.mm(self, mat2) * 2  # inside the override aten::mm is stock's
 

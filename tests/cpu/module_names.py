@@ -1,34 +1,9 @@
-"""Models, and the modules of their hops."""
+"""The modules of hops, and inputs of the models in own_models.py."""
 
 from __future__ import annotations
 
 import polars as pl
-import torch
-from torch import Tensor, nn
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x).relu()
-
-
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([Block(), Block()])
-        self.heads = nn.ModuleDict({"a": nn.Sequential(nn.Linear(4, 4), nn.Tanh())})
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return self.heads["a"](x).exp()
-
-    def encode(self, x: Tensor) -> Tensor:
-        return self.layers[1](x)
+from lazily import torch
 
 
 def modules(hops: pl.DataFrame, *ops: str) -> list[str | None]:
@@ -39,5 +14,5 @@ def modules(hops: pl.DataFrame, *ops: str) -> list[str | None]:
     return outermost["module"].cast(pl.String).to_list()
 
 
-def inputs() -> Tensor:
+def inputs() -> torch.Tensor:
     return torch.linspace(-1, 1, 8).view(2, 4)

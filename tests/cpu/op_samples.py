@@ -11,23 +11,24 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
-from torch.utils import _pytree as pytree
+from lazily import pytree, torch
 
 import tracer
 
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
 M_PERTURB = -6  # of mallopt(3)
-DTYPES = (torch.float32, torch.complex64, torch.bfloat16, torch.int64, torch.bool)
+DTYPES = ("float32", "complex64", "bfloat16", "int64", "bool")
 SPARSE_SAMPLES = 2  # those of mul that follow take millions of op calls to make
-SPARSE = {
-    torch.sparse_csr: (torch.Tensor.crow_indices, torch.Tensor.col_indices),
-    torch.sparse_bsr: (torch.Tensor.crow_indices, torch.Tensor.col_indices),
-    torch.sparse_csc: (torch.Tensor.ccol_indices, torch.Tensor.row_indices),
-    torch.sparse_bsc: (torch.Tensor.ccol_indices, torch.Tensor.row_indices),
+INDICES = {  # of a tensor of such a layout
+    "torch.sparse_csr": ("crow_indices", "col_indices"),
+    "torch.sparse_bsr": ("crow_indices", "col_indices"),
+    "torch.sparse_csc": ("ccol_indices", "row_indices"),
+    "torch.sparse_bsc": ("ccol_indices", "row_indices"),
 }
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
@@ -132,7 +133,7 @@ def operator_of(run: str) -> str:
 
 def _dtypes(operator: OpInfo, count: int) -> list[torch.dtype]:
     supported = operator.supported_dtypes("cpu")
-    preferred = [dtype for dtype in DTYPES if dtype in supported]
+    preferred = [dtype for dtype in (getattr(torch, name) for name in DTYPES) if dtype in supported]
     return (preferred or sorted(supported, key=str))[:count]
 
 
@@ -216,10 +217,10 @@ def _pieces(leaf: object) -> Iterator[object]:
         yield tuple(inner.shape), inner.is_coalesced()
         yield from _pieces(inner._indices())
         yield from _pieces(inner._values())
-    elif inner.layout in SPARSE:
+    elif str(inner.layout) in INDICES:
         yield tuple(inner.shape)
-        for part in SPARSE[inner.layout]:
-            yield from _pieces(part(inner))
+        for name in INDICES[str(inner.layout)]:
+            yield from _pieces(getattr(inner, name)())
         yield from _pieces(inner.values())
     elif inner.is_mkldnn:
         yield from _pieces(inner.to_dense())

@@ -7,9 +7,6 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import torch
-
-from tracer import _C
 
 HERE = Path(__file__).parent
 ROOM = 10_000_000
@@ -17,6 +14,8 @@ ROOM = 10_000_000
 
 def build(library: Path) -> None:
     """Compiles the reader, which takes some seconds."""
+    import torch
+
     home = Path(torch.__file__).parent
     subprocess.run(
         [
@@ -44,6 +43,10 @@ class TableWords:
     """Reads the words through a library that `build` made."""
 
     def __init__(self, library: Path) -> None:
+        import torch  # noqa: F401  # before the extension and the reader, which need its libraries
+
+        from tracer import _C
+
         self._read = ctypes.CDLL(str(library)).table_words
         self._read.restype = ctypes.c_uint64
         own = next(part for part in _C.libraries() if part["path"] == _C.__file__)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from launching import TIMEOUT, Launcher, Run
+from lazily import torch
 
 import tracer
 from tracer.trace.bytes import format as fmt

@@ -9,11 +9,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-import torch
+from lazily import nn, pytree, torch
 from recorded import chain, hops_of, keys_of
-from torch import nn
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracer
 from tracer.trace.bytes import format as fmt
@@ -276,30 +273,32 @@ def test_record_function_names_ranges(tmp_path: Path) -> None:
     assert ranges == {"aten::ones": "outer", "aten::zeros": "inner", "aten::rand": None}
 
 
-class Counting(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-class Wrapped(torch.Tensor):
-    @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> torch.Tensor:
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
-
-    def __init__(self, inner: torch.Tensor) -> None:
-        self.inner = inner
-
-    @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        bare = pytree.tree_map(lambda t: t.inner if isinstance(t, Wrapped) else t, (args, kwargs or {}))
-        return pytree.tree_map(
-            lambda t: Wrapped(t) if isinstance(t, torch.Tensor) else t, func(*bare[0], **bare[1])
-        )
-
-
 def _in_mode() -> None:
+    class Counting(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
     with Counting():
         torch.ones(2) + 1
+
+
+def _wrapped() -> torch.Tensor:
+    class Wrapped(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner: torch.Tensor) -> torch.Tensor:
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner: torch.Tensor) -> None:
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            bare = pytree.tree_map(lambda t: t.inner if isinstance(t, Wrapped) else t, (args, kwargs or {}))
+            return pytree.tree_map(
+                lambda t: Wrapped(t) if isinstance(t, torch.Tensor) else t, func(*bare[0], **bare[1])
+            )
+
+    return Wrapped(torch.ones(2))
 
 
 def _autocast() -> None:
@@ -336,7 +335,7 @@ def _nested() -> None:
             {"FuncTorchDynamicLayerFrontMode"},
         ),
         (_in_mode, {"Python", "CPU"}),
-        (lambda: Wrapped(torch.ones(2)) + 1, {"Python", "CPU"}),
+        (lambda: _wrapped() + 1, {"Python", "CPU"}),
         (lambda: torch.ones(2, dtype=torch.cfloat).conj() + 1, {"Conjugate"}),
         (lambda: torch.ones(2, dtype=torch.cfloat).conj().imag + 1, {"Negative"}),
         (lambda: torch._efficientzerotensor(2) + torch.ones(2), {"ZeroTensor"}),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-import torch
 from launching import Launcher
-from torch import Tensor
+from lazily import torch
 
 from tracer import overrides
 from tracer.compare.cases import FAMILIES
@@ -34,68 +33,68 @@ def wrong(results: list[TrialResult]) -> dict[str, str]:
     return {result.name: result.wrong for result in results if result.wrong}
 
 
-def stock(self: Tensor, mat2: Tensor) -> Tensor:
+def stock(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     return torch.mm(self, mat2)
 
 
-def other_for_strided_self(self: Tensor, mat2: Tensor) -> Tensor:
+def other_for_strided_self(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     if not self.is_contiguous():
         self = self.contiguous().flip(0)
     return torch.mm(self, mat2)
 
 
-def transposed_strides(self: Tensor, mat2: Tensor) -> Tensor:
+def transposed_strides(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     return torch.mm(mat2.t(), self.t()).t()
 
 
-def part_of_a_buffer(self: Tensor, mat2: Tensor) -> Tensor:
+def part_of_a_buffer(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     result = torch.mm(self, mat2)
     buffer = torch.empty(result.numel() + 16, dtype=result.dtype)
     return buffer[: result.numel()].view(result.shape).copy_(result)
 
 
-_BUFFERS: dict[tuple, Tensor] = {}
+_BUFFERS: dict[tuple, torch.Tensor] = {}
 
 
-def the_same_buffer(self: Tensor, mat2: Tensor) -> Tensor:
+def the_same_buffer(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     result = torch.mm(self, mat2)
     buffer = _BUFFERS.setdefault((result.shape, result.dtype), torch.empty_like(result))
     return buffer.copy_(result)
 
 
-def requires_grad(self: Tensor, mat2: Tensor) -> Tensor:
+def requires_grad(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     return torch.mm(self, mat2).detach().requires_grad_(self.is_floating_point())
 
 
-def other_for_integers(self: Tensor, mat2: Tensor) -> Tensor:
+def other_for_integers(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     result = torch.mm(self, mat2)
     return result if self.is_floating_point() else result + 1
 
 
-def other_for_empty(self: Tensor, mat2: Tensor) -> Tensor:
+def other_for_empty(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     return (
         torch.ones(len(self), mat2.shape[1], dtype=self.dtype) if not self.shape[1] else torch.mm(self, mat2)
     )
 
 
-def without_nan(self: Tensor, mat2: Tensor) -> Tensor:
+def without_nan(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     clean = (lambda tensor: tensor.nan_to_num(0)) if self.is_floating_point() else (lambda tensor: tensor)
     return torch.mm(clean(self), clean(mat2))
 
 
-def one_ulp_more(self: Tensor, mat2: Tensor) -> Tensor:
+def one_ulp_more(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     result = torch.mm(self, mat2)
     if self.dtype == torch.float32 and self.is_contiguous() and self.numel():
         self.view(torch.int32).view(-1)[0] += 1  # of the input, after it was used
     return result
 
 
-def written_and_put_back(self: Tensor, mat2: Tensor) -> Tensor:
+def written_and_put_back(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     torch.autograd.graph.increment_version(self)  # as ops in place do above the override
     return torch.mm(self, mat2)
 
 
-def raising(self: Tensor, mat2: Tensor) -> Tensor:
+def raising(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     if self.stride() != (1, 1) and not self.is_contiguous():
         raise ValueError("contiguous tensors only\nand more")
     return torch.mm(self, mat2)
@@ -130,10 +129,10 @@ def test_an_override_that_does_as_stock_is_right() -> None:
 
 
 def test_cat_and_gru_are_tried_too() -> None:
-    def cat(tensors: list[Tensor], dim: int = 0) -> Tensor:
+    def cat(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
         return torch.cat(tensors, dim)
 
-    def without_sign(tensors: list[Tensor], dim: int = 0) -> Tensor:
+    def without_sign(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
         result = torch.cat(tensors, dim)
         return result + 0.0 if result.is_floating_point() else result
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from launching import TIMEOUT, Launcher
+from lazily import torch
 
 import tracer
 from tracer.trace.bytes import format as fmt

@@ -7,15 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 
 import tracer
-from tracer import _C
+from tracer import _build_info
 from tracer.recording.options import Options
 from tracer.recording.recording import Recording
 
-pytestmark = pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
+pytestmark = pytest.mark.skipif(_build_info.CUDA_HEADERS is None, reason="torch has no CUDA")
 
 
 STUB = """\

@@ -7,8 +7,8 @@ import os
 import re
 from pathlib import Path
 
-import torch
 from launching import Launcher, Run
+from lazily import torch
 
 from tracer.recording.invitation import this_process
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from launching import TIMEOUT, Launcher
+from lazily import torch
 
 import tracer
 from tracer.analysis.last_ops import last_ops

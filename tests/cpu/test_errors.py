@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
+from lazily import torch
 from op_samples import Results, changed, outcome, seed, thrice
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo
+
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo
 
 
 def compare(folder: Path, run: Callable[[], Results]) -> Results:
@@ -43,6 +45,8 @@ def run_error_inputs(operators: Sequence[OpInfo]) -> Results:
 
 
 def test_error_inputs(tmp_path: Path) -> None:
+    from torch.testing._internal.common_methods_invocations import op_db
+
     results = compare(tmp_path, lambda: run_error_inputs(op_db))
     raised = [result for result in results.values() if ": " in result]
     assert len(raised) > max(500, 0.98 * len(results))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher, Run
+from lazily import torch
 
 import tracer
 from tracer.dispatch.declarations import installed_declarations
@@ -18,7 +18,6 @@ from tracer.dispatch.operators import registered_operators
 from tracer.dispatch.report import Explanation, explain_lines
 from tracer.dispatch.table import read_table
 
-LIBRARIES = Path(torch.__file__).parent / "lib"
 SCRIPT = """\
 import torch
 
@@ -81,7 +80,7 @@ def test_generated_names_are_those_of_the_kernels_that_ran(tmp_path: Path) -> No
         run_some_ops()
     hops = tracer.load(tmp_path / "run.trace").hops
     rows = hops.select("op", "key", "kernel", "registered_at").cast(pl.String).unique().drop_nulls()
-    generated = GeneratedKernels(LIBRARIES)
+    generated = GeneratedKernels(Path(torch.__file__).parent / "lib")
     named = 0
     for op, key, kernel, registered_at in rows.iter_rows():
         name = generated.name(op, registered_at, key)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
+from lazily import torch
 
 import tracer
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import torch
-from torch import nn
+from lazily import nn, torch
 
 import tracer
 
-A, W = torch.randn(3, 3), torch.randn(3, 3, requires_grad=True)
+
+def tensors() -> tuple[torch.Tensor, torch.Tensor]:
+    """One that needs no gradient, and one that does."""
+    return torch.randn(3, 3), torch.randn(3, 3, requires_grad=True)
 
 
 def recorded(folder: Path, run: Callable[[], object], **options: Any) -> pl.DataFrame:
@@ -35,9 +37,11 @@ def makers(hops: pl.DataFrame) -> dict[str, set[str | None]]:
 
 
 def test_an_operator_without_a_hook_leaves_no_neighbour(tmp_path: Path) -> None:
+    a, w = tensors()
+
     def run() -> None:
-        torch.mm(A, A)  # it needs no gradient
-        W.sin().sum().backward()
+        torch.mm(a, a)  # it needs no gradient
+        w.sin().sum().backward()
 
     hops = recorded(tmp_path, run, ops=["aten::m*"])
     assert makers(hops) == {"SinBackward0": {None}}
@@ -46,11 +50,13 @@ def test_an_operator_without_a_hook_leaves_no_neighbour(tmp_path: Path) -> None:
 
 
 def test_a_view_whose_node_is_made_when_it_is_read(tmp_path: Path) -> None:
+    a, w = tensors()
+
     def run() -> None:
-        base = W.clone()
+        base = w.clone()
         view = base[0]
         base.mul_(2.0)
-        torch.mm(A, A)
+        torch.mm(a, a)
         assert view.grad_fn
         view.sum().backward()
 
@@ -103,6 +109,7 @@ def test_graphs_made_in_threads(tmp_path: Path) -> None:
 
 
 def test_names_of_function_classes_that_come_and_go(tmp_path: Path) -> None:
+    _, w = tensors()
     names = ["Alpha", "Beta", "Gamma", "Delta"] * 10
 
     def run() -> None:
@@ -112,7 +119,7 @@ def test_names_of_function_classes_that_come_and_go(tmp_path: Path) -> None:
                 "backward": staticmethod(lambda ctx, gradient: gradient * 3),
             }
             made = type(name, (torch.autograd.Function,), functions)
-            torch.autograd.grad(made.apply(W), W, torch.ones(3, 3))
+            torch.autograd.grad(made.apply(w), w, torch.ones(3, 3))
             del made, functions
             gc.collect()
 
@@ -123,11 +130,12 @@ def test_names_of_function_classes_that_come_and_go(tmp_path: Path) -> None:
 
 def test_lines_of_code_that_comes_and_goes(tmp_path: Path) -> None:
     """Snippets of one name and size, each freed before the next is made."""
+    a, _ = tensors()
     lines = [1, 4, 10, 2, 7] * 20
 
     def run() -> None:
         for line in lines:
-            exec(compile("\n" * (line - 1) + "torch.neg(A)\n", "<cell>", "exec"), {"torch": torch, "A": A})
+            exec(compile("\n" * (line - 1) + "torch.neg(A)\n", "<cell>", "exec"), {"torch": torch, "A": a})
 
     hops = recorded(tmp_path, run)
     outermost = hops.filter(pl.col("parent").is_null())
@@ -135,11 +143,12 @@ def test_lines_of_code_that_comes_and_goes(tmp_path: Path) -> None:
 
 
 def test_the_line_below_many_modules(tmp_path: Path) -> None:
+    a, _ = tensors()
     model: nn.Module = nn.ReLU()
     for _ in range(100):
         model = nn.Sequential(model)
-    line = test_the_line_below_many_modules.__code__.co_firstlineno + 5
-    hops = recorded(tmp_path, lambda: model(A))
+    line = test_the_line_below_many_modules.__code__.co_firstlineno + 6
+    hops = recorded(tmp_path, lambda: model(a))
     assert set(hops["source"]) == {f"{__file__}:{line}"}
 
 
@@ -148,6 +157,7 @@ def test_the_tree_names_no_line_where_the_forward_line_is_not_known(tmp_path: Pa
 
     from tracer.cli.app import app
 
-    recorded(tmp_path, lambda: W.sin().sum().backward(), ops=["aten::m*"])
+    _, w = tensors()
+    recorded(tmp_path, lambda: w.sin().sum().backward(), ops=["aten::m*"])
     said = CliRunner().invoke(app, ["tree", str(tmp_path / "x.trace")]).output
     assert "\nbackward: SinBackward0 (run from " in f"\n{said}"

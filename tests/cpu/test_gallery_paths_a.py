@@ -13,8 +13,8 @@ from types import ModuleType
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 from programs import at, values, way, ways, whole
 
 import tracer

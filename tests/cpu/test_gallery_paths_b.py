@@ -17,8 +17,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 from programs import at, values, way, ways, whole
 
 import tracer
@@ -459,7 +459,7 @@ def test_mm_two_ways(launch: Launcher) -> None:
         "when_runtime",
     ],
 )
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif("torch.cuda.is_available()", reason="there is a GPU")
 def test_without_a_gpu(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
-from torch.utils.cpp_extension import load_inline
+from lazily import torch
 
 import tracer
 
@@ -29,6 +28,8 @@ TORCH_LIBRARY(tracer_late, library) {
 
 
 def test_operators_of_a_library_that_is_loaded_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils.cpp_extension import load_inline
+
     monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=":")  # ninja
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     x = torch.ones(2)

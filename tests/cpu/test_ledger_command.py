@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher, Run
+from lazily import torch
 
 import tracer
 from tracer.analysis.own_cost import own_cost

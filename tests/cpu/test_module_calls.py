@@ -11,18 +11,19 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
-from module_names import Block, Model, inputs, modules
+from lazily import Lazily, nn, torch
+from module_names import inputs, modules
 from op_samples import digest
 from recorded import hops_of
-from torch import Tensor, nn
 
 import tracer
 
+models = Lazily("own_models")
+
 
 def test_threads_have_modules_of_their_own(tmp_path: Path) -> None:
-    model = Model()
+    model = models.Model()
     barrier = threading.Barrier(3)
     results = []
 
@@ -31,7 +32,7 @@ def test_threads_have_modules_of_their_own(tmp_path: Path) -> None:
             super().__init__()
             self.block = block
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             for _ in range(20):
                 barrier.wait()
                 x = self.block(x)
@@ -59,7 +60,7 @@ def test_threads_have_modules_of_their_own(tmp_path: Path) -> None:
 
 
 def test_recordings_come_and_go_while_modules_are_called(tmp_path: Path) -> None:
-    model, end, failures = Model(), threading.Event(), []
+    model, end, failures = models.Model(), threading.Event(), []
     expected = digest(model(inputs()))
 
     def work() -> None:
@@ -91,9 +92,9 @@ def test_exceptions_leave_modules(tmp_path: Path) -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.block = Block()
+            self.block = models.Block()
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             try:
                 self.block(x.view(4, 2))
             except RuntimeError:
@@ -115,7 +116,7 @@ def test_recursion_and_deep_nesting(tmp_path: Path) -> None:
             super().__init__()
             self.cell = nn.Tanh()
 
-        def forward(self, x: Tensor, depth: int) -> Tensor:
+        def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
             return self.cell(x) if depth == 0 else self(x, depth - 1).cos()
 
     nested: nn.Module = nn.Sigmoid()
@@ -129,16 +130,16 @@ def test_recursion_and_deep_nesting(tmp_path: Path) -> None:
 
 
 def test_other_ways_to_call_a_module(tmp_path: Path) -> None:
-    class Overrides(Block):
-        def __call__(self, *arguments: Tensor) -> Tensor:
+    class Overrides(models.Block):
+        def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
             return super().__call__(*arguments).cos()
 
     class Calls(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.own, self.plain = Overrides(), Block()
+            self.own, self.plain = Overrides(), models.Block()
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.plain.__call__(self.own(x))
 
     model = Calls()
@@ -146,28 +147,28 @@ def test_other_ways_to_call_a_module(tmp_path: Path) -> None:
         *("own.inner", "own", "Calls"),
         *("plain.inner", "plain"),
     ]
-    traced = torch.fx.symbolic_trace(Model())
+    traced = torch.fx.symbolic_trace(models.Model())
     assert modules(hops_of(tmp_path, lambda: traced(inputs())), "linear") == [
         *("layers.0.inner", "layers.1.inner", "heads.a.0"),
     ]
     parameters = {name: value.clone() for name, value in model.named_parameters()}
     hops = hops_of(tmp_path, lambda: torch.func.functional_call(model, parameters, (inputs(),)))
     assert modules(hops, "linear") == ["own.inner", "plain.inner"]
-    scripted = torch.jit.script(Block())
+    scripted = torch.jit.script(models.Block())
     assert modules(hops_of(tmp_path, lambda: scripted(inputs())), "linear") == ["RecursiveScriptModule"]
 
 
 def test_compiled_modules_are_one_call(tmp_path: Path) -> None:
     """Dynamo inlines the calls of submodules, so their hops run in the module that was compiled."""
     torch._dynamo.reset()
-    inside, around = Model(), torch.compile(Model(), backend="eager")
+    inside, around = models.Model(), torch.compile(models.Model(), backend="eager")
     inside.compile(backend="eager")
     expected = digest([inside(inputs()), around(inputs())])
-    results: list[Tensor] = []
+    results: list[torch.Tensor] = []
     hops = hops_of(tmp_path, lambda: results.extend([inside(inputs()), around(inputs())]))
     assert digest(results) == expected
     assert set(modules(hops, "relu", "tanh")) == {"Model", "_orig_mod"}
-    alone = torch.compile(Model(), backend="eager", fullgraph=True)
+    alone = torch.compile(models.Model(), backend="eager", fullgraph=True)
     hops = hops_of(tmp_path, lambda: alone(inputs()))  # compiled while it is recorded
     assert "_orig_mod" in modules(hops, "relu")
 
@@ -244,7 +245,7 @@ def test_one_word_of_one_function_is_changed_until_the_stop(tmp_path: Path) -> N
         with tracer.record(tmp_path / "x.trace", force=True):
             assert words_of(function)[entry] != python_entry
             assert state() == before
-            Model()(inputs())
+            models.Model()(inputs())
         assert words_of(function)[entry] == python_entry
     with tracer.record(tmp_path / "x.trace", force=True, modules=False):
         assert words_of(function)[entry] == python_entry
@@ -252,7 +253,7 @@ def test_one_word_of_one_function_is_changed_until_the_stop(tmp_path: Path) -> N
 
 def test_modules_live_no_longer_than_without_a_recording(tmp_path: Path) -> None:
     with tracer.record(tmp_path / "x.trace"):
-        model = Model()
+        model = models.Model()
         model(inputs()).sum().backward()
         part = weakref.ref(model.layers[0])
         gone = weakref.ref(model)
@@ -263,7 +264,7 @@ def test_modules_live_no_longer_than_without_a_recording(tmp_path: Path) -> None
 
 
 def test_it_can_be_left_out(tmp_path: Path, launcher: Launcher) -> None:
-    model = Model()
+    model = models.Model()
     assert set(modules(hops_of(tmp_path, lambda: model(inputs()), modules=False))) == {None}
     launcher.write("import torch\ntorch.nn.Tanh()(torch.ones(2))\n")
     for option, expected in (("--modules", ["Tanh"]), ("--no-modules", [None])):
@@ -286,7 +287,7 @@ def test_it_is_recorded_in_children_that_join(launcher: Launcher) -> None:
 
 
 def test_results_are_those_of_an_unrecorded_run(tmp_path: Path) -> None:
-    def run() -> list[Tensor]:
+    def run() -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
         optimiser = torch.optim.Adam(model.parameters())

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
-from module_names import Block, Model, inputs, modules
+from lazily import Lazily, nn, torch
+from module_names import inputs, modules
 from recorded import hops_of
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 import tracer
+
+models = Lazily("own_models")
 
 
 def forward(hops: pl.DataFrame) -> pl.DataFrame:
@@ -43,8 +43,8 @@ def named_by_hooks(model: nn.Module) -> Iterator[None]:
         handle.remove()
 
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]]]] = {
-    "own": (Model, lambda: (inputs(),)),
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, ...]]]] = {
+    "own": (lambda: models.Model(), lambda: (inputs(),)),
     "transformer": (
         lambda: nn.Transformer(8, 2, 2, 2, 16, batch_first=True),
         lambda: (torch.ones(1, 3, 8), torch.ones(1, 2, 8)),
@@ -73,7 +73,7 @@ def test_paths_are_those_of_named_modules(tmp_path: Path, name: str) -> None:
 
 
 def test_hops_inside_have_the_module_too(tmp_path: Path) -> None:
-    model = Model()
+    model = models.Model()
     hops = hops_of(tmp_path, lambda: model(inputs()))
     roots = hops.with_columns(root=pl.when(pl.col("parent").is_null()).then("id").forward_fill())
     assert roots.group_by("root").agg(pl.col("module").n_unique())["module"].max() == 1
@@ -81,7 +81,7 @@ def test_hops_inside_have_the_module_too(tmp_path: Path) -> None:
 
 
 def test_backward_hops_have_the_module_of_their_forward_hop(tmp_path: Path) -> None:
-    model = Model()
+    model = models.Model()
     hops = hops_of(tmp_path, lambda: model(inputs()).sum().backward())
     backward = hops.filter(pl.col("backward_node").is_not_null())
     assert modules(backward, "threshold_backward") == ["layers.1", "layers.0"]
@@ -97,9 +97,9 @@ def test_a_backward_pass_inside_a_module_is_not_the_modules_own(tmp_path: Path) 
     class Penalty(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.block = Block()
+            self.block = models.Block()
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.block(x).sum().backward()
             return x.cos()
 
@@ -126,12 +126,14 @@ def test_second_backward_leads_to_the_first_forward(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_recomputation_has_the_names_of_the_first_run(tmp_path: Path, reentrant: bool) -> None:
+    from torch.utils.checkpoint import checkpoint
+
     class Checkpointed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.blocks = nn.ModuleList([Block(), Block()])
+            self.blocks = nn.ModuleList([models.Block(), models.Block()])
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             for block in self.blocks:
                 x = checkpoint(lambda x, run=block: run(x), x, use_reentrant=reentrant)
             return x
@@ -152,7 +154,7 @@ def test_recomputation_has_the_names_of_the_first_run(tmp_path: Path, reentrant:
 
 def test_nothing_is_called_outside_of_modules(tmp_path: Path) -> None:
     def run() -> None:
-        Model().half()
+        models.Model().half()
         torch.ones(2).cos()
 
     assert set(modules(hops_of(tmp_path, run))) == {None}
@@ -162,7 +164,7 @@ def test_modules_without_a_parent_are_called_by_their_class(tmp_path: Path) -> N
     hidden = [nn.Tanh()]
 
     class Hides(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             return nn.Sigmoid()(hidden[0](x)).relu()
 
     hops = hops_of(tmp_path, lambda: (nn.GRU(2, 2)(torch.ones(1, 1, 2)), Hides()(inputs())))
@@ -174,11 +176,11 @@ def test_one_module_under_two_parents_goes_by_the_one_that_calls_it(tmp_path: Pa
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.encoder, self.decoder = Block(), Block()
+            self.encoder, self.decoder = models.Block(), models.Block()
             self.decoder.inner = self.encoder.inner
             self.first = self.second = self.encoder.inner
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.second(self.decoder(self.encoder(x)))
 
     model = Tied()
@@ -189,7 +191,7 @@ def test_one_module_under_two_parents_goes_by_the_one_that_calls_it(tmp_path: Pa
 
 def test_a_module_that_is_handed_down_goes_by_the_model_that_has_it(tmp_path: Path) -> None:
     class Applies(nn.Module):
-        def forward(self, module: nn.Module, x: Tensor) -> Tensor:
+        def forward(self, module: nn.Module, x: torch.Tensor) -> torch.Tensor:
             return module(nn.Sigmoid()(x))
 
     class Hands(nn.Module):
@@ -198,7 +200,7 @@ def test_a_module_that_is_handed_down_goes_by_the_model_that_has_it(tmp_path: Pa
             self.applies = Applies()
             self.shared = nn.Sequential(nn.Tanh(), nn.Sigmoid())
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             for _ in range(10):
                 x = self.applies(self.shared, x)
             return x
@@ -209,9 +211,9 @@ def test_a_module_that_is_handed_down_goes_by_the_model_that_has_it(tmp_path: Pa
 
 
 def test_methods_and_functions_around_a_module_say_where_it_stands(tmp_path: Path) -> None:
-    model = Model()
+    model = models.Model()
 
-    def evaluate(model: Model) -> Tensor:
+    def evaluate(model: models.Model) -> torch.Tensor:
         return model.layers[0](inputs())
 
     class Trainer(nn.Module):
@@ -219,7 +221,7 @@ def test_methods_and_functions_around_a_module_say_where_it_stands(tmp_path: Pat
             super().__init__()
             self.network = model
 
-        def training_step(self) -> Tensor:
+        def training_step(self) -> torch.Tensor:
             return self.network.encode(inputs())
 
     hops = hops_of(tmp_path, lambda: (model.encode(inputs()), evaluate(model), Trainer().training_step()))
@@ -234,9 +236,9 @@ def test_a_recording_that_begins_inside_a_call(tmp_path: Path) -> None:
     class Records(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.block = Block()
+            self.block = models.Block()
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             with tracer.record(tmp_path / "inside.trace", force=True):
                 return self.block(x)
 
@@ -248,10 +250,10 @@ def test_a_recording_that_begins_inside_a_call(tmp_path: Path) -> None:
 
 
 def test_models_with_the_same_paths_are_told_apart(tmp_path: Path) -> None:
-    class Other(Model):
+    class Other(models.Model):
         pass
 
-    first, second, loss = Model(), Other(), nn.MSELoss()
+    first, second, loss = models.Model(), Other(), nn.MSELoss()
     hops = hops_of(tmp_path, lambda: loss(first(inputs()), second(inputs())))
     assert modules(hops, "relu", "exp") == [
         *("Model.layers.0", "Model.layers.1", "Model"),
@@ -262,7 +264,7 @@ def test_models_with_the_same_paths_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_class_and_a_name_are_not_exchanged(tmp_path: Path) -> None:
     def parent(name: str, child: str) -> nn.Module:
-        def run(self: nn.Module, x: Tensor) -> Tensor:
+        def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
             return self.get_submodule(child)(x).exp()
 
         made = type(name, (nn.Module,), {"forward": run})()
@@ -289,7 +291,7 @@ def test_a_name_is_that_of_now(tmp_path: Path) -> None:
             super().__init__()
             self.layers = nn.ModuleList([nn.Tanh(), nn.Sigmoid()])
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             if not hasattr(self, "late"):
                 late = nn.ReLU()
                 late(x)
@@ -323,7 +325,7 @@ def test_a_new_module_at_an_old_address_has_its_own_name(tmp_path: Path) -> None
             super().__init__()
             self.holder = holder
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             for number in range(40):
                 module = nn.Tanh()
                 addresses.append(id(module))

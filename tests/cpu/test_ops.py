@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 
 import tracer
 

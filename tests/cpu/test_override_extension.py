@@ -8,16 +8,14 @@ from types import ModuleType
 
 import polars as pl
 import pytest
-import torch
-from torch.utils.cpp_extension import load_inline
+from doubled_mm import operands
+from lazily import torch
 
 import tracer
 from tracer.overrides import OverrideError, register, registered, unregister, use
 
 pytestmark = pytest.mark.compiler
 
-A = torch.linspace(-1, 1, 12).view(3, 4)
-B = torch.linspace(2, 3, 20).view(4, 5)
 
 SOURCE = """
 #include <ATen/core/Tensor.h>
@@ -93,6 +91,8 @@ class Native:
 
 @pytest.fixture(scope="module")
 def extension() -> ModuleType:
+    from torch.utils.cpp_extension import load_inline
+
     functions = ["product", "install", "remove_it", "ran", "handed_over"]
     return load_inline(
         "tracer_override_test",
@@ -118,10 +118,11 @@ def overridden(trace: tracer.Trace) -> list[tuple[str, str, str]]:
 
 
 def test_a_function_of_an_extension(extension: ModuleType, tmp_path: Path) -> None:
+    a, b = operands()
     register("aten::mm", "CPU", extension.product, name="function")
-    stock = torch.mm(A, B)
+    stock = torch.mm(a, b)
     with tracer.record(tmp_path / "x.trace"), use("function"):
-        torch.testing.assert_close(torch.mm(A, B), stock * 2)
+        torch.testing.assert_close(torch.mm(a, b), stock * 2)
         with pytest.raises(RuntimeError, match="thirteen"):
             torch.mm(torch.ones(2, 13), torch.ones(13, 2))
     ((op, kernel, name),) = set(overridden(tracer.load(tmp_path / "x.trace")))
@@ -130,10 +131,11 @@ def test_a_function_of_an_extension(extension: ModuleType, tmp_path: Path) -> No
 
 
 def test_an_operator_of_a_library(extension: ModuleType, tmp_path: Path) -> None:
+    a, b = operands()
     register("aten::mm", "CPU", torch.ops.tracer_override_test.product, name="operator")
     with tracer.record(tmp_path / "x.trace"), use("operator"):
-        result = torch.mm(A, B)
-    torch.testing.assert_close(result, torch.mm(A, B) * 2)
+        result = torch.mm(a, b)
+    torch.testing.assert_close(result, torch.mm(a, b) * 2)
     trace = tracer.load(tmp_path / "x.trace")
     assert overridden(trace) == [("aten::mm", "torch.ops.tracer_override_test::product", "operator")]
     below = trace.hops.filter(pl.col("op").cast(pl.String) == "tracer_override_test::product")
@@ -142,12 +144,13 @@ def test_an_operator_of_a_library(extension: ModuleType, tmp_path: Path) -> None
 
 
 def test_kernels_that_register_themselves(extension: ModuleType, tmp_path: Path) -> None:
+    a, b = operands()
     register("aten::mm", "CPU", Native(extension), name="native")
-    stock = torch.mm(A, B)
+    stock = torch.mm(a, b)
     with tracer.record(tmp_path / "x.trace"), use("native"):
-        torch.testing.assert_close(torch.mm(A, B), stock * 2)
-        assert torch.equal(torch.mm(A.double(), B.double()), A.double() @ B.double())
-    assert torch.equal(torch.mm(A, B), stock)
+        torch.testing.assert_close(torch.mm(a, b), stock * 2)
+        assert torch.equal(torch.mm(a.double(), b.double()), a.double() @ b.double())
+    assert torch.equal(torch.mm(a, b), stock)
     trace = tracer.load(tmp_path / "x.trace")
     hops = overridden(trace)
     assert [(op, name) for op, _, name in hops] == [("aten::mm", "native")] * 3
@@ -157,17 +160,18 @@ def test_kernels_that_register_themselves(extension: ModuleType, tmp_path: Path)
 
 
 def test_beneath_and_above_a_python_function(extension: ModuleType) -> None:
+    a, b = operands()
     register("aten::mm", "CPU", Native(extension), name="native")
     register("aten::mm", "CPU", lambda self, mat2: torch.mm(self, mat2) * 5, name="five")
-    stock = torch.mm(A, B)
+    stock = torch.mm(a, b)
     with use("native"):
         with use("five"):
-            assert torch.equal(torch.mm(A, B), stock * 5)  # what it calls is stock, not the override beneath
+            assert torch.equal(torch.mm(a, b), stock * 5)  # what it calls is stock, not the override beneath
             with use("native"):
-                torch.testing.assert_close(torch.mm(A, B), stock * 2)
-            assert torch.equal(torch.mm(A, B), stock * 5)
-        torch.testing.assert_close(torch.mm(A, B), stock * 2)
-    assert torch.equal(torch.mm(A, B), stock)
+                torch.testing.assert_close(torch.mm(a, b), stock * 2)
+            assert torch.equal(torch.mm(a, b), stock * 5)
+        torch.testing.assert_close(torch.mm(a, b), stock * 2)
+    assert torch.equal(torch.mm(a, b), stock)
 
 
 def test_an_object_that_is_for_another_operator_or_cannot_be_installed(extension: ModuleType) -> None:
@@ -185,13 +189,14 @@ def test_an_object_that_is_for_another_operator_or_cannot_be_installed(extension
 
 
 def test_switched_again_and_again_while_it_is_recorded(extension: ModuleType, tmp_path: Path) -> None:
+    a, b = operands()
     register("aten::mm", "CPU", Native(extension), name="native")
-    stock = torch.mm(A, B)
+    stock = torch.mm(a, b)
     with tracer.record(tmp_path / "x.trace"):
         for _ in range(50):
             with use("native"):
-                torch.testing.assert_close(torch.mm(A, B), stock * 2)
-            assert torch.equal(torch.mm(A, B), stock)
+                torch.testing.assert_close(torch.mm(a, b), stock * 2)
+            assert torch.equal(torch.mm(a, b), stock)
     trace = tracer.load(tmp_path / "x.trace")
     at_cpu = trace.hops.filter(
         (pl.col("op").cast(pl.String) == "aten::mm") & (pl.col("key").cast(pl.String) == "CPU")

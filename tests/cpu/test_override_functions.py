@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import doubled_mm
 import pytest
-import torch
-from doubled_mm import A, B, doubled, ran, registered_doubled, table
-from torch import Tensor
+from doubled_mm import doubled, operands, ran, registered_doubled, table
+from lazily import torch
 
 from tracer.overrides import HandOver, OverrideError, register, registered, unregister, use
 from tracer.overrides.counts import BY_ITSELF
@@ -18,17 +18,19 @@ _table_as_it_was = doubled_mm._table_as_it_was
 
 
 def test_calls_are_handed_over_with_a_reason_that_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    a, b = operands()
+
     @register("aten::mm", "CPU", name="floats")
-    def floats(self: Tensor, mat2: Tensor) -> Tensor:
+    def floats(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         if self.dtype != torch.float32:
             raise HandOver("not float32")
         return torch.mm(self, mat2) + 1
 
-    stock = torch.mm(A.double(), B.double())
+    stock = torch.mm(a.double(), b.double())
     with use("floats"):
         for _ in range(3):
-            assert torch.equal(torch.mm(A.double(), B.double()), stock)
-        torch.mm(A, B)
+            assert torch.equal(torch.mm(a.double(), b.double()), stock)
+        torch.mm(a, b)
     assert registered()["floats"].handed_over() == {"aten::mm": {"not float32": 3, BY_ITSELF: 1}}
     assert ran("floats") == 1
     assert capfd.readouterr().err == "tracer: override floats handed aten::mm over to stock: not float32\n"
@@ -36,7 +38,7 @@ def test_calls_are_handed_over_with_a_reason_that_is_said_once(capfd: pytest.Cap
 
 def test_many_reasons_are_counted_together(capfd: pytest.CaptureFixture[str]) -> None:
     @register("aten::neg", "CPU", name="wordy")
-    def wordy(self: Tensor) -> Tensor:
+    def wordy(self: torch.Tensor) -> torch.Tensor:
         raise HandOver(f"the sum is {float(self.sum())}")
 
     with use("wordy"):
@@ -49,12 +51,16 @@ def test_many_reasons_are_counted_together(capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_stock_has_the_arguments_that_it_would_have_had() -> None:
+    a, b = operands()
+
     @register("aten::addmm", "CPU", name="never")
-    def never(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    def never(
+        self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: float = 1, alpha: float = 1
+    ) -> torch.Tensor:
         raise HandOver("never")
 
     @register("aten::mm.out", "CPU", name="never")
-    def never_out(self: Tensor, mat2: Tensor, *, out: Tensor) -> Tensor:
+    def never_out(self: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
         raise HandOver("never")
 
     @register("aten::topk", "CPU", name="never")
@@ -62,20 +68,21 @@ def test_stock_has_the_arguments_that_it_would_have_had() -> None:
         raise HandOver("never")
 
     bias, into = torch.ones(5), torch.empty(3, 5)
-    stock, plain = torch.addmm(bias, A, B, beta=0.5, alpha=2), torch.addmm(bias, A, B)
-    top = torch.topk(A, 2, largest=False)
+    stock, plain = torch.addmm(bias, a, b, beta=0.5, alpha=2), torch.addmm(bias, a, b)
+    top = torch.topk(a, 2, largest=False)
     with use("never"):
-        assert torch.equal(torch.addmm(bias, A, B, beta=0.5, alpha=2), stock)
-        assert torch.equal(torch.addmm(bias, A, B), plain)
-        assert torch.mm(A, B, out=into) is into
-        got = torch.topk(A, 2, largest=False)
-    assert torch.equal(into, A @ B)
+        assert torch.equal(torch.addmm(bias, a, b, beta=0.5, alpha=2), stock)
+        assert torch.equal(torch.addmm(bias, a, b), plain)
+        assert torch.mm(a, b, out=into) is into
+        got = torch.topk(a, 2, largest=False)
+    assert torch.equal(into, a @ b)
     assert torch.equal(got.values, top.values)
     assert torch.equal(got.indices, top.indices)
     assert registered()["never"].handed_over()["aten::topk"] == {"never": 1}
 
 
 def test_a_function_without_defaults_is_handed_those_of_the_operator() -> None:
+    a, b = operands()
     seen: list[tuple] = []
 
     @register("aten::addmm", "CPU", name="whole")
@@ -89,64 +96,68 @@ def test_a_function_without_defaults_is_handed_those_of_the_operator() -> None:
         return torch.topk(self, k, dim, largest, sorted)
 
     with use("whole"):
-        torch.addmm(torch.ones(5), A, B)
-        torch.addmm(torch.ones(5), A, B, alpha=3)
-        torch.topk(A, 2)
-        torch.topk(A, 2, largest=False)
+        torch.addmm(torch.ones(5), a, b)
+        torch.addmm(torch.ones(5), a, b, alpha=3)
+        torch.topk(a, 2)
+        torch.topk(a, 2, largest=False)
     assert seen == [(1, 1), (1, 3), (2, -1, True, True), (2, -1, False, True)]
 
 
 def test_what_it_raises_keeps_its_type_and_traceback_and_names_the_operator() -> None:
-    def broken(self: Tensor, mat2: Tensor) -> Tensor:
+    a, b = operands()
+
+    def broken(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         return {}["no such thing"]  # type: ignore[no-any-return]
 
     register("aten::mm", "CPU", broken, name="broken")
-    stock = torch.mm(A, B)
-    leaf = A.clone().requires_grad_()
+    stock = torch.mm(a, b)
+    leaf = a.clone().requires_grad_()
     with use("broken"):
-        for left in (A, leaf):
+        for left in (a, leaf):
             with pytest.raises(KeyError, match="no such thing") as caught:
-                torch.mm(left, B)
+                torch.mm(left, b)
             text = "".join(traceback.format_exception(caught.value))
             assert "in broken" in text
             if hasattr(caught.value, "__notes__"):
                 assert text.endswith("raised by the override broken of aten::mm [CPU]\n")
-    assert torch.equal(torch.mm(A, B), stock)
+    assert torch.equal(torch.mm(a, b), stock)
     assert ran("broken") == 0
 
 
 def test_what_it_raises_in_backward_comes_out_of_backward() -> None:
+    a, b = operands()
     calls = []
 
-    def broken_later(self: Tensor, mat2: Tensor) -> Tensor:
+    def broken_later(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         calls.append(1)
         if len(calls) > 1:
             raise ZeroDivisionError("in backward")
         return torch.mm(self, mat2)
 
     register("aten::mm", "CPU", broken_later, name="later")
-    leaf = A.clone().requires_grad_()
+    leaf = a.clone().requires_grad_()
     with use("later"):
-        result = torch.mm(leaf, B).sum()
+        result = torch.mm(leaf, b).sum()
         with pytest.raises(ZeroDivisionError, match="in backward"):
             result.backward()
     result.backward()
-    assert torch.equal(leaf.grad, torch.ones(3, 5) @ B.t())
+    assert torch.equal(leaf.grad, torch.ones(3, 5) @ b.t())
 
 
 @pytest.mark.parametrize(
     ("operator", "result", "text"),
     [
-        ("aten::mm", None, "returned NoneType, but the operator returns Tensor"),
-        ("aten::mm", (A, A), "returned tuple, but the operator returns Tensor"),
-        ("aten::topk", A, "returned Tensor, but the operator returns Tensor and Tensor"),
-        ("aten::topk", (A,), "returned tuple, but the operator returns Tensor and Tensor"),
+        ("aten::mm", lambda a: None, "returned NoneType, but the operator returns Tensor"),
+        ("aten::mm", lambda a: (a, a), "returned tuple, but the operator returns Tensor"),
+        ("aten::topk", lambda a: a, "returned Tensor, but the operator returns Tensor and Tensor"),
+        ("aten::topk", lambda a: (a,), "returned tuple, but the operator returns Tensor and Tensor"),
     ],
 )
-def test_a_result_of_another_type_is_refused(operator: str, result: object, text: str) -> None:
-    register(operator, "CPU", lambda *arguments, **named: result, name="strange")
+def test_a_result_of_another_type_is_refused(operator: str, result: Callable, text: str) -> None:
+    a, b = operands()
+    register(operator, "CPU", lambda *arguments, **named: result(a), name="strange")
     with use("strange"), pytest.raises(OverrideError, match=f"override strange of {operator} .CPU. {text}"):
-        torch.mm(A, B) if operator == "aten::mm" else torch.topk(A, 1)
+        torch.mm(a, b) if operator == "aten::mm" else torch.topk(a, 1)
     assert ran("strange", operator) == 0
 
 
@@ -156,7 +167,6 @@ def test_a_result_of_another_type_is_refused(operator: str, result: object, text
         ("aten::mmm", "CPU", "no operator aten::mmm; did you mean aten::mm"),
         ("mm", "CPU", "no operator mm; did you mean aten::mm, aten::mm.dtype"),
         ("aten::add", "CPU", "no operator aten::add; did you mean aten::add.Scalar"),
-        (torch.mm, "CPU", "is not an operator; give its name, such as 'aten::mm'"),
         ("aten::mm", "GPU", "'GPU' is not a dispatch key; give one such as 'CPU' or 'CUDA'"),
         ("aten::mm", None, "None is not a dispatch key"),
         ("aten::mm", "AutogradCPU", "\\(below autograd\\), not AutogradCPU"),
@@ -179,7 +189,15 @@ def test_where_no_override_can_stand(operator: object, key: object, text: str) -
     assert "x" not in registered()
 
 
+def test_a_function_of_torch_is_not_an_operator() -> None:
+    with pytest.raises(OverrideError, match="is not an operator; give its name, such as 'aten::mm'"):
+        register(torch.mm, "CPU", lambda *arguments, **named: None, name="x")
+    assert "x" not in registered()
+
+
 def test_a_composite_operator_with_an_autograd_kernel_of_its_own_may_be_overridden() -> None:
+    a, _ = operands()
+
     class Double(torch.autograd.Function):
         @staticmethod
         def forward(context, x):  # type: ignore[no-untyped-def]
@@ -197,7 +215,7 @@ def test_a_composite_operator_with_an_autograd_kernel_of_its_own_may_be_overridd
         register("tracer_override_composite::f", "CPU", lambda x: x + x, name="f")
     library.impl("f", Double.apply, "Autograd")
     register("tracer_override_composite::f", "CPU", lambda x: x + x, name="f")
-    leaf = A.clone().requires_grad_()
+    leaf = a.clone().requires_grad_()
     with use("f"):
         torch.ops.tracer_override_composite.f(leaf).sum().backward()
     assert torch.equal(leaf.grad, torch.full((3, 4), 2.0))
@@ -221,13 +239,19 @@ def test_an_overload_and_a_key_may_be_given_as_torch_has_them() -> None:
         (lambda self, mat1, mat2: self, "got an unexpected keyword argument 'beta'"),
         (lambda self, mat1, mat2, extra, *, beta=1, alpha=1: self, "missing a required argument: 'extra'"),
         (lambda self, mat2, mat1, *, beta=1, alpha=1: self, "has mat2, but the operator has mat1"),
-        (torch.ops.aten.mm, r"aten::mm\(.* does not match the operator; give one that takes and returns"),
         (7, "7 is not callable; give a function"),
     ],
 )
 def test_a_function_that_cannot_take_the_arguments_is_refused(function: object, text: str) -> None:
     with pytest.raises(OverrideError, match=text):
         register("aten::addmm", "CPU", function, name="x")
+    assert "x" not in registered()
+
+
+def test_an_operator_that_takes_other_arguments_is_refused() -> None:
+    text = r"aten::mm\(.* does not match the operator; give one that takes and returns"
+    with pytest.raises(OverrideError, match=text):
+        register("aten::addmm", "CPU", torch.ops.aten.mm, name="x")
     assert "x" not in registered()
 
 
@@ -248,6 +272,7 @@ def test_names_that_are_refused() -> None:
 
 
 def test_names_of_modules_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = operands()
     (tmp_path / "kernels_of_test.py").write_text(
         "import torch, tracer\n"
         "@tracer.overrides.register('aten::mm', 'CPU')\n"
@@ -260,11 +285,11 @@ def test_names_of_modules_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "kernels_of_test.py"
-    stock = torch.mm(A, B)
+    stock = torch.mm(a, b)
     with use("kernels_of_test:same"):
-        assert torch.equal(torch.mm(A, B), stock * 2)
+        assert torch.equal(torch.mm(a, b), stock * 2)
     with use("kernels_of_test:by-name:force"):
-        assert torch.equal(torch.mm(A, B), B)
+        assert torch.equal(torch.mm(a, b), b)
     for name, text in (
         ("kernels_of_test:twice", "is registered as second and first; give one of these names"),
         (
@@ -280,7 +305,7 @@ def test_names_of_modules_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             use(name)
     unregister("same")
     with use(f"{path}:same"), use(f"{path}:same"):  # the file is imported once
-        assert torch.equal(torch.mm(A, B), stock * 2)
+        assert torch.equal(torch.mm(a, b), stock * 2)
 
 
 def test_one_of_several_names_that_cannot_be_used_leaves_none_on() -> None:

@@ -10,14 +10,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-import torch
+from doubled_mm import operands
 from launching import Launcher
+from lazily import torch
 
 import tracer
 from tracer.overrides import HandOver, register, registered, unregister, use
 
-A = torch.linspace(-1, 1, 12).view(3, 4)
-B = torch.linspace(2, 3, 20).view(4, 5)
 KERNELS = """
 import torch, tracer
 
@@ -68,13 +67,14 @@ OWN = ("doubled", "doubled")
 
 
 def test_switched_on_while_it_is_recorded(tmp_path: Path) -> None:
+    a, b = operands()
     with tracer.record(tmp_path / "x.trace"):
-        torch.mm(A, B)
+        torch.mm(a, b)
         for _ in range(2):
             with use("doubled"):
-                torch.mm(A, B)
-                torch.mm(A.double(), B.double())
-        torch.mm(A, B)
+                torch.mm(a, b)
+                torch.mm(a.double(), b.double())
+        torch.mm(a, b)
     trace = tracer.load(tmp_path / "x.trace")
     assert products(trace) == [STOCK, *[OWN] * 4, STOCK]
     (one,) = said(trace)
@@ -87,12 +87,13 @@ def test_switched_on_while_it_is_recorded(tmp_path: Path) -> None:
 
 
 def test_switched_on_before_and_off_after_it_is_recorded(tmp_path: Path) -> None:
+    a, b = operands()
     with use("doubled"):
-        torch.mm(A, B)
+        torch.mm(a, b)
         with tracer.record(tmp_path / "x.trace"):
-            result = torch.mm(A, B)
-        assert torch.equal(torch.mm(A, B), result)
-    torch.testing.assert_close(torch.mm(A, B) * 2, result)
+            result = torch.mm(a, b)
+        assert torch.equal(torch.mm(a, b), result)
+    torch.testing.assert_close(torch.mm(a, b) * 2, result)
     trace = tracer.load(tmp_path / "x.trace")
     assert products(trace) == [OWN]
     (one,) = said(trace)
@@ -100,17 +101,18 @@ def test_switched_on_before_and_off_after_it_is_recorded(tmp_path: Path) -> None
 
 
 def test_the_recording_stops_inside_and_begins_inside(tmp_path: Path) -> None:
-    stock = torch.mm(A, B)
+    a, b = operands()
+    stock = torch.mm(a, b)
     first = tracer.record(tmp_path / "1.trace").start()
     with use("doubled"):
-        torch.mm(A, B)
+        torch.mm(a, b)
         first.stop()
-        torch.testing.assert_close(torch.mm(A, B), stock * 2)
+        torch.testing.assert_close(torch.mm(a, b), stock * 2)
         second = tracer.record(tmp_path / "2.trace").start()
-        torch.testing.assert_close(torch.mm(A, B), stock * 2)
-    assert torch.equal(torch.mm(A, B), stock)
+        torch.testing.assert_close(torch.mm(a, b), stock * 2)
+    assert torch.equal(torch.mm(a, b), stock)
     second.stop()
-    assert torch.equal(torch.mm(A, B), stock)
+    assert torch.equal(torch.mm(a, b), stock)
     for number, ended in ((1, False), (2, True)):
         trace = tracer.load(tmp_path / f"{number}.trace")
         assert products(trace) == ([OWN, STOCK] if ended else [OWN])
@@ -120,11 +122,12 @@ def test_the_recording_stops_inside_and_begins_inside(tmp_path: Path) -> None:
 
 
 def test_two_at_one_operator(tmp_path: Path) -> None:
+    a, b = operands()
     register("aten::mm", "CPU", lambda self, mat2: self.clone(), name="left")
     with tracer.record(tmp_path / "x.trace"), use("doubled"):
-        torch.mm(A, B)
+        torch.mm(a, b)
         with use("left"), use("left:force"):
-            torch.mm(A, B)
+            torch.mm(a, b)
     unregister("left")
     trace = tracer.load(tmp_path / "x.trace")
     overrides = trace.hops["override"].cast(pl.String).drop_nulls().to_list()
@@ -139,12 +142,14 @@ def test_two_at_one_operator(tmp_path: Path) -> None:
 
 
 def test_a_function_that_raises_is_in_the_trace(tmp_path: Path) -> None:
+    a, b = operands()
+
     @register("aten::mm", "CPU", name="broken")
     def broken(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
         raise ValueError("no")
 
     with tracer.record(tmp_path / "x.trace"), use("broken"), pytest.raises(ValueError, match="no"):
-        torch.mm(A, B)
+        torch.mm(a, b)
     unregister("broken")
     trace = tracer.load(tmp_path / "x.trace")
     hop = trace.hops.filter(pl.col("override").is_not_null()).row(0, named=True)
@@ -154,12 +159,13 @@ def test_a_function_that_raises_is_in_the_trace(tmp_path: Path) -> None:
 
 
 def test_why_it_never_ran_under_inductor(tmp_path: Path) -> None:
+    a, b = operands()
     compiled = torch.compile(lambda a, b: torch.mm(a, b).relu())
     with tracer.record(tmp_path / "x.trace"), use("doubled"):
-        result = compiled(A, B)
+        result = compiled(a, b)
     trace = tracer.load(tmp_path / "x.trace")
     (one,) = said(trace)
-    torch.testing.assert_close(result, torch.mm(A, B).relu())
+    torch.testing.assert_close(result, torch.mm(a, b).relu())
     assert one["ran"] == 0
     # what torch.compile calls while it traces is at other keys
     assert one["never_ran"].startswith("aten::mm was never dispatched to CPU, only to ")

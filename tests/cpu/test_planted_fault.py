@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+from lazily import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cmake" / "checks"))
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import polars as pl
-import torch
+from lazily import torch
 
 import tracer
 from tracer.dispatch.table import read_table
@@ -15,13 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "cmake" / "checks"))
 import private_names  # noqa: E402
 
-TORCH = Path(torch.__file__).parent
-
 
 def test_the_installed_torch_has_them() -> None:
-    assert private_names.missing_in_headers(TORCH / "include") == []
-    assert private_names.missing_in_libraries(TORCH / "lib") == []
-    assert private_names.missing_in_python_files(TORCH.parent) == []
+    folder = Path(torch.__file__).parent
+    assert private_names.missing_in_headers(folder / "include") == []
+    assert private_names.missing_in_libraries(folder / "lib") == []
+    assert private_names.missing_in_python_files(folder.parent) == []
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

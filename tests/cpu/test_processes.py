@@ -10,12 +10,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
+from lazily import pytree, torch
 from recorded import hops_of
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils import _pytree as pytree
 
 import tracer
 
@@ -246,6 +243,8 @@ def _per_sample_gradients() -> torch.Tensor:
 
 
 def _subclass() -> list[torch.Tensor]:
+    from torch.testing._internal.two_tensor import TwoTensor
+
     x = TwoTensor(torch.ones(2, 2), torch.full((2, 2), 2.0)).requires_grad_()
     y = torch.mm(x, x).relu()
     y.sum().backward()
@@ -253,7 +252,7 @@ def _subclass() -> list[torch.Tensor]:
 
 
 def _fake() -> list[object]:
-    with FakeTensorMode():
+    with torch._subclasses.FakeTensorMode():
         model = torch.nn.Linear(1000, 10_000)
         y = model(torch.empty(64, 1000))
         y.sum().backward()

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
+from lazily import torch
 from programs import at, recorded, values, ways
-from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.checkpoint import checkpoint
 
 PACK = [  # what the hook does: Tensor.to
     "aten::to.dtype [AutogradCPU]",
@@ -25,7 +23,7 @@ def line_of(function: object, offset: int) -> str:
 
 def with_hooks() -> list[torch.Tensor]:
     weight = torch.linspace(-1, 1, 9).view(3, 3).requires_grad_()
-    with saved_tensors_hooks(lambda x: x.double(), lambda x: x.float()):
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.double(), lambda x: x.float()):
         y = torch.mm(weight, weight).exp()
     y.sum().backward()
     return [y.detach(), weight.grad]
@@ -55,6 +53,8 @@ def test_saved_tensor_hooks(tmp_path: Path) -> None:
 
 
 def checkpointed(reentrant: bool) -> list[torch.Tensor]:
+    from torch.utils.checkpoint import checkpoint
+
     torch.manual_seed(0)
     weight = torch.linspace(-1, 1, 9).view(3, 3).requires_grad_()
     y = checkpoint(lambda x: torch.dropout(torch.mm(x, x).tanh(), 0.5, True), weight, use_reentrant=reentrant)
@@ -68,7 +68,7 @@ def checkpointed(reentrant: bool) -> list[torch.Tensor]:
 def test_checkpoint(tmp_path: Path, reentrant: bool, node: str) -> None:
     """The forward runs again inside the backward, from its own line, with the same random numbers."""
     hops = recorded(tmp_path, lambda: checkpointed(reentrant))
-    line = line_of(checkpointed, 3)
+    line = line_of(checkpointed, 5)
     for op in ("aten::tanh", "aten::bernoulli_.float"):
         first, second = (
             at(hops, op, "CPU").select(pl.col("backward_node", "called_from").cast(pl.String)).rows()

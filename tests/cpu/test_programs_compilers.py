@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-import torch
+from lazily import nn, torch
 from programs import at, recorded, values, way, ways
-from torch import nn
 
 
 def line_of(function: object, offset: int) -> str:
-    return f"{__file__}:{function.__code__.co_firstlineno + offset}"
+    return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno + offset}"
 
 
 # ---- TorchScript ---------------------------------------------------------------------------------
@@ -108,16 +107,9 @@ def test_trace(tmp_path: Path) -> None:
 # ---- torch.export --------------------------------------------------------------------------------
 
 
-class Branching(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: self.linear(x).relu(), torch.sin, (x,))
-
-
 def exported() -> list[torch.Tensor]:
+    from own_models import Branching
+
     torch.manual_seed(0)
     model = Branching()
     x = torch.linspace(0, 1, 6).view(2, 3)
@@ -129,6 +121,8 @@ def exported() -> list[torch.Tensor]:
 
 def test_export(tmp_path: Path) -> None:
     """Exporting runs the model through Python's dispatcher; the exported program runs from generated code."""
+    from own_models import Branching
+
     hops = recorded(tmp_path, exported)
     exporting = at(hops, "aten::linear", "PythonDispatcher")
     assert values(exporting, "kernel") == ["fallback: pythonDispatcherFallback"]
@@ -136,7 +130,7 @@ def test_export(tmp_path: Path) -> None:
     assert "AutogradMeta" in values(at(hops, "aten::detach"), "key")
     generated, own = values(at(hops, "aten::addmm", "CPU"), "source")
     assert "eval_with_key" in generated
-    assert own == line_of(exported, 7)
+    assert own == line_of(exported, 9)
     assert ways(hops, "aten::addmm", "CPU") == [
         ["aten::linear [CPU]", "aten::addmm [CPU]"],  # cond runs its branches below autograd
         ["aten::linear [AutogradCPU]", "aten::addmm [AutogradCPU]", "-> aten::addmm [CPU]"],

@@ -6,10 +6,9 @@ import sysconfig
 
 import polars as pl
 import pytest
-import torch
+from lazily import torch
 from op_samples import digest
 from programs import at, values, ways, whole
-from torch.utils.cpp_extension import load_inline
 
 import tracer
 
@@ -81,6 +80,8 @@ def in_python() -> list[torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory):
+    from torch.utils.cpp_extension import load_inline
+
     folder = tmp_path_factory.mktemp("extension")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", sysconfig.get_path("scripts"), prepend=":")  # ninja

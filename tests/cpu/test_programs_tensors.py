@@ -6,11 +6,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-import torch
+from lazily import nn, torch
 from programs import at, recorded, values, way, ways
-from torch import nn
-from torch.nn.functional import linear
-from torch.utils._python_dispatch import TorchDispatchMode
 
 MODE = "[PythonTLSSnapshot]"  # the key that remembers which modes are on
 
@@ -47,7 +44,7 @@ def test_jagged(tmp_path: Path) -> None:
 
 
 def nested_strided() -> list[torch.Tensor]:
-    y = linear(ragged(torch.strided), torch.linspace(-1, 1, 6).view(2, 3))
+    y = torch.nn.functional.linear(ragged(torch.strided), torch.linspace(-1, 1, 6).view(2, 3))
     return [torch.nested.to_padded_tensor(y, 0.5)]
 
 
@@ -80,7 +77,7 @@ def quantised() -> list[torch.Tensor]:
     return [y, y.dequantize()]
 
 
-@pytest.mark.skipif(torch.backends.quantized.engine == "none", reason="this torch has no quantised kernels")
+@pytest.mark.skipif("torch.backends.quantized.engine == 'none'", reason="this torch has no quantised kernels")
 def test_quantised(tmp_path: Path) -> None:
     """Its operators are of torch's quantized library, behind a boxed fallback, and take packed weights."""
     hops = recorded(tmp_path, quantised)
@@ -139,15 +136,14 @@ def test_conjugated(tmp_path: Path) -> None:
 # ---- dispatch modes ------------------------------------------------------------------------------
 
 
-class Doubling(TorchDispatchMode):
-    """Makes every matrix product twice as large."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        return torch.mul(out, 2.0) if func is torch.ops.aten.mm.default else out
-
-
 def in_two_modes() -> list[torch.Tensor]:
+    class Doubling(torch.utils._python_dispatch.TorchDispatchMode):
+        """Makes every matrix product twice as large."""
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            return torch.mul(out, 2.0) if func is torch.ops.aten.mm.default else out
+
     weight = torch.linspace(-1, 1, 9).view(3, 3).requires_grad_()
     with Doubling(), Doubling():
         y = torch.matmul(weight, weight)

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
 from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 
 import tracer
 from tracer.base.errors import RecordingError
-
-LINES: list[list[str]] = []
-
-
-def innermost(x: torch.Tensor) -> torch.Tensor:
-    frames = traceback.extract_stack()
-    LINES.append([f"{frame.filename}:{frame.lineno}" for frame in reversed(frames)])
-    LINES[-1][0] = f"{__file__}:{innermost.__code__.co_firstlineno + 4}"  # where the op is called
-    return x.cos()
-
-
-class Middle(torch.nn.Module):
-    def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
-        return innermost(x) if depth == 0 else self(x, depth - 1)
 
 
 def stacks(trace: tracer.Trace, op: str = "aten::cos") -> list[list[str]]:
@@ -37,6 +22,8 @@ def stacks(trace: tracer.Trace, op: str = "aten::cos") -> list[list[str]]:
 @pytest.mark.parametrize("size", [2, 5, 64])
 def test_lines_are_those_that_python_says(tmp_path: Path, size: int) -> None:
     """Frames inside torch are left out, as they are of the source line."""
+    from own_stack import LINES, Middle
+
     LINES.clear()
     model = Middle()
     with tracer.record(tmp_path / "x.trace", stack=size):
@@ -57,6 +44,8 @@ def test_lines_are_those_that_python_says(tmp_path: Path, size: int) -> None:
 
 def test_lines_of_torch_are_kept_on_request(tmp_path: Path) -> None:
     """The source stays the first line outside torch; the stack is what Python says, without gaps."""
+    from own_stack import LINES, Middle
+
     LINES.clear()
     model = Middle()
     with tracer.record(tmp_path / "x.trace", stack=6, torch_frames=True):
@@ -100,6 +89,8 @@ def test_one_line_is_the_default(tmp_path: Path) -> None:
 
 
 def test_threads_and_backward(tmp_path: Path) -> None:
+    from own_stack import innermost
+
     x = torch.ones(2, requires_grad=True)
     with tracer.record(tmp_path / "x.trace", stack=2):
         innermost(x).sum().backward()

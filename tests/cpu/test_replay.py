@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 from typer.testing import CliRunner, Result
 
 import tracer

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 from table_words import TableWords, build, changed
-from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import tracer
 
@@ -236,6 +235,8 @@ def test_beside_running_threads_for_long(launcher: Launcher, words_library: Path
 
 
 def test_the_hooks_of_a_step_in_another_thread_do_not_change(tmp_path: Path) -> None:
+    from torch.optim.optimizer import _global_optimizer_post_hooks
+
     stepping, go_on = threading.Event(), threading.Event()
 
     def stay(*_: object) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from op_samples import DTYPES, Results, changed, operator_of, run_samples, thrice
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo
-from torch.testing._internal.opinfo.definitions.nested import njt_op_db
+
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo
 
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
@@ -33,14 +34,20 @@ def check_coverage(results: Results) -> None:
 
 
 def test_all_operators_once(tmp_path: Path) -> None:
+    from torch.testing._internal.common_methods_invocations import op_db
+
     check_coverage(compare(tmp_path, op_db, samples=2, dtypes=1))
 
 
 @pytest.mark.slow
 def test_all_operators_often(tmp_path: Path) -> None:
+    from torch.testing._internal.common_methods_invocations import op_db
+
     check_coverage(compare(tmp_path, op_db, samples=12, dtypes=len(DTYPES)))
 
 
 @pytest.mark.slow
 def test_nested_operators(tmp_path: Path) -> None:
+    from torch.testing._internal.opinfo.definitions.nested import njt_op_db
+
     compare(tmp_path, njt_op_db, samples=2, dtypes=1)

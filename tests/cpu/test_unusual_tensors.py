@@ -10,8 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from lazily import torch
 
 import tracer
 
@@ -40,17 +39,17 @@ def test_fake_tensor(tmp_path: Path) -> None:
     """Python says on which device it is; its sizes stand in torch's own tensor."""
 
     def run() -> None:
-        with FakeTensorMode():
+        with torch._subclasses.FakeTensorMode():
             torch.neg(torch.empty(3, 4, device="cuda"))
 
     assert first_inputs(tmp_path, "aten::neg", run) == facts([3, 4], [4, 1], None, False)
 
 
 @pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype")
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-def test_nested_tensor(tmp_path: Path, layout: torch.layout) -> None:
+@pytest.mark.parametrize("layout", ["strided", "jagged"])
+def test_nested_tensor(tmp_path: Path, layout: str) -> None:
     parts = [torch.ones(2, 3), torch.ones(4, 3)]
-    nested = torch.nested.nested_tensor(parts, layout=layout, requires_grad=True)
+    nested = torch.nested.nested_tensor(parts, layout=getattr(torch, layout), requires_grad=True)
     assert first_inputs(tmp_path, "aten::sin", lambda: torch.sin(nested)) == facts(None, None, "cpu", True)
 
 
@@ -58,34 +57,33 @@ class AskedError(Exception):
     """Python was run to look at a tensor."""
 
 
-class Answering(torch.Tensor):
-    """A subclass that answers in Python, and must not be asked."""
-
-    inner: torch.Tensor
-
-    @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> Answering:
-        return torch.Tensor._make_wrapper_subclass(
-            cls,
-            inner.shape,
-            dtype=inner.dtype,
-            device="meta",
-            dispatch_device=True,
-            dispatch_sizes_strides_policy="sizes",
-        )
-
-    @property
-    def device(self) -> torch.device:
-        raise AskedError
-
-    @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        if func is not torch.ops.aten.neg.default:
-            raise AskedError(func)
-        return func(args[0].inner)
-
-
 def test_a_subclass_that_answers_in_python(tmp_path: Path) -> None:
+    class Answering(torch.Tensor):
+        """It answers in Python, and must not be asked."""
+
+        inner: torch.Tensor
+
+        @staticmethod
+        def __new__(cls, inner: torch.Tensor) -> Answering:
+            return torch.Tensor._make_wrapper_subclass(
+                cls,
+                inner.shape,
+                dtype=inner.dtype,
+                device="meta",
+                dispatch_device=True,
+                dispatch_sizes_strides_policy="sizes",
+            )
+
+        @property
+        def device(self) -> torch.device:
+            raise AskedError
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            if func is not torch.ops.aten.neg.default:
+                raise AskedError(func)
+            return func(args[0].inner)
+
     tensor = Answering(torch.ones(2, 3))
     tensor.inner = torch.ones(2, 3)
     assert first_inputs(tmp_path, "aten::neg", lambda: torch.neg(tensor)) == facts(None, None, None, False)

@@ -10,17 +10,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
+from lazily import nn, torch
 from op_samples import run_samples
-from torch import nn
-from torch.profiler import ProfilerActivity, profile
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracer
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
-from seq2seq_gru import Seq2Seq, batch_of
 
 Step = Callable[[], None]
 Calls = list[tuple[int, str]]  # how many op calls enclose it, full name of the operator; in order of start
@@ -52,6 +47,8 @@ def transformer() -> Step:
 
 
 def seq2seq() -> Step:
+    from seq2seq_gru import Seq2Seq, batch_of
+
     model = Seq2Seq(vocabulary=7, hidden=8)
     optimiser = torch.optim.Adam(model.parameters())
     numbers, targets = batch_of(2, 3, 7)
@@ -94,6 +91,8 @@ def autocast() -> Step:
 
 
 def mode() -> Step:
+    from logging_mode import Logging
+
     step = transformer()
 
     def run() -> None:
@@ -218,7 +217,7 @@ def operators() -> set[str]:
     return set(torch._C._dispatch_get_all_op_names())
 
 
-def profiled_calls(profiler: profile, leave_out: set[str]) -> dict[int, Calls]:
+def profiled_calls(profiler: torch.profiler.profile, leave_out: set[str]) -> dict[int, Calls]:
     """The op calls of each of torch's threads, nested by time. Ranges and autograd nodes are no operators."""
     known = operators() - leave_out
     events = []
@@ -237,24 +236,6 @@ def profiled_calls(profiler: profile, leave_out: set[str]) -> dict[int, Calls]:
     return calls
 
 
-class Logging(TorchDispatchMode):
-    """The operators that reach a mode, in order: through the dispatcher, and past it.
-
-    When autograd saves a tensor, it has the mode detach it (TensorImpl::shallow_copy_and_detach) and asks
-    the mode itself. The dispatcher's Python fallback excludes all keys above Python; nobody did there.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dispatched: list[str] = []
-        self.direct: list[str] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        dispatched = torch._C._dispatch_tls_is_dispatch_key_excluded("PythonTLSSnapshot")
-        (self.dispatched if dispatched else self.direct).append(func.name())
-        return func(*args, **(kwargs or {}))
-
-
 # ---- both ----------------------------------------------------------------------------------------
 
 
@@ -268,6 +249,8 @@ def in_threads(steps: Iterable[Step]) -> None:
 
 def profiled_and_traced(folder: Path, run: Step) -> tuple[list[Calls], list[Calls]]:
     """The op calls of each thread, as the profiler and as tracer saw them, the longest first."""
+    from torch.profiler import ProfilerActivity, profile
+
     config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True, capture_overload_names=True)
     with (
         tracer.record(folder / "witness.trace"),
@@ -320,6 +303,8 @@ def test_profiler_where_calls_look_like_redispatches(tmp_path: Path, program: Ca
 
 def test_calls_that_the_profiler_skips(tmp_path: Path) -> None:
     """An operator of torch.library.custom_op, called in both ways: tracer has both calls in every release."""
+    from torch.profiler import ProfilerActivity, profile
+
     a = torch.ones(2, device="meta")
     add = torch.ops.prims.add
     add.default(a, a)  # what is done once is done
@@ -336,6 +321,8 @@ def test_calls_that_the_profiler_skips(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)])
 def test_profiler_over_the_operator_database(tmp_path: Path, every: int) -> None:
+    from torch.testing._internal.common_methods_invocations import op_db
+
     (expected,), (found,) = profiled_and_traced(
         tmp_path, lambda: run_samples(op_db[::every], samples=1, dtypes=2)
     )
@@ -358,6 +345,8 @@ def test_without_the_profiler_the_calls_are_the_same(tmp_path: Path, model: Call
 
 @pytest.mark.parametrize("model", MODELS)
 def test_dispatch_mode(tmp_path: Path, model: Callable[[], Step]) -> None:
+    from logging_mode import Logging
+
     step = model()
     with tracer.record(tmp_path / "mode.trace"), Logging() as mode:
         step()

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import sysconfig
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
+from lazily import torch
 from programs import ways
-from rank import Step, profiled, traced
-from torch.utils.cpp_extension import load_inline
 
 import tracer
 
@@ -86,6 +85,8 @@ TORCH_LIBRARY_IMPL(NAME, TESTING_ONLY_GenericWrapper, library) {
 
 @pytest.fixture(scope="module", params=["-O0", "-O2"])
 def extension(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    from torch.utils.cpp_extension import load_inline
+
     folder = tmp_path_factory.mktemp("extension")
     name = f"tracer_calls_again{request.param.replace('-', '_')}"
     with pytest.MonkeyPatch.context() as patch:
@@ -95,8 +96,10 @@ def extension(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         return load_inline(name, source, functions=["copy_by"], extra_cflags=[request.param])
 
 
-def agreed(step: Step, folder: Path) -> Counter[str]:
+def agreed(step: Callable[[], object], folder: Path) -> Counter[str]:
     """The op calls as the profiler counts them, as tracer does, and as tracer does beside the profiler."""
+    from rank import profiled, traced
+
     expected = profiled(step)
     assert traced(step, folder / "alone.trace") == expected
     assert traced(lambda: profiled(step), folder / "beside.trace") & expected == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import torch
+from lazily import torch
 
 
 def build(folder: Path, name: str, source: str, *flags: str) -> Path:

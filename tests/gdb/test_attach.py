@@ -33,7 +33,7 @@ from launching import TIMEOUT, Launcher
 from table_words import build
 
 import tracer
-from tracer import _C
+from tracer import _build_info
 
 pytestmark = pytest.mark.gdb
 
@@ -221,7 +221,7 @@ def test_python_without_symbols(launcher: Launcher) -> None:
     assert launcher.traces() == []
 
 
-@pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
+@pytest.mark.skipif(_build_info.CUDA_HEADERS is None, reason="torch has no CUDA")
 def test_why_cuda_is_not_recorded_is_said_by_tracer_alone(launcher: Launcher) -> None:
     """Now for the recording that begins, or at its end; the output of the job is its own."""
     # With a GPU the optimizer would initialise CUDA: the driver has looked at the variable before then.
@@ -243,7 +243,7 @@ def test_why_cuda_is_not_recorded_is_said_by_tracer_alone(launcher: Launcher) ->
         assert led.end() == (expected, "")
 
 
-@pytest.mark.skipif(not _C.cuda_is_built(), reason="torch has no CUDA")
+@pytest.mark.skipif(_build_info.CUDA_HEADERS is None, reason="torch has no CUDA")
 def test_a_process_that_an_attached_job_starts_says_nothing(launcher: Launcher) -> None:
     launcher.environment["CUDA_INJECTION64_PATH"] = "/opt/other.so"
     launcher.write(

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from debugging import debug
 from launching import TIMEOUT, Launcher
+from lazily import torch
 
 import tracer
 

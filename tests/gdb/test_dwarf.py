@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from debugging import debug
 from launching import Launcher
+from lazily import torch
 from libraries import build
 
 pytestmark = pytest.mark.gdb

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 from debugging import debug
 from launching import Launcher
+from lazily import torch
 
 pytestmark = pytest.mark.gdb
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from lazily import torch
 
 pytestmark = pytest.mark.gdb
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
+from lazily import torch
 
 _GDB = Path(__file__).parent.parent.parent / "gdb"
 

@@ -6,21 +6,29 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+from lazily import torch
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "gdb"), str(HERE.parent / "cpu")]  # how tests there run tracer
 
 import launching  # noqa: E402
+from override_calls import dtype_of  # noqa: E402
 
-if torch.cuda.is_available():
+if Path("/dev/nvidiactl").exists():  # the driver's; torch is not imported to find out
     launching.TIMEOUT = 120  # seconds: a script that hangs must not take all the time there is on a GPU
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE not in item.path.parents:
-            continue
-        item.add_marker(pytest.mark.gpu)
-        if not torch.cuda.is_available():
-            item.add_marker(pytest.mark.skip(reason="torch finds no CUDA GPU here"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """pytest asks for tests of this folder only."""
+    item.add_marker(pytest.mark.gpu)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no CUDA GPU here")
+
+
+@pytest.fixture
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return dtype_of(request.param)

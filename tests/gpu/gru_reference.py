@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor, nn
+from lazily import nn, torch
 
 # Name, type, whether TF32 may be used; the largest difference of a result from float64, its relative
 # Frobenius norm, and that of a gradient.
 STRICT, TF32, BFLOAT16, FLOAT16 = "strict", "tf32", "bfloat16", "float16"
-TYPES = {STRICT: torch.float32, TF32: torch.float32, BFLOAT16: torch.bfloat16, FLOAT16: torch.float16}
+TYPES = {STRICT: "float32", TF32: "float32", BFLOAT16: "bfloat16", FLOAT16: "float16"}
 LARGEST = {STRICT: 1e-5, TF32: 5e-3, BFLOAT16: 3e-2, FLOAT16: 4e-3}
 RELATIVE = {STRICT: 1e-5, TF32: 1e-3, BFLOAT16: 1e-2, FLOAT16: 1.5e-3}
 GRADIENT = {STRICT: 1e-4, TF32: 5e-3, BFLOAT16: 3e-2, FLOAT16: 1e-2}
 PRECISIONS = tuple(TYPES)
+
+
+def type_of(precision: str) -> torch.dtype:
+    return getattr(torch, TYPES[precision])
 
 
 @contextmanager
@@ -72,13 +75,13 @@ class Sample:
     seed: int = 0
     device: str = "cuda"
     module: nn.GRU = field(init=False)
-    x: Tensor = field(init=False)
-    hx: Tensor = field(init=False)
-    grad_output: Tensor = field(init=False)
-    grad_hy: Tensor = field(init=False)
+    x: torch.Tensor = field(init=False)
+    hx: torch.Tensor = field(init=False)
+    grad_output: torch.Tensor = field(init=False)
+    grad_hy: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        s, kind = self.shape, TYPES[self.precision]
+        s, kind = self.shape, type_of(self.precision)
         torch.manual_seed(self.seed)
         self.module = nn.GRU(
             s.input, s.hidden, s.layers, bias=s.bias, batch_first=s.batch_first, bidirectional=s.bidirectional
@@ -95,11 +98,11 @@ class Sample:
         self.grad_output = torch.randn(first, second, directions * s.hidden, device=self.device).to(kind)
         self.grad_hy = torch.randn_like(self.hx)
 
-    def forward(self) -> list[Tensor]:
+    def forward(self) -> list[torch.Tensor]:
         with torch.no_grad(), precision(self.precision):
             return list(self.module(self.x, self.hx))
 
-    def gradients(self) -> list[Tensor]:
+    def gradients(self) -> list[torch.Tensor]:
         """The results, and the gradients of x, hx and the weights."""
         with precision(self.precision):
             return results_and_gradients(
@@ -109,7 +112,7 @@ class Sample:
     def names(self) -> list[str]:
         return ["output", "hy", "x", "hx", *(name for name, _ in self.module.named_parameters())]
 
-    def expected(self) -> list[Tensor]:
+    def expected(self) -> list[torch.Tensor]:
         """The same in float64, step by step, with the weights as they were rounded."""
         module = nn.GRU(
             self.module.input_size,
@@ -126,8 +129,13 @@ class Sample:
 
 
 def results_and_gradients(
-    module: nn.GRU, x: Tensor, hx: Tensor, shape: Shape, grad_output: Tensor, grad_hy: Tensor
-) -> list[Tensor]:
+    module: nn.GRU,
+    x: torch.Tensor,
+    hx: torch.Tensor,
+    shape: Shape,
+    grad_output: torch.Tensor,
+    grad_hy: torch.Tensor,
+) -> list[torch.Tensor]:
     x, hx = x.detach().requires_grad_(), hx.detach().requires_grad_()
     output, hy = module(x, hx)
     pairs = [(output, grad_output)] * shape.output_gradient + [(hy, grad_hy)] * shape.hy_gradient
@@ -138,7 +146,7 @@ def results_and_gradients(
     return [output.detach(), hy.detach(), *grads]
 
 
-def check(sample: Sample, got: list[Tensor], expected: list[Tensor]) -> None:
+def check(sample: Sample, got: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
     """Raises AssertionError that names the first tensor out of bounds."""
     bound = sample.precision
     for index, (name, y, y64) in enumerate(zip(sample.names(), got, expected, strict=False)):
@@ -159,7 +167,7 @@ def check(sample: Sample, got: list[Tensor], expected: list[Tensor]) -> None:
                 assert cosine >= 0.999, f"cosine {cosine:.4f}: {where}"
 
 
-def relative_errors(got: list[Tensor], expected: list[Tensor]) -> list[float]:
+def relative_errors(got: list[torch.Tensor], expected: list[torch.Tensor]) -> list[float]:
     return [
         ((y.double() - y64).norm() / y64.norm().clamp_min(1e-12)).item()
         for y, y64 in zip(got, expected, strict=True)

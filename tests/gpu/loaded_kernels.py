@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 
-import torch
-
 TIMES = 40
 PTX = """
 .version 7.0
@@ -41,11 +39,15 @@ class Driver:
 
 
 def launch(driver: Driver, function: ctypes.c_void_p) -> None:
+    import torch
+
     driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
     torch.cuda.synchronize()
 
 
 def main() -> None:
+    import torch
+
     torch.zeros(1, device="cuda")
     driver = Driver()
     for number in range(TIMES):

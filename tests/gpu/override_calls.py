@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 import pytest
-import torch
-from torch import Tensor
+from lazily import torch
 
 DEVICE = "cuda"
 # Why auto leaves a call to stock that the override could compute
@@ -67,17 +66,22 @@ def dispatch_tables(name: str) -> dict[str, str]:
     return {op: torch._C._dispatch_dump_table(op) for op, _ in native().operators(name)}
 
 
-def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    """Normal numbers that are the same on every device."""
+def dtype_of(name: str) -> torch.dtype:
+    """torch.float32 of "torch.float32": tests are collected without torch, so their parameters are names."""
+    return getattr(torch, name.removeprefix("torch."))
+
+
+def random(*shape: int, dtype: torch.dtype | None = None, seed: int = 0) -> torch.Tensor:
+    """Normal numbers that are the same on every device, of float32 by default."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator, dtype=torch.float32).to(DEVICE, dtype)
 
 
-def relative_error(result: Tensor, exact: Tensor) -> float:
+def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:
     """The norm of the deviation by the norm of what is exact, a float64 tensor."""
     return ((result.double() - exact).norm() / exact.norm()).item()
 
 
-def largest_error(result: Tensor, exact: Tensor, magnitude: Tensor) -> float:
+def largest_error(result: torch.Tensor, exact: torch.Tensor, magnitude: torch.Tensor) -> float:
     """The largest deviation, each by the sum of the magnitudes that were added up."""
     return ((result.double() - exact).abs() / magnitude.clamp_min(1e-300)).max().item()

@@ -12,10 +12,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from itertools import count, cycle
+from pathlib import Path
 from types import ModuleType
 
 import torch
-from gru_reference import PRECISIONS, STRICT, Sample, Shape, precision, results_and_gradients
+
+sys.path.append(str(Path(__file__).parents[1]))  # lazily
+
+from gru_reference import (
+    PRECISIONS,
+    STRICT,
+    Sample,
+    Shape,
+    precision,
+    results_and_gradients,
+)
 from override_calls import DEVICE, random, switched_on
 
 WARP_GROUPS = 6  # the tile of a single time step that has them

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import torch
+from lazily import torch
 
 import tracer
 from tracer import overrides

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import pytest
-import torch
+from lazily import torch
 
 from tracer.compare.cases import CUDA, Case
 from tracer.compare.timing import measure

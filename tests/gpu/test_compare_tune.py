@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from launching import Launcher, Run
+from lazily import torch
 from override_calls import native
 
 CASE = "mm 8x1536x5893 NT float32"

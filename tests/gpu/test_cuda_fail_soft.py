@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 import stand_ins
-import torch
 from counted_launches import Counts
 from launching import Launcher, Run
+from lazily import torch
 from seen import Recorded, launches
 
 HERE = Path(__file__).parent
@@ -377,7 +377,7 @@ def test_several_threads_and_streams(of: Of) -> None:
     assert threads.n_unique() == 4, recorded.about()
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here")
+@pytest.mark.skipif("torch.cuda.device_count() < 2", reason="one GPU here")
 def test_several_gpus(of: Of) -> None:
     recorded = of("several")
     assert_adds_up(recorded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-import torch
+from lazily import torch
 
 import tracer
 

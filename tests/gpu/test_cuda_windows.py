@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 from seen import Recorded, launches, of_graph
 
 SAMPLE = str(Path(__file__).parent / "sample.py")

@@ -8,14 +8,18 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 
 import tracer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp.py"
 
-pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+@pytest.fixture(autouse=True, scope="module")
+def two_gpus() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
 
 
 @pytest.fixture(scope="module")

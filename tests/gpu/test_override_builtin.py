@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from launching import Launcher
+from lazily import torch
 
 import tracer
 from tracer.overrides import registered, use

@@ -5,37 +5,37 @@ from __future__ import annotations
 import random as python_random
 
 import pytest
-import torch
+from lazily import torch
 from override_calls import (
     DEVICE,
     LEFT_BY_AUTO,
     all_ran,
     dispatch_tables,
+    dtype_of,
     handed_over,
     native,
     random,
     switched_on,
 )
-from torch import Tensor
 
 DTYPES = [
-    torch.float32,
-    torch.bfloat16,
-    torch.float64,
-    torch.int64,
-    torch.int16,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
+    "torch.float32",
+    "torch.bfloat16",
+    "torch.float64",
+    "torch.int64",
+    "torch.int16",
+    "torch.uint8",
+    "torch.bool",
+    "torch.complex64",
 ]
 
 
-def bits(tensor: Tensor) -> Tensor:
+def bits(tensor: torch.Tensor) -> torch.Tensor:
     """Its bytes: NaN payloads and the sign of zero count."""
     return tensor.contiguous().view(torch.uint8) if tensor.dim() else tensor
 
 
-def bytes_of(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+def bytes_of(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
     """A tensor of random bits, NaN and infinities among them."""
     count = 1
     for size in shape:
@@ -47,7 +47,7 @@ def bytes_of(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> 
     return raw.view(dtype).reshape(shape).to(DEVICE)
 
 
-def check(tensors: list[Tensor], dim: int) -> None:
+def check(tensors: list[torch.Tensor], dim: int) -> None:
     expected = torch.cat(tensors, dim)
     with all_ran("cat", 1, "aten::cat"):
         result = torch.cat(tensors, dim)
@@ -56,7 +56,7 @@ def check(tensors: list[Tensor], dim: int) -> None:
     assert torch.equal(bits(result), bits(expected))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, indirect=True)
 @pytest.mark.parametrize("dim", [0, 1, 2, -1])
 def test_same_bytes(dim: int, dtype: torch.dtype) -> None:
     widths = (3, 1, 8, 5)
@@ -75,7 +75,7 @@ def test_a_thousand_random_cats() -> None:
         dims = choose.randint(1, 5)
         dim = choose.randrange(dims)
         shape = [choose.randint(1, choose.choice([3, 9, 40 if dims < 4 else 5])) for _ in range(dims)]
-        dtype = choose.choice(DTYPES)
+        dtype = dtype_of(choose.choice(DTYPES))
         pieces = []
         for j in range(choose.choice([2, 2, 3, 4, 5, 17, 64])):
             shape[dim] = choose.randint(1, choose.choice([2, 8, 60]))
@@ -89,7 +89,7 @@ def test_a_thousand_random_cats() -> None:
         check(pieces, dim)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES[:2], indirect=True)
 @pytest.mark.parametrize(
     ("shapes", "dim"),
     [
@@ -109,7 +109,7 @@ def test_large_results(shapes: list[tuple[int, ...]], dim: int, dtype: torch.dty
 def test_results_beyond_four_gigabytes() -> None:
     """Positions need more than 32 bits."""
 
-    def bytes_there(*shape: int) -> Tensor:
+    def bytes_there(*shape: int) -> torch.Tensor:
         return torch.randint(0, 256, shape, dtype=torch.uint8, device=DEVICE)
 
     check([bytes_there(1 << 31), bytes_there((1 << 31) + 13)], 0)

@@ -7,31 +7,22 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-import torch
 from gru_reference import (
     PRECISIONS,
     STRICT,
     TF32,
-    TYPES,
     Sample,
     Shape,
     check,
     precision,
     random_shape,
     relative_errors,
+    type_of,
 )
-from override_calls import LEFT_BY_AUTO
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from lazily import nn, torch
+from override_calls import LEFT_BY_AUTO, native
 
 from tracer import overrides
-
-if torch.cuda.is_available():
-    native = pytest.importorskip(
-        "tracer._overrides",
-        reason="tracer was built without the kernels of the overrides",
-        exc_type=ImportError,
-    )
 
 FORWARD, BACKWARD = "aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"
 SMALL = Shape(steps=4, batch=6, input=10, hidden=24)
@@ -46,14 +37,14 @@ def table() -> tuple[str, str]:
 def _as_before() -> Iterator[None]:
     gc.collect()  # reserves that a traceback holds
     before = table()
-    native.reset_counts("gru")
+    native().reset_counts("gru")
     yield
     gc.collect()
-    native.pin_gru_plan("forward", None)
-    native.pin_gru_plan("backward", None)
-    native.pin_gru_step_tile(-1)
+    native().pin_gru_plan("forward", None)
+    native().pin_gru_plan("backward", None)
+    native().pin_gru_step_tile(-1)
     assert table()[0] == before[0]
-    if native.live_reserves() == 0:
+    if native().live_reserves() == 0:
         assert table() == before
 
 
@@ -62,14 +53,14 @@ def forced() -> overrides.use:
 
 
 def ran(operator: str = FORWARD) -> int:
-    return int(native.ran("gru")[operator])
+    return int(native().ran("gru")[operator])
 
 
 def reasons(operator: str = FORWARD) -> dict[str, int]:
-    return dict(native.handed_over("gru")[operator])
+    return dict(native().handed_over("gru")[operator])
 
 
-def same_bits(one: list[Tensor], other: list[Tensor]) -> bool:
+def same_bits(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -116,7 +107,7 @@ def test_no_less_exact_than_twice_stock(shape: Shape, name: str) -> None:
         got = sample.gradients()
     assert ran() == ran(BACKWARD) == 1
     check(sample, got, expected)
-    floor = {STRICT: 1e-6, TF32: 1e-4}.get(name, torch.finfo(TYPES[name]).eps / 2)
+    floor = {STRICT: 1e-6, TF32: 1e-4}.get(name, torch.finfo(type_of(name)).eps / 2)
     for tensor, mine, theirs in zip(sample.names(), relative_errors(got, expected), stock, strict=True):
         assert mine <= 2 * theirs + floor, f"{tensor}: {mine:.2e}, stock {theirs:.2e}"
 
@@ -130,19 +121,19 @@ def test_every_plan(hidden: int, name: str) -> None:
     spelled = {STRICT: "float32"}.get(name, name)
     tried = 0
     for which in ("forward", "backward"):
-        for plan in native.gru_plans(which, spelled, hidden):
-            native.pin_gru_plan(which, plan)
+        for plan in native().gru_plans(which, spelled, hidden):
+            native().pin_gru_plan(which, plan)
             with forced():
                 check(sample, sample.gradients(), expected)
             tried += 1
-        native.pin_gru_plan(which, None)
+        native().pin_gru_plan(which, None)
     assert tried >= 2 or torch.cuda.get_device_capability() != (9, 0)
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
 @pytest.mark.parametrize("tile", range(7))
 def test_every_tile_of_a_single_step(tile: int, name: str) -> None:
-    native.pin_gru_step_tile(tile)
+    native().pin_gru_step_tile(tile)
     for shape in (
         Shape(1, 37, 70, 45, bidirectional=True),
         Shape(1, 64, 1536, 512),
@@ -179,35 +170,36 @@ def test_strides_are_those_of_stock() -> None:
 # ---- what is handed over -----------------------------------------------------------------------
 
 
-def packed(module: nn.Module, x: Tensor) -> object:
+def packed(module: nn.Module, x: torch.Tensor) -> object:
     return module(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([4, 3, 3, 2, 1, 1])))
 
 
-HANDED_OVER: list[tuple[str, Callable[[], nn.Module], Callable[[nn.Module, Tensor], object], torch.dtype]] = [
-    ("not a GRU", lambda: nn.LSTM(10, 24), lambda m, x: m(x), torch.float32),
-    ("not a GRU", lambda: nn.RNN(10, 24), lambda m, x: m(x), torch.float32),
-    ("not a GRU", lambda: nn.LSTM(10, 24, proj_size=8), lambda m, x: m(x), torch.float32),
-    ("a packed sequence", lambda: nn.GRU(10, 24), packed, torch.float32),
+HANDED_OVER: list[tuple[str, Callable[[], nn.Module], Callable[[nn.Module, torch.Tensor], object], str]] = [
+    ("not a GRU", lambda: nn.LSTM(10, 24), lambda m, x: m(x), "float32"),
+    ("not a GRU", lambda: nn.RNN(10, 24), lambda m, x: m(x), "float32"),
+    ("not a GRU", lambda: nn.LSTM(10, 24, proj_size=8), lambda m, x: m(x), "float32"),
+    ("a packed sequence", lambda: nn.GRU(10, 24), packed, "float32"),
     (
         "dropout between layers in training",
         lambda: nn.GRU(10, 24, 2, dropout=0.5),
         lambda m, x: m(x),
-        torch.float32,
+        "float32",
     ),
     (
         "a type other than float32, bfloat16 and float16",
         lambda: nn.GRU(10, 24),
         lambda m, x: m(x),
-        torch.float64,
+        "float64",
     ),
 ]
 
 
 @pytest.mark.parametrize(("reason", "make", "call", "kind"), HANDED_OVER)
 def test_what_it_cannot_do_goes_to_stock(
-    reason: str, make: Callable[[], nn.Module], call: Callable[[nn.Module, Tensor], object], kind: torch.dtype
+    reason: str, make: Callable[[], nn.Module], call: Callable[[nn.Module, torch.Tensor], object], kind: str
 ) -> None:
-    module, x = make().to("cuda", kind), torch.randn(4, 6, 10, device="cuda", dtype=kind)
+    dtype = getattr(torch, kind)
+    module, x = make().to("cuda", dtype), torch.randn(4, 6, 10, device="cuda", dtype=dtype)
     with forced():
         call(module, x)
     assert reasons() == {reason: 1}
@@ -264,7 +256,7 @@ def test_the_errors_of_stock_stay() -> None:
 
 
 def test_off_leaves_no_trace_after_the_backward_pass() -> None:
-    if native.live_reserves():
+    if native().live_reserves():
         pytest.skip("a reserve of an earlier test may come back from the CPU")
     before = table()
     sample = Sample(SMALL, STRICT)
@@ -276,11 +268,11 @@ def test_off_leaves_no_trace_after_the_backward_pass() -> None:
         output, _ = sample.module(x, sample.hx)
     assert table()[0] == before[0]
     assert table()[1] == during[1]  # a reserve of ours is alive
-    assert native.live_reserves() == 1
+    assert native().live_reserves() == 1
     output.sum().backward()
     assert ran(BACKWARD) == 1
     del output
-    assert native.live_reserves() == 0
+    assert native().live_reserves() == 0
     assert table() == before
 
 
@@ -306,6 +298,8 @@ def test_a_graph_that_is_kept_gives_the_same_twice() -> None:
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint(reentrant: bool) -> None:
+    from torch.utils.checkpoint import checkpoint
+
     sample = Sample(Shape(4, 6, 10, 24, hy_gradient=False), STRICT)
     x = sample.x.clone().requires_grad_()
     with forced(), precision(STRICT):
@@ -345,13 +339,13 @@ def test_gradcheck_of_what_is_handed_over() -> None:
 
 def test_inference_mode_no_grad_and_eval() -> None:
     sample = Sample(SMALL, STRICT)
-    expected, alive = sample.expected(), native.live_reserves()
+    expected, alive = sample.expected(), native().live_reserves()
     with forced():
         with torch.inference_mode(), precision(STRICT):
             check(sample, list(sample.module(sample.x, sample.hx)), expected)
         sample.module.eval()
         check(sample, sample.forward(), expected)
-        assert native.live_reserves() == alive
+        assert native().live_reserves() == alive
     assert ran() == 2
 
 
@@ -359,7 +353,7 @@ def test_autocast() -> None:
     """Its rule for GRUs casts to float16, whichever type was asked for: the types are those of stock."""
     sample = Sample(SMALL, STRICT)
 
-    def run() -> list[Tensor]:
+    def run() -> list[torch.Tensor]:
         x, hx = (tensor.clone().requires_grad_() for tensor in (sample.x, sample.hx))
         with torch.autocast("cuda", torch.bfloat16):
             results = sample.module(x, hx)
@@ -410,7 +404,7 @@ def test_captured_in_a_graph(shape: Shape) -> None:
     sample = Sample(shape, STRICT)
     x = sample.x.clone()
 
-    def run() -> list[Tensor]:
+    def run() -> list[torch.Tensor]:
         with precision(STRICT):
             y = x.detach().requires_grad_()
             output, hy = sample.module(y, sample.hx)
@@ -470,7 +464,7 @@ def test_deterministic_mode() -> None:
     assert ran() == 1
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+@pytest.mark.skipif("torch.cuda.device_count() < 2", reason="one GPU")
 def test_on_another_device_than_the_current_one() -> None:
     sample = Sample(SMALL, STRICT, device="cuda:1")
     with forced():

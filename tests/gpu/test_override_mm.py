@@ -7,12 +7,13 @@ import random as python_random
 from collections.abc import Iterator
 
 import pytest
-import torch
+from lazily import torch
 from override_calls import (
     DEVICE,
     LEFT_BY_AUTO,
     all_ran,
     dispatch_tables,
+    dtype_of,
     handed_over,
     largest_error,
     native,
@@ -20,12 +21,13 @@ from override_calls import (
     relative_error,
     switched_on,
 )
-from torch import Tensor
-from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+DTYPES = ["torch.float32", "torch.bfloat16", "torch.float16"]
 LAYOUTS = ["NN", "NT", "TN", "TT"]  # of a and b; T: stored transposed, as the weight of nn.Linear is
-HAS_WARP_GROUPS = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+
+
+def has_warp_groups() -> bool:
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -38,19 +40,21 @@ def strict() -> Iterator[None]:
     native().pin_mm_plan(None)
 
 
-def stored(rows: int, columns: int, transposed: bool, dtype: torch.dtype, seed: int) -> Tensor:
+def stored(rows: int, columns: int, transposed: bool, dtype: torch.dtype, seed: int) -> torch.Tensor:
     if transposed:
         return random(columns, rows, dtype=dtype, seed=seed).t()
     return random(rows, columns, dtype=dtype, seed=seed)
 
 
-def operands(m: int, k: int, n: int, layout: str, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:
+def operands(
+    m: int, k: int, n: int, layout: str, dtype: torch.dtype, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     return stored(m, k, layout[0] == "T", dtype, 2 * seed), stored(
         k, n, layout[1] == "T", dtype, 2 * seed + 1
     )
 
 
-def check_product(result: Tensor, a: Tensor, b: Tensor, *, tf32: bool = False) -> None:
+def check_product(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, tf32: bool = False) -> None:
     """fp32: 4 2^-24 sqrt(K) of the magnitudes and 2e-6 in the norm; TF32 1e-3, bf16 3e-3, fp16 4e-4.
 
     `tf32`: whether fp32 may be rounded so.
@@ -69,7 +73,7 @@ def check_product(result: Tensor, a: Tensor, b: Tensor, *, tf32: bool = False) -
         assert relative_error(result, exact) <= bound
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, indirect=True)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("m", [1, 3, 4, 7, 16, 24, 50, 64, 100, 128])
 def test_every_plan_computes_the_product(m: int, layout: str, dtype: torch.dtype) -> None:
@@ -86,7 +90,7 @@ def test_every_plan_computes_the_product(m: int, layout: str, dtype: torch.dtype
             assert torch.equal(result, again), plan
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, indirect=True)
 @pytest.mark.parametrize(
     ("m", "k", "n"),
     [(1, 1536, 5893), (8, 1536, 5893), (64, 1536, 5893), (128, 1536, 5893), (3200, 512, 1), (1, 4096, 4096)],
@@ -106,9 +110,9 @@ def test_large_products(m: int, k: int, n: int, dtype: torch.dtype) -> None:
     check_product(result, gradient, weight)
 
 
-@pytest.mark.skipif(not HAS_WARP_GROUPS, reason="needs a GPU of compute capability 9.0")
+@pytest.mark.skipif("not has_warp_groups()", reason="needs a GPU of compute capability 9.0")
 @pytest.mark.parametrize("tf32", [False, True], ids=["strict", "tf32"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, indirect=True)
 @pytest.mark.parametrize("layout", ["NN", "NT"])
 def test_warp_groups_reuse_their_stages(layout: str, dtype: torch.dtype, tf32: bool) -> None:
     """Many more slabs of the inner dimension than fit into shared memory at once, the last one in part."""
@@ -126,7 +130,7 @@ def test_warp_groups_reuse_their_stages(layout: str, dtype: torch.dtype, tf32: b
             assert torch.equal(result, again), plan
 
 
-@pytest.mark.skipif(not HAS_WARP_GROUPS, reason="needs a GPU of compute capability 9.0")
+@pytest.mark.skipif("not has_warp_groups()", reason="needs a GPU of compute capability 9.0")
 def test_a_line_that_is_read_again_and_again_is_not_for_warp_groups() -> None:
     a, b = operands(1, 512, 2048, "NT", torch.bfloat16)
     assert any("-groups " in plan for plan in native().mm_plans(a, b))
@@ -150,7 +154,7 @@ def test_a_thousand_random_products() -> None:
         if choose.random() < 0.3:  # lines of whole 16 bytes, which the copy engine brings to warp groups
             k, short, long = -k // 8 * -8, -short // 8 * -8, -long // 8 * -8
         m, n = (short, long) if choose.random() < 0.6 else (long, short)
-        dtype, layout = choose.choice(DTYPES), choose.choice(LAYOUTS)
+        dtype, layout = dtype_of(choose.choice(DTYPES)), choose.choice(LAYOUTS)
         pad, offset = choose.choice([0, 0, 1, 8]), choose.choice([0, 0, 0, 1, 4])
         a, b = operands(m + pad, k + pad, n + pad, layout, dtype, seed=i)
         if pad:
@@ -169,7 +173,7 @@ def test_a_thousand_random_products() -> None:
         except AssertionError as error:
             raise AssertionError(f"{plan}: ({m}, {k}) @ ({k}, {n}) {layout} {dtype}") from error
     methods = {plan.split()[0] for plan in seen}
-    groups = {"3xtf32-groups", "bf16-groups", "fp16-groups"} if HAS_WARP_GROUPS else set()
+    groups = {"3xtf32-groups", "bf16-groups", "fp16-groups"} if has_warp_groups() else set()
     assert methods == {"dot", "ffma", "3xtf32", "bf16", "fp16", "direct"} | groups
 
 
@@ -177,7 +181,7 @@ def test_a_thousand_random_products() -> None:
 def test_addmm_scales_and_broadcasts(m: int) -> None:
     k, n = 120, 70
     shapes = [(n,), (1, n), (m, n), (m, 1), (1, 1), (1,), ()]
-    for dtype in DTYPES:
+    for dtype in map(dtype_of, DTYPES):
         a, b = operands(m, k, n, "NT", dtype)
         for shape in shapes:
             bias = random(*shape, dtype=dtype, seed=7)
@@ -254,14 +258,14 @@ def test_tf32_where_it_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("reason", "a", "b"),
     [
-        ("a dtype other than float32, bfloat16 and float16", (4, 8, torch.float64), (8, 5, torch.float64)),
-        ("large: both sides above 128", (129, 8, torch.float32), (8, 129, torch.float32)),
-        ("an empty matrix", (4, 0, torch.float32), (0, 5, torch.float32)),
-        ("an empty matrix", (0, 8, torch.float32), (8, 5, torch.float32)),
+        ("a dtype other than float32, bfloat16 and float16", (4, 8, "float64"), (8, 5, "float64")),
+        ("large: both sides above 128", (129, 8, "float32"), (8, 129, "float32")),
+        ("an empty matrix", (4, 0, "float32"), (0, 5, "float32")),
+        ("an empty matrix", (0, 8, "float32"), (8, 5, "float32")),
     ],
 )
 def test_what_is_handed_over(reason: str, a: tuple, b: tuple) -> None:
-    first, second = (random(rows, columns, dtype=dtype) for rows, columns, dtype in (a, b))
+    first, second = (random(rows, columns, dtype=dtype_of(name)) for rows, columns, name in (a, b))
     expected = torch.mm(first, second)
     with handed_over("mm", "aten::mm", reason):
         result = torch.mm(first, second)
@@ -378,6 +382,8 @@ def test_gradients() -> None:
 
 
 def test_retain_graph_checkpoint_and_no_grad() -> None:
+    from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
     layer = torch.nn.Linear(32, 48).to(DEVICE)
     x = random(5, 32).requires_grad_()
     with all_ran("mm", 9):

@@ -7,9 +7,6 @@ import sys
 
 import pytest
 
-nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
-nbformat = pytest.importorskip("nbformat")
-
 CELLS = [
     "%load_ext tracer\nimport torch, tracer",
     "weight = torch.ones(4, 4, requires_grad=True)",
@@ -25,6 +22,8 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict]]:
+    nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
+    nbformat = pytest.importorskip("nbformat")
     folder = tmp_path_factory.mktemp("notebook")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in CELLS])
     os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"

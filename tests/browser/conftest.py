@@ -12,11 +12,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = 1000  # playwright counts milliseconds
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker("browser")
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """pytest asks for tests of this folder only."""
+    item.add_marker("browser")
 
 
 @pytest.fixture(scope="session")

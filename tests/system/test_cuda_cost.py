@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("torch")
 BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 

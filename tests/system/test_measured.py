@@ -6,11 +6,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from lazily import torch
 
 from tracer.overrides import measured
 from tracer.overrides.measured import Key, MeasuredError, Measurements
-
-torch = pytest.importorskip("torch")
 
 GPU = "NVIDIA H200"
 MM = {
@@ -182,7 +181,7 @@ def test_a_damaged_file_is_ignored_with_one_line(native, said):
     ("change", "why"),
     [
         ({"gpu": "NVIDIA L4"}, f"it was measured on NVIDIA L4, and this GPU is {GPU}"),
-        ({"torch": "1.0"}, f"it was measured with torch 1.0, and this is torch {torch.__version__}"),
+        ({"torch": "1.0"}, "it was measured with torch 1.0, and this is torch {torch}"),
         ({"build": "0"}, "it was measured with another build of tracer"),
     ],
 )
@@ -192,6 +191,7 @@ def test_a_named_file_for_something_else_is_ignored(native, said, tmp_path, monk
     monkeypatch.setenv(measured.VARIABLE, str(path))
     measured.load_into(native)
     assert native.given == []
+    why = why.format(torch=torch.__version__)
     assert said == [f"{path} is ignored: {why}; to measure this GPU: tracer compare --tune"]
 
 

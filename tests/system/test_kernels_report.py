@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from lazily import torch
 
-torch = pytest.importorskip("torch")
 BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 

@@ -7,16 +7,15 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from lazily import torch
 
-torch = pytest.importorskip("torch")
-
-from tracer.compare import tuning  # noqa: E402
-from tracer.compare.accuracy import Check  # noqa: E402
-from tracer.compare.measurement import Settings  # noqa: E402
-from tracer.compare.model import CaseResult, Timing  # noqa: E402
-from tracer.compare.timing import Samples  # noqa: E402
-from tracer.compare.tuning_cases import row_of, tuning_cases  # noqa: E402
-from tracer.overrides import measured  # noqa: E402
+from tracer.compare import tuning
+from tracer.compare.accuracy import Check
+from tracer.compare.measurement import Settings
+from tracer.compare.model import CaseResult, Timing
+from tracer.compare.timing import Samples
+from tracer.compare.tuning_cases import row_of, tuning_cases
+from tracer.overrides import measured
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ("mm", "gru", "cat")

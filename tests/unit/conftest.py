@@ -22,7 +22,7 @@ def refuse(*_: object, **__: object) -> NoReturn:
 
 
 class NoTorch(importlib.abc.MetaPathFinder):
-    """Refuses torch, unless a test of another folder has imported it before in this process."""
+    """Refuses torch."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "torch":
@@ -45,3 +45,5 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
         monkeypatch.setattr(os, name, refuse)
     monkeypatch.setattr(sys, "meta_path", [NoTorch(), *sys.meta_path])
+    # A test of another folder may have imported it before in this process: then no finder would be asked.
+    monkeypatch.delitem(sys.modules, "torch", raising=False)

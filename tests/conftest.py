@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 
 # Helpers of the tests whose assertions say what differed.
 pytest.register_assert_rewrite("launching", "programs")
+
+# Images for containers set PYTHONDONTWRITEBYTECODE. Then pytest would rewrite every assertion again in each
+# process, which takes longer than all else of collecting: it keeps the code that it rewrote.
+sys.dont_write_bytecode = False
 
 # A command that a shell runs in the background ignores Ctrl-C, and so does all that the tests start: those
 # that send it would wait in vain.

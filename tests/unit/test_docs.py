@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from pages import DOCS, ROOT, anchors
 
 from tracer.trace.tables import schema
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -20,12 +19,6 @@ PAGES = [
     *sorted(DOCS.glob("*.md")),
 ]
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(#[^)\s]+)?\)")
-
-
-def anchors(page: Path) -> set[str]:
-    """Those that GitHub makes of headings."""
-    headings = re.findall(r"^#{1,6} (.*)$", page.read_text(), flags=re.M)
-    return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(page: Path) -> list[str]:

@@ -10,10 +10,12 @@ import importlib.abc
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+HERE = Path(__file__).parent
 RULE = "is for tests/system or tests/cpu: tests/unit starts no process and imports no torch"
 
 
@@ -27,6 +29,14 @@ class NoTorch(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "torch":
             pytest.fail(f"torch {RULE}", pytrace=True)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` leaves tests out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """So `-m "unit or promise"` chooses all of this folder, and the real runs of the others."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("unit")
 
 
 @pytest.fixture(autouse=True, scope="session")

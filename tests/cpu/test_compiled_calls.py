@@ -152,3 +152,25 @@ def test_without_compiled_code_nothing_is_said(launcher: Launcher, script: str) 
     certificate = certificate_of(launcher, script + "\n")
     assert certificate["compiled_calls"] == 0
     assert not said(certificate)
+
+
+@pytest.mark.promise("record", "docs/compiled.md")
+def test_a_region_without_kernels_of_its_own_needs_no_compiler(launcher: Launcher) -> None:
+    """Inductor calls stock's product, so nothing is compiled in C++; the region and its hops are recorded."""
+    launcher.environment["CXX"] = "/bin/false"
+    script = "def product(x, weight):\n    return torch.mm(x, weight)\ncompiled = torch.compile(product)\n"
+    launcher.write(MODEL + script + "for _ in range(3): print(compiled(x, x).sum().item())\n")
+    run = launcher.record("-o", "run.trace", "script.py")
+    assert (run.status, run.out) == (0, "64.0\n" * 3), run.err
+    trace = tracer.load(launcher.folder / "run.trace")
+    assert trace.certificate["complete"]
+    assert trace.certificate["compiled_calls"] == 3
+    calls = trace.compiled_calls
+    assert set(calls["function"].cast(str)) == {"product"}
+    assert set(calls["defined_at"].cast(str).str.extract(r"(\w+\.py:\d+)$")) == {"script.py:6"}
+    assert calls["visible"].all()
+    hops = trace.hops.filter(op="aten::mm.out")
+    products = hops.filter(hops["parent"].is_null()).select("start_ns", "end_ns").rows()
+    within = zip(products, calls.select("start_ns", "end_ns").rows(), strict=True)
+    assert all(begin <= start <= end <= finish for (start, end), (begin, finish) in within)
+    assert {"dynamo", "backend_compile"} <= set(trace.compile_phases["name"].cast(str))

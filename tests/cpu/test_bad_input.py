@@ -54,6 +54,7 @@ def run_in(launcher: Launcher, prefix: list[str], *arguments: str) -> Run:
     return Run(process.returncode, out, err)
 
 
+@pytest.mark.promise("record", "docs/reliability.md")
 def test_no_space_left_while_recording(launcher: Launcher, cramped: tuple[Path, list[str]]) -> None:
     launcher.write(BUSY)
     folder, prefix = cramped
@@ -141,6 +142,7 @@ def test_files_that_are_no_traces(launcher: Launcher, content: bytes, says: str)
     refused(launcher, content, says)
 
 
+@pytest.mark.promise("docs/stability.md")
 def test_a_newer_format(launcher: Launcher, whole: Path) -> None:
     content = bytearray(whole.read_bytes())
     struct.pack_into("<I", content, 8, fmt.FORMAT_VERSION + 1)

@@ -16,6 +16,7 @@ import tracer
 from tracer.trace.bytes import format as fmt
 
 
+@pytest.mark.promise("tracer.record", "docs/tables.md")
 def test_matmul_goes_the_whole_way(tmp_path: Path) -> None:
     a = torch.randn(3, 4, requires_grad=True)
     b = torch.randn(4, 5)
@@ -378,6 +379,7 @@ def test_exceptions_are_marked_on_each_hop_they_leave(tmp_path: Path) -> None:
     assert hops["open"].sum() == 0
 
 
+@pytest.mark.promise("tracer.record", "docs/how_it_works.md")
 def test_operators_and_kernels_registered_while_recording(tmp_path: Path) -> None:
     with tracer.record(tmp_path / "t.trace"):
         with torch.library._scoped_library("tracertest", "FRAGMENT") as library:
@@ -404,6 +406,7 @@ def test_operators_and_kernels_registered_while_recording(tmp_path: Path) -> Non
     assert not trace.certificate["lost_entries"]
 
 
+@pytest.mark.promise("tracer.record", "docs/cost.md", "docs/trace_format.md")
 def test_hops_cost_at_most_56_bytes_and_one_mm_fits_64_kib(tmp_path: Path) -> None:
     a = torch.ones(2, 2)
     with tracer.record(tmp_path / "one.trace") as one:

@@ -116,6 +116,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
     return run, (launcher.folder / "report.md").read_text()
 
 
+@pytest.mark.promise("compare", "docs/compare.md")
 def test_numpy_in_the_place_of_stock(compared: tuple[Run, str]) -> None:
     run, text = compared
     assert run.status == 0
@@ -244,6 +245,7 @@ def test_an_override_that_no_case_calls_is_said_aloud(launcher: Launcher) -> Non
     assert "the override never ran" in run.out
 
 
+@pytest.mark.promise("compare", "docs/compare.md#a-script")
 def test_a_script_with_stock_and_with_the_override(launcher: Launcher) -> None:
     launcher.write(SCRIPT, "train.py")
     launcher.write("raise ImportError('another tracer')", "tracer/__init__.py")

@@ -38,6 +38,7 @@ def until(condition: Callable[[], object]) -> None:
 # ---- what is known when the recording ends -------------------------------------------------------
 
 
+@pytest.mark.promise("tracer.record", "docs/tables.md")
 def test_all_is_there(tmp_path: Path) -> None:
     with tracer.record(tmp_path / "t.trace") as recording:
         torch.ones(2)
@@ -237,6 +238,7 @@ def test_a_killed_recording(launcher: Launcher, killed: Path) -> None:
     assert tree.err == f"tracer: {found['verdict']}\n"
 
 
+@pytest.mark.promise("docs/trace_format.md#what-survives-what")
 def test_a_killed_recording_that_was_cut_at_the_end_of_a_chunk(killed: Path) -> None:
     data = killed.read_bytes()
     cut = chunk_ends(data)[3]

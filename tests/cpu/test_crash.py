@@ -123,6 +123,7 @@ def test_segfault_in_a_custom_op(launcher: Launcher) -> None:
     ]  # the reader named it
 
 
+@pytest.mark.promise("record", "tree", "report", "docs/reliability.md")
 def test_verbs_on_the_trace_of_a_crash(launcher: Launcher) -> None:
     launcher.write(CRASH)
     launcher.record("-o", "run.trace", "script.py")

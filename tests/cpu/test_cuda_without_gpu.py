@@ -40,6 +40,7 @@ def test_the_stub_of_a_toolkit_is_no_driver(launcher: Launcher, loaded: bool) ->
     assert "complete: nothing dropped" in run.said
 
 
+@pytest.mark.promise("tracer.record", "docs/cuda.md")
 @pytest.mark.parametrize("cuda", ["auto", "off"])
 def test_recordings_begin_and_end_without_calling_cupti(tmp_path: Path, cuda: str) -> None:
     if torch.cuda.is_available():

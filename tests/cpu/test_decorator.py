@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 from launching import Launcher
 
 import tracer
 
 
+@pytest.mark.promise("@tracer.record", "docs/notebook.md#record-one-function")
 def test_each_call_has_a_file(launcher: Launcher) -> None:
     launcher.write(
         "import torch, tracer\n"

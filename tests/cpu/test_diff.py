@@ -93,6 +93,7 @@ def test_the_same_program(launcher: Launcher) -> None:
     assert (document["changes"], document["causes"], document["facts"]) == ([], [], {})
 
 
+@pytest.mark.promise("diff", "docs/diff.md")
 @pytest.mark.usefixtures("before")
 def test_autocast(launcher: Launcher) -> None:
     run, document = found(launcher, context="torch.autocast('cpu', dtype=torch.bfloat16)")
@@ -260,6 +261,7 @@ for step in range(4):
 """
 
 
+@pytest.mark.promise("diff", "docs/diff.md#values")
 def test_the_first_value_that_differs_and_the_first_nan(launcher: Launcher) -> None:
     plain = {"slope": "0.1", "inner": "y.abs() + 1"}
     changed = {"slope": "0.1 if step < 2 else 0.2", "inner": "y.abs() + 1 if step < 3 else -y.abs() - 1"}

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 from launching import Launcher, Run
 from lazily import torch
 
@@ -52,6 +53,7 @@ def fake_torch(folder: Path, version: str) -> str:
     return str(package.parent)
 
 
+@pytest.mark.promise("doctor", "docs/doctor.md")
 def test_recording_works_here(launcher: Launcher) -> None:
     run = doctor(launcher)
     found = states(run)

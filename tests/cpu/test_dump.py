@@ -98,6 +98,7 @@ print("end")
 """
 
 
+@pytest.mark.promise("record", "docs/record.md#a-flight-recorder")
 def test_a_signal_while_the_main_thread_waits_in_c(launcher: Launcher) -> None:
     """The call goes on waiting after each signal."""
     assert lead(launcher, WAITS_IN_C, "--max-size", "16M", sent=2)[:2] == (0, "end\n")
@@ -203,6 +204,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.promise("fleet", "report", "docs/jobs.md#a-job-that-hangs", "docs/fleet.md")
 def test_a_rank_that_waits_for_a_collective(launcher: Launcher) -> None:
     """Rank 0 waits in C for rank 1; its dump, and the report of it, say for which collective and how long."""
     launcher.write(RANK)

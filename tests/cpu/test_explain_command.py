@@ -106,6 +106,7 @@ def test_table_and_recording_agree(tmp_path: Path) -> None:
         assert (entry.registered_at, entry.rule, entry.fallthrough) == (registered_at, rule, False), (op, key)
 
 
+@pytest.mark.promise("explain", "docs/explain.md")
 def test_mm(launcher: Launcher) -> None:
     run = explain(launcher, "aten::mm.default")
     assert run.status == 0, run.err
@@ -128,6 +129,7 @@ def test_all_overloads(launcher: Launcher) -> None:
     assert run.out.count("Dispatch table: ") == 4
 
 
+@pytest.mark.promise("explain", "docs/explain.md#with-a-trace")
 def test_a_composite_and_what_it_called(recorded: Launcher) -> None:
     run = explain(recorded, "matmul.default", "--from", "run.trace")
     assert run.status == 0, run.err

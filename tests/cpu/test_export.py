@@ -66,6 +66,7 @@ def export(path: Path, to: str, output: Path) -> str:
     return done.stderr
 
 
+@pytest.mark.promise("export", "docs/export.md")
 def test_perfetto_of_a_training_step(recorded: Path, tmp_path: Path) -> None:
     protos = pytest.importorskip(
         "perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="the package perfetto is not installed"
@@ -133,6 +134,7 @@ def test_perfetto_of_a_training_step(recorded: Path, tmp_path: Path) -> None:
     assert all(arrows.values())
 
 
+@pytest.mark.promise("export", "docs/export.md")
 def test_chrome_of_a_training_step(recorded: Path, tmp_path: Path) -> None:
     export(recorded, "chrome", tmp_path / "out.json")
     hops = tracer.load(recorded).hops
@@ -143,6 +145,7 @@ def test_chrome_of_a_training_step(recorded: Path, tmp_path: Path) -> None:
     assert sum(event["ph"] == "s" for event in events) == sum(event["ph"] == "f" for event in events) > 4
 
 
+@pytest.mark.promise("export", "docs/export.md")
 def test_parquet_and_speedscope_of_a_training_step(recorded: Path, tmp_path: Path) -> None:
     export(recorded, "parquet", tmp_path / "out")
     export(recorded, "speedscope", tmp_path / "out.json")

@@ -63,6 +63,7 @@ def follow(launcher: Launcher, *options: str) -> subprocess.Popen[str]:
     return launcher.start(str(launcher.tracer), "tree", "run.trace", "--follow", *options)
 
 
+@pytest.mark.promise("tree", "docs/tree.md#while-it-runs---follow")
 def test_every_op_call_is_shown_while_it_runs(launcher: Launcher) -> None:
     recording = start(launcher, 2000)
     following = follow(launcher)

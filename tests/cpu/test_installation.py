@@ -44,6 +44,7 @@ def environment(launcher: Launcher) -> Environment:
     return Environment(launcher)
 
 
+@pytest.mark.promise("python -m tracer", "docs/install.md")
 def test_python_m_tracer_is_the_command(launcher: Launcher) -> None:
     run = launcher.python("-m", "tracer", "--version")
     assert (run.status, run.out) == (0, f"tracer {tracer.__version__}\n")
@@ -91,6 +92,7 @@ def test_a_folder_on_the_path_alone_gets_true_advice(environment: Environment, l
     )
 
 
+@pytest.mark.promise("docs/install.md")
 def test_an_environment_without_torch_says_so(environment: Environment) -> None:
     shutil.copytree(Path(tracer.__file__).parent, environment.packages / "tracer")
     run = environment.run(

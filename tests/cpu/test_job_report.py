@@ -89,6 +89,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
     return launcher
 
 
+@pytest.mark.promise("record", "report", "docs/jobs.md")
 def test_the_report_of_a_folder_names_the_late_rank_and_its_line(recorded: Launcher) -> None:
     run = recorded.run([str(recorded.tracer), "report", "job/"])
     assert run.status == 0, run.err

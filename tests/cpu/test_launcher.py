@@ -215,6 +215,7 @@ def test_without_torch(launcher: Launcher) -> None:
     assert launcher.traces() == []
 
 
+@pytest.mark.promise("record", "docs/record.md")
 def test_summary(launcher: Launcher) -> None:
     launcher.write(WITH_TORCH)
     traced = launcher.record("-o", "a run.trace", "script.py")
@@ -317,6 +318,7 @@ def fake_torch(launcher: Launcher, version: str) -> dict[str, str]:
     return {"PYTHONPATH": str(launcher.folder / "other")}
 
 
+@pytest.mark.promise("docs/versions.md")
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
@@ -331,6 +333,7 @@ def test_another_torch(launcher: Launcher, version: str, expected: str) -> None:
     assert launcher.traces() == []
 
 
+@pytest.mark.promise("docs/limits.md#where-it-runs")
 def test_a_free_threaded_python(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher.write("print('must not run')\n")
     made_up = "import sys, sysconfig\nsysconfig.get_config_vars()\nsys.abiflags += 't'\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import polars as pl
+import pytest
 from launching import Launcher, Run
 
 import tracer
@@ -127,6 +128,7 @@ def test_a_later_recording_of_the_process_leaves_it_out(launcher: Launcher) -> N
     assert counts == [2, 0]
 
 
+@pytest.mark.promise("tree", "report", "docs/tree.md#which-lines-use-the-memory---memory")
 def test_on_the_terminal_and_in_the_report(launcher: Launcher) -> None:
     recorded(launcher, KNOWN, "--memory")
     shown = read(launcher, "tree", "run.trace", "--memory").out

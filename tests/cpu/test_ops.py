@@ -76,6 +76,7 @@ def test_what_is_no_pattern(tmp_path: Path, pattern: object) -> None:
         tracer.record(tmp_path / "x.trace", ops=[pattern])
 
 
+@pytest.mark.promise("record", "docs/record.md#fewer-operators")
 def test_the_command(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
     launcher.write("import torch\na = torch.randn(3, 3)\n(a @ a).sum()\n")

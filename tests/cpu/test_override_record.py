@@ -66,6 +66,7 @@ OWN = ("doubled", "doubled")
 # ---- in the process ----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("tracer.record", "docs/overrides.md")
 def test_switched_on_while_it_is_recorded(tmp_path: Path) -> None:
     a, b = operands()
     with tracer.record(tmp_path / "x.trace"):
@@ -185,6 +186,7 @@ print(float(torch.mm(a, a)[0, 0]), float(torch.mm(a.double(), a.double())[0, 0])
 """
 
 
+@pytest.mark.promise("record", "docs/overrides.md")
 def test_record_with_a_module_beside_the_script(launcher: Launcher) -> None:
     launcher.write(KERNELS, "my_kernels.py")
     launcher.write(SCRIPT)

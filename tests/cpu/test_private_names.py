@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import polars as pl
+import pytest
 from lazily import torch
 
 import tracer
@@ -16,6 +17,7 @@ sys.path.insert(0, str(ROOT / "cmake" / "checks"))
 import private_names  # noqa: E402
 
 
+@pytest.mark.promise("docs/versions.md")
 def test_the_installed_torch_has_them() -> None:
     folder = Path(torch.__file__).parent
     assert private_names.missing_in_headers(folder / "include") == []

@@ -64,7 +64,14 @@ def test_fork(launcher: Launcher) -> None:
     assert trace.hops["source"].cast(pl.String).str.ends_with("script.py:3").any()
 
 
-@pytest.mark.parametrize(("method", "how"), [("fork", "forked"), ("spawn", "joined"), ("forkserver", None)])
+@pytest.mark.parametrize(
+    ("method", "how"),
+    [
+        pytest.param("fork", "forked", marks=pytest.mark.promise("record", "docs/record.md")),
+        ("spawn", "joined"),
+        ("forkserver", None),
+    ],
+)
 def test_multiprocessing(launcher: Launcher, method: str, how: str | None) -> None:
     launcher.write(
         "import multiprocessing, torch\n"

@@ -99,6 +99,7 @@ def test_what_each_took(trace: Trace) -> None:
     assert (rows["model",]["depth"], rows["model", "encoder"]["depth"]) == (0, 1)
 
 
+@pytest.mark.promise("tree", "report", "docs/report.md")
 def test_headings_rows_and_section(recorded: Launcher) -> None:
     tree = read(recorded, "tree", "run.trace", "--depth", "1")
     assert "script.py:17 in range encoder  3 op calls" not in tree  # the line is also that of torch.ones

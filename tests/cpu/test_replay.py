@@ -180,6 +180,7 @@ def test_in_place_calls_begin_with_the_same_values(trace: tracer.Trace) -> None:
     assert torch.equal(run(), run())
 
 
+@pytest.mark.promise("replay", "docs/replay.md")
 def test_stock_and_one_thread(traces: Path, trace: tracer.Trace) -> None:
     hop = hop_of(trace, "aten::addmm")
     run = replay(traces / "with.trace", "--hop", hop + 1, "--threads", "1")
@@ -230,6 +231,7 @@ def test_random_results_have_no_error(traces: Path, trace: tracer.Trace) -> None
     assert "error from float64         unknown" in run.stdout
 
 
+@pytest.mark.promise("replay", "docs/replay.md")
 def test_the_script_makes_the_same_call(traces: Path, trace: tracer.Trace, tmp_path: Path) -> None:
     hop = hop_of(trace, "aten::addmm")
     script = tmp_path / "repro.py"

@@ -40,6 +40,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> tuple[tracer.Trace, str, i
     return trace, said, (launcher.folder / "run.trace").stat().st_size
 
 
+@pytest.mark.promise("record", "docs/record.md#a-largest-size")
 def test_the_newest_hops_are_kept_and_the_others_counted(ring: tuple[tracer.Trace, str, int]) -> None:
     trace, said, size = ring
     certificate = trace.certificate

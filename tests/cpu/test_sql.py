@@ -61,6 +61,7 @@ def test_there_are_the_ten_questions() -> None:
     assert len(QUERIES) >= 10
 
 
+@pytest.mark.promise("docs/queries.md")
 @pytest.mark.parametrize(("title", "text"), QUERIES)
 def test_each_query_of_the_page_has_an_answer(title: str, text: str, trace: Trace, gpu: Trace) -> None:
     found = query(gpu if "GPU" in title else trace, text)
@@ -105,6 +106,7 @@ def test_columns_that_a_terminal_cuts_off(recorded: Launcher, monkeypatch: pytes
     assert said not in sql(recorded, "select id, op from hops").out
 
 
+@pytest.mark.promise("sql", "docs/queries.md")
 def test_csv_and_json(recorded: Launcher) -> None:
     text = "select id, shape, device from signatures order by id, position"
     rows = list(csv.DictReader(io.StringIO(sql(recorded, text, "--csv").out)))

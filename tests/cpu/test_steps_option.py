@@ -118,6 +118,7 @@ def test_one_step_of_some_can_be_read_alone(folder: Path) -> None:
         tracer.load(folder / "call 3:6.trace", step=6)
 
 
+@pytest.mark.promise("record", "docs/record.md#some-steps")
 def test_from_the_command_line(launcher: Launcher) -> None:
     launcher.write(BY_OPTIMIZER)
     run = launcher.record("-o", "run.trace", "--steps", "3:6", "script.py")

@@ -38,6 +38,7 @@ def dumps() -> dict[str, str]:
     }
 
 
+@pytest.mark.promise("docs/how_it_works.md")
 def test_every_entry_is_as_found(tmp_path: Path, words: TableWords) -> None:
     before, texts = words.read(), dumps()
     with tracer.record(tmp_path / "t.trace") as recording:

@@ -15,6 +15,7 @@ def ops(launcher: Launcher, name: str = "run.trace") -> set[str]:
     return set(tracer.load(launcher.folder / name).hops["op"])
 
 
+@pytest.mark.promise("TRACER=run.trace", "docs/record.md")
 def test_it_records(launcher: Launcher) -> None:
     launcher.write(SCRIPT)
     run = launcher.python("script.py", extra=SWITCH)

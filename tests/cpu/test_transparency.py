@@ -33,6 +33,7 @@ def check_coverage(results: Results) -> None:
     assert {operator_of(run) for run, result in results.items() if result == "aside"} == UNINITIALISED
 
 
+@pytest.mark.promise("tracer.record", "docs/reliability.md")
 def test_all_operators_once(tmp_path: Path) -> None:
     from torch.testing._internal.common_methods_invocations import op_db
 

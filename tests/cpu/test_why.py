@@ -189,6 +189,7 @@ def explain(launcher: Launcher, op: str, *options: str) -> Run:
     return launcher.run([str(launcher.tracer), "explain", op, "--from", "run.trace", *options])
 
 
+@pytest.mark.promise("record", "explain", "docs/explain.md#why-this-kernel---hop")
 def test_ten_lines(recorded: Launcher, trace: Trace) -> None:
     hop = first(trace, "aten::linear", LINEAR[1]).hop["id"]
     run = explain(recorded, "linear", "--hop", str(hop))

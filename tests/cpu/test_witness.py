@@ -280,6 +280,7 @@ def test_unobserved_operators_are_told_apart() -> None:
     assert len(unobserved) < 20
 
 
+@pytest.mark.promise("tracer.record", "docs/reliability.md")
 @pytest.mark.parametrize("model", MODELS)
 def test_profiler(tmp_path: Path, model: Callable[[], Step]) -> None:
     (expected,), (found,) = profiled_and_traced(tmp_path, model())

@@ -73,6 +73,7 @@ def test_every_phase_of_a_step(launcher: Launcher, words_library: Path) -> None:
         assert trace.hops["thread"].n_unique() == 1
 
 
+@pytest.mark.promise("attach", "detach", "docs/attach.md")
 def test_what_had_begun_is_null(launcher: Launcher) -> None:
     """A module call, a range and a forward op that began before the recording are not guessed."""
     with job(launcher, 8, "forward", "between") as led:
@@ -111,6 +112,7 @@ def test_seconds(launcher: Launcher) -> None:
     assert "complete: nothing dropped" in done.err
 
 
+@pytest.mark.promise("attach", "docs/attach.md")
 def test_steps(launcher: Launcher) -> None:
     expected = alone(launcher, 3000)
     with job(launcher, 3000, "between") as led:

@@ -169,6 +169,7 @@ def open_terminal(tmp_path: Path) -> Iterator[Opener]:
         terminal.close()
 
 
+@pytest.mark.promise("gdb", "docs/gdb.md#in-gdb-itself")
 def test_shows_tensors_and_the_dispatch_path(open_terminal: Opener) -> None:
     terminal = open_terminal(MATMUL, "aten::mm")
     greeting = terminal.until(PROMPT)

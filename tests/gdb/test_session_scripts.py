@@ -66,6 +66,7 @@ def test_session(launcher: Launcher, name: str) -> None:
     assert found.functions() == PATHS[name]
 
 
+@pytest.mark.promise("gdb", "docs/gdb.md#sessions")
 def test_mm_ends_in_one_backtrace_from_python_to_the_kernel(launcher: Launcher) -> None:
     found = debug(launcher, "mm")
     frames = [frame["function"] for frame in found.stops[-1]["frames"]]

@@ -78,6 +78,7 @@ def test_each_shell_can_complete(tmp_path: Path, shell: str, line: str) -> None:
         subprocess.run([shell, "-n", tmp_path / "completion"], check=True)
 
 
+@pytest.mark.promise("docs/install.md#shell-completion")
 def test_bash_completes_a_verb(tmp_path: Path) -> None:
     (tmp_path / "tracer").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tracer "$@"\n')
     (tmp_path / "tracer").chmod(0o755)

@@ -32,6 +32,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.promise("tree", "docs/cuda.md")
 def test_tree_shows_the_chain() -> None:
     shown = command("tree", PATH, "--op", "aten::matmul")
     assert shown.returncode == 0, shown.stderr
@@ -44,6 +45,7 @@ def test_tree_shows_the_chain() -> None:
     assert any(line.startswith("cuLaunchKernelEx(grid 4x2, block 384)") for line in lines)
 
 
+@pytest.mark.promise("report", "docs/surveys.md")
 def test_report_of_a_file_is_that_of_its_trace(reports: dict[str | None, str], tmp_path: Path) -> None:
     output = tmp_path / "report.md"
     done = command("report", PATH, "--only", "cuda", "-o", output)
@@ -70,6 +72,7 @@ def test_without_phases_no_kernel_is_left_out_as_warm_up() -> None:
     assert "--no-phases treats none as warm-up" in done.stderr
 
 
+@pytest.mark.promise("report", "docs/report.md")
 def test_report_of_steady_paths_with_a_library() -> None:
     done = command("report", PATH, "--steady", "--op", "cudnnRNN*", "--paths", "1")
     assert done.returncode == 0, done.stderr
@@ -78,6 +81,7 @@ def test_report_of_steady_paths_with_a_library() -> None:
     assert "### 1. `aten::_cudnn_rnn_backward [AutogradCUDA]` -> `cudnnRNNBackwardData_v8` -> " in text
 
 
+@pytest.mark.promise("pack", "docs/pack.md")
 def test_pack_gives_the_same_trace_back(sample: Sample, tmp_path: Path) -> None:
     plain = tmp_path / NAME
     plain.write_bytes(lzma.decompress(PATH.read_bytes()))

@@ -32,7 +32,14 @@ def report(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.parametrize("name", ["run.trace", "run.trace.xz", "run"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("run.trace", marks=pytest.mark.promise("report", "docs/html.md")),
+        "run.trace.xz",
+        "run",
+    ],
+)
 def test_the_page_is_written_beside_the_trace(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "traces"
     folder.mkdir()

@@ -10,10 +10,10 @@ from tracer.base.paths import short_path
 @pytest.mark.parametrize(
     ("file", "short"),
     [
-        ("/work/net/train.py", "train.py"),
-        ("/work/net/parts/block.py", "parts/block.py"),
-        ("/work/net_old/parts/block.py", "../net_old/parts/block.py"),
-        ("/work/netting.py", "../netting.py"),
+        ("/projects/net/train.py", "train.py"),
+        ("/projects/net/parts/block.py", "parts/block.py"),
+        ("/projects/net_old/parts/block.py", "../net_old/parts/block.py"),
+        ("/projects/netting.py", "../netting.py"),
         ("/home/user/secret/helper.py", "helper.py"),
         ("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", "torch/nn/modules/linear.py"),
         ("/usr/lib/python3.11/contextlib.py", "contextlib.py"),
@@ -22,9 +22,9 @@ from tracer.base.paths import short_path
     ],
 )
 def test_a_file_is_named_from_the_folder_of_the_script(file: str, short: str) -> None:
-    assert short_path(file, "/work/net", "/work") == short
+    assert short_path(file, "/projects/net", "/projects") == short
 
 
 def test_without_a_folder_only_the_name_is_left() -> None:
-    assert short_path("/work/net_old/block.py", "") == "block.py"
-    assert short_path("/work/net_old/block.py", "/work/net") == "block.py"
+    assert short_path("/projects/net_old/block.py", "") == "block.py"
+    assert short_path("/projects/net_old/block.py", "/projects/net") == "block.py"

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import venv
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from launching import Launcher, Run
@@ -168,7 +169,7 @@ def test_the_python_of_an_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert f"{tmp_path}/python3.11 -m pip install" in extension.rebuild(), "python is another one"
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert ": python -m pip install" in extension.rebuild()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(extension, "PathFinder", SimpleNamespace(find_spec=lambda name: None))
     assert ": python -m ensurepip && python -m pip install" in extension.rebuild()
 
 

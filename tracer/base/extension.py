@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from importlib.machinery import PathFinder
 from types import ModuleType
 
 from tracer.base.build import build_info, native
@@ -113,7 +114,9 @@ def install(folder: str | None = None) -> str:
 def _commands(options: str, folder: str) -> str:
     python = _python()
     pip = f"{python} -m pip install"
-    no_pip = f"{python} -m ensurepip && " if importlib.util.find_spec("pip") is None else ""
+    # Not importlib.util: setuptools' finder would take the question for pip's own, and from then on the
+    # script could not import setuptools.
+    no_pip = f"{python} -m ensurepip && " if PathFinder.find_spec("pip") is None else ""
     words = [pip, "--no-build-isolation", options, quoted(folder)]
     return f"{no_pip}{pip} {TOOLS} && {' '.join(word for word in words if word)}"
 

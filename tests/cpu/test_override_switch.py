@@ -164,7 +164,8 @@ def test_one_that_cannot_be_installed_leaves_the_one_beneath_on() -> None:
         def handed_over(self) -> dict:
             return {}
 
-    stock = torch.mm(A, B)
+    a, b = operands()
+    stock = torch.mm(a, b)
     registered_doubled()
     register("aten::mm", "CPU", Failing(), name="failing")
     with use("doubled"):
@@ -172,9 +173,9 @@ def test_one_that_cannot_be_installed_leaves_the_one_beneath_on() -> None:
             OverrideError, match=r"cannot override aten::mm \[CPU\]: RuntimeError: no such card"
         ):
             use("failing").__enter__()
-        assert torch.equal(torch.mm(A, B), stock * 2)
+        assert torch.equal(torch.mm(a, b), stock * 2)
         assert [name for name, override in registered().items() if override.is_on] == ["doubled"]
-    assert torch.equal(torch.mm(A, B), stock)
+    assert torch.equal(torch.mm(a, b), stock)
 
 
 def test_used_as_a_decorator() -> None:

@@ -236,7 +236,7 @@ def test_beside_running_threads_for_long(launcher: Launcher, words_library: Path
 
 
 def test_the_hooks_of_a_step_in_another_thread_do_not_change(tmp_path: Path) -> None:
-    from torch.optim.optimizer import _global_optimizer_post_hooks
+    from torch.optim.optimizer import _global_optimizer_post_hooks as hooks  # torch.optim hides the module
 
     stepping, go_on = threading.Event(), threading.Event()
 
@@ -246,10 +246,10 @@ def test_the_hooks_of_a_step_in_another_thread_do_not_change(tmp_path: Path) -> 
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
     optimizer.register_step_pre_hook(stay)
-    found = list(_global_optimizer_post_hooks)
+    found = list(hooks)
     recording = tracer.record(tmp_path / "begun_before.trace")
     recording.start()
-    begun = list(_global_optimizer_post_hooks)
+    begun = list(hooks)
     assert len(begun) == len(found) + 1
     thread = threading.Thread(target=optimizer.step)
     thread.start()
@@ -257,17 +257,17 @@ def test_the_hooks_of_a_step_in_another_thread_do_not_change(tmp_path: Path) -> 
         stepping.wait()
         torch.ones(1)
         recording.stop()
-        assert list(_global_optimizer_post_hooks) == begun
+        assert list(hooks) == begun
         with tracer.record(tmp_path / "begun_inside.trace"):
             torch.ones(1)
-            assert list(_global_optimizer_post_hooks) == begun
+            assert list(hooks) == begun
     finally:
         go_on.set()
         thread.join()
     until = time.monotonic() + 60
-    while list(_global_optimizer_post_hooks) != found and time.monotonic() < until:
+    while list(hooks) != found and time.monotonic() < until:
         time.sleep(0.001)
-    assert list(_global_optimizer_post_hooks) == found
+    assert list(hooks) == found
 
 
 COLLECTING = """

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import left_behind
 
 # Helpers of the tests whose assertions say what differed.
 pytest.register_assert_rewrite("launching", "programs")
@@ -28,14 +33,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # work, and the same ops take ten times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# What a test starts has this mark in its environment, with the number of the pytest process: so it is found
-# when its parents have ended. A worker of pytest-xdist has one that begins with its parent's.
-_MARK = "STARTED_BY_TESTS"
-TICK = 1 / os.sysconf("SC_CLK_TCK")  # the kernel notes when a process began in whole ones
-os.environ[_MARK] = _OURS = f"{os.environ.get(_MARK, '')}{os.getpid()}-{time.time_ns()}/"
-
-
 UNIT = Path(__file__).parent / "unit"
+_BEFORE = pytest.StashKey[left_behind.Place]()
+_BEGUN = pytest.StashKey[tuple[left_behind.Place, float]]()
 hypothesis.settings.register_profile("quick", max_examples=10, deadline=None)
 
 
@@ -44,12 +44,48 @@ def pytest_configure(config: pytest.Config) -> None:
 
     And polars computes in one thread: for tables of a few rows, its threads cost more than they save.
     """
+    # What this session leaves in it is its own: other programs and other workers write to /tmp as well.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # folders of tests are kept
+    # The compiler's cache stays where it is without that: each worker would fill one of its own.
+    caches = Path(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(caches))
+    left_behind.session_folder = tempfile.mkdtemp(prefix="tracer-tests-")
+    tempfile.tempdir = os.environ["TMPDIR"] = left_behind.session_folder
+    os.chmod(tempfile.tempdir, 0o1777)  # as /tmp: tests have jobs of other users
+    config.stash[_BEFORE] = left_behind.Place.now()
     chosen = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
     alone = all(path == UNIT or UNIT in path.parents for path in chosen)
     if alone and not config.getoption("--hypothesis-profile", None):
         hypothesis.settings.load_profile("quick")
     if alone:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[_BEFORE] = left_behind.Place.now()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    item.stash[_BEGUN] = left_behind.Place.now(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """A test that leaves something behind fails by itself. Tests of tests/unit start no process."""
+    yield
+    if _BEGUN not in item.stash:  # it was skipped
+        return
+    begun, begin = item.stash[_BEGUN]
+    lines = left_behind.changed(item.config.stash[_BEFORE], item.stash[_BEFORE], begun)
+    if UNIT not in item.path.parents:
+        found = left_behind.running_since(begin)
+        lines += [f"the process {number}: {command}" for number, command in found]
+    if lines:
+        pytest.fail("this test left behind: " + "; ".join(lines), pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,13 +97,20 @@ def pytest_runtest_makereport(call: pytest.CallInfo) -> Generator[None, pytest.T
     return report
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if found := left_behind.running_since(0):
+        print(f"\ntests left these processes behind: {found}", file=sys.stderr)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_unconfigure() -> None:
     _end_what_runs_since(0)
+    shutil.rmtree(left_behind.session_folder, ignore_errors=True)
 
 
 def _end_what_runs_since(begin: float) -> None:
     for _ in range(100):  # while they are ended they may start others
-        running = [number for number, start in _started() if start >= begin - TICK]
+        running = [number for number, start in left_behind.started() if start >= begin - left_behind.TICK]
         if not running:
             return
         for number in running:
@@ -76,18 +119,3 @@ def _end_what_runs_since(begin: float) -> None:
             except ProcessLookupError:
                 pass
         time.sleep(0.02)
-
-
-def _started() -> Iterator[tuple[int, float]]:
-    """Processes that tests started and that have not ended: number, and start in seconds since boot."""
-    mark = f"{_MARK}={_OURS}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        number = int(folder.name)
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            marked = any(each.startswith(mark) for each in (folder / "environ").read_bytes().split(b"\0"))
-        except OSError:  # it has ended, or belongs to another user
-            continue
-        forked = int(fields[1]) == os.getpid()  # by the test itself: it has the environment of pytest
-        if (marked or forked) and fields[0] != "Z" and number != os.getpid():
-            yield number, int(fields[19]) * TICK

@@ -215,6 +215,7 @@ def test_an_incomplete_recording_is_a_warning(ran: tuple[Run, list[Path]]) -> No
 
 
 def test_snapshots_with_xdist(launcher: Launcher) -> None:
+    launcher.environment["TMPDIR"] = str(launcher.folder)  # traces of failures stay there
     launcher.write(SNAPSHOTS, "parts/test_net.py")
     missing = run_pytest(launcher)
     assert missing.status == 1

@@ -43,7 +43,7 @@ def fuzz(folder: Path, *options: str, **environment: str) -> subprocess.Complete
     return subprocess.run(
         [sys.executable, str(ROOT / "tests" / "fuzz" / "run.py"), "--folder", "kept", *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **environment},  # some crash
         capture_output=True,
         text=True,
         check=False,

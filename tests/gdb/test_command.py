@@ -260,6 +260,7 @@ def test_ctrl_c_leaves_nothing_behind(launcher: Launcher) -> None:
 
 def test_a_killed_session_leaves_nothing_behind(launcher: Launcher) -> None:
     launcher.write("import os, time, torch\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(3600)\n")
+    launcher.environment["TMPDIR"] = str(launcher.folder)  # the folder of a killed session stays
     running = launcher.start(str(launcher.tracer), "gdb", "script.py", "-b", "aten::neg")
     _wait_for(launcher.folder / "pid")
     script = int((launcher.folder / "pid").read_text())

@@ -81,7 +81,7 @@ class Terminal:
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,
-            env={**os.environ, "TERM": "dumb"},
+            env={**os.environ, "TERM": "dumb", "TMPDIR": str(script.parent)},  # some sessions are killed
             cwd=script.parent,
             preexec_fn=_own_the_terminal,
         )

@@ -62,7 +62,8 @@ def test_what_tests_left_running_is_ended(tmp_path: Path, workers: list[str]) ->
     (tmp_path / "test_some.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull]
     command += [*workers, "test_some.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "3 failed, 2 passed" in done.stdout, done.stdout
+    environment = os.environ | {"PYTHONPATH": str(CONFTEST.parent)}  # of left_behind.py
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "3 failed, 2 passed, 1 error" in done.stdout, done.stdout
     for name in ("failed", "late", "forked", "passed"):
         assert not runs(tmp_path / name), name

@@ -1,0 +1,116 @@
+"""What a test leaves behind: processes, files outside its folder, a changed environment or current folder.
+
+A test that does so fails by itself, so that the next one does not. What a fixture of a module has set up
+stays for the tests of that module; at the end of the session nothing of it may be left.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TICK = 1 / os.sysconf("SC_CLK_TCK")  # the kernel notes when a process began in whole ones
+# What a test starts has this mark in its environment, with the number of the pytest process: so it is found
+# when its parents have ended. A worker of pytest-xdist has one that begins with its parent's.
+_MARK = "STARTED_BY_TESTS"
+os.environ[_MARK] = _OURS = f"{os.environ.get(_MARK, '')}{os.getpid()}-{time.time_ns()}/"
+_GRACE = 2.0  # seconds in which a process may end
+# pytest sets one, the other is made by torch at its first import, for good
+_FREE = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "_TORCHINDUCTOR", "KMP_", "TRITON_")
+# In the folder for temporary files: pytest's, caches of torch's compiler, what torchrun never removes.
+_MAY_STAY = ("pytest-of-", "torchinductor_", "torchelastic_")
+
+
+session_folder = tempfile.gettempdir()  # for temporary files; conftest.py makes one
+
+
+@dataclass(frozen=True)
+class Place:
+    """The environment, the current folder, and the names in the folders where a test has no business."""
+
+    environment: dict[str, str]
+    folder: str
+    names: frozenset[str]
+
+    @classmethod
+    def now(cls) -> Place:
+        names = {name: text for name, text in os.environ.items() if not name.startswith(_FREE)}
+        return cls(names, os.getcwd(), frozenset(_names()))
+
+
+def changed(*earlier: Place) -> list[str]:
+    """What differs now from each of these, a line each.
+
+    For a test: when the session began, before its fixtures, and when it began itself (the last).
+    """
+    now, begun = Place.now(), earlier[-1]
+    lines = []
+    names = set(now.environment).union(*(place.environment for place in earlier))
+    for name in sorted(names):
+        text = now.environment.get(name)
+        if text not in [place.environment.get(name) for place in earlier]:
+            lines.append(f"the environment variable {name} is {text!r}")
+    if now.folder not in [place.folder for place in earlier]:
+        lines.append(f"the current folder is {now.folder}")
+    lines += [f"the file {name}" for name in sorted(now.names - begun.names)]
+    return lines
+
+
+def _names() -> Iterator[str]:
+    """Paths in the repository's folders, and in this session's own folder for temporary files."""
+    for folder in (ROOT, ROOT / "tests", ROOT / "tests/cpu", ROOT / "examples"):
+        found = [each.path for each in os.scandir(folder)]
+        yield from (
+            name for name in found if not name.endswith(("__pycache__", "_cache", ".hypothesis", "/build"))
+        )
+    for each in os.scandir(session_folder):
+        if not each.name.startswith(_MAY_STAY):
+            yield each.path
+
+
+def running_since(begin: float) -> list[tuple[int, str]]:
+    """Processes of tests that began after `begin`, seconds since boot, and do not end: number and command."""
+    until = time.monotonic() + _GRACE
+    while found := [number for number, start in started() if start >= begin - TICK]:
+        if time.monotonic() > until:
+            return [(number, _command(number)) for number in found]
+        time.sleep(0.02)
+    return []
+
+
+def started() -> Iterator[tuple[int, float]]:
+    """Processes that tests started and that have not ended: number, and start in seconds since boot."""
+    mark = f"{_MARK}={_OURS}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        number = int(folder.name)
+        if number == os.getpid() or is_the_server(number):
+            continue
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            marked = any(each.startswith(mark) for each in (folder / "environ").read_bytes().split(b"\0"))
+        except OSError:  # it has ended, or belongs to another user
+            continue
+        forked = int(fields[1]) == os.getpid()  # by the test itself: it has the environment of pytest
+        if (marked or forked) and fields[0] != "Z":
+            yield number, int(fields[19]) * TICK
+
+
+def is_the_server(number: int) -> bool:
+    """Whether this is the fork server, which ends with the session."""
+    forked = sys.modules.get("forked")
+    return forked is not None and forked.is_the_server(number)
+
+
+def _command(number: int) -> str:
+    try:
+        return (
+            Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+        )
+    except OSError:
+        return "ended"

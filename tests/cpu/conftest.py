@@ -17,5 +17,5 @@ if not (Path(tracer.__file__).parent / "_build_info.py").exists():
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Launcher:
-    return Launcher(tmp_path)
+def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> Launcher:
+    return Launcher(tmp_path, fresh=request.node.get_closest_marker("fresh") is not None)

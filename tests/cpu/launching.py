@@ -1,4 +1,10 @@
-"""Running scripts as a user does: under `python`, and under the installed `tracer record`."""
+"""Running scripts as a user does: under `python`, and under the installed `tracer record`.
+
+Scripts run in children of the fork server (forked.py), which have torch already, and commands that only read
+traces run in this process (in_process.py). What tests launching itself asks for fresh interpreters: a test
+or a module with the marker `fresh`, `Launcher(folder, fresh=True)`, or `launcher.record(..., fresh=True)`.
+tests/README.md lists them.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +22,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
+import in_process
 import pytest
 
 from tracer import _build_info
@@ -27,6 +35,13 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")  # in a message of Python, another one in e
 SOME_RUNS = re.compile(r"^\S*/resource_tracker\.py:\d+: UserWarning: .*\n(?:  .*\n)*", re.MULTILINE)
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 SANITIZER = ("LD_PRELOAD", "PYTHONMALLOC") if {"ASAN_OPTIONS", "TSAN_OPTIONS"} & os.environ.keys() else ()
+# Read when libraries are loaded or an interpreter starts, which in a child of the fork server has been.
+READ_EARLY = ("PYTHON", "LD_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "ATEN_", "CUDA", "TRACER")
+READERS = {"tree", "report", "diff", "ledger", "lock", "sql", "certificate", "export", "fleet", "pack"}
+FORKED = {"record", "explain", "compare", "replay"}
+HAS_GPU = Path(
+    "/dev/nvidiactl"
+).exists()  # CUDA does not survive a fork, and torch may have asked for devices
 TIMEOUT = 900  # seconds; only what hangs takes so long, also on a machine that does ten other things
 
 
@@ -63,11 +78,11 @@ def cache_folder() -> str:
 class Launcher:
     """Writes scripts into one folder and runs them there."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
+        self.folder = self.made_in = folder
+        self.fresh = fresh or bool(SANITIZER) or HAS_GPU
         self.tracer = Path(sysconfig.get_path("scripts")) / "tracer"
-        others = ("TRACER_", "PYTEST_", "PYTHONUNBUFFERED")  # Python buffers its output for most people
-        self.environment = {name: text for name, text in os.environ.items() if not name.startswith(others)}
+        self.environment = _plain_environment()
         self.environment["XDG_CACHE_HOME"] = cache_folder()
 
     def write(self, text: str, name: str = "script.py") -> Path:
@@ -81,6 +96,23 @@ class Launcher:
 
     def record(self, *arguments: str, **options: object) -> Run:
         return self.run([str(self.tracer), "record", *arguments], **options)
+
+    def job(self, ranks: int, *arguments: str) -> Run:
+        """`tracer record ARGUMENTS` as each rank of a job on this machine, as torchrun would start them.
+
+        torchrun itself, which starts fresh interpreters, is for tests of launching.
+        """
+        if self.fresh:
+            run = [
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc-per-node",
+                str(ranks),
+                "--no-python",
+            ]
+            return self.run([sys.executable, *run, str(self.tracer), "record", *arguments])
+        return self._forked(["tracer", "record", *arguments], self.environment, ranks=ranks)
 
     def both(self, *arguments: str, **options: object) -> tuple[Run, Run]:
         """The same command under python and under tracer, whose trace goes to `both.trace`.
@@ -121,12 +153,23 @@ class Launcher:
         stdin: str = "",
         extra: dict[str, str] | None = None,
         without: Collection[str] = (),
+        fresh: bool = False,
     ) -> Run:
         environment = {name: text for name, text in self.environment.items() if name not in without}
+        environment |= extra or {}
+        words = [*map(str, command)]
+        if words[:3] == [sys.executable, "-m", "tracer.cli.app"] and words[3:4] and words[3] in READERS:
+            words = [str(self.tracer), *words[3:]]
+        if not (fresh or self.fresh) and not _differs(environment):
+            if self._may_fork(words):
+                program = "python" if words[0] == sys.executable else "tracer"
+                return self._forked([program, *words[1:]], environment, stdin)
+            if words[0] == str(self.tracer) and words[1:2] and words[1] in READERS:
+                return Run(*in_process.run(words[1:], self.folder, environment, stdin))
         done = subprocess.run(
-            command,
+            words,
             cwd=self.folder,
-            env=environment | (extra or {}),
+            env=environment,
             input=stdin,
             capture_output=True,
             text=True,
@@ -134,3 +177,29 @@ class Launcher:
             check=False,
         )
         return Run(done.returncode, done.stdout, done.stderr)
+
+    def _forked(
+        self, command: list[str], environment: dict[str, str], stdin: str = "", ranks: int = 0
+    ) -> Run:
+        forked.begin(_plain_environment())
+        return Run(*forked.run(command, self.folder, environment, stdin, TIMEOUT, ranks))
+
+    def _may_fork(self, command: list[str]) -> bool:
+        if command[0] == str(self.tracer):
+            return command[1:2] != [] and command[1] in FORKED
+        if command[0] != sys.executable or not command[1:]:
+            return False
+        return command[1] in ("-c", "-m") or (self.folder / command[1]).is_file()
+
+
+def _plain_environment() -> dict[str, str]:
+    """That of pytest without what concerns it or tracer; Python buffers its output for most people."""
+    others = ("TRACER_", "PYTEST_", "PYTHONUNBUFFERED")
+    return {name: text for name, text in os.environ.items() if not name.startswith(others)}
+
+
+def _differs(environment: dict[str, str]) -> bool:
+    """Whether libraries would read something else than in the fork server while they are loaded."""
+    servers = _plain_environment()
+    early = [name for name in environment.keys() | servers.keys() if name.startswith(READ_EARLY)]
+    return any(environment.get(name) != servers.get(name) for name in early)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from launching import Launcher
 
+pytestmark = pytest.mark.fresh
+
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:

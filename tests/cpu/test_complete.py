@@ -94,6 +94,7 @@ def test_another_recording_took_the_name(launcher: Launcher) -> None:
     )
 
 
+@pytest.mark.fresh
 def test_a_script_that_breaks_imports(launcher: Launcher) -> None:
     """tracer cannot import at the exit what it needs to end the recording."""
     launcher.write(
@@ -229,6 +230,7 @@ def chunk_ends(data: bytes) -> list[int]:
     return ends
 
 
+@pytest.mark.fresh
 def test_a_killed_recording(launcher: Launcher, killed: Path) -> None:
     found = certificate(killed)
     hops = f"{found['hops']:,} hops"
@@ -261,6 +263,7 @@ def test_a_recording_that_is_read_while_it_runs(tmp_path: Path) -> None:
     assert certificate(path)["complete"] is True
 
 
+@pytest.mark.fresh
 def test_left_by_exec_or_exit(launcher: Launcher) -> None:
     for ending in ("os._exit(0)", f"os.execl({sys.executable!r}, 'python', '-c', '')"):
         launcher.write(f"import os, torch\ntorch.ones(2)\n{ending}\n")

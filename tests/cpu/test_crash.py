@@ -14,6 +14,8 @@ from recorded import chain
 
 import tracer
 
+pytestmark = pytest.mark.fresh
+
 SCRIPT = str(Path(__file__).parent / "killed.py")
 KILLS_OF_A_PROCESS = 15
 

@@ -60,6 +60,7 @@ def test_a_descriptor_that_is_taken_when_the_file_is_gone_too(launcher: Launcher
     assert launcher.traces() == []
 
 
+@pytest.mark.fresh
 def test_no_descriptor_is_free_at_the_end(launcher: Launcher) -> None:
     launcher.write(
         OURS + "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))\nos.closerange(3, 4096)\n"
@@ -239,6 +240,7 @@ def test_force_keeps_the_old_file_if_nothing_is_recorded(launcher: Launcher) -> 
     assert sorted(os.listdir(launcher.folder)) == ["run.trace", "script.py"]
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("wait", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
 def test_a_kill_while_it_begins_leaves_the_old_file_or_the_new_one(launcher: Launcher, wait: float) -> None:
     launcher.write("old", "run.trace")
@@ -375,6 +377,7 @@ def test_a_handler_that_jumps_out_of_bus_errors(launcher: Launcher, tmp_path: Pa
     assert launcher.same("script.py").out == "0\n0\n0\n"
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("stop", ["", "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1))"])
 def test_a_largest_file_that_kills(launcher: Launcher, stop: str) -> None:
     launcher.write(

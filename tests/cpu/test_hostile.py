@@ -30,6 +30,7 @@ def test_the_trace_is_deleted_while_recording(launcher: Launcher) -> None:
     assert launcher.traces() == []
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("gap", [0.0, 0.01, 0.05, 0.2])
 def test_interrupted_twice(launcher: Launcher, gap: float) -> None:
     launcher.write("import torch\nprint('ready', flush=True)\nwhile True: torch.ones(4).add(1)\n")
@@ -46,6 +47,7 @@ def test_interrupted_twice(launcher: Launcher, gap: float) -> None:
     assert tracer.load(launcher.folder / "run.trace").certificate["closed_in_order"] == {0: True}
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "<&- >&- 2>&-", ">/dev/full 2>&1"])
 def test_standard_streams_that_fail(launcher: Launcher, redirection: str) -> None:
     launcher.write("import torch\ntorch.ones(2)\n")
@@ -56,6 +58,7 @@ def test_standard_streams_that_fail(launcher: Launcher, redirection: str) -> Non
     assert len(hops(launcher, "run.trace")) > 0
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     ("ending", "status"),
     [
@@ -71,6 +74,7 @@ def test_endings_without_atexit(launcher: Launcher, ending: str, status: int) ->
     assert "aten::ones" in set(hops(launcher)["op"])
 
 
+@pytest.mark.fresh
 def test_exec_into_another_script_goes_on_in_the_same_file(launcher: Launcher) -> None:
     launcher.write("import torch\nprint(torch.neg(torch.ones(2)))\n", "next.py")
     launcher.write(
@@ -80,6 +84,7 @@ def test_exec_into_another_script_goes_on_in_the_same_file(launcher: Launcher) -
     assert "aten::neg" in set(hops(launcher)["op"])
 
 
+@pytest.mark.fresh
 def test_ops_while_the_interpreter_ends(launcher: Launcher) -> None:
     launcher.write(
         "import atexit, torch\n"
@@ -93,6 +98,7 @@ def test_ops_while_the_interpreter_ends(launcher: Launcher) -> None:
     launcher.same("script.py")
 
 
+@pytest.mark.fresh
 def test_daemon_threads_at_exit(launcher: Launcher) -> None:
     launcher.write(
         "import threading, time, torch\n"
@@ -110,6 +116,7 @@ def test_daemon_threads_at_exit(launcher: Launcher) -> None:
     assert certificate["damaged_chunks"] == certificate["torn_events"] == certificate["unmatched_exits"] == 0
 
 
+@pytest.mark.fresh
 def test_a_child_that_never_ends(launcher: Launcher) -> None:
     launcher.write(
         "import os, time, torch\n"
@@ -216,6 +223,7 @@ def test_names_with_spaces_and_other_letters(launcher: Launcher) -> None:
     assert name in tree.out
 
 
+@pytest.mark.fresh
 def test_the_script_closes_all_descriptors(launcher: Launcher) -> None:
     launcher.write(
         "import os, torch\n"
@@ -260,6 +268,7 @@ def test_no_file_beside_the_trace_is_overwritten(launcher: Launcher) -> None:
     ]
 
 
+@pytest.mark.fresh
 def test_times_are_known_of_a_process_that_is_killed_at_once(launcher: Launcher) -> None:
     launcher.write(
         "import os, time, torch\nbegin = time.monotonic()\ntorch.ones(2)\ntime.sleep(0.25)\ntorch.ones(2)\n"
@@ -310,6 +319,7 @@ extern "C" void install(void) { signal(SIGINT, handle); }
 """
 
 
+@pytest.mark.fresh
 def test_a_handler_of_interrupts_that_python_does_not_know(launcher: Launcher, tmp_path: Path) -> None:
     (tmp_path / "handler.cpp").write_text(HANDLER)
     library = tmp_path / "handler.so"

@@ -17,6 +17,8 @@ from test_launcher import WITH_TORCH
 import tracer
 from tracer.base import extension
 
+pytestmark = pytest.mark.fresh
+
 PACKAGES = sysconfig.get_path("purelib")
 RECORD = ("-m", "tracer", "record", "--force", "-o", "run.trace", "script.py")
 

@@ -16,6 +16,8 @@ from launching import TIMEOUT, Launcher, Run
 
 import tracer
 
+pytestmark = pytest.mark.fresh
+
 WITH_TORCH = "import torch\ntorch.add(torch.ones(4), 1)\n"
 
 

@@ -91,6 +91,7 @@ def test_multiprocessing(launcher: Launcher, method: str, how: str | None) -> No
         assert trace.processes["how"].cast(pl.String).to_list() == ["root", how, how]
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("begin", ["", "import tracer; tracer.start('both.trace')"], ids=["record", "start"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_child_that_nobody_joins(launcher: Launcher, method: str, begin: str) -> None:

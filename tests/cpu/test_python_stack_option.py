@@ -103,6 +103,7 @@ def test_threads_and_backward(tmp_path: Path) -> None:
     assert stacks(trace)[0][0].endswith(" innermost")
 
 
+@pytest.mark.fresh
 def test_command_and_children(launcher: Launcher) -> None:
     launcher.write(
         "import sys, subprocess, torch\n"

@@ -1,0 +1,143 @@
+"""Children of the fork server run a script as a fresh interpreter does, and a server that ends is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import forked
+import polars as pl
+import pytest
+from launching import HAS_GPU, SANITIZER, Launcher
+
+import tracer
+
+pytestmark = pytest.mark.skipif(HAS_GPU or bool(SANITIZER), reason="all runs are fresh here")
+
+# What differs from run to run: addresses, sizes of files, the cost of a hop.
+CHANGES = re.compile(r"0x[0-9a-f]+|[\d.]+ [KM]iB|at least \d+ ns")
+BEGIN = "import os, sys, torch\n"
+SCRIPTS = {
+    "ops, arguments and stdin": (
+        "print(sys.argv[1:], sys.stdin.read(), torch.mm(torch.ones(2, 3), torch.ones(3, 2)))"
+    ),
+    "backward": "w = torch.ones(3, requires_grad=True)\n(w * 2).relu().sum().backward()\nprint(w.grad)",
+    "an optimizer": (
+        "model = torch.nn.Linear(3, 2)\noptimizer = torch.optim.Adam(model.parameters())\n"
+        "for _ in range(3):\n    optimizer.zero_grad()\n    model(torch.ones(4, 3)).sum().backward()\n"
+        "    optimizer.step()\nprint(model.weight.shape)"
+    ),
+    "an exception": "def f():\n    torch.mm(torch.ones(2, 3), torch.ones(2, 3))\nf()",
+    "an exit status": "import atexit\natexit.register(print, 'last')\ntorch.ones(2)\nsys.exit(3)",
+    "threads": (
+        "import threading\nthreads = [threading.Thread(target=torch.ones, args=(2,)) for _ in range(3)]\n"
+        "[thread.start() for thread in threads]\n[thread.join() for thread in threads]"
+    ),
+    "a forked child": (
+        "torch.ones(2)\nchild = os.fork()\nif child == 0:\n    torch.zeros(2)\n    os._exit(4)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    ),
+    "a child that multiprocessing spawns": (
+        "import torch.multiprocessing as mp\n"
+        "if __name__ == '__main__':\n"
+        "    process = mp.get_context('spawn').Process(target=torch.ones, args=(2,))\n"
+        "    process.start()\n    process.join()\n    print(process.exitcode)"
+    ),
+    "an operator of its own": (
+        "@torch.library.custom_op('own::twice', mutates_args=())\n"
+        "def twice(x: torch.Tensor) -> torch.Tensor:\n"
+        "    return x * 2\nprint(torch.ops.own.twice(torch.ones(2)))"
+    ),
+    "Ctrl-C": "torch.ones(2)\nraise KeyboardInterrupt",
+    "no torch": "print('hello')",
+}
+
+
+def hops(trace: Path) -> Counter[tuple[object, ...]] | None:
+    if not trace.exists():
+        return None
+    table = tracer.load(trace).hops.with_columns(pl.selectors.categorical().cast(pl.String))
+    columns = ["kind", "op", "key", "kernel", "registered_at", "rule", "source", "module", "raised", "open"]
+    return Counter(table.select(*columns, "backward_node").rows())
+
+
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_a_forked_run_is_as_a_fresh_one(launcher: Launcher, kind: str) -> None:
+    launcher.write((BEGIN if kind != "no torch" else "") + SCRIPTS[kind] + "\n")
+    found = []
+    for fresh in (False, True):
+        plain = launcher.python("script.py", "x", stdin="in", fresh=fresh)
+        recorded = launcher.record("-o", "run.trace", "script.py", "x", stdin="in", fresh=fresh)
+        trace = launcher.folder / "run.trace"
+        texts = [CHANGES.sub("_", text) for text in (plain.out, plain.err, recorded.out, recorded.err)]
+        found.append((plain.status, recorded.status, *texts, hops(trace)))
+        trace.unlink(missing_ok=True)
+    assert found[0] == found[1]
+
+
+def test_torch_is_not_there_before_it_is_imported(launcher: Launcher) -> None:
+    launcher.write(
+        "import sys\nprint('torch' in sys.modules)\nfrom torch.nn import functional\nprint(functional)\n"
+    )
+    run = launcher.record("script.py")
+    assert run.out.startswith("False\n<module 'torch.nn.functional' from ")
+    assert "tracer: script.0001.trace" in run.err
+
+
+def test_a_variable_that_a_library_reads_early_has_a_fresh_interpreter(launcher: Launcher) -> None:
+    launcher.write("import torch\nprint(torch.get_num_threads())\n")
+    assert launcher.python("script.py", extra={"OMP_NUM_THREADS": "1"}).out == "1\n"
+    assert launcher.python("script.py", extra={"OWN": "1"}).out != ""
+
+
+def test_a_script_with_a_torch_of_its_own_asks_for_a_fresh_interpreter(launcher: Launcher) -> None:
+    launcher.write("", "torch/__init__.py")
+    launcher.write("import torch\n")
+    assert "fresh=True" in launcher.python("script.py").err
+    assert launcher.python("script.py", fresh=True).status == 0
+
+
+def test_a_server_that_ends_is_named_and_the_next_run_has_another(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, signal\n"
+        "assert 'fork_server' in open(f'/proc/{os.getppid()}/cmdline').read()\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\n",
+        "kills.py",
+    )
+    launcher.write("print('next')\n")
+    assert launcher.python("script.py").out == "next\n"
+    with pytest.raises(forked.ServerEndedError, match=r"ended with status -9 at .*kills.py"):
+        launcher.python("kills.py")
+    assert launcher.python("script.py").out == "next\n"
+
+
+def test_a_script_that_hangs_is_killed(launcher: Launcher) -> None:
+    launcher.write("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    with pytest.raises(subprocess.TimeoutExpired):
+        forked.run(["python", "script.py"], launcher.folder, launcher.environment, "", 1.0)
+    assert launcher.python("-c", "print(1)").out == "1\n"
+
+
+def test_a_job_has_its_ranks(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, sys, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "x = torch.ones(1)\ndist.all_reduce(x)\nprint(os.environ['LOCAL_RANK'], x.item())\n"
+        "dist.destroy_process_group()\nsys.exit(dist.is_initialized() or 5 * (os.environ['RANK'] == '1'))\n"
+    )
+    run = launcher.job(2, "-o", "job/", "script.py")
+    assert sorted(run.out.splitlines()) == ["0 2.0", "1 2.0"]
+    assert run.status == 5
+    assert len(list((launcher.folder / "job").glob("*.trace"))) == 2
+
+
+def test_signals_are_as_in_a_fresh_interpreter(launcher: Launcher) -> None:
+    launcher.write("import signal\nprint([(s, signal.getsignal(s)) for s in signal.valid_signals()])\n")
+    assert CHANGES.sub("", launcher.python("script.py").out) == CHANGES.sub(
+        "", launcher.python("script.py", fresh=True).out
+    )
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert os.getpid() != 0

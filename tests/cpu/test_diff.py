@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from launching import Launcher, Run
+from stored import recorded_once
 
 SCRIPT = """\
 import contextlib, sys, time, torch
@@ -52,12 +53,14 @@ def record(launcher: Launcher, name: str, **changed: str) -> None:
     assert run.status == 0, run.err
 
 
+def make(launcher: Launcher) -> None:
+    record(launcher, "before")
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the plain program and its trace, recorded once."""
-    launcher = Launcher(tmp_path_factory.mktemp("plain"))
-    record(launcher, "before")
-    return launcher.folder
+    return recorded_once(tmp_path_factory.mktemp("plain"), make).folder
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 from launching import Launcher
+from stored import recorded_once
 
 import tracer
 
@@ -75,18 +75,19 @@ dist.destroy_process_group()
 CAUSE = "`script.py:13 -> script.py:16` (`loss = model(x).square().mean()`)"
 
 
-def job(launcher: Launcher, ranks: int, *arguments: str) -> list[str]:
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return [*run, "--no-python", str(launcher.tracer), "record", "--force", "-o", "job/", *arguments]
+def record(launcher: Launcher, ranks: int, *arguments: str) -> None:
+    run = launcher.job(ranks, "--force", "-o", "job/", *arguments)
+    assert run.status == 0, run.err
+
+
+def make(launcher: Launcher) -> None:
+    launcher.write(TRAIN)
+    record(launcher, 2, "script.py", "parted")
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-    launcher = Launcher(tmp_path_factory.mktemp("job"))
-    launcher.write(TRAIN)
-    run = launcher.run(job(launcher, 2, "script.py", "parted"))
-    assert run.status == 0, run.err
-    return launcher
+    return recorded_once(tmp_path_factory.mktemp("job"), make)
 
 
 @pytest.mark.promise("record", "report", "docs/jobs.md")
@@ -115,7 +116,7 @@ def test_the_tables_of_a_job(recorded: Launcher) -> None:
     assert set(steady["last"]) == {1}
     assert (loaded.clocks["how"] == "exact").all()
     first = loaded.lateness[0]
-    folder = recorded.folder
+    folder = recorded.made_in
     assert (first.rank, first.before, first.after) == (1, f"{folder}/script.py:13", f"{folder}/script.py:16")
     assert first.excess_ns == pytest.approx(100e6 * first.times, rel=0.5)
 
@@ -182,8 +183,7 @@ def test_a_rank_that_sleeps_behind_a_collective(
 ) -> None:
     """The other rank waits in the same gap. Of a call that does not wait at once nothing is certain."""
     launcher.write(BEHIND.format(collective=collective, asynchronous=asynchronous))
-    run = launcher.run(job(launcher, 2, "script.py"))
-    assert run.status == 0, run.err
+    record(launcher, 2, "script.py")
     loaded = tracer.load_job(launcher.folder / "job")
     assert set(loaded.calls["blocks"]) == {not asynchronous}
     report = launcher.run([str(launcher.tracer), "report", "job/"]).out
@@ -195,8 +195,7 @@ def test_a_rank_that_sleeps_behind_a_collective(
 def test_groups_are_matched_each_on_its_own(launcher: Launcher) -> None:
     """Ranks 2 and 3 are slower than 0 and 1, but only rank 2 keeps a rank of its group waiting."""
     launcher.write(GROUPS)
-    run = launcher.run(job(launcher, 4, "script.py"))
-    assert run.status == 0, run.err
+    record(launcher, 4, "script.py")
     loaded = tracer.load_job(launcher.folder / "job")
     of_pairs = loaded.collectives.filter(pl.col("op") == "c10d::allreduce_")
     assert of_pairs["ranks"].unique().to_list() == [2]
@@ -209,8 +208,7 @@ def test_groups_are_matched_each_on_its_own(launcher: Launcher) -> None:
 def test_the_memory_of_each_rank(launcher: Launcher) -> None:
     more = "kept = [torch.zeros(1 << 20)] if rank == 1 else []\n"
     launcher.write(TRAIN.replace("for i in range(12):", more + "for i in range(12):"))
-    run = launcher.run(job(launcher, 2, "--memory", "script.py"))
-    assert run.status == 0, run.err
+    record(launcher, 2, "--memory", "script.py")
     report = launcher.run([str(launcher.tracer), "report", "job/"]).out
     (text,) = (part for part in report.split("\n## ") if part.startswith("Memory\n"))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "| cpu" in line]
@@ -249,8 +247,7 @@ def test_a_dump_beside_its_recording_and_a_trace_that_cannot_be_read(
 
 def test_a_job_without_shapes(launcher: Launcher) -> None:
     launcher.write(TRAIN)
-    run = launcher.run(job(launcher, 2, "--no-shapes", "script.py"))
-    assert run.status == 0, run.err
+    record(launcher, 2, "--no-shapes", "script.py")
     report = launcher.run([str(launcher.tracer), "report", "job/"])
     assert report.status == 0, report.err
     assert (

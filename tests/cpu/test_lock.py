@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from launching import Launcher
+from stored import recorded_once
 from typer.testing import CliRunner, Result
 
 from tracer.cli.app import app
@@ -27,7 +28,10 @@ CHANGED = "# one more line\n" + SCRIPT.replace("randn(64, 64", "ones(64, 64").re
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with traces: of the script, of a comment in it, of a change, of one that is killed."""
-    launcher = Launcher(tmp_path_factory.mktemp("lock"))
+    return recorded_once(tmp_path_factory.mktemp("lock"), make).folder
+
+
+def make(launcher: Launcher) -> None:
     scripts = {
         "first": SCRIPT,
         "moved": "# one more line\n" + SCRIPT,
@@ -37,7 +41,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in scripts.items():
         launcher.write(text)
         assert launcher.record("-o", f"{name}.trace", "script.py").status == 0
-    return launcher.folder
 
 
 @pytest.fixture

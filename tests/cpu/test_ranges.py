@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 from launching import Launcher
+from stored import recorded_once
 
 import tracer
 from tracer.analysis.call_tree import call_tree
@@ -44,12 +45,14 @@ torch.ones(3).cos()
 """
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-    launcher = Launcher(tmp_path_factory.mktemp("ranges"))
+def make(launcher: Launcher) -> None:
     launcher.write(SCRIPT)
     assert launcher.record("-o", "run.trace", "script.py").status == 0
-    return launcher
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    return recorded_once(tmp_path_factory.mktemp("ranges"), make)
 
 
 @pytest.fixture(scope="module")

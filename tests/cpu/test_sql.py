@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from launching import Launcher, Run
+from stored import recorded_once
 
 import tracer
 from tracer.analysis.sql import QueryError, query
@@ -31,12 +32,14 @@ for _ in range(4):
 """
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-    launcher = Launcher(tmp_path_factory.mktemp("sql"))
+def make(launcher: Launcher) -> None:
     launcher.write(SCRIPT)
     assert launcher.record("--memory", "-o", "run.trace", "script.py").status == 0
-    return launcher
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    return recorded_once(tmp_path_factory.mktemp("sql"), make)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from launching import Launcher, Run
+from stored import recorded_once
 
 import tracer
 from tracer.analysis.why import Why, why
@@ -45,12 +46,14 @@ F.scaled_dot_product_attention(h, h, h)
 LINES = {text.strip(): number for number, text in enumerate(SCRIPT.splitlines(), 1)}
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-    launcher = Launcher(tmp_path_factory.mktemp("why"))
+def make(launcher: Launcher) -> None:
     launcher.write(SCRIPT)
     assert launcher.record("--why", "-o", "run.trace", "script.py").status == 0
-    return launcher
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    return recorded_once(tmp_path_factory.mktemp("why"), make)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
-# make demo   record a training run and report on it      make test       the test suite
-# make bench  what recording costs                        make test-full  with everything slow
-# make bench-instructions  the same in instructions, under valgrind, against the table
+# make demo   record a training run and report on it      make test       each promise of docs/: eight minutes
+# make test-all  everything without a GPU: 25 minutes     make test-changed  the rooms that you changed
+# make nightly   hours of checks                          make csrc-checked  what must hold if csrc changed
+# make bench  what recording costs                        make bench-instructions  the same in instructions
 # make test-compilers  what compiles code, in two minutes more
 # make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
 # make lint   style, types, spelling and retired words, changing nothing  make format  ruff and clang-format, in place
@@ -43,8 +44,9 @@ PYTEST := $(BIN)/pytest
 
 .PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: debug-torch
-.PHONY: sanitize sanitize-address sanitize-thread faults fuzz mutations
-.PHONY: bench-instructions demo gallery gallery-gpu install test test-room test-full test-gpu lint format cuda-check bench clean check
+.PHONY: sanitize sanitize-address sanitize-thread faults fuzz
+.PHONY: mutations test-all test-changed test-slow nightly csrc-checked
+.PHONY: bench-instructions demo gallery gallery-gpu install test test-room test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -99,20 +101,48 @@ dist: | $(VENV)/bin/python
 	$(PIP) wheel --quiet --no-deps -C wheel.py-api=py3 -C wheel.platlib=false -w dist .
 
 
-# TESTS: which files or folders.
-TESTS ?= tests
+# All of tests/unit, and of the others one real run of each command and of each promise of docs/. With TESTS, which
+# names files or folders, all of these.
+LEFT_OUT := not slow and not gpu and not gallery
+ifeq ($(origin TESTS),undefined)
 test: $(VENV)/.installed
-	$(PYTEST) $(TESTS) -n $(TEST_JOBS) -m "not slow and not gpu and not gallery and not compiler and not browser"
+	$(PYTEST) tests -n $(TEST_JOBS) -m "(unit or promise) and not compiler and not browser and $(LEFT_OUT)"
+else
+test: $(VENV)/.installed
+	$(PYTEST) $(TESTS) -n $(TEST_JOBS) -m "not compiler and not browser and $(LEFT_OUT)"
+endif
+
+# Everything that needs no GPU, with compilers and the browser; without what takes minutes each (make nightly).
+test-all: $(VENV)/.installed $(VENV)/.browser
+	$(PYTEST) tests -n $(TEST_JOBS) -m "$(LEFT_OUT)"
 
 # The tests of one folder of tracer/ or csrc/, unit tests first: make test-room ROOM=report
 ROOM ?=
 test-room: $(VENV)/.installed
 	@tests=$$($(BIN)/python cmake/checks/room_tests.py $(ROOM)) && \
-	  $(PYTEST) $$tests -x -n $(TEST_JOBS) -m "not slow and not gpu and not gallery and not compiler"
+	  $(PYTEST) $$tests -x -n $(TEST_JOBS) -m "not compiler and not browser and $(LEFT_OUT)"
+
+# The tests of the rooms in which files differ from the last commit (BASE=main: from this one), and the tests that differ.
+BASE ?= HEAD
+test-changed: $(VENV)/.installed
+	@tests=$$($(BIN)/python cmake/checks/room_tests.py --changed-since $(BASE)) && \
+	  { [ -z "$$tests" ] && echo "no test belongs to what differs from $(BASE)" || \
+	  $(PYTEST) $$tests -x -n $(TEST_JOBS) -m "not compiler and not browser and $(LEFT_OUT)"; }
 
 # Overlays, extensions, compiled code: tests that have the machine's compiler at work.
 test-compilers: $(VENV)/.installed
-	$(PYTEST) tests -n $(TEST_JOBS) -m "compiler and not slow and not gpu and not gallery"
+	$(PYTEST) tests -n $(TEST_JOBS) -m "compiler and $(LEFT_OUT)"
+
+# Hours: what is too long for each change. Root, network, valgrind and debootstrap for all of it.
+nightly: test-slow cuda-check sanitize gallery stranger bench-instructions faults fuzz fresh
+
+test-slow: $(VENV)/.installed
+	$(PYTEST) tests -n $(TEST_JOBS) -m "slow and not gpu"
+
+# What must hold if csrc changed; then csrc's hash is kept, and CI does not check the same text again.
+CSRC_CHECKED := .ci/csrc-checked
+csrc-checked: cuda-check sanitize-address
+	cmake/checks/csrc_hash.sh > $(CSRC_CHECKED)
 
 # The HTML page in a real browser: apt-get install chromium
 test-browser: $(VENV)/.browser
@@ -122,9 +152,6 @@ $(VENV)/.browser: pyproject.toml | $(VENV)/.installed
 	@$(BIN)/python -c "$(PACKAGES)" browser > $@.txt
 	@$(TIMED) 'tools of make test-browser' $(PIP) install --quiet -r $@.txt
 	@touch $@
-
-test-full: $(VENV)/.installed
-	$(PYTEST) tests -m "not gpu"
 
 # Half a minute the first time; tracer need not be built.
 CXX_FILES = $(shell find benchmarks cmake csrc tests examples -name '*.h' -o -name '*.cpp')

@@ -1,5 +1,8 @@
 """The test files of a room: python cmake/checks/room_tests.py ROOM prints them, the quick ones first.
 
+With --changed-since COMMIT: those of all rooms in which files differ from this commit, and the tests that
+differ.
+
 A room is a folder of tracer/ (`trace`, `report`) or of csrc/ (`dispatch`). A test belongs to the rooms that
 it imports (`from tracer.report...`), directly or by a builder in tests/unit, and to those whose sources it
 names (`csrc/dispatch`, or the name of a file there). tests/cpu records: it belongs to each room of csrc.
@@ -8,7 +11,9 @@ names (`csrc/dispatch`, or the name of a file there). tests/cpu records: it belo
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +39,12 @@ def tests_of(room: str) -> list[Path]:
         and path.parent.name in ORDER
         and _belongs(path, room, sources, files, set())
     ]
-    return sorted(found, key=lambda path: (ORDER.index(path.parent.name), path.name))
+    return sorted(found, key=_order)
+
+
+def _order(path: Path) -> tuple[int, str]:
+    folder = path.parent.name
+    return ORDER.index(folder) if folder in ORDER else len(ORDER), path.name
 
 
 def _belongs(path: Path, room: str, sources: set[str], files: dict[str, Path], seen: set[Path]) -> bool:
@@ -51,8 +61,45 @@ def _belongs(path: Path, room: str, sources: set[str], files: dict[str, Path], s
     )
 
 
+def tests_of_changes(changed: Iterable[str]) -> list[Path]:
+    """Tests of the rooms of these files, paths from the root; a helper of tests counts as its folder."""
+    touched: set[str] = set()
+    found: set[Path] = set()
+    for name in changed:
+        top, *inner = Path(name).parts
+        if top in ("tracer", "csrc") and len(inner) > 1:
+            touched.add(inner[0])
+        elif top == "gdb":
+            touched.add("debugger")
+        elif top == "tests" and len(inner) > 1:
+            found |= _of_test_file(ROOT / name)
+    for room in touched & set(rooms()):
+        found |= set(tests_of(room))
+    return sorted(found, key=_order)
+
+
+def _of_test_file(path: Path) -> set[Path]:
+    """The file itself, if it has tests; of a helper the tests of its folder that import it."""
+    if path.name.startswith("test_"):
+        return {path} if path.exists() else set()
+    imports = re.compile(rf"^\s*(?:from|import) {re.escape(path.stem)}\b", re.MULTILINE)
+    return {each for each in path.parent.glob("test_*.py") if imports.search(each.read_text())}
+
+
+def _changed_since(commit: str) -> list[str]:
+    asked = (["diff", "--name-only", commit], ["ls-files", "--others", "--exclude-standard"])
+    done = [subprocess.run(["git", *each], cwd=ROOT, capture_output=True, text=True) for each in asked]
+    if failed := [each.stderr for each in done if each.returncode]:
+        sys.exit(f"git cannot compare with {commit}: {failed[0].strip()}")
+    return [line for each in done for line in each.stdout.splitlines()]
+
+
 def main() -> int:
     names = rooms()
+    if sys.argv[1:2] == ["--changed-since"] and len(sys.argv) == 3:
+        found = tests_of_changes(_changed_since(sys.argv[2]))
+        print(*(path.relative_to(ROOT) for path in found), sep="\n")
+        return 0
     if len(sys.argv) != 2 or sys.argv[1] not in names:
         print(f"choose a room: make test-room ROOM={names[0]}; rooms: {', '.join(names)}", file=sys.stderr)
         return 2

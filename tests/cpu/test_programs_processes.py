@@ -45,7 +45,7 @@ def test_fork_server_with_torch(launcher: Launcher) -> None:
         ("fork", False),
         ("spawn", False),
         ("forkserver", True),
-        # The other two in `make test-full`: torch is loaded a dozen times in each.
+        # The other two in `make nightly`: torch is loaded a dozen times in each.
         pytest.param("spawn", True, marks=pytest.mark.slow),
         pytest.param("forkserver", False, marks=pytest.mark.slow),
     ],

@@ -50,6 +50,7 @@ def fuzz(folder: Path, *options: str, **environment: str) -> subprocess.Complete
     )
 
 
+@pytest.mark.slow
 def test_a_minute_of_mutations(tmp_path: Path) -> None:
     done = fuzz(tmp_path, "--cases", str(CASES), "--verbs", "2")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -34,6 +34,24 @@ def test_a_room_of_csrc_has_the_tests_that_name_its_files() -> None:
     assert names("dispatch")
 
 
+def test_changed_files_have_the_tests_of_their_rooms() -> None:
+    changed = [
+        "tracer/report/cells.py",
+        "tests/cpu/test_ops.py",
+        "README.md",
+        "tests/cpu/test_that_is_gone.py",
+    ]
+    found = room_tests.tests_of_changes(changed)
+    assert set(found) == {*room_tests.tests_of("report"), room_tests.TESTS / "cpu" / "test_ops.py"}
+    assert found.index(room_tests.TESTS / "unit" / "test_report.py") < found.index(found[-1])
+
+
+def test_a_changed_helper_has_the_tests_that_import_it() -> None:
+    found = room_tests.tests_of_changes(["tests/unit/growing.py"])
+    assert found
+    assert all("growing" in path.read_text() for path in found)
+
+
 @pytest.mark.parametrize("arguments", [[], ["nowhere"]])
 def test_an_unknown_room_is_answered_with_the_rooms(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -36,6 +36,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 UNIT = Path(__file__).parent / "unit"
 _BEFORE = pytest.StashKey[left_behind.Place]()
 _BEGUN = pytest.StashKey[tuple[left_behind.Place, float]]()
+# Without deadlines: an example may take long because the machine is busy, and benchmarks hold times.
+hypothesis.settings.register_profile("whole", deadline=None)
 hypothesis.settings.register_profile("quick", max_examples=10, deadline=None)
 
 
@@ -55,8 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_BEFORE] = left_behind.Place.now()
     chosen = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
     alone = all(path == UNIT or UNIT in path.parents for path in chosen)
-    if alone and not config.getoption("--hypothesis-profile", None):
-        hypothesis.settings.load_profile("quick")
+    if not config.getoption("--hypothesis-profile", None):
+        hypothesis.settings.load_profile("quick" if alone else "whole")
     if alone:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
 

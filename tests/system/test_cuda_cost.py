@@ -1,22 +1,14 @@
 """What benchmarks/cuda_cost.py makes of its visits."""
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
+from benchmark_modules import benchmark
 
 
 @pytest.fixture(scope="module")
 def cuda_cost():
-    sys.path.insert(0, BENCHMARKS)
-    try:
-        import cuda_cost as module
-    finally:
-        sys.path.remove(BENCHMARKS)
-    return module
+    return benchmark("cuda_cost")
 
 
 def process(workload, variant, steps, number=0):

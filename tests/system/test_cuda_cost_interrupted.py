@@ -2,21 +2,14 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
+from benchmark_modules import benchmark
 
 
 @pytest.fixture(scope="module")
 def cuda_cost():
-    sys.path.insert(0, BENCHMARKS)
-    try:
-        import cuda_cost as module
-    finally:
-        sys.path.remove(BENCHMARKS)
-    return module
+    return benchmark("cuda_cost")
 
 
 def test_the_end_is_not_taken_for_a_visit_that_was_interrupted(cuda_cost):

@@ -2,24 +2,16 @@
 
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from benchmark_modules import benchmark
 from lazily import torch
-
-BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 
 @pytest.fixture(scope="module")
 def module():
-    sys.path.insert(0, BENCHMARKS)
-    try:
-        import end_to_end
-        import kernels_report
-    finally:
-        sys.path.remove(BENCHMARKS)
-    return SimpleNamespace(report=kernels_report, end=end_to_end)
+    return SimpleNamespace(report=benchmark("kernels_report"), end=benchmark("end_to_end"))
 
 
 @pytest.fixture

@@ -47,6 +47,11 @@ SCRIPTS = {
         "    process = mp.get_context('spawn').Process(target=torch.ones, args=(2,))\n"
         "    process.start()\n    process.join()\n    print(process.exitcode)"
     ),
+    "a child that nobody joins": (
+        "import time\nimport torch.multiprocessing as mp\n"
+        "def work():\n    time.sleep(0.5)\n    torch.zeros(2)\n"
+        "mp.get_context('fork').Process(target=work).start()\ntorch.ones(2)"
+    ),
     "an operator of its own": (
         "@torch.library.custom_op('own::twice', mutates_args=())\n"
         "def twice(x: torch.Tensor) -> torch.Tensor:\n"

@@ -37,8 +37,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any, NoReturn
 
-_at_exit: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []  # what the imports have registered
 MOST = 1 << 22  # bytes of a request: an environment is at most a part of it
+_at_exit: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []  # what the imports have registered
 
 
 class Become(BaseException):
@@ -170,14 +170,14 @@ def _become_a_rank(ranks: int) -> None:
 
 
 def _of_tracer(arguments: list[str]) -> list[str]:
-    """The arguments of the Python that `tracer record` becomes; raises SystemExit at the end of others."""
+    """The arguments of the Python that `tracer record` becomes; of another command, this process ends."""
     import tracer_startup
 
     def become(*given: Any) -> NoReturn:
         raise Become(*given)
 
     execve, os.execve = os.execve, become  # type: ignore[assignment]
-    sys.argv = sys.orig_argv = [os.path.join(os.path.dirname(sys.executable), "tracer"), *arguments]
+    sys.argv = [os.path.join(os.path.dirname(sys.executable), "tracer"), *arguments]
     sys.orig_argv = [sys.executable, *sys.argv]
     try:
         tracer_startup.main()

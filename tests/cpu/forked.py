@@ -91,9 +91,9 @@ class Server:
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
         ours = [pipes[0][1], pipes[1][0], pipes[2][0]]
         try:
-            text = json.dumps(request).encode() + b"\n"
-            sent = socket.send_fds(self._socket, [text], theirs)
-            self._socket.sendall(text[sent:])
+            line = json.dumps(request).encode() + b"\n"
+            sent = socket.send_fds(self._socket, [line], theirs)
+            self._socket.sendall(line[sent:])
         except OSError:
             raise self._ended(command) from None
         finally:
@@ -109,18 +109,18 @@ class Server:
             self._line(command, time.monotonic() + 60)
             raise subprocess.TimeoutExpired(command, timeout) from None
         _used += float(used)
-        return os.waitstatus_to_exitcode(int(status)), _text(out), _text(err)
+        return os.waitstatus_to_exitcode(int(status)), text(out), text(err)
 
     def _line(self, command: list[str], until: float) -> str:
         """The server's next answer; ServerEndedError if there is none."""
-        text = b""
-        while not text.endswith(b"\n"):
+        line = b""
+        while not line.endswith(b"\n"):
             self._socket.settimeout(max(until - time.monotonic(), 0.001))
             part = self._socket.recv(1)
             if not part:
                 raise self._ended(command)
-            text += part
-        return text.decode()
+            line += part
+        return line.decode()
 
     def _ended(self, command: list[str]) -> ServerEndedError:
         _, err = self.process.communicate()
@@ -165,6 +165,6 @@ def _exchange(ours: list[int], stdin: bytes, until: float) -> tuple[bytes, bytes
     return bytes(texts[out_and_err[0]]), bytes(texts[out_and_err[1]])
 
 
-def _text(written: bytes) -> str:
+def text(written: bytes) -> str:
     """As `subprocess.run(text=True)` has it."""
     return written.decode().replace("\r\n", "\n").replace("\r", "\n")

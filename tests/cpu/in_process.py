@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from unittest import mock
+
+import pytest
+from forked import text
 
 import tracer_startup
 
@@ -19,9 +23,15 @@ def run(arguments: list[str], folder: Path, environment: dict[str, str], stdin: 
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        with _streams(given, out, err), _place(folder, environment, ["tracer", *arguments]):
+        with (
+            _streams(given, out, err),
+            mock.patch.dict(os.environ, environment, clear=True),
+            pytest.MonkeyPatch.context() as here,
+        ):
+            here.chdir(folder)
+            here.setattr(sys, "argv", ["tracer", *arguments])
             status = _status()
-        return status, _text(out), _text(err)
+        return status, _written(out), _written(err)
 
 
 def _status() -> int:
@@ -35,25 +45,6 @@ def _status() -> int:
         traceback.print_exc()
         return 1
     return 0
-
-
-@contextmanager
-def _place(folder: Path, environment: dict[str, str], command: list[str]) -> Iterator[None]:
-    before = Path.cwd(), dict(os.environ), sys.argv
-    os.chdir(folder)
-    _set_environment(environment)
-    sys.argv = command
-    try:
-        yield
-    finally:
-        os.chdir(before[0])
-        _set_environment(before[1])
-        sys.argv = before[2]
-
-
-def _set_environment(environment: dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
 
 
 @contextmanager
@@ -83,6 +74,6 @@ def _streams(*files: IO[bytes]) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _text(file: IO[bytes]) -> str:
+def _written(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read().decode().replace("\r\n", "\n")
+    return text(file.read())

@@ -27,6 +27,7 @@ import in_process
 import pytest
 
 from tracer import _build_info
+from tracer.cli import app
 from tracer.cli.record import LEFT_OUT
 from tracer.recording import kept
 
@@ -37,11 +38,10 @@ OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 SANITIZER = ("LD_PRELOAD", "PYTHONMALLOC") if {"ASAN_OPTIONS", "TSAN_OPTIONS"} & os.environ.keys() else ()
 # Read when libraries are loaded or an interpreter starts, which in a child of the fork server has been.
 READ_EARLY = ("PYTHON", "LD_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "ATEN_", "CUDA", "TRACER")
-READERS = {"tree", "report", "diff", "ledger", "lock", "sql", "certificate", "export", "fleet", "pack"}
+READERS = app._READ_TABLES | {"pack"}
 FORKED = {"record", "explain", "compare", "replay"}
-HAS_GPU = Path(
-    "/dev/nvidiactl"
-).exists()  # CUDA does not survive a fork, and torch may have asked for devices
+# CUDA does not survive a fork, and torch may have asked for devices when it was imported.
+HAS_GPU = Path("/dev/nvidiactl").exists()
 TIMEOUT = 900  # seconds; only what hangs takes so long, also on a machine that does ten other things
 
 
@@ -103,15 +103,9 @@ class Launcher:
         torchrun itself, which starts fresh interpreters, is for tests of launching.
         """
         if self.fresh:
-            run = [
-                "-m",
-                "torch.distributed.run",
-                "--standalone",
-                "--nproc-per-node",
-                str(ranks),
-                "--no-python",
-            ]
-            return self.run([sys.executable, *run, str(self.tracer), "record", *arguments])
+            torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+            record = ["--no-python", str(self.tracer), "record"]
+            return self.run([sys.executable, *torchrun, *record, *arguments])
         return self._forked(["tracer", "record", *arguments], self.environment, ranks=ranks)
 
     def both(self, *arguments: str, **options: object) -> tuple[Run, Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
 import signal
@@ -49,11 +50,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # What this session leaves in it is its own: other programs and other workers write to /tmp as well.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # folders of tests are kept
     # The compiler's cache stays where it is without that: each worker would fill one of its own.
-    caches = Path(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(caches))
+    usual = os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
+    caches = Path(os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", usual)).absolute()
     left_behind.session_folder = tempfile.mkdtemp(prefix="tracer-tests-")
     tempfile.tempdir = os.environ["TMPDIR"] = left_behind.session_folder
     os.chmod(tempfile.tempdir, 0o1777)  # as /tmp: tests have jobs of other users
+    # torch keeps its precompiled header in TMPDIR, whatever the variable above says: one for all workers too.
+    caches.mkdir(parents=True, exist_ok=True)
+    os.symlink(caches, Path(tempfile.tempdir, f"torchinductor_{getpass.getuser()}"))
     config.stash[_BEFORE] = left_behind.Place.now()
     chosen = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
     alone = all(path == UNIT or UNIT in path.parents for path in chosen)

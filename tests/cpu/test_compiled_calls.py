@@ -18,12 +18,6 @@ x, weight = torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)
 LOOP = "for _ in range(3): compiled(x, weight).backward()\n"
 
 
-@pytest.fixture(autouse=True)
-def cache(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """One folder for all tests: they compile the same code."""
-    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.getbasetemp() / "inductor")
-
-
 def certificate_of(launcher: Launcher, script: str, status: int = 0) -> dict[str, Any]:
     launcher.write(MODEL + script)
     alone = launcher.python("script.py")

@@ -37,12 +37,6 @@ for _ in range(6):
 """
 
 
-@pytest.fixture(autouse=True)
-def cache(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """One folder for all tests: they compile the same code."""
-    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.getbasetemp() / "inductor-fusion")
-
-
 def record(launcher: Launcher, *arguments: str, moved: str = "") -> None:
     launcher.write(SCRIPT)
     run = launcher.record("-o", "eager.trace", "script.py", *arguments)

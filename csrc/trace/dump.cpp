@@ -19,6 +19,7 @@
 #include "dump_name.h"
 #include "kept_dumps.h"
 #include "trace_file.h"
+#include "whole_io.h"
 
 namespace tracer::trace {
 namespace {
@@ -33,26 +34,6 @@ HeaderPage page;
 uint32_t owners[1024];
 char buffer[1 << 16];
 char target[PATH_MAX], unfinished[PATH_MAX];
-
-bool pread_all(int fd, void* data, size_t bytes, uint64_t at) {
-  for (size_t done = 0; done < bytes;) {
-    ssize_t count = pread(fd, static_cast<char*>(data) + done, bytes - done, off_t(at + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    done += size_t(count);
-  }
-  return true;
-}
-
-bool pwrite_all(int fd, const void* data, size_t bytes, uint64_t at) {
-  for (size_t done = 0; done < bytes;) {
-    ssize_t count = pwrite(fd, static_cast<const char*>(data) + done, bytes - done, off_t(at + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    done += size_t(count);
-  }
-  return true;
-}
 
 bool copy(int from, int to, uint64_t at, uint64_t end) {
   while (at < end) {

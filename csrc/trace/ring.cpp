@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
 #include <system_error>
 
-#include "event_words.h"
+#include "bus_error.h"
+#include "chunk_reader.h"
 #include "trace_file.h"
 
 namespace tracer::trace {
@@ -21,8 +23,10 @@ uint32_t Ring::slots_of(uint64_t max_bytes) { return uint32_t(max_bytes / 4 * 3 
 
 uint64_t Ring::header_bytes(uint32_t slots) { return kHeaderBytes + (slots * sizeof(uint32_t) + kPage - 1) / kPage * kPage; }
 
-Ring::Ring(Descriptor& descriptor, HeaderPage& page)
-    : descriptor_(descriptor), page_(page), slots_(page.header.ring_slots), first_(page.header.header_bytes) {
+uint64_t Ring::end(uint32_t slots) { return header_bytes(slots) + uint64_t(slots) * kHopChunkBytes; }
+
+Ring::Ring(Descriptor& descriptor, HeaderPage& page, uint32_t slots)
+    : descriptor_(descriptor), page_(page), slots_(slots), first_(header_bytes(slots)) {
   void* owners = mmap(nullptr, first_ - kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), off_t(kHeaderBytes));
   if (owners == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "cannot map the ring");
   owners_ = static_cast<uint32_t*>(owners);
@@ -56,28 +60,26 @@ uint64_t Ring::take(uint32_t process) {
   return 0;
 }
 
-void Ring::count_overwritten(uint64_t offset) {
-  if (!descriptor_.reaches(offset + kHopChunkBytes)) return;
-  void* mapping = mmap(nullptr, kHopChunkBytes, PROT_READ, MAP_SHARED, descriptor_.get(), off_t(offset));
-  if (mapping == MAP_FAILED) return;
-  GuardedRange* guarded = guard(mapping, kHopChunkBytes);
-  auto* header = static_cast<const ChunkHeader*>(mapping);
-  auto* words = reinterpret_cast<const uint64_t*>(header + 1);
-  size_t size = header->magic == kChunkMagic && header->capacity <= kHopChunkBytes ? words_in(*header) : 0;
+void Ring::count_overwritten(uint64_t offset) try {
+  FileReader reader(descriptor_.get());
+  FoundChunk chunk;
+  if (!chunk_at(reader, offset, chunk)) return;
   uint64_t hops = 0, calls = 0, activities = 0;
-  if (size && header->stream == kHops) {
-    for (size_t at = 0, count; (count = words_of_event(words + at, size - at)); at += count) {
-      hops += kind_of_event(words[at]) == kEnter;
-      calls += kind_of_event(words[at]) == kApiEnter || kind_of_event(words[at]) == kApiQuery;
+  if (chunk.header.stream == kHops) {
+    Events events(reader, chunk);
+    while (const uint64_t* event = events.next()) {
+      HopEvent kind = kind_of_event(event[0]);
+      hops += kind == kEnter;
+      calls += kind == kApiEnter || kind == kApiQuery;
     }
-  } else if (size) {
-    while (activities * kActivityWords < size && words[activities * kActivityWords]) ++activities;
+  } else {
+    activities = count_activities(reader, chunk);
   }
-  unguard(guarded);
-  munmap(mapping, kHopChunkBytes);
   std::atomic_ref(page_.header.overwritten_hops).fetch_add(hops);
   std::atomic_ref(page_.header.overwritten_calls).fetch_add(calls);
   std::atomic_ref(page_.header.overwritten_activities).fetch_add(activities);
+} catch (const std::bad_alloc&) {
+  // Then they are not counted.
 }
 
 }  // namespace tracer::trace

@@ -19,8 +19,11 @@ class Ring {
   // Bytes of the file before the first slot.
   static uint64_t header_bytes(uint32_t slots);
 
-  // Maps the owners of the slots. Throws std::system_error.
-  Ring(Descriptor& descriptor, HeaderPage& page);
+  // Bytes of the file before what is behind the slots.
+  static uint64_t end(uint32_t slots);
+
+  // Maps the owners of so many slots. Throws std::system_error.
+  Ring(Descriptor& descriptor, HeaderPage& page, uint32_t slots);
   ~Ring();
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;

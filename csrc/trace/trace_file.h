@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bus_error.h"
+#include "chunk_reader.h"
 #include "descriptor.h"
 #include "records.h"
 #include "ring.h"
@@ -87,16 +88,13 @@ class TraceFile {
   bool is_root() const { return process_ == 0; }
 
  private:
-  TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page);
+  TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page, uint32_t slots);
   bool others_alive() const;
   Chunk claim_at_end(uint32_t capacity);
   void stop_for(int error);
-  struct Part {
-    uint64_t offset;
-    uint32_t used;
-  };
-  void compact(uint64_t end);
-  bool replace_with(const uint8_t* file, const std::vector<Part>& parts, uint64_t size);
+  void compact();
+  bool replace_with(FileReader& reader, std::vector<FoundChunk> parts, uint64_t size);
+  void trim_in_place(int fd, const std::vector<FoundChunk>& parts, uint64_t end);
 
   std::string path_;
   std::unique_ptr<Descriptor> descriptor_;

@@ -56,6 +56,7 @@ def _with_slots() -> bytes:
     for chunk, body in written:
         whole = chunk._replace(capacity=fmt.SLOT_BYTES)
         data += (fmt.CHUNK_HEADER.pack(*whole) + body).ljust(fmt.SLOT_BYTES, b"\0")
+    data += bytes(len(written) * fmt.SMALL_SLOTS * fmt.SMALL_SLOT_BYTES)
     return data + b"".join(fmt.pack_chunk(chunk, body) for chunk, body in definitions)
 
 

@@ -239,7 +239,7 @@ FUZZ_SECONDS ?= 3600
 FUZZ_JOBS ?= 2
 FUZZ_SEED ?= 1
 fuzz: $(VENV)/.installed
-	$(BIN)/python tests/fuzz/run.py --recorded --seconds $(FUZZ_SECONDS) --jobs $(FUZZ_JOBS) --seed $(FUZZ_SEED)
+	$(BIN)/python tests/fuzz/run.py --recorded --readers --seconds $(FUZZ_SECONDS) --jobs $(FUZZ_JOBS) --seed $(FUZZ_SEED)
 
 # The extension with AddressSanitizer and UndefinedBehaviorSanitizer, and with ThreadSanitizer; a selection of tests/cpu
 # with each. A build takes minutes; with ccache, the next one seconds. Reports are kept in build/sanitize.

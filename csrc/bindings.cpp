@@ -285,6 +285,7 @@ py::dict end() {
   out["overwritten_calls"] = totals.overwritten_calls;
   out["overwritten_activities"] = totals.overwritten_activities;
   out["other_definitions"] = totals.other_definitions;
+  out["damaged_chunks"] = totals.damaged_chunks;
   out["compiled_code"] = totals.compiled_code;
   out["still_running"] = totals.still_running;
   out["not_stopped"] = totals.not_stopped;

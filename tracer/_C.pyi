@@ -65,6 +65,7 @@ class Closed(TypedDict):
     overwritten_calls: int
     overwritten_activities: int
     other_definitions: int
+    damaged_chunks: int
     compiled_code: bool
     still_running: int
     not_stopped: int

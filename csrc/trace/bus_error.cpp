@@ -133,15 +133,4 @@ bool mapping_was_lost() { return lost.load(); }
 
 void forget_lost_mapping() { lost.store(false); }
 
-GuardedMapping::GuardedMapping(int fd, size_t bytes, int protection) : bytes_(bytes) {
-  void* mapping = fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
-  data_ = mapping == MAP_FAILED ? nullptr : static_cast<unsigned char*>(mapping);
-  if (data_) range_ = guard(data_, bytes);
-}
-
-GuardedMapping::~GuardedMapping() {
-  unguard(range_);
-  if (data_) munmap(data_, bytes_);
-}
-
 }  // namespace tracer::trace

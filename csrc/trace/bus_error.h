@@ -22,19 +22,4 @@ void unwatch_bus_errors();
 bool mapping_was_lost();
 void forget_lost_mapping();
 
-// mmap() of a file for the time of a block, guarded.
-class GuardedMapping {
- public:
-  GuardedMapping(int fd, size_t bytes, int protection);
-  ~GuardedMapping();
-  GuardedMapping(const GuardedMapping&) = delete;
-  GuardedMapping& operator=(const GuardedMapping&) = delete;
-  unsigned char* data() const { return data_; }  // nullptr: the kernel refused
-
- private:
-  unsigned char* data_;
-  size_t bytes_;
-  GuardedRange* range_ = nullptr;
-};
-
 }  // namespace tracer::trace

@@ -19,6 +19,7 @@
 #include "dump_name.h"
 #include "kept_dumps.h"
 #include "trace_file.h"
+#include "whole_io.h"
 
 namespace tracer::trace {
 namespace {
@@ -33,26 +34,6 @@ HeaderPage page;
 uint32_t owners[1024];
 char buffer[1 << 16];
 char target[PATH_MAX], unfinished[PATH_MAX];
-
-bool pread_all(int fd, void* data, size_t bytes, uint64_t at) {
-  for (size_t done = 0; done < bytes;) {
-    ssize_t count = pread(fd, static_cast<char*>(data) + done, bytes - done, off_t(at + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    done += size_t(count);
-  }
-  return true;
-}
-
-bool pwrite_all(int fd, const void* data, size_t bytes, uint64_t at) {
-  for (size_t done = 0; done < bytes;) {
-    ssize_t count = pwrite(fd, static_cast<const char*>(data) + done, bytes - done, off_t(at + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    done += size_t(count);
-  }
-  return true;
-}
 
 bool copy(int from, int to, uint64_t at, uint64_t end) {
   while (at < end) {
@@ -69,15 +50,15 @@ uint64_t size_of(int fd) {
 }
 
 // A ring's slots that were written, the owners of all of them before.
-bool copy_slots(int from, int to, uint64_t first, uint32_t slots) {
-  if (!copy(from, to, kHeaderBytes, first)) return false;
-  constexpr uint32_t kOwners = sizeof owners / sizeof *owners;
-  for (uint32_t slot = 0; slot < slots; ++slot) {
+bool copy_slots(int from, int to, uint32_t slots) {
+  if (!copy(from, to, kHeaderBytes, Ring::header_bytes(slots))) return false;
+  constexpr uint64_t kOwners = sizeof owners / sizeof *owners;
+  for (uint64_t slot = 0, count = Ring::count_of(slots); slot < count; ++slot) {
     if (slot % kOwners == 0 &&
-        !pread_all(from, owners, sizeof(uint32_t) * std::min(kOwners, slots - slot), kHeaderBytes + slot * sizeof(uint32_t)))
+        !pread_all(from, owners, sizeof(uint32_t) * std::min(kOwners, count - slot), kHeaderBytes + slot * sizeof(uint32_t)))
       return false;
-    uint64_t at = first + uint64_t(slot) * kHopChunkBytes;
-    if (owners[slot % kOwners] && !copy(from, to, at, at + kHopChunkBytes)) return false;
+    uint64_t at = Ring::offset_of(slots, slot);
+    if (owners[slot % kOwners] && !copy(from, to, at, at + Ring::bytes_of(slots, slot))) return false;
   }
   return true;
 }
@@ -91,10 +72,10 @@ bool copy_trace(int from, int to) {
     errno = ENOENT;
     return false;
   }
-  uint64_t first = header.header_bytes, definitions = first + uint64_t(header.ring_slots) * kHopChunkBytes;
-  if (header.ring_slots && !copy_slots(from, to, first, header.ring_slots)) return false;
+  uint32_t slots = header.ring_slots;
+  if (!copy_slots(from, to, slots)) return false;
   uint64_t size = size_of(from);
-  if (!copy(from, to, definitions, size) || !pread_all(from, &page, sizeof page, 0)) return false;
+  if (!copy(from, to, Ring::end(slots), size) || !pread_all(from, &page, sizeof page, 0)) return false;
   ClockPair now = read_clocks();
   page.header.last_ticks = now.ticks;
   page.header.last_ns = now.ns;

@@ -8,6 +8,9 @@
 
 namespace tracer::trace {
 
+// Of a call with all the arguments that its word can announce.
+constexpr size_t kMostEventWords = 4 + kCallWordsMask;
+
 inline HopEvent kind_of_event(uint64_t first_word) {
   auto kind = HopEvent(first_word >> kEventKindShift & kEventKindMask);
   return kind == kThreadKeys && (first_word & kBriefBit) ? kValue : kind;
@@ -48,12 +51,6 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
       break;
   }
   return count <= size ? count : 0;
-}
-
-// The words of a chunk that were written, whoever wrote it.
-inline size_t words_in(const ChunkHeader& header) {
-  uint32_t used = header.used && header.used <= header.capacity ? header.used : header.capacity;
-  return used > sizeof(ChunkHeader) ? (used - sizeof(ChunkHeader)) / 8 : 0;
 }
 
 }  // namespace tracer::trace

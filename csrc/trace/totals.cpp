@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,10 +14,10 @@
 #include <set>
 #include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <vector>
 
-#include "event_words.h"
+#include "chunk_reader.h"
+#include "clock.h"
 #include "interner.h"
 #include "records.h"
 #include "trace_file.h"
@@ -27,50 +25,39 @@
 namespace tracer::trace {
 namespace {
 
-struct View {
-  const ChunkHeader* header;
-  const uint64_t* words;
-  size_t size;  // words in use
-};
+// Of each process: which op a hop id is of (as a hash of its name; 0: unknown).
+class OpOfHop {
+ public:
+  OpOfHop() = default;
+  ~OpOfHop() { places_.clear(); }
+  OpOfHop(const OpOfHop&) = delete;
+  OpOfHop& operator=(const OpOfHop&) = delete;
 
-// Of each process: which op a hop id is of (as a hash of its name).
-using OpOfHop = std::unordered_map<uint64_t, uint64_t>;
+  void put(uint32_t process, uint32_t id, uint64_t op) {
+    uint64_t hash = mix(seed_, two_numbers(id, process));
+    uint32_t place = places_.find(hash);
+    if (!place && !(place = places_.add(hash))) return;
+    ops_.resize(std::max<size_t>(ops_.size(), place + 1));
+    ops_[place] = op;
+  }
+  uint64_t find(uint32_t process, uint32_t id) const { return ops_[places_.find(mix(seed_, two_numbers(id, process)))]; }
+
+ private:
+  // Whoever writes a file cannot foresee it, and choose numbers whose places in the table are the same.
+  uint64_t seed_ = ticks();
+  Interner places_;
+  std::vector<uint64_t> ops_{0};
+};
 
 struct OpenHop {
   uint64_t op;
   int priority;  // of its key
 };
 
-std::vector<View> chunks_of(const uint8_t* file, uint64_t end) {
-  std::vector<View> chunks;
-  for (uint64_t at = reinterpret_cast<const FileHeader*>(file)->header_bytes; at + sizeof(ChunkHeader) <= end;) {
-    auto* header = reinterpret_cast<const ChunkHeader*>(file + at);
-    if (header->magic != kChunkMagic || header->capacity < sizeof(ChunkHeader) || at + header->capacity > end) {
-      at += 64;
-      continue;
-    }
-    chunks.push_back({header, reinterpret_cast<const uint64_t*>(header + 1), words_in(*header)});
-    at += header->capacity;
-  }
-  return chunks;
-}
-
 // What the definition of a process begins with; then its command.
 struct Process {
   uint32_t number, pid, parent, how;
 };
-
-bool has_command_of_fork_server(const char* process, size_t bytes) {
-  return std::string_view(process, bytes).find("multiprocessing.forkserver") != std::string_view::npos;
-}
-
-// Whether a document has this name.
-bool is_called(std::string_view name, const char* document, size_t bytes) {
-  uint32_t length;
-  if (bytes < sizeof length) return false;
-  memcpy(&length, document, sizeof length);
-  return length == name.size() && std::string_view(document, bytes).substr(sizeof length).starts_with(name);
-}
 
 struct FromDefinitions {
   OpOfHop ops;
@@ -79,30 +66,36 @@ struct FromDefinitions {
   bool compiled_code = false;
 };
 
-void read_definitions(const View& chunk, FromDefinitions& known) {
-  for (size_t at = 0; at + 2 <= chunk.size;) {
-    DefinitionHead head;
-    memcpy(&head, chunk.words + at, sizeof head);
-    if (head.magic != kDefinitionMagic || head.bytes < sizeof head || at + head.bytes / 8 > chunk.size) return;
-    const char* payload = reinterpret_cast<const char*>(chunk.words + at) + sizeof head;
-    size_t bytes = head.bytes - sizeof head;
-    if (head.kind == kProcess && bytes >= sizeof(Process)) {
-      Process process;
-      memcpy(&process, payload, sizeof process);
-      if (has_command_of_fork_server(payload, bytes))
-        known.like_fork_servers.push_back(process);
-      else
-        known.other_pids.insert(process.pid);
-    }
-    if (head.kind == kJson && is_called("compiled_hidden", payload, bytes)) known.compiled_code = true;
-    if (head.kind == kHop) {
-      uint32_t id, length;
-      memcpy(&id, payload, 4);
-      memcpy(&length, payload + 28, 4);  // id, flags, index, two addresses, then the op's name
-      known.ops[two_numbers(id, chunk.header->process)] = hash_bytes(payload + 32, length);
-    }
-    at += head.bytes / 8;
+// Whether the record is what its kind says, as far as it is looked at.
+bool take_definition(const DefinitionRecord& record, uint32_t number, FromDefinitions& known) {
+  std::string_view text;
+  if (record.kind == kProcess) {
+    Process process;
+    if (record.payload.size() < sizeof process) return false;
+    memcpy(&process, record.payload.data(), sizeof process);
+    if (record.payload.find("multiprocessing.forkserver") != std::string_view::npos)
+      known.like_fork_servers.push_back(process);
+    else
+      known.other_pids.insert(process.pid);
   }
+  if (record.kind == kJson) {
+    if (!string_at(record, 0, text)) return false;
+    known.compiled_code |= text == "compiled_hidden";
+  }
+  if (record.kind == kHop) {
+    uint32_t id;
+    // id, flags, index, two addresses, then the op's name
+    if (!number_at(record, 0, id) || !string_at(record, 28, text)) return false;
+    known.ops.put(number, id, hash_bytes(text.data(), text.size()));
+  }
+  return true;
+}
+
+bool read_definitions(FileReader& reader, const FoundChunk& chunk, FromDefinitions& known) {
+  Definitions definitions(reader, chunk);
+  bool whole = true;
+  for (DefinitionRecord record; definitions.next(record);) whole &= take_definition(record, chunk.header.process, known);
+  return whole && !definitions.is_damaged();
 }
 
 // multiprocessing's: they have no work of their own, and end later than the processes that they serve. What they fork has
@@ -146,94 +139,126 @@ void copy_counts(const FileHeader& header, Totals& totals) {
   totals.other_definitions = header.other_definitions;
 }
 
-}  // namespace
+// The chunks of hops of one thread after the other, in their order.
+class LaneCounter {
+ public:
+  LaneCounter(FileReader& reader, const OpOfHop& ops, Totals& totals) : reader_(reader), ops_(ops), totals_(totals) {}
 
-Totals count_totals(const std::string& path, uint64_t session) {
-  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  int error = fd < 0 ? errno : 0;
-  struct stat status;
-  void* mapping = MAP_FAILED;
-  if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= off_t(sizeof(HeaderPage)))
-    mapping = mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-  if (fd >= 0) close(fd);
-  Totals totals;
-  if (mapping == MAP_FAILED) {
-    bool unread = error && error != ENOENT && error != ENOTDIR;
-    totals.gone = unread ? "cannot be read at its end: " + std::string(strerror(error)) : "was moved or removed while it was recorded";
-    return totals;
-  }
-  totals.bytes = uint64_t(status.st_size);
-  auto& page = *static_cast<const HeaderPage*>(mapping);
-  if (page.header.session != session) {
-    bool other = memcmp(page.header.magic, kMagic, sizeof kMagic) != 0;
-    totals.gone = other ? "was overwritten while it was recorded" : "was replaced by another recording while it was recorded";
-    munmap(mapping, totals.bytes);
-    return totals;
-  }
-  copy_counts(page.header, totals);
-  auto chunks = chunks_of(static_cast<const uint8_t*>(mapping), totals.bytes);
-  FromDefinitions known;
-  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<View>> lanes;  // process, epoch, lane
-  std::set<std::pair<uint32_t, uint64_t>> threads;
-  std::set<uint32_t> processes;
-  for (auto& chunk : chunks) {
-    processes.insert(chunk.header->process);
-    if (chunk.header->stream == kDefinitions) read_definitions(chunk, known);
-    if (chunk.header->stream == kActivities) totals.activities += chunk.size / kActivityWords;
-    if (chunk.header->stream == kHops) lanes[{chunk.header->process, chunk.header->epoch, chunk.header->lane}].push_back(chunk);
-  }
-  for (auto& [lane, parts] : lanes) {
-    uint32_t process = std::get<0>(lane);
-    std::sort(parts.begin(), parts.end(), [](const View& a, const View& b) { return a.header->sequence < b.header->sequence; });
-    std::vector<OpenHop> open;
-    uint64_t of_thread = 0;
+  void count(std::vector<FoundChunk>& parts) {
+    std::sort(parts.begin(), parts.end(),
+              [](const FoundChunk& a, const FoundChunk& b) { return a.header.sequence < b.header.sequence; });
+    of_thread_ = 0;
     uint32_t next = 0;
-    for (auto& part : parts) {
+    for (const FoundChunk& part : parts) {
       // Chunks before it are missing, or a ring has overwritten them.
-      if (part.header->sequence != next) open.resize(std::min<size_t>(open.size(), part.header->depth));
-      next = part.header->sequence + 1;
-      for (size_t at = 0, count; (count = words_of_event(part.words + at, part.size - at)); at += count) {
-        const uint64_t* event = part.words + at;
-        switch (kind_of_event(event[0])) {
-          case kEnter: {
-            auto found = known.ops.find(two_numbers(uint32_t(event[2]), process));
-            uint64_t op = found == known.ops.end() ? 0 : found->second;
-            uint64_t site = event[4] >> kCallSiteShift & kCallSiteMask;
-            ++totals.hops;
-            int priority = std::bit_width(event[1]);
-            bool continues = !open.empty() && open.back().op == op && priority < open.back().priority;
-            totals.op_calls += site == kCall || (site == kByParent && !continues);
-            open.push_back({op, priority});
-            break;
-          }
-          case kExit:
-            if (!open.empty()) open.pop_back();
-            break;
-          case kThread: {
-            uint64_t thread = event[1] & kLow32;
-            threads.insert({process, thread});
-            if (thread == of_thread) break;
-            of_thread = thread;
-            totals.open_hops += open.size();
-            open.clear();
-            break;
-          }
-          case kApiEnter:
-          case kApiQuery:
-            ++totals.api_calls;
-            break;
-          default:
-            break;
-        }
-      }
+      if (part.header.sequence != next) open_.resize(std::min<size_t>(open_.size(), part.header.depth));
+      next = part.header.sequence + 1;
+      Events events(reader_, part);
+      while (const uint64_t* event = events.next()) take(event, part.header.process);
+      totals_.damaged_chunks += events.is_damaged();
     }
-    totals.open_hops += open.size();
+    close_hops();
   }
-  totals.threads = uint32_t(threads.size());
+
+  size_t threads() const { return threads_.size(); }
+
+ private:
+  void close_hops() {
+    totals_.open_hops += open_.size();
+    open_.clear();
+  }
+
+  void take(const uint64_t* event, uint32_t process) {
+    switch (kind_of_event(event[0])) {
+      case kEnter: {
+        uint64_t op = ops_.find(process, uint32_t(event[2]));
+        uint64_t site = event[4] >> kCallSiteShift & kCallSiteMask;
+        ++totals_.hops;
+        int priority = std::bit_width(event[1]);
+        bool continues = !open_.empty() && open_.back().op == op && priority < open_.back().priority;
+        totals_.op_calls += site == kCall || (site == kByParent && !continues);
+        open_.push_back({op, priority});
+        break;
+      }
+      case kExit:
+        if (!open_.empty()) open_.pop_back();
+        break;
+      case kThread: {
+        uint64_t thread = event[1] & kLow32;
+        threads_.insert({process, thread});
+        if (thread == of_thread_) break;
+        of_thread_ = thread;
+        close_hops();
+        break;
+      }
+      case kApiEnter:
+      case kApiQuery:
+        ++totals_.api_calls;
+        break;
+      default:
+        break;
+    }
+  }
+
+  FileReader& reader_;
+  const OpOfHop& ops_;
+  Totals& totals_;
+  std::vector<OpenHop> open_;
+  uint64_t of_thread_ = 0;
+  std::set<std::pair<uint32_t, uint64_t>> threads_;
+};
+
+void count_all(FileReader& reader, const HeaderPage& page, Totals& totals) {
+  copy_counts(page.header, totals);
+  FromDefinitions known;
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<FoundChunk>> lanes;  // process, epoch, lane
+  std::set<uint32_t> processes;
+  ChunkFinder chunks(reader, page.header);
+  for (FoundChunk chunk; chunks.next(chunk);) {
+    const ChunkHeader& header = chunk.header;
+    processes.insert(header.process);
+    if (header.stream == kDefinitions) totals.damaged_chunks += !read_definitions(reader, chunk, known);
+    if (header.stream == kActivities) totals.activities += count_activities(reader, chunk);
+    if (header.stream == kHops) lanes[{header.process, header.epoch, header.lane}].push_back(chunk);
+  }
+  LaneCounter lane_counter(reader, known.ops, totals);
+  for (auto& [lane, parts] : lanes) lane_counter.count(parts);
+  totals.damaged_chunks += chunks.damaged();
+  totals.threads = uint32_t(lane_counter.threads());
   totals.processes = uint32_t(processes.size());
   totals.compiled_code = known.compiled_code;
   count_processes(page, fork_servers(known), totals);
-  munmap(mapping, totals.bytes);
+}
+
+constexpr char kCut[] = "was cut by another process";
+
+// What became of the file, if it is not that recording's any more.
+std::string count_in(int fd, uint64_t session, Totals& totals) {
+  FileReader reader(fd);
+  std::string_view bytes = reader.read(0, sizeof(HeaderPage), sizeof(HeaderPage));
+  if (bytes.empty()) return kCut;
+  HeaderPage page;
+  memcpy(&page, bytes.data(), sizeof page);
+  if (memcmp(page.header.magic, kMagic, sizeof kMagic) != 0) return "was overwritten while it was recorded";
+  if (page.header.session != session) return "was replaced by another recording while it was recorded";
+  totals.bytes = reader.size();
+  count_all(reader, page, totals);
+  return reader.has_failed() ? kCut : "";
+}
+
+}  // namespace
+
+Totals count_totals(const std::string& path, uint64_t session) {
+  Totals totals;
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd >= 0) {
+    totals.gone = count_in(fd, session, totals);
+    close(fd);
+  } else if (errno == ENOENT || errno == ENOTDIR) {
+    totals.gone = "was moved or removed while it was recorded";
+  } else {
+    totals.gone = "cannot be read at its end: " + std::string(strerror(errno));
+  }
   return totals;
 }
 

@@ -16,6 +16,7 @@ struct Totals {
   uint32_t still_running = 0, not_stopped = 0;  // of the other processes, those that live, and those that died
   uint64_t max_bytes = 0, lost_hops = 0, overwritten_hops = 0, overwritten_calls = 0, overwritten_activities = 0;
   uint64_t other_definitions = 0;
+  uint64_t damaged_chunks = 0;  // that hold what no recorder writes: another process has changed the file
 };
 
 // Of the recording of this session, which this process has closed.

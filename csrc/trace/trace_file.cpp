@@ -19,6 +19,7 @@
 
 #include "clock.h"
 #include "crc32.h"
+#include "whole_io.h"
 
 namespace tracer::trace {
 namespace {
@@ -63,6 +64,23 @@ HeaderPage* map_header(int fd) {
   return page == MAP_FAILED ? nullptr : static_cast<HeaderPage*>(page);
 }
 
+bool write_at(int fd, const void* data, size_t bytes, uint64_t at) { return may_reach(at + bytes) && pwrite_all(fd, data, bytes, at); }
+
+// Copies a chunk without what it does not use.
+bool copy_part(FileReader& from, const FoundChunk& part, int to, uint64_t at) {
+  ChunkHeader header = part.header;
+  header.capacity = uint32_t(round_up(part.used, 64));
+  header.used = part.used;
+  if (!pwrite_all(to, &header, sizeof header, at)) return false;
+  for (uint64_t done = sizeof header; done < part.used;) {
+    size_t left = size_t(std::min<uint64_t>(part.used - done, FileReader::kMostBytes));
+    std::string_view bytes = from.read(part.offset + done, left, left).substr(0, left);
+    if (bytes.empty() || !pwrite_all(to, bytes.data(), left, at + done)) return false;
+    done += left;
+  }
+  return true;
+}
+
 }  // namespace
 
 void populate(void* mapping, size_t bytes) {
@@ -74,13 +92,13 @@ void populate(void* mapping, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kPage) *(static_cast<volatile char*>(mapping) + at) = 0;
 }
 
-TraceFile::TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page)
+TraceFile::TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page, uint32_t slots)
     : path_(std::move(path)),
       descriptor_(std::move(descriptor)),
       page_(page),
       page_guard_(guard(page, kHeaderBytes)),
       session_(page->header.session) {
-  if (page->header.ring_slots) ring_ = std::make_unique<Ring>(*descriptor_, *page);
+  if (slots) ring_ = std::make_unique<Ring>(*descriptor_, *page, slots);
 }
 
 // Chunks are mapped where they are in the file, which needs a kernel with pages as small as their unit.
@@ -120,10 +138,8 @@ std::unique_ptr<Descriptor> open_empty(const std::string& path) {
 }
 
 // Writes the header into an empty file. nullptr: errno says why, and what was reserved is given back.
-HeaderPage* begin_file(int fd, uint64_t session, uint32_t flags, Limit limit) {
-  uint32_t slots = limit.ring ? Ring::slots_of(limit.bytes) : 0;
-  uint64_t first = slots ? Ring::header_bytes(slots) : kHeaderBytes;
-  uint64_t reserved = first + uint64_t(slots) * kHopChunkBytes;
+HeaderPage* begin_file(int fd, uint64_t session, uint32_t flags, Limit limit, uint32_t slots) {
+  uint64_t reserved = Ring::end(slots);
   int error = reserve(fd, 0, reserved);
   HeaderPage* page = error ? nullptr : map_header(fd);
   if (!page) {
@@ -137,7 +153,7 @@ HeaderPage* begin_file(int fd, uint64_t session, uint32_t flags, Limit limit) {
   FileHeader& header = page->header;
   ClockPair now = read_clocks();
   header.version = kFormatVersion;
-  header.header_bytes = uint32_t(first);
+  header.header_bytes = uint32_t(Ring::header_bytes(slots));
   header.session = session;
   header.next_chunk = reserved;
   header.start_ticks = header.last_ticks = now.ticks;
@@ -174,10 +190,11 @@ TraceFile* TraceFile::create(const std::string& path, uint64_t session, uint32_t
   } else {
     file = open_empty(path);
   }
-  HeaderPage* page = begin_file(file->get(), session, flags, limit);
+  uint32_t slots = limit.ring ? Ring::slots_of(limit.bytes) : 0;
+  HeaderPage* page = begin_file(file->get(), session, flags, limit, slots);
   if (!page) fail("cannot reserve space for the trace");
   forget_lost_mapping();
-  auto* trace = new TraceFile(path, std::move(file), page);
+  auto* trace = new TraceFile(path, std::move(file), page, slots);
   trace->unnamed_ = std::move(unnamed);
   trace->replaced_ = std::move(replaced);
   trace->register_process();
@@ -197,14 +214,15 @@ TraceFile* TraceFile::join(const std::string& path, uint64_t session) {
   if (fd < 0) return nullptr;
   auto file = std::make_unique<Descriptor>(target_of(path), fd);
   fd = file->get();
-  HeaderPage* page = file->reaches(kHeaderBytes) ? map_header(fd) : nullptr;
-  if (!page || memcmp(page->header.magic, kMagic, sizeof kMagic) != 0 || page->header.session != session ||
-      page->header.version != kFormatVersion || shared(page->header.state).load() != kRecording) {
-    if (page) munmap(page, kHeaderBytes);
+  FileHeader header;
+  if (!file->reaches(kHeaderBytes) || !pread_all(fd, &header, sizeof header, 0)) return nullptr;
+  if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.session != session || header.version != kFormatVersion ||
+      header.state != kRecording || !file->reaches(Ring::end(header.ring_slots)))
     return nullptr;
-  }
+  HeaderPage* page = map_header(fd);
+  if (!page) return nullptr;
   forget_lost_mapping();
-  auto* trace = new TraceFile(path, std::move(file), page);
+  auto* trace = new TraceFile(path, std::move(file), page, header.ring_slots);
   trace->register_process();
   return trace;
 }
@@ -237,11 +255,13 @@ Chunk TraceFile::claim(uint32_t capacity, Stream stream) {
   if (is_damaged()) return {};
   if (stream == kDefinitions) {
     shared(page_->header.definition_bytes).fetch_add(capacity, std::memory_order_relaxed);
+    definition_bytes_ += capacity;
     return claim_at_end(capacity);
   }
   if (ring_) {
     if (out_of_space_.load(std::memory_order_relaxed) || !is_open()) return {};
-    return {ring_->take(process_), kHopChunkBytes};
+    uint64_t offset = ring_->take(process_, capacity);
+    return {offset, offset ? ring_->bytes_at(offset) : 0};
   }
   uint64_t max = page_->header.max_bytes;
   if (max && shared(page_->header.next_chunk).load() + capacity > max) {
@@ -254,8 +274,10 @@ Chunk TraceFile::claim(uint32_t capacity, Stream stream) {
 bool TraceFile::leave_out_definition() {
   if (!ring_) return false;
   FileHeader& header = page_->header;
-  uint64_t most = header.max_bytes - uint64_t(header.ring_slots) * kHopChunkBytes;
-  if (shared(header.definition_bytes).load(std::memory_order_relaxed) < most) return false;
+  uint64_t most = header.max_bytes - std::min<uint64_t>(header.max_bytes, Ring::end(header.ring_slots));
+  // Half of the space is the root's, however many processes there are.
+  uint64_t all = shared(header.definition_bytes).load(std::memory_order_relaxed);
+  if (all < most / 2 || (is_root() && (all < most || definition_bytes_ < most / 2))) return false;
   shared(header.other_definitions).fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -326,7 +348,7 @@ void TraceFile::begin(void* mapping, Chunk chunk, Stream stream, uint32_t lane, 
 void TraceFile::finish(Chunk chunk, uint32_t used) {
   uint64_t at = chunk.offset + offsetof(ChunkHeader, used);
   if (is_damaged() || !descriptor_->reaches(at + sizeof used)) return;
-  if (!may_reach(at + sizeof used) || pwrite(descriptor_->get(), &used, sizeof used, off_t(at)) < 0) {
+  if (!write_at(descriptor_->get(), &used, sizeof used, at)) {
     // The reader then reads up to the first zero word; nothing is lost.
   }
   if (ring_ && ring_->has(chunk.offset)) ring_->finish(chunk.offset, process_);
@@ -364,60 +386,48 @@ void TraceFile::close() {
   uint32_t recording = kRecording;
   shared(page_->header.state).compare_exchange_strong(recording, kClosed);
   // From here on no process gets a chunk.
-  uint64_t end = shared(page_->header.next_chunk).fetch_or(kEndIsFinal);
-  if (!others_alive()) compact(end);
+  shared(page_->header.next_chunk).fetch_or(kEndIsFinal);
+  if (!others_alive()) compact();
   descriptor_->unlock();
 }
 
-// Cuts off what the chunks do not use. A kill at any moment leaves the file as it was or trimmed.
-void TraceFile::compact(uint64_t end) {
-  struct stat status;
+// Cuts off what the chunks do not use. A kill at any moment leaves the file as it was or trimmed. One that another process has
+// changed stays as it is: what is no chunk would be gone, and nothing would say so.
+void TraceFile::compact() {
   int fd = descriptor_->get();
-  if (unnamed_ || fstat(fd, &status) != 0) return;
-  end = std::min<uint64_t>(end, uint64_t(status.st_size));
-  GuardedMapping mapping(fd, end, PROT_READ | PROT_WRITE);
-  uint8_t* file = mapping.data();
-  if (!file) return;
-  std::vector<Part> parts;
-  uint64_t target = kHeaderBytes;
-  for (uint64_t at = page_->header.header_bytes; at + sizeof(ChunkHeader) <= end;) {
-    auto* header = reinterpret_cast<ChunkHeader*>(file + at);
-    if (header->magic != kChunkMagic || header->capacity < sizeof(ChunkHeader) || at + header->capacity > end) {
-      at += kPage;  // claimed and never begun
-      continue;
-    }
-    uint32_t used = header->used;
-    if (!used) {  // its process died: up to the last word that is not zero
-      auto* words = reinterpret_cast<uint64_t*>(file + at);
-      uint32_t count = header->capacity / 8;
-      while (count > sizeof(ChunkHeader) / 8 && !words[count - 1]) --count;
-      used = count * 8;
-    }
-    parts.push_back({at, used});
-    target += round_up(used, 64);
-    at += header->capacity;
+  if (unnamed_ || fd < 0) return;
+  FileReader reader(fd);
+  std::vector<FoundChunk> parts;
+  uint64_t size = kHeaderBytes;
+  FileHeader header = page_->header;
+  ChunkFinder chunks(reader, header);
+  for (FoundChunk chunk; chunks.next(chunk);) {
+    if (!chunk.header.used) chunk.used = written_bytes(reader, chunk);  // its process died
+    parts.push_back(chunk);
+    size += round_up(chunk.used, 64);
   }
-  if (target <= kMostCopied && replace_with(file, parts, target)) return;
-  if (!is_damaged()) {
-    uint64_t last = parts.empty() ? page_->header.header_bytes : parts.back().offset + round_up(parts.back().used, 64);
-    for (auto& part : parts) {
-      auto* header = reinterpret_cast<ChunkHeader*>(file + part.offset);
-      uint64_t hole = round_up(part.offset + part.used, kPage), stop = part.offset + header->capacity;
-      header->used = part.used;
-      if (part.offset == parts.back().offset)
-        header->capacity = uint32_t(last - part.offset);
-      else if (hole < stop)
-        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(hole), off_t(stop - hole));
-    }
-    shared(page_->header.next_chunk).store(last | kEndIsFinal);
-    if (ftruncate(fd, off_t(last)) != 0) {
-      // The file keeps zeros at its end; the reader skips them.
-    }
+  if (chunks.damaged() || reader.has_failed() || is_damaged()) return;
+  if (size <= kMostCopied && replace_with(reader, parts, size)) return;
+  if (!reader.has_failed()) trim_in_place(fd, parts, chunks.first());
+}
+
+void TraceFile::trim_in_place(int fd, const std::vector<FoundChunk>& parts, uint64_t end) {
+  for (const FoundChunk& part : parts) {
+    uint64_t hole = round_up(part.offset + part.used, kPage), stop = part.offset + part.header.capacity;
+    bool last = &part == &parts.back();
+    end = part.offset + round_up(part.used, 64);
+    uint32_t sizes[] = {last ? uint32_t(end - part.offset) : part.header.capacity, part.used};
+    write_at(fd, sizes, sizeof sizes, part.offset + offsetof(ChunkHeader, capacity));
+    if (!last && hole < stop) fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(hole), off_t(stop - hole));
+  }
+  shared(page_->header.next_chunk).store(end | kEndIsFinal);
+  if (ftruncate(fd, off_t(end)) != 0) {
+    // The file keeps zeros at its end; the reader skips them.
   }
 }
 
 // Writes the used parts one behind the other into a new file, which takes the place of this one.
-bool TraceFile::replace_with(const uint8_t* file, const std::vector<Part>& parts, uint64_t size) {
+bool TraceFile::replace_with(FileReader& reader, std::vector<FoundChunk> parts, uint64_t size) {
   struct stat here;
   std::string target = target_of(path_);  // a link stays a link
   int ours = descriptor_->get();
@@ -426,26 +436,17 @@ bool TraceFile::replace_with(const uint8_t* file, const std::vector<Part>& parts
   Descriptor made(target, fresh.fd());
   int fd = made.get();
   if (fd < 0 || !take_access(fd, here) || reserve(fd, 0, size) != 0) return false;
-  {
-    GuardedMapping mapping(fd, size, PROT_READ | PROT_WRITE);
-    uint8_t* copy = mapping.data();
-    if (!copy) return false;
-    memcpy(copy, page_, kHeaderBytes);
-    auto* header = reinterpret_cast<FileHeader*>(copy);
-    header->next_chunk = size | kEndIsFinal;
-    header->header_bytes = kHeaderBytes;  // without the owners of a ring's slots
-    uint8_t* at = copy + kHeaderBytes;
-    // Definitions first: a file that is cut short later keeps the names of the hops that it keeps.
-    for (Stream stream : {kDefinitions, kHops, kActivities}) {
-      for (auto& part : parts) {
-        if (reinterpret_cast<const ChunkHeader*>(file + part.offset)->stream != stream) continue;
-        memcpy(at, file + part.offset, part.used);
-        auto* header = reinterpret_cast<ChunkHeader*>(at);
-        header->capacity = uint32_t(round_up(part.used, 64));
-        header->used = part.used;
-        at += header->capacity;
-      }
-    }
+  HeaderPage page;
+  memcpy(&page, page_, sizeof page);
+  page.header.next_chunk = size | kEndIsFinal;
+  page.header.header_bytes = kHeaderBytes;  // without the owners of a ring's slots
+  if (!pwrite_all(fd, &page, sizeof page, 0)) return false;
+  // Definitions first: a file that is cut short later keeps the names of the hops that it keeps.
+  std::stable_partition(parts.begin(), parts.end(), [](const FoundChunk& part) { return part.header.stream == kDefinitions; });
+  uint64_t at = kHeaderBytes;
+  for (const FoundChunk& part : parts) {
+    if (!copy_part(reader, part, fd, at)) return false;
+    at += round_up(part.used, 64);
   }
   return !is_damaged() && fresh.replace(made.get());
 }

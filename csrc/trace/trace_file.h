@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bus_error.h"
+#include "chunk_reader.h"
 #include "descriptor.h"
 #include "records.h"
 #include "ring.h"
@@ -54,7 +55,7 @@ class TraceFile {
   void register_process();
   // Reserves a chunk on the disk. An empty Chunk: the recording is over, or there is no space
   // (then the header says so and `out_of_space` holds the errno), or the largest size is reached (`is_full`), or
-  // every slot of a ring is in use.
+  // every slot of a ring is in use. A ring has chunks of its own sizes.
   Chunk claim(uint32_t capacity, Stream stream);
   // The chunk that the first hops of a thread are written to, where all slots of a ring are in use.
   Chunk claim_beyond_ring(uint32_t capacity) { return claim_at_end(capacity); }
@@ -87,16 +88,13 @@ class TraceFile {
   bool is_root() const { return process_ == 0; }
 
  private:
-  TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page);
+  TraceFile(std::string path, std::unique_ptr<Descriptor> descriptor, HeaderPage* page, uint32_t slots);
   bool others_alive() const;
   Chunk claim_at_end(uint32_t capacity);
   void stop_for(int error);
-  struct Part {
-    uint64_t offset;
-    uint32_t used;
-  };
-  void compact(uint64_t end);
-  bool replace_with(const uint8_t* file, const std::vector<Part>& parts, uint64_t size);
+  void compact();
+  bool replace_with(FileReader& reader, std::vector<FoundChunk> parts, uint64_t size);
+  void trim_in_place(int fd, const std::vector<FoundChunk>& parts, uint64_t end);
 
   std::string path_;
   std::unique_ptr<Descriptor> descriptor_;
@@ -108,6 +106,7 @@ class TraceFile {
   std::unique_ptr<Ring> ring_;
   uint32_t process_ = 0;
   std::atomic<int> out_of_space_{0};
+  std::atomic<uint64_t> definition_bytes_{0};  // claimed by this process, and before its fork by its parent
 };
 
 // Faults the pages of a fresh mapping in, writable, so that the hot path does not.

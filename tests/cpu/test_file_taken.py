@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from launching import TIMEOUT, Launcher
 
 import tracer
+from tracer.trace.bytes import format as fmt
 
 SIZE = 3 << 20
 # The recorder's descriptor, as the script can find it.
@@ -103,6 +105,47 @@ def test_another_process_changes_the_file(launcher: Launcher, change: str, ring:
     assert (process.returncode, out) == (0, "finished\n"), err
     assert err.count("tracer: ") == 1
     assert "another process cut or replaced" in err
+
+
+def chunks_of(data: bytes) -> Iterator[tuple[int, fmt.ChunkHeader]]:
+    at = int.from_bytes(data[12:16], "little")
+    while at + fmt.CHUNK_HEADER.size <= len(data):
+        header = fmt.ChunkHeader(*fmt.CHUNK_HEADER.unpack_from(data, at))
+        assert header.magic == fmt.CHUNK_MAGIC
+        yield at, header
+        at += header.capacity
+
+
+def longer_name(data: bytes) -> int:
+    """Where the length of an op's name is."""
+    place = next(at for at, header in chunks_of(data) if header.stream == fmt.DEFINITIONS) + 64
+    while True:
+        size, kind, _, _ = fmt.DEFINITION_HEAD.unpack_from(data, place)
+        if kind == fmt.HOP:
+            return place + fmt.DEFINITION_HEAD.size + 28
+        place += size
+
+
+def more_used(data: bytes) -> int:
+    """Where the first full chunk says how many bytes it has used."""
+    return next(at for at, header in chunks_of(data) if header.stream == fmt.HOPS and header.used) + 8
+
+
+@pytest.mark.parametrize("place", [longer_name, more_used])
+def test_another_process_changes_a_length(launcher: Launcher, place: Callable[[bytes], int]) -> None:
+    """The end of the recording reads it: the script lives, and nothing says complete."""
+    launcher.write(RUNS_ON)
+    with Recorded(launcher) as process:
+        with (launcher.folder / "run.trace").open("r+b") as file:
+            at = place(file.read())
+            file.seek(at)
+            file.write((0x7FFFFFF8).to_bytes(4, "little"))
+        out, err = process.communicate("go\n", timeout=TIMEOUT)
+    assert (process.returncode, out) == (0, "finished\n"), err
+    assert "  incomplete: 1 chunk damaged\n" in err
+    certificate = tracer.load(launcher.folder / "run.trace").certificate
+    assert not certificate["complete"]
+    assert certificate["hops"] >= 120_000
 
 
 class Recorded:

@@ -104,6 +104,7 @@ def test_the_counts_at_the_end_are_those_of_the_tables(launcher: Launcher, name:
     assert number(said, "process(?:es)?,") == certificate["processes"]
     assert number(said, "hops? still open") == certificate["open_hops"] == hops["open"].sum()
     assert number(said, "hops? overwritten") == certificate["overwritten_hops"]
+    assert number(said, "chunks? damaged") == certificate["damaged_chunks"] == 0
 
 
 # ---- in this process: programs in which an op calls itself, or a key comes again -----------------------

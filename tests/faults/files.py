@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 from case import PATIENCE, Case, assert_honest, assert_undamaged, end_group
 from rows import row
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
+
+from mutations import changed_field  # noqa: E402
 
 CALLS = 60_000
 SCRIPT = f"""
@@ -19,14 +24,13 @@ sys.stdin.readline()
 for _ in range({CALLS}): torch.neg(x)
 print('finished')
 """
-CHANGES = {
+CHANGES: dict[str, str | int] = {  # a command, or how many fields, lengths and events are written over
     "emptied": ": >run.trace",
     "cut": "truncate -s {size} run.trace",
     "another trace copied over it": "cp other.trace run.trace",
     "its begin overwritten": "head -c 200 /dev/urandom | dd of=run.trace conv=notrunc status=none",
-    "a part overwritten": (
-        "head -c 999 /dev/urandom | dd of=run.trace bs=1 seek={size} conv=notrunc status=none"
-    ),
+    "a field overwritten": 1,
+    "nine fields overwritten": 9,
     "moved": "mv run.trace moved.trace",
     "removed": "rm run.trace",
     "another trace moved over it": "cp other.trace new.trace && mv new.trace run.trace",
@@ -43,7 +47,7 @@ VARIANTS = {
     "The script lives and its results stay; no line says complete.",
     VARIANTS,
 )
-def changed(case: Case, variant: tuple[str, bool]) -> None:
+def changed(case: Case, variant: tuple[str | int, bool]) -> None:
     change, ring = variant
     case.write("import torch\nfor _ in range(9): torch.neg(torch.ones(2))\n", "other.py")
     assert case.record("-o", "other.trace", "other.py").status == 0
@@ -51,16 +55,28 @@ def changed(case: Case, variant: tuple[str, bool]) -> None:
     process = case.begin("-o", "run.trace", *(["--max-size", "16M"] if ring else []), "script.py")
     try:
         assert process.stdout.readline() == "ready\n"
-        command = change.format(size=case.draw.randrange(4096, 2 << 20))
-        subprocess.run(["bash", "-c", command], cwd=case.folder, check=True)
+        if isinstance(change, int):
+            overwrite_fields(case, change)
+        else:
+            command = change.format(size=case.draw.randrange(4096, 2 << 20))
+            subprocess.run(["bash", "-c", command], cwd=case.folder, check=True)
         out, err = process.communicate("go\n", timeout=PATIENCE)
     finally:
         end_group(process)
     assert (process.returncode, out) == (0, "finished\n"), err
-    if "seek" not in command:  # what overwrites a part may meet what is not used
+    if isinstance(change, str):  # a field may be one that nothing depends on
         assert "  complete" not in err, err
-    if "moved.trace" in change:
-        assert_honest(case.trace("moved.trace"), 2 * CALLS)
+        if "moved.trace" in change:
+            assert_honest(case.trace("moved.trace"), 2 * CALLS)
+
+
+def overwrite_fields(case: Case, count: int) -> None:
+    with (case.folder / "run.trace").open("r+b") as file:
+        for _ in range(count):
+            file.seek(0)
+            at, other = changed_field(file.read(), case.draw)
+            file.seek(at)
+            file.write(other)
 
 
 TOGETHER = """

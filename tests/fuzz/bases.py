@@ -13,6 +13,8 @@ sys.path.insert(0, str(TESTS / "unit"))
 from mutations import Base, read_base  # noqa: E402
 from synthetic import ENUMS, TraceWriter, tensor  # noqa: E402
 
+from tracer.trace.bytes import format as fmt  # noqa: E402
+
 # A training loop with modules and a child that is killed: what a CPU records.
 _PROGRAM = """
 import os, torch
@@ -35,13 +37,32 @@ def bases(*, recorded: bool = False) -> list[Base]:
         read_base("gpu", (TESTS / "data" / "gpu.trace.xz").read_bytes()),
         Base("written", _written(closed=True).data()),
         Base("killed", _written(closed=False).data()),
+        Base("slots", _with_slots()),
     ]
     return found + (_recorded() if recorded else [])
 
 
-def _written(*, closed: bool) -> TraceWriter:
+def _with_slots() -> bytes:
+    """A ring that was not trimmed: slots first, and definitions behind them."""
+    parts = Base("", _written(closed=True, hop_chunk_bytes=1 << 14).data()).parts()
+    definitions = [part for part in parts if part[0].stream == fmt.DEFINITIONS]
+    written = [part for part in parts if part[0].stream != fmt.DEFINITIONS]
+    first = 2 * fmt.HEADER_BYTES
+    head = _written(closed=True).data()[: fmt.HEADER_BYTES]
+    header = fmt.unpack_file_header(head)._replace(header_bytes=first, ring_slots=len(written))
+    head = fmt.FILE_HEADER.pack(*header) + head[fmt.FILE_HEADER.size :]
+    owners = b"".join((1 << 30 | part[0].process).to_bytes(4, "little") for part in written)
+    data = head + owners.ljust(fmt.HEADER_BYTES, b"\0")
+    for chunk, body in written:
+        whole = chunk._replace(capacity=fmt.SLOT_BYTES)
+        data += (fmt.CHUNK_HEADER.pack(*whole) + body).ljust(fmt.SLOT_BYTES, b"\0")
+    data += bytes(len(written) * fmt.SMALL_SLOTS * fmt.SMALL_SLOT_BYTES)
+    return data + b"".join(fmt.pack_chunk(chunk, body) for chunk, body in definitions)
+
+
+def _written(*, closed: bool, hop_chunk_bytes: int = 1 << 10) -> TraceWriter:
     """One of each kind of event and definition."""
-    writer = TraceWriter(header={} if closed else {"state": 0, "attached": 2})
+    writer = TraceWriter(hop_chunk_bytes, header={} if closed else {"state": 0, "attached": 2})
     writer.process()
     writer.process(1, how=1, parent_pid=100, certificate=None)
     options = {"shapes": True, "source": True, "ops": ["aten::*"], "steps": [0, None], "max_size": None}

@@ -8,7 +8,7 @@ import lzma
 import random
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,6 +135,94 @@ def _packed(base: Base, bases: list[Base], rng: Random) -> bytes:
         data[at:at] = bytes(8)
     else:
         data = bytearray(lzma.compress(_words(base, bases, rng), preset=0))
+    return bytes(data)
+
+
+# ---- one field ---------------------------------------------------------------------------------------
+
+_FILE_FIELDS = {12: 4, 32: 8, 84: 4, 88: 4, 112: 8, 120: 4, 124: 4, 128: 8}
+"""Offset and size: of where chunks are, of processes, and of a ring"""
+_CHUNK_FIELDS = {
+    "capacity": 4,
+    "used": 8,
+    "stream": 12,
+    "process": 16,
+    "lane": 24,
+    "sequence": 28,
+    "epoch": 36,
+    "depth": 40,
+}
+
+
+def changed_field(data: bytes, rng: Random) -> tuple[int, bytes]:
+    """Where a field of a header, a head of a definition, a length or an event is, and other bytes for it."""
+    chunks = list(chunks_of(data))
+    definitions = [chunk for chunk in chunks if chunk[1].stream == fmt.DEFINITIONS]
+    hops = [chunk for chunk in chunks if chunk[1].stream == fmt.HOPS]
+    kinds = ["file", *["chunk"] * 3 * bool(chunks), *["event"] * bool(hops)]
+    kind = rng.choice([*kinds, *["head", "length", "length"] * bool(definitions)])
+    if kind == "file":
+        at, size = rng.choice(list(_FILE_FIELDS.items()))
+        return at, _other(data, at, size, rng)
+    if kind == "chunk":
+        return _changed_header(data, *rng.choice(chunks), rng)
+    if kind == "event":
+        return _changed_event(data, *rng.choice(hops), rng)
+    return _changed_definition(data, *rng.choice(definitions), kind == "length", rng)
+
+
+def chunks_of(data: bytes) -> Iterator[tuple[int, fmt.ChunkHeader]]:
+    """Where each chunk is, and its header."""
+    at = int.from_bytes(data[12:16], "little")
+    while at + fmt.CHUNK_HEADER.size <= len(data):
+        header = fmt.ChunkHeader(*fmt.CHUNK_HEADER.unpack_from(data, at))
+        whole = header.magic == fmt.CHUNK_MAGIC and fmt.CHUNK_HEADER.size <= header.capacity
+        if whole:
+            yield at, header
+        at += header.capacity if whole else 4096
+
+
+def _changed_header(data: bytes, at: int, header: fmt.ChunkHeader, rng: Random) -> tuple[int, bytes]:
+    name = rng.choice(["capacity", "used", "used", *_CHUNK_FIELDS])
+    other = _other(data, at + _CHUNK_FIELDS[name], 2 if name == "stream" else 4, rng)
+    header = header._replace(**{name: int.from_bytes(other, "little")})
+    return at, fmt.CHUNK_HEADER.pack(*header._replace(check=header.computed_check()))
+
+
+def _changed_event(data: bytes, at: int, header: fmt.ChunkHeader, rng: Random) -> tuple[int, bytes]:
+    begin, end = at + fmt.CHUNK_HEADER.size, min(at + (header.used or header.capacity), len(data))
+    heads = [place for place in range(begin, end - 7, 8) if data[place + 7] & 0x80]
+    place = rng.choice(heads or [begin])
+    return place, _other(data, place, 8, rng)
+
+
+def _changed_definition(
+    data: bytes, at: int, header: fmt.ChunkHeader, length: bool, rng: Random
+) -> tuple[int, bytes]:
+    place = at + fmt.CHUNK_HEADER.size
+    records = records_of(data[place : at + (header.used or header.capacity)])
+    chosen = rng.randrange(len(records) or 1)
+    place += sum(len(fmt.pack_definition(*record)) for record in records[:chosen])
+    if length and records:
+        place += fmt.DEFINITION_HEAD.size + _TEXT_OFFSETS.get(records[chosen][0], 0)
+        return place, _other(data, place, 4, rng)
+    offset, size = rng.choice([(0, 4), (0, 4), (4, 2), (6, 2)])
+    return place + offset, _other(data, place + offset, size, rng)
+
+
+def _other(data: bytes, at: int, size: int, rng: Random) -> bytes:
+    number = int.from_bytes(data[at : at + size], "little")
+    near = [number + step for step in (-64, -8, -1, 1, 8, 64, 1 << 20)] + [number * 2, number // 2]
+    bits = 8 * size
+    other = rng.choice([rng.choice(NUMBERS), rng.choice(near), number ^ 1 << rng.randrange(bits)])
+    return (other & (1 << bits) - 1).to_bytes(size, "little")
+
+
+def _fields(base: Base, _: list[Base], rng: Random) -> bytes:
+    data = bytearray(base.data)
+    for _number in range(rng.choice([1, 1, 1, 3, 10])):
+        at, other = changed_field(bytes(data), rng)
+        data[at : at + len(other)] = other[: len(data) - at]
     return bytes(data)
 
 
@@ -344,6 +432,7 @@ _MUTATIONS: dict[str, Mutation] = {
     "definitions": _definitions,
     "names": _names,
     "documents": _documents,
+    "fields": _fields,
 }
 _OFTEN = ("framing", "words", "words", "words", "definitions", "definitions", "names", "names", "documents")
-_KINDS = [*_MUTATIONS, *_OFTEN, "documents", "documents"]
+_KINDS = [*_MUTATIONS, *_OFTEN, "documents", "documents", "fields", "fields"]

@@ -23,6 +23,7 @@ from typing import Any
 from bases import bases
 from checks import VERBS, faults_of, limit_memory, own_folder
 from mutations import mutated
+from readers import PROGRAM, Readers, build
 
 _SILENT_SECONDS = 900
 """Longer than the limits of a case together: what does not heed them, as in native code, hangs"""
@@ -36,7 +37,10 @@ def main() -> int:
         work(options)
         return 0
     if options.file:
-        return _check_files(options.file)
+        return _check_files(options)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.readers:
+        build(options.folder)
     found = Fuzzing(options)
     found.run()
     print(found.summary())
@@ -52,6 +56,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--recorded", action="store_true", help="also mutate traces that are recorded now")
+    parser.add_argument("--readers", action="store_true", help="also those of csrc, as when a recording ends")
     parser.add_argument("--folder", type=Path, default=Path("build/fuzz"))
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
@@ -60,13 +65,14 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _check_files(files: list[Path]) -> int:
+def _check_files(options: argparse.Namespace) -> int:
     faults = 0
-    paths = [path.resolve() for path in files]
-    limit_memory()
-    with own_folder():
+    paths = [path.resolve() for path in options.file]
+    with own_folder() as folder, Readers(build(folder) if options.readers else folder) as readers:
+        limit_memory()
         for path in paths:
-            for fault in faults_of(path, list(VERBS)):
+            of_readers = [readers.fault_of(path)] if options.readers else []
+            for fault in filter(None, [*faults_of(path, list(VERBS)), *of_readers]):
                 print(f"{path}: {fault}")
                 faults += 1
     print(f"{len(paths)} files, {faults} faults")
@@ -81,14 +87,16 @@ def work(options: argparse.Namespace) -> None:
     known = bases(recorded=options.recorded)
     file = options.folder / f"case{options.worker}.trace"
     number = options.first
-    limit_memory()
-    with own_folder():
+    with own_folder(), Readers(options.folder / PROGRAM) as readers:
+        limit_memory()
         while options.cases is None or number < options.cases:
             kind, data = mutated(known, options.seed, number)
             file.write_bytes(data)
             _say({"case": number, "kind": kind})
             verbs = random.Random(number).sample(VERBS, options.verbs)
             faults = list(faults_of(file, [list(verb) for verb in verbs]))
+            if options.readers and (fault := readers.fault_of(file)):
+                faults.append(fault)
             if faults:
                 kept_name(options, kind, number).write_bytes(data)
             _say({"faults": faults})
@@ -144,7 +152,7 @@ class Fuzzing:
         for name in ("cases", "verbs", "jobs", "seed", "folder"):
             if (value := getattr(self.options, name)) is not None:
                 command += [f"--{name}", str(value)]
-        command += ["--recorded"] * self.options.recorded
+        command += ["--recorded"] * self.options.recorded + ["--readers"] * self.options.readers
         errors = (self.options.folder / f"worker{number}.log").open("ab")
         with errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env={**os.environ})

@@ -130,7 +130,8 @@ def _judged(closed: dict, certificate: dict, ops: bool) -> Verdict:
     no_steps = _no_steps(certificate.get("steps"))
     counted = (
         *("max_size", "overwritten_hops", "overwritten_calls", "overwritten_activities"),
-        *("other_definitions", "lost_hops", "compiled_code", "still_running", "not_stopped"),
+        *("other_definitions", "lost_hops", "damaged_chunks", "compiled_code", "still_running"),
+        "not_stopped",
     )
     return judge(
         Evidence(

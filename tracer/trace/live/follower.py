@@ -33,7 +33,7 @@ from tracer.trace.tables.series import categories, nanoseconds
 
 _BUDGET = 8 << 20
 """Bytes of hops that one look reads, about."""
-_STRIDE = 1 << 16
+_STRIDE = 1 << 14
 """While a file is written chunks begin at multiples of this after the header."""
 
 
@@ -61,12 +61,10 @@ class _Growing:
     """Where chunks are looked for in a file that grows."""
 
     end: int
-    slots: range
-    """Where the chunks of a ring begin"""
+    slots: dict[int, int | None]
+    """Where the chunks of a ring begin: the check of the one that was seen last there"""
     gaps: list[int] = field(default_factory=list)
     """Where chunks may begin that were claimed and are not in use yet"""
-    in_slots: dict[int, int] = field(default_factory=dict)
-    """The check of the chunk that was seen last in each slot"""
 
 
 class Follower:
@@ -117,8 +115,8 @@ class Follower:
             if file.packed or (header.state != fmt.RECORDING and not header.attached):
                 self._chunks = [_Chunk(0, chunk, place) for chunk, place in file.chunks(Losses())]
             else:
-                end = header.header_bytes + header.ring_slots * fmt.SLOT_BYTES
-                self._growing = _Growing(end, range(header.header_bytes, end, fmt.SLOT_BYTES))
+                slots, end = fmt.slots_of_ring(header)
+                self._growing = _Growing(end, dict.fromkeys(slots))
         return True
 
     def look(self, *, kernels: bool = False) -> pl.DataFrame:
@@ -260,10 +258,10 @@ class Follower:
                 self._growing.end += _STRIDE
         self._growing.gaps = gaps
         slots = self._growing.slots
-        for at in range(slots.start, min(slots.stop, size), slots.step):
+        for at, check in slots.items():
             header = self._file.chunk_header(at)
-            if header and self._growing.in_slots.get(at) != header.check:
-                self._growing.in_slots[at] = header.check
+            if header and header.check != check:
+                slots[at] = header.check
                 self._chunk_at(at)
 
     def _is_overwritten(self, chunk: _Chunk) -> bool:

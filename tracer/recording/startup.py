@@ -218,7 +218,10 @@ class _Root:
         except ValueError:
             return
         _give_up(request)
-        say("nothing was recorded: the script did not import torch")
+        say(
+            "nothing was recorded: the script did not import torch; "
+            "if its child processes do, run it with TRACER=run.trace instead of tracer record"
+        )
 
 
 def _request_to_record(text: str) -> dict[str, Any]:

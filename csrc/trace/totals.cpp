@@ -59,6 +59,7 @@ std::vector<View> chunks_of(const uint8_t* file, uint64_t end) {
 struct Process {
   uint32_t number, pid, parent, how;
 };
+constexpr uint32_t kJoined = 2;  // Process::how: records.h
 
 bool has_command_of_fork_server(const char* process, size_t bytes) {
   return std::string_view(process, bytes).find("multiprocessing.forkserver") != std::string_view::npos;
@@ -75,8 +76,9 @@ bool is_called(std::string_view name, const char* document, size_t bytes) {
 struct FromDefinitions {
   OpOfHop ops;
   std::vector<Process> like_fork_servers;
+  std::vector<Process> processes;
   std::set<uint32_t> other_pids;
-  bool compiled_code = false;
+  bool compiled_code = false, not_joined = false;
 };
 
 void read_definitions(const View& chunk, FromDefinitions& known) {
@@ -89,12 +91,14 @@ void read_definitions(const View& chunk, FromDefinitions& known) {
     if (head.kind == kProcess && bytes >= sizeof(Process)) {
       Process process;
       memcpy(&process, payload, sizeof process);
+      known.processes.push_back(process);
       if (has_command_of_fork_server(payload, bytes))
         known.like_fork_servers.push_back(process);
       else
         known.other_pids.insert(process.pid);
     }
     if (head.kind == kJson && is_called("compiled_hidden", payload, bytes)) known.compiled_code = true;
+    if (head.kind == kJson && is_called("not_joined", payload, bytes)) known.not_joined = true;
     if (head.kind == kHop) {
       uint32_t id, length;
       memcpy(&id, payload, 4);
@@ -108,10 +112,20 @@ void read_definitions(const View& chunk, FromDefinitions& known) {
 // multiprocessing's: they have no work of their own, and end later than the processes that they serve. What they fork has
 // their command.
 std::set<uint32_t> fork_servers(const FromDefinitions& known) {
-  constexpr uint32_t kJoined = 2;  // records.h
   std::set<uint32_t> numbers;
   for (const Process& process : known.like_fork_servers)
     if (process.how == kJoined && known.other_pids.count(process.parent)) numbers.insert(process.number);
+  return numbers;
+}
+
+// Programs whose process joined once more, as another one.
+std::set<uint32_t> replaced_programs(const std::vector<Process>& processes) {
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> last;  // by the ids of the process and of its parent
+  for (const Process& one : processes)
+    if (uint32_t& number = last[{one.pid, one.parent}]; one.how == kJoined) number = std::max(number, one.number);
+  std::set<uint32_t> numbers;
+  for (const Process& one : processes)
+    if (one.number < last[{one.pid, one.parent}]) numbers.insert(one.number);
   return numbers;
 }
 
@@ -127,14 +141,16 @@ bool is_alive(uint32_t pid) {
   return stat[name + 2] != 'Z' && stat[name + 2] != 'X';
 }
 
-void count_processes(const HeaderPage& page, const std::set<uint32_t>& fork_servers, Totals& totals) {
+void count_processes(const HeaderPage& page, const std::set<uint32_t>& fork_servers, const std::set<uint32_t>& replaced,
+                     Totals& totals) {
   uint32_t open = page.header.attached;
   for (uint32_t i = 0; i < std::min<uint32_t>(page.header.next_process, kMaxProcesses); ++i) {
-    if (!page.pids[i] || !is_alive(page.pids[i])) continue;
-    totals.still_running += !fork_servers.count(i);
+    if (!page.pids[i] || (!replaced.count(i) && !is_alive(page.pids[i]))) continue;
+    totals.still_running += !fork_servers.count(i) && !replaced.count(i);
     if (open) --open;
   }
   totals.not_stopped = open;
+  totals.replaced = uint32_t(replaced.size());
 }
 
 void copy_counts(const FileHeader& header, Totals& totals) {
@@ -232,7 +248,8 @@ Totals count_totals(const std::string& path, uint64_t session) {
   totals.threads = uint32_t(threads.size());
   totals.processes = uint32_t(processes.size());
   totals.compiled_code = known.compiled_code;
-  count_processes(page, fork_servers(known), totals);
+  totals.not_joined = known.not_joined;
+  count_processes(page, fork_servers(known), replaced_programs(known.processes), totals);
   munmap(mapping, totals.bytes);
   return totals;
 }

@@ -19,6 +19,7 @@
 #include "native/elf.h"
 #include "program_starts.h"
 #include "python/compiled_calls.h"
+#include "python/greenlets.h"
 #include "python/module_calls.h"
 #include "python/own_range.h"
 #include "python/running_file.h"
@@ -143,6 +144,7 @@ py::dict certificate() {
   out["call_sites"] = state.call_sites;
   out["source_lines"] = python::can_read_source_lines();
   out["modules"] = python::modules_were_followed();
+  out["greenlets_lost"] = python::greenlets_were_lost();
   out["compiled_calls"] = python::compiled_calls();
   AllocationState memory = allocation_state();
   py::dict allocators;

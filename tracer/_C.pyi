@@ -26,6 +26,7 @@ class Certificate(TypedDict):
     memory: dict[str, bool]
     source_lines: bool
     modules: bool
+    greenlets_lost: bool
     guards: dict[str, bool]
     out_of_space: str | None
     full: bool

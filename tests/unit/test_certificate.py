@@ -13,7 +13,7 @@ from tracer.report.reading import Reading
 from tracer.report.report import render
 from tracer.trace import load
 from tracer.trace.bytes.format import SHAPES, SOURCE
-from tracer.trace.certificate.hops import NO_MEMORY
+from tracer.trace.certificate.hops import NO_GREENLETS, NO_MEMORY
 from tracer.trace.certificate.verdict import NOT_JOINED
 
 
@@ -110,6 +110,11 @@ def test_a_python_that_could_not_join(tmp_path: Path) -> None:
     writer.json(0, "not_joined", {"count": 2})
     found = load(writer.write(tmp_path / "x.trace")).certificate
     assert (found["complete"], found["not_joined"], found["why"]) == (False, True, [NOT_JOINED])
+
+
+def test_greenlets_that_were_not_followed(tmp_path: Path) -> None:
+    seen, lost = certificate(tmp_path, modules=True), certificate(tmp_path, modules=True, greenlets_lost=True)
+    assert set(lost["not_visible"]) - set(seen["not_visible"]) == {NO_GREENLETS}
 
 
 def test_a_full_disk_is_named_without_a_stop_in_order(tmp_path: Path) -> None:

@@ -32,6 +32,10 @@ NO_MODULE = (
     "module is null if no nn.Module was being called. If code calls forward() or another method directly, "
     "that is not a call of the module: its ops have the module of the call around them"
 )
+NO_GREENLETS = (
+    "module is null in a thread from the moment that the program has set its own greenlet.settrace there: "
+    "tracer no longer sees which greenlet runs"
+)
 
 BEFORE_ATTACHED = (
     "what had begun before tracer attached to the running program: op calls, modules, ranges, memory"
@@ -146,6 +150,8 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
         certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
+        lost = any(document.get("greenlets_lost") is True for document in stated.values())
+        certificate["not_visible"] += [NO_GREENLETS] * lost
     remarks = _remarks_on_source(recording, stated) + _remarks(certificate, recording.ended, findings)
     if findings.cuda:
         certificate["cuda"] = findings.cuda.counts

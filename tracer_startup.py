@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 import sys
 
+# Else pytest, whose plugin is in this distribution, warns that it was loaded before. -OO drops docstrings.
+__doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"
+
 
 def hidden_by() -> str | None:
     """The file that `import tracer` finds instead of the package; None: nothing hides it."""

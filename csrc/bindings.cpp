@@ -17,7 +17,9 @@
 #include "dispatch/own_cost.h"
 #include "dispatch/ranges.h"
 #include "native/elf.h"
+#include "program_starts.h"
 #include "python/compiled_calls.h"
+#include "python/greenlets.h"
 #include "python/module_calls.h"
 #include "python/own_range.h"
 #include "python/running_file.h"
@@ -71,9 +73,9 @@ void take_place() {
   }
 }
 
-bool join(const std::string& path, uint64_t session) {
+bool join(const std::string& path, uint64_t session, bool closes) {
   if (trace::recording_file()) return false;
-  auto* file = trace::TraceFile::join(path, session);
+  auto* file = trace::TraceFile::join(path, session, closes);
   if (file) trace::open_recording(file);
   return file != nullptr;
 }
@@ -142,6 +144,7 @@ py::dict certificate() {
   out["call_sites"] = state.call_sites;
   out["source_lines"] = python::can_read_source_lines();
   out["modules"] = python::modules_were_followed();
+  out["greenlets_lost"] = python::greenlets_were_lost();
   out["compiled_calls"] = python::compiled_calls();
   AllocationState memory = allocation_state();
   py::dict allocators;
@@ -287,6 +290,8 @@ py::dict end() {
   out["other_definitions"] = totals.other_definitions;
   out["damaged_chunks"] = totals.damaged_chunks;
   out["compiled_code"] = totals.compiled_code;
+  out["not_joined"] = totals.not_joined;
+  out["replaced"] = totals.replaced;
   out["still_running"] = totals.still_running;
   out["not_stopped"] = totals.not_stopped;
   out["error"] = error ? py::object(py::str(std::generic_category().message(error))) : py::none();
@@ -351,7 +356,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("create", &create, py::arg("path"), py::arg("session"), py::arg("shapes"), py::arg("source"), py::arg("max_bytes") = 0,
         py::arg("ring") = false, py::arg("replace") = false, py::arg("why") = false, py::arg("values") = false, py::arg("scalars") = false);
   m.def("take_place", &take_place);
-  m.def("join", &join, py::arg("path"), py::arg("session"));
+  m.def("join", &join, py::arg("path"), py::arg("session"), py::arg("closes") = false);
   m.def("arm", &arm, py::arg("operators") = std::vector<std::string>());
   m.def("start", &start, py::arg("runs_ops") = true);
   m.def("pause", &trace::pause_recording);
@@ -371,6 +376,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("enter_paused_call", &python::enter_paused_call);
   m.def("leave_range", &python::leave_own_range, py::arg("entered"));
   m.def("follow_allocations", &follow_allocations, py::arg("wanted"));
+  m.def("follow_starts", &follow_starts, py::arg("libraries"));
+  m.def("starts_not_joined", &starts_not_joined);
   m.def("hide_sources", &python::hide_sources, py::arg("folders"));
   m.def("runs_code_of", [](const py::str& file) { return python::runs_code_of(file.ptr()); }, py::arg("file"));
   m.def("forget_lines", &python::forget_lines);

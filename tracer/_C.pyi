@@ -26,6 +26,7 @@ class Certificate(TypedDict):
     memory: dict[str, bool]
     source_lines: bool
     modules: bool
+    greenlets_lost: bool
     guards: dict[str, bool]
     out_of_space: str | None
     full: bool
@@ -67,6 +68,8 @@ class Closed(TypedDict):
     other_definitions: int
     damaged_chunks: int
     compiled_code: bool
+    not_joined: bool
+    replaced: int
     still_running: int
     not_stopped: int
     error: str | None
@@ -96,8 +99,11 @@ def create(
 def take_place() -> None:
     """The recording has begun: from now on its file is at its path. Raises OSError."""
 
-def join(path: str, session: int) -> bool:
-    """Open the file of another process's recording; False where that has ended."""
+def join(path: str, session: int, closes: bool = False) -> bool:
+    """Open the file of another process's recording; False where that has ended.
+
+    `closes`: this process began that recording, as another program, and ends it.
+    """
 
 def arm(operators: Sequence[str] = ...) -> Arming:
     """Hook every table entry of the operators that one of the patterns matches; no pattern: of all."""
@@ -178,6 +184,12 @@ def leave_range(entered: int) -> None:
 
 def follow_allocations(wanted: bool) -> None:
     """Record the blocks of memory that torch's allocators give out and take back, or no longer."""
+
+def follow_starts(libraries: Sequence[str]) -> None:
+    """Count from now on the Pythons that cannot join: that Python itself or these libraries' files start."""
+
+def starts_not_joined() -> int:
+    """How many of them this process and its forked children have started."""
 
 def own_cost() -> dict[str, object]:
     """What recording hops costs: as timed in the program, and in a loop that runs now. Once, after `stop`."""

@@ -9,6 +9,7 @@ Importing this package imports nothing else, because every traced script imports
 
 from __future__ import annotations
 
+__doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"  # why: tracer_startup.py
 __version__: str
 
 TYPE_CHECKING = False

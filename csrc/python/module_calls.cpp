@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "../trace/recording.h"
 #include "frame.h"
 #include "function_entry.h"
+#include "greenlets.h"
 
 namespace tracer::python {
 namespace {
@@ -41,13 +43,14 @@ struct Call {
 struct Calls {
   size_t depth;
   Call calls[kMostCalls];
+  Calls* spare;  // another one of this thread, which no greenlet uses
 };
 thread_local Calls* thread_calls __attribute__((tls_model("initial-exec"))) = nullptr;
 pthread_key_t calls_key;
 
 void free_calls(void* calls) {
   thread_calls = nullptr;
-  free(calls);
+  for (auto* each = static_cast<Calls*>(calls); each;) free(std::exchange(each, each->spare));
 }
 
 // Those of the calling thread; nullptr without memory. Thread-local memory is too scarce for them.
@@ -57,6 +60,44 @@ Calls* calls_of_thread() {
     if (thread_calls) pthread_setspecific(calls_key, thread_calls);
   }
   return thread_calls;
+}
+
+// ---- greenlets: each has calls of its own ----------------------------------------------------------
+struct Suspended {
+  Calls* calls;
+  ModuleNow now;
+  const void* thread;  // a thread may end and leave some, whose addresses others then have
+};
+std::unordered_map<PyObject*, Suspended>& suspended = *new std::unordered_map<PyObject*, Suspended>;
+
+// What tells this thread from all others, ended ones too.
+const void* this_thread() {
+  static char* threads = nullptr;
+  thread_local const void* mine = ++threads;
+  return mine;
+}
+
+void take_calls(Calls* calls, ModuleNow now) {
+  module_now = now;
+  thread_calls = calls;
+  pthread_setspecific(calls_key, calls);
+}
+
+// Calls of a suspended greenlet stay where they are, since its C stack refers to them.
+void switch_calls(PyObject* from, PyObject* to) noexcept try {
+  if (thread_calls && thread_calls->depth) {
+    if (from) suspended[from] = {thread_calls, module_now, this_thread()};
+    take_calls(std::exchange(thread_calls->spare, nullptr), from ? ModuleNow{} : module_now);
+  }
+  auto found = suspended.find(to);
+  if (found == suspended.end()) return;
+  if (found->second.thread == this_thread()) {
+    found->second.calls->spare = thread_calls;
+    take_calls(found->second.calls, found->second.now);
+  }
+  suspended.erase(found);
+} catch (...) {
+  module_now = {};  // no memory
 }
 
 // ---- paths: ids are those of the trace, the same in all recordings of the process -----------------
@@ -363,6 +404,7 @@ uint32_t name(const Calls& calls, PyObject* module, bool in_backward, uint32_t e
 
 PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
   uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
+  const bool is_known = !epoch || follow_greenlets(switch_calls);  // before the thread's calls are asked for
   Calls* known = epoch && PyVectorcall_NARGS(flags) > 0 && is_module(arguments[0]) ? calls_of_thread() : nullptr;
   if (!known) return original(function, arguments, flags, names);
   trace::current_lane();  // a forked child defines nothing before it has recorded something
@@ -371,7 +413,7 @@ PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t fla
   const ModuleNow before = module_now;
   PyObject* module = arguments[0];
   const void* node = torch::autograd::get_current_node().get();
-  uint32_t path = name(calls, module, node, epoch);
+  uint32_t path = is_known ? name(calls, module, node, epoch) : 0;
   if (depth < kMostCalls) {
     Py_INCREF(module);
     Py_XDECREF(std::exchange(calls.calls[depth].module, module));
@@ -412,6 +454,7 @@ void follow_modules(PyObject* wanted) {
 
 void leave_modules() {
   if (!followed) return;
+  leave_greenlets();
   // Where another tool has put its own entry over ours, ours stays: it does nothing without a recording.
   if (followed->vectorcall == call_module) {
     set_entry(followed, original);

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +29,10 @@ namespace {
 // waits in C for a collective gets the signal, and the helper thread may not be there: so the handler does it all itself.
 std::atomic_flag copying = ATOMIC_FLAG_INIT;
 std::atomic<bool> wanted{false};  // by a signal
+// Until then no signal starts a dump: as long after one as it took. Else a storm of them leaves the main thread no time.
+std::atomic<uint64_t> quiet_until{0};  // CLOCK_MONOTONIC
+timer_t later;  // sends the signal again then
+std::atomic<bool> has_timer{false};
 char source[PATH_MAX];  // empty: nothing is recorded
 uint64_t session = 0;
 HeaderPage page;
@@ -226,11 +231,31 @@ void say_failed(int error) {
   notice.say();
 }
 
-// Whoever copies writes also the dump that a signal asks for meanwhile: the handler may have interrupted that very thread.
+// A process has one timer of ours, which neither a forked child nor a program that follows by exec has.
+void make_timer() {
+  sigevent event = {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGUSR2;
+  has_timer = timer_create(CLOCK_MONOTONIC, &event, &later) == 0;
+}
+
+// True: it is too early, and the signal will come again.
+bool put_off() {
+  uint64_t until = quiet_until.load();
+  if (!has_timer || nanoseconds(CLOCK_MONOTONIC) >= until) return false;
+  itimerspec when = {};
+  when.it_value = {time_t(until / 1'000'000'000), long(until % 1'000'000'000)};
+  return timer_settime(later, TIMER_ABSTIME, &when, nullptr) == 0;
+}
+
+// Whoever copies sees to the dump that a signal asks for meanwhile: the handler may have interrupted that very thread.
 void dump_wanted() {
-  while (wanted.load() && !copying.test_and_set()) {
+  while (wanted.load() && !put_off() && !copying.test_and_set()) {
+    uint64_t began = nanoseconds(CLOCK_MONOTONIC);
     int error = wanted.exchange(false) && *source ? dump_now("") : 0;
     if (error) say_failed(error);
+    uint64_t ended = nanoseconds(CLOCK_MONOTONIC);
+    quiet_until.store(ended + (ended - began));
     copying.clear();
   }
 }
@@ -260,15 +285,20 @@ void prepare_dumps(const TraceFile& file) {
 
 void end_dumps() {
   struct sigaction now;
-  if (sigaction(SIGUSR2, nullptr, &now) == 0 && now.sa_handler == on_signal) signal(SIGUSR2, SIG_DFL);
+  bool ours = sigaction(SIGUSR2, nullptr, &now) == 0 && now.sa_handler == on_signal;
+  if (ours) signal(SIGUSR2, SIG_IGN);  // also one that the timer has sent
   wait_for_turn();
   *source = '\0';
+  if (has_timer.exchange(false)) timer_delete(later);
+  if (ours) signal(SIGUSR2, SIG_DFL);
   copying.clear();
 }
 
 void forget_dump() {
   forget_kept_dumps();
   wanted.store(false);
+  quiet_until.store(0);
+  if (has_timer) make_timer();
   copying.clear();
 }
 
@@ -284,6 +314,7 @@ int dump(std::string& path) {
 bool dump_on_signal() {
   struct sigaction ours = {}, before;
   if (sigaction(SIGUSR2, nullptr, &before) != 0 || (before.sa_flags & SA_SIGINFO) || before.sa_handler != SIG_DFL) return false;
+  if (!has_timer) make_timer();
   ours.sa_handler = on_signal;
   ours.sa_flags = SA_RESTART;  // a call that waits goes on
   return sigaction(SIGUSR2, &ours, nullptr) == 0;

@@ -19,7 +19,8 @@ void forget_dump();
 // Returns 0 or an errno; ENOENT where nothing is recorded.
 int dump(std::string& path);
 
-// SIGUSR2 dumps, in whichever thread it reaches. False: somebody else has claimed that signal.
+// SIGUSR2 dumps, in whichever thread it reaches; as long after a dump as that took, later. False: somebody else has claimed
+// that signal.
 bool dump_on_signal();
 
 }  // namespace tracer::trace

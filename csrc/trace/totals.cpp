@@ -58,12 +58,14 @@ struct OpenHop {
 struct Process {
   uint32_t number, pid, parent, how;
 };
+constexpr uint32_t kJoined = 2;  // Process::how: records.h
 
 struct FromDefinitions {
   OpOfHop ops;
   std::vector<Process> like_fork_servers;
+  std::vector<Process> processes;
   std::set<uint32_t> other_pids;
-  bool compiled_code = false;
+  bool compiled_code = false, not_joined = false;
 };
 
 // Whether the record is what its kind says, as far as it is looked at.
@@ -73,6 +75,7 @@ bool take_definition(const DefinitionRecord& record, uint32_t number, FromDefini
     Process process;
     if (record.payload.size() < sizeof process) return false;
     memcpy(&process, record.payload.data(), sizeof process);
+    known.processes.push_back(process);
     if (record.payload.find("multiprocessing.forkserver") != std::string_view::npos)
       known.like_fork_servers.push_back(process);
     else
@@ -81,6 +84,7 @@ bool take_definition(const DefinitionRecord& record, uint32_t number, FromDefini
   if (record.kind == kJson) {
     if (!string_at(record, 0, text)) return false;
     known.compiled_code |= text == "compiled_hidden";
+    known.not_joined |= text == "not_joined";
   }
   if (record.kind == kHop) {
     uint32_t id;
@@ -101,10 +105,20 @@ bool read_definitions(FileReader& reader, const FoundChunk& chunk, FromDefinitio
 // multiprocessing's: they have no work of their own, and end later than the processes that they serve. What they fork has
 // their command.
 std::set<uint32_t> fork_servers(const FromDefinitions& known) {
-  constexpr uint32_t kJoined = 2;  // records.h
   std::set<uint32_t> numbers;
   for (const Process& process : known.like_fork_servers)
     if (process.how == kJoined && known.other_pids.count(process.parent)) numbers.insert(process.number);
+  return numbers;
+}
+
+// Programs whose process joined once more, as another one.
+std::set<uint32_t> replaced_programs(const std::vector<Process>& processes) {
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> last;  // by the ids of the process and of its parent
+  for (const Process& one : processes)
+    if (uint32_t& number = last[{one.pid, one.parent}]; one.how == kJoined) number = std::max(number, one.number);
+  std::set<uint32_t> numbers;
+  for (const Process& one : processes)
+    if (one.number < last[{one.pid, one.parent}]) numbers.insert(one.number);
   return numbers;
 }
 
@@ -120,14 +134,16 @@ bool is_alive(uint32_t pid) {
   return stat[name + 2] != 'Z' && stat[name + 2] != 'X';
 }
 
-void count_processes(const HeaderPage& page, const std::set<uint32_t>& fork_servers, Totals& totals) {
+void count_processes(const HeaderPage& page, const std::set<uint32_t>& fork_servers, const std::set<uint32_t>& replaced,
+                     Totals& totals) {
   uint32_t open = page.header.attached;
   for (uint32_t i = 0; i < std::min<uint32_t>(page.header.next_process, kMaxProcesses); ++i) {
-    if (!page.pids[i] || !is_alive(page.pids[i])) continue;
-    totals.still_running += !fork_servers.count(i);
+    if (!page.pids[i] || (!replaced.count(i) && !is_alive(page.pids[i]))) continue;
+    totals.still_running += !fork_servers.count(i) && !replaced.count(i);
     if (open) --open;
   }
   totals.not_stopped = open;
+  totals.replaced = uint32_t(replaced.size());
 }
 
 void copy_counts(const FileHeader& header, Totals& totals) {
@@ -227,7 +243,8 @@ void count_all(FileReader& reader, const HeaderPage& page, Totals& totals) {
   totals.threads = uint32_t(lane_counter.threads());
   totals.processes = uint32_t(processes.size());
   totals.compiled_code = known.compiled_code;
-  count_processes(page, fork_servers(known), totals);
+  totals.not_joined = known.not_joined;
+  count_processes(page, fork_servers(known), replaced_programs(known.processes), totals);
 }
 
 constexpr char kCut[] = "was cut by another process";

@@ -13,6 +13,8 @@ struct Totals {
   uint64_t api_calls = 0, activities = 0;  // of CUDA
   uint32_t threads = 0, processes = 0;
   bool compiled_code = false;  // a process called some whose kernels are not recorded
+  bool not_joined = false;     // a process started a Python that could not join
+  uint32_t replaced = 0;       // programs that began another one by exec
   uint32_t still_running = 0, not_stopped = 0;  // of the other processes, those that live, and those that died
   uint64_t max_bytes = 0, lost_hops = 0, overwritten_hops = 0, overwritten_calls = 0, overwritten_activities = 0;
   uint64_t other_definitions = 0;

@@ -27,6 +27,7 @@ namespace {
 // Trimming copies at most this much; beyond it, unused parts become holes in place.
 constexpr uint64_t kMostCopied = 64ull << 20;
 constexpr uint64_t kPage = 4096;
+constexpr uint32_t kNoProcess = UINT32_MAX;
 
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -209,7 +210,7 @@ void TraceFile::take_place() {
   replaced_.reset();
 }
 
-TraceFile* TraceFile::join(const std::string& path, uint64_t session) {
+TraceFile* TraceFile::join(const std::string& path, uint64_t session, bool closes) {
   int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return nullptr;
   auto file = std::make_unique<Descriptor>(target_of(path), fd);
@@ -222,8 +223,11 @@ TraceFile* TraceFile::join(const std::string& path, uint64_t session) {
   HeaderPage* page = map_header(fd);
   if (!page) return nullptr;
   forget_lost_mapping();
+  if (closes) file->lock();
   auto* trace = new TraceFile(path, std::move(file), page, header.ring_slots);
+  if (closes) trace->forget_earlier_programs();
   trace->register_process();
+  trace->closing_process_ = closes ? trace->process_ : kNoProcess;
   return trace;
 }
 
@@ -240,6 +244,16 @@ void TraceFile::register_process() {
   process_ = shared(page_->header.next_process).fetch_add(1);
   if (process_ < kMaxProcesses) shared(page_->pids[process_]).store(uint32_t(getpid()));
   shared(page_->header.attached).fetch_add(1);
+}
+
+// Those that the recording process ran before exec: they are not there to leave, and do not live on. (In another container
+// another process may have the same number, so this is not for every process that joins.)
+void TraceFile::forget_earlier_programs() {
+  uint32_t count = std::min<uint32_t>(shared(page_->header.next_process).load(), kMaxProcesses);
+  for (uint32_t i = 0; i < count; ++i) {
+    uint32_t own = uint32_t(getpid());
+    if (shared(page_->pids[i]).compare_exchange_strong(own, 0)) shared(page_->header.attached).fetch_sub(1);
+  }
 }
 
 // Nothing more is recorded, by any process.
@@ -381,7 +395,7 @@ void TraceFile::close() {
   if (is_damaged()) return;
   if (process_ < kMaxProcesses) shared(page_->pids[process_]).store(0);
   shared(page_->header.attached).fetch_sub(1);
-  if (!is_root()) return;
+  if (process_ != closing_process_) return;
   refresh_clock();
   uint32_t recording = kRecording;
   shared(page_->header.state).compare_exchange_strong(recording, kClosed);

@@ -39,8 +39,9 @@ class TraceFile {
   // Begins the file at `path`, which is empty or not there; with `replace` the file that is there stays as it is until
   // take_place(). Throws std::system_error: EWOULDBLOCK where another recorder has the file, EEXIST where it is not empty.
   static TraceFile* create(const std::string& path, uint64_t session, uint32_t flags, Limit limit, bool replace);
-  // Opens the file of a running recording; nullptr when it has ended or is another session's.
-  static TraceFile* join(const std::string& path, uint64_t session);
+  // Opens the file of a running recording; nullptr when it has ended or is another session's. `closes`: this program came by
+  // exec after the one that began the recording, and ends it in that one's place.
+  static TraceFile* join(const std::string& path, uint64_t session, bool closes);
   ~TraceFile();
 
   // The recording has begun: from now on its file is at `path`. Throws std::system_error.
@@ -76,8 +77,8 @@ class TraceFile {
   void release(Chunk chunk);
   void refresh_clock();
 
-  // The orderly end: this process leaves; the root closes the file and trims it when no other
-  // process of the recording lives.
+  // The orderly end: this process leaves; the root, or the program that it became, closes the file and trims it when no
+  // other process of the recording lives.
   void close();
   int out_of_space() const { return out_of_space_.load(); }
   // Whether another process has cut the file, or written another one over it.
@@ -95,6 +96,7 @@ class TraceFile {
   void compact();
   bool replace_with(FileReader& reader, std::vector<FoundChunk> parts, uint64_t size);
   void trim_in_place(int fd, const std::vector<FoundChunk>& parts, uint64_t end);
+  void forget_earlier_programs();
 
   std::string path_;
   std::unique_ptr<Descriptor> descriptor_;
@@ -105,6 +107,7 @@ class TraceFile {
   uint64_t session_;
   std::unique_ptr<Ring> ring_;
   uint32_t process_ = 0;
+  uint32_t closing_process_ = 0;  // the one that ends the recording for all, if it is this process
   std::atomic<int> out_of_space_{0};
   std::atomic<uint64_t> definition_bytes_{0};  // claimed by this process, and before its fork by its parent
 };

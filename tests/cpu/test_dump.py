@@ -110,6 +110,45 @@ def test_a_signal_while_the_main_thread_waits_in_c(launcher: Launcher) -> None:
     assert "aten::cos" in set(tracer.load(launcher.folder / "run.trace").hops["op"].cast(pl.String))
 
 
+STORM = """
+import os, time, torch
+x = torch.ones(2)
+for _ in range(200_000):
+    x.neg()
+open("ready", "w").close()
+done = 0
+while not os.path.exists("go"):
+    x.cos()
+    done += 1
+print(done)
+"""
+
+
+def test_a_storm_of_signals_leaves_the_main_thread_time(launcher: Launcher) -> None:
+    """As long after a dump as it took, the signals are merged; the last one is not lost."""
+    launcher.write(STORM)
+    command = [str(launcher.tracer), "record", "--max-size", "64M", "--max-dumps", "2", "-o", "run.trace"]
+    process = launcher.start(*command, "script.py")
+    wait_for((launcher.folder / "ready").exists)
+    end = time.monotonic() + 3
+    sent = 0
+    while time.monotonic() < end:
+        process.send_signal(signal.SIGUSR2)
+        sent += 1
+        time.sleep(0.001)
+    before = last_dump(launcher)
+    wait_for(lambda: last_dump(launcher) > before or time.monotonic() > end + 5)
+    (launcher.folder / "go").touch()
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, err
+    assert 1 < last_dump(launcher) < sent / 2
+    assert int(out) > 1000
+
+
+def last_dump(launcher: Launcher) -> int:
+    return max((int(path.stem[8:]) for path in launcher.folder.glob("run.dump*.trace")), default=0)
+
+
 HANDLES = """
 import os, signal, time, torch
 {before}

@@ -80,8 +80,72 @@ def test_exec_into_another_script_goes_on_in_the_same_file(launcher: Launcher) -
     launcher.write(
         "import os, sys, torch\ntorch.ones(2)\nos.execl(sys.executable, sys.executable, 'next.py')\n"
     )
-    launcher.same("script.py")
+    said = launcher.same("script.py").said
     assert "aten::neg" in set(hops(launcher)["op"])
+    assert said.startswith("tracer: both.trace\n")
+    assert "incomplete: 1 program became another one (exec) without a stop" in said
+
+
+EXECUTES_ITSELF = """\
+import os, sys, torch
+level = int(sys.argv[1])
+if os.fork() == 0:
+    torch.ones(2).cos()
+    raise SystemExit
+os.wait()
+torch.ones(2).neg()
+print("level", level, flush=True)
+if level:
+    os.execv(sys.executable, [sys.executable, __file__, str(level - 1)])
+"""
+
+
+@pytest.mark.fresh
+def test_a_script_that_executes_itself(launcher: Launcher) -> None:
+    launcher.write(EXECUTES_ITSELF)
+    said = launcher.same("script.py", "2").said
+    trace = tracer.load(launcher.folder / "both.trace")
+    ops = trace.hops.filter(trace.hops["kind"] == "call")["op"].to_list()
+    assert (ops.count("aten::neg"), ops.count("aten::cos")) == (3, 3)
+    certificate = trace.certificate
+    assert certificate["why"][0] == "2 programs became another one (exec) without a stop"
+    assert (certificate["complete"], certificate["not_stopped"], certificate["outlived"]) == (False, [], 0)
+    assert certificate["verdict"].startswith("incomplete: ")
+    assert said.count("tracer: both.trace\n") == 1
+    assert f"{certificate['hops']} hops, 6 threads, 6 processes" in " ".join(said.split())
+    assert "incomplete: 2 programs became another one (exec) without a stop" in said
+    assert os.path.getsize(launcher.folder / "both.trace") < 1 << 20, "it is trimmed"
+
+
+@pytest.mark.fresh
+def test_a_child_that_executes_another_script(launcher: Launcher) -> None:
+    launcher.write("import torch\ntorch.ones(2).neg()\n", "next.py")
+    launcher.write(
+        "import os, sys, torch\n"
+        "if os.fork() == 0:\n"
+        "    torch.ones(2)\n    os.execl(sys.executable, sys.executable, 'next.py')\n"
+        "os.wait()\ntorch.ones(2)\n"
+    )
+    said = launcher.same("script.py").said
+    certificate = tracer.load(launcher.folder / "both.trace").certificate
+    assert certificate["why"][0] == "1 program became another one (exec) without a stop"
+    assert (certificate["not_stopped"], certificate["processes"]) == ([], 3)
+    assert "incomplete: 1 program became another one (exec) without a stop" in said
+
+
+@pytest.mark.fresh
+def test_a_recording_of_the_scripts_own_goes_on_after_exec_and_says_nothing(launcher: Launcher) -> None:
+    launcher.write("import torch\ntorch.ones(2).neg()\n", "next.py")
+    launcher.write(
+        "import os, sys, torch, tracer\n"
+        "tracer.start('own.trace')\ntorch.ones(2)\n"
+        "os.execl(sys.executable, sys.executable, 'next.py')\n"
+    )
+    run = launcher.python("script.py")
+    assert (run.status, run.err) == (0, "")
+    trace = tracer.load(launcher.folder / "own.trace")
+    assert "aten::neg" in set(trace.hops["op"])
+    assert trace.certificate["verdict"].startswith("incomplete: ")
 
 
 @pytest.mark.fresh

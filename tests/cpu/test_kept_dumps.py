@@ -99,7 +99,7 @@ def test_a_forked_process_has_dumps_of_its_own(tmp_path: Path) -> None:
         child = os.fork()
         if child == 0:
             for _ in range(4):
-                os.kill(os.getpid(), signal.SIGUSR2)
+                tracer.dump()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
     assert dumps(tmp_path) == [1, 3, 4, 7]

@@ -18,6 +18,10 @@ import tracer
 
 pytestmark = pytest.mark.fresh
 
+WITHOUT_TORCH = (
+    "tracer: nothing was recorded: the script did not import torch; "
+    "if its child processes do, run it with TRACER=run.trace instead of tracer record\n"
+)
 WITH_TORCH = "import torch\ntorch.add(torch.ones(4), 1)\n"
 
 
@@ -153,7 +157,7 @@ def test_syntax_error(launcher: Launcher) -> None:
     launcher.write("import torch\nfor x in\n")
     traced = launcher.same("script.py")
     assert traced.status == 1
-    assert traced.said == "tracer: nothing was recorded: the script did not import torch\n"
+    assert traced.said == WITHOUT_TORCH
     assert launcher.traces() == []
 
 
@@ -213,7 +217,7 @@ def test_environment_of_the_script(launcher: Launcher) -> None:
 def test_without_torch(launcher: Launcher) -> None:
     launcher.write("print('hello')\n")
     traced = launcher.same("script.py")
-    assert traced.said == "tracer: nothing was recorded: the script did not import torch\n"
+    assert traced.said == WITHOUT_TORCH
     assert launcher.traces() == []
 
 

@@ -245,8 +245,9 @@ class TraceWriter:
         parent_pid: int = 1,
         certificate: Any = CERTIFICATE,
         command: str | None = None,
+        pid: int | None = None,
     ) -> int:
-        pid = self.pids[number] = 100 + number
+        pid = self.pids[number] = 100 + number if pid is None else pid
         body = struct.pack("<4I", number, pid, parent_pid, how) + text(command or f"python {number}")
         self.process_definitions[number] = [definition(1, body)]
         if how != 1:

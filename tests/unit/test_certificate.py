@@ -13,7 +13,8 @@ from tracer.report.reading import Reading
 from tracer.report.report import render
 from tracer.trace import load
 from tracer.trace.bytes.format import SHAPES, SOURCE
-from tracer.trace.certificate.hops import NO_MEMORY
+from tracer.trace.certificate.hops import NO_GREENLETS, NO_MEMORY
+from tracer.trace.certificate.verdict import NOT_JOINED
 
 
 def certificate(
@@ -69,6 +70,51 @@ def test_what_was_dropped_is_in_the_verdict(tmp_path: Path, stated: dict[str, An
     assert found["verdict"] == f"incomplete: 1 hop; {clause}"
     assert clause in found["why"]
     assert found["complete"] is False
+
+
+@pytest.mark.parametrize(
+    ("later", "replaced"),
+    [
+        ({"how": 2, "pid": 100}, True),
+        ({"how": 2, "pid": 100, "parent_pid": 7}, False),
+        ({"how": 1, "pid": 100}, False),
+        ({"how": 2, "pid": 101}, False),
+    ],
+)
+def test_a_program_that_became_another_one(tmp_path: Path, later: dict[str, int], replaced: bool) -> None:
+    """The same process of the same parent joins once more. Else the first one just ended."""
+    writer = TraceWriter()
+    writer.process(0, certificate=None)
+    writer.process(1, **later)
+    for process in (0, 1):
+        writer.hop(0, process=process)
+        lane = writer.lane(process)
+        lane.enter(0)
+        lane.exit()
+    found = load(writer.write(tmp_path / "x.trace")).certificate
+    clause = (
+        "1 program became another one (exec) without a stop" if replaced else "1 process ended without a stop"
+    )
+    assert found["why"] == [clause]
+    assert (found["replaced"], found["not_stopped"]) == ((1, []) if replaced else (0, [0]))
+    assert found["verdict"] == f"incomplete: 2 hops; {clause}"
+
+
+def test_a_python_that_could_not_join(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process(0)
+    writer.hop(0)
+    lane = writer.lane(0)
+    lane.enter(0)
+    lane.exit()
+    writer.json(0, "not_joined", {"count": 2})
+    found = load(writer.write(tmp_path / "x.trace")).certificate
+    assert (found["complete"], found["not_joined"], found["why"]) == (False, True, [NOT_JOINED])
+
+
+def test_greenlets_that_were_not_followed(tmp_path: Path) -> None:
+    seen, lost = certificate(tmp_path, modules=True), certificate(tmp_path, modules=True, greenlets_lost=True)
+    assert set(lost["not_visible"]) - set(seen["not_visible"]) == {NO_GREENLETS}
 
 
 def test_a_full_disk_is_named_without_a_stop_in_order(tmp_path: Path) -> None:

@@ -90,6 +90,12 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
         ["2 processes continued after the recording ended; what they did then is not recorded"],
     ),
     ({"not_stopped": 1}, "incomplete", ["1 process ended without a stop"]),
+    ({"replaced": 2}, "incomplete", ["2 programs became another one (exec) without a stop"]),
+    (
+        {"not_joined": True},
+        "incomplete",
+        ["a child Python was started with -I, -E or -S, or without TRACER_JOIN, and is not recorded"],
+    ),
     (
         {"no_steps": "there is no step 3", "why_nothing": "there is no step 3"},
         "incomplete",

@@ -140,7 +140,7 @@ def record(
             then_stop=then_stop,
             max_dumps=max_dumps,
         )
-        if running := invitation.running(os.environ.get(invitation.NAME, "")):
+        if running := invitation.running(_given_invitation()):
             _run_inside(running, command, output, bool(override))
         options.override = _overrides(override or [], command[0], module)
         _check_installation()
@@ -152,6 +152,10 @@ def record(
     request |= {"session": draw_session(), "process": invitation.this_process()}
     request |= {"cupti_unusable": unusable, **options.document()}
     _become(command, request)
+
+
+def _given_invitation() -> str:
+    return "" if sys.flags.ignore_environment else os.environ.get(invitation.NAME, "")
 
 
 def _run_inside(running: str, command: list[str], output: str | None, overridden: bool) -> NoReturn:
@@ -223,7 +227,7 @@ def _check_installation() -> None:
 def _begins_with_python() -> bool:
     """Whether a new interpreter reads the start-up file; folders of `site.addsitedir` are in no list."""
     asked = "import sys; sys.exit('tracer.recording.startup' not in sys.modules)"
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    flags = subprocess._args_from_interpreter_flags() + _flag_of_ours()  # type: ignore[attr-defined]
     environment = {**os.environ, invitation.NAME: "{}"}
     try:
         done = subprocess.run([sys.executable, *flags, "-c", asked], env=environment, check=False)
@@ -258,13 +262,18 @@ def _described(path: str, shown: str, *, reserved: bool, force: bool) -> dict[st
 
 def _become(command: list[str], request: dict[str, object] | None) -> NoReturn:
     environment = os.environ | ({"TRACER_RECORD": json.dumps(request)} if request else {})
-    flags = interpreter.options(sys.orig_argv)
+    flags = interpreter.options(sys.orig_argv) + _flag_of_ours()
     try:
         os.execve(sys.executable, [sys.executable, *flags, *command], environment)
     except OSError as error:
         if request and request["reserved"]:
             naming.remove_if_empty(str(request["path"]))
         _refuse(RecordingError(f"{sys.executable} cannot be run: {error.strerror}"))
+
+
+def _flag_of_ours() -> list[str]:
+    """What tells a Python that ignores the environment that tracer itself has set its variables."""
+    return [f"-X{invitation.FLAG}"] if sys.flags.ignore_environment else []
 
 
 def _refuse(error: RecordingError) -> NoReturn:

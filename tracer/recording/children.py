@@ -18,6 +18,7 @@ from tracer.base.say import say
 from tracer.recording import cuda, invitation, overrides, process_groups, steps
 from tracer.recording.compiled import following as compiled
 from tracer.recording.options import Options
+from tracer.recording.summary import Summary, summary_of
 
 _groups: process_groups.ProcessGroups | None = None  # of this process's recording
 
@@ -27,12 +28,18 @@ class Stoppable(Protocol):
 
 
 class JoinedRecording:
-    """The part of a newly started child (spawn, torchrun, subprocess) in its parent's recording."""
+    """The part of a newly started child (spawn, torchrun, subprocess) in its parent's recording.
 
-    def __init__(self, native: ModuleType) -> None:
+    Or of the program that the recording process has become (exec): that one ends the recording.
+    """
+
+    def __init__(self, native: ModuleType, shown: str | None, ops: bool) -> None:
         self._native = native
         self._began = time.time()
         self._running = True
+        self._pid = os.getpid()
+        self._shown = shown  # for the summary; None: another process prints it
+        self._ops = ops
 
     @classmethod
     def join(cls, request: dict) -> JoinedRecording | None:
@@ -49,7 +56,8 @@ class JoinedRecording:
         except OSError:
             return None
         native = extension.load()
-        if not native.join(path, session):
+        closes = request["process"] == invitation.this_process()
+        if not native.join(path, session, closes):
             os.environ.pop(invitation.NAME, None)
             return None
         options = Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"})
@@ -58,7 +66,7 @@ class JoinedRecording:
         write_document(native, "enums", native.enums())
         cuda.begin(native, options, request.get("cupti_unusable", ""))
         follow_python(native, options)
-        joined = cls(native)
+        joined = cls(native, request.get("shown") if closes else None, bool(options.ops))
         _begin_overrides(options)
         close_with_multiprocessing(joined)
         native.keep_dumps(options.max_dumps)
@@ -68,22 +76,28 @@ class JoinedRecording:
         steps.begin(native, options)
         return joined
 
-    def stop(self) -> None:
-        """Close this process's part. Safe to call twice."""
+    def stop(self, *, at_exit: bool = True) -> Summary | None:
+        """Close this process's part; the summary, if this ends a recording with one. Safe to call twice."""
         if not self._running:
-            return
+            return None
         self._running = False
         os.environ.pop(invitation.NAME, None)
-        close_part(self._native, self._began)
+        closed, certificate, were_on = close_part(self._native, self._began)
+        if self._shown is None or self._pid != os.getpid() or closed["damaged"] or closed["gone"]:
+            return None
+        return summary_of(self._shown, closed, certificate, were_on, ops=self._ops)
 
 
-def close_part(native: ModuleType, began: float) -> None:
-    """Close a child's part of the recording. Its table entries stay hooked: the process is ending."""
+def close_part(native: ModuleType, began: float) -> tuple[dict, dict, list[dict]]:
+    """Close a child's part of the recording. Its table entries stay hooked: the process is ending.
+
+    Returns what the file holds, the certificate of this process, and its overrides.
+    """
     native.end_cuda()
     native.stop()
-    overrides.end()
-    _write_certificate(native, began)
-    native.close()
+    were_on = overrides.end()
+    certificate = _write_certificate(native, began)
+    return native.close(), certificate, were_on
 
 
 def _begin_overrides(options: Options) -> None:
@@ -116,9 +130,12 @@ def stop_last(stop: Callable[[], object]) -> Any:
 
 
 def follow_python(native: ModuleType, options: Options) -> None:
-    """Set what is recorded beside hops; begin to follow modules, allocators and compiled code."""
+    """Set what is recorded beside hops; begin to follow modules, allocators, compiled code and children."""
+    import _posixsubprocess
+
     import torch
 
+    native.follow_starts([os.path.basename(getattr(_posixsubprocess, "__file__", ""))])
     native.set_stack_lines(options.stack, options.torch_frames)
     native.follow_modules(torch.nn.Module if options.modules else None)
     native.follow_allocations(options.memory)
@@ -149,15 +166,30 @@ def _compressed(document: object) -> bytes:
     return zlib.compress(json.dumps(document).encode())
 
 
-def _write_certificate(native: ModuleType, began: float) -> None:
+def _write_certificate(native: ModuleType, began: float) -> dict:
+    certificate: dict = {}
     try:
         of_compiled = compiled.end()
         if _groups is not None:
             _groups.end()
         write_source_texts(native, began)
+        write_not_joined(native)
         certificate = {**cuda.certificate(native), "steps": steps.end(), "compiled": of_compiled}
-        certificate["own_cost"] = native.own_cost()
+        add_own_cost(native, certificate)
         certificate["outlived"] = invitation.has_ended(str(native.recording()))
         write_document(native, "certificate", certificate)
     except OSError:
         pass  # the disk is full: the header of the file says so
+    return certificate
+
+
+def add_own_cost(native: ModuleType, certificate: dict) -> None:
+    """What recording cost: as timed, and the least that a hop costs."""
+    certificate["own_cost"] = own_cost = native.own_cost()
+    certificate["ns_per_hop"] = min(kind["ns"] for kind in own_cost["loop"].values())
+
+
+def write_not_joined(native: ModuleType) -> None:
+    """Put into the trace that Pythons were started which could not join. OSError: the disk is full."""
+    if count := native.starts_not_joined():
+        write_document(native, "not_joined", {"count": count})

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 
 NAME = "TRACER_JOIN"
+# `-X` option of a Python that ignores the environment (-I, -E), but may read what `tracer record` has set.
+FLAG = "tracer"
 
 # The begin of a trace: csrc/trace/records.h.
 _MAGIC = b"tracer\n\x1a"

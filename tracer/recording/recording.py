@@ -20,11 +20,13 @@ from tracer.base.say import say, say_not_ended
 from tracer.recording import cuda as cuda_part
 from tracer.recording import environment, invitation, naming, output, overrides, steps
 from tracer.recording.children import (
+    add_own_cost,
     close_part,
     close_with_multiprocessing,
     follow_python,
     stop_last,
     write_document,
+    write_not_joined,
     write_source_texts,
 )
 from tracer.recording.compiled import following as compiled
@@ -236,11 +238,10 @@ class Recording:
             write_document(native, "libraries", native.libraries())  # CUDA loads some when they are used
         native.restore()
         were_on = overrides.end()
-        certificate["own_cost"] = own_cost = native.own_cost()
-        ns_per_hop = min(kind["ns"] for kind in own_cost["loop"].values())
-        certificate["ns_per_hop"] = ns_per_hop
+        add_own_cost(native, certificate)
         try:
             write_source_texts(native, self._began)
+            write_not_joined(native)
             write_document(native, "settings", settings())
             write_document(native, "certificate", certificate)
         except OSError:
@@ -251,7 +252,7 @@ class Recording:
         if closed["gone"]:
             raise RecordingError(f"{self._shown} {closed['gone']}")
         ops = bool(self._options.ops)
-        self.summary = summary_of(self._shown, closed, certificate, ns_per_hop, were_on, ops=ops)
+        self.summary = summary_of(self._shown, closed, certificate, were_on, ops=ops)
 
     def _at_exit(self) -> None:
         joins_first = os.getpid() == self._pid and self._finalizer is not None
@@ -331,6 +332,7 @@ class Recording:
         return json.dumps(
             {
                 "path": self.path,
+                "shown": self._shown if self._launched else None,
                 "session": self._session,
                 "process": invitation.this_process(),
                 "cupti_unusable": self._unusable,

@@ -15,6 +15,9 @@ and TRACER_RECORD has also "shown" (the path as the user gave it), "force" and "
 TRACER=run.trace is set by the user: every Python that imports torch, and is not part of a recording yet, then
 records to that file, or to a numbered one beside it if it exists. Another value of TRACER is not ours.
 
+A Python that ignores the environment (-I, -E) ignores all three: it gets here only with `-Xtracer`, which
+`tracer record` adds if it was itself run so.
+
 Until torch is imported only modules that the interpreter has
 loaded by itself are used here: the script must find `json` and the like as without tracer.
 """
@@ -47,6 +50,8 @@ def install() -> None:
     global _process
     if _process is not None:  # `site` reads the .pth files of a virtual environment twice
         return
+    if sys._xoptions.pop(invitation.FLAG, None) and f"-X{invitation.FLAG}" in sys.orig_argv:
+        sys.orig_argv.remove(f"-X{invitation.FLAG}")
     request = os.environ.pop("TRACER_RECORD", None)
     if request is not None:
         os.environ[invitation.NAME] = request
@@ -142,7 +147,7 @@ class _Child:
             return
         try:
             if self._joined is not None:
-                self._joined.stop()
+                _stop_and_say(self._joined)
         except Exception as error:
             say_not_ended(error, f" of process {os.getpid()}")
 
@@ -218,7 +223,10 @@ class _Root:
         except ValueError:
             return
         _give_up(request)
-        say("nothing was recorded: the script did not import torch")
+        say(
+            "nothing was recorded: the script did not import torch; "
+            "if its child processes do, run it with TRACER=run.trace instead of tracer record"
+        )
 
 
 def _request_to_record(text: str) -> dict[str, Any]:
@@ -243,7 +251,7 @@ def _request_to_record(text: str) -> dict[str, Any]:
     return request
 
 
-def _stop_and_say(recording: Recording) -> None:
+def _stop_and_say(recording: Recording | JoinedRecording) -> None:
     from tracer.base import interrupts
 
     with interrupts.waiting(then_raised=False):  # Ctrl-C waits until everything is printed

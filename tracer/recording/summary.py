@@ -82,7 +82,6 @@ def summary_of(
     shown: str,
     closed: dict,
     certificate: dict,
-    ns_per_hop: float | None,
     overrides: list[dict],
     *,
     ops: bool = False,
@@ -102,7 +101,7 @@ def summary_of(
         size=closed["bytes"],
         api_calls=closed["api_calls"],
         activities=closed["activities"],
-        ns_per_hop=ns_per_hop,
+        ns_per_hop=certificate.get("ns_per_hop"),
         dropped=_judged(closed, certificate, ops).missing,
         steps=_steps(certificate.get("steps")),
         overrides=tuple(_of_overrides(overrides)),
@@ -131,7 +130,7 @@ def _judged(closed: dict, certificate: dict, ops: bool) -> Verdict:
     counted = (
         *("max_size", "overwritten_hops", "overwritten_calls", "overwritten_activities"),
         *("other_definitions", "lost_hops", "damaged_chunks", "compiled_code", "still_running"),
-        "not_stopped",
+        *("not_stopped", "not_joined", "replaced"),
     )
     return judge(
         Evidence(

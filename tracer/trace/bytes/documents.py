@@ -204,7 +204,7 @@ _DOCUMENTS: dict[str, Any] = {
     "certificate": {
         **dict.fromkeys(("entries", "hooked", "rearmed", "lost_hops"), _count),
         **{name: ({str: _text},) for name in ("not_hooked", "lost_entries")},
-        **dict.fromkeys(("call_sites", "source_lines", "modules", "full"), _flag),
+        **dict.fromkeys(("call_sites", "source_lines", "modules", "greenlets_lost", "full"), _flag),
         "guards": {str: _flag},
         "out_of_space": _text,
         "ns_per_hop": _number,

@@ -32,6 +32,10 @@ NO_MODULE = (
     "module is null if no nn.Module was being called. If code calls forward() or another method directly, "
     "that is not a call of the module: its ops have the module of the call around them"
 )
+NO_GREENLETS = (
+    "module is null in a thread from the moment that the program has set its own greenlet.settrace there: "
+    "tracer no longer sees which greenlet runs"
+)
 
 BEFORE_ATTACHED = (
     "what had begun before tracer attached to the running program: op calls, modules, ranges, memory"
@@ -76,7 +80,8 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
     `complete` says whether all that ran is in the trace, `verdict` says so in one line, and `why` has a
     sentence for each thing that is missing or uncertain. `closed_in_order` maps each process number
     to whether it stopped in order, `not_stopped` lists those that ended otherwise, and `outlived` counts
-    those that ran on after the recording had ended.
+    those that ran on after the recording had ended. `replaced` counts programs that became another one by
+    exec, `not_joined` says whether a child Python was started that could not join.
     `cuda` is absent where no process looked at CUDA, `overrides` where none was on.
     """
     header, losses = recording.header, recording.losses
@@ -112,6 +117,8 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         "closed_in_order": {process: process in stated for process in processes},
         "outlived": _outlived(stated, recording),
         "executed": bool(header.executed),
+        "replaced": len(_replaced(recording)),
+        "not_joined": any("not_joined" in of for of in recording.definitions.documents.values()),
         "not_stopped": _not_stopped(stated, recording),
         "out_of_space": _out_of_space(header, stated),
         "entries": max((count_in(d, "entries") for d in stated.values()), default=0),
@@ -143,6 +150,8 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
         certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
+        lost = any(document.get("greenlets_lost") is True for document in stated.values())
+        certificate["not_visible"] += [NO_GREENLETS] * lost
     remarks = _remarks_on_source(recording, stated) + _remarks(certificate, recording.ended, findings)
     if findings.cuda:
         certificate["cuda"] = findings.cuda.counts
@@ -192,7 +201,7 @@ def _evidence(certificate: dict[str, Any], recording: Contents, findings: Findin
         *("max_size", "stopped_at_max_size", "overwritten_hops", "overwritten_calls"),
         *("overwritten_activities", "other_definitions", "out_of_space", "lost_hops", "damaged_chunks"),
         *("missing_chunks", "missing_bytes", "torn_events", "lost_exits", "unmatched_exits"),
-        *("undefined_hops", "outlived", "executed"),
+        *("undefined_hops", "outlived", "executed", "replaced", "not_joined"),
     )
     return Evidence(
         recorded=recorded if findings.whole else max(recorded, 1),
@@ -210,10 +219,12 @@ def _evidence(certificate: dict[str, Any], recording: Contents, findings: Findin
 
 def _not_stopped(stated: dict[int, dict[str, Any]], recording: Contents) -> list[int]:
     """The processes that ended without a stop, except a fork server, which runs no ops."""
+    replaced = _replaced(recording)
     return [
         process
         for process in _processes(recording)
         if process not in stated
+        and process not in replaced
         and not _still_runs(recording, process)
         and not (process == 0 and recording.header.executed)
         and not _is_fork_server(recording, process)
@@ -222,11 +233,24 @@ def _not_stopped(stated: dict[int, dict[str, Any]], recording: Contents) -> list
 
 def _outlived(stated: dict[int, dict[str, Any]], recording: Contents) -> int:
     """How many processes continued after the recording had ended."""
+    replaced = _replaced(recording)
     return sum(
-        (stated.get(process, {}).get("outlived") is True or _still_runs(recording, process))
+        process not in replaced
+        and (stated.get(process, {}).get("outlived") is True or _still_runs(recording, process))
         and not _is_fork_server(recording, process)
         for process in _processes(recording)
     )
+
+
+def _replaced(recording: Contents) -> set[int]:
+    """The programs whose process joined once more, as another one (exec)."""
+    processes = recording.definitions.processes.values()
+    last: dict[tuple[int, int], int] = {}
+    for known in processes:
+        if known.how == "joined":
+            place = known.pid, known.parent_pid
+            last[place] = max(last.get(place, 0), known.process)
+    return {one.process for one in processes if one.process < last.get((one.pid, one.parent_pid), 0)}
 
 
 def _still_runs(recording: Contents, process: int) -> bool:

@@ -8,6 +8,7 @@ from tracer.trace.bytes.endings import DUMPED, KILLED, STOPPED, WRITTEN
 from tracer.trace.certificate.counts import in_words
 
 COMPILED_CODE = "code of torch.compile or AOTInductor ran, and its kernels are not recorded as hops"
+NOT_JOINED = "a child Python was started with -I, -E or -S, or without TRACER_JOIN, and is not recorded"
 EXECUTED = "the process began another program (exec), which is not recorded"
 _HEADS = {
     KILLED: "killed, or ended without a stop",
@@ -53,6 +54,10 @@ class Evidence:
     """Processes that were stopped, but after the end of the recording"""
     not_stopped: int = 0
     """Processes that ended without a stop"""
+    replaced: int = 0
+    """Programs that began another one in their process (exec), which joined"""
+    not_joined: bool = False
+    """A process started a Python that could not join"""
     no_steps: str | None = None
     """Why no requested step was recorded"""
     cuda: tuple[str, ...] = ()
@@ -122,6 +127,11 @@ def _of_processes(evidence: Evidence) -> list[str]:
         )
     if evidence.not_stopped and evidence.ended == STOPPED:
         clauses.append(not_stopped_in_words(evidence.not_stopped))
+    if evidence.replaced and evidence.ended == STOPPED:
+        programs = in_words(evidence.replaced, "program")
+        clauses.append(f"{programs} became another one (exec) without a stop")
+    if evidence.not_joined:
+        clauses.append(NOT_JOINED)
     return clauses
 
 

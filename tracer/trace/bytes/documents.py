@@ -136,7 +136,7 @@ def _count(value: Any) -> bool:
 
 
 def _place(value: Any) -> bool:
-    return _count(value) and value < 1 << 32
+    return _count(value) and value <= 1 << 20  # of a job: what says which ranks are missing, counts them
 
 
 def _number(value: Any) -> bool:
@@ -152,7 +152,8 @@ def _whole_or_null(value: Any) -> bool:
 
 
 def _key(value: Any) -> bool:
-    return _text(value) or (isinstance(value, list) and all(map(_text, value)))
+    """Of a functionality with several backends a list: its own name comes first."""
+    return _text(value) or (isinstance(value, list) and len(value) > 0 and all(map(_text, value)))
 
 
 def _flags_or_text(value: Any) -> bool:

@@ -24,8 +24,9 @@ from tracer.analysis.links import GPU_KINDS, HOP_KINDS, combine
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
-from tracer.analysis.trees import Forest, own_or_forward_line
+from tracer.analysis.trees import Forest, depths, own_or_forward_line
 from tracer.base.paths import short_path
+from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.tables.compiled import innermost
 
 NO_LINE = "no Python line"
@@ -45,6 +46,10 @@ class Lockable(CudaTables, Protocol):
     def source_lines(self) -> pl.DataFrame: ...
     @property
     def compile_phases(self) -> pl.DataFrame: ...
+
+
+DEEPEST = 200
+"""Levels of a chain; what is deeper is left out. No program has them, and readers go down one by one"""
 
 
 @dataclass(frozen=True)
@@ -148,12 +153,11 @@ def _forest(trace: Lockable) -> Forest:
         .str.replace_all(_ADDRESS.pattern, "unknown")
         .str.replace(_WHERE.pattern, ""),
     )
-    keep = kept.to_numpy() & ~_compiling(trace, rows)
+    above = rows["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    keep = kept.to_numpy() & ~_compiling(trace, rows) & (depths(above) < DEEPEST)
     if keep.all():
         return Forest.of(rows)
-    above = rows["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
-    while (hidden := (above >= 0) & ~keep[above]).any():
-        above = np.where(hidden, above[above], above)
+    above = take(nearest(above, keep), above)
     rows = rows.with_columns(parent=pl.when(pl.Series(above) >= 0).then(pl.Series(above)))
     return Forest.of(rows.filter(pl.Series(keep)))
 

@@ -1,7 +1,7 @@
 """speedscope's format: a flame graph of hops for each thread, by self time.
 
-https://www.speedscope.app/file-format-schema.json: sampled profiles, one sample a distinct path of
-hops with the self time of all hops at its end as its weight.
+https://www.speedscope.app/file-format-schema.json: evented profiles, in which each distinct path of hops
+is opened once, for the self time of all hops at its end and the times of the paths below it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.trees import levels
 from tracer.base.package import VERSION
-from tracer.export.nesting import levels
 from tracer.export.output import new_file
 from tracer.export.tracks import Tracks
 from tracer.trace import Trace
@@ -158,13 +158,29 @@ class _Paths:
             path = len(self._frame) - 1
         return path
 
-    def frames(self, path: int) -> list[int]:
-        """Outermost first."""
-        frames = []
-        while path >= 0:
-            frames.append(self._frame[path])
-            path = self._above[path]
-        return frames[::-1]
+    def events(self, weights: dict[int, int]) -> list[dict[str, Any]]:
+        """Opens each path that has a weight, or that one with a weight is below, once; closes it after these.
+
+        So their number grows with the paths, and not with how deep they are, as that of samples does.
+        """
+        below: dict[int, list[int]] = {}
+        seen: set[int] = set()
+        for path in weights:
+            while path >= 0 and path not in seen:
+                seen.add(path)
+                path = self._above[path]
+        for path in sorted(seen, reverse=True):
+            below.setdefault(self._above[path], []).append(path)
+        events, at, left = list[dict[str, Any]](), 0, below.get(-1, [])
+        while left:
+            path = left.pop()
+            if path < 0:
+                events.append({"type": "C", "frame": self._frame[~path], "at": at})
+                continue
+            events.append({"type": "O", "frame": self._frame[path], "at": at})
+            at += weights.get(path, 0)
+            left += [~path, *below.get(path, [])]
+        return events
 
 
 def _threads(trace: Trace) -> list[tuple[str, NDArray[np.int64]]]:
@@ -184,11 +200,10 @@ def _profile(paths: _Paths, name: str, rows: NDArray[np.int64]) -> dict[str, Any
     weights = np.zeros(len(found), np.int64)
     np.add.at(weights, of_row, paths.self_ns[rows])
     return {
-        "type": "sampled",
+        "type": "evented",
         "name": name,
         "unit": "nanoseconds",
         "startValue": 0,
         "endValue": int(weights.sum()),
-        "samples": [paths.frames(path) for path in found.tolist()],
-        "weights": weights.tolist(),
+        "events": paths.events(dict(zip(found.tolist(), weights.tolist(), strict=True))),
     }

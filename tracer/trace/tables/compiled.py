@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.trace.bytes.arrays import take
+from tracer.trace.bytes.arrays import climb, nearest, take
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.tables.ranges import OWN, Columns
 from tracer.trace.tables.schema import COMPILE_PHASES, COMPILED_CALLS, COMPILED_KERNELS
@@ -72,12 +72,7 @@ class _Shared:
         place = np.full(len(self.kinds), -1, np.int64)
         place[wanted] = np.arange(len(wanted))
         parent = self.columns["parent"]
-        at = take(parent, rows)
-        while True:
-            further = (at >= 0) & (take(place, at) < 0)
-            if not further.any():
-                return take(place, at)
-            at = np.where(further, take(parent, np.where(further, at, -1)), at)
+        return take(place, take(nearest(parent, place >= 0), take(parent, rows)))
 
 
 def compiled_tables(
@@ -144,11 +139,7 @@ def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], 
         of_thread = wanted == key
         place = first + np.searchsorted(start[first:last], times[of_thread], "right") - 1
         row[of_thread] = np.where(place >= first, place, -1)
-    while True:
-        ended = (row >= 0) & (end[row] <= times)
-        if not ended.any():
-            return row
-        row = np.where(ended, parent[row], row)
+    return climb(parent, row, lambda at: end[at] <= times)
 
 
 def _thread_numbers(*columns: NDArray[Any]) -> tuple[Index, Index]:

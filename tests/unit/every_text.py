@@ -25,19 +25,39 @@ FIELDS: dict[int, tuple[str, tuple[str, ...]]] = {
 }
 """The numbers before the texts of each kind of definition, and the names of the texts"""
 WITHOUT = {fmt.STACK, fmt.GRAPH_NODE, fmt.PYTHON_STACK}
+Record = tuple[int, int, bytes]
+"""Kind, ticks, body"""
 Change = Callable[[str, str], str]
 """From the place of a text, as `hop.op` or `environment.argv[]`, and the text to another text"""
 
 
 def changed(data: bytes, change: Change) -> bytes:
     """The trace with other texts."""
+    return _with_records(data, lambda record: _definition(record, change))
+
+
+def with_documents(data: bytes, change: Callable[[Any], Any]) -> bytes:
+    """The trace with other documents."""
+
+    def other(record: Record) -> bytes:
+        kind, ticks, body = record
+        if kind == fmt.JSON:
+            name, at = _text(body, 0)
+            document = json.loads(zlib.decompressobj().decompress(body[at + 4 :]))
+            body = _packed(name, change(document))
+        return fmt.pack_definition(kind, ticks, body)
+
+    return _with_records(data, other)
+
+
+def _with_records(data: bytes, other: Callable[[Record], bytes]) -> bytes:
     head = int.from_bytes(data[12:16], "little")
     made, at = [data[:head]], head
     while at + fmt.CHUNK_HEADER.size <= len(data):
         header = fmt.ChunkHeader(*fmt.CHUNK_HEADER.unpack_from(data, at))
         body = data[at + fmt.CHUNK_HEADER.size : at + (header.used or header.capacity)]
         if header.stream == fmt.DEFINITIONS:
-            body = b"".join(_definition(record, change) for record in _records(body))
+            body = b"".join(map(other, _records(body)))
             made.append(fmt.pack_chunk(header, body))
         else:
             made.append(data[at : at + header.capacity])
@@ -59,7 +79,7 @@ def places(data: bytes) -> list[str]:
     return list(found)
 
 
-def _records(body: bytes) -> list[tuple[int, int, bytes]]:
+def _records(body: bytes) -> list[Record]:
     found, at = [], 0
     while at + fmt.DEFINITION_HEAD.size <= len(body):
         size, kind, _, ticks = fmt.DEFINITION_HEAD.unpack_from(body, at)
@@ -70,7 +90,7 @@ def _records(body: bytes) -> list[tuple[int, int, bytes]]:
     return found
 
 
-def _definition(record: tuple[int, int, bytes], change: Change) -> bytes:
+def _definition(record: Record, change: Change) -> bytes:
     kind, ticks, body = record
     if kind == fmt.JSON:
         body = _document(body, change)
@@ -114,8 +134,12 @@ def _signature(body: bytes, change: Change) -> bytes:
 def _document(body: bytes, change: Change) -> bytes:
     name, at = _text(body, 0)
     document = json.loads(zlib.decompressobj().decompress(body[at + 4 :]))
-    content = zlib.compress(json.dumps(_json(document, name, change)).encode())
-    return fmt.pack_string(change("document", name)) + struct.pack("<I", len(content)) + content
+    return _packed(change("document", name), _json(document, name, change))
+
+
+def _packed(name: str, document: Any) -> bytes:
+    content = zlib.compress(json.dumps(document).encode())
+    return fmt.pack_string(name) + struct.pack("<I", len(content)) + content
 
 
 def _json(value: Any, place: str, change: Change) -> Any:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from elf import write_library
+from every_kind import written
+from every_text import with_documents
 from synthetic import ENUMS, TraceWriter
 
 from tracer.analysis import library_work, op_work
 from tracer.trace import TraceError, load
-from tracer.trace.bytes.damage import DamagedError, whole
+from tracer.trace.bytes.damage import DamagedError, number_of, whole
 from tracer.trace.bytes.documents import read_document
 from tracer.trace.names import symbols
 
@@ -83,3 +85,42 @@ def test_keys_without_names_are_none(tmp_path: Path) -> None:
     lane.enter(0)
     lane.exit()
     assert len(load(writer.write(tmp_path / "run.trace")).hops) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("17", 17), (str((1 << 63) - 1), (1 << 63) - 1), (str(1 << 63), None), ("9" * 5000, None)]
+    + [(text, None) for text in ("", "²", "٣", "-1", "1e3", " 1", "1_0", "x")],
+)
+def test_numbers_in_texts(text: str, number: int | None) -> None:
+    assert number_of(text) == number
+
+
+@pytest.mark.parametrize(
+    "name", ["\x1fcall:²", "\x1fcall:" + "9" * 5000, "\x1fcall:99999999999", "\x1fkernel:#²"]
+)
+def test_a_range_of_compiled_code_with_a_name_of_somebody_else(tmp_path: Path, name: str) -> None:
+    writer = TraceWriter()
+    writer.process()
+    lane = writer.lane()
+    lane.define_string(1, name)
+    lane.range_enter(1)
+    lane.range_exit()
+    trace = load(writer.write(tmp_path / "run.trace"))
+    assert len(trace.compiled_calls) + len(trace.compiled_kernels) == 1
+
+
+@pytest.mark.parametrize("number", [1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_a_number_of_a_document_fits_its_column_or_is_damage(tmp_path: Path, number: int) -> None:
+    data = written(closed=True).data()
+
+    def other(document: object) -> object:
+        if isinstance(document, dict):
+            return {name: other(value) for name, value in document.items()}
+        if isinstance(document, list):
+            return [other(value) for value in document]
+        return number if isinstance(document, int) and not isinstance(document, bool) else document
+
+    trace = tmp_path / "run.trace"
+    trace.write_bytes(with_documents(data, other))
+    load(trace)

@@ -20,6 +20,7 @@ from tracer.base.package import VERSION
 from tracer.export.output import new_file
 from tracer.export.tracks import Tracks
 from tracer.trace import Trace
+from tracer.trace.bytes.damage import number_of
 
 ROOTS = ("line", "module")
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -67,8 +68,8 @@ def _frames(hops: pl.DataFrame) -> tuple[list[dict[str, Any]], NDArray[np.int64]
 def _frame(op: str | None, key: str | None, kernel: str | None, registered_at: str | None) -> dict[str, Any]:
     name = " ".join([op or "an unknown op", *([f"[{key}]"] if key else []), *([kernel] if kernel else [])])
     file, _, line = (registered_at or "").rpartition(":")
-    if file and line.isdecimal():
-        return {"name": name, "file": file, "line": int(line)}
+    if file and (number := number_of(line)) is not None:
+        return {"name": name, "file": file, "line": number}
     return {"name": name, **({"file": registered_at} if registered_at else {})}
 
 
@@ -115,7 +116,8 @@ class _Roots:
             text = self._sources.text(place)
             file, _, line = place.rpartition(":")
             named = self._sources.name(place)
-            below = [self._frame(f"{named}  {text}" if text else named, file=file, line=int(line))]
+            place = {"file": file, "line": number_of(line) or 0}
+            below = [self._frame(f"{named}  {text}" if text else named, **place)]
         return [self._frame(kind), *below]
 
     def _frame(self, name: str, **place: str | int) -> int:

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.bytes.arrays import climb, nearest, take
+from tracer.trace.bytes.damage import number_of
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.tables.ranges import OWN, Columns
 from tracer.trace.tables.schema import COMPILE_PHASES, COMPILED_CALLS, COMPILED_KERNELS
@@ -169,7 +170,7 @@ def _calls_table(shared: _Shared, calls: Index, documents: list[dict[str, Any]])
     def of(name: str) -> pl.Series:
         return categories([document.get(name) for document in documents])
 
-    numbers = [int(shared.texts[row]) if shared.texts[row].isdigit() else 0 for row in calls.tolist()]
+    numbers = [number_of(shared.texts[row], (1 << 32) - 1) for row in calls.tolist()]
     table = shared.frame(calls).with_columns(
         parent=indices(shared.above(calls, calls)),
         region=pl.Series([number or None for number in numbers], dtype=pl.UInt32),

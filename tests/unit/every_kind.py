@@ -62,6 +62,7 @@ def written(*, closed: bool) -> TraceWriter:
         writer.hop(0, "aten::mm", process=process, address=0x2000)
         writer.hop(1, "aten::add.Tensor", process=process, address=0x3000, rule="backend fallback")
         writer.hop(2, "mine::op", process=process, python_kernel="my_mm (mine.py:3)")
+        writer.hop(3, "aten::relu", process=process, address=0x4000)
         writer.module_path(1, "encoder.gru", "Model", process=process)
         writer.module_path(2, "", "Model", process=process)
     writer.symbol(0x3000, "_ZN2at6nativeL6add_opERKNS_6TensorE", "/lib/libtorch_cpu.so")
@@ -88,6 +89,9 @@ def written(*, closed: bool) -> TraceWriter:
             lane.define_string(number, name)
         lane.define_signature(1, tensor((2, 3), (3, 1), requires_grad=True), tensor(None, position=1))
         lane.define_stack(1, 0x3000, 0x2000)
+        lane.define_signature(3, tensor((4,), (1,)))
+        lane.enter(3, source=1, signature=3)  # a call that tracer replay can make
+        lane.exit()
         for step in range(4):
             lane.module(1)
             lane.enter(0, source=3, sequence=step, signature=1)

@@ -234,6 +234,7 @@ fresh matrix:
 	$(PYTHON) cmake/checks/systems.py $@ $(SUITES) $(SYSTEMS_OPTIONS)
 
 # Reads damaged and hostile traces with all that reads traces; inputs that fail are kept in build/fuzz.
+# Only hostile texts: .venv/bin/python tests/fuzz/run.py --strings
 # Again with one of them: .venv/bin/python tests/fuzz/run.py build/fuzz/X.trace
 FUZZ_SECONDS ?= 3600
 FUZZ_JOBS ?= 2

@@ -51,7 +51,13 @@ def outermost(file: Path, *, shown: bool = False) -> set[str]:
     document = json.loads(file.read_text())
     profiles = [document["profiles"][document["activeProfileIndex"]]] if shown else document["profiles"]
     frames = document["shared"]["frames"]
-    return {frames[sample[0]]["name"] for profile in profiles for sample in profile["samples"]}
+    names, depth = set(), 0
+    for event in (event for profile in profiles for event in profile["events"]):
+        depth -= event["type"] == "C"
+        if depth == 0 and event["type"] == "O":
+            names.add(frames[event["frame"]]["name"])
+        depth += event["type"] == "O"
+    return names
 
 
 @pytest.mark.parametrize("by", ["line", "module"])

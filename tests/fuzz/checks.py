@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
+import ast
 import faulthandler
+import inspect
 import json
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from calls import OUTPUT, TRACE, every_call
+from hostile_strings import PLANTED
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 from tracer.cli.app import app
+from tracer.cli.common import USAGE
+from tracer.replay import recipe
 from tracer.trace import TraceError, load
 
-CPU_SECONDS = 60
-"""Of one command; damaged traces take less than 1"""
+CPU_SECONDS, CPU_SECONDS_A_MB = 30, 2
+"""Of one command, as docs/reliability.md says; most take less than 1"""
 WALL_SECONDS = 180
 """Of one command that waits for something"""
 MEMORY = 4 << 30
 """Of the process: address space, also that of torch's libraries"""
-PAGE = "o.html"
-EXPORTS = {"chrome": "o.json", "speedscope": "o.ss", "perfetto": "o.pf", "parquet": "o.parquet"}
-VERBS = (
-    ["tree"],
-    ["tree", "--flat"],
-    ["tree", "--flat", "--by", "source"],
-    ["tree", "--api", "--limit", "0"],
-    ["tree", "--step", "1"],
-    ["tree", "--follow"],
-    ["report"],
-    ["report", "--steady"],
-    ["report", "--only", "kernels"],
-    ["report", "--only", "cuda"],
-    ["report", "-o", PAGE, "--force"],
-    ["pack", "-o", "o.xz", "--force"],
-    *(["export", "--to", to, "-o", name, "--force"] for to, name in EXPORTS.items()),
-    *([["explain", "aten::mm"]] if find_spec("torch") else []),
-)
+VERBS = every_call()
 # Beside these all that is not ASCII is fine but what has no width or turns the direction of a line.
 _RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _SCRIPTS = 4
@@ -87,7 +78,7 @@ def faults_of(file: Path, verbs: list[list[str]]) -> Iterator[str]:
 
 def _of_loading(file: Path, _: list[str]) -> str:
     try:
-        with _limited_time():
+        with _limited_time(file):
             load(file)
     except TraceError:
         return ""
@@ -99,11 +90,13 @@ def _of_loading(file: Path, _: list[str]) -> str:
 
 
 def _of_verb(file: Path, verb: list[str]) -> str:
-    before = set(os.listdir())
-    arguments = [*verb, "--from", str(file)] if verb[0] == "explain" else [verb[0], str(file), *verb[1:]]
+    before = {*os.listdir(), *os.listdir("..")}
+    outputs = [word for word in verb if word.startswith(f"{OUTPUT}.")]
+    for output in outputs:
+        _remove(Path(output))
     try:
-        with _limited_time():
-            done = CliRunner().invoke(app, arguments)
+        with _limited_time(file), _watched() as seen:
+            done = CliRunner().invoke(app, [str(file) if word == TRACE else word for word in verb])
     except StoodStillError:
         raise
     except BaseException as error:
@@ -112,7 +105,7 @@ def _of_verb(file: Path, verb: list[str]) -> str:
         return _where(done.exception)
     if done.exit_code not in (0, 1, 2):
         return f"exit status {done.exit_code}"
-    if done.exit_code and not re.fullmatch(r"tracer: [^\n]+\n", done.stderr):
+    if done.exit_code == USAGE and not re.fullmatch(r"(tracer: [^\n]+\n)+", done.stderr):
         return f"exit status {done.exit_code} with {done.stderr[:200]!r}"
     if "not enough memory to read" in done.stderr:
         return "too much memory"
@@ -121,24 +114,150 @@ def _of_verb(file: Path, verb: list[str]) -> str:
             return f"raw {raw[0]!r} in {stream[max(raw.start() - 60, 0) : raw.end() + 20]!r}"
     if done.exit_code == 0 and verb[0] == "report" and (fault := markdown_fault(done.stdout)):
         return fault
-    outputs = [verb[verb.index("-o") + 1]] if "-o" in verb else []
-    if done.exit_code == 0 and outputs == [PAGE] and (fault := page_fault(Path(PAGE).read_text())):
-        return fault
-    if more := set(os.listdir()) - before - set(outputs):
+    if more := {*os.listdir(), *os.listdir("..")} - before - set(outputs):
         return f"left behind: {', '.join(sorted(more))}"
-    if done.exit_code == 0 and outputs and outputs[0] in (EXPORTS["chrome"], EXPORTS["speedscope"]):
-        try:
-            json.loads(Path(outputs[0]).read_bytes(), parse_constant=_no_number)
-        except ValueError as error:
-            return f"{outputs[0]} is no JSON: {error}"
+    if fault := next((fault for event in seen if (fault := _deed(event, verb, outputs))), ""):
+        return fault
+    for output in filter(os.path.exists, outputs):
+        if fault := output_fault(Path(output)):
+            return f"{output}: {fault}"
     return ""
+
+
+def output_fault(output: Path) -> str:
+    """What of a file that a command wrote comes from a text of the trace."""
+    if output.is_dir():
+        return ""
+    kind = output.suffix
+    if kind == ".html":
+        return page_fault(output.read_text())
+    if kind == ".md":
+        return markdown_fault(output.read_text())
+    if kind == ".py":
+        return script_fault(output.read_text())
+    if kind in (".json", ".chrome", ".speedscope"):
+        try:
+            json.loads(output.read_bytes(), parse_constant=_no_number)
+        except ValueError as error:
+            return f"no JSON: {error}"
+    if kind in (".svg", ".lock") and (raw := _RAW.search(output.read_text())):
+        return f"raw {raw[0]!r}"
+    return ""
+
+
+def script_fault(text: str) -> str:
+    """What a script of `tracer replay --script` does beside making tensors and calling one operator."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        return f"no Python: {error}"
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and ast.unparse(node) not in _IMPORTS:
+            return f"has {ast.unparse(node)}"
+        if isinstance(node, ast.Call) and not _is_expected(node.func):
+            return f"calls {ast.unparse(node)[:100]}"
+    return ""
+
+
+_IMPORTS = ("import torch", "import time")
+_CALLS = {
+    *("torch.device", "torch.autocast", "torch._neg_view", "torch.manual_seed", "torch.cuda.synchronize"),
+    *("torch._C._AutoDispatchBelowAutograd", "torch._C._AutoDispatchBelowADInplaceOrView"),
+    *("guard.__enter__", "time.perf_counter", "print", "range", "float", "complex", "tensor", "getattr"),
+    *(".conj", ".requires_grad_"),
+}
+_OPERATOR = re.compile(r"torch\.ops\.aten\.\w+(\.\w+)?")
+
+
+def _is_expected(function: ast.expr) -> bool:
+    """Whether tracer's own code calls it, or it is an operator of ATen; from_file is one that opens files."""
+    name = _called(function)
+    return name in _CALLS | _calls_of_recipe() or (
+        _OPERATOR.fullmatch(name) is not None and "from_file" not in name
+    )
+
+
+def _called(function: ast.expr) -> str:
+    """`torch.device`, or `.to` of what another call returned."""
+    whole = ast.unparse(function)
+    if re.fullmatch(r"[\w.]+", whole):
+        return whole
+    if (
+        isinstance(function, ast.Call)
+        and isinstance(function.func, ast.Name)
+        and function.func.id == "getattr"
+    ):
+        return ast.unparse(function.args[0])
+    return f".{function.attr}" if isinstance(function, ast.Attribute) else whole
+
+
+@cache
+def _calls_of_recipe() -> set[str]:
+    """What the function that makes tensors calls: it is tracer's own text."""
+    nodes = ast.walk(ast.parse(inspect.getsource(recipe)))
+    return {_called(node.func) for node in nodes if isinstance(node, ast.Call)}
+
+
+# What else a command does: names of files are those that Python opens.
+_EVENTS: list[tuple[str, tuple[Any, ...]]] | None = None
+_PROGRAMS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect")
+_HELPERS = {"fleet", "explain"}
+"""Commands that start programs: c++filt, and tracer itself"""
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if _EVENTS is not None and (event == "open" or event in _PROGRAMS):
+        _EVENTS.append((event, arguments))
+
+
+sys.addaudithook(_note)
+
+
+@contextmanager
+def _watched() -> Iterator[list[tuple[str, tuple[Any, ...]]]]:
+    """The files that the block opens, and the programs that it starts."""
+    global _EVENTS
+    _EVENTS = found = []
+    try:
+        yield found
+    finally:
+        _EVENTS = None
+
+
+def _deed(event: tuple[str, tuple[Any, ...]], verb: list[str], outputs: list[str]) -> str:
+    """What of it no command does."""
+    name, arguments = event
+    if name != "open":
+        return "" if verb[0] in _HELPERS else f"{name} {str(arguments)[:200]}"
+    path, mode, flags = arguments
+    writes = (isinstance(mode, str) and set(mode) & set("wax+")) or (
+        isinstance(flags, int) and flags & _WRITES
+    )
+    if not writes or not isinstance(path, (str, bytes)):
+        return ""
+    path = os.path.abspath(os.fsdecode(path))
+    here, kept = os.getcwd(), (tempfile.gettempdir(), os.path.expanduser("~/.cache"), "/dev/")
+    inside = [os.path.join(here, output) for output in outputs]
+    if path == here or "__pycache__" in path:  # a file without a name; Python's own
+        return ""
+    if PLANTED in path or not path.startswith((*inside, *kept, os.path.join(here, "."))):
+        return f"writes {path}"
+    return ""
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def page_fault(page: str) -> str:
     """What of an HTML page comes from a name: letters that hide, scripts, images."""
     if raw := _RAW.search(page):
         return f"raw {raw[0]!r} in a page"
-    if (scripts := page.count("<script")) != _SCRIPTS:
+    if (scripts := page.count("<script")) not in (0, _SCRIPTS):
         return f"{scripts} scripts in a page"
     return "an image in a page" if "<img" in page else ""
 
@@ -163,14 +282,16 @@ def markdown_fault(text: str) -> str:
 
 
 @contextmanager
-def _limited_time() -> Iterator[None]:
+def _limited_time(file: Path) -> Iterator[None]:
+    seconds_of_cpu = CPU_SECONDS + CPU_SECONDS_A_MB * file.stat().st_size / 1e6
+
     def too_long(number: int, _: object) -> None:
         if number == signal.SIGPROF:
-            raise TooLongError(f"more than {CPU_SECONDS} s of CPU time")
+            raise TooLongError(f"more than {seconds_of_cpu:.0f} s of CPU time")
         faulthandler.dump_traceback(sys.__stderr__ or 2)
         raise StoodStillError(f"more than {WALL_SECONDS} s")
 
-    timers = {signal.ITIMER_PROF: CPU_SECONDS, signal.ITIMER_REAL: WALL_SECONDS}
+    timers = {signal.ITIMER_PROF: seconds_of_cpu, signal.ITIMER_REAL: WALL_SECONDS}
     signal.signal(signal.SIGPROF, too_long)
     signal.signal(signal.SIGALRM, too_long)
     for timer, seconds in timers.items():
@@ -199,8 +320,10 @@ def own_folder() -> Iterator[Path]:
     """What commands write goes into a folder of their own, which ends with the block."""
     came_from = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
-        os.chdir(folder)
+        inner = Path(folder, "inner")
+        inner.mkdir()
+        os.chdir(inner)
         try:
-            yield Path(folder)
+            yield inner
         finally:
             os.chdir(came_from)

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hostile_strings
 from bases import bases
 from checks import VERBS, faults_of, limit_memory, own_folder
-from mutations import mutated
+from mutations import Base, mutated
 from readers import PROGRAM, Readers, build
 
 _SILENT_SECONDS = 900
@@ -57,12 +58,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--recorded", action="store_true", help="also mutate traces that are recorded now")
     parser.add_argument("--readers", action="store_true", help="also those of csrc, as when a recording ends")
+    parser.add_argument("--only", metavar="COMMAND", help="only this command of tracer")
+    parser.add_argument("--strings", action="store_true", help="only hostile strings")
     parser.add_argument("--folder", type=Path, default=Path("build/fuzz"))
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.folder = options.folder.resolve()  # workers have folders of their own
     return options
+
+
+def _verbs(only: str | None) -> list[list[str]]:
+    return [verb for verb in VERBS if only in (None, verb[0])]
 
 
 def _check_files(options: argparse.Namespace) -> int:
@@ -72,7 +79,7 @@ def _check_files(options: argparse.Namespace) -> int:
         limit_memory()
         for path in paths:
             of_readers = [readers.fault_of(path)] if options.readers else []
-            for fault in filter(None, [*faults_of(path, list(VERBS)), *of_readers]):
+            for fault in filter(None, [*faults_of(path, _verbs(options.only)), *of_readers]):
                 print(f"{path}: {fault}")
                 faults += 1
     print(f"{len(paths)} files, {faults} faults")
@@ -87,13 +94,14 @@ def work(options: argparse.Namespace) -> None:
     known = bases(recorded=options.recorded)
     file = options.folder / f"case{options.worker}.trace"
     number = options.first
+    known_verbs = _verbs(options.only)
     with own_folder(), Readers(options.folder / PROGRAM) as readers:
         limit_memory()
         while options.cases is None or number < options.cases:
-            kind, data = mutated(known, options.seed, number)
+            kind, data = made(known, options, number)
             file.write_bytes(data)
             _say({"case": number, "kind": kind})
-            verbs = random.Random(number).sample(VERBS, options.verbs)
+            verbs = random.Random(number).sample(known_verbs, options.verbs)
             faults = list(faults_of(file, [list(verb) for verb in verbs]))
             if options.readers and (fault := readers.fault_of(file)):
                 faults.append(fault)
@@ -101,6 +109,13 @@ def work(options: argparse.Namespace) -> None:
                 kept_name(options, kind, number).write_bytes(data)
             _say({"faults": faults})
             number += options.jobs
+
+
+def made(known: list[Base], options: argparse.Namespace, number: int) -> tuple[str, bytes]:
+    """Every fourth case, or each, is of hostile strings; the others of any mutation."""
+    if options.strings or number % 4 == 3:
+        return hostile_strings.case(options.seed, number)
+    return mutated(known, options.seed, number)
 
 
 def kept_name(options: argparse.Namespace, kind: str, number: int) -> Path:
@@ -149,10 +164,11 @@ class Fuzzing:
 
     def _start(self, selector: selectors.BaseSelector, number: int, first: int) -> None:
         command = [sys.executable, __file__, "--worker", str(number), "--first", str(first)]
-        for name in ("cases", "verbs", "jobs", "seed", "folder"):
+        for name in ("cases", "verbs", "jobs", "seed", "folder", "only"):
             if (value := getattr(self.options, name)) is not None:
                 command += [f"--{name}", str(value)]
         command += ["--recorded"] * self.options.recorded + ["--readers"] * self.options.readers
+        command += ["--recorded"] * self.options.recorded + ["--strings"] * self.options.strings
         errors = (self.options.folder / f"worker{number}.log").open("ab")
         with errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env={**os.environ})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from bases import bases
+from calls import TRACE
 from checks import faults_of, markdown_fault, own_folder
 from mutations import mutated
 
@@ -68,25 +69,25 @@ def test_a_number_makes_the_same_case() -> None:
 @pytest.mark.parametrize(
     ("planted", "cases", "fault"),
     [
-        ("documents that are not checked", "30", "Error at "),
-        ("a raw escape", "30", "raw '"),
-        ("a crash", "6", "ended with status -6"),
+        ("documents that are not checked", ["--cases", "30", "--verbs", "1", "--only", "tree"], "Error at "),
+        ("a raw escape", ["--cases", "12", "--verbs", "2", "--strings", "--only", "tree"], "raw '"),
+        ("a crash", ["--cases", "6", "--verbs", "1", "--only", "tree"], "ended with status -6"),
     ],
 )
 def test_a_planted_fault_is_found_and_its_input_kept(
-    tmp_path: Path, planted: str, cases: str, fault: str
+    tmp_path: Path, planted: str, cases: list[str], fault: str
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(PLANTED[planted])
-    done = fuzz(tmp_path, "--cases", cases, "--verbs", "1", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    done = fuzz(tmp_path, *cases, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert done.returncode == 1, done.stdout + done.stderr
     line = next(line for line in done.stdout.splitlines() if fault in line)
     kept = Path(line.partition(":")[0])
     assert fault in kept.with_suffix(".txt").read_text()
     if planted == "documents that are not checked":
-        again = fuzz(tmp_path, str(kept), PYTHONPATH=f"{tmp_path}:{ROOT}")
+        again = fuzz(tmp_path, "--only", "certificate", str(kept), PYTHONPATH=f"{tmp_path}:{ROOT}")
         assert again.returncode == 1
         assert fault in again.stdout
-        assert fuzz(tmp_path, str(kept)).returncode == 0
+        assert fuzz(tmp_path, "--only", "certificate", str(kept)).returncode == 0
 
 
 def test_what_holds_for_any_file(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_what_holds_for_any_file(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with own_folder():
         for name in ("text", "empty"):
-            assert list(faults_of(tmp_path / name, [["tree"], ["report"]])) == []
+            assert list(faults_of(tmp_path / name, [["tree", TRACE], ["report", TRACE]])) == []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from synthetic import TraceWriter
 
 from examples import examples
 from tracer.trace import TraceError, load
+from tracer.trace.bytes.packed import pack
 from tracer.trace.names import completion
 
 ROOT = Path(__file__).parents[2]
@@ -166,3 +168,40 @@ def test_a_packed_file_that_is_cut_gives_the_hops_before_the_cut(
         return
     assert len(trace.hops) <= 400
     assert (len(trace.hops) == 400) or trace.certificate["missing_bytes"] > 0
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+@pytest.mark.parametrize("options", [(), ("--redact",)])
+def test_the_packed_file_has_the_permissions_of_its_source(
+    trace: Path, mode: int, options: tuple[str, ...]
+) -> None:
+    trace.chmod(mode)
+    done = command("pack", trace, *options, "-o", trace.with_name("out.xz"))
+    assert done.returncode == 0, done.stderr
+    assert trace.with_name("out.xz").stat().st_mode & 0o777 == mode
+    assert sorted(path.name for path in trace.parent.iterdir()) == ["out.xz", "run.trace"]
+
+
+def test_what_is_being_written_has_a_name_that_nobody_can_guess(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever name somebody has put a link at, it is not followed."""
+    seen: list[set[str]] = []
+    replace = os.replace
+
+    def noting(partial: str, output: Path) -> None:
+        seen.append({Path(partial).name})
+        assert os.stat(partial).st_uid == os.getuid()
+        replace(partial, output)
+
+    monkeypatch.setattr(os, "replace", noting)
+    for _ in range(2):
+        with trace.open("rb") as file:
+            pack(file, trace.with_name("out.xz"), 0o600)
+    assert seen[0] != seen[1]
+    (trace.with_name("victim")).write_text("mine")
+    trace.with_name("out.xz").unlink()
+    trace.with_name("out.xz").symlink_to("victim")
+    with trace.open("rb") as file:
+        pack(file, trace.with_name("out.xz"), 0o600)
+    assert trace.with_name("victim").read_text() == "mine"

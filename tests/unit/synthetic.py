@@ -32,6 +32,7 @@ CERTIFICATE = {
     "out_of_space": None,
 }
 NO_SEQUENCE = 0xFFFFFFFF
+MAX_DEPTH = (1 << 13) - 1  # that is stored
 CALL, REDISPATCH = 1, 2
 PROCESS_LANE = 0xFFFFFFFF
 
@@ -69,7 +70,7 @@ class Lane:
         call_site: int = CALL,
     ) -> int:
         """Returns the tick."""
-        depth = len(self.open_hops)
+        depth = min(len(self.open_hops), MAX_DEPTH)
         self.open_hops.append(hop)
         self.sequences.append(sequence)
         return self._event(
@@ -85,7 +86,8 @@ class Lane:
         hop, sequence = self.open_hops.pop(), self.sequences.pop()
         if made is None:
             made = int(sequence != NO_SEQUENCE)
-        return self._event(2, hop | len(self.open_hops) << 32 | raised << 45 | made << 46)
+        depth = min(len(self.open_hops), MAX_DEPTH)
+        return self._event(2, hop | depth << 32 | raised << 45 | made << 46)
 
     def node(self, name: int, sequence: int = 0, made_by: int = 0) -> int:
         return self._event(3, sequence, name | made_by << 32)

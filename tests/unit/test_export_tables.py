@@ -71,7 +71,7 @@ def speedscope(trace: Trace, folder: Path) -> dict[str, Any]:
 
 
 def check_shape(document: dict[str, Any]) -> None:
-    """As https://www.speedscope.app/file-format-schema.json describes a file with sampled profiles."""
+    """As https://www.speedscope.app/file-format-schema.json describes a file with evented profiles."""
     assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert set(document) <= {"$schema", "shared", "profiles", "name", "exporter", "activeProfileIndex"}
     assert isinstance(document["name"], str)
@@ -82,16 +82,40 @@ def check_shape(document: dict[str, Any]) -> None:
         assert "name" in frame
         assert all(type(value) is types[name] for name, value in frame.items())
     for profile in document["profiles"]:
-        assert set(profile) == {"type", "name", "unit", "startValue", "endValue", "samples", "weights"}
-        assert (profile["type"], profile["unit"]) == ("sampled", "nanoseconds")
+        assert set(profile) == {"type", "name", "unit", "startValue", "endValue", "events"}
+        assert (profile["type"], profile["unit"]) == ("evented", "nanoseconds")
         assert type(profile["startValue"]) is type(profile["endValue"]) is int
-        assert len(profile["samples"]) == len(profile["weights"])
-        assert all(type(weight) is int and weight >= 0 for weight in profile["weights"])
-        assert sum(profile["weights"]) == profile["endValue"] - profile["startValue"]
+        assert all(set(event) == {"type", "frame", "at"} for event in profile["events"])
+        assert all(type(event["at"]) is int for event in profile["events"])
+        times = [event["at"] for event in profile["events"]]
+        assert [profile["startValue"], *times, profile["endValue"]] == sorted(
+            [0, *times, profile["endValue"]]
+        )
         frames = range(len(document["shared"]["frames"]))
-        assert all(frame in frames for sample in profile["samples"] for frame in sample)
+        assert all(event["frame"] in frames for event in profile["events"])
+        assert sum(weight for _, weight in samples(profile)) == profile["endValue"] - profile["startValue"]
     if document["profiles"]:
         assert document["activeProfileIndex"] in range(len(document["profiles"]))
+
+
+def samples(profile: dict[str, Any]) -> list[tuple[tuple[int, ...], int]]:
+    """Each path of frames that is opened, with the time in which it is the innermost one."""
+    found: list[tuple[tuple[int, ...], int]] = []
+    open_paths: list[int] = []
+    before = profile["startValue"]
+    for event in profile["events"]:
+        if open_paths:
+            path, weight = found[open_paths[-1]]
+            found[open_paths[-1]] = path, weight + event["at"] - before
+        before = event["at"]
+        if event["type"] == "O":
+            above = found[open_paths[-1]][0] if open_paths else ()
+            open_paths.append(len(found))
+            found.append(((*above, event["frame"]), 0))
+        else:
+            assert found[open_paths.pop()][0][-1] == event["frame"]
+    assert not open_paths
+    return found
 
 
 def test_speedscope_has_the_self_time_of_every_path(gpu: Trace, tmp_path: Path) -> None:
@@ -99,10 +123,10 @@ def test_speedscope_has_the_self_time_of_every_path(gpu: Trace, tmp_path: Path) 
     names = [frame["name"] for frame in document["shared"]["frames"]]
     found: Counter[tuple[str, ...]] = Counter()
     for profile in document["profiles"]:
-        samples = [tuple(names[frame] for frame in sample) for sample in profile["samples"]]
-        for sample, weight in zip(samples, profile["weights"], strict=True):
-            found[(profile["name"], *sample)] += weight
-        assert len({tuple(sample) for sample in profile["samples"]}) == len(samples)
+        paths_of = [tuple(names[frame] for frame in path) for path, _ in samples(profile)]
+        for path, (_, weight) in zip(paths_of, samples(profile), strict=True):
+            found[(profile["name"], *path)] += weight
+        assert len(set(paths_of)) == len(paths_of)
     expected: Counter[tuple[str, ...]] = Counter()
     paths: list[tuple[str, ...]] = []
     threads = dict(gpu.threads.select("thread", "name").iter_rows())
@@ -151,9 +175,12 @@ def test_speedscope_below_lines_and_modules(gpu: Trace, tmp_path: Path, by: str)
     frames = document["shared"]["frames"]
     found: Counter[tuple[str, ...]] = Counter()
     for profile in document["profiles"]:
-        for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
+        for sample, weight in samples(profile):
             names = [frames[frame]["name"] for frame in sample]
-            below = next(place for place, name in enumerate(names) if "::" in name and place)
+            below = next((place for place, name in enumerate(names) if "::" in name and place), None)
+            if below is None:
+                assert weight == 0
+                continue
             found[tuple(names[:below])] += weight
     expected: Counter[tuple[str, ...]] = Counter()
     hops = gpu.hops.with_columns(pl.col(pl.Categorical).cast(pl.String)).to_dicts()

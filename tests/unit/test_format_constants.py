@@ -17,6 +17,7 @@ ONLY_READ = {
     "CHUNK_ALIGNMENT",
     "NEXT_CHUNK_OFFSET",
     "SLOT_BYTES",
+    "WALL_NS_OFFSET",
 }
 # A shift or a mask by a bare number.
 BARE = re.compile(r"(?:<<|>>) ?\d+|& ?(?:0x[0-9a-f]+|\d+)\b")

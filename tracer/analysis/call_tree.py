@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS
 from tracer.analysis.medians import finished_median
 from tracer.analysis.trees import Forest, own_or_forward_line
+from tracer.trace.bytes.arrays import nearest, take
 
 _LABEL = ("kind", "op", "key", "kernel", "registered_at", "override")
 _ORIGIN = ("module", "line", "called_from", "backward_node")
@@ -122,12 +123,7 @@ def _own(forest: Forest, times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of each hop and each outermost row, what no hop below it has of its time; 0 of other rows."""
     is_hop = forest.hops["kind"].cast(pl.String).is_in(HOP_KINDS).to_numpy()
     counted = is_hop | (forest.parent < 0)
-    hop_above = forest.parent.copy()
-    while True:  # past library and API calls
-        between = (hop_above >= 0) & ~counted[hop_above]
-        if not between.any():
-            break
-        hop_above[between] = forest.parent[hop_above[between]]
+    hop_above = take(nearest(forest.parent, counted), forest.parent)  # past library and API calls
     own = np.where(counted, times, 0)
     inner = np.flatnonzero(counted & (hop_above >= 0))
     np.subtract.at(own, hop_above[inner], times[inner])

@@ -7,6 +7,7 @@ import polars as pl
 
 from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.trees import Forest
+from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.tables.compiled import innermost
 
 COMPILED, COMPILED_KERNEL = "compiled", "compiled kernel"
@@ -157,9 +158,5 @@ def _outermost(forest: Forest) -> tuple[np.ndarray, np.ndarray]:
     if "compiled_call" not in forest.hops.columns:
         return np.zeros_like(top), top
     is_call = forest.hops["compiled_call"].is_not_null().to_numpy()
-    while True:
-        calls = np.append(is_call & top, False)
-        below = (forest.parent < 0) | calls[forest.parent]
-        if np.array_equal(below, top):
-            return is_call & top, ~is_call & top
-        top = below
+    top = take(nearest(forest.parent, ~is_call), forest.parent) < 0
+    return is_call & top, ~is_call & top

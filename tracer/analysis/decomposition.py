@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.medians import finished_median
+from tracer.analysis.trees import depths
 
 UNKNOWN_OP = "an unknown op"
 
@@ -63,17 +64,11 @@ def _depth_in_call(own: pl.DataFrame) -> pl.Series:
     """How many redispatches each of the operator's hops is away from its op call."""
     ids = own["id"].cast(pl.Int64).to_numpy()
     parents = own["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
-    depth = np.zeros(len(own), np.int64)
     if not len(own):
-        return pl.Series(depth)
+        return pl.Series([], dtype=pl.Int64)
     row = np.minimum(np.searchsorted(ids, parents), len(ids) - 1)
     redispatch = ((own["kind"] == "redispatch").to_numpy()) & (ids[row] == parents)
-    at, open_rows = np.arange(len(own)), redispatch.copy()
-    while open_rows.any():
-        depth[open_rows] += 1
-        at[open_rows] = row[at[open_rows]]
-        open_rows &= redispatch[at]
-    return pl.Series(depth)
+    return pl.Series(depths(np.where(redispatch, row, -1)).astype(np.int64))
 
 
 def _called(hops: pl.DataFrame, mine: np.ndarray) -> pl.DataFrame:

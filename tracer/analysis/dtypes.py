@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tracer.trace.bytes.damage import number_of
+
 
 def item_bytes(dtype: str) -> int:
     """Bytes of an element; 4 where the dtype is unknown."""
     if dtype == "bool":
         return 1
     if dtype.startswith("complex"):
-        return int(dtype.removeprefix("complex")) // 8
+        return (number_of(dtype.removeprefix("complex")) or 64) // 8
     bits = re.search(r"(?:float|int)(\d+)", dtype)
-    return max(int(bits[1]) // 8, 1) if bits else 4
+    number = number_of(bits[1]) if bits else None
+    return max(number // 8, 1) if number is not None else 4
 
 
 def multiply_add(dtype: str) -> int:

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tracer.analysis.dtypes import item_bytes, multiply_add
 from tracer.analysis.work import Work
+from tracer.trace.bytes.damage import DamagedError, whole
 
 
 def gemm_work(arguments: dict[str, str], name: str) -> Work | None:
     """From the arguments of a GEMM call of cuBLAS (m, n, k, batchCount, Atype); None of other calls."""
+    return _of_arguments(_gemm, arguments, name)
+
+
+def rnn_work(arguments: dict[str, str], name: str) -> Work | None:
+    """From the arguments of a cuDNN RNN call; each backward call does the work of the forward call."""
+    return _of_arguments(_rnn, arguments, name)
+
+
+def _of_arguments(
+    rule: Callable[[dict[str, str], str], Work | None], arguments: dict[str, str], name: str
+) -> Work | None:
     try:
-        m, n, k = (int(arguments[letter]) for letter in "mnk")
-    except (KeyError, ValueError):
+        return whole(rule, arguments, name)
+    except DamagedError:
         return None
+
+
+def _gemm(arguments: dict[str, str], name: str) -> Work | None:
+    m, n, k = (int(arguments[letter]) for letter in "mnk")
     count = max(int(arguments.get("batchCount", 1)), 1)
     letter = re.match(r"cublas([SDHCZ])", name)
     number = re.search(r"(?:^|_)([RC]_.*)", arguments.get("Atype", ""))
@@ -31,22 +48,17 @@ def gemm_work(arguments: dict[str, str], name: str) -> Work | None:
     )
 
 
-def rnn_work(arguments: dict[str, str], name: str) -> Work | None:
-    """From the arguments of a cuDNN RNN call; each backward call does the work of the forward call."""
-    try:
-        layers, size, hidden, length, batch = (
-            int(arguments[word]) for word in ("layers", "input", "hidden", "sequence", "batch")
-        )
-    except (KeyError, ValueError):
-        return None
+def _rnn(arguments: dict[str, str], name: str) -> Work | None:
+    layers, size, hidden, length, batch = (
+        int(arguments[word]) for word in ("layers", "input", "hidden", "sequence", "batch")
+    )
     gates = {"LSTM": 4, "GRU": 3}.get(arguments.get("mode", ""), 1)
     directions = 2 if arguments.get("direction") == "BIDIRECTIONAL" else 1
     dtype = {"HALF": "float16", "BFLOAT16": "bfloat16", "DOUBLE": "float64"}.get(
         arguments.get("type", ""), "float32"
     )
-    weights = 0
-    for layer in range(layers):
-        weights += directions * gates * hidden * ((hidden * directions if layer else size) + hidden)
+    inputs = size + (layers - 1) * hidden * directions  # of all layers
+    weights = directions * gates * hidden * (inputs + layers * hidden) if layers > 0 else 0
     state = length * batch * (size + hidden * directions)
     note = "" if name == "cudnnRNNForward" else "one of the two backward passes"
     return Work(

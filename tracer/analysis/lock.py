@@ -24,8 +24,11 @@ from tracer.analysis.links import GPU_KINDS, HOP_KINDS, combine
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
-from tracer.analysis.trees import Forest, own_or_forward_line
+from tracer.analysis.trees import Forest, depths, own_or_forward_line
 from tracer.base.paths import short_path
+from tracer.base.quoting import one_line
+from tracer.trace.bytes.arrays import nearest, take
+from tracer.trace.bytes.damage import number_of
 from tracer.trace.tables.compiled import innermost
 
 NO_LINE = "no Python line"
@@ -45,6 +48,10 @@ class Lockable(CudaTables, Protocol):
     def source_lines(self) -> pl.DataFrame: ...
     @property
     def compile_phases(self) -> pl.DataFrame: ...
+
+
+DEEPEST = 200
+"""Levels of a chain; what is deeper is left out. No program has them, and readers go down one by one"""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,7 @@ def lock_of(trace: Lockable, *, folder: str | None = None, steady: bool = False)
     found: dict[str, tuple[dict[Any, Node], set[tuple[str, int]]]] = {}
     for source, node, _, row in places.iter_rows():
         file, number, heading = names.heading(source, node)
+        heading = one_line(heading)
         chains, lines = found.setdefault(heading, ({}, set()))
         chain = trees.chain(row)
         chains[chain.shape] = _joined(chains[chain.shape], chain) if chain.shape in chains else chain
@@ -109,11 +117,11 @@ def lock_of(trace: Lockable, *, folder: str | None = None, steady: bool = False)
         heading: Section(
             heading,
             sorted(found[heading][0].values(), key=lambda node: "\n".join(chain_lines(node))),
-            tuple(f"{file}:{number}" for file, number in sorted(found[heading][1])),
+            tuple(one_line(f"{file}:{number}") for file, number in sorted(found[heading][1])),
         )
         for heading in order
     }
-    return Lock(trace.environment.get("torch"), sections)
+    return Lock(one_line(trace.environment.get("torch") or "") or None, sections)
 
 
 def _place(heading: str, lines: set[tuple[str, int]]) -> tuple[Any, ...]:
@@ -148,12 +156,11 @@ def _forest(trace: Lockable) -> Forest:
         .str.replace_all(_ADDRESS.pattern, "unknown")
         .str.replace(_WHERE.pattern, ""),
     )
-    keep = kept.to_numpy() & ~_compiling(trace, rows)
+    above = rows["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    keep = kept.to_numpy() & ~_compiling(trace, rows) & (depths(above) < DEEPEST)
     if keep.all():
         return Forest.of(rows)
-    above = rows["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
-    while (hidden := (above >= 0) & ~keep[above]).any():
-        above = np.where(hidden, above[above], above)
+    above = take(nearest(above, keep), above)
     rows = rows.with_columns(parent=pl.when(pl.Series(above) >= 0).then(pl.Series(above)))
     return Forest.of(rows.filter(pl.Series(keep)))
 
@@ -211,7 +218,7 @@ class _Trees:
             return known
         first, last = np.searchsorted(self._parents, [row, row + 1]).tolist()
         nodes = [self.chain(int(below)) for below in self._children[first:last]]
-        node = Node(self._text(row), _folded(nodes))
+        node = Node(one_line(self._text(row)), _folded(nodes))
         self._made[int(self._structure[row])] = node
         return node
 
@@ -220,7 +227,7 @@ class _Trees:
         if kind in GPU_KINDS:
             return f"GPU {op}"
         if kind not in HOP_KINDS:
-            return op if kind == COMPILED else f"{kind if kind in _NAMED_KINDS else 'wait'} {op}"
+            return op or "?" if kind == COMPILED else f"{kind if kind in _NAMED_KINDS else 'wait'} {op}"
         words = ["->"] if kind == "redispatch" else []
         words += [op or "?", *([f"[{key}]"] if key else []), *([kernel] if kernel else [])]
         return " ".join([*words, *(["raises"] if raised else [])])
@@ -273,4 +280,4 @@ class _Names:
             name = self._sources.cells[file]
         else:
             name = short_path(file, self._folder, self._cwd)
-        return name, int(number) if number.isdigit() else 0
+        return name, number_of(number) or 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from tracer.analysis.lock import Lock, Node, Section, chain_lines
+from tracer.analysis.lock import DEEPEST, Lock, Node, Section, chain_lines
 
 VERSION = 1
 _FIRST = re.compile(r"tracer dispatch lock (\d+)(?:, torch (\S+))?$")
@@ -111,6 +111,8 @@ def _level(line: str, number: int) -> int:
         raise LockError(f"line {number}: indented by a tab; use two spaces for each level")
     if len(indentation) % 2:
         raise LockError(f"line {number}: indented by {len(indentation)} spaces; use two for each level")
+    if len(indentation) // 2 > DEEPEST:  # below the heading
+        raise LockError(f"line {number}: more than {DEEPEST} levels; write the lock again")
     return len(indentation) // 2
 
 

@@ -20,6 +20,7 @@ import polars as pl
 from tracer.analysis.dtypes import item_bytes, multiply_add
 from tracer.analysis.op_rules import RULES
 from tracer.analysis.work import Inputs, Outputs, Tensor, Work, bytes_read, defined
+from tracer.trace.bytes.damage import DamagedError, whole
 
 
 def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None = None) -> Work | None:
@@ -27,6 +28,13 @@ def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None =
 
     `outputs` are the outputs of convolutions and of pooling (see outputs_of_backward).
     """
+    try:
+        return whole(_work, op, inputs, outputs)
+    except DamagedError:
+        return None  # fewer inputs, or of other ranks, than the op takes: not the op that it seems
+
+
+def _work(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None) -> Work | None:
     tensors = [Tensor.of(row) for row in inputs]
     if len(tensors) >= _MOST_TENSORS:
         return None
@@ -43,10 +51,7 @@ def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None =
     if base in _POOLS:
         return _pool(base, tensors, outputs or {})
     model = RULES.get(base) or RULES.get(base.rstrip("_"))
-    try:
-        return _into(target, model(tensors)) if model else None
-    except (IndexError, ValueError, AttributeError, ZeroDivisionError):
-        return None  # fewer inputs, or of other ranks, than the op takes: not the op that it seems
+    return _into(target, model(tensors)) if model else None
 
 
 def _into(target: Tensor | None, work: Work | None) -> Work | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+
+from tracer.analysis.trees import depths, levels, parent_rows
 
 OF_TORCH = "#"
 """In the names of ranges that torch itself marks: Optimizer.step#SGD.step"""
@@ -15,32 +18,23 @@ def of_the_script() -> pl.Expr:
 
 
 def range_times(ranges: pl.DataFrame) -> pl.DataFrame:
-    """A row for each distinct path of ranges, in the order of their first begin.
+    """A row for each distinct path of ranges, below that of the path around it, by their first begins.
 
-    Columns: path (names of the ranges from the outermost one), depth, calls, total_ns, median_ns, p95_ns,
-    longest_ns, and own_ns, the total without the ranges inside. Ranges that did not end count up to the
-    last thing that their thread did.
+    Columns: name (of the innermost range), depth, calls, total_ns, median_ns, p95_ns, longest_ns, and own_ns,
+    the total without the ranges inside. Ranges that did not end count up to the last thing that their thread
+    did.
     """
     duration = (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
     rows = ranges.select("id", "parent", "start_ns", duration, pl.col("name").cast(pl.String).fill_null("?"))
     inside = rows.group_by("parent").agg(inside=pl.col("ns").sum())
     rows = rows.join(inside, left_on="id", right_on="parent", how="left", maintain_order="left")
-    depth, paths = 0, rows.filter(pl.col("parent").is_null()).with_columns(path=pl.concat_list("name"))
-    levels = []
-    while len(paths):
-        levels.append(paths.with_columns(depth=pl.lit(depth, pl.Int64)))
-        above = paths.select(parent="id", above="path")
-        paths = rows.join(above, on="parent", how="inner", maintain_order="left").with_columns(
-            path=pl.concat_list("above", "name")
-        )
-        paths, depth = paths.drop("above"), depth + 1
-    if not levels:
-        return pl.DataFrame(schema=_SCHEMA)
+    parent = parent_rows(rows)
+    path, above = _paths(parent, rows["name"])
     found = (
-        pl.concat(levels)
+        rows.with_columns(path=pl.Series(path), depth=pl.Series(depths(parent), dtype=pl.Int64))
         .group_by("path")
         .agg(
-            pl.col("depth").first(),
+            pl.col("name", "depth").first(),
             first=pl.col("start_ns").min(),
             calls=pl.len().cast(pl.Int64),
             total_ns=pl.col("ns").sum(),
@@ -49,23 +43,37 @@ def range_times(ranges: pl.DataFrame) -> pl.DataFrame:
             longest_ns=pl.col("ns").max(),
             own_ns=(pl.col("ns") - pl.col("inside").fill_null(0)).sum(),
         )
+        .sort("path")
     )
-    return _outermost_first(found).select(list(_SCHEMA))
+    return found[_outermost_first(above, found["first"].to_list())].select(list(_SCHEMA))
 
 
-def _outermost_first(found: pl.DataFrame) -> pl.DataFrame:
+def _paths(parent: np.ndarray, names: pl.Series) -> tuple[np.ndarray, list[int]]:
+    """The number of each row's path, and of each path that of the one around it (-1: none)."""
+    name = names.cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
+    many = int(name.max(initial=0)) + 1
+    path, above = np.full(len(parent) + 1, -1, np.int64), list[int]()
+    for rows in levels(parent):
+        distinct, of_row = np.unique((path[parent[rows]] + 1) * many + name[rows], return_inverse=True)
+        path[rows] = of_row + len(above)
+        above += (distinct // many - 1).tolist()
+    return path[:-1], above
+
+
+def _outermost_first(above: list[int], first: list[int]) -> list[int]:
     """Each path behind the one around it, paths within the same one by their first begin."""
-    first = {tuple(path): number for path, number in found.select("path", "first").iter_rows()}
-
-    def place(row: int) -> list[int]:
-        path = found["path"][row].to_list()
-        return [first[tuple(path[: length + 1])] for length in range(len(path))]
-
-    return found[sorted(range(len(found)), key=place)]
+    below: dict[int, list[int]] = {}
+    for path in sorted(range(len(above)), key=lambda path: first[path], reverse=True):
+        below.setdefault(above[path], []).append(path)
+    order, left = list[int](), below.get(-1, [])
+    while left:
+        order.append(path := left.pop())
+        left += below.get(path, [])
+    return order
 
 
 _SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "path": pl.List(pl.String),
+    "name": pl.String,
     "depth": pl.Int64,
     **dict.fromkeys(("calls", "total_ns", "own_ns", "median_ns", "p95_ns", "longest_ns"), pl.Int64),
 }

@@ -20,6 +20,7 @@ from tracer.trace.tables.steps import FEWEST_STEPS
 SYNCHRONISATION, COPY, ALLOCATION, LAUNCH = "synchronisation", "copy", "memory allocation", "launch"
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
 _TOP = 3
+_SIZE = r"(?:^|, )(?:size|bytesize|sizeBytes)=(\d+)"
 _DIRECTION = r"^memcpy (?:HtoD|DtoH) \((.*)\)"
 _ALLOCATES = (
     r"Malloc|Alloc|Free|MemCreate|MemRelease|MemMap|MemUnmap|AddressReserve|HostRegister|HostUnregister"
@@ -213,7 +214,7 @@ def steady_allocations(calls: pl.DataFrame) -> pl.DataFrame:
 
     Columns: name, source, called_from, op, component, calls, bytes (asked for, null if unknown), total_ns.
     """
-    size = pl.col("arguments").str.extract(r"(?:^|, )(?:size|bytesize|sizeBytes)=(\d+)").cast(pl.Int64)
+    size = pl.col("arguments").str.extract(_SIZE).cast(pl.Int64, strict=False)
     return (
         calls.filter(
             (pl.col("role") == ALLOCATION)

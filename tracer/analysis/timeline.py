@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
 from tracer.analysis.host_nodes import HOP
 from tracer.analysis.spans import OUTSIDE, Spans, spans
+from tracer.analysis.trees import outermost_rows
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,9 @@ def _with_gaps(
 ) -> Timeline:
     pieces, now, before = [], begin, OUTSIDE
     previous: dict[int, int] = {}
+    roots = outermost_rows(np.array(parents, np.int64)).tolist()
     for piece in busy:
-        root = piece.owner
-        while parents[root] >= 0:
-            root = parents[root]
+        root = roots[piece.owner]
         if piece.start > now:
             pieces.append(Piece(now, piece.start, OUTSIDE, before=before, after=root))
         if root != before:

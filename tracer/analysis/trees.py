@@ -131,6 +131,13 @@ def depths(parent: np.ndarray) -> np.ndarray:
     return _depth_and_root(parent)[0]
 
 
+def levels(parent: np.ndarray) -> list[np.ndarray]:
+    """The rows of each depth, outermost first, from the row of each row's parent (-1: none)."""
+    depth = depths(parent)
+    order = np.argsort(depth, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(depth))[:-1]) if len(order) else []
+
+
 def longest_first(groups: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The result of fold with the group that took the most time first, and in each the longest subtrees.
 
@@ -209,8 +216,7 @@ def fold(
             **{name: pl.col(name).median().round().cast(pl.Int64) for name in measured},
             **({"gpu_total_ns": pl.col("gpu_ns").sum()} if measured else {}),
         )
-        for level in [*forest.levels()] or [np.empty(0, np.int32)]  # a place is of one level
-        for rows in [level if chosen is None else level[chosen[level]]]
+        for rows in _together(forest, chosen)
     ]
     nodes = pl.concat(of_level).join(modules, on="place", how="left", maintain_order="left")
     first = nodes["row"].to_numpy()
@@ -233,6 +239,19 @@ def fold(
     )
     measured += ["gpu_total_ns"] * bool(measured)
     return groups.sort("group"), _nodes(hops, nodes, measured)
+
+
+def _together(forest: Forest, chosen: np.ndarray | None) -> Iterator[np.ndarray]:
+    """The chosen rows, in parts of whole levels: a place is of one level. Deep ones have few rows each."""
+    part: list[np.ndarray] = []
+    rows = 0
+    for level in forest.levels():
+        part.append(level if chosen is None else level[chosen[level]])
+        rows += len(part[-1])
+        if rows >= _AT_ONCE:
+            yield np.concatenate(part)
+            part, rows = [], 0
+    yield np.concatenate(part) if part else np.empty(0, np.int32)
 
 
 def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame, measured: list[str]) -> pl.DataFrame:

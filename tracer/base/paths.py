@@ -28,6 +28,11 @@ def short_path(file: str, folder: str, cwd: str = "") -> str:
     return posixpath.basename(file)
 
 
+def in_standard_library(file: str) -> bool:
+    """Whether it is one of Python's own."""
+    return _STANDARD_LIBRARY.search(file) is not None and "/site-packages/" not in file
+
+
 def is_dump(path: str) -> bool:
     """Whether the name is one that tracer gives to a dump."""
     return _DUMP.fullmatch(path) is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,9 +14,14 @@ import typer
 from tracer.cli.common import USAGE, chosen_trace, fail, progress, say, too_large, writing
 
 if TYPE_CHECKING:
-    from tracer.trace.bytes.redact import Redaction
+    from tracer.trace.bytes.kept import Redaction
 
-_NAMES = 8  # of each kind that are shown
+_COLUMNS = 100
+_STAYS = (
+    "operators of torch, dispatch keys, kernels and functions of torch and CUDA, shapes, dtypes, devices, "
+    "numbers among the arguments, durations, ids of processes and threads, versions of torch, Python and "
+    "tracer, names of GPUs"
+)
 
 
 def pack(
@@ -28,7 +35,8 @@ def pack(
     redact: Annotated[
         bool,
         typer.Option(
-            "--redact", help="Leave out command lines, environment, texts of lines, paths; list what is left."
+            "--redact",
+            help="Keep only what is on a list: no paths, texts or times of day; print the names that stay.",
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.xz.")] = False,
@@ -39,7 +47,7 @@ def pack(
     xz -d unpacks them. FILE itself is kept.
 
     --redact is for a bug report. It writes FILE.redacted.trace.xz and lists what was
-    left out, and which names of yours are still in it.
+    left out, and all names of yours that are still in it.
 
     \b
     Examples:
@@ -59,9 +67,11 @@ def pack(
     output = output or file.with_name(file.name + packed.SUFFIX)
     _check(file, output, force)
     with progress(f"packing {file}"):
-        _complete(file)
+        if _complete(file):
+            fail(f"{file} is packed already", USAGE)
         try:
-            packed.pack(file, output)
+            with open(file, "rb") as trace:
+                packed.pack(trace, output, file.stat().st_mode)
         except OSError as error:
             fail(f"cannot write {output}: {error.strerror or error}")
     before, after = file.stat().st_size, output.stat().st_size
@@ -82,17 +92,19 @@ def _redact(file: Path, output: Path, force: bool) -> None:
     from tracer.trace.bytes.redact import redact
 
     _check(file, output, force)
-    plain = output.with_name(f".{output.name}.{os.getpid()}")
     with progress(f"redacting {file}"):
+        _complete(file)
         try:
-            done = redact(file, plain)
-            packed.pack(plain, output)
+            with tempfile.TemporaryFile(dir=output.parent) as plain:
+                done = redact(file, plain)
+                plain.seek(0)
+                packed.pack(plain, output, file.stat().st_mode)
         except TraceError as error:
             fail(str(error), USAGE)
         except OSError as error:
             fail(f"cannot write {output}: {error.strerror or error}")
-        finally:
-            plain.unlink(missing_ok=True)
+        except MemoryError:
+            fail(too_large(file))
     say(f"{file} ({size(file.stat().st_size)}) -> {output} ({size(output.stat().st_size)})")
     with writing():
         for line in _told(done):
@@ -107,12 +119,23 @@ def _told(done: Redaction) -> Iterator[str]:
     for what, number in sorted(done.removed.items()):
         if number:
             yield f"  {number:,} {what}"
-    yield "still in it: operators, dispatch keys, kernel functions, shapes, dtypes, devices, times,"
-    yield "  thread ids, versions of torch, Python and tracer, names of GPUs, ranges and autograd nodes, and:"
+    yield "still in it:"
+    yield from _wrapped(_STAYS)
+    if done.left:
+        yield "still in it, and chosen by you; look at each name before you send the file:"
     for kind, names in sorted(done.left.items()):
-        some = list(names)[:_NAMES]
-        more = f", ... {len(names) - len(some):,} more" if len(names) > len(some) else ""
-        yield visible(f"  {len(names):,} {kind}: {', '.join(some)}{more}")
+        yield from _wrapped(f"{len(names):,} {kind}: {', '.join(map(visible, names))}")
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _COLUMNS,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _check(file: Path, output: Path, force: bool) -> None:
@@ -128,8 +151,8 @@ def _check(file: Path, output: Path, force: bool) -> None:
         fail(f"cannot write {output}: permission denied", USAGE)
 
 
-def _complete(file: Path) -> None:
-    """Checks that it is a trace, and names functions that a killed process could not name.
+def _complete(file: Path) -> bool:
+    """Names functions that a killed process could not name; returns whether the trace is packed.
 
     That needs the libraries that were recorded, which may be gone where it is unpacked.
     """
@@ -140,11 +163,10 @@ def _complete(file: Path) -> None:
 
     try:
         with ChunkFile(os.fspath(file)) as trace:
-            if trace.packed:
-                fail(f"{file} is packed already", USAGE)
-            closed = trace.header().state == CLOSED
-        if not closed:
+            closed, is_packed = trace.header().state == CLOSED, trace.packed
+        if not closed and not is_packed:
             complete_symbols(read_recording(file))
+        return is_packed
     except TraceError as error:
         fail(str(error), USAGE)
     except OSError as error:

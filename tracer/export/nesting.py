@@ -5,17 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-
-def levels(parent: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The rows of each depth, outermost first, from the row that encloses each row (-1: none)."""
-    depth = (parent >= 0).astype(np.int64)
-    jump = parent.copy()
-    while len(active := np.flatnonzero(jump >= 0)):
-        further = jump[active]
-        depth[active] += depth[further]
-        jump[active] = jump[further]
-    order = np.argsort(depth, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(depth))[:-1]) if len(order) else []
+from tracer.analysis.trees import levels
 
 
 def entry_order(

@@ -1,7 +1,7 @@
 """speedscope's format: a flame graph of hops for each thread, by self time.
 
-https://www.speedscope.app/file-format-schema.json: sampled profiles, one sample a distinct path of
-hops with the self time of all hops at its end as its weight.
+https://www.speedscope.app/file-format-schema.json: evented profiles, in which each distinct path of hops
+is opened once, for the self time of all hops at its end and the times of the paths below it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.trees import levels
 from tracer.base.package import VERSION
-from tracer.export.nesting import levels
 from tracer.export.output import new_file
 from tracer.export.tracks import Tracks
 from tracer.trace import Trace
+from tracer.trace.bytes.damage import number_of
 
 ROOTS = ("line", "module")
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -67,8 +68,8 @@ def _frames(hops: pl.DataFrame) -> tuple[list[dict[str, Any]], NDArray[np.int64]
 def _frame(op: str | None, key: str | None, kernel: str | None, registered_at: str | None) -> dict[str, Any]:
     name = " ".join([op or "an unknown op", *([f"[{key}]"] if key else []), *([kernel] if kernel else [])])
     file, _, line = (registered_at or "").rpartition(":")
-    if file and line.isdecimal():
-        return {"name": name, "file": file, "line": int(line)}
+    if file and (number := number_of(line)) is not None:
+        return {"name": name, "file": file, "line": number}
     return {"name": name, **({"file": registered_at} if registered_at else {})}
 
 
@@ -115,7 +116,8 @@ class _Roots:
             text = self._sources.text(place)
             file, _, line = place.rpartition(":")
             named = self._sources.name(place)
-            below = [self._frame(f"{named}  {text}" if text else named, file=file, line=int(line))]
+            place = {"file": file, "line": number_of(line) or 0}
+            below = [self._frame(f"{named}  {text}" if text else named, **place)]
         return [self._frame(kind), *below]
 
     def _frame(self, name: str, **place: str | int) -> int:
@@ -158,13 +160,29 @@ class _Paths:
             path = len(self._frame) - 1
         return path
 
-    def frames(self, path: int) -> list[int]:
-        """Outermost first."""
-        frames = []
-        while path >= 0:
-            frames.append(self._frame[path])
-            path = self._above[path]
-        return frames[::-1]
+    def events(self, weights: dict[int, int]) -> list[dict[str, Any]]:
+        """Opens each path that has a weight, or that one with a weight is below, once; closes it after these.
+
+        So their number grows with the paths, and not with how deep they are, as that of samples does.
+        """
+        below: dict[int, list[int]] = {}
+        seen: set[int] = set()
+        for path in weights:
+            while path >= 0 and path not in seen:
+                seen.add(path)
+                path = self._above[path]
+        for path in sorted(seen, reverse=True):
+            below.setdefault(self._above[path], []).append(path)
+        events, at, left = list[dict[str, Any]](), 0, below.get(-1, [])
+        while left:
+            path = left.pop()
+            if path < 0:
+                events.append({"type": "C", "frame": self._frame[~path], "at": at})
+                continue
+            events.append({"type": "O", "frame": self._frame[path], "at": at})
+            at += weights.get(path, 0)
+            left += [~path, *below.get(path, [])]
+        return events
 
 
 def _threads(trace: Trace) -> list[tuple[str, NDArray[np.int64]]]:
@@ -184,11 +202,10 @@ def _profile(paths: _Paths, name: str, rows: NDArray[np.int64]) -> dict[str, Any
     weights = np.zeros(len(found), np.int64)
     np.add.at(weights, of_row, paths.self_ns[rows])
     return {
-        "type": "sampled",
+        "type": "evented",
         "name": name,
         "unit": "nanoseconds",
         "startValue": 0,
         "endValue": int(weights.sum()),
-        "samples": [paths.frames(path) for path in found.tolist()],
-        "weights": weights.tolist(),
+        "events": paths.events(dict(zip(found.tolist(), weights.tolist(), strict=True))),
     }

@@ -8,13 +8,13 @@ import shutil
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import polars as pl
 
 from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part
+from tracer.trace.bytes.damage import DamagedError, whole
 
 FORMAT = 6
 """Changes when partial tables do, or what counts as read: parts of another format are made again"""
@@ -133,8 +133,7 @@ def _quoted(name: str) -> str:
 
 def _read(file: Path) -> Kept | None:
     try:
-        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        part = Kept(folder=file.parent, **document)
-    except (OSError, ValueError, TypeError):
+        part = whole(lambda: Kept(folder=file.parent, **json.loads(file.read_text(encoding="utf-8"))))
+    except DamagedError:
         return None
     return part if part.format == FORMAT else None

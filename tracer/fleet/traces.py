@@ -14,6 +14,7 @@ from typing import Any
 
 from tracer.analysis.job.recordings import Recording, recordings
 from tracer.fleet.errors import FleetError
+from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.start import START_BYTES, Start, start_of, start_of_file
 
 _ENDS = (".trace", ".trace.xz")
@@ -77,8 +78,8 @@ def _start(path: str) -> Start | None:
         return start_of_file(path)
     system, there = _system(path)
     try:
-        return start_of(system.cat_file(there, 0, START_BYTES))
-    except (OSError, ValueError, NotImplementedError):
+        return whole(lambda: start_of(system.cat_file(there, 0, START_BYTES)))
+    except DamagedError:  # each kind of store has errors of its own
         return None
 
 

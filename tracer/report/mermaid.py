@@ -109,12 +109,15 @@ def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
         .with_row_index("place")
         .sort("weight", "level", "place", descending=[True, False, False])
     )
-    enclosing = _enclosing(nodes["level"].to_list())
+    parents = _parents(nodes["level"].to_list())
     drawn = set(chain_places(nodes))
     for place in by_weight["place"]:
         if len(drawn) >= limit:
             break
-        more = {place, *enclosing[place]} - drawn
+        more = set()
+        while place >= 0 and place not in drawn and len(drawn) + len(more) <= limit:
+            more.add(place)
+            place = parents[place]
         if len(drawn) + len(more) <= limit:
             drawn |= more
     places = sorted(drawn)
@@ -124,13 +127,13 @@ def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
     return places
 
 
-def _enclosing(levels: list[int]) -> list[tuple[int, ...]]:
-    """For each row the places of the rows around it, outermost first."""
+def _parents(levels: list[int]) -> list[int]:
+    """For each row the place of the row around it; -1: none."""
     above: list[int] = []
     found = []
     for place, level in enumerate(levels):
         del above[level:]
-        found.append(tuple(above))
+        found.append(above[-1] if above else -1)
         above.append(place)
     return found
 

@@ -60,13 +60,12 @@ def parents(hops: pl.DataFrame) -> np.ndarray:
 
 def outermost_of(marked: np.ndarray, parent: np.ndarray) -> np.ndarray:
     """For each hop the row of the outermost marked one around it, or itself if it is that; -1: none."""
-    found = np.where(marked, np.arange(len(marked)), -1)
-    above = parent.copy()
-    while (some := np.flatnonzero(above >= 0)).size:
-        at = above[some]
-        found[some] = np.where(marked[at], at, found[some])
-        above[some] = parent[at]
-    return found
+    found = np.append(np.where(marked, np.arange(len(marked)), -1), -1)
+    above = np.append(parent, -1)
+    while (above >= 0).any():  # twice as far in each round
+        found = np.where(found[above] >= 0, found[above], found)
+        above = above[above]
+    return found[:-1]
 
 
 def timed(trace: CudaTables, hops: pl.DataFrame, owner: np.ndarray) -> pl.DataFrame:

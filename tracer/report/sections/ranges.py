@@ -40,7 +40,7 @@ def data(reading: Reading) -> Ranges:
 def markdown(data: Ranges, page: Page) -> str:
     cells = [
         [
-            "-> " * row["depth"] + code(row["path"][-1]),
+            "-> " * row["depth"] + code(row["name"]),
             f"{row['calls']:,}",
             *(duration(row[f"{name}_ns"]) for name in _TIMES),
         ]

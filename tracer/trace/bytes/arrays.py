@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -48,6 +48,40 @@ def take(values: np.ndarray, at: np.ndarray, missing: Any = -1) -> np.ndarray:
         return np.full(len(at), missing, values.dtype)
     taken: np.ndarray = np.where(at >= 0, values[at], values.dtype.type(missing))
     return taken
+
+
+def nearest(parent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For each row itself or the innermost row around it that is wanted; -1: none.
+
+        parent  -1  0  1  2  2      wanted  no  yes  no  no  yes      nearest  -1  1  1  1  4
+
+    Pointers are doubled, so there are as many rounds as the depth has bits, not as there are levels.
+    """
+    jump = np.append(np.where(wanted, np.arange(len(parent)), parent), -1)
+    while True:
+        further = jump[jump]
+        if np.array_equal(further, jump):
+            found: np.ndarray = jump[:-1]
+            return found
+        jump = further
+
+
+def climb(parent: np.ndarray, row: np.ndarray, passes: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """From each row outwards to the first that does not pass; -1: all do. `row` -1 stays.
+
+    `passes` says of a row for each place of `row` whether to go on; what encloses a row that does not pass
+    must not pass either. Steps of half the depth come first, so there are as many as it has bits.
+    """
+    above = [np.append(parent, -1)]
+    while (above[-1] >= 0).any():
+        above.append(above[-1][above[-1]])
+    going = (row >= 0) & passes(np.maximum(row, 0))
+    for up in reversed(above):
+        further = up[row]
+        step = going & (further >= 0) & passes(np.maximum(further, 0))
+        row = np.where(step, further, row)
+    reached: np.ndarray = np.where(going, above[0][row], row)
+    return reached
 
 
 def low(words: NDArray[np.uint64]) -> NDArray[np.uint32]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracer.trace.bytes import format as fmt
+from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.documents import Budget, read_document
 from tracer.trace.bytes.errors import TraceError
+from tracer.trace.bytes.records import Body
 
-LONGEST_NAME = 1 << 13
-"""Characters: a name may be in many rows, and in the text of many lines"""
 _LONGEST_MEMBER = 64
 """Of an enumeration: in the text of each call. The longest of CUDA has 54"""
 _LONGEST_LIST = 1 << 20
@@ -116,41 +114,6 @@ Scope = tuple[int, int]
 """(process, lane)"""
 
 
-class _Body:
-    """The fields of a record; raises struct.error or ValueError where they do not fit."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.offset = 0
-
-    def fields(self, layout: str) -> tuple[int, ...]:
-        values = struct.unpack_from("<" + layout, self.data, self.offset)
-        self.offset += struct.calcsize("<" + layout)
-        return values
-
-    def bytes(self) -> bytes:
-        (length,) = self.fields("I")
-        end = self.offset + length
-        if end > len(self.data):
-            raise ValueError("a string ends outside its record")
-        content = self.data[self.offset : end]
-        self.offset = end
-        return content
-
-    def text(self, most: int = LONGEST_NAME) -> str:
-        """What is longer is cut, with `...` at its end."""
-        content = self.bytes()
-        text = content[: 4 * most].decode("utf-8", "replace")
-        return text if len(text) <= most and len(content) <= 4 * most else f"{text[: most - 3]}..."
-
-    def numbers(self, count: int) -> tuple[int, ...]:
-        return self.fields(f"{count}q")
-
-    def check_end(self) -> None:
-        if len(self.data) - self.offset >= 8 or any(self.data[self.offset :]):
-            raise ValueError("a record has bytes left")
-
-
 @dataclass
 class Definitions:
     """All definitions of a file; ids are scoped as csrc/trace/records.h says."""
@@ -243,9 +206,9 @@ class Definitions:
                 end = offset + size
                 if magic == fmt.DEFINITION_MAGIC and size % 8 == 0 and end <= len(payload):
                     try:
-                        body = _Body(payload[offset + fmt.DEFINITION_HEAD.size : end])
-                        self._add(kind, body, (header.process, header.lane))
-                    except (struct.error, ValueError, RecursionError, zlib.error):
+                        body = Body(payload[offset + fmt.DEFINITION_HEAD.size : end])
+                        whole(self._add, kind, body, (header.process, header.lane))
+                    except DamagedError:
                         pass
                     else:
                         offset = end
@@ -258,7 +221,7 @@ class Definitions:
             offset = end
         return torn, damaged
 
-    def _add(self, kind: int, body: _Body, scope: Scope) -> None:
+    def _add(self, kind: int, body: Body, scope: Scope) -> None:
         process = scope[0]
         if kind == fmt.PROCESS:
             number, pid, parent, how = body.fields("4I")
@@ -347,7 +310,7 @@ class Definitions:
                 frames[line] = f"{sources[line]} {functions[line]}".rstrip()
         self.python_stacks[scope][number] = tuple(frames[line] for line in lines[source_first:])
 
-    def _add_cuda(self, kind: int, body: _Body, scope: Scope) -> None:
+    def _add_cuda(self, kind: int, body: Body, scope: Scope) -> None:
         process = scope[0]
         if kind == fmt.FUNCTION:
             domain, function = body.fields("2I")
@@ -388,7 +351,7 @@ def _numbers_by_name(text: str) -> dict[str, int]:
     return values
 
 
-def _signature(body: _Body) -> Signature:
+def _signature(body: Body) -> Signature:
     (count,) = body.fields("I")
     arguments: list[TensorDefinition | ScalarDefinition] = []
     for _ in range(count):

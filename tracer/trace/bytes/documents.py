@@ -128,15 +128,23 @@ def _flag(value: Any) -> bool:
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and value < 1 << 63  # as columns have it
 
 
 def _count(value: Any) -> bool:
     return _whole(value) and value >= 0
 
 
-def _place(value: Any) -> bool:
+def _small(value: Any) -> bool:
     return _count(value) and value < 1 << 32
+
+
+def _key_set(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _place(value: Any) -> bool:
+    return _count(value) and value <= 1 << 20  # of a job: what says which ranks are missing, counts them
 
 
 def _number(value: Any) -> bool:
@@ -152,7 +160,8 @@ def _whole_or_null(value: Any) -> bool:
 
 
 def _key(value: Any) -> bool:
-    return _text(value) or (isinstance(value, list) and all(map(_text, value)))
+    """Of a functionality with several backends a list: its own name comes first."""
+    return _text(value) or (isinstance(value, list) and len(value) > 0 and all(map(_text, value)))
 
 
 def _flags_or_text(value: Any) -> bool:
@@ -197,7 +206,7 @@ _DOCUMENTS: dict[str, Any] = {
     "libraries": ({"path": _text, "base": _count, "end": _count, "build_id": _text},),
     "enums": {
         "num_backends": _backends,
-        **dict.fromkeys(("included_by_default", "excluded_by_default"), _count),
+        **dict.fromkeys(("included_by_default", "excluded_by_default"), _key_set),
         "keys": [_key],
         **{name: {str: _text} for name in ("dtypes", "device_types", "layouts")},
     },
@@ -235,7 +244,7 @@ _DOCUMENTS: dict[str, Any] = {
         ),
         "graph_id": _whole,
         "cpp_wrapper": _flag,
-        "kernels": {str: {"language": _text, "line": _count, "threads": _count}},
+        "kernels": {str: {"language": _text, "line": _count, "threads": _small}},
         "uses": {
             str: ({"nodes": (dict.fromkeys(("name", "op", "source", "dynamo"), _text),), "bytes": _count},)
         },

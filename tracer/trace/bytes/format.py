@@ -71,6 +71,7 @@ class FileHeader(NamedTuple):
 
 FILE_HEADER = struct.Struct("<8s4I7Q6I2Q2I5Q")
 NEXT_CHUNK_OFFSET = 32
+WALL_NS_OFFSET = 72
 _END_IS_FINAL = 1 << 62  # in `next_chunk`: the file is closed
 
 CHUNK_MAGIC = 0x4B4E4843

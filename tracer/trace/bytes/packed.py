@@ -6,6 +6,7 @@ import lzma
 import os
 import tempfile
 from collections.abc import Iterator
+from typing import IO
 
 MAGIC = b"\xfd7zXZ\x00"
 SUFFIX = ".xz"
@@ -72,15 +73,20 @@ def _unpacked(descriptor: int) -> Iterator[bytes]:
             return
 
 
-def pack(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Writes the trace `path` compressed as `output`, or nothing if that fails (OSError)."""
-    partial = f"{os.fspath(output)}.{os.getpid()}.part"
+def pack(trace: IO[bytes], output: str | os.PathLike[str], mode: int) -> None:
+    """Writes `trace`, compressed, as `output` with the permissions `mode`; nothing if that fails (OSError).
+
+    Until it is whole, the file has a name that nobody can guess: a link could be there.
+    """
+    folder, name = os.path.split(os.fspath(output))
+    descriptor, partial = tempfile.mkstemp(".part", f".{name}.", folder or ".")
     try:
-        with open(path, "rb") as trace, lzma.open(partial, "wb") as packed:
-            while piece := trace.read(_STEP):
-                packed.write(piece)
+        with open(descriptor, "wb") as file:
+            with lzma.open(file, "wb") as packed:
+                while piece := trace.read(_STEP):
+                    packed.write(piece)
+            os.fchmod(descriptor, mode & 0o666)
         os.replace(partial, output)
     except BaseException:
-        if os.path.exists(partial):
-            os.unlink(partial)
+        os.unlink(partial)
         raise

@@ -24,7 +24,9 @@ class Start(NamedTuple):
     wall_ns: int
 
     def in_words(self) -> str:
-        """`process 4711, begun 2026-11-25 18:32:44 UTC`"""
+        """`process 4711, begun 2026-11-25 18:32:44 UTC`; redacted traces have no time of day."""
+        if not self.wall_ns:
+            return f"process {self.pid}"
         try:
             began = datetime.fromtimestamp(self.wall_ns // 1_000_000_000, tz=timezone.utc)
         except (OverflowError, ValueError, OSError):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import BinaryIO, TypeVar
 
 import numpy as np
-from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
+from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.files import open_regular
+
+_T = TypeVar("_T")
 
 _SYMBOL = np.dtype(
     [
@@ -26,16 +29,6 @@ _SYMBOL = np.dtype(
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _UNDEFINED_SECTION = 0
 _LONGEST = 1 << 16
-# What pyelftools raises on a file that is damaged is whatever that leads it to.
-_UNREADABLE = (
-    ELFError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    RecursionError,
-)
 
 
 class Symbols:
@@ -43,18 +36,18 @@ class Symbols:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         with os.fdopen(open_regular(path), "rb") as stream:
-            try:
-                elf = ELFFile(stream)
-                table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
-                if elf.elfclass != 64 or not elf.little_endian or table is None:
-                    raise ValueError(f"{os.fspath(path)} has no readable symbol table")
-                names = elf.get_section(table["sh_link"])
-                self.has_lines = elf.get_section_by_name(".debug_line") is not None
-                self.stripped = table.name != ".symtab"
-                self.build_id = _build_id(elf)
-            except _UNREADABLE as error:
-                raise ValueError(f"{os.fspath(path)} is not an ELF library: {error}") from None
-            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            _elf_part(path, self._read, stream)
+
+    def _read(self, stream: BinaryIO) -> None:
+        elf = ELFFile(stream)
+        table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+        if elf.elfclass != 64 or not elf.little_endian or table is None:
+            raise ValueError("it has no readable symbol table")
+        names = elf.get_section(table["sh_link"])
+        self.has_lines = elf.get_section_by_name(".debug_line") is not None
+        self.stripped = table.name != ".symtab"
+        self.build_id = _build_id(elf)
+        data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         symbols = np.frombuffer(data, _SYMBOL, table["sh_size"] // _SYMBOL.itemsize, table["sh_offset"])
         is_function = np.isin(symbols["info"] & 15, _FUNCTION_TYPES)
         symbols = symbols[is_function & (symbols["section"] != _UNDEFINED_SECTION)]
@@ -107,10 +100,14 @@ def build_id(path: str | os.PathLike[str]) -> str:
     Raises OSError, or ValueError if it is no ELF file.
     """
     with os.fdopen(open_regular(path), "rb") as stream:
-        try:
-            return _build_id(ELFFile(stream))
-        except _UNREADABLE as error:
-            raise ValueError(f"{os.fspath(path)} is not an ELF library: {error}") from None
+        return _elf_part(path, lambda: _build_id(ELFFile(stream)))
+
+
+def _elf_part(path: str | os.PathLike[str], read: Callable[..., _T], *arguments: object) -> _T:
+    try:
+        return whole(read, *arguments)
+    except DamagedError as error:
+        raise ValueError(f"{os.fspath(path)} is not an ELF library: {error}") from None
 
 
 def _build_id(elf: ELFFile) -> str:

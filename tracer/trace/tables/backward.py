@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
-from tracer.trace.bytes.arrays import Codes, concatenate, lookup, low, take
+from tracer.trace.bytes.arrays import Codes, climb, concatenate, lookup, low, take
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.threads import Span
 
@@ -81,10 +81,7 @@ def forward_hops(
             np.argsort(first[hops], kind="stable")
         ]  # of those with the same number the innermost is last
         found = take(hops, np.searchsorted(first[hops], number[wanted], "right") - 1)
-        outside = np.flatnonzero(found >= 0)
-        while len(outside := outside[end[found[outside]] <= number[wanted[outside]]]):
-            found[outside] = parent[found[outside]]
-            outside = outside[found[outside] >= 0]
+        found = climb(parent, found, lambda at, of=number[wanted]: end[at] <= of)  # type: ignore[misc]
         began = columns["start"][np.maximum(found, 0)] <= ticks[wanted]
         forward[wanted] = np.where(began, found, -1)
     return forward

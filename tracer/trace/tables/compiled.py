@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.trace.bytes.arrays import take
+from tracer.trace.bytes.arrays import climb, nearest, take
+from tracer.trace.bytes.damage import number_of
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.tables.ranges import OWN, Columns
 from tracer.trace.tables.schema import COMPILE_PHASES, COMPILED_CALLS, COMPILED_KERNELS
@@ -72,12 +73,7 @@ class _Shared:
         place = np.full(len(self.kinds), -1, np.int64)
         place[wanted] = np.arange(len(wanted))
         parent = self.columns["parent"]
-        at = take(parent, rows)
-        while True:
-            further = (at >= 0) & (take(place, at) < 0)
-            if not further.any():
-                return take(place, at)
-            at = np.where(further, take(parent, np.where(further, at, -1)), at)
+        return take(place, take(nearest(parent, place >= 0), take(parent, rows)))
 
 
 def compiled_tables(
@@ -144,11 +140,7 @@ def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], 
         of_thread = wanted == key
         place = first + np.searchsorted(start[first:last], times[of_thread], "right") - 1
         row[of_thread] = np.where(place >= first, place, -1)
-    while True:
-        ended = (row >= 0) & (end[row] <= times)
-        if not ended.any():
-            return row
-        row = np.where(ended, parent[row], row)
+    return climb(parent, row, lambda at: end[at] <= times)
 
 
 def _thread_numbers(*columns: NDArray[Any]) -> tuple[Index, Index]:
@@ -178,7 +170,7 @@ def _calls_table(shared: _Shared, calls: Index, documents: list[dict[str, Any]])
     def of(name: str) -> pl.Series:
         return categories([document.get(name) for document in documents])
 
-    numbers = [int(shared.texts[row]) if shared.texts[row].isdigit() else 0 for row in calls.tolist()]
+    numbers = [number_of(shared.texts[row], (1 << 32) - 1) for row in calls.tolist()]
     table = shared.frame(calls).with_columns(
         parent=indices(shared.above(calls, calls)),
         region=pl.Series([number or None for number in numbers], dtype=pl.UInt32),

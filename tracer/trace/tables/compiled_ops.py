@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.trace.bytes.arrays import take
+from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.tables.compiled import CompiledTables, innermost
 from tracer.trace.tables.series import indices, named
 
@@ -47,12 +47,9 @@ def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.Data
             if len(wanted := nodes.get(base, [])) == len(rows):
                 code[rows] = [lines.setdefault(line, len(lines)) if line else -1 for line in wanted]
     left = np.setdiff1d(inside, outermost)
-    while len(left):  # what these ops call, one level after the other
-        known = code[parent[left]] >= 0
-        if not known.any():
-            break
-        code[left[known]] = code[parent[left[known]]]
-        left = left[~known]
+    is_left = np.zeros(len(hops), np.bool_)
+    is_left[left] = True
+    code[left] = code[nearest(parent, ~is_left)[left]]  # what these ops call has their lines
     if not lines:
         return hops
     line = named(list(lines), code)

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
-from tracer.trace.bytes.arrays import concatenate, lookup, low, take
+from tracer.trace.bytes.arrays import concatenate, lookup, low, nearest, take
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_open
 from tracer.trace.bytes.threads import Span
@@ -94,12 +94,8 @@ def split(columns: Columns, names: list[str]) -> tuple[Columns, Columns]:
     is_own = np.append(own_names, False)[columns["name"]]
     if not is_own.any():
         return columns, {name: values[:0] for name, values in columns.items()}
-    parent = columns["parent"]
-    while True:
-        other = (parent >= 0) & (is_own[parent] != is_own)
-        if not other.any():
-            break
-        parent = np.where(other, take(columns["parent"], np.where(other, parent, -1)), parent)
+    above = columns["parent"]
+    parent = np.where(is_own, take(nearest(above, is_own), above), take(nearest(above, ~is_own), above))
     halves = []
     for kept in (~is_own, is_own):
         rows = np.cumsum(kept) - 1

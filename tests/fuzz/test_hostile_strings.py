@@ -1,0 +1,150 @@
+"""Hostile strings in each place of a trace, through each command that reads traces: a part of `make fuzz`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import hostile_strings
+import pytest
+import typer
+from calls import NOT_READING, TRACE, every_call
+from checks import VERBS, faults_of, output_fault, own_folder, script_fault
+from every_text import FIELDS, WITHOUT
+from hostile_strings import SCRIPTED, VALUES
+from typer.main import get_command
+
+from tracer.cli.app import app
+from tracer.export.formats import FORMATS
+from tracer.report.sections import NAMED
+from tracer.trace.bytes import format as fmt
+
+QUICK = random.Random(7).sample(VALUES, 16)
+SLOW = ("report", "diff", "fleet", "explain", "replay")
+COMMANDS = vars(get_command(app))["commands"]
+
+
+def faults(tmp_path: Path, data: bytes, verbs: list[list[str]]) -> list[str]:
+    trace = tmp_path / "t.trace"
+    trace.write_bytes(data)
+    with own_folder():
+        return list(faults_of(trace, verbs))
+
+
+@pytest.mark.parametrize("number", range(len(QUICK)))
+def test_a_value_everywhere(tmp_path: Path, number: int) -> None:
+    quick = [verb for verb in VERBS if verb[0] not in SLOW]
+    verbs = random.Random(number).sample(quick, 2)
+    assert faults(tmp_path, hostile_strings.everywhere(QUICK[number]), verbs) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_a_value_through_each_command(tmp_path: Path, value: str) -> None:
+    assert faults(tmp_path, hostile_strings.everywhere(value), list(VERBS)) == []
+
+
+@pytest.mark.slow
+def test_scripts_of_hostile_traces(tmp_path: Path) -> None:
+    verb = ["replay", TRACE, "--hop", "0", "--script", "o.py", "--force"]
+    assert verb in VERBS
+    found = [
+        (where, value, fault)
+        for where in SCRIPTED
+        for value in VALUES
+        for fault in faults(tmp_path, hostile_strings.at(where, value), [verb])
+    ]
+    assert found == []
+
+
+def test_the_same_case_by_its_number() -> None:
+    assert [hostile_strings.case(3, number) for number in range(5)] == [
+        hostile_strings.case(3, number) for number in range(5)
+    ]
+
+
+def test_each_command_is_called_or_said_why_not() -> None:
+    called = {verb[0] for verb in every_call()}
+    assert called.isdisjoint(NOT_READING)
+    assert called | NOT_READING.keys() | {"explain", "replay"} == COMMANDS.keys()
+
+
+def test_each_exporter_and_section_is_called() -> None:
+    words = {word for verb in every_call() for word in verb}
+    assert set(FORMATS) <= words
+    assert set(NAMED) <= words
+
+
+def test_a_command_or_an_option_that_nobody_calls_fails() -> None:
+    new = typer.Typer()
+
+    @new.command()
+    def reads(file: Path, how: int = 1) -> None: ...
+
+    @new.command()
+    def other(what: str) -> None: ...
+
+    with pytest.raises(LookupError, match="how to call: reads --how; other what; other "):
+        every_call(vars(get_command(new))["commands"])
+
+
+def test_each_kind_of_definition_has_its_texts_changed() -> None:
+    source = (Path(__file__).parents[2] / "csrc" / "trace" / "records.h").read_text()
+    kinds = source.partition("enum Definition")[2].partition("};")[0].count(" = ")
+    assert sorted([*FIELDS, *WITHOUT, fmt.JSON, fmt.SIGNATURE]) == [*range(1, kinds + 1)]
+
+
+GOOD = """\
+# aten::relu of x, recorded with torch 2
+import time
+import torch
+
+def tensor(size, stride, dtype, device="cpu", below=2):
+    flat = torch.randn(3)
+    return flat.to(device, dtype).as_strided(size, stride)
+
+torch.manual_seed(1)
+arguments = [
+    tensor((4,), (1,), torch.float32),  # self
+]
+result = torch.ops.aten.relu.default(*arguments)
+print(f"{time.perf_counter()}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (GOOD, ""),
+        (GOOD + "import os", "has import os"),
+        (GOOD + "from os import system", "has from os import system"),
+        (GOOD + "__import__('os')", "calls __import__"),
+        (GOOD + "print(open('x'))", "calls open"),
+        (GOOD + "torch.ops.load_library('x')", "calls torch.ops.load_library"),
+        (GOOD + "torch.ops.aten.from_file('x')", "calls torch.ops.aten.from_file"),
+        (GOOD + "torch.load('x')", "calls torch.load"),
+        (GOOD + "(lambda: 1)()", "calls (lambda: 1)()"),
+        (GOOD + "torch.randn.__globals__['os'].system('x')", "calls torch.randn.__globals__"),
+        (GOOD + "x = (", "no Python"),
+    ],
+)
+def test_what_a_script_may_do(text: str, fault: str) -> None:
+    found = script_fault(text)
+    assert found.startswith(fault)
+    assert bool(found) == bool(fault)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("o.lock", "a\x1b[2J", "raw"),
+        ("o.chrome", "{", "no JSON"),
+        ("o.md", "# INJECTED", "a heading"),
+        ("o.html", "<script>1</script>", "1 scripts"),
+        ("o.html", "<img src=x>", "an image"),
+    ],
+)
+def test_what_an_output_may_have(tmp_path: Path, name: str, text: str, fault: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert output_fault(path).startswith(fault)

@@ -11,7 +11,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
-from tracer.trace.bytes.files import open_regular
+from tracer.base.boundary import open_regular
 
 _SYMBOL = np.dtype(
     [

@@ -186,7 +186,7 @@ def _listed(plans: list[TensorPlan | None], recorded: Any, kind: str, refuse: Re
         return plans or None if kind.startswith("Optional") else plans
     there = recorded["tensors"]
     if not isinstance(there, list) or sum(map(bool, there)) != len(plans):
-        raise refuse(f"is a list of which {len(plans)} tensors were recorded, and not all")
+        raise refuse(f"is a list of tensors, but not just the {len(plans)} that were recorded")
     waiting = iter(plans)
     return [next(waiting) if one else None for one in there]
 

@@ -15,11 +15,12 @@ from typer.testing import CliRunner, Result
 import tracer
 from tracer.analysis.lock import chain_lines, lock_of
 from tracer.analysis.recorded_call import recorded_call
+from tracer.base.boundary import torch_operator
 from tracer.cli.app import app
 from tracer.compare.alignment import Link
 from tracer.compare.spread import ratio_text
 from tracer.replay.arguments import plan_arguments
-from tracer.replay.call import Call, operator, runner
+from tracer.replay.call import Call, runner
 from tracer.replay.errors import CannotReplayError
 from tracer.replay.make import plans
 from tracer.replay.results import errors, exact_results, tensors_in
@@ -87,7 +88,7 @@ def hop_of(trace: tracer.Trace, op: str) -> int:
 
 def call_of(trace: tracer.Trace, hop: int, given: dict[str, str] | None = None) -> Call:
     recorded = recorded_call(trace, hop)
-    op = operator(recorded.op)
+    op = torch_operator(recorded.op)
     return Call(op, plan_arguments(recorded, op._schema, given or {}), recorded.key)
 
 

@@ -166,6 +166,43 @@ def test_a_wrong_query_is_one_line(recorded: Launcher, text: str, said: str) -> 
     assert run.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select * from {}",
+        "FROM /* read */ {} as t(a)",
+        "with q as (from {}) select * from q",
+        "select * from hops where exists (select * from {})",
+        "select (select count(*) from {}) from hops limit 1",
+        "select 1 from hops union all select 2 from {}",
+        "explain select * from {}",
+    ],
+)
+@pytest.mark.parametrize("function", ["read_csv", "Read_CSV", '"read_csv"', "read_csv /* ( */ "])
+def test_a_query_opens_no_file(recorded: Launcher, text: str, function: str) -> None:
+    (recorded.folder / "own.csv").write_text("a\n17\n")
+    query = text.format(f"{function}('own.csv')")
+    run = sql(recorded, query)
+    assert (run.status, run.out) == (2, "")
+    name = function.partition(" ")[0].strip('"')
+    assert run.err == f"tracer: {name} opens a file or an address; to allow that: --allow-files\n"
+    assert sql(recorded, query, "--allow-files").status == 0
+
+
+def test_every_table_function_that_opens_something_is_refused(recorded: Launcher) -> None:
+    for name in ("csv", "json", "ndjson", "parquet", "ipc"):
+        assert "--allow-files" in sql(recorded, f"select * from read_{name}('http://127.0.0.1:9/x')").err
+    assert sql(recorded, "select 'read_csv(1)' as op from hops limit 1").status == 0
+    assert sql(recorded, "with scan_a as (select op from hops) select * from scan_a").status == 0
+
+
+def test_a_file_that_is_not_there_is_not_the_fault_of_the_trace(recorded: Launcher) -> None:
+    run = sql(recorded, "select * from read_csv('missing.csv')", "--allow-files")
+    assert run.status == 2
+    assert "missing.csv" in run.err
+    assert "run.trace" not in run.err
+
+
 def test_an_empty_table_says_what_fills_it(recorded: Launcher) -> None:
     run = sql(recorded, "select * from gpu_activities")
     assert run.status == 0

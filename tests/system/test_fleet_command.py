@@ -17,6 +17,7 @@ import pytest
 from rank_traces import write_rank
 from terminals import read_terminal
 
+from tracer.base.interpreter import ask, bare_helper, helper
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
 from tracer.fleet.work import Task
@@ -189,6 +190,49 @@ def test_help_has_examples() -> None:
     run = fleet(ROOT, "--help")
     assert "tracer fleet job/" in run.stdout
     assert "OUT/part/job=J/host=H/rank=R/TABLE.parquet" in run.stdout
+
+
+def strange(folder: Path) -> Path:
+    """A folder in which every module that Python or tracer may import is a stranger's."""
+    for name in (*sys.stdlib_module_names, "polars", "numpy"):
+        (folder / f"{name}.py").write_text("raise SystemExit('PWNED')")
+    (folder / "tracer").mkdir()
+    (folder / "tracer" / "__init__.py").write_text("raise SystemExit('PWNED')")
+    return folder
+
+
+def test_modules_of_the_current_folder_are_not_imported(folder: Path) -> None:
+    program = folder / "bin" / "tracer"
+    program.parent.mkdir()
+    program.write_text(RUN)
+    path = ":".join([str(ROOT), *(entry for entry in sys.path if entry.endswith("site-packages"))])
+    run = subprocess.run(
+        [sys.executable, str(program), "fleet", "job", "-o", "fleet", "-j", "2"],
+        cwd=strange(folder),
+        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, "PWNED" in run.stdout + run.stderr) == (0, False), run.stderr
+    assert "unread" not in run.stdout
+
+
+@pytest.mark.parametrize(
+    "command", [helper("print(sys.path[:1], sys.orig_argv[1])"), bare_helper("print(7)")]
+)
+def test_no_helper_imports_from_the_current_folder(tmp_path: Path, command: list[str]) -> None:
+    run = subprocess.run(command, cwd=strange(tmp_path), capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert str(tmp_path) not in run.stdout
+    assert "-P" not in run.stdout, "tracer record hands on the options that it finds"
+
+
+def test_another_python_imports_nothing_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(strange(tmp_path))
+    assert ask(sys.executable, "import json, pickle; print(json.dumps(1))").stdout == "1\n"
 
 
 def test_a_process_that_dies_takes_one_trace_along(folder: Path) -> None:

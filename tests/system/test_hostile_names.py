@@ -68,6 +68,38 @@ def test_nothing_raw_in_a_pipe(trace: Path, command: list[str]) -> None:
         assert r"\u202e" in done.stdout
 
 
+OTHERS = [
+    ["diff", "TRACE", "TRACE"],
+    ["lock", "TRACE"],
+    ["certificate", "TRACE"],
+    ["ledger", "TRACE"],
+    ["sql", "TRACE", "select op, key, source, kernel from hops"],
+    ["sql", "TRACE", "select op, key, source, kernel from hops", "--csv"],
+    ["sql", "TRACE", "select op from hops", "--json"],
+    ["explain", "TRACE", "--from", "TRACE"],
+    ["replay", "TRACE", "--hop", "0"],
+    ["pack", "TRACE", "--redact", "-o", "/dev/null"],
+    ["export", "TRACE", "--to", "speedscope", "-o", "/dev/full"],
+]
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=" ".join)
+def test_nothing_raw_on_a_terminal_of_any_command(trace: Path, tmp_path: Path, command: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    words = [str(trace) if word == "TRACE" else word for word in command]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tracer.cli.app", *words],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TERM": "dumb", "COLUMNS": "300"},
+        stdout=theirs,
+        stderr=theirs,
+    ):
+        os.close(theirs)
+        text = read_terminal(ours).decode().replace("\r\n", "\n")
+    assert "Traceback" not in text
+    assert not RAW.search(re.sub("\x1b\\[[0-9;]*m", "", text)), text
+
+
 @pytest.mark.parametrize("command", COMMANDS[:4], ids=" ".join)
 def test_nothing_raw_on_a_terminal(trace: Path, command: list[str]) -> None:
     ours, theirs = pty.openpty()

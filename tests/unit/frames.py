@@ -42,6 +42,7 @@ class FakeTrace:
     gpu_activities: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.GPU_ACTIVITIES))
     stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.STACKS))
     path: str = "run.trace"
+    owner: int = -1
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.DEVICES))
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PYTHON_STACKS))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.SOURCE_LINES))

@@ -11,6 +11,7 @@ import polars as pl
 from frames import FakeTrace, TraceBuilder, hop
 
 from tracer.analysis.source_lines import SourceLines
+from tracer.base.machine import this_machine
 from tracer.trace.tables import schema
 
 FILE = "/home/user/project/train.py"
@@ -18,8 +19,10 @@ FILE = "/home/user/project/train.py"
 
 def trace(*rows: tuple[str, str, str | None], **environment: object) -> FakeTrace:
     made = TraceBuilder().calls(hop("aten::a", "CPU")).trace()
-    made.environment |= environment
-    return replace(made, source_lines=pl.DataFrame(list(rows), schema.SOURCE_LINES, orient="row"))
+    made.environment |= {"machine": this_machine(), **environment}
+    return replace(
+        made, owner=os.geteuid(), source_lines=pl.DataFrame(list(rows), schema.SOURCE_LINES, orient="row")
+    )
 
 
 def test_lines_under_the_script_folder_and_in_packages_are_short() -> None:

@@ -22,7 +22,7 @@ from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.families import family_of
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS, combine
 from tracer.analysis.runtime_survey import SYNCHRONISATION
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import SourceLines, WithLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, depths, own_or_forward_line
 from tracer.base.paths import short_path
@@ -39,13 +39,9 @@ _NAMED_KINDS = ("library", COMPILED_KERNEL)
 _ARCHITECTURE = re.compile(r"_?sm_?\d+\w?")
 
 
-class Lockable(CudaTables, Protocol):
+class Lockable(CudaTables, WithLines, Protocol):
     """What this reads of a trace."""
 
-    @property
-    def environment(self) -> dict[str, Any]: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
     @property
     def compile_phases(self) -> pl.DataFrame: ...
 

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import SourceLines, WithLines
 
 _MOST_TENSORS = 64  # of a signature
 
 
-class Replayable(Protocol):
+class Replayable(WithLines, Protocol):
     """What this reads of a trace."""
 
     @property
@@ -23,10 +23,6 @@ class Replayable(Protocol):
     def signatures(self) -> pl.DataFrame: ...
     @property
     def scalars(self) -> pl.DataFrame: ...
-    @property
-    def environment(self) -> dict[str, Any]: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -149,5 +145,5 @@ def _scalars(table: pl.DataFrame, number: int | None) -> Iterator[tuple[int, Any
     for position, text in table.filter(pl.col("id") == number).select("position", "value").iter_rows():
         try:
             yield position, json.loads(text)
-        except ValueError:  # of a damaged trace
+        except (ValueError, RecursionError):  # of a damaged trace
             yield position, {"unknown": "value that cannot be read"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -11,16 +10,19 @@ from typing import Any, Protocol
 
 import polars as pl
 
-_LONGEST_FILE = 16 << 20
+from tracer.analysis.source_files import SourceFiles
+from tracer.base.machine import this_machine
 
 
-class Recorded(Protocol):
+class WithLines(Protocol):
     """What this needs of a trace."""
 
     @property
     def environment(self) -> dict[str, Any]: ...
     @property
     def source_lines(self) -> pl.DataFrame: ...
+    @property
+    def owner(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -32,15 +34,17 @@ class SourceLines:
     cells   the name of each file that is a cell of a notebook
     began   when the recording began (seconds since 1970), if the trace has no texts: its process was
             killed. Then a Python file on this machine that is older has them
+    ours    this user recorded it on this machine: only then such files are read
     """
 
     folder: str | None = None
     texts: dict[str, str] = field(default_factory=dict)
     cells: dict[str, str] = field(default_factory=dict)
     began: float | None = None
+    ours: bool = False
 
     @classmethod
-    def of(cls, trace: Recorded) -> SourceLines:
+    def of(cls, trace: WithLines) -> SourceLines:
         table = trace.source_lines
         cells = table.filter(pl.col("cell").is_not_null())
         return cls(
@@ -48,6 +52,7 @@ class SourceLines:
             texts=dict(table.select("source", "text").iter_rows()),
             cells={source.rpartition(":")[0]: cell for source, cell in cells.select("source", "cell").rows()},
             began=None if len(table) else _began(trace.environment),
+            ours=_is_ours(trace),
         )
 
     def name(self, source: str) -> str:
@@ -72,40 +77,16 @@ class SourceLines:
         return self.texts.get(source) or self._on_this_machine.get(source)
 
     @cached_property
-    def _on_this_machine(self) -> _Files:
-        return _Files(self.began)
+    def _on_this_machine(self) -> SourceFiles:
+        return SourceFiles(self.folder, self.began, ours=self.ours)
 
 
 NO_SOURCES = SourceLines()
 
 
-class _Files:
-    """Lines of Python files here that were not written since a moment."""
-
-    def __init__(self, began: float | None) -> None:
-        self._began = began
-        self._lines: dict[str, list[str]] = {}
-
-    def get(self, source: str) -> str:
-        file, _, number = source.rpartition(":")
-        # A reader has no business with another kind of file: a trace may be somebody else's.
-        if self._began is None or not file.endswith(".py") or not number.isdigit():
-            return ""
-        if file not in self._lines:
-            self._lines[file] = list(_lines(file, self._began))
-        lines = self._lines[file]
-        return lines[int(number) - 1].strip() if 0 < int(number) <= len(lines) else ""
-
-
-def _lines(file: str, began: float) -> Iterable[str]:
-    try:
-        status = os.stat(file)
-        if status.st_mtime > began or status.st_size > _LONGEST_FILE:
-            return []
-        with open(file, encoding="utf-8") as source:
-            return source.readlines()
-    except (OSError, UnicodeError, ValueError):
-        return []
+def _is_ours(trace: WithLines) -> bool:
+    here = this_machine()
+    return bool(here) and trace.environment.get("machine") == here and trace.owner == os.geteuid()
 
 
 def _began(environment: dict[str, Any]) -> float | None:

@@ -12,6 +12,8 @@ _QUERY = re.compile(
     r"\s*(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*\(*\s*(select|with|values|from|show|explain)\b", re.I | re.S
 )
 _TABLE = re.compile(r"relation '([^']*)' was not found")
+_COUNTING = ("generate_series", "range")
+"""Table functions that open nothing"""
 _COLUMN = re.compile(r'unable to find column "([^"]*)"(?:; valid columns: \[(.*)\])?', re.S)
 
 
@@ -24,9 +26,10 @@ def tables_of(trace: object) -> dict[str, pl.DataFrame]:
     return {name: table for name, table in vars(trace).items() if isinstance(table, pl.DataFrame)}
 
 
-def query(trace: object, text: str) -> pl.DataFrame:
+def query(trace: object, text: str, *, allow_files: bool = False) -> pl.DataFrame:
     """The rows that a query selects; the texts of categories are strings.
 
+    It reads the tables of the trace and, with `allow_files`, what polars' table functions open.
     Raises QueryError.
     """
     if not text.strip():
@@ -41,9 +44,30 @@ def query(trace: object, text: str) -> pl.DataFrame:
         }
     )
     try:
+        if not allow_files:
+            _refuse_table_functions(context, text)
         return context.execute(text).collect()
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, OSError) as error:
         raise QueryError(_one_line(str(error), tables)) from None
+
+
+def _refuse_table_functions(context: pl.SQLContext[pl.LazyFrame], text: str) -> None:
+    """Raises QueryError: each of them opens a file or an address. Polars' own parser finds the names."""
+    parser = getattr(context._ctxt, "table_identifiers", None)
+    names = parser(text, False, False) if parser else re.findall(r"\w+", text)  # an old polars: every word
+    for name in sorted(set(names) - set(context.tables())):
+        if name.lower() not in _COUNTING and _is_table_function(name):
+            raise QueryError(f"{name} opens a file or an address; to allow that: --allow-files")
+
+
+def _is_table_function(name: str) -> bool:
+    """Whether polars has such a function: called with nothing, it opens nothing."""
+    quoted = name.replace('"', '""')
+    try:
+        pl.SQLContext().execute(f'select * from "{quoted}"()').collect()
+    except pl.exceptions.PolarsError as error:
+        return "not a supported table function" not in str(error)
+    return True
 
 
 def _one_line(said: str, tables: dict[str, pl.DataFrame]) -> str:

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 
+from tracer.analysis.source_files import read_from
 from tracer.base.progress import listening, portion
 from tracer.report.visible import visible
 
@@ -36,6 +37,25 @@ def fail(message: str, code: int = 1) -> NoReturn:
     """Ends the command with one line on stderr."""
     say(message)
     raise typer.Exit(code)
+
+
+def _read_sources(context: typer.Context, folder: Path | None) -> Path | None:
+    if folder is not None and not folder.is_dir():
+        fail(f"--source-from {folder}: give a folder", USAGE)
+    context.with_resource(read_from(None if folder is None else str(folder), say))
+    return folder
+
+
+SourceFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--source-from",
+        metavar="DIR",
+        callback=_read_sources,
+        help="Read the text of source lines that the trace lacks from files in DIR.",
+    ),
+]
+"""An option of each command that shows source lines"""
 
 
 def choose(given: str, known: Iterable[str]) -> str:

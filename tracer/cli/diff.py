@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, choose, chosen_trace, fail, say, writing
+from tracer.cli.common import USAGE, SourceFrom, analysing, choose, chosen_trace, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_cells
 from tracer.cli.output import HTML, check_output, write_output
@@ -41,6 +41,7 @@ def diff(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
     as_json: AsJson = False,
+    source_from: SourceFrom = None,
 ) -> None:
     """Show what changed between two recordings: structure, inputs, settings and times.
 

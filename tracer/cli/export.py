@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, choose, chosen_trace, fail, progress, say, too_large
+from tracer.cli.common import (
+    USAGE,
+    SourceFrom,
+    analysing,
+    choose,
+    chosen_trace,
+    fail,
+    progress,
+    say,
+    too_large,
+)
 
 if TYPE_CHECKING:
     from tracer.export.formats import Format
@@ -33,6 +43,7 @@ def export(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
+    source_from: SourceFrom = None,
 ) -> None:
     """Write a trace in the format of another tool.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, say, writing
 from tracer.cli.output import check_output, write_output
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def lock(
         int, typer.Option(metavar="N", min=0, help="Show at most N changed lines (default 10); 0: all.")
     ] = 10,
     force: Annotated[bool, typer.Option("--force", help="Overwrite LOCK.")] = False,
+    source_from: SourceFrom = None,
 ) -> None:
     """Write the dispatch paths of a run as a text, or check a run against such a text.
 

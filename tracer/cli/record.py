@@ -226,11 +226,11 @@ def _check_installation() -> None:
 
 def _begins_with_python() -> bool:
     """Whether a new interpreter reads the start-up file; folders of `site.addsitedir` are in no list."""
-    asked = "import sys; sys.exit('tracer.recording.startup' not in sys.modules)"
+    asked = "sys.exit('tracer.recording.startup' not in sys.modules)"
     flags = subprocess._args_from_interpreter_flags() + _flag_of_ours()  # type: ignore[attr-defined]
     environment = {**os.environ, invitation.NAME: "{}"}
     try:
-        done = subprocess.run([sys.executable, *flags, "-c", asked], env=environment, check=False)
+        done = subprocess.run(interpreter.helper(asked, flags=flags), env=environment, check=False)
     except OSError:
         return False
     return done.returncode == 0
@@ -264,7 +264,7 @@ def _become(command: list[str], request: dict[str, object] | None) -> NoReturn:
     environment = os.environ | ({"TRACER_RECORD": json.dumps(request)} if request else {})
     flags = interpreter.options(sys.orig_argv) + _flag_of_ours()
     try:
-        os.execve(sys.executable, [sys.executable, *flags, *command], environment)
+        os.execve(sys.executable, interpreter.script(*command, flags=flags), environment)
     except OSError as error:
         if request and request["reserved"]:
             naming.remove_if_empty(str(request["path"]))

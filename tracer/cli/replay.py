@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.base import interpreter
+from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, say, writing
 from tracer.cli.output import check_output, write_output
 
 if TYPE_CHECKING:
@@ -59,7 +59,11 @@ def replay(
         Path | None,
         typer.Option(metavar="OUT", help="Profile one call with Nsight Compute, into OUT.ncu-rep."),
     ] = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Run the operator even if it may open files or run code.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.py.")] = False,
+    source_from: SourceFrom = None,
 ) -> None:
     """Run one op call of a trace again, alone, and compare it with a change.
 
@@ -70,8 +74,12 @@ def replay(
 
     --script writes a file of about 30 lines that needs torch only, to send to somebody.
 
+    It refuses operators outside aten and prims unless you give --import, and those that
+    may open files or run code unless you give --unsafe: the trace chooses what runs.
+
     The exit status is 1 if the call cannot be rebuilt or raises, and 2 if an option is
-    wrong. The message names the argument, and why.
+    wrong or the trace has something else where a dtype, a device or a value must be.
+    The message names the argument, and why.
 
     \b
     Examples:
@@ -103,14 +111,17 @@ def replay(
             importlib.import_module(package)
         except ImportError as error:
             fail(f"--import {package}: {error}", USAGE)
+    from tracer.base.boundary import NotInTorchError, StrangeTextError, torch_operator
     from tracer.overrides import OverrideError
+    from tracer.replay.allowed import check_allowed
     from tracer.replay.arguments import plan_arguments
-    from tracer.replay.call import Call, operator
+    from tracer.replay.call import Call
     from tracer.replay.change import Change, check_key, override_names
     from tracer.replay.errors import CannotReplayError, WrongOptionError
 
     try:
-        op = operator(recorded.op)
+        op = torch_operator(recorded.op)
+        check_allowed(op, imported=bool(imported), unsafe=unsafe)
         call = Call(op, plan_arguments(recorded, op._schema, given), recorded.runs_at)
         change = Change(override_names(override or []), None if tf32 is None else tf32 == "on", key, threads)
         if key is not None:
@@ -123,8 +134,10 @@ def replay(
             _compare(recorded, call, change, _recorded_chain(trace, recorded))
     except (WrongOptionError, OverrideError) as error:
         fail(str(error), USAGE)
-    except CannotReplayError as error:
+    except (CannotReplayError, NotInTorchError) as error:
         fail(str(error))
+    except StrangeTextError as error:
+        fail(str(error), USAGE)
 
 
 def _given(arguments: list[str]) -> dict[str, str]:
@@ -164,13 +177,12 @@ def _compare(recorded: RecordedCall, call: Call, change: Change, chain: Chain | 
 
     from tracer.replay.run import replay as run
     from tracer.replay.text import compared, heading
+    from tracer.report.visible import visible
 
     found = run(call, change)
     with writing():
-        for line in heading(recorded, call, torch.__version__):
-            print(line)
-        for line in compared(found, chain):
-            print(line)
+        for line in (*heading(recorded, call, torch.__version__), *compared(found, chain)):
+            print(visible(line))
 
 
 def _write_script(script: Path, recorded: RecordedCall, call: Call) -> None:
@@ -198,7 +210,9 @@ def _profile(output: Path, recorded: RecordedCall, call: Call) -> None:
     with tempfile.TemporaryDirectory(prefix="tracer-replay-") as folder:
         path = os.path.join(folder, "replay.py")
         Path(path).write_text(script_of(recorded, call, profiled=True), encoding="utf-8")
-        status = subprocess.run(command(ncu, sys.executable, path, os.fspath(output)), check=False).returncode
+        status = subprocess.run(
+            command(ncu, interpreter.script(path), os.fspath(output)), check=False
+        ).returncode
     if status:
         fail(f"--ncu: {ncu} ended with status {status}; its own message is above")
     say(f"{output}.ncu-rep; next: ncu --import {output}.ncu-rep")

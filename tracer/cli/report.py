@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say
+from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, say
 from tracer.cli.job import report_of_folder
 from tracer.cli.output import HTML, check_output, print_report, write_output, write_pictures
 
@@ -68,6 +68,7 @@ def report(
     peak_flops: Annotated[
         float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
     ] = None,
+    source_from: SourceFrom = None,
 ) -> None:
     """Write the report of a trace in markdown, with Mermaid diagrams, or as an HTML page.
 

@@ -13,6 +13,7 @@ import typer
 from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
 from tracer.cli.documents import print_json
 from tracer.cli.lines import print_cells
+from tracer.report.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,6 +50,10 @@ def sql(
     ] = 100,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all rows as one JSON document.")] = False,
+    allow_files: Annotated[
+        bool,
+        typer.Option("--allow-files", help="Let the query open files and addresses: read_csv, read_parquet."),
+    ] = False,
 ) -> None:
     """Run an SQL query over the tables of a trace.
 
@@ -78,7 +83,7 @@ def sql(
                 _show_schema(tables_of(trace), as_json=as_json)
             return
         try:
-            found = query(trace, text)
+            found = query(trace, text, allow_files=allow_files)
         except QueryError as error:
             fail(str(error), USAGE)
         if found.is_empty():
@@ -86,7 +91,8 @@ def sql(
                 say(why)
     with writing():
         if as_csv:
-            print(_flat(found).write_csv(), end="")
+            table = _flat(found).write_csv()
+            print(visible_lines(table) if sys.stdout.isatty() else table, end="")
         elif as_json:
             print(json.dumps(found.to_dicts(), indent=1, default=str))
         else:
@@ -150,7 +156,6 @@ def _flat(table: pl.DataFrame) -> pl.DataFrame:
 def _show(table: pl.DataFrame, rows: int) -> None:
     """A table in columns: numbers to the right, long cells cut."""
     from tracer.report.text import count
-    from tracer.report.visible import visible
 
     shown = table.head(rows) if rows else table
     titles = [f"{name}:" if dtype.is_numeric() else name for name, dtype in table.schema.items()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, choose, chosen_trace, fail, say, writing
+from tracer.cli.common import USAGE, SourceFrom, analysing, choose, chosen_trace, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.job import rank_of_folder
 from tracer.cli.lines import print_line, print_table
@@ -102,6 +102,7 @@ def tree(
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
     ids: Annotated[bool, typer.Option("--ids", help="Show the id of each line's row first.")] = False,
     as_json: AsJson = False,
+    source_from: SourceFrom = None,
 ) -> None:
     """Show the dispatch tree of a trace, one line per hop.
 

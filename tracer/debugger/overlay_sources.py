@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracer.base.interpreter import ask
 from tracer.debugger.errors import DebuggerError
 from tracer.debugger.target import Target
 
@@ -229,7 +230,7 @@ def _packaged(target: Target) -> Path:
 def _torchgen_environment(target: Target, modules: Path) -> dict[str, str]:
     """The environment for torchgen. It needs PyYAML, which torch does not ask for: else ours is lent."""
     environment = dict(os.environ)
-    if subprocess.run([target.executable, "-c", "import yaml"], capture_output=True, check=False).returncode:
+    if ask(target.executable, "import yaml").returncode:
         spec = importlib.util.find_spec("yaml")
         if spec is None or not spec.submodule_search_locations:
             raise DebuggerError(f"torchgen needs PyYAML; run {target.executable} -m pip install pyyaml")

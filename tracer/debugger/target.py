@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracer.base.interpreter import ask
 from tracer.debugger.errors import DebuggerError
 
 # Runs in the target's Python (3.7 or newer) without importing torch, which takes seconds.
@@ -58,15 +58,7 @@ def look(python: str) -> Target:
     if found is None:
         raise DebuggerError(f"{python} does not exist or is not a program; give a Python with --python")
     try:
-        # from the root, so that a folder named torch in the current one is not taken for it
-        done = subprocess.run(
-            [os.path.abspath(found), "-c", _LOOK],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=os.sep,
-        )
+        done = ask(found, _LOOK)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DebuggerError(f"{python} does not run as Python: {error}") from None
     try:

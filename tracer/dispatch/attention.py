@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracer.base.boundary import StrangeTextError, torch_device, torch_dtype
+
 OP = "aten::scaled_dot_product_attention"
 _BACKENDS = {
     "flash": "FLASH_ATTENTION",
@@ -55,7 +57,10 @@ def ask(tensors: Sequence[dict[str, Any]], ran: str | None) -> Choice:
         return Choice(ran, {}, "torch can be asked on a machine with a GPU only")
     if not device.startswith(("cpu", "cuda")):
         return Choice(ran, {}, f"tracer does not know the backends of {device}")
-    query, key, value, *rest = (_tensor(torch, row) for row in tensors)
+    try:
+        query, key, value, *rest = map(_tensor, tensors)
+    except (StrangeTextError, RuntimeError) as error:
+        return Choice(ran, {}, f"the torch here cannot make such inputs: {str(error).splitlines()[0]}")
     mask = rest[0] if rest else None
     shared = query.dim() > 2 and query.shape[-3] != key.shape[-3]  # heads of key and value
     names = _ON_CPU if device.startswith("cpu") else tuple(_BACKENDS)
@@ -69,9 +74,11 @@ def ask(tensors: Sequence[dict[str, Any]], ran: str | None) -> Choice:
     )
 
 
-def _tensor(torch: Any, row: dict[str, Any]) -> Any:
-    dtype = getattr(torch, str(row["dtype"]).removeprefix("torch."))
-    made = torch.empty_strided(row["shape"], row["stride"], dtype=dtype, device=row["device"])
+def _tensor(row: dict[str, Any]) -> Any:
+    import torch
+
+    dtype, device = torch_dtype(str(row["dtype"]).removeprefix("torch.")), torch_device(str(row["device"]))
+    made = torch.empty_strided(row["shape"], row["stride"], dtype=dtype, device=device)
     return made.requires_grad_(bool(row["requires_grad"]))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tracer.base.interpreter import helper
 from tracer.doctor.finding import Finding
 
 _SECONDS = 180
@@ -49,7 +50,8 @@ def record_something(device: str = "cpu") -> Trial:
 
     with tempfile.TemporaryDirectory(prefix="tracer-doctor-") as folder:
         Path(folder, "doctor.py").write_text(_SCRIPT.format(device=device))
-        command = [sys.executable, "-m", "tracer.cli.app", "record", "-o", "doctor.trace", "doctor.py"]
+        tracer = "from tracer.cli.app import main; main()"
+        command = helper(tracer, "record", "-o", "doctor.trace", "doctor.py")
         began = time.monotonic()
         try:
             done = subprocess.run(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 
+from tracer.base.interpreter import helper
 from tracer.base.progress import listening
 from tracer.fleet.work import Part, Task, analyse, unread
 
@@ -87,9 +88,7 @@ class _Worker:
         # Polars takes all processors in each process, if nothing says otherwise.
         environment = {"POLARS_MAX_THREADS": str(self._threads), **os.environ}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        return subprocess.Popen(
-            [sys.executable, "-c", _MAIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-        )
+        return subprocess.Popen(helper(_MAIN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 
 def serve() -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 
+from tracer.base.interpreter import bare_helper
 from tracer.recording import kept
 
 _SECONDS = 60
@@ -83,10 +84,9 @@ def attempt(library: str) -> tuple[str, bool]:
     import subprocess
 
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_INJECTION64_PATH"}
-    command = [sys.executable, "-I", "-S", "-c", _TRY, library]
     try:
         done = subprocess.run(
-            command,
+            bare_helper(_TRY, library),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -6,6 +6,7 @@ import os
 import sys
 from datetime import datetime, timezone
 
+from tracer.base.machine import this_machine
 from tracer.base.package import VERSION
 
 
@@ -19,6 +20,7 @@ def snapshot(options: dict[str, object]) -> dict[str, object]:
         "torch": str(torch.__version__),
         "torch_cuda": torch.version.cuda,
         "platform": _platform(),
+        "machine": this_machine(),
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "argv": [str(argument) for argument in getattr(sys, "argv", [])],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from tracer.base.machine import boot
+
 TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +44,7 @@ def facts() -> dict[str, object]:
 
 def of(number: int, ranks: int) -> dict[str, object]:
     """The same of a rank that is known."""
-    return {"rank": number, "ranks": ranks, "host": os.uname().nodename, "boot": _boot()}
+    return {"rank": number, "ranks": ranks, "host": os.uname().nodename, "boot": boot()}
 
 
 def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
@@ -63,15 +65,6 @@ def _of_torch() -> Rank | None:
         return Rank(groups.get_rank(), groups.get_world_size())
     except Exception:  # another torch's module, or one that is being imported: then it is not known
         return None
-
-
-def _boot() -> str:
-    """The kernel's name of the time since it was started; containers of one host share it."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def _number(text: str | None) -> int | None:

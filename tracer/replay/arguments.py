@@ -9,21 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall, RecordedTensor
+from tracer.base.boundary import DEEPEST, NotInTorchError, StrangeTextError, device, torch_dtype, value
 from tracer.replay.errors import CannotReplayError, WrongOptionError
 
-_LAYOUTS = ("torch.strided", "torch.sparse_coo", "torch.sparse_csr", "torch._mkldnn")
+_LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "_mkldnn")
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 PLAIN_KEYS = re.compile(
-    r"^(Autograd\w*|Autocast\w*|ADInplaceOrView|BackendSelect|Composite\w+|Undefined|CPU|CUDA|Meta|HIP|XPU|MPS|"
-    r"PrivateUse1|Quantized\w+|Mkldnn\w+)$"
+    r"Autograd\w*|Autocast\w*|ADInplaceOrView|BackendSelect|Composite\w+|Undefined|CPU|CUDA|Meta|HIP|XPU|MPS|"
+    r"PrivateUse1|Quantized\w+|Mkldnn\w+",
+    re.ASCII,
 )
 """Keys that a tensor, a mode of autograd or autocast bring: a call at another key needs what brought it"""
-_OF_TENSORS = re.compile(PLAIN_KEYS.pattern.removesuffix(")$") + r"|Conjugate|Negative)$")
+_OF_TENSORS = re.compile(PLAIN_KEYS.pattern + r"|Conjugate|Negative", re.ASCII)
 
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """A tensor to make. `written`: the op writes into it."""
+    """A tensor to make. `dtype`: `float32`. `written`: the op writes into it."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -33,6 +35,13 @@ class TensorPlan:
     conjugate: bool
     negative: bool
     written: bool
+
+    @property
+    def elements(self) -> int:
+        """Of the memory that it shows."""
+        if not all(self.shape):
+            return 0
+        return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Constant:
-    """`torch.channels_last`"""
+    """`channels_last`"""
 
     name: str
 
@@ -69,7 +78,7 @@ class Constant:
 def plan_arguments(call: RecordedCall, schema: Any, given: dict[str, str]) -> list[Argument]:
     """By the schema of the installed torch; `given` are values of the user, by the argument's name.
 
-    Raises CannotReplayError: which argument, and why.
+    Raises CannotReplayError: which argument, and why; StrangeTextError if tracer writes no such value.
     """
     if call.tensors is None:
         raise CannotReplayError(
@@ -83,25 +92,35 @@ def plan_arguments(call: RecordedCall, schema: Any, given: dict[str, str]) -> li
         _argument(call, argument, position, given.get(argument.name))
         for position, argument in enumerate(schema.arguments)
     ]
-    if not PLAIN_KEYS.match(call.key):
-        raise CannotReplayError(
-            f"hop {call.call} ({call.op}) ran at the key {call.key}, which needs what brought it "
-            "(a transform or a mode); replay a hop below it"
-        )
+    for key in (call.key, call.runs_at):
+        if not PLAIN_KEYS.fullmatch(key):
+            raise CannotReplayError(
+                f"hop {call.call} ({call.op}) ran at the key {key}, which needs what brought it "
+                "(a transform or a mode); replay a hop below it"
+            )
     return found
 
 
 def _argument(call: RecordedCall, argument: Any, position: int, given: str | None) -> Argument:
+    name = f"argument {position} {argument.name!r} of {call.op}"
+    try:
+        return _planned(call, argument, position, given, name)
+    except NotInTorchError as error:
+        raise CannotReplayError(f"{name}: {error}") from None
+    except StrangeTextError as error:
+        raise StrangeTextError(f"{name}: {error}") from None
+
+
+def _planned(call: RecordedCall, argument: Any, position: int, given: str | None, name: str) -> Argument:
     def refuse(why: str) -> CannotReplayError:
-        return CannotReplayError(f"argument {position} {argument.name!r} of {call.op} {why}")
+        return CannotReplayError(f"{name} {why}")
 
     kind = str(argument.real_type)
     keyword = bool(argument.kwarg_only)
     written = argument.alias_info is not None and argument.alias_info.is_write
     tensors = (call.tensors or {}).get(position, [])
-    value = None if call.scalars is None else call.scalars.get(position)
+    recorded = None if call.scalars is None else call.scalars.get(position)
     if given is not None:
-        name = f"argument {position} {argument.name!r} of {call.op}"
         return Argument(argument.name, _from_user(given, kind, name), "user", keyword)
     if "Tensor" in kind:
         plans = [_plan(tensor, written, refuse) for tensor in tensors]
@@ -109,15 +128,15 @@ def _argument(call: RecordedCall, argument: Any, position: int, given: str | Non
             return Argument(argument.name, plans[0] if plans else None, "recorded", keyword)
         if call.cut:
             raise refuse("is in a call with 64 tensors or more, and tracer records 64 of a call")
-        return Argument(argument.name, _listed(plans, value, kind, refuse), "recorded", keyword)
-    if isinstance(value, dict) and "unknown" in value:
-        if value["unknown"] == "Generator":
+        return Argument(argument.name, _listed(plans, recorded, kind, refuse), "recorded", keyword)
+    if isinstance(recorded, dict) and "unknown" in recorded:
+        if recorded["unknown"] == "Generator":
             return Argument(argument.name, None, "dropped", keyword)
-        raise refuse(f"({value['unknown']}) is not recorded; give it: --arg {argument.name}=VALUE")
+        raise refuse(f"({recorded['unknown']}) is not recorded; give it: --arg {argument.name}=VALUE")
     if call.scalars is not None and position in call.scalars:
-        return Argument(argument.name, _typed(value, kind, refuse), "recorded", keyword)
+        return Argument(argument.name, _typed(recorded, kind), "recorded", keyword)
     if argument.has_default_value():
-        return Argument(argument.name, _typed(argument.default_value, kind, refuse), "default", keyword)
+        return Argument(argument.name, _typed(argument.default_value, kind), "default", keyword)
     raise refuse(
         f"({kind}) was not recorded; record with --values scalars, or give it: --arg {argument.name}=VALUE"
     )
@@ -131,18 +150,23 @@ def _plan(tensor: RecordedTensor, written: bool, refuse: Refuse) -> TensorPlan |
         return None
     if tensor.layout not in (None, "torch.strided", "strided"):
         raise refuse(f"is a tensor of layout {tensor.layout}, whose inner tensors are not recorded")
-    other = [key for key in tensor.keys if not _OF_TENSORS.match(key)]
+    other = [key for key in tensor.keys if not _OF_TENSORS.fullmatch(key)]
     if other:
         raise refuse(f"is a tensor with the key {other[0]}, whose content is not recorded")
     if tensor.shape is None or tensor.dtype is None or tensor.device is None:
         raise refuse("is a tensor whose shape was not recorded (symbolic, nested, or of a Python class)")
     if "Quantized" in " ".join(tensor.keys) or tensor.dtype.removeprefix("torch.").startswith("q"):
         raise refuse(f"is a quantized tensor ({tensor.dtype}), whose scale is not recorded")
+    stride = _contiguous(tensor.shape) if tensor.stride is None else tensor.stride
+    if len(stride) != len(tensor.shape) or min((*tensor.shape, *stride), default=0) < 0:
+        raise StrangeTextError(f"no tensor has the shape {tensor.shape} with the strides {stride}")
+    dtype = tensor.dtype.removeprefix("torch.")
+    torch_dtype(dtype)
     return TensorPlan(
         shape=tensor.shape,
-        stride=_contiguous(tensor.shape) if tensor.stride is None else tensor.stride,
-        dtype=tensor.dtype.removeprefix("torch."),
-        device=tensor.device,
+        stride=stride,
+        dtype=dtype,
+        device=device(tensor.device),
         requires_grad=tensor.requires_grad,
         conjugate="Conjugate" in tensor.keys,
         negative="Negative" in tensor.keys,
@@ -154,38 +178,41 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
-def _listed(plans: list[TensorPlan | None], value: Any, kind: str, refuse: Refuse) -> Any:
+def _listed(plans: list[TensorPlan | None], recorded: Any, kind: str, refuse: Refuse) -> Any:
     """The tensors of a list, with None where it had None."""
-    if not isinstance(value, dict) or "tensors" not in value:
+    if not isinstance(recorded, dict) or "tensors" not in recorded:
         if "Optional[Tensor]" in kind:
             raise refuse("is a list with None in it, perhaps; record with --values scalars")
         return plans or None if kind.startswith("Optional") else plans
-    there = value["tensors"]
-    if sum(map(bool, there)) != len(plans):
-        raise refuse(f"is a list of {len(there)} tensors, and {len(plans)} of them were recorded")
+    there = recorded["tensors"]
+    if not isinstance(there, list) or sum(map(bool, there)) != len(plans):
+        raise refuse(f"is a list of tensors, but not just the {len(plans)} that were recorded")
     waiting = iter(plans)
     return [next(waiting) if one else None for one in there]
 
 
-def _typed(value: Any, kind: str, refuse: Refuse) -> Any:
+def _typed(recorded: Any, kind: str, depth: int = 0) -> Any:
     """A recorded value as the schema's type has it."""
-    if value is None:
-        return None
-    if isinstance(value, list):
-        return [_typed(element, kind, refuse) for element in value]
-    if isinstance(value, dict):
-        if "complex" in value:
-            return complex(*value["complex"])
-        if "device" in value:
-            return Device(str(value["device"]))
-        raise refuse("has a value that cannot be read")
-    if "ScalarType" in kind and isinstance(value, int):
-        return Dtype(_dtype_names()[value])
-    if "MemoryFormat" in kind and isinstance(value, int):
-        return Constant(f"torch.{_FORMATS[value]}")
-    if "Layout" in kind and isinstance(value, int):
-        return Constant(_LAYOUTS[value])
-    return value
+    match recorded:
+        case list() if depth < DEEPEST:
+            return [_typed(element, kind, depth + 1) for element in recorded]
+        case {"complex": [int() | float() as real, int() | float() as imaginary]}:
+            return complex(real, imaginary)
+        case {"device": str(name)}:
+            return Device(device(name))
+        case int(number) if "ScalarType" in kind:
+            return Dtype(_named(_dtype_names(), number, "dtype"))
+        case int(number) if "MemoryFormat" in kind:
+            return Constant(_named(dict(enumerate(_FORMATS)), number, "memory format"))
+        case int(number) if "Layout" in kind:
+            return Constant(_named(dict(enumerate(_LAYOUTS)), number, "layout"))
+    return value(recorded)
+
+
+def _named(known: dict[int, str], number: int, what: str) -> str:
+    if number not in known:
+        raise StrangeTextError(f"no {what} of torch has the number {number}")
+    return known[number]
 
 
 def _dtype_names() -> dict[int, str]:
@@ -206,12 +233,13 @@ def _from_user(text: str, kind: str, name: str) -> Any:
     if "ScalarType" in kind and word in _dtype_names().values():
         return Dtype(word)
     if "MemoryFormat" in kind and word in _FORMATS:
-        return Constant(f"torch.{word}")
-    if "Device" in kind:
-        return Device(text)
+        return Constant(word)
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+        if "Device" in kind:
+            return Device(device(text))
+        found = ast.literal_eval(text)
+        return value(list(found) if isinstance(found, tuple) else found)
+    except (ValueError, SyntaxError, RecursionError):
         if "str" in kind:
             return text
         raise WrongOptionError(

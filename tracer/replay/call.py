@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,8 +11,11 @@ from typing import Any
 from tracer.replay.arguments import Argument, Device
 from tracer.replay.errors import CannotReplayError
 from tracer.replay.make import fresh, integers_below, made, plans
+from tracer.report.text import size as size_text
 
 SEED = 0
+_BYTES = 8
+"""Of each element: they are made in float32, int64 or complex64"""
 _BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP", "Composite")
 
 
@@ -44,32 +48,28 @@ class Call:
         return {plan.device for plan in plans(self.values)} | asked
 
     def made(self, device: str | None = None) -> list[Any]:
-        """Its arguments; the same random values at each time."""
+        """Its arguments; the same random values at each time. Raises CannotReplayError: too large."""
         import torch
 
+        self._check_size()
         torch.manual_seed(SEED)
         below = integers_below(self.values)
         return [made(value, below, device) for value in self.values]
+
+    def _check_size(self) -> None:
+        needed = _BYTES * sum(plan.elements for plan in plans(self.values))
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > there:
+            raise CannotReplayError(
+                f"the tensors of {self.name} need {size_text(needed)} of memory, and this machine has "
+                f"{size_text(there)}; to run it on a larger one: --script OUT.py"
+            )
 
     def split(self, values: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments by position, and by name."""
         pairs = list(zip(self.arguments, values, strict=True))
         by_name = {argument.name: value for argument, value in pairs if argument.keyword}
         return [value for argument, value in pairs if not argument.keyword], by_name
-
-
-def operator(name: str) -> Any:
-    """The overload of the installed torch. Raises CannotReplayError."""
-    import torch
-
-    space, _, rest = name.partition("::")
-    base, _, overload = rest.partition(".")
-    try:
-        return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
-    except AttributeError:
-        raise CannotReplayError(
-            f"torch {torch.__version__} has no operator {name}; if a package registers it: --import PACKAGE"
-        ) from None
 
 
 def runner(call: Call, key: str | None, device: str | None) -> Callable[[], Any]:

@@ -75,7 +75,7 @@ def check_key(key: str, op: str) -> None:
         near = [name for name in known if name.lower() == key.lower()]
         hint = f"did you mean {near[0]}?" if near else "give one such as CPU, CUDA or AutogradCPU"
         raise WrongOptionError(f"--key {key}: not a dispatch key; {hint}")
-    if not PLAIN_KEYS.match(key):
+    if not PLAIN_KEYS.fullmatch(key):
         raise WrongOptionError(
             f"--key {key}: a transform or a mode sets up what it needs; give a key of a device, of autograd "
             "or of autocast, such as CPU or AutogradCPU"

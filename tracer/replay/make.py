@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tracer.base.boundary import torch_constant, torch_device, torch_dtype
 from tracer.replay.arguments import Constant, Device, Dtype, TensorPlan
 from tracer.replay.recipe import tensor as make_tensor
 
@@ -32,17 +33,17 @@ def made(value: Any, below: int, device: str | None) -> Any:
         return [made(element, below, device) for element in value]
     if isinstance(value, TensorPlan):
         found = make_tensor(
-            value.shape, value.stride, getattr(torch, value.dtype), device or value.device, below
+            value.shape, value.stride, torch_dtype(value.dtype), device or value.device, below
         )
         found = found.conj() if value.conjugate else found
         found = torch._neg_view(found) if value.negative else found
         return found.requires_grad_() if value.requires_grad and not value.written else found
     if isinstance(value, Dtype):
-        return getattr(torch, value.name)
+        return torch_dtype(value.name)
     if isinstance(value, Device):
-        return torch.device(device or value.name)
+        return torch_device(device or value.name)
     if isinstance(value, Constant):
-        return getattr(torch, value.name.removeprefix("torch."))
+        return torch_constant(value.name)
     return value
 
 

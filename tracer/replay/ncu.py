@@ -15,7 +15,7 @@ def find_ncu() -> str | None:
     return found or (others[-1] if others else None)
 
 
-def command(ncu: str, python: str, script: str, output: str) -> list[str]:
+def command(ncu: str, script: list[str], output: str) -> list[str]:
     """Profiles the one call that the script marks."""
     profiled = ["--profile-from-start", "off", "--set", "full", "--force-overwrite", "--export", output]
-    return [ncu, *profiled, python, script]
+    return [ncu, *profiled, *script]

@@ -64,16 +64,16 @@ def replay(call: Call, change: Change) -> Replay:
         raise CannotReplayError(f"--key {change.key}: torch finds no {change.device.upper()} device here")
     runs: dict[str, Callable[[], Any]] = {}
     if not stock.why:
-        runs[stock.title] = runner(call, None, None)
+        runs[stock.title] = _tried(call, lambda: runner(call, None, None))
     if changed is not None:
-        runs[changed.title] = runner(call, change.key, change.device)
+        runs[changed.title] = _tried(call, lambda: runner(call, change.key, change.device))
     sides = {side.title: side for side in (stock, changed) if side is not None}
     exact = exact_results(call)
     results: dict[str, list[Any]] = {}
     for title, run in runs.items():
         with _with(change, title == change.title):
             results[title] = tensors_in(_tried(call, run))
-            sides[title].repeats = same_results(results[title], tensors_in(run()))
+            sides[title].repeats = same_results(results[title], tensors_in(_tried(call, run)))
             sides[title].errors = errors(results[title], exact if sides[title].repeats else None)
             sides[title].chain = _chain(call, run)
     repeat = all(side.repeats for side in sides.values())
@@ -105,6 +105,8 @@ def _is_here(device: str) -> bool:
 def _tried(call: Call, run: Callable[[], Any]) -> Any:
     try:
         return run()
+    except CannotReplayError:
+        raise
     except Exception as error:
         first = next(iter(str(error).splitlines()), "").rstrip(".")
         random = any(True for _ in plans(call.values))

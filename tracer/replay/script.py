@@ -8,10 +8,12 @@ import re
 from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall
+from tracer.base.boundary import device, literal, operator, word
 from tracer.replay import recipe
 from tracer.replay.arguments import Constant, Device, Dtype, TensorPlan
 from tracer.replay.call import SEED, Call
 from tracer.replay.make import integers_below
+from tracer.report.visible import LONGEST, visible
 
 _ANNOTATION = re.compile(r": Any\b| -> Any|: (?:str|int)(?= = )")
 _TIMED = """\
@@ -37,18 +39,20 @@ def script_of(recorded: RecordedCall, call: Call, *, profiled: bool = False) -> 
     at = f" of {recorded.line}" if recorded.line else ""
     below = integers_below(call.values)
     by_position = [(a.name, code_of(a.value, below)) for a in call.arguments if not a.keyword]
-    by_name = [f"{a.name}={code_of(a.value, below)}" for a in call.arguments if a.keyword]
+    by_name = [f"{word(a.name, 'a name')}={code_of(a.value, below)}" for a in call.arguments if a.keyword]
     called = f"result = {_function(call)}({', '.join(['*arguments', *by_name])})"
     guard = _guard(call.key)
     begin = [
-        f"# {call.name}{at}, recorded with torch {recorded.torch or 'unknown'}. The values are random.",
+        _comment(
+            f"{call.name}{at}, recorded with torch {recorded.torch or 'unknown'}. The values are random."
+        ),
         "import time",
         "import torch",
         "",
         _recipe(),
         f"torch.manual_seed({SEED})",
         "arguments = [",
-        *(f"    {code},  # {name}" for name, code in by_position),
+        *(f"    {code},  {_comment(name)}" for name, code in by_position),
         "]",
     ]
     if guard:  # until the end of the program
@@ -59,35 +63,38 @@ def script_of(recorded: RecordedCall, call: Call, *, profiled: bool = False) -> 
 
 
 def code_of(value: Any, below: int) -> str:
-    """The planned value as Python."""
+    """The planned value as Python: words of a known form, and literals."""
     if isinstance(value, list):
         return f"[{', '.join(code_of(element, below) for element in value)}]"
     if isinstance(value, TensorPlan):
-        words = [str(value.shape), str(value.stride), f"torch.{value.dtype}"]
+        words = [_numbers(value.shape), _numbers(value.stride), f"torch.{word(value.dtype, 'a dtype')}"]
         if value.device != "cpu":
-            words.append(f'"{value.device}"')
+            words.append(f'"{device(value.device)}"')
         if not value.dtype.startswith(("float", "bfloat", "complex", "bool")) and below != 2:
             words.append(f"below={below}")
         made = f"tensor({', '.join(words)})" + ".conj()" * value.conjugate
         made = f"torch._neg_view({made})" if value.negative else made
         return made + ".requires_grad_()" * (value.requires_grad and not value.written)
-    if isinstance(value, Dtype):
-        return f"torch.{value.name}"
+    if isinstance(value, (Dtype, Constant)):
+        return f"torch.{word(value.name, 'a name')}"
     if isinstance(value, Device):
-        return f'torch.device("{value.name}")'
-    if isinstance(value, Constant):
-        return value.name
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return f'float("{value}")'
-    return repr(value)
+        return f'torch.device("{device(value.name)}")'
+    return literal(value)
+
+
+def _comment(text: str) -> str:
+    return f"# {visible(text, LONGEST)}"
+
+
+def _numbers(values: tuple[int, ...]) -> str:
+    return str(tuple(map(int, values)))
 
 
 def _function(call: Call) -> str:
-    space, _, rest = call.name.partition("::")
-    base, _, overload = rest.partition(".")
+    space, base, overload = operator(call.name)
     if keyword.iskeyword(overload):  # aten::random_.from
         return f'getattr(torch.ops.{space}.{base}, "{overload}")'
-    return f"torch.ops.{space}.{base}.{overload or 'default'}"
+    return f"torch.ops.{space}.{base}.{overload}"
 
 
 def _recipe() -> str:
@@ -100,7 +107,7 @@ def _recipe() -> str:
 def _guard(key: str) -> str:
     """What the call needs around it to begin at this key."""
     if key.startswith("Autocast"):
-        return f'torch.autocast("{key.removeprefix("Autocast").lower()}")'
+        return f'torch.autocast("{word(key.removeprefix("Autocast"), "a device").lower()}")'
     if key == "ADInplaceOrView":
         return "torch._C._AutoDispatchBelowAutograd()"
     return (

@@ -18,7 +18,6 @@ from tracer.replay.make import integers_below, plans
 from tracer.replay.run import Replay, Side
 from tracer.replay.script import code_of
 from tracer.report.text import duration
-from tracer.report.visible import visible
 
 _NOTES = {
     "default": "not recorded: this is the default of the schema",
@@ -30,13 +29,13 @@ _NOTES = {
 def heading(recorded: RecordedCall, call: Call, here: str) -> Iterator[str]:
     """What is replayed, and with which arguments. `here`: the version of the installed torch."""
     place = f"  {recorded.line}" if recorded.line else ""
-    yield visible(f"hop {recorded.call}: {recorded.op} [{recorded.key}]{place}  {recorded.text}".rstrip())
+    yield f"hop {recorded.call}: {recorded.op} [{recorded.key}]{place}  {recorded.text}".rstrip()
     if recorded.hop != recorded.call:
         yield f"  (hop {recorded.hop} is a redispatch in this op call)"
     if recorded.torch != here:
         yield f"  recorded with torch {recorded.torch or 'unknown'}, replayed with torch {here}"
     for argument in call.arguments:
-        yield visible(f"  {argument.name} = {_value(argument)}")
+        yield f"  {argument.name} = {_value(argument)}"
     if any(not _is_wide(plan.dtype) for plan in plans(call.values)):
         yield f"  integers in tensors are random, from 0 to {integers_below(call.values) - 1}"
 
@@ -84,14 +83,14 @@ def compared(found: Replay, recorded_chain: Chain | None) -> Iterator[str]:
         stock, changed = found.ran
         assert stock.chain is not None
         assert changed.chain is not None
-        yield from map(visible, _both(stock.chain, changed.chain))
+        yield from _both(stock.chain, changed.chain)
     else:
         chain = found.ran[0].chain
         assert chain is not None
-        yield from map(visible, _one(chain))
+        yield from _one(chain)
     if recorded_chain is not None and found.stock.chain is not None:
         yield ""
-        yield visible(_chain_line(recorded_chain, found.stock.chain))
+        yield _chain_line(recorded_chain, found.stock.chain)
 
 
 def _chain_line(recorded: Chain, replayed: Chain) -> str:

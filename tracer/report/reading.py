@@ -17,6 +17,7 @@ from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
 from tracer.analysis.links import Links, combine
 from tracer.analysis.paths import PathTables, hottest_paths, paths_with, steady_part, survey_paths
 from tracer.analysis.runtime_survey import Steps, count_steps
+from tracer.analysis.source_lines import WithLines
 from tracer.analysis.trees import Forest
 
 PARTS = ("cuda", "kernels")
@@ -24,7 +25,7 @@ PARTS = ("cuda", "kernels")
 _ROWS = 40  # of a table
 
 
-class TraceTables(CudaTables, Protocol):
+class TraceTables(CudaTables, WithLines, Protocol):
     """What a report reads of a trace; tracer.trace.Trace is one."""
 
     @property
@@ -33,8 +34,6 @@ class TraceTables(CudaTables, Protocol):
     def began_ns(self) -> int: ...
     @property
     def scalars(self) -> pl.DataFrame: ...
-    @property
-    def environment(self) -> dict[str, Any]: ...
     @property
     def certificate(self) -> dict[str, Any]: ...
     @property
@@ -49,8 +48,6 @@ class TraceTables(CudaTables, Protocol):
     def compile_phases(self) -> pl.DataFrame: ...
     @property
     def memory(self) -> pl.DataFrame: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
     @property
     def python_stacks(self) -> pl.DataFrame: ...
 

@@ -27,5 +27,10 @@ def visible(text: str, longest: int | None = None) -> str:
     return _HIDDEN.sub(_escape, text)
 
 
+def visible_lines(text: str) -> str:
+    """The same of a text of several lines: of another process, or of a table."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()

@@ -15,7 +15,7 @@ from tracer.analysis.compiled import outermost
 from tracer.analysis.cuda_tables import CudaTables, has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.links import Links, combine
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import SourceLines, WithLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts
 
@@ -28,17 +28,13 @@ _ALIGNMENT = re.compile(r"align\d+")
 _SIZES = re.compile(r"\w+=[\d.]+(?:, |$)")
 
 
-class Compared(CudaTables, Protocol):
+class Compared(CudaTables, WithLines, Protocol):
     """What this reads of a trace."""
 
-    @property
-    def environment(self) -> dict[str, Any]: ...
     @property
     def certificate(self) -> dict[str, Any]: ...
     @property
     def signatures(self) -> pl.DataFrame: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
     @property
     def steps(self) -> pl.DataFrame: ...
     @property

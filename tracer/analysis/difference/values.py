@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import SourceLines, WithLines
 
 _UNSET = r"^aten::(new_)?empty|^aten::resize|^aten::set_"
 """Ops whose results have values that nobody has written yet; views of such are left out too"""
 
 
-class Valued(Protocol):
+class Valued(WithLines, Protocol):
     """What this reads of a trace."""
 
     @property
     def hops(self) -> pl.DataFrame: ...
     @property
     def values(self) -> pl.DataFrame: ...
-    @property
-    def environment(self) -> dict[str, Any]: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)

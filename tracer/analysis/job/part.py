@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from tracer.analysis.source_lines import WithLines
 from tracer.analysis.step_times import StepTables
 
 
-class JobTables(StepTables, Protocol):
+class JobTables(StepTables, WithLines, Protocol):
     """What is read of the trace of a rank."""
 
     @property
@@ -25,10 +26,6 @@ class JobTables(StepTables, Protocol):
     def scalars(self) -> pl.DataFrame: ...
     @property
     def memory(self) -> pl.DataFrame: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
-    @property
-    def environment(self) -> dict[str, Any]: ...
     @property
     def certificate(self) -> dict[str, Any]: ...
 

@@ -31,6 +31,8 @@ class Contents:
     header: fmt.FileHeader
     packed: bool
     """Whether the file is a packed trace"""
+    owner: int
+    """The user whose file it is"""
     end: int
     """The file offset after the last chunk."""
     chunks: int = 0

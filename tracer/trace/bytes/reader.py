@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.base import progress
+from tracer.base.boundary import open_regular
 from tracer.base.quoting import quoted
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.activities import parse_activities
@@ -21,7 +22,6 @@ from tracer.trace.bytes.contents import Contents, Losses
 from tracer.trace.bytes.endings import DUMPED, KILLED, WRITTEN
 from tracer.trace.bytes.errors import TraceError
 from tracer.trace.bytes.events import EventBlock, parse_events
-from tracer.trace.bytes.files import open_regular
 from tracer.trace.bytes.leases import has_writer
 from tracer.trace.bytes.packed import PackedError, is_packed, unpack
 
@@ -49,6 +49,7 @@ class ChunkFile:
             raise TraceError(f"no such file: {path}") from None
         except OSError as error:
             raise TraceError(f"cannot read {path}: {error.strerror}") from None
+        self.owner = os.fstat(self.descriptor).st_uid
         self.packed = self._unpack()
 
     def _unpack(self) -> bool:
@@ -232,7 +233,7 @@ def read_chunks(file: ChunkFile, parse_hops: ParseHops) -> Contents:
 
 
 def _read(file: ChunkFile, parse_hops: ParseHops) -> Contents:
-    recording = Contents(file.path, file.header(), file.packed, file.first)
+    recording = Contents(file.path, file.header(), file.packed, file.owner, file.first)
     recording.definitions.path = file.path
     recording.definitions.left_out = recording.header.other_definitions
     losses = recording.losses

@@ -7,8 +7,8 @@ import os
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+from tracer.base.boundary import open_regular
 from tracer.trace.bytes import format as fmt
-from tracer.trace.bytes.files import open_regular
 from tracer.trace.bytes.packed import MAGIC
 
 START_BYTES = 1 << 16

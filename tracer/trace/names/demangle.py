@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from tracer.base.interpreter import bare_helper
 from tracer.trace.names.kernels import short_kernel_name
 
 _REFERENCE = re.compile(r"S[0-9A-Z]*_|T[0-9]*_")
@@ -91,7 +91,7 @@ def _demangled_apart(symbols: list[str]) -> list[str]:
     code = _APART % (_SECONDS, _SECONDS, _LONGEST, _LONGEST)
     try:
         process = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", code],
+            bare_helper(code),
             input=lines,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -11,8 +11,8 @@ import numpy as np
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
+from tracer.base.boundary import open_regular
 from tracer.trace.bytes.damage import DamagedError, whole
-from tracer.trace.bytes.files import open_regular
 
 _T = TypeVar("_T")
 

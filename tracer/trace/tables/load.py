@@ -112,6 +112,8 @@ class Trace:
     dispatch_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DISPATCH_KEYS))
     thread_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=THREAD_KEYS))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SOURCE_LINES))
+    owner: int = -1
+    """The user whose file it is"""
     began_ns: int = 0
     """The clock of the host (CLOCK_MONOTONIC) at time 0"""
     _arguments: tuple[CallArguments, CallTables] | None = None
@@ -243,6 +245,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         key_sets=key_sets_table(recording.key_sets if vocabulary.thread_keys.numbers else (), first_keys),
         thread_keys=thread_keys_table(vocabulary.thread_keys.numbers, keys),
         source_lines=_source_lines(definitions.documents),
+        owner=recording.owner,
         began_ns=recording.header.start_ns,
         _arguments=(arguments, calls),
     )

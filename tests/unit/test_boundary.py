@@ -1,0 +1,165 @@
+"""The trust boundary is one module: nothing else turns a text into code or a name, or starts a Python."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tracer.base.boundary import StrangeTextError, device, literal, operator, value, word
+
+ROOT = Path(__file__).parents[2]
+BOUNDARY = {"tracer/base/boundary.py", "tracer/base/interpreter.py"}
+OF_TRACES = ("analysis", "trace", "report", "export", "replay", "fleet", "interactive")
+"""Rooms whose code reads traces"""
+KNOWN = {
+    # what it does, where: what it is given
+    ("runs code", "tracer/debugger/breakpoints.py"): "the user's --when",
+    ("runs code", "tracer/debugger/walk.py"): "a session script of tracer, or of the user",
+    ("imports", "tracer/attach/inside.py"): "modules of tracer",
+    ("imports", "tracer/__init__.py"): "modules of tracer",
+    ("imports", "tracer/export/formats.py"): "modules of tracer",
+    ("imports", "tracer/overrides/builtin.py"): "tracer's own kernels",
+    ("imports", "tracer/overrides/names.py"): "the user's --override",
+    ("imports", "tracer/cli/replay.py"): "the user's --import",
+    ("imports", "tracer/cli/explain.py"): "the user's --import",
+    ("takes a pickle", "tracer/fleet/processes.py"): "from a process that this one has started",
+    ("names of torch", "tracer/compare/roof.py"): "float32 or bfloat16",
+    ("names of torch", "tracer/compare/trials.py"): "a dtype of tracer's own cases",
+    ("names of torch", "tracer/compare/workload.py"): "a dtype of tracer's own cases",
+    (
+        "names of torch",
+        "tracer/replay/run.py",
+    ): "torch.cuda or torch.xpu: the device of a key that was checked",
+    ("opens a file", "tracer/trace/bytes/packed.py"): "the trace, and the output that the user names",
+    ("opens a file", "tracer/trace/bytes/redact.py"): "the output that the user names",
+    ("opens a file", "tracer/trace/names/completion.py"): "the trace itself",
+    ("opens a file", "tracer/export/output.py"): "the output that the user names",
+    ("opens a file", "tracer/fleet/parts.py"): "tables in the folder that the user names",
+    ("opens a file", "tracer/report/html/page.py"): "files of tracer",
+    ("opens a file", "tracer/report/html/document.py"): "files of tracer",
+    ("opens a file", "tracer/report/svg/picture.py"): "files of tracer",
+    ("opens a file", "tracer/analysis/api_functions.py"): "a file of tracer",
+    ("starts a Python", "tracer/debugger/session.py"): "the user's script, and launch.py with -I -S",
+    ("starts a Python", "tracer/debugger/overlay_sources.py"): "torchgen, in a folder that tracer has made",
+}
+"""Each of these is not given text of a trace: add one only if that holds."""
+RUNS = {"eval", "exec", "compile", "run_path", "run_module"}
+IMPORTS = {"import_module", "__import__", "spec_from_file_location"}
+LIBRARIES = {"CDLL", "PyDLL", "LoadLibrary", "load_library"}
+PICKLES = {"load", "loads", "Unpickler"}
+OPENS = {"open", "read_text", "read_bytes"}
+
+
+def dotted(node: ast.expr) -> list[str]:
+    """`torch.ops.aten` as its names; of a nested getattr too."""
+    if isinstance(node, ast.Call) and dotted(node.func) == ["getattr"] and node.args:
+        return [*dotted(node.args[0]), "*"]
+    if isinstance(node, ast.Attribute):
+        return [*dotted(node.value), node.attr]
+    return [node.id] if isinstance(node, ast.Name) else ["?"]
+
+
+def is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and is_constant(node.operand))
+
+
+def deeds(path: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """What in a module turns a text that it is given into something else, and in which line."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.List, ast.Tuple)):
+            if any(isinstance(word, ast.Attribute) and word.attr == "executable" for word in node.elts):
+                yield "starts a Python", node.lineno
+        elif isinstance(node, ast.Call) and (deed := deed_of(node, path.split("/")[1])):
+            yield deed, node.lineno
+
+
+def deed_of(call: ast.Call, room: str) -> str:
+    *_, of, name = ["", *dotted(call.func)]
+    root = dotted(call.func)[0]
+    given = not all(map(is_constant, call.args[:1]))
+    of_torch = name == "getattr" and dotted(call.args[0])[0] == "torch" and not is_constant(call.args[1])
+    ways = {
+        "runs code": name in RUNS and root != "re" and of != "list",  # an expression of polars
+        "imports": name in IMPORTS and given,
+        "loads a library": name in LIBRARIES and given,
+        "takes a pickle": name in PICKLES and root in ("pickle", "marshal", "shelve", "torch"),
+        "names of torch": of_torch or (root == "torch" and name == "device" and given),
+        "opens a file": room in OF_TRACES and name in OPENS and "open_regular" not in ast.dump(call),
+    }
+    return next((deed for deed, done in ways.items() if done), "")
+
+
+def found() -> Iterator[tuple[str, str, int]]:
+    for file in sorted((ROOT / "tracer").rglob("*.py")):
+        path = str(file.relative_to(ROOT))
+        for deed, line in deeds(path, ast.parse(file.read_text())):
+            yield deed, path, line
+
+
+def test_nothing_else_does_what_the_boundary_does() -> None:
+    others = [
+        f"{path}:{line} {deed}"
+        for deed, path, line in found()
+        if path not in BOUNDARY and (deed, path) not in KNOWN
+    ]
+    assert not others, "let tracer/base/boundary.py or interpreter.py do it"
+
+
+def test_no_exception_is_left_over() -> None:
+    assert set(KNOWN) == {(deed, path) for deed, path, _ in found() if path not in BOUNDARY}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("eval(x)", "exec(x)", "compile(x, '', 'exec')", "runpy.run_path(x)", "importlib.import_module(x)"),
+        *(
+            "ctypes.CDLL(x)",
+            "pickle.loads(x)",
+            "torch.load(x)",
+            "getattr(torch, x)",
+            "getattr(torch.ops.aten, x)",
+        ),
+        *("getattr(getattr(torch.ops, 'aten'), x)", "torch.device(x)", "open(x)", "Path(x).read_text()"),
+        *("subprocess.run([sys.executable, x])", "[target.executable, '-c', x]", "os.open(x, 0)"),
+    ],
+)
+def test_each_way_is_seen(source: str) -> None:
+    assert list(deeds("tracer/replay/x.py", ast.parse(source)))
+
+
+def test_words() -> None:
+    assert (word("float32", "a dtype"), device("cuda:1")) == ("float32", "cuda:1")
+    assert operator("aten::add.Tensor") == ("aten", "add", "Tensor")
+    assert operator("aten::mm") == ("aten", "mm", "default")
+    for wrong in ("", "a b", "a\n", "a.b", "1a", "\xe9", "a" * 201, "a\0"):
+        for check in (lambda text: word(text, "a word"), device, operator):
+            with pytest.raises(StrangeTextError, match="where a"):
+                check(wrong)
+
+
+def test_literals_are_what_they_were() -> None:
+    values = [
+        None,
+        True,
+        7,
+        -1,
+        2.5,
+        float("inf"),
+        1 + 2j,
+        complex(float("nan"), 1),
+        "a'\"\n\\\u2028\ud800",
+        [[1], "x"],
+    ]
+    assert repr(eval(literal(values))) == repr(values)
+    for wrong in ({}, [{}], object(), b"", (1,), {1}):
+        with pytest.raises(StrangeTextError):
+            value(wrong)
+    deep: object = 1
+    for _ in range(2000):
+        deep = [deep]
+    with pytest.raises(StrangeTextError):
+        literal(deep)

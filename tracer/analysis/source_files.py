@@ -1,0 +1,90 @@
+"""Texts of source lines that a trace lacks, out of files of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tracer.base.boundary import inside, open_regular
+
+_LONGEST_FILE = 16 << 20
+_WITHHELD = (
+    "source lines are shown without their text: the trace has none, and it was not recorded by you on this "
+    "machine since its start; to read them from your copy: --source-from DIR"
+)
+
+
+@dataclass
+class _Asked:
+    """`folder`: of --source-from. `withheld`: a text was looked for, and its file was not read."""
+
+    folder: str | None = None
+    withheld: bool = False
+
+
+_asked = _Asked()
+
+
+@contextmanager
+def read_from(folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Texts that a trace lacks are read from files in this folder; None: from the files of own traces.
+
+    If some were withheld, it says so in one line.
+    """
+    global _asked
+    before, _asked = _asked, _Asked(folder)
+    try:
+        yield
+    finally:
+        if _asked.withheld:
+            say(_WITHHELD)
+        _asked = before
+
+
+class SourceFiles:
+    """Lines of Python files here: of own traces those not written since, or those in the folder asked for.
+
+    A trace may be somebody else's and name any file. A reader has no business with another kind of file.
+    """
+
+    def __init__(self, cwd: str | None, began: float | None, *, ours: bool) -> None:
+        """`began`: when the recording did, if the trace has no texts. `ours`: see SourceLines."""
+        self._cwd, self._began, self._ours = cwd, began, ours
+        self._lines: dict[str, list[str]] = {}
+
+    def get(self, source: str) -> str:
+        file, _, number = source.rpartition(":")
+        if not file.endswith(".py") or not number.isdecimal():
+            return ""
+        if file not in self._lines:
+            self._lines[file] = self._read(file)
+        lines = self._lines[file]
+        return lines[int(number) - 1].strip() if 0 < int(number) <= len(lines) else ""
+
+    def _read(self, file: str) -> list[str]:
+        try:
+            if _asked.folder is not None:
+                return _lines(inside(_asked.folder, self._below(file, _asked.folder)))
+            if self._began is not None and self._ours:
+                return _lines(file, self._began)
+        except (OSError, UnicodeError, ValueError):
+            return []
+        _asked.withheld |= self._began is not None
+        return []
+
+    def _below(self, file: str, folder: str) -> str:
+        """The path of the file in a copy of the folder in which the script ran, or of that folder itself."""
+        for root in (self._cwd, os.path.realpath(folder)):
+            if root and file.startswith(f"{root.rstrip('/')}/"):
+                return file[len(root.rstrip("/")) + 1 :]
+        return file
+
+
+def _lines(path: str, began: float | None = None) -> list[str]:
+    with open(open_regular(path), encoding="utf-8") as file:
+        status = os.fstat(file.fileno())
+        if status.st_size > _LONGEST_FILE or (began is not None and status.st_mtime > began):
+            return []
+        return file.read(_LONGEST_FILE).split("\n")

@@ -1,0 +1,151 @@
+"""The trust boundary: only here text of a trace becomes something else than text.
+
+A trace may be a stranger's (SECURITY.md). What is not of the form that it must have raises StrangeTextError.
+tests/unit/test_boundary.py holds that no other module does this.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# tests/cpu/test_foreign_replay.py compares the types with those that torch knows.
+_DEVICE = re.compile(
+    r"(?:cpu|cuda|hip|xpu|mps|meta|mkldnn|opengl|opencl|ideep|fpga|maia|ort|xla|lazy|vulkan|mtia|hpu|ipu|ve|"
+    r"privateuseone)(?::\d{1,3})?"
+)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_OPERATOR = re.compile(rf"({_WORD.pattern})::({_WORD.pattern})(?:\.({_WORD.pattern}))?")
+DEEPEST = 8
+"""Lists in lists: no argument of an operator has more than three"""
+
+
+class StrangeTextError(ValueError):
+    """The message is one line: which text of the trace, and what it must be."""
+
+
+class NotInTorchError(StrangeTextError):
+    """The text has the right form, but the torch that is installed has no such thing."""
+
+
+def device(text: str) -> str:
+    """`cpu`, `cuda:1`."""
+    return _of(_DEVICE, text, "a device")[0]
+
+
+def word(text: str, what: str) -> str:
+    """A name of Python."""
+    return _of(_WORD, text, what)[0]
+
+
+def operator(text: str) -> tuple[str, str, str]:
+    """`aten::add.Tensor` as ("aten", "add", "Tensor"); the overload of `aten::mm` is "default"."""
+    space, base, overload = _of(_OPERATOR, text, "an operator").groups()
+    return space, base, overload or "default"
+
+
+def _of(form: re.Pattern[str], text: str, what: str) -> re.Match[str]:
+    found = form.fullmatch(text)
+    if found is None:
+        shown = repr(text if len(text) <= 60 else f"{text[:60]}...")
+        raise StrangeTextError(f"the trace has {shown} where {what} must be")
+    return found
+
+
+def torch_dtype(name: str) -> Any:
+    """The torch.dtype `float32`."""
+    import torch
+
+    found = getattr(torch, word(name, "a dtype"), None)
+    if not isinstance(found, torch.dtype):
+        raise NotInTorchError(f"torch {torch.__version__} has no dtype {name}")
+    return found
+
+
+def torch_constant(name: str) -> Any:
+    """A layout or a memory format: `channels_last`."""
+    import torch
+
+    found = getattr(torch, word(name, "a constant of torch"), None)
+    if not isinstance(found, (torch.layout, torch.memory_format)):
+        raise NotInTorchError(f"torch {torch.__version__} has no layout or memory format {name}")
+    return found
+
+
+def torch_device(name: str) -> Any:
+    import torch
+
+    return torch.device(device(name))
+
+
+def torch_operator(name: str) -> Any:
+    """The overload of the installed torch."""
+    import torch
+
+    space, base, overload = operator(name)
+    try:
+        found = getattr(getattr(getattr(torch.ops, space), base), overload)
+    except AttributeError:
+        found = None
+    if not isinstance(found, torch._ops.OpOverload):
+        raise NotInTorchError(
+            f"torch {torch.__version__} has no operator {name}; if a package registers it: --import PACKAGE"
+        )
+    return found
+
+
+def value(given: object, depth: int = 0) -> object:
+    """A value of JSON that Python has too: None, a bool, a number, a text, or a list of such."""
+    if given is None or isinstance(given, (bool, int, float, complex, str)):
+        return given
+    if isinstance(given, list) and depth < DEEPEST:
+        return [value(element, depth + 1) for element in given]
+    raise StrangeTextError("the trace has a value that is neither a number, a text nor a list of such")
+
+
+def literal(given: object) -> str:
+    """`value` as Python."""
+    known = value(given)
+    if isinstance(known, list):
+        return f"[{', '.join(map(literal, known))}]"
+    if isinstance(known, complex):
+        return f"complex({literal(known.real)}, {literal(known.imag)})"
+    if isinstance(known, float) and not abs(known) < float("inf"):
+        return f'float("{known}")'
+    return repr(known)
+
+
+def open_regular(path: str | os.PathLike[str]) -> int:
+    """A descriptor for reading a regular file. Raises OSError for everything else.
+
+    A trace may name any path. Opening a FIFO waits for a writer, and opening a device may change it.
+    """
+    _check(os.stat(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        _check(os.fstat(descriptor))  # it may have been replaced since
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def inside(folder: str, path: str) -> str:
+    """The real path of a file, if it is in the folder. Raises OSError if links lead out of it."""
+    root, found = os.path.realpath(folder), os.path.realpath(os.path.join(folder, path))
+    if os.path.commonpath([root, found]) != root:
+        raise OSError(errno.EACCES, f"it is not in {folder}")
+    return found
+
+
+def _check(found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")

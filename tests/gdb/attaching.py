@@ -78,7 +78,7 @@ def refused(done: Run, says: str, *, advice: str) -> None:
     """One line on stderr, nothing on stdout, status 2."""
     assert (done.status, done.out) == (2, ""), done.err
     assert done.err.count("\n") == 1
-    assert says in done.err
+    assert says in done.err, done.err
     assert advice in done.err
 
 

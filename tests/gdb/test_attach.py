@@ -391,8 +391,10 @@ def test_a_tracer_that_the_user_of_the_job_may_not_read(launcher: Launcher) -> N
     hidden = launcher.folder / "hidden"
     shutil.copytree(Path(tracer.__file__).parent, hidden / "tracer")
     hidden.chmod(0o700)
-    with running(sys.executable, "-c", NOBODYS) as process:
-        done = attach(launcher, process.pid, extra={"PYTHONPATH": str(hidden)})
+    with tempfile.TemporaryDirectory() as folder, running(sys.executable, "-c", NOBODYS) as process:
+        os.chmod(folder, 0o777)
+        done = attach(launcher, process.pid, "-o", f"{folder}/", extra={"PYTHONPATH": str(hidden)})
+        assert os.listdir(folder) == []
     refused(
         done,
         f"its user may not read tracer, which is in {hidden}/tracer",

@@ -182,9 +182,10 @@ def test_a_trace_that_the_process_names(tmp_path: Path, hostile: Hostile) -> Non
 
 
 @needs_root
-def test_another_root_folder(launcher: Launcher) -> None:
-    """What the process takes for our socket would be another file."""
-    code = "import os, sys; os.chroot('.'); print('on', flush=True); input()"
+@pytest.mark.parametrize("away", ["os.chroot('.')", "ctypes.CDLL(None).unshare(0x20000)"])
+def test_another_root_folder(launcher: Launcher, away: str) -> None:
+    """As in a container: what the process takes for our socket may be another file."""
+    code = f"import ctypes, os; {away}; print('on', flush=True); input()"
     with running(sys.executable, "-c", code, cwd=launcher.folder) as process:
         done = attach(launcher, process.pid)
         refused(done, "runs in another container", advice="run this command inside of it")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tracer.attach.session import Session
     from tracer.attach.ticket import Ticket
 
-_STEM = 100  # characters of the name of a script in that of its trace
+_STEM = 200  # bytes of the name of a script in that of its trace
 Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="The number of the process: pgrep -a python.")]
 Patience = Annotated[
     float,
@@ -237,7 +237,8 @@ def _place(output: str | None, force: bool, process: Process) -> dict[str, Any]:
     """Where the trace goes. The file is made here, as the process would. Raises RecordingError."""
     if output == "":
         raise RecordingError("the output is not a file name; give one with -o FILE")
-    stem, rank = visible(naming.stem_of_script(process.script()))[:_STEM], process.rank()
+    stem = visible(naming.stem_of_script(process.script())).encode()[:_STEM].decode(errors="ignore")
+    rank = process.rank()
     with process.rights():
         output = output and outputs.of_process(output, rank, process.pid)
         if output is None or output.endswith(os.sep):

@@ -133,7 +133,7 @@ def still(pid: int, over: threading.Event, found: list[float]) -> None:
     found.append(1000 * total)
 
 
-def once(session: Session, action: str, facts: dict, figures: dict[str, list[float]]) -> dict:
+def once(session: Session, action: str, facts: dict, figures: dict[str, list[float]]) -> str:
     """Begin or end; how long it took, and how long the job stood still, go into the figures."""
     over, started = threading.Event(), time.monotonic()
     watch = threading.Thread(target=still, args=(session.process.pid, over, figures[f"{action}_still_ms"]))
@@ -198,7 +198,7 @@ def main() -> None:
                     session = Session(job.pid, 60)
                     once(session, "begin", request, figures)
                     time.sleep(draw.random() * 0.5)
-                    said = once(session, "end", {}, figures)["text"]
+                    said = once(session, "end", {}, figures)
                 except RecordingError as error:
                     if "ended" not in str(error) and not ends(job):
                         failures.append(str(error))

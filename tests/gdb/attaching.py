@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from launching import TIMEOUT, Launcher, Run
 
-from tracer.attach.ticket import Ticket
+import tracer
+from tracer.attach.ticket import ENDED, ENDS, FAILED, STARTED, Ticket
 from tracer.recording.options import Options
 
 JOB = str(Path(__file__).parent.parent / "cpu" / "attached_job.py")
@@ -76,7 +78,7 @@ def refused(done: Run, says: str, *, advice: str) -> None:
     """One line on stderr, nothing on stdout, status 2."""
     assert (done.status, done.out) == (2, ""), done.err
     assert done.err.count("\n") == 1
-    assert says in done.err
+    assert says in done.err, done.err
     assert advice in done.err
 
 
@@ -128,12 +130,25 @@ def torch_of(folder: Path, version: str) -> str:
     return str(library)
 
 
-@contextmanager
-def taken(request: dict[str, object]) -> Iterator[Ticket]:
-    """A ticket as a process finds it that has begun to act."""
-    with Ticket(request, os.getuid()) as ticket:
-        os.rename(ticket.folder / "request.json", ticket.folder / "taken.json")
-        yield ticket
+def made(request: dict[str, object]) -> Ticket:
+    """A ticket for a process that act() begins."""
+    return Ticket(request, 0, os.getuid())
+
+
+def act(launcher: Launcher, code: str, *tickets: Ticket) -> None:
+    """A process of this code does what is asked for in the tickets, as one does that gdb was in."""
+    file = Path(tracer.__file__).parent / "attach" / "inside.py"
+    given = [json.dumps([str(ticket.folder), ticket.request]) for ticket in tickets]
+    process = launcher.start(sys.executable, "-c", code, str(file), *given)
+    for ticket in tickets:
+        ticket.pid = process.pid
+    assert process.communicate(timeout=TIMEOUT)[1] == ""
+    assert process.returncode == 0
+
+
+def answers(ticket: Ticket) -> list[tuple[str, str]]:
+    """All that have come from a process that has ended."""
+    return list(iter(lambda: ticket.wait((STARTED, ENDED, FAILED, ENDS), None, lambda: False), None))
 
 
 def begin(path: Path) -> dict[str, object]:
@@ -142,11 +157,11 @@ def begin(path: Path) -> dict[str, object]:
 
 
 IN_TURN = """\
-import sys, torch
-with open(sys.argv[1] + "/inside.py") as file:
-    names = {}
-    exec(compile(file.read(), "inside.py", "exec"), names)
-for folder in sys.argv[1:]:
-    names["act"](folder)
+import json, sys, torch
+names = {}
+with open(sys.argv[1]) as file:
+    exec(file.read(), names)
+for given in sys.argv[2:]:
+    names["act"](*json.loads(given))
     torch.ones(2).sum()
 """

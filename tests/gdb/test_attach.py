@@ -31,9 +31,13 @@ from attaching import (
 )
 from launching import TIMEOUT, Launcher
 from table_words import build
+from typer.testing import CliRunner
 
 import tracer
 from tracer import _build_info
+from tracer.attach import gdb
+from tracer.attach.process import Process
+from tracer.cli.app import app
 
 pytestmark = pytest.mark.gdb
 
@@ -350,15 +354,35 @@ def test_root_attaches_to_the_job_of_somebody_else(launcher: Launcher) -> None:
         done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{folder}/t.trace")
         assert done.status == 0, done.err
         assert tracer.load(f"{folder}/t.trace").certificate["complete"]
+        assert os.stat(f"{folder}/t.trace").st_uid == 65534
         os.chmod(folder, 0o700)
         done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{folder}/u.trace")
         refused(
             done,
-            f"cannot record to {folder}/u.trace",
-            advice="give -o a folder that the job's user may write",
+            f"as nobody, whose job it is: cannot write {folder}/u.trace: Permission denied",
+            advice="give another place with -o",
         )
         assert "Errno" not in done.err
         assert os.listdir(folder) == ["t.trace"]
+
+
+@needs_root
+def test_a_script_in_a_file_of_root(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python 3.14 takes it; here gdb has the job execute that file."""
+
+    def remote_exec(pid: int, file: str) -> None:
+        gdb.inject(Process(pid), gdb.find(), f"exec(open({file!r}).read())", 30)
+
+    if hasattr(sys, "remote_exec"):
+        pytest.skip("this Python's own is in all tests of this file")
+    monkeypatch.setattr(sys, "remote_exec", remote_exec, raising=False)
+    with tempfile.TemporaryDirectory() as folder, running(sys.executable, "-c", NOBODYS) as process:
+        os.chmod(folder, 0o777)
+        path = f"{folder}/t.trace"
+        done = CliRunner().invoke(app, ["attach", str(process.pid), "--seconds", "0.2", "-o", path])
+        assert done.exit_code == 0, done.output
+        assert tracer.load(path).certificate["complete"]
+        assert os.stat(path).st_uid == 65534
 
 
 @needs_root
@@ -367,8 +391,10 @@ def test_a_tracer_that_the_user_of_the_job_may_not_read(launcher: Launcher) -> N
     hidden = launcher.folder / "hidden"
     shutil.copytree(Path(tracer.__file__).parent, hidden / "tracer")
     hidden.chmod(0o700)
-    with running(sys.executable, "-c", NOBODYS) as process:
-        done = attach(launcher, process.pid, extra={"PYTHONPATH": str(hidden)})
+    with tempfile.TemporaryDirectory() as folder, running(sys.executable, "-c", NOBODYS) as process:
+        os.chmod(folder, 0o777)
+        done = attach(launcher, process.pid, "-o", f"{folder}/", extra={"PYTHONPATH": str(hidden)})
+        assert os.listdir(folder) == []
     refused(
         done,
         f"its user may not read tracer, which is in {hidden}/tracer",

@@ -151,7 +151,7 @@ def test_it_is_stopped_while_it_is_recorded(launcher: Launcher) -> None:
     trace = launcher.folder / "t.trace"
     with running(sys.executable, "-c", SPINS, cwd=launcher.folder) as process:
         command = [str(launcher.tracer), "attach", str(process.pid), "-o", "t.trace", "--seconds", "2"]
-        attaching = launcher.start(*command, "--timeout", "1")
+        attaching = launcher.start(*command, "--timeout", "5")
         assert attaching.stderr is not None
         assert "recording process" in attaching.stderr.readline()
         process.send_signal(signal.SIGSTOP)
@@ -180,7 +180,7 @@ def test_it_is_stopped_while_the_recording_begins(launcher: Launcher) -> None:
     tickets.mkdir()
     with running(sys.executable, "-c", STOPS + SPINS, cwd=launcher.folder) as process:
         began = time.monotonic()
-        options = ("-o", "t.trace", "--seconds", "0.3", "--timeout", "1")
+        options = ("-o", "t.trace", "--seconds", "0.3", "--timeout", "5")
         done = attach(launcher, process.pid, *options, extra={"TMPDIR": str(tickets)})
         refused(done, "is stopped, so its recording has not begun, and will not", advice="kill -CONT")
         assert time.monotonic() - began < 60

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from attaching import IN_TURN, attach, begin, refused, running, taken
+from attaching import IN_TURN, act, answers, attach, begin, made, refused, running
 from launching import TIMEOUT, Launcher
 from typer.testing import CliRunner
 
@@ -43,18 +42,24 @@ def test_names_of_main_are_not_used_and_none_is_left(launcher: Launcher, name: s
 
 @pytest.mark.parametrize("visit", [1, 2], ids=["begin", "end"])
 @pytest.mark.parametrize("error", ["Due('kept')", "KeyboardInterrupt('kept')"])
-def test_no_exception_of_a_handler_is_lost(launcher: Launcher, error: str, visit: int) -> None:
-    """Handlers run between any two instructions of the main thread, so also in what attach runs there."""
+@pytest.mark.parametrize("call", ["atexit.register", "_thread.start_new_thread"])
+def test_no_exception_of_a_handler_is_lost(launcher: Launcher, error: str, visit: int, call: str) -> None:
+    """Handlers run between any two instructions of the main thread, so also in what attach runs there.
+
+    What is asked for is done nevertheless, once: also if its thread had been started already.
+    """
     begin = (
+        "import atexit, _thread\n"
         "class Due(Exception): pass\n"
-        "visits, real = [], os.rename\n"
-        "def rename(source, target):  # in the place of a handler, at a moment that is always the same\n"
-        "    real(source, target)\n"
-        "    visits.extend([1] * str(target).endswith('taken.json'))\n"
+        f"visits, real = [], {call}\n"
+        "def interrupted(*given):  # in the place of a handler, at a moment that is always the same\n"
+        "    result = real(*given)\n"
+        "    visits.extend([1] * (given[0].__name__ in ('work', 'at_exit')))\n"
         f"    if len(visits) == {visit}:\n"
-        "        os.rename = real\n"
+        f"        {call} = real\n"
         f"        raise {error}\n"
-        "os.rename = rename"
+        "    return result\n"
+        f"{call} = interrupted"
     )
     command = program(launcher, begin)
     text = Path(command[1]).read_text().replace("while reads.is_alive(): torch.ones(2).sum()\n", "")
@@ -64,9 +69,6 @@ def test_no_exception_of_a_handler_is_lost(launcher: Launcher, error: str, visit
     text += " except (Due, KeyboardInterrupt) as error: print(type(error).__name__, error)\n"
     Path(command[1]).write_text(text)
     with running(*command, stderr=subprocess.PIPE) as process:
-        if visit == 1:
-            done = attach(launcher, process.pid, "--seconds", "0.2", "-o", "t.trace")
-            refused(done, "its main thread was interrupted by a signal", advice="try again")
         done = attach(launcher, process.pid, "--seconds", "0.2", "-o", "t.trace")
         said = process.communicate("\n", timeout=TIMEOUT)
         assert said == (f"{error.partition('(')[0]} kept\n", "")
@@ -151,7 +153,7 @@ def test_no_free_memory(launcher: Launcher, room: int) -> None:
         assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_an_attach_that_is_ended_while_it_begins(launcher: Launcher, number: signal.Signals) -> None:
     """The job is not recorded on, and no folder is left."""
     tickets = launcher.folder / "tickets"
@@ -177,31 +179,20 @@ def test_an_attach_that_is_ended_while_it_begins(launcher: Launcher, number: sig
         done = launcher.run([str(launcher.tracer), "detach", str(process.pid)])
         refused(done, "it is not being recorded", advice="tracer attach")
         assert process.communicate("\n", timeout=TIMEOUT)[0] == ""
-    assert list(tickets.iterdir()) == []
-
-
-def test_an_answer_is_readable_whatever_the_umask(tmp_path: Path) -> None:
-    from tracer.attach import inside
-
-    before = os.umask(0o777)
-    try:
-        inside.answer(str(tmp_path), "started", {"path": "x"})
-    finally:
-        os.umask(before)
-    assert (tmp_path / "started.json").stat().st_mode & 0o777 == 0o600
+    assert bool(list(tickets.iterdir())) == (number == signal.SIGKILL)
 
 
 TOGETHER = """\
-import sys, threading, torch
+import json, sys, threading, torch
 sys.setswitchinterval(1e-6)
 both = threading.Barrier(2)
-def act(folder):
+def act(given):
     names = {}
-    with open(folder + "/inside.py") as file:
-        exec(compile(file.read(), "inside.py", "exec"), names)
+    with open(sys.argv[1]) as file:
+        exec(file.read(), names)
     both.wait()
-    names["act"](folder)
-threads = [threading.Thread(target=act, args=(folder,)) for folder in sys.argv[1:]]
+    names["act"](*json.loads(given))
+threads = [threading.Thread(target=act, args=(given,)) for given in sys.argv[2:]]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 torch.ones(2).sum()
@@ -212,34 +203,44 @@ def test_two_requests_at_once_begin_one_recording(launcher: Launcher) -> None:
     """Each is executed on a thread of its own, in a process that has not loaded tracer."""
     for turn in range(3):
         paths = [launcher.folder / f"{turn}.{number}.trace" for number in range(2)]
-        with taken(begin(paths[0])) as one, taken(begin(paths[1])) as other:
-            command = [sys.executable, "-c", TOGETHER, str(one.folder), str(other.folder)]
-            done = launcher.run(command)
-            assert (done.status, done.err) == (0, "")
-            found = [ticket.answer("failed", "started") for ticket in (one, other)]
-        assert all(found), found
-        kinds, facts = zip(*sorted(found, key=lambda kind: kind[0]), strict=True)
-        assert kinds == ("failed", "started"), facts
-        assert "it is already being recorded" in facts[0]["why"]
-        assert launcher.traces() == [Path(facts[1]["path"]).name]
-        os.unlink(facts[1]["path"])
+        with made(begin(paths[0])) as one, made(begin(paths[1])) as other:
+            act(launcher, TOGETHER, one, other)
+            first, last = sorted([answers(one)[0], answers(other)[0]])
+        assert (first[0], last[0]) == ("failed", "started"), (first, last)
+        assert "it is already being recorded" in first[1]
+        (trace,) = launcher.traces()
+        (launcher.folder / trace).unlink()
 
 
 def test_an_attach_ends_no_recording_of_another(launcher: Launcher) -> None:
     """Its own may have ended in this moment, and another one begun."""
     path, other = (launcher.folder / name for name in ("t.trace", "other.trace"))
     with (
-        taken(begin(path)) as first,
-        taken({"action": "end", "path": str(other)}) as wrong,
-        taken({"action": "end", "path": str(path)}) as right,
+        made(begin(path)) as first,
+        made({"action": "end", "path": str(other)}) as wrong,
+        made({"action": "end", "path": str(path)}) as right,
     ):
-        tickets = (first, wrong, right)
-        done = launcher.run([sys.executable, "-c", IN_TURN, *(str(ticket.folder) for ticket in tickets)])
-        assert (done.status, done.err) == (0, "")
-        found = [ticket.answer("failed", "started", "ended") for ticket in tickets]
-    assert [one and one[0] for one in found] == ["started", "failed", "ended"], found
-    assert found[1] is not None
-    assert "other.trace has ended; now it is recorded to" in found[1][1]["why"]
+        act(launcher, IN_TURN, first, wrong, right)
+        found = [answers(ticket) for ticket in (first, wrong, right)]
+    assert [[kind for kind, _ in one] for one in found] == [["started", "ended"], ["failed"], ["ended"]], (
+        found
+    )
+    assert "other.trace has ended; now it is recorded to" in found[1][0][1]
+
+
+def test_who_asked_has_gone(launcher: Launcher) -> None:
+    """Nothing is recorded that nobody knows of; only what may also happen later still happens."""
+    path = launcher.folder / "t.trace"
+    with made(begin(path)) as gone:
+        pass
+    act(launcher, IN_TURN, gone)
+    assert launcher.traces() == []
+    with made(begin(path)) as first, made({"action": "end", "path": str(path), "later": True}) as last:
+        with last:
+            pass
+        act(launcher, IN_TURN, first, last)
+        assert [kind for kind, _ in answers(first)] == ["started", "ended"]
+    assert tracer.load(path).certificate["complete"]
 
 
 def test_stderr_is_closed(launcher: Launcher) -> None:

@@ -28,6 +28,7 @@ from tracer.attach.process import (
     not_permitted,
 )
 from tracer.base.errors import RecordingError
+from tracer.report.visible import visible
 
 _IS_X86 = platform.machine() == "x86_64"
 _INSTALL = "apt-get install gdb (dnf install gdb)"
@@ -237,7 +238,7 @@ def _holder(process: Process, said: str) -> int:
 def _why(process: Process, gdb: str, end: _End) -> RecordingError:
     """What went wrong, from what gdb said, and what to do."""
     said = end.said
-    pid, error = process.pid, _error_line(said)[:200]
+    pid, error = process.pid, visible(_error_line(said), 200)
     is_attached = _ATTACHED in said
     if end.is_refused:
         holder = _holder(process, said)

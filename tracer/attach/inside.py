@@ -1,39 +1,43 @@
-"""What runs inside the process that tracer attaches to: that process gets a copy of this file.
+"""What runs inside the process that tracer attaches to. The script that it gets has a copy of this file.
 
 It is executed between two instructions of the main thread, in a namespace of its own. So it leaves no name,
 prints nothing, raises nothing, and hands the work to a thread: the main thread continues at once, and what it
 had begun (an import, a compilation, a context manager) is not in the way.
 
-`folder` is the ticket (`tracer.attach.ticket`), `process` the number of the process that it is for.
+`folder` is where the socket of whoever asks lies, `process` the number of the process that is asked.
 """
 
 from __future__ import annotations
 
+TYPE_CHECKING = False  # the program may not have loaded `typing`
+if TYPE_CHECKING:
+    from typing import Any
 
-def take(folder: str, process: int) -> None:
-    """Do what the ticket asks for, unless it was withdrawn: start the thread that does it.
+once: list[bool] = globals().get("once", [True])
+"""Whoever does what is asked for takes it out. The script may execute this file a second time"""
 
-    If that fails, that is the answer, and is raised. A handler of a signal may run here, by chance: what that
-    raises is raised too (raise_later() is for it).
+
+def run(folder: str, process: int, request: dict) -> None:
+    """Start the thread that does what is asked for; why it cannot be started is the answer.
+
+    A handler of a signal may run here, and raise, at any moment. Then it is tried again, and what was raised
+    is for the program. The script says `again` if it has caught that already.
     """
     import os
+    import sys
 
-    if os.getpid() != process:
-        return  # a child of it, forked before it came to this
-    to_begin = [True]  # the thread takes it out when it begins, or what could not start the thread
-    try:
+    raised = sys.exc_info()[1] if "again" in globals() else None
+    for _ in range(20):
         try:
-            os.rename(os.path.join(folder, "request.json"), os.path.join(folder, "taken.json"))
-        except OSError:
-            return  # withdrawn: whoever asked has given up
-        start_thread(folder, process, to_begin)
-    except BaseException as error:
-        if has_taken(to_begin):
-            interrupted = not is_own(error)
-            why = "its main thread was interrupted by a signal; try again" if interrupted else str(error)
-            answer(folder, "failed", {"why": why, "interrupted": interrupted})
-            clear(folder)
-        raise
+            if once and os.getpid() == process:  # not a child of it, forked before it came to this
+                start_thread(folder, process, request)
+            break
+        except BaseException as error:
+            raised = error
+            if is_own(error) and has_taken(once):
+                Asker(folder).answer("failed", str(error))
+    if raised is not None and not is_own(raised):
+        raise_later(raised)
 
 
 def has_taken(once: list[bool]) -> bool:
@@ -44,7 +48,7 @@ def has_taken(once: list[bool]) -> bool:
         return False
 
 
-def start_thread(folder: str, process: int, to_begin: list[bool]) -> None:
+def start_thread(folder: str, process: int, request: dict) -> None:
     """Start it, unless Python is ending, which is the answer then."""
     import _thread
     import atexit
@@ -54,12 +58,13 @@ def start_thread(folder: str, process: int, to_begin: list[bool]) -> None:
     working = _thread.allocate_lock()
     working.acquire()
     forks = OneThreadMore()
+    to_begin = [True]  # the thread takes it out when it begins, or what could not start the thread
 
     def work() -> None:
         try:
             forks.thread = _thread.get_native_id()
-            if has_taken(to_begin):
-                act(folder)
+            if has_taken(to_begin) and has_taken(once):
+                act(folder, request)
         finally:
             forks.end()
             atexit.unregister(at_exit)
@@ -75,9 +80,9 @@ def start_thread(folder: str, process: int, to_begin: list[bool]) -> None:
             attached.at_exit()
 
     try:
-        if is_ending():
-            answer(folder, "ends", {})  # a thread, or what it registers with atexit, might never run
-            clear(folder)
+        if is_ending():  # a thread, or what it registers with atexit, might never run
+            if has_taken(once):
+                Asker(folder).answer("ends", "")
             return
         quiet_forks(forks)
         atexit.register(at_exit)
@@ -86,7 +91,6 @@ def start_thread(folder: str, process: int, to_begin: list[bool]) -> None:
         if has_taken(to_begin):
             forks.end()
             atexit.unregister(at_exit)
-            to_begin.append(True)
         raise
 
 
@@ -111,7 +115,7 @@ def raise_later(error: BaseException) -> None:
     import ctypes
 
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in ("<string>", "<tracer attach>"):
+    while trace is not None and trace.tb_frame.f_code.co_filename == "<string>":
         trace = trace.tb_next
 
     class Raises:
@@ -187,15 +191,21 @@ def is_ending() -> bool:
         return False  # not Python's own threading
 
 
-def act(folder: str) -> None:
+def act(folder: str, request: dict) -> None:
     """On a thread of its own: begin or end the recording, and say how that went."""
-    import json
     import os
     import sys
 
+    asker = Asker(folder)
+    if asker.has_gone():
+        try:
+            os.unlink(folder + "/script.py")  # a script that is a file was left to this process
+            os.rmdir(folder)
+        except OSError:
+            pass
+        if not request["later"]:
+            return  # it was withdrawn
     try:
-        with open(os.path.join(folder, "taken.json"), encoding="utf-8") as file:
-            request = json.load(file)
         if list(sys.version_info[:2]) != request["python"]:
             here, there = (".".join(map(str, part[:2])) for part in (sys.version_info, request["python"]))
             raise RuntimeError(f"it runs Python {here}, and this tracer is built for {there}")
@@ -203,25 +213,64 @@ def act(folder: str) -> None:
         from importlib import import_module
 
         attached = import_module("tracer.recording.attached")
-        request["folder"] = folder
-        getattr(attached, request["action"])(request, lambda kind, facts: answer(folder, kind, facts))
+        getattr(attached, request["action"])(request, asker)
     except BaseException as error:
         named = type(error).__name__ not in ("RecordingError", "RuntimeError")
-        answer(folder, "failed", {"why": f"{type(error).__name__}: {error}" if named else str(error)})
-    clear(folder)
+        asker.answer("failed", f"{type(error).__name__}: {error}" if named else str(error))
 
 
-def clear(folder: str) -> None:
-    """Remove the ticket, if whoever asked has gone and left that to this process."""
-    import os
+class Asker:
+    """Whoever asked, at the other end of a socket."""
 
-    if os.path.exists(os.path.join(folder, "left.json")):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._end = self._connected()
+
+    def _connected(self) -> Any:
+        """A connection, None if nobody listens any more, or somebody who may not ask."""
+        import _socket
+        import os
+        import sys
+
         try:
-            for name in os.listdir(folder):
-                os.unlink(os.path.join(folder, name))
-            os.rmdir(folder)
+            at = os.open(self._folder, os.O_PATH | os.O_CLOEXEC)
+            try:
+                end = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+                end.setblocking(False)
+                end.connect(f"/proc/self/fd/{at}/socket")  # a path of at most 108 bytes
+            finally:
+                os.close(at)
+            peer = end.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
         except OSError:
-            pass
+            return None
+        return end if int.from_bytes(peer[4:8], sys.byteorder) in (0, os.getuid()) else None
+
+    def has_gone(self) -> bool:
+        """Whether nobody waits for the first answer any more."""
+        import _socket
+
+        try:
+            return self._end is None or self._end.recv(1, _socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def answer(self, kind: str, text: str) -> bool:
+        """Whether it was sent. Later ones get connections of their own.
+
+        In the meantime the program may close files that it does not know, and open others of their numbers.
+        """
+        import _socket
+        import json
+
+        end, self._end = self._end or self._connected(), None
+        try:
+            end.send(json.dumps([kind, text[:5000]]).encode(), _socket.MSG_NOSIGNAL)
+            end.close()
+        except (OSError, AttributeError):
+            return False
+        return True
 
 
 def package(folder: str) -> None:
@@ -261,24 +310,3 @@ def package(folder: str) -> None:
         import_module("tracer")
     finally:
         finders.remove(finder)  # type: ignore[arg-type]
-
-
-def answer(folder: str, kind: str, facts: dict) -> bool:
-    """Leave an answer, whole or not at all: whether it is there. Nobody may be waiting any more."""
-    import json
-    import os
-
-    path = os.path.join(folder, kind + ".json")
-    for done_with in ("inside.py", "taken.json", ""):  # on a full disk each makes room
-        try:
-            with open(path + ".new", "w", encoding="utf-8") as file:
-                os.fchmod(file.fileno(), 0o600)  # the umask of the program may forbid its user to read it
-                json.dump(facts, file)
-            os.rename(path + ".new", path)
-            return True
-        except OSError:
-            try:
-                os.remove(os.path.join(folder, done_with))
-            except OSError:
-                pass
-    return False

@@ -6,16 +6,23 @@ the recording would go on writing to it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 
+from tracer.attach.process import Process
+from tracer.base.errors import RecordingError
 from tracer.recording import invitation
 from tracer.recording.summary import Summary
+from tracer.report.visible import visible
 from tracer.trace.bytes import format as fmt
 from tracer.trace.certificate.verdict import EXECUTED
 
 _STATE, _EXECUTED = 16, 100  # where they are in the header of a trace: csrc/trace/records.h
 _COUNTED = 1 << 28  # bytes of a trace whose hops are counted for its summary; a larger one takes too long
+
+_NOT_OURS = (OSError, TypeError, ValueError, RecordingError)
 
 
 def close_of(pid: int) -> str | None:
@@ -28,34 +35,45 @@ def close_of(pid: int) -> str | None:
             words = file.read().split(b"\0")
         mark = invitation.NAME.encode() + b"="
         request = json.loads(next(word for word in words if word.startswith(mark))[len(mark) :])
-        path, process, before = request["path"], request["process"], request.get("program")
-        if process[0] != pid or not before or not invitation.lives(process, path):
+        path, began, before = str(request["path"]), request["process"], request.get("program")
+        if began[0] != pid or not before or not invitation.lives(began, path):
             return None
-        if invitation.program(pid) in (0, before) or not invitation.has_begun(path, request["session"]):
+        if invitation.program(pid) in (0, before):
             return None
-    except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration):
+        return path if close(path, Process(pid), request["session"]) else None
+    except (*_NOT_OURS, KeyError, IndexError, StopIteration, RecursionError):
         return None
-    return path if close(path, pid) else None
 
 
-def close(path: str, pid: int) -> bool:
+def close(path: str, process: Process, session: object = None) -> bool:
     """Say in the trace of this process that it began another program. From then on nobody writes to it.
 
-    False if it is closed, or another process's, or cannot be written.
+    False if it is closed, or another process's, or of another session than this one, or cannot be written.
     """
     try:
-        with open(path, "r+b", buffering=0) as file:
+        with process.rights(), open(path, "r+b", buffering=0, opener=_open) as file:
             header = file.read(fmt.FILE_HEADER.size)
             if len(header) < fmt.FILE_HEADER.size or not header.startswith(fmt.MAGIC):
                 return False
             found = fmt.unpack_file_header(header)
-            if found.state != fmt.RECORDING or found.root_pid != pid:
+            if found.state != fmt.RECORDING or found.root_pid != process.pid:
+                return False
+            if session not in (None, found.session):
                 return False
             for at, value in ((_EXECUTED, 1), (_STATE, fmt.CLOSED)):
                 os.pwrite(file.fileno(), value.to_bytes(4, "little"), at)
-    except OSError:
+    except _NOT_OURS:
         return False
     return True
+
+
+def _open(path: str, flags: int) -> int:
+    """The process names the file: it may be a FIFO, which never answers."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def told(pid: int, shown: str) -> str:
@@ -80,7 +98,7 @@ def summary(path: str, shown: str) -> str:
     cuda = found.get("cuda", {})
     return Summary(
         path=path,
-        shown=shown,
+        shown=visible(shown),
         **counts,
         size=size,
         api_calls=cuda.get("api_calls", 0),

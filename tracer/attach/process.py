@@ -8,6 +8,8 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from elftools.elf.elffile import ELFFile
 from tracer.base import extension
 from tracer.base.errors import RecordingError
 from tracer.recording import invitation, ranks
+from tracer.report.visible import visible
+from tracer.trace.bytes.files import open_regular
 
 _LIBC = re.compile(r"(libc[.-]|ld-musl|libc\.musl).*so")
 _PYTHON = re.compile(r"(lib)?python\d")
@@ -30,15 +34,23 @@ START_IT = "start the job with: tracer record"
 
 _FILES = 16  # that may still be opened: a recording needs a few, and imports open some
 _MEMORY = 512 << 20  # of address space: the extension, the mapped trace, a thread and its heap
+_SMALL = 1 << 16  # characters of a text that may be anything
+# What a file that somebody made as he liked may raise in elftools.
+_DAMAGED = (
+    OSError,
+    ELFError,
+    ArithmeticError,
+    AssertionError,
+    LookupError,
+    StopIteration,
+    TypeError,
+    ValueError,
+)
 _CODE = 8  # bytes with which a function begins
 
 
 class PythonEndsError(RecordingError):
     """Python no longer runs in the process, or not yet."""
-
-
-class InterruptedByAHandlerError(RecordingError):
-    """A handler of a signal raised where the process was to act, so it did not."""
 
 
 class ExecutedError(RecordingError):
@@ -69,6 +81,7 @@ class Process:
         if not self.is_running():
             raise _no_process(pid)
         self._program = invitation.program(pid)
+        self._groups = self._numbers("Gid")[1:2] + self._numbers("Groups")
         self._has_executed = False
 
     def is_running(self) -> bool:
@@ -101,11 +114,37 @@ class Process:
 
     def debugger(self) -> int:
         """The process that traces it now, 0 if none does."""
+        return (self._numbers("TracerPid") or [0])[0]
+
+    def _numbers(self, name: str) -> list[int]:
+        """What its status says under this name; [] if that is nothing, or cannot be read."""
         try:
-            found = re.search(r"^TracerPid:\s*(\d+)", (self._folder / "status").read_text(), re.MULTILINE)
+            found = re.search(rf"^{name}:([\t \d]*)$", (self._folder / "status").read_text(), re.MULTILINE)
         except OSError:
-            return 0
-        return int(found[1]) if found else 0
+            return []
+        return [int(number) for number in found[1].split()] if found else []
+
+    @contextmanager
+    def rights(self) -> Iterator[None]:
+        """Meanwhile root has only the rights of the process's user: its folders are no place for more.
+
+        A name there may become a link to any file at any moment. Raises RecordingError.
+        """
+        if self.user == os.getuid():
+            yield
+            return
+        own, groups = os.getegid(), os.getgroups()
+        try:
+            os.setgroups(self._groups[1:])
+            os.setegid(self._groups[0])
+            os.seteuid(self.user)
+            yield
+        except (OSError, IndexError, RecordingError) as error:
+            raise RecordingError(f"as {_user(self.user)}, whose job it is: {error}") from None
+        finally:
+            os.seteuid(os.getuid())
+            os.setegid(own)
+            os.setgroups(groups)
 
     def is_stopped(self) -> bool:
         """Whether it waits for SIGCONT, or will: a SIGSTOP is on its way to one of its threads."""
@@ -231,9 +270,9 @@ class Process:
             raise RecordingError(
                 f"process {self.pid} belongs to {_user(self.user)}; run this command as that user"
             )
-        for space in ("mnt", "pid"):
+        for space in ("ns/mnt", "ns/pid", "root"):
             try:
-                same = os.stat(self._folder / "ns" / space).st_ino == os.stat(f"/proc/self/ns/{space}").st_ino
+                same = os.path.samefile(self._folder / space, Path("/proc/self", space))
             except PermissionError:
                 raise not_permitted(self.pid) from None
             if not same:
@@ -339,18 +378,18 @@ def _torch_version(library: str) -> str:
     """The version of the torch that this library (torch/lib/libtorch_python.so) is of."""
     path = Path(library).parent.parent / "version.py"
     try:
-        found = re.search(
-            r"^__version__\s*=\s*['\"](.*)['\"]", path.read_text(encoding="utf-8"), re.MULTILINE
-        )
+        with open(open_regular(path), encoding="utf-8", errors="replace") as file:
+            text = file.read(_SMALL)
     except OSError:
-        found = None
-    return found[1] if found else "of an unknown version"
+        text = ""
+    found = re.search(r"^__version__\s*=\s*['\"](.*)['\"]", text, re.MULTILINE)
+    return visible(found[1]) if found else "of an unknown version"
 
 
 def _python_version(path: str) -> tuple[int, int] | None:
     """Of a Python executable or library; None if it does not tell."""
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             elf = ELFFile(file)
             table = elf.get_section_by_name(".dynsym")
             for symbol in (
@@ -359,7 +398,7 @@ def _python_version(path: str) -> tuple[int, int] | None:
                 number = int.from_bytes(_bytes_at(elf, symbol["st_value"], 8), sys.byteorder)
                 if number:
                     return number >> 24, number >> 16 & 0xFF
-    except (OSError, ELFError):
+    except _DAMAGED:
         pass
     named = re.match(r"(?:lib)?python(\d)\.(\d+)", os.path.basename(path))
     return (int(named[1]), int(named[2])) if named else None
@@ -370,7 +409,7 @@ def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict
     found: dict[str, tuple[int, int]] = {}
     for path in paths:
         try:
-            with open(path, "rb") as file:
+            with open(open_regular(path), "rb") as file:
                 elf = ELFFile(file)
                 table = elf.get_section_by_name(".dynsym")
                 first = next(elf.iter_segments("PT_LOAD"))["p_vaddr"] // _PAGE * _PAGE
@@ -381,7 +420,7 @@ def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict
                             address = maps[path] - first + symbol["st_value"]
                             code = int.from_bytes(_bytes_at(elf, symbol["st_value"], _CODE), sys.byteorder)
                             found.setdefault(name, (address, code))
-        except (OSError, ELFError, StopIteration):
+        except _DAMAGED:
             continue
     return found
 

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import resource
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any
 
 from tracer.attach import gdb
-from tracer.attach.process import (
-    START_IT,
-    ExecutedError,
-    InterruptedByAHandlerError,
-    Process,
-    PythonEndsError,
-)
+from tracer.attach.process import START_IT, ExecutedError, Process, PythonEndsError
 from tracer.attach.ticket import ENDED, ENDS, FAILED, STARTED, Ticket
 from tracer.base.errors import RecordingError
 
 _FILES = 32  # more than this command and gdb open
-_WORK = 120.0  # seconds for what the process does itself: it loads the extension, or counts a large trace
 
 
 class Session:
@@ -34,7 +24,7 @@ class Session:
         patience: float,
         progress: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """`patience`: seconds until a process that does not take the request is left alone.
+        """`patience`: seconds until a process is left alone that does not take the request, or not answer.
 
         `progress` shows what a long wait is for.
         Raises RecordingError, before the process is touched, if it cannot be recorded.
@@ -52,108 +42,89 @@ class Session:
         self.process.check()
         self._gdb = "" if hasattr(sys, "remote_exec") else gdb.find()
 
-    def request(self, action: str, facts: dict[str, Any]) -> Ticket:
-        """A ticket for `begin` or `end`, which the process has not seen yet."""
-        return Ticket({"action": action, **facts}, self.process.user)
+    def request(self, action: str, facts: Mapping[str, object]) -> Ticket:
+        """A ticket for `begin` or `end`, which the process has not seen yet. Raises RecordingError."""
+        request = {"action": action, **facts}
+        return Ticket(request, self.process.pid, self.process.user, as_file=not self._gdb)
 
-    def deliver(self, ticket: Ticket, wanted: str, *, later: bool = False) -> dict[str, Any]:
-        """Have the process act, and wait for its answer of the kind `wanted`.
+    def deliver(self, ticket: Ticket, wanted: str) -> str:
+        """Have the process act, and wait for its answer of the kind `wanted`: its text.
 
         Raises RecordingError if it does not, for whatever reason, PythonEndsError if the process is ending,
-        ExecutedError if it has begun another program, InterruptedByAHandlerError if it may be asked again.
-        The request is then withdrawn; with `later` the process may also act when nobody waits any more.
+        ExecutedError if it has begun another program. When the ticket is closed, the process does nothing any
+        more, unless its request says that it may do so `later`.
         Ctrl-C withdraws the request as well, or waits for the answer if the process has begun.
         """
-        pid = self.process.pid
-        do = _INSTEAD[wanted]
+        pid, do, found = self.process.pid, _INSTEAD[wanted], None
         try:
             with self._progress(f"waiting until gdb has attached to process {pid}"):
                 self._inject(ticket, wanted)
             with self._progress(f"waiting until the main thread of process {pid} runs Python"):
-                found = ticket.wait((wanted, FAILED, ENDED, ENDS), self._patience, self.process.is_same)
+                found = self._wait(ticket, wanted)
         except (KeyboardInterrupt, RecordingError) as error:  # gdb may have delivered it nevertheless
             if ticket.withdraw():
                 if isinstance(error, PythonEndsError):
                     raise PythonEndsError(f"{error}; {do}") from None
                 raise
             self.interrupted = isinstance(error, KeyboardInterrupt)
-            found = None
-        if found is None and self.process.is_same():
-            if not ticket.taken() and later:
-                ticket.leave()
-                raise self._not_taken(later)
-            if not ticket.taken() and ticket.withdraw():
-                raise self._not_taken(later)
             try:
                 with self._progress(f"waiting until process {pid} has begun to {_VERBS[wanted]}"):
-                    found = ticket.wait((wanted, FAILED, ENDED, ENDS), _WORK, self._moves())
+                    found = self._wait(ticket, wanted)
             except KeyboardInterrupt:
-                raise RecordingError(
-                    f"process {pid} has begun to {_VERBS[wanted]}; to end its recording: tracer detach {pid}"
-                ) from None
-        if found is None and self.process.has_executed():
-            raise ExecutedError(f"process {pid} has begun another program before it answered; attach again")
-        if found is None and self.process.is_stopped():
-            ticket.leave()
-            raise RecordingError(_STOPPED[wanted].format(pid=pid))
-        if found is None and not self.process.is_running():
-            raise PythonEndsError(f"process {pid} ended before it answered; {do}")
+                pass
         if found is None:
-            raise RecordingError(
-                f"process {pid} has begun to {_VERBS[wanted]}, but gave no answer in {_WORK:.0f} s; "
-                f"try: tracer detach {pid}"
-            )
-        kind, facts = found
+            raise self._without_an_answer(ticket, wanted)
+        kind, text = found
         if kind == ENDS:
             raise PythonEndsError(f"process {pid} is ending, so nothing was changed; {do}")
-        if kind == FAILED and facts.get("interrupted"):
-            raise InterruptedByAHandlerError(f"process {pid}: {facts['why']}")
         if kind == FAILED:
-            raise RecordingError(f"process {pid}: {facts['why']}")
-        return facts
+            raise RecordingError(f"process {pid}: {text}")
+        return text
 
-    def wait(self, ticket: Ticket, seconds: float | None) -> dict[str, Any] | None:
-        """What the process says when its recording ends; None after `seconds`, or if it ended without."""
+    def wait(self, ticket: Ticket, seconds: float | None) -> str | None:
+        """The summary, when the recording ends; None after `seconds`, or if the process ended without."""
         found = ticket.wait((ENDED,), seconds, self.process.is_same)
         return found[1] if found else None
 
-    def wait_for_the_end(self, ticket: Ticket) -> dict[str, Any] | None:
+    def wait_for_the_end(self, ticket: Ticket) -> str | None:
         """The same of a process that is ending, which ends its recording itself."""
         with self._progress(f"waiting until process {self.process.pid} has ended its recording"):
             return self.wait(ticket, self._patience)
 
-    def _moves(self) -> Callable[[], bool]:
-        """Whether the process runs, and was not stopped for all of the patience."""
-        last = time.monotonic()
-
-        def moves() -> bool:
-            nonlocal last
-            now = time.monotonic()
-            if self.process.state() not in ("T", "t"):
-                last = now
-            return self.process.is_same() and now - last < self._patience
-
-        return moves
+    def _wait(self, ticket: Ticket, wanted: str) -> tuple[str, str] | None:
+        return ticket.wait((wanted, FAILED, ENDS), self._patience, self.process.is_same)
 
     def _inject(self, ticket: Ticket, wanted: str) -> None:
         pid = self.process.pid
+        if ticket.file is not None:
+            try:
+                sys.remote_exec(pid, str(ticket.file))  # type: ignore[attr-defined]
+            except (OSError, RuntimeError, ValueError) as error:
+                raise RecordingError(
+                    f"Python cannot attach to process {pid}: {error}; start the job with: tracer record"
+                ) from None
+            return
         try:
-            if self._gdb:
-                gdb.inject(self.process, self._gdb, ticket.script(pid), self._patience)
-                return
-            script = Path(ticket.folder, "script.py")
-            script.write_text(ticket.script(pid), encoding="utf-8")
-            ticket.give(script)
+            gdb.inject(self.process, self._gdb, ticket.script, self._patience)
         except OSError as error:
             do = _IN_VAIN[wanted].format(pid=pid)
             raise RecordingError(f"process {pid} was not asked to {_VERBS[wanted]}: {error}; {do}") from None
-        try:
-            sys.remote_exec(self.process.pid, str(script))  # type: ignore[attr-defined]
-        except (OSError, RuntimeError, ValueError) as error:
-            raise RecordingError(
-                f"Python cannot attach to process {self.process.pid}: {error}; "
-                "start the job with: tracer record"
-            ) from None
+
+    def _without_an_answer(self, ticket: Ticket, wanted: str) -> RecordingError:
+        """Why there is none."""
+        pid, process, later = self.process.pid, self.process, bool(ticket.request["later"])
+        if process.is_same() and not ticket.is_taken and (later or ticket.withdraw()):
+            return self._not_taken(later)
+        if process.has_executed():
+            return ExecutedError(f"process {pid} has begun another program before it answered; attach again")
+        if process.is_stopped():
+            return RecordingError(_STOPPED[wanted].format(pid=pid))
+        if not process.is_running():
+            return PythonEndsError(f"process {pid} ended before it answered; {_INSTEAD[wanted]}")
+        return RecordingError(
+            f"process {pid} has begun to {_VERBS[wanted]}, but gave no answer in {self._patience:g} s; "
+            f"if it is recorded: tracer detach {pid}"
+        )
 
     def _not_taken(self, later: bool) -> RecordingError:
         state = self.process.state()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracer.base.errors import RecordingError
-from tracer.base.say import say, write
-from tracer.cli.common import USAGE, fail, progress
+from tracer.base.say import write
+from tracer.cli.common import USAGE, fail, progress, say
 from tracer.cli.recorded import (
     Cuda,
     Driver,
@@ -32,13 +32,14 @@ from tracer.cli.recorded import (
 from tracer.recording import naming
 from tracer.recording import output as outputs
 from tracer.recording.options import DUMPS, Options
+from tracer.report.visible import visible
 
 if TYPE_CHECKING:
     from tracer.attach.process import Process
     from tracer.attach.session import Session
     from tracer.attach.ticket import Ticket
 
-_TRIES = 10  # to end a recording, where handlers of signals come in between
+_STEM = 200  # bytes of the name of a script in that of its trace
 Pid = Annotated[int, typer.Argument(metavar="PID", min=1, help="The number of the process: pgrep -a python.")]
 Patience = Annotated[
     float,
@@ -46,8 +47,8 @@ Patience = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=0.1,
-        help="Give up if the main thread of the process runs no Python for so long. "
-        "gdb has as long to attach, but at least 5 s and at most 30 s.",
+        help="Give up if the main thread of the process runs no Python for so long, or if the process then "
+        "gives no answer for so long. gdb has as long to attach, but at least 5 s and at most 30 s.",
     ),
 ]
 
@@ -138,93 +139,86 @@ def attach(
         session = Session(pid, timeout, progress)
         session.process.check_room()
         request = {**_place(output, force, session.process), "options": options.document()}
-        ticket = _ticket(session, request)
+        try:
+            ticket = session.request("begin", request)
+        except BaseException:
+            _give_back(session, request)
+            raise
     except RecordingError as error:
         fail(str(error), USAGE)
     with _ended_by_signals(), ticket:
-        path = _begin(session, ticket, request)
+        _begin(session, ticket, request)
         if seconds is None and steps is None:
             say(f"recording process {pid} to {request['shown']}; to end it: tracer detach {pid}")
             return
         try:
-            _wait_and_end(session, ticket, seconds, path, str(request["shown"]))
+            _wait_and_end(session, ticket, seconds, request)
         except RecordingError as error:
             fail(str(error))
         except KeyboardInterrupt:
             fail(f"process {pid} may still be recorded; to end that: tracer detach {pid}")
 
 
-def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> str:
-    """Begin the recording: the path of its trace. Ends this command if that fails."""
+def _begin(session: Session, ticket: Ticket, request: dict[str, Any]) -> None:
+    """Begin the recording. Ends this command if that fails."""
     try:
-        facts = session.deliver(ticket, "started")
+        no_cuda = session.deliver(ticket, "started")
     except RecordingError as error:
         if session.process.has_executed():
             from tracer.attach import left
 
-            left.close(str(request["path"]), session.process.pid)
-        _give_back(request)
+            left.close(request["path"], session.process)
+        _give_back(session, request)
         fail(str(error), USAGE)
     except KeyboardInterrupt:
-        _give_back(request)
+        _give_back(session, request)
         fail(f"process {session.process.pid} was left as it was", USAGE)
     except BaseException:
-        _give_back(request)
+        _give_back(session, request)
         raise
-    if facts.get("no_cuda"):
-        say(f"CUDA will not be recorded: {facts['no_cuda']}. Dispatcher hops are still recorded.")
-    return facts["path"]
+    if no_cuda:
+        say(f"CUDA will not be recorded: {no_cuda}. Dispatcher hops are still recorded.")
 
 
-def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, path: str, shown: str) -> None:
+def _wait_and_end(session: Session, ticket: Ticket, seconds: float | None, request: dict[str, Any]) -> None:
     """Wait for the end of the recording, for `seconds` or for Ctrl-C, and end it. Raises RecordingError."""
     from tracer.attach.process import PythonEndsError
 
-    pid = session.process.pid
+    pid, path, shown = session.process.pid, request["path"], request["shown"]
     until = "until its steps have ended (at tracer.step() or the optimizer's step())"
     length = until if seconds is None else f"for {seconds:g} s"
-    facts = None
+    summary = None
     try:
         say(f"recording process {pid} to {shown} {length}; Ctrl-C ends it earlier")
-        facts = None if session.interrupted else session.wait(ticket, seconds)
+        summary = None if session.interrupted else session.wait(ticket, seconds)
     except KeyboardInterrupt:
         pass
-    if facts is None and session.process.is_same():
+    if summary is None and session.process.is_same():
         try:
-            facts = end(session, path, later=True)
+            summary = end(session, path, later=True)
         except RecordingError as error:  # it may have ended in this moment
             is_ending = isinstance(error, PythonEndsError)
-            facts = session.wait_for_the_end(ticket) if is_ending else session.wait(ticket, 0)
-            if facts is None and session.process.is_same():
+            summary = session.wait_for_the_end(ticket) if is_ending else session.wait(ticket, 0)
+            if summary is None and session.process.is_same():
                 raise
-    if facts is None and session.process.has_executed():
+    if summary is None and session.process.has_executed():
         from tracer.attach import left
 
-        left.close(path, pid)
+        left.close(path, session.process)
         say(left.told(pid, shown))
-        write(left.summary(path, shown))
-        return
-    if facts is None:
+        summary = left.summary(path, shown)
+    if summary is None:
         raise RecordingError(f"process {pid} ended without a stop; {shown} has what it did until then")
-    write(facts["text"])
+    write(summary)
 
 
-def end(session: Session, path: str = "", *, later: bool = False) -> dict[str, Any]:
-    """Have the process end its recording, now or also `later`: what it says of it. Raises RecordingError.
+def end(session: Session, path: str = "", *, later: bool = False) -> str:
+    """Have the process end its recording, now or also `later`: its summary. Raises RecordingError.
 
     With a path, only the recording to that file: another command may have begun the next one.
     """
-    from tracer.attach.process import InterruptedByAHandlerError
-
-    tries = 0
-    while True:
-        with session.request("end", {"path": path}) as ticket:
-            try:
-                return session.deliver(ticket, "ended", later=later)
-            except InterruptedByAHandlerError:
-                tries += 1
-                if tries == _TRIES:
-                    raise
+    with session.request("end", {"path": path, "later": later}) as ticket:
+        return session.deliver(ticket, "ended")
 
 
 @contextmanager
@@ -240,41 +234,23 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _place(output: str | None, force: bool, process: Process) -> dict[str, Any]:
-    """Where the trace goes. The file is made here, where the user may write. Raises RecordingError."""
+    """Where the trace goes. The file is made here, as the process would. Raises RecordingError."""
     if output == "":
         raise RecordingError("the output is not a file name; give one with -o FILE")
-    output = output and outputs.of_process(output, process.rank(), process.pid)
-    if output is None or output.endswith(os.sep):
-        folder = output or ""
-        path = naming.reserve_numbered(naming.absolute(folder), naming.stem_of_script(process.script()))
-        return {"path": path, "shown": folder + os.path.basename(path), "reserved": True, "force": False}
-    path = naming.absolute(output)
-    reserved = naming.reserve(output, force)
+    stem = visible(naming.stem_of_script(process.script())).encode()[:_STEM].decode(errors="ignore")
+    rank = process.rank()
+    with process.rights():
+        output = output and outputs.of_process(output, rank, process.pid)
+        if output is None or output.endswith(os.sep):
+            folder = output or ""
+            path = naming.reserve_numbered(naming.absolute(folder), stem)
+            return {"path": path, "shown": folder + os.path.basename(path), "reserved": True, "force": False}
+        path = naming.absolute(output)
+        reserved = naming.reserve(output, force)
     return {"path": path, "shown": output, "reserved": reserved, "force": force}
 
 
-def _ticket(session: Session, request: dict[str, Any]) -> Ticket:
-    """What asks the process to begin. Raises RecordingError, and then leaves no file of the trace."""
-    try:
-        _give_to(session.process.user, request)
-        return session.request("begin", request)
-    except BaseException:
-        _give_back(request)
-        raise
-
-
-def _give_to(user: int, request: dict[str, Any]) -> None:
-    """Let the process write the trace where root attaches to somebody else's. Raises RecordingError."""
-    if not request["reserved"] or user == os.getuid():
-        return
-    try:
-        os.chown(str(request["path"]), user, -1)
-    except OSError as error:
-        raise RecordingError(
-            f"the process cannot write {request['shown']}, which is another user's: {error.strerror}"
-        ) from None
-
-
-def _give_back(request: dict[str, Any]) -> None:
+def _give_back(session: Session, request: dict[str, Any]) -> None:
     if request["reserved"]:
-        naming.remove_if_empty(str(request["path"]))
+        with session.process.rights():
+            naming.remove_if_empty(request["path"])

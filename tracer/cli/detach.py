@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tracer.base.errors import RecordingError
-from tracer.base.say import say, write
+from tracer.base.say import write
 from tracer.cli.attach import Patience, Pid, end
-from tracer.cli.common import USAGE, fail, progress
+from tracer.cli.common import USAGE, fail, progress, say
 
 
 def detach(pid: Pid, timeout: Patience = 60.0) -> None:
@@ -23,14 +23,14 @@ def detach(pid: Pid, timeout: Patience = 60.0) -> None:
 
     path = left.close_of(pid)
     try:
-        facts = {"text": left.summary(path, path)} if path else end(Session(pid, timeout, progress))
+        summary = left.summary(path, path) if path else end(Session(pid, timeout, progress))
     except RecordingError as error:
         path = left.close_of(pid)  # it may have begun another program meanwhile
         if path is None:
             fail(str(error), USAGE)
-        facts = {"text": left.summary(path, path)}
+        summary = left.summary(path, path)
     except KeyboardInterrupt:
         fail(f"process {pid} was left as it was; if it is recorded, that goes on", USAGE)
     if path:
         say(left.told(pid, path))
-    write(facts["text"])
+    write(summary)

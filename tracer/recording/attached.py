@@ -6,9 +6,8 @@ output stays its own.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from tracer.base import extension, locks, say
 from tracer.base.errors import RecordingError
@@ -17,40 +16,43 @@ from tracer.recording.options import Options
 from tracer.recording.recording import Recording
 from tracer.recording.summary import Summary
 
-Answer = Callable[[str, dict[str, Any]], bool]
-_NO_ANSWER = "it cannot write its answer, so nothing is recorded; attach with TMPDIR on a disk with space"
 _GIVEN_UP = "tracer attach has ended meanwhile, so nothing is recorded"
 _current: Recording | None = None
+_asked = ""  # the path that its request named: it goes to another if that is being written
 
 
-def begin(request: Mapping[str, Any], answer: Answer) -> None:
+class Asker(Protocol):
+    """Whoever asked: see `tracer.attach.inside`."""
+
+    def has_gone(self) -> bool: ...
+    def answer(self, kind: str, text: str) -> bool: ...
+
+
+def begin(request: Mapping[str, Any], asker: Asker) -> None:
     """Begin the recording that the request describes. Raises RecordingError; then nothing has changed.
 
-    If whoever asked has gone, nothing is recorded any more. Else answers "started" with the path, and "ended"
-    as `end` does whenever the recording ends.
+    If whoever asked has gone, nothing is recorded any more. Else answers "started" with why CUDA is not
+    recorded, and "ended" as `end` does whenever the recording ends.
     """
-    global _current
+    global _current, _asked
     with locks.recording:  # several may be asked at once, each on a thread of its own
         outer = extension.load().recording()
         if outer is not None:
             raise RecordingError(f"it is already being recorded, to {outer}; end that recording first")
-        if _is_left(request):
+        if asker.has_gone():
             raise RecordingError(_GIVEN_UP)
-        _current = _begun(request, answer)
-        if _is_left(request):
-            _current.stop()
-            raise RecordingError(_GIVEN_UP)
-        if not answer("started", {"path": _current.path, "no_cuda": cuda.why_not(extension.load())}):
+        _current, _asked = _begun(request, asker), request["path"]
+        if asker.has_gone() or not asker.answer("started", cuda.why_not(extension.load()) or ""):
             _current.stop()  # nobody would know of it
-            raise RecordingError(_NO_ANSWER)
+            raise RecordingError(_GIVEN_UP)
 
 
-def _begun(request: Mapping[str, Any], answer: Answer) -> Recording:
+def _begun(request: Mapping[str, Any], asker: Asker) -> Recording:
     def ended(summary: Summary) -> None:
         global _current
         _current = None
         say.quiet(False)
-        answer("ended", _facts(summary))
+        asker.answer("ended", summary.text())
 
     say.quiet(True)
     recording = Recording(
@@ -68,11 +70,7 @@ def _begun(request: Mapping[str, Any], answer: Answer) -> Recording:
         raise
 
 
-def _is_left(request: Mapping[str, Any]) -> bool:
-    return os.path.exists(os.path.join(request["folder"], "left.json"))
-
-
-def end(request: Mapping[str, Any], answer: Answer) -> None:
+def end(request: Mapping[str, Any], asker: Asker) -> None:
     """End the recording, and answer "ended" with its summary. Raises RecordingError if there is none.
 
     Where the request has a path, only the recording to that file is ended.
@@ -86,20 +84,16 @@ def end(request: Mapping[str, Any], answer: Answer) -> None:
             raise RecordingError(
                 f"tracer attach did not begin its recording, to {outer}; end that where it began"
             )
-        if wanted and recording.path != wanted:
+        if wanted and _asked != wanted:
             raise RecordingError(
                 f"its recording to {wanted} has ended; now it is recorded to {recording.path}"
             )
         summary = recording.stop()
     if summary is not None:
-        answer("ended", _facts(summary))
+        asker.answer("ended", summary.text())
 
 
 def at_exit() -> None:
     """End the recording, if there is one, because the process ends."""
     if _current is not None:
         _current.stop_at_exit()
-
-
-def _facts(summary: Summary) -> dict[str, Any]:
-    return {"path": summary.path, "complete": summary.complete, "text": summary.text()}

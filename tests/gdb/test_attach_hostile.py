@@ -1,0 +1,191 @@
+"""`tracer attach` to a job that is a stranger's: it answers badly, or not, and gets nothing but its own.
+
+Where the tests are root's, the job is another user's, which is where that matters.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from attaching import attach, refused, running
+from launching import Launcher, Run
+
+from tracer.attach import left
+from tracer.attach.process import Process
+
+pytestmark = pytest.mark.gdb
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+
+# It does what the file `do` says with each ticket for it that it finds, before its script does: its main
+# thread waits in C, so that the script never runs.
+JOB = """\
+import ctypes, glob, json, os, socket, sys, threading, time
+import torch
+os.chdir(sys.argv[1])
+if os.getuid() == 0:
+    os.setgroups([]); os.setresgid(*[12345] * 3); os.setresuid(*[12345] * 3)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+def connected(folder):
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    end.connect(folder + "/socket")
+    return end
+def sent(folder, *packets):
+    end = connected(folder)
+    for packet in packets: end.send(packet)
+    end.close()
+class Do:
+    def closes(folder): sent(folder)
+    def nonsense(folder): sent(folder, b"[1, 2, {")
+    def escapes(folder): sent(folder, json.dumps(["failed", chr(27) + "]0;pwned" + chr(7)]).encode())
+    def summary(folder):
+        sent(folder, json.dumps(["started", chr(27) + "[2J"]).encode())
+        text = chr(27) + "]0;pwned" + chr(7) + chr(10) + "complete" + chr(10)
+        sent(folder, json.dumps(["ended", text]).encode())
+    def silent(folder): kept.append(connected(folder))
+    def large(folder):
+        end = connected(folder)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 20)
+        for size in (10 << 20, 150_000):
+            try: end.send(bytes(size))
+            except OSError: pass
+    def floods(folder):
+        while os.path.exists(folder):
+            try: sent(folder, *[b"x"] * 5)
+            except OSError: pass
+    def another(folder):
+        if os.fork() == 0:
+            sent(folder, json.dumps(["started", ""]).encode())
+            os._exit(0)
+        os.wait()
+    def plants(folder):
+        for name in ("left.json", "script.py", "socket", "x"):
+            for act in (os.unlink, lambda path: os.symlink("../victim", path), lambda path: open(path, "w")):
+                try: act(folder + "/" + name)
+                except OSError: continue
+                open("planted", "w").close()
+        try: os.rename(folder, folder + ".old")
+        except OSError: pass
+        else: open("planted", "w").close()
+kept = []
+def watch():
+    done = set()
+    while True:
+        for folder in set(glob.glob(os.environ["TMPDIR"] + "/tracer-attach-*")) - done:
+            if not os.access(folder + "/socket", os.W_OK): continue
+            done.add(folder)
+            try: getattr(Do, open("do").read())(folder)
+            except OSError: pass
+        time.sleep(0.001)
+threading.Thread(target=watch, daemon=True).start()
+print("on", flush=True)
+ctypes.CDLL(None).sleep(600)
+"""
+
+
+@dataclass
+class Hostile:
+    pid: int
+    folder: Path
+
+    def attach(self, launcher: Launcher, do: str, output: str, *options: str) -> Run:
+        (self.folder / "do").write_text(do)
+        return attach(launcher, self.pid, "-o", f"{self.folder}/{output}", *options)
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[Hostile]:
+    """A job, and a folder that its user may write."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o777)
+        with running(sys.executable, "-c", JOB, made) as process:
+            yield Hostile(process.pid, folder)
+
+
+@pytest.mark.parametrize(
+    ("do", "says"),
+    [
+        ("closes", "gave no answer in 2 s"),
+        ("silent", "gave no answer in 2 s"),
+        ("nonsense", "its answer is not one of this version of tracer"),
+        ("large", "its answer is not one of this version of tracer"),
+        ("floods", "its answer is not one of this version of tracer"),
+        ("escapes", "\\x1b]0;pwned\\x07"),
+        ("another", "ran no Python on its main thread in 2 s, so nothing was changed"),
+        ("plants", "ran no Python on its main thread in 2 s, so nothing was changed"),
+    ],
+)
+def test_a_bad_answer_is_one_line_in_time(launcher: Launcher, hostile: Hostile, do: str, says: str) -> None:
+    if do == "plants" and os.getuid() != 0:
+        pytest.skip("its own folder it may change")
+    begin = time.monotonic()
+    done = hostile.attach(launcher, do, "t.trace", "--seconds", "1", "--timeout", "2")
+    refused(done, says, advice=f"process {hostile.pid}")
+    assert "\x1b" not in done.err
+    assert time.monotonic() - begin < 60, "not some minutes, also on a busy machine"
+    assert not (hostile.folder / "planted").exists()
+    assert not (hostile.folder / "t.trace").exists()
+
+
+def test_a_summary_with_control_characters(launcher: Launcher, hostile: Hostile) -> None:
+    done = hostile.attach(launcher, "summary", "s.trace", "--seconds", "5", "--timeout", "2")
+    assert done.status == 0, done.err
+    assert "CUDA will not be recorded: \\x1b[2J. " in done.err
+    assert done.err.endswith("\\x1b]0;pwned\\x07\ncomplete\n")
+    assert "\x1b" not in done.err
+
+
+@needs_root
+def test_nothing_of_root_becomes_the_users(launcher: Launcher, hostile: Hostile) -> None:
+    """Neither what is written over, nor what links in its folders lead to, nor what is made there."""
+    with tempfile.TemporaryDirectory() as made:
+        victim = Path(made, "victim")
+        victim.write_text("root's")
+        victim.chmod(0o600)
+        Path(made).chmod(0o755)
+        (hostile.folder / "u.trace").symlink_to(victim)
+        (hostile.folder / "made").symlink_to(made)
+        for output in ("u.trace", "made/x.trace", "made/y/"):
+            done = hostile.attach(launcher, "plants", output, "--force", "--seconds", "1", "--timeout", "1")
+            assert done.status == 2
+            assert done.err.count("\n") == 1
+        found = victim.stat()
+        assert (found.st_uid, found.st_mode & 0o777, victim.read_text()) == (0, 0o600, "root's")
+        assert os.listdir(made) == ["victim"]
+
+
+@needs_root
+def test_the_file_is_made_with_the_rights_of_the_user(tmp_path: Path, hostile: Hostile) -> None:
+    (tmp_path / "roots").mkdir(mode=0o700)
+    with Process(hostile.pid).rights():
+        (hostile.folder / "new").touch()
+        assert not os.access(tmp_path / "roots", os.X_OK, effective_ids=True)
+    found = (hostile.folder / "new").stat()
+    assert (found.st_uid, found.st_gid) == (12345, 12345)
+    assert (os.geteuid(), os.getegid()) == (0, 0)
+
+
+def test_a_trace_that_the_process_names(tmp_path: Path, hostile: Hostile) -> None:
+    """Whose environment says where an earlier recording is to be closed."""
+    process = Process(hostile.pid)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (fifo, tmp_path, Path("/dev/null"), tmp_path / "nosuch\0"):
+        assert not left.close(str(path), process)
+
+
+@needs_root
+@pytest.mark.parametrize("away", ["os.chroot('.')", "ctypes.CDLL(None).unshare(0x20000)"])
+def test_another_root_folder(launcher: Launcher, away: str) -> None:
+    """As in a container: what the process takes for our socket may be another file."""
+    code = f"import ctypes, os; {away}; print('on', flush=True); input()"
+    with running(sys.executable, "-c", code, cwd=launcher.folder) as process:
+        done = attach(launcher, process.pid)
+        refused(done, "runs in another container", advice="run this command inside of it")

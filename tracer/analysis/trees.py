@@ -209,8 +209,7 @@ def fold(
             **{name: pl.col(name).median().round().cast(pl.Int64) for name in measured},
             **({"gpu_total_ns": pl.col("gpu_ns").sum()} if measured else {}),
         )
-        for level in [*forest.levels()] or [np.empty(0, np.int32)]  # a place is of one level
-        for rows in [level if chosen is None else level[chosen[level]]]
+        for rows in _together(forest, chosen)
     ]
     nodes = pl.concat(of_level).join(modules, on="place", how="left", maintain_order="left")
     first = nodes["row"].to_numpy()
@@ -233,6 +232,18 @@ def fold(
     )
     measured += ["gpu_total_ns"] * bool(measured)
     return groups.sort("group"), _nodes(hops, nodes, measured)
+
+
+def _together(forest: Forest, chosen: np.ndarray | None) -> Iterator[np.ndarray]:
+    """All rows, or the chosen ones: whole levels, small ones together, since a place is of one level."""
+    parts, rows = [np.empty(0, np.int32)], 0
+    for level in forest.levels():
+        parts.append(level if chosen is None else level[chosen[level]])
+        rows += len(parts[-1])
+        if rows >= _AT_ONCE:
+            yield np.concatenate(parts)
+            parts, rows = [np.empty(0, np.int32)], 0
+    yield np.concatenate(parts)
 
 
 def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame, measured: list[str]) -> pl.DataFrame:

@@ -109,14 +109,12 @@ def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
         .with_row_index("place")
         .sort("weight", "level", "place", descending=[True, False, False])
     )
-    enclosing = _enclosing(nodes["level"].to_list())
+    above = _above(nodes["level"].to_list())
     drawn = set(chain_places(nodes))
     for place in by_weight["place"]:
         if len(drawn) >= limit:
             break
-        more = {place, *enclosing[place]} - drawn
-        if len(drawn) + len(more) <= limit:
-            drawn |= more
+        drawn |= _not_drawn(place, above, drawn, limit - len(drawn))
     places = sorted(drawn)
     most = max(limit, MOST_BOXES)
     if len(places) > most:
@@ -124,15 +122,29 @@ def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
     return places
 
 
-def _enclosing(levels: list[int]) -> list[tuple[int, ...]]:
-    """For each row the places of the rows around it, outermost first."""
-    above: list[int] = []
+def _above(levels: list[int]) -> list[int]:
+    """The place of the row around each row; -1 for an outermost one."""
+    last = [-1]  # of each level the last row so far, after that of level -1
     found = []
     for place, level in enumerate(levels):
-        del above[level:]
-        found.append(tuple(above))
-        above.append(place)
+        del last[level + 1 :]
+        found.append(last[-1])
+        last.append(place)
     return found
+
+
+def _not_drawn(place: int, above: list[int], drawn: set[int], most: int) -> set[int]:
+    """A row and those around it that are not drawn; none if there are more than `most`.
+
+    Those around a row that is drawn are drawn.
+    """
+    more: set[int] = set()
+    while place >= 0 and place not in drawn:
+        if len(more) == most:
+            return set()
+        more.add(place)
+        place = above[place]
+    return more
 
 
 def _label(text: str) -> str:

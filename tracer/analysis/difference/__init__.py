@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from tracer.analysis.chain import Chain
 from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.difference.alignment import aligned
 from tracer.analysis.difference.causes import causes
@@ -51,7 +52,7 @@ class Change:
         return kind
 
     @property
-    def chains(self) -> tuple[str, str] | None:
+    def chains(self) -> tuple[Chain, Chain] | None:
         """The most frequent chains that only one side has, else of all; None if a side has no op calls."""
         if self.before is None or self.after is None:
             return None
@@ -224,7 +225,7 @@ def _with_kernels(change: Change, fused: Fusion) -> Change:
         for kernel in fused.kernels
         if kernel.backward == eager.backward
     }
-    chain_ops = {_base(line) for chain in eager.chains for line in chain.splitlines()}
+    chain_ops = {_base(link.op) for chain in eager.chains for link in chain}
     names = [name for name, of in ops.items() if chain_ops.intersection(of)]
     if not names:
         return change
@@ -232,9 +233,9 @@ def _with_kernels(change: Change, fused: Fusion) -> Change:
     return replace(change, what=(*change.what, f"fused into {names[0]}{more}"))
 
 
-def _base(line: str) -> str:
-    """`aten::add` of a line of a chain that begins with `aten::add_.Tensor`: as op_calls.base_name."""
-    return line.strip().partition(" ")[0].partition(".")[0].removesuffix("_")
+def _base(op: str) -> str:
+    """`aten::add` of `aten::add_.Tensor`: as op_calls.base_name."""
+    return op.partition(".")[0].removesuffix("_")
 
 
 def _differs(name: str, before: dict[str, set[str]], after: dict[str, set[str]]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from tracer.analysis.chain import Chain, Link, folded
 from tracer.analysis.compiled import outermost
 from tracer.analysis.cuda_tables import CudaTables, has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
@@ -56,8 +57,8 @@ class Kind:
     modules: frozenset[str]
     calls: int
     first_ns: int
-    chains: Counter[str]
-    """The chain of hops, library calls and kernels as text, by how often it ran; most often first"""
+    chains: Counter[Chain]
+    """The chain of hops, library calls and kernels, by how often it ran; most often first"""
     inputs: dict[str, set[str]]
     """dtype, shape, stride, ... -> what the tensors had"""
     step_ns: list[int]
@@ -191,9 +192,9 @@ def _joined(one: Kind, other: Kind) -> Kind:
     )
 
 
-def _counted(pairs: Any) -> Counter[str]:
+def _counted(pairs: Any) -> Counter[Chain]:
     """Structures that differ in what a chain does not show are one chain."""
-    chains: Counter[str] = Counter()
+    chains: Counter[Chain] = Counter()
     for chain, count in pairs:
         chains[chain] += count
     return chains
@@ -207,33 +208,30 @@ def _merged(parts: Sequence[Mapping[str, set[str]]]) -> dict[str, set[str]]:
     return merged
 
 
-def _chains(forest: Forest, table: pl.DataFrame, texts: Mapping[int, str]) -> dict[int, str]:
-    """The text of each distinct structure: a line for each row, indented by its depth."""
+def _chains(forest: Forest, table: pl.DataFrame, texts: Mapping[int, str]) -> dict[int, Chain]:
+    """The chain of each distinct structure."""
     first = table.group_by("structure").agg(pl.col("row").min())
     columns = forest.hops.select(
-        pl.col("op", "key", "kernel", "kind", "override").cast(pl.String), pl.col("inputs").cast(pl.Int64)
+        pl.col("kind", "op", "key", "kernel", "override").cast(pl.String), pl.col("inputs").cast(pl.Int64)
     )
     sizes = counts(forest.root, len(forest.root))
     found = {}
     for structure, row in first.iter_rows():
         span = slice(row, row + min(int(sizes[row]), _LONGEST_CHAIN))
-        depths = forest.depth[span].tolist()
-        rows = columns[span].iter_rows(named=True)
-        lines = ["  " * depth + _words(cells, texts) for cells, depth in zip(rows, depths, strict=True)]
-        found[structure] = "\n".join(lines)
+        rows = zip(forest.depth[span].tolist(), columns[span].iter_rows(), strict=True)
+        found[structure] = folded(_link(texts, level, *cells) for level, cells in rows)
     return found
 
 
-def _words(row: Mapping[str, Any], texts: Mapping[int, str]) -> str:
-    op = row["op"] or "?"
-    words = [_device_kernel(op) if row["kind"] == "kernel" else op]
-    words += [f"[{row['key']}]"] if row["key"] else []
-    words += [row["kernel"]] if row["kernel"] else []
-    words += [f"(override {row['override']})"] if row["override"] else []
-    if row["kind"] == "library":  # modes such as the compute type; sizes are those of the inputs
-        modes = _SIZES.sub("", texts.get(row["inputs"], "")).rstrip(", ")
-        words += [f"({modes})"] if modes else []
-    return " ".join(words)
+def _link(
+    texts: Mapping[int, str], level: int, kind: str, op: str, key: str, kernel: str, override: str, inputs: int
+) -> Link:
+    more = f"(override {override})" if override else ""
+    if kind == "library":  # modes such as the compute type; sizes are those of the inputs
+        modes = _SIZES.sub("", texts.get(inputs, "")).rstrip(", ")
+        more = f"({modes})" if modes else ""
+    name = _device_kernel(op) if kind == "kernel" and op else op or "?"
+    return Link(level, kind, name, key or "", kernel or "", more)
 
 
 def _device_kernel(name: str) -> str:

@@ -13,10 +13,10 @@ from lazily import torch
 from typer.testing import CliRunner, Result
 
 import tracer
+from tracer.analysis.chain import Link
 from tracer.analysis.lock import lock_of
 from tracer.analysis.recorded_call import recorded_call
 from tracer.cli.app import app
-from tracer.analysis.chain import Link
 from tracer.compare.spread import ratio_text
 from tracer.replay.arguments import plan_arguments
 from tracer.replay.call import Call, operator, runner

@@ -141,8 +141,16 @@ def test_the_text_of_a_link_is_read_as_it_is_written() -> None:
     ]
 
 
-@given(st.builds(Link, level=st.just(0), kind=st.just("call"), op=st.sampled_from(["a::b", "a::c.out"]),
-                 key=st.sampled_from(["CPU", "AutogradCPU"]), kernel=st.text("a [x]()<>", max_size=9)))
+@given(
+    st.builds(
+        Link,
+        level=st.just(0),
+        kind=st.just("call"),
+        op=st.sampled_from(["a::b", "a::c.out"]),
+        key=st.sampled_from(["CPU", "AutogradCPU"]),
+        kernel=st.text("a [x]()<>", max_size=9),
+    )
+)
 def test_what_is_written_is_read(link: Link) -> None:
     assert Link.read(0, link.line.rstrip()).line == link.line.rstrip()
 

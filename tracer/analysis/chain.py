@@ -22,7 +22,7 @@ from tracer.analysis.links import GPU_KINDS, HOP_KINDS
 
 WAIT = "wait"
 """The kind of an API call that waits for the GPU, where other API calls are left out"""
-_NAMES = {"library": "library", COMPILED_KERNEL: COMPILED_KERNEL, WAIT: WAIT, **dict.fromkeys(GPU_KINDS, "GPU")}
+_NAMES = {name: name for name in ("library", COMPILED_KERNEL, WAIT)} | dict.fromkeys(GPU_KINDS, "GPU")
 """What comes before the name of a link that is no hop, by its kind"""
 _HOP = re.compile(r"(-> )?(.+?) \[([^\[\]]+)\](?: (.+))?$")
 _COUNT = re.compile(r"(\d+)(?:\.\.(\d+))? x (.+)$")
@@ -96,8 +96,8 @@ def shape(chain: Chain) -> tuple[Any, ...]:
 def folded(links: Iterable[Link]) -> Chain:
     """Subtrees of one shape that follow each other as one, with its counts.
 
-        a, b c, b c, d  ->  a, 2 x b c, d        (c is in b)
-        b, b c c, b c   ->  b, 2 x b, 1..2 x c
+    a, b c, b c, d  ->  a, 2 x b c, d        (c is in b)
+    b, b c c, b c   ->  b, 2 x b, 1..2 x c
     """
     made: list[Link] = []
     shapes: list[tuple[int, str]] = []

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
 
-from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.trees import Forest
 from tracer.trace.tables.compiled import innermost
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 COMPILED, COMPILED_KERNEL = "compiled", "compiled kernel"
 COMPILED_KINDS = (COMPILED, COMPILED_KERNEL)
 _MOST_SOURCES = 4
 
 
-def has_compiled(trace: CudaTables) -> bool:
+def has_compiled(trace: Trace) -> bool:
     return bool(len(trace.compiled_calls) + len(trace.compiled_kernels))
 
 
-def with_compiled(rows: pl.DataFrame, trace: CudaTables) -> pl.DataFrame:
+def with_compiled(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """`rows` of links (number, parent) and those of compiled code; what ran in compiled code is below it."""
     if not has_compiled(trace):
         return rows
@@ -55,7 +59,7 @@ def _starts(rows: pl.DataFrame, numbers: np.ndarray) -> np.ndarray:
     return starts[numbers]
 
 
-def texts_of_compiled(trace: CudaTables) -> tuple[pl.Series, pl.Series]:
+def texts_of_compiled(trace: Trace) -> tuple[pl.Series, pl.Series]:
     """What the tree says of each call, and of each run of a kernel."""
     calls = trace.compiled_calls.select(
         pl.concat_str(
@@ -100,7 +104,7 @@ def _more_sources() -> pl.Expr:
     return pl.when(more > 0).then(pl.format(" and {} more lines", more)).otherwise(pl.lit(""))
 
 
-def _marks(trace: CudaTables) -> pl.DataFrame:
+def _marks(trace: Trace) -> pl.DataFrame:
     """Calls and runs of kernels by process, thread and start; `parent` is the row of the one around."""
     calls, kernels = trace.compiled_calls, trace.compiled_kernels
     shared = [

@@ -20,14 +20,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from tracer.analysis.compiled import has_compiled, texts_of_compiled, with_compiled
-from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.trees import depths
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 SHOWN_ROLES = ("launch", "copy", "fill", "synchronisation", "memory allocation")
 QUERY_ROLES = ("query", "error", "occupancy and attributes")
@@ -57,7 +60,7 @@ class Links:
         return "gpu_ns" in self.rows.columns
 
 
-def combine(trace: CudaTables, *, every_call: bool = False) -> Links:
+def combine(trace: Trace, *, every_call: bool = False) -> Links:
     """The combined frame of a trace; the hops as they are where it has no CUDA.
 
     API calls that only ask (cudaGetDevice) and those that steer streams, events and the like are
@@ -311,7 +314,7 @@ def _with_times(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _details(rows: pl.DataFrame, trace: CudaTables) -> tuple[list[str], np.ndarray]:
+def _details(rows: pl.DataFrame, trace: Trace) -> tuple[list[str], np.ndarray]:
     """The distinct texts, and of each row the number of its text (-1: none)."""
     libraries, calls, activities = trace.library_calls, trace.api_calls, trace.gpu_activities
     text = pl.Series([None], dtype=pl.String).new_from_index(0, len(rows))

@@ -10,14 +10,13 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from tracer.analysis.chain import WAIT, Chain, Link, folded, joined, shape
 from tracer.analysis.compiled import COMPILED_KINDS
-from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.families import family_of
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS, combine
 from tracer.analysis.runtime_survey import SYNCHRONISATION
@@ -27,22 +26,14 @@ from tracer.analysis.trees import Forest, counts, own_or_forward_line
 from tracer.base.paths import short_path
 from tracer.trace.tables.compiled import innermost
 
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
 NO_LINE = "no Python line"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _WHERE = re.compile(r" \([^()]*:\d+\)$")
 """Of a Python kernel: its file and line"""
 _ARCHITECTURE = re.compile(r"_?sm_?\d+\w?")
-
-
-class Lockable(CudaTables, Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def environment(self) -> dict[str, Any]: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
-    @property
-    def compile_phases(self) -> pl.DataFrame: ...
 
 
 @dataclass
@@ -61,7 +52,7 @@ class Lock:
     """By heading"""
 
 
-def lock_of(trace: Lockable, *, folder: str | None = None, steady: bool = False) -> Lock:
+def lock_of(trace: Trace, *, folder: str | None = None, steady: bool = False) -> Lock:
     """`folder`: what paths are relative to (default: the script's). `steady`: without warm-up steps."""
     forest = _forest(trace)
     rows = forest.hops
@@ -105,7 +96,7 @@ def _place(heading: str, lines: set[tuple[str, int]]) -> tuple[Any, ...]:
     return (not lines, min(lines, default=("", 0)), heading.startswith("backward "), heading)
 
 
-def _forest(trace: Lockable) -> Forest:
+def _forest(trace: Trace) -> Forest:
     """Without API calls other than waits: what they caused is below the row around them."""
     linked = combine(trace)
     rows = linked.rows
@@ -132,7 +123,7 @@ def _forest(trace: Lockable) -> Forest:
     return Forest.of(rows.filter(pl.Series(keep)))
 
 
-def _compiling(trace: Lockable, rows: pl.DataFrame) -> np.ndarray:
+def _compiling(trace: Trace, rows: pl.DataFrame) -> np.ndarray:
     """True for rows that began in a phase of the compiler, and for what the GPU did for them."""
     process, thread, start = (
         rows[name].cast(pl.Int64).fill_null(-1).to_numpy() for name in ("process", "thread", "start_ns")
@@ -193,7 +184,7 @@ def _link(level: int, op: str, key: str, kernel: str, kind: str, raised: bool) -
 class _Names:
     """Lines by file and text, which stay when other lines are inserted above them."""
 
-    def __init__(self, trace: Lockable, folder: str | None) -> None:
+    def __init__(self, trace: Trace, folder: str | None) -> None:
         self._sources = SourceLines.of(trace)
         environment = trace.environment
         self._cwd = environment.get("cwd") or ""

@@ -12,6 +12,7 @@ from tracer.analysis.lock import Lock, Section
 _LOOKS_AT = 400  # lines of a chain that decide how similar two are
 _SAME_LINE = 0.6  # similarity of two texts of a line, before and after it was edited
 
+
 @dataclass(frozen=True)
 class PathChange:
     """One chain that changed; None: the lock, or the run, does not have it."""

@@ -7,20 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
 _LONGEST_FILE = 16 << 20
-
-
-class Recorded(Protocol):
-    """What this needs of a trace."""
-
-    @property
-    def environment(self) -> dict[str, Any]: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,7 @@ class SourceLines:
     began: float | None = None
 
     @classmethod
-    def of(cls, trace: Recorded) -> SourceLines:
+    def of(cls, trace: Trace) -> SourceLines:
         table = trace.source_lines
         cells = table.filter(pl.col("cell").is_not_null())
         return cls(

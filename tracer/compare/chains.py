@@ -47,7 +47,7 @@ class Chain:
 
     @property
     def links(self) -> list[Link]:
-        """Its lines, for alignment: all at one level, since a hop more around others leaves those the same."""
+        """Its lines, for alignment: at one level, since a hop more around others leaves those the same."""
         if self.nodes.is_empty():
             return []
         columns = self.nodes.select(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -13,6 +12,9 @@ from tracer.analysis.difference import Difference, Kind
 from tracer.analysis.gaps import Gaps
 from tracer.analysis.memory import MemoryUse
 from tracer.report.text import signature_texts
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 _OF_A_GROUP = ("process", "thread", "source", "called_from", "backward_node", "range", "total_ns", "gpu_ns")
 _OF_A_LINE = (
@@ -22,19 +24,8 @@ _OF_A_LINE = (
 )
 
 
-class Recorded(Protocol):
-    """What a document needs of a trace."""
-
-    @property
-    def path(self) -> str | Path: ...
-    @property
-    def certificate(self) -> dict[str, Any]: ...
-    @property
-    def signatures(self) -> pl.DataFrame: ...
-
-
 def tree_document(
-    trace: Recorded, groups: pl.DataFrame, nodes: pl.DataFrame, details: dict[int, str], limit: int
+    trace: Trace, groups: pl.DataFrame, nodes: pl.DataFrame, details: dict[int, str], limit: int
 ) -> dict[str, Any]:
     """Groups and lines of a tree (trees.fold, row_ids.with_ids), at most `limit` lines (0: all).
 
@@ -59,14 +50,14 @@ def tree_document(
     }
 
 
-def flat_document(trace: Recorded, table: pl.DataFrame, by: str, limit: int) -> dict[str, Any]:
+def flat_document(trace: Trace, table: pl.DataFrame, by: str, limit: int) -> dict[str, Any]:
     """A table of analysis.flat, at most `limit` rows (0: all)."""
     shown = table.head(limit) if limit else table
     rows = [dict(row) for row in shown.iter_rows(named=True)]
     return {**_head(trace), "by": by, "rows": rows, "rows_left_out": len(table) - len(shown)}
 
 
-def steps_document(trace: Recorded, steps: pl.DataFrame, outside: Gaps, limit: int) -> dict[str, Any]:
+def steps_document(trace: Trace, steps: pl.DataFrame, outside: Gaps, limit: int) -> dict[str, Any]:
     """Rows of analysis.step_times, at most `limit` (0: all), and of analysis.gaps."""
     shown = steps.head(limit) if limit else steps
     return {
@@ -80,7 +71,7 @@ def steps_document(trace: Recorded, steps: pl.DataFrame, outside: Gaps, limit: i
     }
 
 
-def memory_document(trace: Recorded, uses: Sequence[MemoryUse], limit: int) -> dict[str, Any]:
+def memory_document(trace: Trace, uses: Sequence[MemoryUse], limit: int) -> dict[str, Any]:
     """Devices of analysis.memory, each with at most `limit` rows of its table (0: all)."""
     devices = []
     for use in uses:
@@ -90,7 +81,7 @@ def memory_document(trace: Recorded, uses: Sequence[MemoryUse], limit: int) -> d
     return {**_head(trace), "devices": devices}
 
 
-def difference_document(before: Recorded, after: Recorded, found: Difference, limit: int) -> dict[str, Any]:
+def difference_document(before: Trace, after: Trace, found: Difference, limit: int) -> dict[str, Any]:
     """Two traces compared (analysis.difference), at most `limit` changes of structure (0: all)."""
     changed = found.structural
     shown = changed[:limit] if limit else changed
@@ -142,11 +133,11 @@ def difference_document(before: Recorded, after: Recorded, found: Difference, li
     }
 
 
-def certificate_document(trace: Recorded) -> dict[str, Any]:
+def certificate_document(trace: Trace) -> dict[str, Any]:
     return {"trace": str(trace.path), **trace.certificate}
 
 
-def _head(trace: Recorded) -> dict[str, Any]:
+def _head(trace: Trace) -> dict[str, Any]:
     certificate = trace.certificate
     return {
         "trace": str(trace.path),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracer.analysis.chain import Chain
 from tracer.analysis.cuda_tables import has_cuda
@@ -13,11 +13,14 @@ from tracer.analysis.difference.alignment import aligned
 from tracer.analysis.difference.causes import causes
 from tracer.analysis.difference.fusing import fusion
 from tracer.analysis.difference.fusion import Fusion
-from tracer.analysis.difference.kinds import OF_INPUTS, ORDER, Compared, Kind, side_of
+from tracer.analysis.difference.kinds import OF_INPUTS, ORDER, Kind, side_of
 from tracer.analysis.difference.options import options
 from tracer.analysis.difference.text import without_comment
 from tracer.analysis.difference.times import Both, Interval, Times, times_by_name, times_of
 from tracer.analysis.difference.values import Place, ValueDifference, value_difference
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 __all__ = [
     "Both",
@@ -106,7 +109,7 @@ class Difference:
         return sorted((change for change in self.changes if change.what), key=since_the_begin)
 
 
-def difference(before: Compared, after: Compared) -> Difference:
+def difference(before: Trace, after: Trace) -> Difference:
     """Aligns the kinds of op calls of two traces (difference.alignment) and compares them."""
     traces = (before, after)
     steady = all("steady" in trace.steps["phase"].cast(str).to_list() for trace in traces)
@@ -142,7 +145,7 @@ def difference(before: Compared, after: Compared) -> Difference:
     )
 
 
-def _steps(trace: Compared, steady: bool) -> tuple[list[int], list[int]]:
+def _steps(trace: Trace, steady: bool) -> tuple[list[int], list[int]]:
     """The numbers and the lengths of the steps that are compared."""
     steps = trace.steps
     if steady:
@@ -163,7 +166,7 @@ def _same_warm_up(steps: list[tuple[list[int], list[int]]]) -> list[tuple[list[i
     return later if all(numbers for numbers, _ in later) else steps
 
 
-def _settings(traces: Sequence[Compared]) -> list[dict[str, Any]]:
+def _settings(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     """torch's settings at the end of each recording, and each variable of the environment on its own."""
     sides = [dict(trace.environment.get("settings") or {}) for trace in traces]
     variables = [side.pop("variables", None) or {} for side in sides]
@@ -173,12 +176,12 @@ def _settings(traces: Sequence[Compared]) -> list[dict[str, Any]]:
     ]
 
 
-def _compiled(trace: Compared) -> int:
+def _compiled(trace: Trace) -> int:
     """Calls of code that torch.compile made."""
     return int(trace.certificate.get("compiled_calls") or 0)
 
 
-def _remarks(traces: Sequence[Compared]) -> list[str]:
+def _remarks(traces: Sequence[Trace]) -> list[str]:
     remarks = [
         f"the {which} trace is not complete, and what it lacks counts as a change: "
         f"{trace.certificate['verdict']}"

@@ -94,8 +94,7 @@ def _in_fewer(name: str, words: Words, changes: Iterable[Change]) -> list[str]:
         if change.before is None or change.after is None or not change.what:
             continue
         one, other = (
-            {word for chain in kind.chains for word in words(chain)}
-            for kind in (change.before, change.after)
+            {word for chain in kind.chains for word in words(chain)} for kind in (change.before, change.after)
         )
         counted[0].update(one - other)
         counted[1].update(other - one)

@@ -6,19 +6,22 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from tracer.analysis.chain import Chain, Link, folded
 from tracer.analysis.compiled import outermost
-from tracer.analysis.cuda_tables import CudaTables, has_cuda
+from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.links import Links, combine
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 NO_LINE = "no Python line"
 OF_INPUTS = ("dtype", "shape", "stride", "device", "layout", "requires_grad")
@@ -27,23 +30,6 @@ ORDER = "order"
 _LONGEST_CHAIN = 400  # lines
 _ALIGNMENT = re.compile(r"align\d+")
 _SIZES = re.compile(r"\w+=[\d.]+(?:, |$)")
-
-
-class Compared(CudaTables, Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def environment(self) -> dict[str, Any]: ...
-    @property
-    def certificate(self) -> dict[str, Any]: ...
-    @property
-    def signatures(self) -> pl.DataFrame: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
-    @property
-    def steps(self) -> pl.DataFrame: ...
-    @property
-    def values(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -92,7 +78,7 @@ class Side:
     gpu_of_modules: dict[str, list[int]]
 
 
-def side_of(trace: Compared, steady: bool, steps: Sequence[int], *, cuda: bool) -> Side:
+def side_of(trace: Trace, steady: bool, steps: Sequence[int], *, cuda: bool) -> Side:
     """Kinds in these steps if `steady`, else in the whole trace; times by these steps.
 
     cuda: chains go on below the hops, to library calls and kernels, if the trace has them. A kernel of
@@ -219,13 +205,12 @@ def _chains(forest: Forest, table: pl.DataFrame, texts: Mapping[int, str]) -> di
     for structure, row in first.iter_rows():
         span = slice(row, row + min(int(sizes[row]), _LONGEST_CHAIN))
         rows = zip(forest.depth[span].tolist(), columns[span].iter_rows(), strict=True)
-        found[structure] = folded(_link(texts, level, *cells) for level, cells in rows)
+        found[structure] = folded(_link(level, cells, texts) for level, cells in rows)
     return found
 
 
-def _link(
-    texts: Mapping[int, str], level: int, kind: str, op: str, key: str, kernel: str, override: str, inputs: int
-) -> Link:
+def _link(level: int, cells: tuple[Any, ...], texts: Mapping[int, str]) -> Link:
+    kind, op, key, kernel, override, inputs = cells
     more = f"(override {override})" if override else ""
     if kind == "library":  # modes such as the compute type; sizes are those of the inputs
         modes = _SIZES.sub("", texts.get(inputs, "")).rstrip(", ")

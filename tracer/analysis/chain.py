@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tracer.analysis.compiled import COMPILED_KERNEL
-from tracer.analysis.links import GPU_KINDS, HOP_KINDS
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 WAIT = "wait"
 """The kind of an API call that waits for the GPU, where other API calls are left out"""

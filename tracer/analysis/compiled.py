@@ -9,6 +9,7 @@ import polars as pl
 
 from tracer.analysis.trees import Forest
 from tracer.trace.tables.compiled import innermost
+from tracer.trace.tables.schema import GPU_KINDS
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -31,7 +32,7 @@ def with_compiled(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     around = innermost(marks, *_places(rows))
     parent = _numbers(rows["parent"])
     moved = around >= 0
-    moved &= ~rows["kind"].is_in(["kernel", "memcpy", "memset"]).to_numpy()  # they are below their API calls
+    moved &= ~rows["kind"].is_in(GPU_KINDS).to_numpy()  # they are below their API calls
     # The hop around a row stays its parent if it runs in the compiled code, and not around it.
     moved &= _starts(rows, parent) <= np.append(_numbers(marks["start_ns"]), -1)[around]
     rows = rows.with_columns(parent=pl.Series(np.where(moved, around + first, parent)))

@@ -28,6 +28,7 @@ import polars as pl
 from tracer.analysis.compiled import has_compiled, texts_of_compiled, with_compiled
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.trees import depths
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 SHOWN_ROLES = ("launch", "copy", "fill", "synchronisation", "memory allocation")
 QUERY_ROLES = ("query", "error", "occupancy and attributes")
 UNKNOWN_FUNCTION, UNKNOWN_KERNEL = "an unknown function", "a kernel without a name"
-HOP_KINDS = ("call", "redispatch")
-GPU_KINDS = ("kernel", "memcpy", "memset")
 
 _INHERITED = ("source", "called_from", "backward_node", "forward_hop", "range", "step", "phase", "module")
 _STRINGS = ("op", "key", "kernel", "kind", "registered_at", "rule", "source", "called_from", "backward_node")
@@ -172,7 +171,7 @@ class _Nodes:
 
     def _with_named_libraries(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Puts API calls that follow each other in one library call of their stacks into a row of it."""
-        host = rows.filter(pl.col("kind").is_in(["call", "redispatch", "library", "api"])).sort(
+        host = rows.filter(pl.col("kind").is_in([*HOP_KINDS, "library", "api"])).sort(
             "process", "thread", "parent", "start_ns", "number"
         )
         run = host.select("process", "thread", "parent", "vendor", "named").with_columns(

@@ -18,13 +18,14 @@ import polars as pl
 from tracer.analysis.chain import WAIT, Chain, Link, folded, joined, shape
 from tracer.analysis.compiled import COMPILED_KINDS
 from tracer.analysis.families import family_of
-from tracer.analysis.links import GPU_KINDS, HOP_KINDS, combine
+from tracer.analysis.links import combine
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts, own_or_forward_line
 from tracer.base.paths import short_path
 from tracer.trace.tables.compiled import innermost
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 if TYPE_CHECKING:
     from tracer.trace import Trace

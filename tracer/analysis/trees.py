@@ -15,6 +15,7 @@ import polars as pl
 
 from tracer.analysis.medians import finished_median
 from tracer.base import heap
+from tracer.trace.tables.schema import HOP_KINDS
 
 _AT_ONCE = 1 << 20
 """Rows: columns in between of all rows would take more memory than the result"""
@@ -25,7 +26,6 @@ _SHOWN = (
     *("source", "module", "raised", "open"),
 )
 _MEASURED = ("gpu_ns", "queries", "others")
-_HOP_KINDS = ("call", "redispatch")
 
 
 def own_or_forward_line() -> pl.Expr:
@@ -223,7 +223,7 @@ def fold(
     outermost_hops = hops.select(*shown).filter(outermost)
     heap.give_back()
     outermost_hops = outermost_hops.with_columns(group=group[outermost].astype(np.int64))
-    is_hop = pl.col("kind").cast(pl.String).is_in(_HOP_KINDS)
+    is_hop = pl.col("kind").cast(pl.String).is_in(HOP_KINDS)
     groups = outermost_hops.group_by("group").agg(
         pl.col(by).first(),
         calls=is_hop.sum() if measured else pl.len(),

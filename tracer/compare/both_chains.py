@@ -10,11 +10,11 @@ from itertools import groupby, zip_longest
 import polars as pl
 
 from tracer.analysis.chain import Pair, first_difference
-from tracer.analysis.links import HOP_KINDS
 from tracer.compare.chains import Chain
 from tracer.compare.model import Chains
 from tracer.report.text import count, duration
 from tracer.report.tree import Line, fit, plain, tree_lines
+from tracer.trace.tables.schema import HOP_KINDS
 
 WIDTH = 110
 """Characters of a line, as GitHub shows them"""

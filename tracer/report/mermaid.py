@@ -13,11 +13,10 @@ from tracer.report.text import package_relative, shorten, shorten_kernel
 from tracer.report.tree import time_text
 from tracer.report.visible import visible
 from tracer.trace.certificate.counts import in_words
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 MOST_BOXES = 10
 _WIDTH = 44
-_HOPS = ("call", "redispatch")
-_GPU = ("kernel", "memcpy", "memset")
 _COLOURS = {
     "autograd": "fill:#dbe9fb,stroke:#5b86c4,color:#111",
     "backend": "fill:#dcf1dd,stroke:#5a9a5e,color:#111",
@@ -72,7 +71,7 @@ def boxes(nodes: pl.DataFrame, limit: int = MOST_BOXES) -> tuple[list[Box], int]
     drawn = _drawn(nodes, limit)
     found = []
     for node in nodes[drawn].iter_rows(named=True):
-        is_hop, on_gpu = node["kind"] in _HOPS, node["kind"] in _GPU
+        is_hop, on_gpu = node["kind"] in HOP_KINDS, node["kind"] in GPU_KINDS
         name = f"{node['op']} [{node['key']}]" if is_hop else shorten_kernel(table_name(node["op"]), _WIDTH)
         marks = "".join(f" {mark}" for mark in ("raised", "open") if node[mark])
         lines = [f"{_label(name)} {'GPU ' if on_gpu else ''}{time_text(node)}{marks}"]
@@ -90,9 +89,9 @@ def colours(kind: str) -> tuple[str, str]:
 
 def _kind(node: dict[str, Any]) -> str:
     """Which of _COLOURS a row has."""
-    if node["kind"] in _GPU:
+    if node["kind"] in GPU_KINDS:
         return "gpu"
-    if node["kind"] in _HOPS:
+    if node["kind"] in HOP_KINDS:
         return "autograd" if str(node["key"]).startswith(("Autograd", "ADInplace")) else "backend"
     return "library" if node["kind"] == "library" else "api"
 

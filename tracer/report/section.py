@@ -9,7 +9,7 @@ from tracer.report.reading import Reading
 
 
 class Section(Protocol):
-    """A module of tracer.report.sections: one part of a report, from the data to the text.
+    """A module of tracer.report.sections, or a TableSection: one part of a report, from the data to the text.
 
     title       its heading; "" if it has none
     level       2 for a section of its own, 3 for one within the section before it

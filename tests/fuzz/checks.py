@@ -32,11 +32,11 @@ PAGE = "o.html"
 EXPORTS = {"chrome": "o.json", "speedscope": "o.ss", "perfetto": "o.pf", "parquet": "o.parquet"}
 VERBS = (
     ["tree"],
-    ["tree", "--flat"],
-    ["tree", "--flat", "--by", "source"],
+    ["top"],
+    ["top", "--by", "source"],
     ["tree", "--api", "--limit", "0"],
     ["tree", "--step", "1"],
-    ["tree", "--follow"],
+    ["watch"],
     ["report"],
     ["report", "--steady"],
     ["report", "--only", "kernels"],
@@ -71,7 +71,7 @@ def faults_of(file: Path, verbs: list[list[str]]) -> Iterator[str]:
     threads are on stderr then.
     """
     for verb in ([], *verbs):
-        if verb[-1:] == ["--follow"] and not any(file.read_bytes()[:8]):
+        if verb == ["watch"] and not any(file.read_bytes()[:8]):
             continue  # waits for a recording that begins
         look = _of_verb if verb else _of_loading
         try:

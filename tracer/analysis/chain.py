@@ -88,6 +88,11 @@ class Link:
 Chain = tuple[Link, ...]
 
 
+def text(chain: Chain) -> str:
+    """Its lines."""
+    return "\n".join(link.line for link in chain)
+
+
 def shape(chain: Chain) -> tuple[Any, ...]:
     """Equal where all lines are, whatever their counts."""
     return tuple((link.level, link.text) for link in chain)

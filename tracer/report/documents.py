@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracer.analysis.chain import text
 from tracer.analysis.difference import Difference, Kind
 from tracer.analysis.gaps import Gaps
 from tracer.analysis.memory import MemoryUse
@@ -94,7 +95,7 @@ def difference_document(before: Trace, after: Trace, found: Difference, limit: i
             "text": kind.text,
             "modules": sorted(kind.modules),
             "calls": kind.calls,
-            "chains": dict(kind.chains),
+            "chains": {text(chain): count for chain, count in kind.chains.items()},
             "step_ns": kind.step_ns,
             "gpu_ns": kind.gpu_ns,
         }

@@ -12,11 +12,26 @@ from tracer.analysis.chain import text
 from tracer.analysis.difference import Difference, Kind
 from tracer.analysis.gaps import Gaps
 from tracer.analysis.memory import MemoryUse
+from tracer.report.chain import chain_nodes
+from tracer.report.hot_paths import hottest_of
+from tracer.report.sections import summary
 from tracer.report.text import signature_texts
 
 if TYPE_CHECKING:
+    from tracer.report.reading import Reading
     from tracer.trace import Trace
 
+_OF_A_CHAIN = (
+    "kind",
+    "op",
+    "key",
+    "kernel",
+    "override",
+    "members",
+    "median_ns",
+    "median_self_ns",
+    "gpu_total_ns",
+)
 _OF_A_GROUP = ("process", "thread", "source", "called_from", "backward_node", "range", "total_ns", "gpu_ns")
 _OF_A_LINE = (
     *("level", "table", "id", "kind", "op", "key", "kernel", "override", "module", "source"),
@@ -69,6 +84,27 @@ def steps_document(trace: Trace, steps: pl.DataFrame, outside: Gaps, limit: int)
         "gaps_wall_ns": outside.wall_ns,
         "outside_ns": outside.outside_ns,
         "gaps": outside.table.to_dicts(),
+    }
+
+
+def report_document(reading: Reading) -> dict[str, Any]:
+    """The hottest paths of a report and, in `look`, what "In one look" says of each, hottest first.
+
+    `chain` has the lines from the outermost hop down to what the time goes to, outermost first.
+    """
+    found = hottest_of(reading)
+    paths = []
+    for path in found.paths:
+        known = {one.name: getattr(path, one.name) for one in fields(path) if one.name != "nodes"}
+        known |= {name: [asdict(one) for one in known[name]] for name in ("sources", "inputs")}
+        chain = [{name: node.get(name) for name in _OF_A_CHAIN} for node in chain_nodes(path.nodes)]
+        paths.append({**known, "chain": chain})
+    look = [asdict(row) for row in summary.data(reading).rows] if paths else []
+    return {
+        **_head(reading.trace),
+        "paths": paths,
+        "paths_left_out": found.fitting - len(paths),
+        "look": look,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,3 +44,19 @@ def test_a_report_is_text_or_a_document(others: list[str]) -> None:
     result = CliRunner().invoke(app, ["report", str(PATH), "--json", *others])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--json prints the hottest paths; remove" in result.stderr
+
+
+def test_a_changed_path_is_in_the_document_of_a_lock(tmp_path: Path) -> None:
+    from tracer.cli.app import app
+
+    lock = tmp_path / "dispatch.lock"
+    assert CliRunner().invoke(app, ["lock", str(PATH), "-o", str(lock)]).exit_code == 0
+    assert document("lock", str(PATH), "--check", str(lock))["changes"] == []
+    lock.write_text(lock.read_text().replace("[CUDA] wrapper_CUDA_addmm", "[CUDA] mine"))
+    result = CliRunner().invoke(app, ["lock", str(PATH), "--check", str(lock), "--json"])
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["changes_left_out"]) == (1, 0)
+    assert found["changes"]
+    for change in found["changes"]:
+        assert any("[CUDA] mine" in path["lock"] for path in change["paths"])
+        assert any("[CUDA] wrapper_CUDA_addmm" in path["run"] for path in change["paths"])

@@ -11,6 +11,8 @@ import polars as pl
 from tracer.analysis.chain import text
 from tracer.analysis.difference import Difference, Kind
 from tracer.analysis.gaps import Gaps
+from tracer.analysis.lock import Lock
+from tracer.analysis.lock_difference import LineChange
 from tracer.analysis.memory import MemoryUse
 from tracer.report.chain import chain_nodes
 from tracer.report.hot_paths import hottest_of
@@ -105,6 +107,28 @@ def report_document(reading: Reading) -> dict[str, Any]:
         "paths": paths,
         "paths_left_out": found.fitting - len(paths),
         "look": look,
+    }
+
+
+def lock_document(
+    file: str, locked: Lock, found: Lock, changes: Sequence[LineChange], limit: int
+) -> dict[str, Any]:
+    """What a run did that its lock does not have, and the other way round; at most `limit` lines (0: all)."""
+    shown = changes[:limit] if limit else changes
+    return {
+        "trace": file,
+        "torch": {"lock": locked.torch, "run": found.torch},
+        "lines": len(found.sections.keys() | locked.sections.keys()),
+        "changes": [
+            {
+                **{name: getattr(change, name) for name in ("heading", "was", "only", "lines")},
+                "paths": [
+                    {"lock": text(path.locked or ()), "run": text(path.found or ())} for path in change.paths
+                ],
+            }
+            for change in shown
+        ],
+        "changes_left_out": len(changes) - len(shown),
     }
 
 

@@ -5,8 +5,8 @@
 #   benchmarks/gpu_session.sh                              all phases
 #   PHASES="build reports" benchmarks/gpu_session.sh       some of: build tests times cost reports sample, and of
 #                                                        the overrides and the gallery, which are not in "all":
-#                                                        tuning rebuild overrides sanitizer training compare off
-#                                                        loggers gallery gallery_tests
+#                                                        tuning rebuild overrides sanitizer compare
+#                                                        gallery gallery_tests
 #
 #   OUT      folder for the one archive of what was made (build/gpu)
 #   WHEELS   folder of wheels to install first, such as polars where it is missing (none)
@@ -104,18 +104,6 @@ do_rebuild() {
   WHEELS= do_build
 }
 
-do_training() {
-  local status
-  "$PYTHON" benchmarks/override_seq2seq.py
-  status=$?
-  "$PYTHON" benchmarks/override_seq2seq.py --rate 1e-3 && return $status
-}
-
-# Are ops as fast as ever once the overrides are off again?
-do_off() {
-  "$PYTHON" benchmarks/override_off.py
-}
-
 do_compare() {
   local status=0 name
   for name in mm gru cat; do
@@ -143,10 +131,6 @@ do_gallery_tests() {
 # Alone on the GPU.
 do_times() {
   cd tests && "$PYTHON" -m pytest gpu/test_cuda_kernel_times.py gpu/test_compare_times.py -q --tb=short -s
-}
-
-do_loggers() {
-  "$PYTHON" benchmarks/library_loggers.py
 }
 
 do_cost() {
@@ -195,7 +179,7 @@ do_archive() {
 }
 
 export -f tests_of do_build do_rebuild do_tests do_times do_cost do_reports do_sample do_overrides do_sanitizer do_tuning \
-  do_training do_compare do_off do_loggers do_gallery do_gallery_tests
+  do_compare do_gallery do_gallery_tests
 
 # The phases, with the seconds that each may take and the lines shown of what it said.
 all_phases() {
@@ -208,10 +192,7 @@ all_phases() {
   "$1" cost 500 40
   "$1" reports 100 60
   "$1" sample 30 20
-  "$1" training 200 50
   "$1" compare 300 40
-  "$1" off 150 20
-  "$1" loggers 60 10
 }
 
 AT_ONCE=${AT_ONCE:-}

@@ -210,7 +210,7 @@ def main() -> None:
             "load": ("load", ("-c", LOAD, path)),
             "report": ("report", (*app, "report", path)),
             "tree": ("tree of one step", (*app, "tree", path, "--step", str(options.step))),
-            "flat": ("flat", (*app, "tree", path, "--flat")),
+            "flat": ("flat", (*app, "top", path)),
         }
         costs = []
         for name, (what, arguments) in runs.items():

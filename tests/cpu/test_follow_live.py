@@ -1,4 +1,4 @@
-"""`tracer tree --follow` beside a program that is being recorded."""
+"""`tracer watch` beside a program that is being recorded."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def wait_for(path: Path, recording: subprocess.Popen[str]) -> None:
 
 
 def follow(launcher: Launcher, *options: str) -> subprocess.Popen[str]:
-    return launcher.start(str(launcher.tracer), "tree", "run.trace", "--follow", *options)
+    return launcher.start(str(launcher.tracer), "watch", "run.trace", *options)
 
 
-@pytest.mark.promise("tree", "docs/tree.md#while-it-runs---follow")
+@pytest.mark.promise("watch", "docs/tree.md#while-it-runs-tracer-watch")
 def test_every_op_call_is_shown_while_it_runs(launcher: Launcher) -> None:
     recording = start(launcher, 2000)
     following = follow(launcher)
@@ -105,10 +105,10 @@ def test_it_ends_when_the_process_is_killed(launcher: Launcher) -> None:
 
 def test_a_table_is_printed_at_the_end_or_at_an_interrupt(launcher: Launcher) -> None:
     recording = start(launcher, 12_000)
-    table = follow(launcher, "--flat", "--limit", "0")
+    table = follow(launcher, "--table", "--limit", "0")
     wait_for(launcher.folder / "progress", recording)
     for seconds in (1, 4, 16, 64):  # a busy machine may need longer until something is read
-        interrupted = follow(launcher, "--flat", "--by", "op")
+        interrupted = follow(launcher, "--table", "--by", "op")
         time.sleep(seconds)
         interrupted.send_signal(signal.SIGINT)
         half, err = interrupted.communicate(timeout=TIMEOUT)
@@ -120,7 +120,7 @@ def test_a_table_is_printed_at_the_end_or_at_an_interrupt(launcher: Launcher) ->
     (launcher.folder / "end").touch()
     assert recording.wait(timeout=TIMEOUT) == 0
     out, _ = table.communicate(timeout=TIMEOUT)
-    after = launcher.run([str(launcher.tracer), "tree", "run.trace", "--flat", "--limit", "0"]).out
+    after = launcher.run([str(launcher.tracer), "top", "run.trace", "--limit", "0"]).out
 
     def figures(text: str) -> set[tuple[str, ...]]:
         """Calls, hops and the name; medians of a table that keeps up are rounded."""

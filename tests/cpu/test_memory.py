@@ -113,7 +113,7 @@ def test_it_is_left_out_unless_asked_for(launcher: Launcher) -> None:
     trace = recorded(launcher, KNOWN)
     assert trace.memory.is_empty()
     assert memory_use(trace) == []
-    shown = read(launcher, "tree", "run.trace", "--memory")
+    shown = read(launcher, "memory", "run.trace")
     assert (shown.status, shown.err) == (1, f"tracer: {NOT_RECORDED}\n")
 
 
@@ -128,15 +128,15 @@ def test_a_later_recording_of_the_process_leaves_it_out(launcher: Launcher) -> N
     assert counts == [2, 0]
 
 
-@pytest.mark.promise("tree", "report", "docs/tree.md#which-lines-use-the-memory---memory")
+@pytest.mark.promise("memory", "report", "docs/tree.md#which-lines-use-the-memory-tracer-memory")
 def test_on_the_terminal_and_in_the_report(launcher: Launcher) -> None:
     recorded(launcher, KNOWN, "--memory")
-    shown = read(launcher, "tree", "run.trace", "--memory").out
+    shown = read(launcher, "memory", "run.trace").out
     assert shown.startswith("CPU: 5.0 MiB in use at the peak")
     (line,) = [line for line in shown.splitlines() if line.startswith("script.py:4")]
     assert line.split()[1:10] == ["aten::zeros", *"3.0 MiB 3.0 MiB 3.0 MiB 0 B".split()]
     assert "return torch.zeros(256, 1024)" in line
-    command = "tree", "run.trace", "--memory", "--json", "--limit", "1"
+    command = "memory", "run.trace", "--json", "--limit", "1"
     document = json.loads(read(launcher, *command).out)
     assert document["devices"][0]["allocated_bytes"] >= 13 * MIB
     assert (len(document["devices"][0]["rows"]), document["devices"][0]["rows_left_out"] > 0) == (1, True)

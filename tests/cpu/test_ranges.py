@@ -110,7 +110,7 @@ def test_headings_rows_and_section(recorded: Launcher) -> None:
     assert "script.py:17 in range encoder  6 op calls" in tree
     assert "in range decoder" in tree
     assert "Optimizer" not in tree
-    flat = read(recorded, "tree", "run.trace", "--flat", "--by", "range")
+    flat = read(recorded, "top", "run.trace", "--by", "range")
     assert {"encoder", "decoder", "other thread"} <= {line.rpartition("  ")[2] for line in flat.splitlines()}
     report = read(recorded, "report", "run.trace")
     rows = report.partition("### Ranges")[2].partition("## ")[0]
@@ -131,7 +131,7 @@ def test_torchs_own_ranges_alone_make_no_section(launcher: Launcher) -> None:
 
 
 def test_follow_has_no_ranges(recorded: Launcher) -> None:
-    run = recorded.run([str(recorded.tracer), "tree", "run.trace", "--follow", "--flat", "--by", "range"])
+    run = recorded.run([str(recorded.tracer), "watch", "run.trace", "--table", "--by", "range"])
     assert run.status == 2
     assert "--by range needs a recording that has ended" in run.err
 

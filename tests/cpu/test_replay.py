@@ -13,11 +13,11 @@ from lazily import torch
 from typer.testing import CliRunner, Result
 
 import tracer
-from tracer.analysis.lock import chain_lines, lock_of
+from tracer.analysis.chain import Link
+from tracer.analysis.lock import lock_of
 from tracer.analysis.recorded_call import recorded_call
 from tracer.base.boundary import torch_operator
 from tracer.cli.app import app
-from tracer.compare.alignment import Link
 from tracer.compare.spread import ratio_text
 from tracer.replay.arguments import plan_arguments
 from tracer.replay.call import Call, runner
@@ -102,7 +102,7 @@ def test_the_paths_are_those_of_a_recording_without_scalars(traces: Path, trace:
     found = [
         {
             # docs/record.md: a call of an op by a kernel of the same op is shown as a redispatch
-            heading: [[line.replace("-> ", "") for line in chain_lines(chain)] for chain in section.chains]
+            heading: [[link.line.replace("-> ", "") for link in chain] for chain in section.chains]
             for heading, section in lock_of(one).sections.items()
         }
         for one in (trace, plain)
@@ -265,7 +265,10 @@ def test_factories_begin_where_they_began(traces: Path, trace: tracer.Trace, op:
 
 
 def test_the_first_line_that_differs_is_said() -> None:
-    links = [Link("call", "aten::t", "CPU", "t_CPU"), Link("call", "aten::sin", "CPU", count=2)]
+    links = [
+        Link(0, "call", "aten::t", "CPU", "t_CPU"),
+        Link(0, "call", "aten::sin", "CPU", least=2, most=2),
+    ]
     chains = [SimpleNamespace(links=links), SimpleNamespace(links=links[:1])]
     assert _chain_line(chains[0], chains[0]) == "the chain is that of the recording"
     differs = "the chain is not that of the recording: recorded was "

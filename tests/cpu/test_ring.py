@@ -226,7 +226,7 @@ def test_a_ring_is_followed(launcher: Launcher) -> None:
     while not path.exists():
         assert recording.poll() is None, recording.communicate()[1]
     following = launcher.start(
-        str(launcher.tracer), "tree", "run.trace", "--follow", "--op", "aten::sum", "--limit", "0"
+        str(launcher.tracer), "watch", "run.trace", "--op", "aten::sum", "--limit", "0"
     )
     out, err = following.communicate(timeout=TIMEOUT)
     assert recording.wait(timeout=TIMEOUT) == 0

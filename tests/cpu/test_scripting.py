@@ -66,13 +66,25 @@ def test_the_document_of_a_certificate(recorded: Launcher, trace: tracer.Trace) 
     assert found["hops"] == len(trace.hops)
 
 
-@pytest.mark.promise("tree", "docs/tree.md#as-a-table---flat", "docs/scripting.md#json")
+@pytest.mark.promise("top", "docs/tree.md#as-a-table-tracer-top", "docs/scripting.md#json")
 def test_the_document_of_a_table(recorded: Launcher, trace: tracer.Trace) -> None:
-    rows = document(recorded, "tree", "run.trace", "--flat", "--by", "op", "--limit", "0")["rows"]
+    rows = document(recorded, "top", "run.trace", "--by", "op", "--limit", "0")["rows"]
     hops = trace.hops.filter(pl.col("op").cast(pl.String).str.starts_with("aten::"))  # not those of ranges
     assert sum(row["hops"] for row in rows) == len(hops)
     assert sum(row["self_ns"] for row in rows) == hops["self_ns"].sum()
     assert {row["op"] for row in rows} == set(hops["op"])
+
+
+@pytest.mark.promise("steps", "docs/tree.md#where-the-wall-time-goes-tracer-steps")
+def test_the_document_of_steps(recorded: Launcher, trace: tracer.Trace) -> None:
+    found = document(recorded, "steps", "run.trace")
+    steps = [row for row in found["steps"] if row["step"] is not None]
+    assert [row["step"] for row in steps] == trace.steps["step"].to_list()
+    lengths = (trace.steps["end_ns"] - trace.steps["start_ns"]).to_list()
+    assert [row["wall_ns"] for row in steps] == lengths
+    for row in steps:
+        parts = [row[f"{name}_ns"] or 0 for name in ("forward", "backward", "optimizer", "outside")]
+        assert sum(parts) == row["wall_ns"]
 
 
 @pytest.mark.promise("tree", "docs/tree.md", "docs/scripting.md#ids")

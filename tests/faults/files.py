@@ -12,7 +12,7 @@ from rows import row
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
-from mutations import changed_field  # noqa: E402
+from mutations import changed_field
 
 CALLS = 60_000
 SCRIPT = f"""

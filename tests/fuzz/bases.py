@@ -46,17 +46,17 @@ def _with_slots() -> bytes:
     """A ring that was not trimmed: slots first, and definitions behind them."""
     parts = Base("", written(closed=True, hop_chunk_bytes=1 << 14).data()).parts()
     definitions = [part for part in parts if part[0].stream == fmt.DEFINITIONS]
-    written = [part for part in parts if part[0].stream != fmt.DEFINITIONS]
+    others = [part for part in parts if part[0].stream != fmt.DEFINITIONS]
     first = 2 * fmt.HEADER_BYTES
     head = written(closed=True).data()[: fmt.HEADER_BYTES]
-    header = fmt.unpack_file_header(head)._replace(header_bytes=first, ring_slots=len(written))
+    header = fmt.unpack_file_header(head)._replace(header_bytes=first, ring_slots=len(others))
     head = fmt.FILE_HEADER.pack(*header) + head[fmt.FILE_HEADER.size :]
-    owners = b"".join((1 << 30 | part[0].process).to_bytes(4, "little") for part in written)
+    owners = b"".join((1 << 30 | part[0].process).to_bytes(4, "little") for part in others)
     data = head + owners.ljust(fmt.HEADER_BYTES, b"\0")
-    for chunk, body in written:
+    for chunk, body in others:
         whole = chunk._replace(capacity=fmt.SLOT_BYTES)
         data += (fmt.CHUNK_HEADER.pack(*whole) + body).ljust(fmt.SLOT_BYTES, b"\0")
-    data += bytes(len(written) * fmt.SMALL_SLOTS * fmt.SMALL_SLOT_BYTES)
+    data += bytes(len(others) * fmt.SMALL_SLOTS * fmt.SMALL_SLOT_BYTES)
     return data + b"".join(fmt.pack_chunk(chunk, body) for chunk, body in definitions)
 
 

@@ -62,7 +62,7 @@ def faults_of(file: Path, verbs: list[list[str]]) -> Iterator[str]:
     threads are on stderr then.
     """
     for verb in ([], *verbs):
-        if verb[-1:] == ["--follow"] and not any(file.read_bytes()[:8]):
+        if verb == ["watch"] and not any(file.read_bytes()[:8]):
             continue  # waits for a recording that begins
         look = _of_verb if verb else _of_loading
         try:

@@ -24,7 +24,7 @@ from tracer.trace.names.demangle import demangle
 from tracer.trace.names.kernels import short_kernel_name
 
 ROOT = Path(__file__).parents[2]
-VERBS = [["tree"], ["tree", "--flat"], ["report"], ["export", "--to", "chrome", "-o", "o", "--force"]]
+VERBS = [["tree"], ["top"], ["report"], ["export", "--to", "chrome", "-o", "o", "--force"]]
 MEMORY = 1 << 30
 LARGEST = (1 << 32) - 64
 """Bytes of a chunk"""
@@ -220,7 +220,7 @@ def test_less_memory_than_a_trace_takes_is_one_line(tmp_path: Path) -> None:
         file.write(large)
         file.truncate(end + LARGEST)  # zeros that are not on the disk
     limited = f"ulimit -v {3 << 20}; exec {sys.executable} -m tracer.cli.app"
-    for verb in (*VERBS, ["tree", "--follow"]):
+    for verb in (*VERBS, ["watch"]):
         done = subprocess.run(
             ["bash", "-c", f"{limited} {verb[0]} {path} {' '.join(verb[1:])}"],
             cwd=tmp_path,

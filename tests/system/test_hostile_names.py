@@ -47,8 +47,8 @@ def run(*arguments: str | Path, **options: object) -> subprocess.CompletedProces
 COMMANDS = [
     ["tree"],
     ["tree", "--api", "--limit", "0"],
-    ["tree", "--follow"],
-    *(["tree", "--flat", "--by", by] for by in ("hop", "op", "key", "source", "module", "kernel")),
+    ["watch"],
+    *(["top", "--by", by] for by in ("hop", "op", "key", "source", "module", "kernel")),
     ["tree", "--op", "nosuch"],
     ["tree", "--thread", "7"],
     ["report"],
@@ -63,7 +63,7 @@ def test_nothing_raw_in_a_pipe(trace: Path, command: list[str]) -> None:
     assert done.returncode == (1 if command[1:] in (["--op", "nosuch"], ["--thread", "7"]) else 0)
     for text in (done.stdout, done.stderr):
         assert not RAW.search(text), RAW.findall(text)
-    if len(command) == 1 or command[1] == "--flat":
+    if len(command) == 1 or command[0] == "top":
         assert r"\x1b]0;title" in done.stdout
         assert r"\u202e" in done.stdout
 
@@ -148,7 +148,7 @@ def test_long_names_are_cut_where_a_line_has_them(tmp_path: Path) -> None:
     lane.exit()
     path = writer.write(tmp_path / "x.trace")
     assert len(load(path).hops["op"][0]) == 8192
-    for command in (["tree"], ["tree", "--flat"], ["tree", "--flat", "--by", "kernel"]):
+    for command in (["tree"], ["top"], ["top", "--by", "kernel"]):
         out = run(command[0], path, *command[1:]).stdout
         assert "... (8,192 characters)" in out
         assert len(out) < 5000

@@ -14,9 +14,9 @@ from tracer.trace.bytes import format as fmt
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
-from bases import bases  # noqa: E402
-from mutations import Base, Random, changed_field, chunks_of, mutated  # noqa: E402
-from readers import COMPILER, Readers, ReadersFailedError, build  # noqa: E402
+from bases import bases
+from mutations import Base, Random, changed_field, chunks_of, mutated
+from readers import COMPILER, Readers, ReadersFailedError, build
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no g++")
 CASES = 300
@@ -90,9 +90,7 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_a_length_that_leads_out(
-    tmp_path: Path, readers: Readers, known: dict[str, Base], name: str
-) -> None:
+def test_a_length_that_leads_out(tmp_path: Path, readers: Readers, known: dict[str, Base], name: str) -> None:
     """The chunk counts as damaged, the hops in it count, and the file is not trimmed."""
     place, length = LENGTHS[name]
     data = bytearray(known["written"].data)
@@ -165,5 +163,5 @@ def test_a_failure_is_said(tmp_path: Path) -> None:
     script = tmp_path / "fails"
     script.write_text("#!/bin/sh\nread line\necho 'ERROR: AddressSanitizer: SEGV' >&2\nexit 1\n")
     script.chmod(0o755)
-    with Readers(script) as failing, pytest.raises(ReadersFailedError, match="status 1 ERROR: Addr.* SEGV"):
+    with Readers(script) as failing, pytest.raises(ReadersFailedError, match=r"status 1 ERROR: Addr.* SEGV"):
         failing.read(tmp_path / "case.trace")

@@ -41,9 +41,9 @@ DOCUMENTS: dict[str, Any] = {
 }
 
 
-def written(*, closed: bool) -> TraceWriter:
+def written(*, closed: bool, hop_chunk_bytes: int = 1 << 10) -> TraceWriter:
     """One of each kind of event and definition."""
-    writer = TraceWriter(header={} if closed else {"state": 0, "attached": 2})
+    writer = TraceWriter(hop_chunk_bytes, header={} if closed else {"state": 0, "attached": 2})
     writer.process()
     writer.process(1, how=1, parent_pid=100, certificate=None)
     options = {"shapes": True, "source": True, "ops": ["aten::*"], "steps": [0, None], "max_size": None}

@@ -91,8 +91,7 @@ def test_the_longest_lines_come_first() -> None:
         (["--source", "train.py:20-30"], 1, "no source matches 'train.py:20-30'"),
         (["--min-time", "1s"], 1, "no hop meets all of these conditions"),
         (["--min-time", "soon"], 2, "--min-time soon: give a time, e.g. 100us or 1.5ms"),
-        (["--follow", "--module", "encoder"], 2, "need a recording that has ended"),
-        (["--flat", "--sort", "time"], 2, "--sort time: choose self, total, calls, hops or median"),
+        (["--sort", "total"], 2, "--sort total: choose order or time"),
     ],
 )
 def test_what_fits_nothing_is_said_in_one_line(filters: list[str], status: int, said: str) -> None:

@@ -1,4 +1,4 @@
-"""`tracer tree --steps` as a user types it."""
+"""`tracer steps` as a user types it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def trace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def tree(*words: str) -> Result:
+def shown(*words: str) -> Result:
     from tracer.cli.app import app
 
-    return CliRunner().invoke(app, ["tree", "--steps", *words])
+    return CliRunner().invoke(app, ["steps", *words])
 
 
 def test_a_row_for_each_step_and_for_each_gap(trace: Path) -> None:
-    result = tree("run.trace")
+    result = shown("run.trace")
     assert result.exit_code == 0, result.output
     steps, outside = result.stdout.split("\n\n")
     assert steps.splitlines() == [
@@ -46,13 +46,13 @@ def test_a_row_for_each_step_and_for_each_gap(trace: Path) -> None:
 
 
 def test_only_the_longest_steps(trace: Path) -> None:
-    lines = tree("run.trace", "--limit", "2").stdout.splitlines()
+    lines = shown("run.trace", "--limit", "2").stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["step", "0", "1"]
     assert lines[3] == "Shown: the 2 longest of 3 steps. More: --limit 0."
 
 
 def test_as_json(trace: Path) -> None:
-    document = json.loads(tree("run.trace", "--json").stdout)
+    document = json.loads(shown("run.trace", "--json").stdout)
     assert [row["wall_ns"] for row in document["steps"]] == [10_000, 10_000, 1500]
     assert (document["outside_ns"], document["gaps_of"], document["gaps"][0]["total_ns"]) == (
         7700,
@@ -61,15 +61,6 @@ def test_as_json(trace: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("option", [["--op", "mm"], ["--flat"], ["--ids"], ["--depth", "2"], ["--step", "1"]])
-def test_options_of_trees_do_not_apply(trace: Path, option: list[str]) -> None:
-    result = tree("run.trace", *option)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert (
-        "--steps shows whole steps; of the other options only --limit and --json apply to it" in result.stderr
-    )
-
-
 def test_without_steps_it_says_how_to_see_them(folder: Path) -> None:
-    result = tree("run.trace")
+    result = shown("run.trace")
     assert "No step ended. To see steps, call tracer.step() after each iteration." in result.stdout

@@ -159,18 +159,15 @@ def test_a_tree_as_json(folder: Path) -> None:
 
 
 def test_a_table_as_json(folder: Path) -> None:
-    document = json.loads(tracer("tree", "run.trace", "--flat", "--by", "op", "--json").stdout)
+    document = json.loads(tracer("top", "run.trace", "--by", "op", "--json").stdout)
     assert document["by"] == "op"
     assert [row["op"] for row in document["rows"]][:1] == ["aten::mm"]
     assert sum(row["hops"] for row in document["rows"]) == len(small_trace().hops)
     assert document["rows_left_out"] == 0
 
 
-@pytest.mark.parametrize(
-    "options", [["--follow", "--json"], ["--follow", "--ids"], ["--flat", "--ids"], ["--json", "--ids"]]
-)
-def test_forms_that_exclude_each_other(folder: Path, options: list[str]) -> None:
-    result = tracer("tree", "run.trace", *options)
+def test_ids_and_json_exclude_each_other(folder: Path) -> None:
+    result = tracer("tree", "run.trace", "--json", "--ids")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
 
@@ -370,7 +367,7 @@ def test_the_ops_of_ranges_are_torchs_own(folder: Path, monkeypatch: pytest.Monk
     both = TraceBuilder().calls(enter, hop("aten::add.Tensor", "CPU")).trace()
     monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: both)
     assert ops(tracer("tree", "run.trace")) == ["aten::add.Tensor"]
-    assert len(tracer("tree", "run.trace", "--flat").stdout.splitlines()) == 2
+    assert len(tracer("top", "run.trace").stdout.splitlines()) == 2
     assert ops(tracer("tree", "run.trace", "--op", "profiler::*")) == [enter.op]
     alone = TraceBuilder().calls(enter).trace()
     monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: alone)

@@ -40,7 +40,7 @@ def two_steps() -> TraceBuilder:
 def test_a_step_is_a_chain() -> None:
     tables = ChainTables(two_steps().trace())
     stock, override = tables.of_step(1), tables.of_step(3)
-    assert [(link.op, link.key, link.count) for link in override.links] == [
+    assert [(link.op, link.key, link.most) for link in override.links] == [
         ("aten::mm", "AutogradCPU", 1),
         ("aten::mm", "CPU", 1),
         ("aten::empty", "CPU", 1),
@@ -200,7 +200,7 @@ def test_launches_go_together_by_what_they_launch() -> None:
 
     assert [link.kernel for link in chain("gemm").links][1:] == ["gemm", ""]
     chains = Chains.of(chain("gemm"), chain("mine"))
-    assert [(pair.stock, pair.override) for pair in chains.pairs] == [
+    assert [(pair.one, pair.other) for pair in chains.pairs] == [
         *((0, 0), (1, None), (2, None), (None, 1), (None, 2))
     ]
     assert all(pair.same for pair in Chains.of(chain("gemm"), chain("gemm")).pairs)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tracer.analysis.chain import Chain, Link
 from tracer.analysis.difference import Change, Kind, _change, _different
 from tracer.analysis.difference.alignment import aligned
 from tracer.analysis.difference.causes import causes
@@ -19,7 +20,11 @@ from tracer.analysis.difference.times import Both, times_by_name, times_of
 NOTHING = Both(times_of([], []), times_of([], []))
 
 
-def kind(line: str, text: str, op: str = "aten::mm", module: str = "", chain: str = "mm") -> Kind:
+MM = (Link(0, "call", "aten::mm"),)
+MM_CPU = (Link(1, "redispatch", "aten::mm", "CPU"),)
+
+
+def kind(line: str, text: str, op: str = "aten::mm", module: str = "", chain: Chain = MM) -> Kind:
     return Kind(
         line=line,
         text=text,
@@ -84,20 +89,23 @@ def test_an_edited_line_by_its_module_and_by_its_text() -> None:
     assert apart == [("a.py:1 out = net(x)", None), (None, "a.py:1 w.zero_grad_of_all()")]
 
 
-def change(before: str, after: str, *what: str) -> Change:
+def change(before: Chain, after: Chain, *what: str) -> Change:
     return Change(kind("a.py:1", "x", chain=before), kind("a.py:1", "x", chain=after), what, NOTHING)
 
 
 def test_causes_in_their_order() -> None:
     changes = [
         change(
-            "aten::mm [CPU] mm\n  kernel_64x64_align4",
-            "aten::mm [AutocastCPU] f (override mine)\n  kernel_64x64_align1",
+            (Link(0, "call", "aten::mm", "CPU", "mm"), Link(1, "kernel", "kernel_64x64_align4")),
+            (
+                Link(0, "call", "aten::mm", "AutocastCPU", "f", "(override mine)"),
+                Link(1, "kernel", "kernel_64x64_align1"),
+            ),
             "dtype 0: float32 -> 0: bfloat16",
             "another chain",
         ),
-        change("a", "a", "stride 0: 4x1 -> 0: 1x4"),
-        change("a", "a", "stride 0: 4x1 -> 0: 1x4"),
+        change(MM, MM, "stride 0: 4x1 -> 0: 1x4"),
+        change(MM, MM, "stride 0: 4x1 -> 0: 1x4"),
     ]
     found = causes(changes, {"threads": (4, 1)}, {"torch": ("2.11", None), "platform": ("a", "b")}, (0, 8))
     assert found == [
@@ -111,11 +119,12 @@ def test_causes_in_their_order() -> None:
         "key AutocastCPU only after",
         "alignment that a kernel needs align4 -> align1",
     ]
-    assert causes([change("tensorop_align4", "simt_align1")], {}, {}, (3, 5)) == []
+    kernels = [(Link(0, "kernel", name),) for name in ("tensorop_align4", "simt_align1")]
+    assert causes([change(*kernels)], {}, {}, (3, 5)) == []
 
 
 def test_the_chains_that_are_shown_differ() -> None:
-    both, only_before, only_after = "a", "b", "c"
+    both, only_before, only_after = ((Link(0, "call", name),) for name in "abc")
     one, other = kind("a.py:1", "x"), kind("a.py:1", "x")
     one.chains.clear(), other.chains.clear()
     one.chains.update({both: 9, only_before: 1})
@@ -220,8 +229,8 @@ def test_what_is_not_known_is_no_difference() -> None:
 
 
 def test_a_key_that_only_some_op_calls_lost() -> None:
-    lost = kind("a.py:1", "y = m(x)", chain="aten::mm [AutogradCPU] f\n  aten::mm [CPU] g")
-    left = kind("a.py:1", "y = m(x)", chain="aten::mm [CPU] g")
-    kept = kind("a.py:2", "z = n(x)", chain="aten::t [AutogradCPU] t")
+    lost = kind("a.py:1", "y = m(x)", chain=(Link(0, "call", "aten::mm", "AutogradCPU"), *MM_CPU))
+    left = kind("a.py:1", "y = m(x)", chain=MM_CPU)
+    kept = kind("a.py:2", "z = n(x)", chain=(Link(0, "call", "aten::t", "AutogradCPU"),))
     changes = [_change(lost, left), _change(kept, kept)]
     assert causes(changes, {}, {}, (0, 0)) == ["key AutogradCPU no longer in 1 kind of op calls"]

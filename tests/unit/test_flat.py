@@ -131,7 +131,7 @@ def tracer(*arguments: str) -> Result:
 
 
 def test_command_on_a_recording_from_a_gpu() -> None:
-    result = tracer("tree", str(PATH), "--flat", "--by", "op", "--limit", "5")
+    result = tracer("top", str(PATH), "--by", "op", "--limit", "5")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["calls", "hops", "total", "self", "share", "median", "GPU", "op"]
@@ -139,39 +139,32 @@ def test_command_on_a_recording_from_a_gpu() -> None:
     assert re.fullmatch(r"Shown: 5 of \d+ rows\. More: --limit 0\.", lines[-1])
     shares = [float(line.split(" %")[0].split()[-1]) for line in lines[1:6]]
     assert shares == sorted(shares, reverse=True)
-    everything = tracer("tree", str(PATH), "--flat", "--by", "op", "--limit", "0").stdout
+    everything = tracer("top", str(PATH), "--by", "op", "--limit", "0").stdout
     assert "Shown:" not in everything
     shares = [float(line.split(" %")[0].split()[-1]) for line in everything.splitlines()[1:]]
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
 
 
 def test_filters_choose_the_hops_that_are_counted() -> None:
-    result = tracer("tree", str(PATH), "--flat", "--op", "mm", "--key", "CUDA")
+    result = tracer("top", str(PATH), "--op", "mm", "--key", "CUDA")
     lines = result.stdout.splitlines()
     assert len(lines) == 2
     assert lines[1].endswith("aten::mm [CUDA] wrapper_CUDA_mm")
-    outermost = tracer("tree", str(PATH), "--flat", "--depth", "1", "--by", "key").stdout
-    whole = tracer("tree", str(PATH), "--flat", "--by", "key").stdout
+    outermost = tracer("top", str(PATH), "--depth", "1", "--by", "key").stdout
+    whole = tracer("top", str(PATH), "--by", "key").stdout
     assert 1 < len(outermost.splitlines()) < len(whole.splitlines())
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--flat", "--by", "colour"], "--by colour: choose hop, op, key, source, module, kernel or range"),
-        (["--flat", "--sort", "totl"], "calls, hops or median (did you mean total?)"),
-        (["--flat", "--sort", "name"], "--sort name: choose self, total, calls, hops or median"),
-        (["--by", "op"], "add --flat"),
-        (["--sort", "total"], "add --flat"),
-        (["--flat", "--api"], "--api and --no-fold apply to a tree; remove --flat"),
-        (
-            ["--follow", "--step", "1"],
-            "--api, --no-fold and --step need a recording that has ended; remove --follow",
-        ),
+        (["--by", "colour"], "--by colour: choose hop, op, key, source, module, kernel or range"),
+        (["--sort", "totl"], "calls, hops or median (did you mean total?)"),
+        (["--sort", "name"], "--sort name: choose self, total, calls, hops or median"),
     ],
 )
 def test_wrong_usage_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
-    result = tracer("tree", str(PATH), *arguments)
+    result = tracer("top", str(PATH), *arguments)
     assert result.exit_code == 2
     assert words in result.stderr
     assert result.stderr.count("\n") == 1

@@ -22,7 +22,7 @@ from tracer.report.html.page import inline, render_html
 from tracer.report.html.sections import to_html
 from tracer.report.page import Page
 from tracer.report.reading import Reading
-from tracer.report.sections import NAMED, order
+from tracer.report.sections import NAMED, name_of, order
 from tracer.trace import load
 
 FETCHING = {"src", "href", "action", "data", "poster", "srcset", "background", "formaction", "ping", "cite"}
@@ -122,7 +122,7 @@ def test_every_section_of_the_report_has_its_place(reading: Reading, elements: E
     ids = {named["id"] for tag, named in elements.found if tag == "section" and "id" in named}
     shown = Page.of(reading)
     for section in order(None):
-        name = section.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+        name = name_of(section)
         expected = section.wanted(reading) and bool(section.markdown(section.data(reading), shown))
         assert (name in ids) == (expected and name != "path_details"), name
     assert {"steps", "gaps", "ops", "kernels_to_gain"} <= ids

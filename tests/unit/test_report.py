@@ -16,7 +16,7 @@ from tracer.report.hot_paths import Path, hottest_of, near_equal
 from tracer.report.mermaid import flowchart
 from tracer.report.reading import Reading
 from tracer.report.report import render
-from tracer.report.sections import ops
+from tracer.report.sections.tables import OPS
 from tracer.report.text import (
     duration,
     duration_and_self,
@@ -191,7 +191,7 @@ def test_shares_of_all_paths_are_the_whole() -> None:
 
 def test_rows_beyond_the_limit_are_counted() -> None:
     report = Reading(training(), "t", rows=2)
-    shown = ops.data(report).ops
+    shown = OPS.data(report).rows
     assert (len(shown.rows), shown.left_out) == (2, 8)
     assert "8 more rows left out." in render(report)
 

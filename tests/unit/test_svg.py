@@ -1,4 +1,4 @@
-"""Pictures: of the hottest path (`tracer tree --svg`), of ratios, of a roofline."""
+"""Pictures: of the hottest path (`tracer export --to svg`), of ratios, of a roofline."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def is_within_its_box(svg: str) -> None:
 
 def test_a_path_from_the_line_to_the_kernel(tmp_path: Path) -> None:
     output = tmp_path / "path.svg"
-    run = tracer("tree", str(PATH), "--op", "addmm", "--svg", str(output))
+    run = tracer("export", str(PATH), "--to", "svg", "--op", "addmm", "-o", str(output))
     assert run.exit_code == 0, run.output
     assert re.search(r"wrote .*path.svg: the hottest of \d+ paths", run.stderr)
     svg = output.read_text()
@@ -74,10 +74,9 @@ def test_a_path_from_the_line_to_the_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--svg", "x.png"], "give a file that ends in .svg"),
-        (["--svg", "x.svg", "--flat"], "--svg draws one path"),
-        (["--svg", "none/x.svg"], "folder none does not exist"),
-        (["--svg", "there.svg"], "overwrite it with --force"),
+        (["-o", "x.png"], "give a file that ends in .svg"),
+        (["-o", "none/x.svg"], "folder none does not exist"),
+        (["-o", "there.svg"], "overwrite it with --force"),
     ],
 )
 def test_wrong_usage(
@@ -85,11 +84,11 @@ def test_wrong_usage(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.svg").write_text("mine")
-    run = tracer("tree", str(PATH), *arguments)
+    run = tracer("export", str(PATH), "--to", "svg", *arguments)
     assert run.exit_code == 2
     assert words in run.stderr
     assert (tmp_path / "there.svg").read_text() == "mine"
-    assert tracer("tree", str(PATH), "--svg", "there.svg", "--force").exit_code == 0
+    assert tracer("export", str(PATH), "--to", "svg", "-o", "there.svg", "--force").exit_code == 0
     assert (tmp_path / "there.svg").read_text().startswith("<svg ")
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.analysis.links import GPU_KINDS, HOP_KINDS
 from tracer.analysis.medians import finished_median
 from tracer.analysis.trees import Forest, own_or_forward_line
 from tracer.trace.bytes.arrays import nearest, take
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 _LABEL = ("kind", "op", "key", "kernel", "registered_at", "override")
 _ORIGIN = ("module", "line", "called_from", "backward_node")

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
 
-from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.trees import Forest
 from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.tables.compiled import innermost
+from tracer.trace.tables.schema import GPU_KINDS
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 COMPILED, COMPILED_KERNEL = "compiled", "compiled kernel"
 COMPILED_KINDS = (COMPILED, COMPILED_KERNEL)
 _MOST_SOURCES = 4
 
 
-def has_compiled(trace: CudaTables) -> bool:
+def has_compiled(trace: Trace) -> bool:
     return bool(len(trace.compiled_calls) + len(trace.compiled_kernels))
 
 
-def with_compiled(rows: pl.DataFrame, trace: CudaTables) -> pl.DataFrame:
+def with_compiled(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """`rows` of links (number, parent) and those of compiled code; what ran in compiled code is below it."""
     if not has_compiled(trace):
         return rows
@@ -28,7 +33,7 @@ def with_compiled(rows: pl.DataFrame, trace: CudaTables) -> pl.DataFrame:
     around = innermost(marks, *_places(rows))
     parent = _numbers(rows["parent"])
     moved = around >= 0
-    moved &= ~rows["kind"].is_in(["kernel", "memcpy", "memset"]).to_numpy()  # they are below their API calls
+    moved &= ~rows["kind"].is_in(GPU_KINDS).to_numpy()  # they are below their API calls
     # The hop around a row stays its parent if it runs in the compiled code, and not around it.
     moved &= _starts(rows, parent) <= np.append(_numbers(marks["start_ns"]), -1)[around]
     rows = rows.with_columns(parent=pl.Series(np.where(moved, around + first, parent)))
@@ -56,7 +61,7 @@ def _starts(rows: pl.DataFrame, numbers: np.ndarray) -> np.ndarray:
     return starts[numbers]
 
 
-def texts_of_compiled(trace: CudaTables) -> tuple[pl.Series, pl.Series]:
+def texts_of_compiled(trace: Trace) -> tuple[pl.Series, pl.Series]:
     """What the tree says of each call, and of each run of a kernel."""
     calls = trace.compiled_calls.select(
         pl.concat_str(
@@ -101,7 +106,7 @@ def _more_sources() -> pl.Expr:
     return pl.when(more > 0).then(pl.format(" and {} more lines", more)).otherwise(pl.lit(""))
 
 
-def _marks(trace: CudaTables) -> pl.DataFrame:
+def _marks(trace: Trace) -> pl.DataFrame:
     """Calls and runs of kernels by process, thread and start; `parent` is the row of the one around."""
     calls, kernels = trace.compiled_calls, trace.compiled_kernels
     shared = [

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
 
-from tracer.analysis.cuda_tables import CudaTables
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
 
 _PER_SECOND = 1e9
 
 
-def kernel_times(trace: CudaTables) -> pl.DataFrame:
+def kernel_times(trace: Trace) -> pl.DataFrame:
     """A row for each kernel of each region, the longest first; autotuning left out.
 
     name, function, direction, fused_ops, sources, origin, runs, total_ns and median_ns (on the GPU for
@@ -46,7 +50,7 @@ def _per_second() -> pl.Expr:
     return pl.when(pl.col("median_ns") > 0).then(pl.col("bytes") / pl.col("median_ns") * _PER_SECOND)
 
 
-def region_times(trace: CudaTables) -> pl.DataFrame:
+def region_times(trace: Trace) -> pl.DataFrame:
     """A row for each region, in order of its first call.
 
     region, function, defined_at, direction, compile_id, cache, recompiled, visible, calls, and of the time of

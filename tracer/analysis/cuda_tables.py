@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-import polars as pl
-
-
-class CudaTables(Protocol):
-    """The tables that hold CUDA calls and activities; tracer.trace.Trace is one."""
-
-    @property
-    def hops(self) -> pl.DataFrame: ...
-    @property
-    def signatures(self) -> pl.DataFrame: ...
-    @property
-    def api_calls(self) -> pl.DataFrame: ...
-    @property
-    def library_calls(self) -> pl.DataFrame: ...
-    @property
-    def gpu_activities(self) -> pl.DataFrame: ...
-    @property
-    def stacks(self) -> pl.DataFrame: ...
-    @property
-    def compiled_calls(self) -> pl.DataFrame: ...
-    @property
-    def compiled_kernels(self) -> pl.DataFrame: ...
-    @property
-    def devices(self) -> pl.DataFrame: ...
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 
-def has_cuda(trace: CudaTables) -> bool:
+def has_cuda(trace: Trace) -> bool:
     return not (trace.api_calls.is_empty() and trace.gpu_activities.is_empty())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from tracer.trace.names.brackets import arguments, closing
 from tracer.trace.names.demangle import demangle
 
 _ANONYMOUS = "(anonymous namespace)"
@@ -150,14 +151,14 @@ def _short(text: str, *, outermost: bool = False) -> str:
     head = _last(text if start < 0 else text[:start])
     if start < 0:
         return head
-    arguments = _arguments(text, start)
+    found = arguments(text, start)
     kept: list[str] = []
-    for shown in filter(None, map(_argument, arguments)):
+    for shown in filter(None, map(_argument, found)):
         if shown not in kept or _LITERAL.fullmatch(shown):
             kept.append(shown)
     if head in _TRANSPARENT:
         inner = [word for word in kept if not _plain_word(word)] or [
-            _short(word) for word in arguments if "::" in word and word not in _FLOATS
+            _short(word) for word in found if "::" in word and word not in _FLOATS
         ]
         return inner[0] if inner else head
     if not outermost:
@@ -199,7 +200,7 @@ def _until_parameters(text: str) -> str:
     position = 0
     while position < len(text):
         if text[position] == "<":
-            position = _closing(text, position)
+            position = closing(text, position)
         elif text[position] == "(":
             return text[:position]
         position += 1
@@ -213,30 +214,3 @@ def _without_return_type(text: str) -> str:
         if text[position] == " " and depth == 0:
             return text[position + 1 :]
     return text
-
-
-def _arguments(text: str, start: int) -> list[str]:
-    end = _closing(text, start)
-    arguments, begin, position = [], start + 1, start + 1
-    while position < end:
-        if text[position] in "<({":
-            position = _closing(text, position)
-        elif text[position] == ",":
-            arguments.append(text[begin:position].strip())
-            begin = position + 1
-        position += 1
-    arguments.append(text[begin:end].strip())
-    return arguments
-
-
-def _closing(text: str, start: int) -> int:
-    """Where the bracket that opens at `start` is closed; the end of the text if nowhere."""
-    depth = 0
-    for position in range(start, len(text)):
-        if text[position] in "<({":
-            depth += 1
-        elif text[position] in ">)}" and text[position - 1] != "-":
-            depth -= 1
-            if depth == 0:
-                return position
-    return len(text)

@@ -5,19 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from tracer.analysis.groups import GROUPS
 from tracer.analysis.medians import finished_median
 from tracer.analysis.trees import parent_rows
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    "hop": ("op", "key", "kernel"),
-    "op": ("op",),
-    "key": ("key",),
-    "source": ("source",),
-    "module": ("module",),
-    "kernel": ("kernel",),
-    "range": ("range",),
-}
-SORTS = ("self", "total", "calls", "hops", "median")
 _CLASSES = 16
 """Of durations, to a doubling"""
 _COLUMNS = {"self": "self_ns", "total": "total_ns", "median": "median_ns", "calls": "calls", "hops": "hops"}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from tracer.analysis.cover import Cover
-from tracer.analysis.step_times import StepTables, outermost, waits
+from tracer.analysis.step_times import outermost, waits
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Gaps:
     table: pl.DataFrame
 
 
-def gaps(trace: StepTables) -> Gaps:
+def gaps(trace: Trace) -> Gaps:
     """Of the steady steps; of all steps where none is steady, and of the recording where none ended."""
     steps = trace.steps.with_columns(pl.col("phase").cast(pl.String))
     steady = steps.filter(pl.col("phase") == "steady")
@@ -63,7 +67,7 @@ _NONE = pl.DataFrame(
 
 
 def gaps_within(
-    trace: StepTables, process: int, windows: pl.DataFrame, ops: pl.DataFrame | None = None
+    trace: Trace, process: int, windows: pl.DataFrame, ops: pl.DataFrame | None = None
 ) -> pl.DataFrame:
     """Every gap in the windows (start_ns, end_ns) of a process. `ops`: which of step_times.outermost count.
 

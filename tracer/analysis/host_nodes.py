@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracer.analysis.runtime_survey import SYNCHRONISATION
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 HOP, COMPILED, LIBRARY, API = "hop", "compiled", "library", "api"
 _NOT_BACKENDS = (
@@ -16,19 +19,6 @@ _NOT_BACKENDS = (
     *("Undefined", "DeferredInit", "TESTING"),
 )
 _COMPOSITE = "math kernel"
-
-
-class HostTables(Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def hops(self) -> pl.DataFrame: ...
-    @property
-    def compiled_calls(self) -> pl.DataFrame: ...
-    @property
-    def library_calls(self) -> pl.DataFrame: ...
-    @property
-    def api_calls(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +33,7 @@ class Layer:
     path: tuple[str, ...] = ()
 
 
-def host_nodes(trace: HostTables, process: int, begin: int, end: int) -> pl.DataFrame:
+def host_nodes(trace: Trace, process: int, begin: int, end: int) -> pl.DataFrame:
     """All that was open in a process between two moments, those that enclose others first.
 
     Columns: node (HOP, COMPILED, LIBRARY or API), id (the row in its table), thread, start_ns, end_ns

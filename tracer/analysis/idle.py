@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.links import UNKNOWN_FUNCTION, UNKNOWN_KERNEL
 from tracer.analysis.runtime_survey import Steps, count_steps
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 LEAST_GAP_NS = 10_000
 LEAST_SHARE = 0.01
@@ -64,7 +66,7 @@ class Idleness:
         return 1 - self.busy_ns / self.window_ns if self.window_ns else 0.0
 
 
-def idleness(trace: CudaTables, limit: int = 10) -> list[Idleness]:
+def idleness(trace: Trace, limit: int = 10) -> list[Idleness]:
     """Idle time of every device in steady state; over all its work where no step is steady.
 
     A gap is long if it takes at least 10 us and 1 % of that window.
@@ -78,9 +80,7 @@ def idleness(trace: CudaTables, limit: int = 10) -> list[Idleness]:
     return sorted(found, key=lambda one: (one.process, one.device))
 
 
-def _of_device(
-    trace: CudaTables, activities: pl.DataFrame, process: int, device: int, limit: int
-) -> Idleness:
+def _of_device(trace: Trace, activities: pl.DataFrame, process: int, device: int, limit: int) -> Idleness:
     window = _steady_window(trace, process)
     begin, end = window or activities.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     work = (
@@ -129,7 +129,7 @@ def _long_ns(window_ns: int) -> int:
     return max(LEAST_GAP_NS, ceil(LEAST_SHARE * window_ns))
 
 
-def _steady_window(trace: CudaTables, process: int) -> tuple[int, int] | None:
+def _steady_window(trace: Trace, process: int) -> tuple[int, int] | None:
     """From the first call of the first steady step to the end of the last."""
     told = [
         table.filter((pl.col("process") == process) & (pl.col("phase").cast(pl.String) == "steady")).select(
@@ -143,7 +143,7 @@ def _steady_window(trace: CudaTables, process: int) -> tuple[int, int] | None:
     return int(rows["start_ns"].min()), int(rows["end_ns"].max())  # type: ignore[arg-type]
 
 
-def _host(trace: CudaTables, process: int) -> pl.DataFrame:
+def _host(trace: Trace, process: int) -> pl.DataFrame:
     """Outermost hops and API calls outside ops of a process: what, source, start_ns, end_ns."""
     hops = trace.hops.filter((pl.col("process") == process) & pl.col("parent").is_null()).select(
         pl.col("op", "source").cast(pl.String), "start_ns", "end_ns"
@@ -159,7 +159,7 @@ def _host(trace: CudaTables, process: int) -> pl.DataFrame:
     )
 
 
-def _calls_in_ops(trace: CudaTables, process: int) -> pl.DataFrame:
+def _calls_in_ops(trace: Trace, process: int) -> pl.DataFrame:
     """API calls within ops of a process, but for those within another one: what, start_ns, end_ns."""
     mine = pl.col("hop").is_not_null() & pl.col("parent").is_null() & (pl.col("process") == process)
     return trace.api_calls.filter(mine).select(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.families import Family, family_of
 from tracer.analysis.library_work import gemm_work, rnn_work
 from tracer.analysis.limits import Limits, unit_of, uses_tf32
@@ -17,6 +16,9 @@ from tracer.analysis.links import UNKNOWN_KERNEL, library_texts, short_names
 from tracer.analysis.occupancy import Launch, Occupancy, occupancy
 from tracer.analysis.op_work import outputs_of_backward, why_unknown, work_of
 from tracer.analysis.work import Work
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 SHORT_NS = 5_000
 """Below this a kernel takes about as long as launching it."""
@@ -138,7 +140,7 @@ _SAME = (
 
 
 def survey_kernels(
-    trace: CudaTables, *, bandwidth: float | None = None, flops: float | None = None
+    trace: Trace, *, bandwidth: float | None = None, flops: float | None = None
 ) -> KernelSurvey:
     """Every kernel of steady steps, and of processes where none is known to be steady.
 
@@ -196,7 +198,7 @@ def _gpu_ns(kernels: pl.DataFrame) -> int:
 class _Works:
     """The work of ops and library calls, each worked out once."""
 
-    def __init__(self, trace: CudaTables, signatures: dict[int, list[dict[str, Any]]]) -> None:
+    def __init__(self, trace: Trace, signatures: dict[int, list[dict[str, Any]]]) -> None:
         self._signatures = signatures
         self._outputs = outputs_of_backward(trace.hops, signatures)
         self._known: dict[Any, Work | None] = {}
@@ -229,7 +231,7 @@ class _Works:
         return "library call" if self.of_library(library, arguments) else None
 
 
-def _with_context(trace: CudaTables, kernels: pl.DataFrame) -> pl.DataFrame:
+def _with_context(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     """The kernels with op, signature, source, library call and what tells one call from the next."""
     hops, calls, libraries = trace.hops, trace.api_calls, trace.library_calls
     hop = kernels["hop"].cast(pl.Int64)

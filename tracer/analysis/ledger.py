@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracer.analysis.host_nodes import HOP, HostTables, Layer, host_nodes, layer_of
+from tracer.analysis.host_nodes import HOP, Layer, host_nodes, layer_of
 from tracer.analysis.own_cost import OwnCost, own_cost
 from tracer.analysis.timeline import Timeline, timeline
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 PYTHON, BINDINGS, ENGINE, BORDER = Layer("python"), Layer("bindings"), Layer("engine"), Layer("border")
 TRACER, REST = Layer("tracer"), Layer("rest")
@@ -19,19 +22,6 @@ _ORDER = (
     *("python", "bindings", "border", "engine", "hop", "key", "composite", "kernel"),
     *("compiled", "library", "api", "waiting"),
 )
-
-
-class LedgerTables(HostTables, Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def gpu_activities(self) -> pl.DataFrame: ...
-    @property
-    def steps(self) -> pl.DataFrame: ...
-    @property
-    def certificate(self) -> dict[str, Any]: ...
-    @property
-    def environment(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -133,7 +123,7 @@ def median_step(steps: pl.DataFrame) -> tuple[int, int]:
     return int(row["process"]), int(row["step"])
 
 
-def ledger(trace: LedgerTables, process: int, first: int, last: int, scope: Scope | None = None) -> Ledger:
+def ledger(trace: Trace, process: int, first: int, last: int, scope: Scope | None = None) -> Ledger:
     """Of the steps `first` to `last` of a process, those that ended. ValueError: none of them did."""
     scope = scope or Scope()
     steps = trace.steps.filter((pl.col("process") == process) & pl.col("step").is_between(first, last)).sort(
@@ -224,7 +214,7 @@ def _between(backward: dict[int, bool], before: int, after: int) -> Layer:
 
 
 def _ledger(
-    trace: LedgerTables, process: int, steps: pl.DataFrame, scope: Scope, cost: OwnCost | None, sums: _Sums
+    trace: Trace, process: int, steps: pl.DataFrame, scope: Scope, cost: OwnCost | None, sums: _Sums
 ) -> Ledger:
     count = len(steps)
     net = {
@@ -255,7 +245,7 @@ def _ledger(
     )
 
 
-def _unknown(trace: LedgerTables, cost: OwnCost | None) -> tuple[str, ...]:
+def _unknown(trace: Trace, cost: OwnCost | None) -> tuple[str, ...]:
     """Why the wall time without tracer is not known."""
     options: Mapping[str, Any] = trace.environment.get("options") or {}
     why = []
@@ -272,7 +262,7 @@ def _unknown(trace: LedgerTables, cost: OwnCost | None) -> tuple[str, ...]:
     return tuple(why)
 
 
-def _gpu(trace: LedgerTables, sums: _Sums, steps: int) -> Gpu | None:
+def _gpu(trace: Trace, sums: _Sums, steps: int) -> Gpu | None:
     if trace.gpu_activities.is_empty():
         return None
     calls = [number for node, number in sums.chosen if node == "api"]

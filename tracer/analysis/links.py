@@ -20,20 +20,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from tracer.analysis.compiled import has_compiled, texts_of_compiled, with_compiled
-from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.trees import depths
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 SHOWN_ROLES = ("launch", "copy", "fill", "synchronisation", "memory allocation")
 QUERY_ROLES = ("query", "error", "occupancy and attributes")
 UNKNOWN_FUNCTION, UNKNOWN_KERNEL = "an unknown function", "a kernel without a name"
-HOP_KINDS = ("call", "redispatch")
-GPU_KINDS = ("kernel", "memcpy", "memset")
 
 _INHERITED = ("source", "called_from", "backward_node", "forward_hop", "range", "step", "phase", "module")
 _STRINGS = ("op", "key", "kernel", "kind", "registered_at", "rule", "source", "called_from", "backward_node")
@@ -57,7 +59,7 @@ class Links:
         return "gpu_ns" in self.rows.columns
 
 
-def combine(trace: CudaTables, *, every_call: bool = False) -> Links:
+def combine(trace: Trace, *, every_call: bool = False) -> Links:
     """The combined frame of a trace; the hops as they are where it has no CUDA.
 
     API calls that only ask (cudaGetDevice) and those that steer streams, events and the like are
@@ -169,7 +171,7 @@ class _Nodes:
 
     def _with_named_libraries(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Puts API calls that follow each other in one library call of their stacks into a row of it."""
-        host = rows.filter(pl.col("kind").is_in(["call", "redispatch", "library", "api"])).sort(
+        host = rows.filter(pl.col("kind").is_in([*HOP_KINDS, "library", "api"])).sort(
             "process", "thread", "parent", "start_ns", "number"
         )
         run = host.select("process", "thread", "parent", "vendor", "named").with_columns(
@@ -311,7 +313,7 @@ def _with_times(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _details(rows: pl.DataFrame, trace: CudaTables) -> tuple[list[str], np.ndarray]:
+def _details(rows: pl.DataFrame, trace: Trace) -> tuple[list[str], np.ndarray]:
     """The distinct texts, and of each row the number of its text (-1: none)."""
     libraries, calls, activities = trace.library_calls, trace.api_calls, trace.gpu_activities
     text = pl.Series([None], dtype=pl.String).new_from_index(0, len(rows))

@@ -9,60 +9,35 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from tracer.analysis.compiled import COMPILED, COMPILED_KERNEL
-from tracer.analysis.cuda_tables import CudaTables
+from tracer.analysis.chain import WAIT, Chain, Link, folded, joined, shape
+from tracer.analysis.compiled import COMPILED_KINDS
 from tracer.analysis.families import family_of
-from tracer.analysis.links import GPU_KINDS, HOP_KINDS, combine
+from tracer.analysis.links import combine
 from tracer.analysis.runtime_survey import SYNCHRONISATION
-from tracer.analysis.source_lines import SourceLines, WithLines
+from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
-from tracer.analysis.trees import Forest, depths, own_or_forward_line
+from tracer.analysis.trees import Forest, counts, own_or_forward_line
 from tracer.base.paths import short_path
 from tracer.base.quoting import one_line
 from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.bytes.damage import number_of
 from tracer.trace.tables.compiled import innermost
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 NO_LINE = "no Python line"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _WHERE = re.compile(r" \([^()]*:\d+\)$")
 """Of a Python kernel: its file and line"""
-_NAMED_KINDS = ("library", COMPILED_KERNEL)
 _ARCHITECTURE = re.compile(r"_?sm_?\d+\w?")
-
-
-class Lockable(CudaTables, WithLines, Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def compile_phases(self) -> pl.DataFrame: ...
-
-
-DEEPEST = 200
-"""Levels of a chain; what is deeper is left out. No program has them, and readers go down one by one"""
-
-
-@dataclass(frozen=True)
-class Node:
-    """One line of a chain: `least` to `most` of it follow each other in the line above."""
-
-    text: str
-    below: tuple[Node, ...] = ()
-    least: int = 1
-    most: int = 1
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """Equal where all lines are, whatever their counts."""
-        return (self.text, *(node.shape for node in self.below))
 
 
 @dataclass
@@ -70,7 +45,7 @@ class Section:
     """The chains of one Python line. `lines` has it as `train.py:7`, if that is known."""
 
     heading: str
-    chains: list[Node] = field(default_factory=list)
+    chains: list[Chain] = field(default_factory=list)
     lines: tuple[str, ...] = ()
 
 
@@ -81,7 +56,7 @@ class Lock:
     """By heading"""
 
 
-def lock_of(trace: Lockable, *, folder: str | None = None, steady: bool = False) -> Lock:
+def lock_of(trace: Trace, *, folder: str | None = None, steady: bool = False) -> Lock:
     """`folder`: what paths are relative to (default: the script's). `steady`: without warm-up steps."""
     forest = _forest(trace)
     rows = forest.hops
@@ -99,20 +74,21 @@ def lock_of(trace: Lockable, *, folder: str | None = None, steady: bool = False)
     )
     trees = _Trees(forest)
     names = _Names(trace, folder)
-    found: dict[str, tuple[dict[Any, Node], set[tuple[str, int]]]] = {}
+    found: dict[str, tuple[dict[Any, Chain], set[tuple[str, int]]]] = {}
     for source, node, _, row in places.iter_rows():
         file, number, heading = names.heading(source, node)
         heading = one_line(heading)
         chains, lines = found.setdefault(heading, ({}, set()))
         chain = trees.chain(row)
-        chains[chain.shape] = _joined(chains[chain.shape], chain) if chain.shape in chains else chain
+        same = shape(chain)
+        chains[same] = joined(chains[same], chain) if same in chains else chain
         if number:
             lines.add((file, number))
     order = sorted(found, key=lambda heading: _place(heading, found[heading][1]))
     sections = {
         heading: Section(
             heading,
-            sorted(found[heading][0].values(), key=lambda node: "\n".join(chain_lines(node))),
+            sorted(found[heading][0].values(), key=lambda chain: [link.line for link in chain]),
             tuple(one_line(f"{file}:{number}") for file, number in sorted(found[heading][1])),
         )
         for heading in order
@@ -125,17 +101,7 @@ def _place(heading: str, lines: set[tuple[str, int]]) -> tuple[Any, ...]:
     return (not lines, min(lines, default=("", 0)), heading.startswith("backward "), heading)
 
 
-def chain_lines(node: Node, level: int = 0) -> Iterator[str]:
-    """`2..4 x aten::mm [CPU] wrapper_CPU_mm`, indented by the level."""
-    count = "" if node.most == 1 else f"{node.most} x "
-    if node.least != node.most:
-        count = f"{node.least}..{node.most} x "
-    yield f"{'  ' * level}{count}{node.text}"
-    for below in node.below:
-        yield from chain_lines(below, level + 1)
-
-
-def _forest(trace: Lockable) -> Forest:
+def _forest(trace: Trace) -> Forest:
     """Without API calls other than waits: what they caused is below the row around them."""
     linked = combine(trace)
     rows = linked.rows
@@ -153,7 +119,7 @@ def _forest(trace: Lockable) -> Forest:
         .str.replace(_WHERE.pattern, ""),
     )
     above = rows["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
-    keep = kept.to_numpy() & ~_compiling(trace, rows) & (depths(above) < DEEPEST)
+    keep = kept.to_numpy() & ~_compiling(trace, rows)
     if keep.all():
         return Forest.of(rows)
     above = take(nearest(above, keep), above)
@@ -161,7 +127,7 @@ def _forest(trace: Lockable) -> Forest:
     return Forest.of(rows.filter(pl.Series(keep)))
 
 
-def _compiling(trace: Lockable, rows: pl.DataFrame) -> np.ndarray:
+def _compiling(trace: Trace, rows: pl.DataFrame) -> np.ndarray:
     """True for rows that began in a phase of the compiler, and for what the GPU did for them."""
     process, thread, start = (
         rows[name].cast(pl.Int64).fill_null(-1).to_numpy() for name in ("process", "thread", "start_ns")
@@ -197,62 +163,33 @@ def _open_inside(forest: Forest) -> np.ndarray:
 
 
 class _Trees:
-    """Chains of rows of a forest; equal subtrees are made once."""
+    """The chain of each outermost row of a forest."""
 
     def __init__(self, forest: Forest) -> None:
-        self._structure = forest.structure
+        self._sizes, self._depth = counts(forest.root, len(forest.root)), forest.depth
         self._columns = forest.hops.select(
             pl.col("op", "key", "kernel", "kind").cast(pl.String), pl.col("raised").fill_null(False)
         )
-        order = np.argsort(forest.parent, kind="stable")
-        self._children, self._parents = order, forest.parent[order]
-        self._made: dict[int, Node] = {}
 
-    def chain(self, row: int) -> Node:
-        known = self._made.get(int(self._structure[row]))
-        if known is not None:
-            return known
-        first, last = np.searchsorted(self._parents, [row, row + 1]).tolist()
-        nodes = [self.chain(int(below)) for below in self._children[first:last]]
-        node = Node(one_line(self._text(row)), _folded(nodes))
-        self._made[int(self._structure[row])] = node
-        return node
-
-    def _text(self, row: int) -> str:
-        op, key, kernel, kind, raised = self._columns.row(row)
-        if kind in GPU_KINDS:
-            return f"GPU {op}"
-        if kind not in HOP_KINDS:
-            return op or "?" if kind == COMPILED else f"{kind if kind in _NAMED_KINDS else 'wait'} {op}"
-        words = ["->"] if kind == "redispatch" else []
-        words += [op or "?", *([f"[{key}]"] if key else []), *([kernel] if kernel else [])]
-        return " ".join([*words, *(["raises"] if raised else [])])
+    def chain(self, row: int) -> Chain:
+        span = slice(row, row + int(self._sizes[row]))
+        rows = zip(self._depth[span].tolist(), self._columns[span].iter_rows(), strict=True)
+        return folded(_link(level, *cells) for level, cells in rows)
 
 
-def _folded(nodes: list[Node]) -> tuple[Node, ...]:
-    """Neighbours of one shape as one node."""
-    folded = []
-    for _, run in groupby(nodes, key=lambda node: node.shape):
-        same = list(run)
-        joined = same[0]
-        for node in same[1:]:
-            joined = _joined(joined, node)
-        folded.append(replace(joined, least=len(same), most=len(same)))
-    return tuple(folded)
-
-
-def _joined(one: Node, other: Node) -> Node:
-    """Both have one shape: the counts of both."""
-    if one is other:
-        return one
-    below = tuple(_joined(a, b) for a, b in zip(one.below, other.below, strict=True))
-    return Node(one.text, below, min(one.least, other.least), max(one.most, other.most))
+def _link(level: int, op: str, key: str, kernel: str, kind: str, raised: bool) -> Link:
+    """Its text says no more than what a lock holds."""
+    if kind in HOP_KINDS:
+        names = (one_line(name or "") for name in (op, key, kernel))
+        return Link(level, kind, *names, "raises" if raised else "")
+    known = kind in GPU_KINDS or kind in COMPILED_KINDS or kind == "library"
+    return Link(level, kind if known else WAIT, one_line(op or ""))
 
 
 class _Names:
     """Lines by file and text, which stay when other lines are inserted above them."""
 
-    def __init__(self, trace: Lockable, folder: str | None) -> None:
+    def __init__(self, trace: Trace, folder: str | None) -> None:
         self._sources = SourceLines.of(trace)
         environment = trace.environment
         self._cwd = environment.get("cwd") or ""

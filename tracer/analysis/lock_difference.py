@@ -6,29 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from tracer.analysis.lock import Lock, Node, Section, chain_lines
+from tracer.analysis.chain import Chain, diff, similarity, within
+from tracer.analysis.lock import Lock, Section
 
 _LOOKS_AT = 400  # lines of a chain that decide how similar two are
-_AROUND = 2
 _SAME_LINE = 0.6  # similarity of two texts of a line, before and after it was edited
-_LONG = (
-    3_000  # lines: from here on difflib looks for rare lines first, which aligns worse and takes seconds less
-)
 
 
 @dataclass(frozen=True)
 class PathChange:
     """One chain that changed; None: the lock, or the run, does not have it."""
 
-    locked: Node | None
-    found: Node | None
+    locked: Chain | None
+    found: Chain | None
 
     def lines(self) -> list[str]:
         """As a diff: `-` in the lock only, `+` in the run only, with two lines around."""
-        one, other = (list(chain_lines(node)) if node else [] for node in (self.locked, self.found))
-        if not one or not other:
-            return [f"{'-' if one else '+'}{line}" for line in one or other]
-        return list(_diff(one, other))
+        if self.locked and self.found:
+            return list(diff(self.locked, self.found))
+        return [f"{'-' if self.locked else '+'}{link.line}" for link in self.locked or self.found or ()]
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ def _edited(gone: list[str], new: list[str]) -> dict[str, str]:
 def _paths(locked: Section | None, found: Section | None) -> Iterator[PathChange]:
     one, other = list(locked.chains) if locked else [], list(found.chains) if found else []
     for chain in list(other):
-        same = next((known for known in one if _within(chain, known)), None)
+        same = next((known for known in one if within(chain, known)), None)
         if same is not None:
             other.remove(chain)
             one.remove(same)
@@ -102,33 +98,9 @@ def _paths(locked: Section | None, found: Section | None) -> Iterator[PathChange
     yield from (PathChange(chain, None) for chain in one)
 
 
-def _within(found: Node, locked: Node) -> bool:
-    return (
-        found.text == locked.text
-        and locked.least <= found.least
-        and found.most <= locked.most
-        and len(found.below) == len(locked.below)
-        and all(_within(a, b) for a, b in zip(found.below, locked.below, strict=True))
-    )
+def _op(chain: Chain) -> str:
+    return chain[0].op
 
 
-def _diff(one: list[str], other: list[str]) -> Iterator[str]:
-    matcher = SequenceMatcher(None, one, other, autojunk=max(len(one), len(other)) > _LONG)
-    for number, group in enumerate(matcher.get_grouped_opcodes(_AROUND)):
-        if number:
-            yield " ..."
-        for kind, begin, end, first, last in group:
-            if kind == "equal":
-                yield from (f" {line}" for line in one[begin:end])
-                continue
-            yield from (f"-{line}" for line in one[begin:end])
-            yield from (f"+{line}" for line in other[first:last])
-
-
-def _op(node: Node) -> str:
-    return node.text.partition(" [")[0]
-
-
-def _similarity(one: Node, other: Node) -> float:
-    lines, others = (list(chain_lines(node))[:_LOOKS_AT] for node in (one, other))
-    return SequenceMatcher(None, lines, others, autojunk=False).ratio()
+def _similarity(one: Chain, other: Chain) -> float:
+    return similarity(one[:_LOOKS_AT], other[:_LOOKS_AT])

@@ -13,13 +13,12 @@ lines that begin with # do not count.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
-from tracer.analysis.lock import DEEPEST, Lock, Node, Section, chain_lines
+from tracer.analysis.chain import Link
+from tracer.analysis.lock import Lock, Section
 
 VERSION = 1
 _FIRST = re.compile(r"tracer dispatch lock (\d+)(?:, torch (\S+))?$")
-_COUNT = re.compile(r"(\d+)(?:\.\.(\d+))? x (.+)$")
 _CONFLICT = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
 _ABOUT = """\
 # The dispatch paths of each Python line: op [key] kernel function, library calls, families of GPU kernels.
@@ -39,7 +38,7 @@ def written(lock: Lock) -> str:
     for section in lock.sections.values():
         lines += ["", section.heading]
         for chain in section.chains:
-            lines += chain_lines(chain, 1)
+            lines += [f"  {link.line}" for link in chain]
     return "\n".join(lines) + "\n"
 
 
@@ -56,7 +55,7 @@ def read(text: str) -> Lock:
         )
     sections: dict[str, Section] = {}
     section: Section | None = None
-    open_nodes: list[_Draft] = []
+    links: list[Link] = []  # of the chain that is read
     for number, line in enumerate(lines[top + 1 :], top + 2):
         line = line.rstrip()
         if not _counts(line):
@@ -65,21 +64,20 @@ def read(text: str) -> Lock:
             raise LockError(f"line {number}: a merge conflict; resolve it, or write the lock again")
         level = _level(line, number)
         if level == 0:
-            _finish(section, open_nodes)
+            _finish(section, links)
             section = sections.setdefault(line, Section(line))
             continue
         if section is None:
             raise LockError(f"line {number}: a path without a heading; put its Python line above it")
-        if level > len(open_nodes) + 1:
-            raise LockError(f"line {number}: indented too far; two spaces for each level")
         if level == 1:
-            _finish(section, open_nodes)
-        draft = _draft(line.strip(), number)
-        del open_nodes[level - 1 :]
-        if open_nodes:
-            open_nodes[-1].below.append(draft)
-        open_nodes.append(draft)
-    _finish(section, open_nodes)
+            _finish(section, links)
+        if level > (links[-1].level + 2 if links else 1):
+            raise LockError(f"line {number}: indented too far; two spaces for each level")
+        try:
+            links.append(Link.read(level - 1, line.strip()))
+        except ValueError as error:
+            raise LockError(f"line {number}: {error}") from None
+    _finish(section, links)
     return Lock(first[2], sections)
 
 
@@ -88,21 +86,10 @@ def _counts(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-@dataclass
-class _Draft:
-    text: str
-    least: int
-    most: int
-    below: list[_Draft] = field(default_factory=list)
-
-    def node(self) -> Node:
-        return Node(self.text, tuple(draft.node() for draft in self.below), self.least, self.most)
-
-
-def _finish(section: Section | None, open_nodes: list[_Draft]) -> None:
-    if section is not None and open_nodes:
-        section.chains.append(open_nodes[0].node())
-    open_nodes.clear()
+def _finish(section: Section | None, links: list[Link]) -> None:
+    if section is not None and links:
+        section.chains.append(tuple(links))
+    links.clear()
 
 
 def _level(line: str, number: int) -> int:
@@ -111,16 +98,4 @@ def _level(line: str, number: int) -> int:
         raise LockError(f"line {number}: indented by a tab; use two spaces for each level")
     if len(indentation) % 2:
         raise LockError(f"line {number}: indented by {len(indentation)} spaces; use two for each level")
-    if len(indentation) // 2 > DEEPEST:  # below the heading
-        raise LockError(f"line {number}: more than {DEEPEST} levels; write the lock again")
     return len(indentation) // 2
-
-
-def _draft(text: str, number: int) -> _Draft:
-    counted = _COUNT.match(text)
-    if counted is None:
-        return _Draft(text, 1, 1)
-    least, most = int(counted[1]), int(counted[2] or counted[1])
-    if not 1 <= least <= most:
-        raise LockError(f"line {number}: {counted[0].split(' x ')[0]} x: give 2 x or 2..4 x")
-    return _Draft(counted[3], least, most)

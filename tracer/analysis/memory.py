@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracer.analysis.step_times import BACKWARD
 from tracer.analysis.trees import outermost_rows, parent_rows
 
-
-class MemoryTables(Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def hops(self) -> pl.DataFrame: ...
-    @property
-    def memory(self) -> pl.DataFrame: ...
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class MemoryUse:
     table: pl.DataFrame
 
 
-def memory_use(trace: MemoryTables) -> list[MemoryUse]:
+def memory_use(trace: Trace) -> list[MemoryUse]:
     """Of each device in each process that was recorded with `--memory`, most memory first."""
     if trace.memory.is_empty():
         return []
@@ -61,7 +55,7 @@ def of_recorded_blocks() -> pl.Expr:
     return (pl.col("bytes") > 0).fill_null(False) | pl.col("allocated_by").is_not_null()
 
 
-def _with_origin(trace: MemoryTables) -> pl.DataFrame:
+def _with_origin(trace: Trace) -> pl.DataFrame:
     """The table with the op and line that asked for each block, also where it is taken back."""
     hops = trace.hops
     outermost = outermost_rows(parent_rows(hops))

@@ -10,8 +10,7 @@ import polars as pl
 from tracer.analysis.medians import finished_median
 from tracer.analysis.patterns import fits_op
 from tracer.analysis.trees import Forest, counts, fold
-
-_HOP_KINDS = ("call", "redispatch")
+from tracer.trace.tables.schema import HOP_KINDS
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
     are), and gpu_ns where the forest has GPU activities. What is no hop
     (links.combine) tells paths apart, counts in no column but gpu_ns, and makes no path of its own.
     """
-    is_hop = forest.hops["kind"].is_in(_HOP_KINDS).to_numpy()
+    is_hop = forest.hops["kind"].is_in(HOP_KINDS).to_numpy()
     sizes = counts(forest.root[is_hop], len(is_hop))
     outermost = (forest.parent < 0) & is_hop
     measured = [name for name in ("gpu_ns",) if name in forest.hops.columns]

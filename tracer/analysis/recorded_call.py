@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracer.analysis.source_lines import SourceLines, WithLines
+from tracer.analysis.source_lines import SourceLines
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 _MOST_TENSORS = 64  # of a signature
-
-
-class Replayable(WithLines, Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def hops(self) -> pl.DataFrame: ...
-    @property
-    def signatures(self) -> pl.DataFrame: ...
-    @property
-    def scalars(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -91,7 +83,7 @@ def _runs_at(hops: pl.DataFrame, call: int) -> str:
     return below or key
 
 
-def recorded_call(trace: Replayable, hop: int) -> RecordedCall:
+def recorded_call(trace: Trace, hop: int) -> RecordedCall:
     """The op call that a hop belongs to. Raises NoSuchHopError."""
     if not 0 <= hop < len(trace.hops):
         raise NoSuchHopError(f"no hop {hop}; the trace has hops 0 to {len(trace.hops) - 1}")

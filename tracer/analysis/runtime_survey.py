@@ -8,14 +8,17 @@ call (driver calls in runtime calls) count as calls, but their time is in the ou
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracer.analysis.components import components
-from tracer.analysis.cuda_tables import CudaTables
 from tracer.analysis.distinct import distinct
 from tracer.analysis.links import UNKNOWN_FUNCTION
 from tracer.trace.tables.steps import FEWEST_STEPS
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 SYNCHRONISATION, COPY, ALLOCATION, LAUNCH = "synchronisation", "copy", "memory allocation", "launch"
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
@@ -39,7 +42,7 @@ class Steps:
     """No process has steps enough"""
 
 
-def count_steps(trace: CudaTables, process: int | None = None) -> Steps:
+def count_steps(trace: Trace, process: int | None = None) -> Steps:
     """Steps in which a hop or an API call was recorded, of all processes or of one."""
     told = [
         distinct(table, "process", "step", "phase").select(
@@ -59,7 +62,7 @@ def count_steps(trace: CudaTables, process: int | None = None) -> Steps:
     )
 
 
-def calls_with_context(trace: CudaTables) -> pl.DataFrame:
+def calls_with_context(trace: Trace) -> pl.DataFrame:
     """api_calls with op (of the hop, null outside ops), component, inner and duration.
 
     `inner` (bool): it is inside another API call, and its duration (ns) counts as 0.
@@ -140,7 +143,7 @@ def launches_that_ran(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.filter((pl.col("role") == LAUNCH) & ran & ~pl.col("inner"))
 
 
-def launches_per_op(trace: CudaTables, calls: pl.DataFrame) -> pl.DataFrame:
+def launches_per_op(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """op, op_calls, launches (in its own hops), per_call, host_ns (in launches), gpu_ns; most launches first.
 
     An op call counts where one of its own hops launched; launches of the ops that it calls are theirs.
@@ -164,7 +167,7 @@ def launches_per_op(trace: CudaTables, calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def hidden_synchronisations(trace: CudaTables, calls: pl.DataFrame, steps: Steps) -> pl.DataFrame:
+def hidden_synchronisations(trace: Trace, calls: pl.DataFrame, steps: Steps) -> pl.DataFrame:
     """Where the host waited for the GPU inside an op or a library, most host time first.
 
     Waiting are synchronising functions, copies whose name has no Async, and copies from or to pageable

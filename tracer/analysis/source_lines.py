@@ -6,23 +6,15 @@ import os
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracer.analysis.source_files import SourceFiles
 from tracer.base.machine import this_machine
 
-
-class WithLines(Protocol):
-    """What this needs of a trace."""
-
-    @property
-    def environment(self) -> dict[str, Any]: ...
-    @property
-    def source_lines(self) -> pl.DataFrame: ...
-    @property
-    def owner(self) -> int: ...
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class SourceLines:
     ours: bool = False
 
     @classmethod
-    def of(cls, trace: WithLines) -> SourceLines:
+    def of(cls, trace: Trace) -> SourceLines:
         table = trace.source_lines
         cells = table.filter(pl.col("cell").is_not_null())
         return cls(
@@ -84,7 +76,7 @@ class SourceLines:
 NO_SOURCES = SourceLines()
 
 
-def _is_ours(trace: WithLines) -> bool:
+def _is_ours(trace: Trace) -> bool:
     here = this_machine()
     return bool(here) and trace.environment.get("machine") == here and trace.owner == os.geteuid()
 

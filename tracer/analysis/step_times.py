@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -11,6 +11,9 @@ import polars as pl
 from tracer.analysis.cover import Cover, Times
 from tracer.analysis.distinct import distinct
 from tracer.analysis.runtime_survey import SYNCHRONISATION
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 OUTLIER = 1.5
 """A step is marked if it takes this many medians of the steady steps, or of all steps without those."""
@@ -20,22 +23,7 @@ RANGE_OPS = "profiler::_record_function"
 _KINDS = ("waiting", "optimizer", "backward", "forward")
 
 
-class StepTables(Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def hops(self) -> pl.DataFrame: ...
-    @property
-    def api_calls(self) -> pl.DataFrame: ...
-    @property
-    def gpu_activities(self) -> pl.DataFrame: ...
-    @property
-    def compiled_calls(self) -> pl.DataFrame: ...
-    @property
-    def steps(self) -> pl.DataFrame: ...
-
-
-def step_times(trace: StepTables) -> pl.DataFrame:
+def step_times(trace: Trace) -> pl.DataFrame:
     """A row for each step of each process, in order, and one for what ran after the last step.
 
     Columns: process, step (null: not a step), name (the step's number in words), phase, start_ns, wall_ns,
@@ -50,7 +38,7 @@ def step_times(trace: StepTables) -> pl.DataFrame:
     return pl.concat(tables) if tables else _table(0, pl.DataFrame(schema=_WINDOW), {}).clear()
 
 
-def outermost(trace: StepTables, process: int) -> pl.DataFrame:
+def outermost(trace: Trace, process: int) -> pl.DataFrame:
     """Outermost op calls of a process, and calls of compiled code.
 
     op, line (that called), start_ns, end_ns, backward, optimizer, compiled, thread (null: a call of
@@ -103,7 +91,7 @@ def _compiled(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def waits(trace: StepTables, process: int) -> pl.DataFrame:
+def waits(trace: Trace, process: int) -> pl.DataFrame:
     """API calls of a process that wait for the GPU: name, line, start_ns, end_ns, hop."""
     calls = trace.api_calls.filter(
         (pl.col("process") == process) & (pl.col("role").cast(pl.String) == SYNCHRONISATION)
@@ -126,7 +114,7 @@ _WINDOW = {
 }
 
 
-def _windows(trace: StepTables) -> Iterator[tuple[int, pl.DataFrame]]:
+def _windows(trace: Trace) -> Iterator[tuple[int, pl.DataFrame]]:
     """The steps of each process that has hops, as _WINDOW has them, and what comes after the last one."""
     moments = trace.hops.group_by("process").agg(
         begin=pl.col("start_ns").min(),
@@ -149,7 +137,7 @@ def _windows(trace: StepTables) -> Iterator[tuple[int, pl.DataFrame]]:
         yield int(process), steps.select(list(_WINDOW))
 
 
-def _of_process(trace: StepTables, process: int, windows: pl.DataFrame) -> pl.DataFrame:
+def _of_process(trace: Trace, process: int, windows: pl.DataFrame) -> pl.DataFrame:
     ops, waiting = outermost(trace, process), waits(trace, process)
     starts = np.sort(ops.filter(~pl.col("compiled"))["start_ns"].to_numpy())
     backward, optimizer = ops["backward"].to_numpy(), ops["optimizer"].to_numpy()

@@ -15,6 +15,7 @@ import polars as pl
 
 from tracer.analysis.medians import finished_median
 from tracer.base import heap
+from tracer.trace.tables.schema import HOP_KINDS
 
 _AT_ONCE = 1 << 20
 """Rows: columns in between of all rows would take more memory than the result"""
@@ -25,7 +26,6 @@ _SHOWN = (
     *("source", "module", "raised", "open"),
 )
 _MEASURED = ("gpu_ns", "queries", "others")
-_HOP_KINDS = ("call", "redispatch")
 
 
 def own_or_forward_line() -> pl.Expr:
@@ -230,7 +230,7 @@ def fold(
     outermost_hops = hops.select(*shown).filter(outermost)
     heap.give_back()
     outermost_hops = outermost_hops.with_columns(group=group[outermost].astype(np.int64))
-    is_hop = pl.col("kind").cast(pl.String).is_in(_HOP_KINDS)
+    is_hop = pl.col("kind").cast(pl.String).is_in(HOP_KINDS)
     groups = outermost_hops.group_by("group").agg(
         pl.col(by).first(),
         calls=is_hop.sum() if measured else pl.len(),
@@ -242,16 +242,15 @@ def fold(
 
 
 def _together(forest: Forest, chosen: np.ndarray | None) -> Iterator[np.ndarray]:
-    """The chosen rows, in parts of whole levels: a place is of one level. Deep ones have few rows each."""
-    part: list[np.ndarray] = []
-    rows = 0
+    """All rows, or the chosen ones: whole levels, small ones together, since a place is of one level."""
+    parts, rows = [np.empty(0, np.int32)], 0
     for level in forest.levels():
-        part.append(level if chosen is None else level[chosen[level]])
-        rows += len(part[-1])
+        parts.append(level if chosen is None else level[chosen[level]])
+        rows += len(parts[-1])
         if rows >= _AT_ONCE:
-            yield np.concatenate(part)
-            part, rows = [], 0
-    yield np.concatenate(part) if part else np.empty(0, np.int32)
+            yield np.concatenate(parts)
+            parts, rows = [np.empty(0, np.int32)], 0
+    yield np.concatenate(parts)
 
 
 def _nodes(hops: pl.DataFrame, nodes: pl.DataFrame, measured: list[str]) -> pl.DataFrame:

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-
-class WhyTables(Protocol):
-    @property
-    def hops(self) -> pl.DataFrame: ...
-    @property
-    def signatures(self) -> pl.DataFrame: ...
-    @property
-    def key_sets(self) -> pl.DataFrame: ...
-    @property
-    def dispatch_keys(self) -> pl.DataFrame: ...
-    @property
-    def thread_keys(self) -> pl.DataFrame: ...
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -51,7 +41,7 @@ HasKernel = Callable[[str, str], bool]
 """Whether an op has a kernel of its own at a dispatch key"""
 
 
-def why(trace: WhyTables, hop: int, has_kernel: HasKernel | None = None) -> Why:
+def why(trace: Trace, hop: int, has_kernel: HasKernel | None = None) -> Why:
     """Raises LookupError where the trace has no hop with this id.
 
     `has_kernel` is asked of autocast's keys: a trace does not say at which hidden keys an op has a kernel.

@@ -19,18 +19,24 @@ from tracer.cli.doctor import doctor
 from tracer.cli.explain import explain
 from tracer.cli.export import export
 from tracer.cli.fleet import fleet
+from tracer.cli.groups import GROUPS, Grouped
 from tracer.cli.ledger import ledger
 from tracer.cli.lock import lock
+from tracer.cli.memory import memory
 from tracer.cli.pack import pack
 from tracer.cli.record import CONTEXT, record
 from tracer.cli.replay import replay
 from tracer.cli.report import report
 from tracer.cli.sql import sql
+from tracer.cli.steps import steps
+from tracer.cli.top import top
 from tracer.cli.tree import tree
+from tracer.cli.watch import watch
 from tracer.recording.startup import forget_the_switch
 
 app = typer.Typer(
     name="tracer",
+    cls=Grouped,
     help="Records every PyTorch dispatcher hop of a script and shows what really ran.",
     no_args_is_help=True,
     invoke_without_command=True,
@@ -42,6 +48,10 @@ app.command(context_settings=CONTEXT)(record)
 app.command()(attach)
 app.command()(detach)
 app.command()(tree)
+app.command()(top)
+app.command()(steps)
+app.command()(memory)
+app.command()(watch)
 app.command()(report)
 app.command()(diff)
 app.command()(fleet)
@@ -58,7 +68,7 @@ app.command(context_settings=compare.CONTEXT)(compare.compare)
 app.command(context_settings=gdb.CONTEXT)(gdb.gdb)
 
 
-_READ_TABLES = {"tree", "report", "diff", "ledger", "lock", "sql", "certificate", "export", "fleet"}
+_READ_TABLES = {*GROUPS["Look"], *GROUPS["Compare runs"], *GROUPS["Jobs"], "export"}
 """Commands that run no program of the user's"""
 _GIVE_BACK = "dirty_decay_ms:0,muzzy_decay_ms:0"
 

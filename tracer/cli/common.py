@@ -104,6 +104,12 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
             fail(too_large(file))
 
 
+def say_verdict(trace: Trace) -> None:
+    """What a trace lacks, on stderr, if it is not complete."""
+    if not trace.certificate["complete"]:
+        say(trace.certificate["verdict"])
+
+
 def too_large(file: Path) -> str:
     return f"not enough memory to read {file}; to read one step of it: tracer tree --step N"
 

@@ -19,10 +19,15 @@ from tracer.cli.common import (
     say,
     too_large,
 )
+from tracer.cli.filters import Exclude, Key, Module, Op, Source, Step, Thread, selection
+from tracer.cli.picture import draw
+from tracer.cli.selection import Selection
 
 if TYPE_CHECKING:
     from tracer.export.formats import Format
     from tracer.trace import Trace
+
+_SVG = "svg"
 
 
 def export(
@@ -30,7 +35,8 @@ def export(
         Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="FORMAT", help="perfetto, chrome, parquet or speedscope.")
+        str | None,
+        typer.Option("--to", metavar="FORMAT", help="One of the five below."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -43,6 +49,13 @@ def export(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
+    op: Op = None,
+    key: Key = None,
+    source: Source = None,
+    module: Module = None,
+    exclude: Exclude = None,
+    thread: Thread = None,
+    step: Step = None,
     source_from: SourceFrom = None,
 ) -> None:
     """Write a trace in the format of another tool.
@@ -56,6 +69,8 @@ def export(
     parquet     one file per table, in the folder FILE.parquet
     speedscope  a flame graph of hops by self time, one per thread, for
                 https://www.speedscope.app; FILE.speedscope.json
+    svg         a picture for a slide: the path that took the most time among the
+                hops that match, from the Python line to the kernel; FILE.svg
 
     OUT is compressed if its name ends in .gz. Times count from the start of the
     recording.
@@ -67,13 +82,21 @@ def export(
       tracer export run.trace --to parquet --force
       tracer export run.trace.xz --to speedscope
       tracer export run.trace --to speedscope --by line
+      tracer export run.trace --to svg --op matmul
     """
     from tracer.export.errors import ExportError
     from tracer.export.formats import FORMATS
 
-    if to not in FORMATS:
+    if to not in (*FORMATS, _SVG):
         given = "--to is missing" if to is None else f"--to {to}"
-        fail(f"{given}: {choose(to or '', FORMATS)}, e.g. tracer export --to perfetto", USAGE)
+        fail(f"{given}: {choose(to or '', (*FORMATS, _SVG))}, e.g. tracer export --to perfetto", USAGE)
+    hops = selection(op, key, source, thread, step, module, exclude=exclude)
+    if to == _SVG:
+        file = chosen_trace(file)
+        draw(file, hops, output or file.with_name(f"{file.name.partition('.trace')[0]}.svg"), force)
+        return
+    if hops != Selection():
+        fail("--op and other filters apply to --to svg; the other formats have the whole trace", USAGE)
     chosen = FORMATS[to]
     if by is not None and to != "speedscope":
         fail("--by applies to --to speedscope", USAGE)

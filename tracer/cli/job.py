@@ -5,11 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.cli.common import USAGE, fail, progress
+from tracer.cli.common import USAGE, chosen_trace, fail, progress
 from tracer.cli.output import check_output, print_report, write_output
 
 if TYPE_CHECKING:
     from tracer.analysis.job import Job
+
+
+def trace_or_rank(file: Path | None, rank: int | None) -> Path:
+    """The file that was given, the newest trace here, or of the folder of a job the trace of this rank."""
+    if file is not None and file.is_dir():
+        return rank_of_folder(file, rank)
+    if rank is not None:
+        fail("--rank chooses a trace in the folder of a job; give the folder", USAGE)
+    return chosen_trace(file)
 
 
 def rank_of_folder(folder: Path, rank: int | None) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, say, writing
+from tracer.cli.documents import AsJson, print_json
 from tracer.cli.output import check_output, write_output
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def lock(
         int, typer.Option(metavar="N", min=0, help="Show at most N changed lines (default 10); 0: all.")
     ] = 10,
     force: Annotated[bool, typer.Option("--force", help="Overwrite LOCK.")] = False,
+    as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
     """Write the dispatch paths of a run as a text, or check a run against such a text.
@@ -51,16 +53,29 @@ def lock(
     Examples:
       tracer lock run.trace -o dispatch.lock
       tracer lock run.trace --check dispatch.lock
+      tracer lock run.trace --check dispatch.lock --json | jq '.changes[].heading'
       tracer lock run.trace -o dispatch.lock --force
       tracer lock run.trace --steady -o dispatch.lock
     """
     if check is not None and (output is not None or force):
         fail("--check writes nothing; remove -o and --force", USAGE)
+    if as_json and check is None:
+        fail("--json prints what --check finds; add --check LOCK", USAGE)
     if check is None:
         _write(chosen_trace(file), output or _DEFAULT, steady, force)
         return
+    from tracer.analysis.lock_difference import compare_locks
+
     locked = _read(check)
-    changes = _changes(chosen_trace(file), check, locked, steady, limit)
+    file = chosen_trace(file)
+    found = _found(file, steady)
+    changes = compare_locks(locked, found)
+    if as_json:
+        from tracer.report.documents import lock_document
+
+        print_json(lock_document(str(file), locked, found, changes, limit))
+    else:
+        _show(file, check, locked, found, changes, limit)
     if changes:
         raise typer.Exit(1)
 
@@ -105,13 +120,10 @@ def _read(path: Path) -> Lock:
         fail(f"cannot read {path}: {error.strerror or error}", USAGE)
 
 
-def _changes(file: Path, check: Path, locked: Lock, steady: bool, limit: int) -> list[LineChange]:
-    from tracer.analysis.lock_difference import compare_locks
+def _show(file: Path, check: Path, locked: Lock, found: Lock, changes: list[LineChange], limit: int) -> None:
     from tracer.report.lock_lines import change_lines
     from tracer.report.text import count
 
-    found = _found(file, steady)
-    changes = compare_locks(locked, found)
     if locked.torch != found.torch:
         versions = [side.torch or "unknown" for side in (locked, found)]
         say(f"{check} was written with torch {versions[0]}, {file} with torch {versions[1]}")
@@ -128,4 +140,3 @@ def _changes(file: Path, check: Path, locked: Lock, steady: bool, limit: int) ->
             print(f"\nShown: {limit} of {count(len(changes), 'changed line')}. More: --limit 0.")
         if changes:
             print(f"\nTo accept: tracer lock {file} -o {check} --force")
-    return changes

@@ -1,16 +1,32 @@
-"""`tracer tree --memory`: which lines and ops use the memory."""
+"""`tracer memory`: which lines and ops use the memory."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tracer.cli.common import analysing, fail, writing
-from tracer.cli.documents import print_json
+from tracer.cli.common import SourceFrom, analysing, fail, writing
+from tracer.cli.documents import AsJson, print_json
+from tracer.cli.filters import File, Limit, Rank
+from tracer.cli.job import trace_or_rank
 from tracer.cli.lines import print_cells
 
 
-def show_memory(file: Path, limit: int, *, as_json: bool) -> None:
-    """Prints a table for each device, at most `limit` rows each (0: all)."""
+def memory(
+    file: File = None,
+    limit: Limit = 40,
+    rank: Rank = None,
+    as_json: AsJson = False,
+    source_from: SourceFrom = None,
+) -> None:
+    """Show which lines and ops use the memory.
+
+    A table for each device: the memory in use at the peak, and the lines and ops that
+    asked for it. The trace must have been recorded with --memory.
+
+    \b
+    Examples:
+      tracer memory
+      tracer memory run.trace --limit 0
+    """
+    file = trace_or_rank(file, rank)
     with analysing(file) as trace:
         from tracer.analysis.memory import memory_use
         from tracer.analysis.source_lines import SourceLines

@@ -1,12 +1,13 @@
-"""`tracer tree --svg`: the hottest path among the chosen hops as a picture."""
+"""`tracer export --to svg`: the hottest path among the chosen hops as a picture."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.cli.common import say
-from tracer.cli.output import write_output
+from tracer.cli.common import analysing, say, say_verdict
+from tracer.cli.output import check_svg, write_output
+from tracer.cli.selection import Selection
 
 if TYPE_CHECKING:
     import polars as pl
@@ -14,7 +15,23 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 
-def draw_hottest(trace: Trace, rows: pl.DataFrame, details: dict[int, str], output: Path) -> None:
+def draw(file: Path, selection: Selection, output: Path, force: bool) -> None:
+    """Draws the path that took the most time among the hops that are chosen and what is around them."""
+    check_svg(output, force)
+    with analysing(file, selection.step) as trace:
+        from tracer.analysis import links, trees
+
+        combined = links.combine(trace)
+        forest = trees.Forest.of(combined.rows)
+        matching = selection.matching(trace, combined.rows)
+        kept = matching if matching.all() else forest.around(matching)
+        if selection.exclude:
+            kept = kept & ~forest.below(selection.excluded(combined.rows))
+        _draw_hottest(trace, combined.rows.filter(kept), combined.details, output)
+    say_verdict(trace)
+
+
+def _draw_hottest(trace: Trace, rows: pl.DataFrame, details: dict[int, str], output: Path) -> None:
     """Draws the path that took the most time among these rows of links.combine."""
     from tracer.analysis.paths import hottest_paths, survey_paths
     from tracer.analysis.source_lines import SourceLines

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, say
+from tracer.cli.documents import AsJson, print_json
 from tracer.cli.job import report_of_folder
 from tracer.cli.output import HTML, check_output, print_report, write_output, write_pictures
 
@@ -68,6 +69,7 @@ def report(
     peak_flops: Annotated[
         float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
     ] = None,
+    as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
     """Write the report of a trace in markdown, with Mermaid diagrams, or as an HTML page.
@@ -97,6 +99,7 @@ def report(
       tracer report run.trace --op 'cublas*' --op bmm
       tracer report run.trace --steady
       tracer report run.trace --only kernels --peak-bandwidth 4300
+      tracer report run.trace --json | jq '.paths[0].chain[]'
     """
     if only not in (None, "cuda", "kernels"):
         fail(f"--only {only}: choose cuda or kernels", USAGE)
@@ -109,7 +112,8 @@ def report(
     if steady and no_phases:
         fail("--steady needs warm-up steps, but --no-phases treats none as warm-up; remove one", USAGE)
     if file is not None and file.is_dir():
-        if html or only or section or op or steady or compiler or no_phases or peak_bandwidth or peak_flops:
+        chosen = html or only or section or op or steady or compiler or no_phases or as_json
+        if chosen or peak_bandwidth or peak_flops:
             fail(
                 f"{file} is a folder: only -o, --force and --rows apply to the report of a job; "
                 "for the rest, give the trace of one rank",
@@ -117,6 +121,8 @@ def report(
             )
         report_of_folder(file, output, force, rows)
         return
+    if as_json and (html or output is not None or only or section):
+        fail("--json prints the hottest paths; remove --html, -o, --only and --section", USAGE)
     html = html or (output is not None and output.suffix.lower() in HTML)
     if html and output is not None and output.suffix.lower() not in HTML:
         fail(f"{output}: --html writes HTML; give a file that ends in .html, or remove --html", USAGE)
@@ -147,6 +153,11 @@ def report(
             compiler=compiler,
             peaks=peaks,
         )
+        if as_json:
+            from tracer.report.documents import report_document
+
+            print_json(report_document(reading))
+            return
         pictures = Pictures(output.stem) if output is not None and not html else None
         text = _written(reading, html, pictures)
     if output is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FEW = 5
 _LINES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_MORE = {option: f": tracer tree --flat --by {option}" for option in ("op", "key", "source", "module")}
+_MORE = {option: f": tracer top --by {option}" for option in ("op", "key", "source", "module")}
 
 
 @dataclass(frozen=True)

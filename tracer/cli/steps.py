@@ -1,34 +1,52 @@
-"""`tracer tree --steps`: where the wall time of each step went."""
+"""`tracer steps`: where the wall time of each step went."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from tracer.cli.common import analysing, writing
-from tracer.cli.documents import print_json
+from tracer.cli.common import SourceFrom, analysing, writing
+from tracer.cli.documents import AsJson, print_json
+from tracer.cli.filters import File, Limit, Rank
+from tracer.cli.job import trace_or_rank
 from tracer.cli.lines import print_cells
 
 _GAPS = 10
 
 
-def show_steps(file: Path, limit: int, *, as_json: bool) -> None:
-    """Prints a row for each step, at most `limit` (0: all), and the longest times outside ops."""
+def steps(
+    file: File = None,
+    limit: Limit = 40,
+    rank: Rank = None,
+    as_json: AsJson = False,
+    source_from: SourceFrom = None,
+) -> None:
+    """Show where the wall time of each step went.
+
+    A row for each step: its wall time, the time in forward, backward and optimizer
+    ops and outside ops; below, between which lines the time outside ops was.
+
+    \b
+    Examples:
+      tracer steps
+      tracer steps run.trace --limit 0
+      tracer steps run.trace --json | jq '.steps[0]'
+    """
+    file = trace_or_rank(file, rank)
     with analysing(file) as trace:
         from tracer.analysis.gaps import gaps
         from tracer.analysis.step_times import step_times
 
-        steps, outside = step_times(trace), gaps(trace)
+        times, outside = step_times(trace), gaps(trace)
     if as_json:
         from tracer.report.documents import steps_document
 
-        print_json(steps_document(trace, steps, outside, limit))
+        print_json(steps_document(trace, times, outside, limit))
         return
     from tracer.analysis.source_lines import SourceLines
     from tracer.report import step_tables as tables
     from tracer.report.text import count
 
-    shown = tables.chosen_steps(steps, limit) if limit else steps
+    shown = tables.chosen_steps(times, limit) if limit else times
     rows = tables.with_lines(outside.table.head(_GAPS).iter_rows(named=True), SourceLines.of(trace))
     cells = [
         [*row, said["text"]]
@@ -36,7 +54,7 @@ def show_steps(file: Path, limit: int, *, as_json: bool) -> None:
     ]
     with writing():
         print_cells(tables.step_titles(shown), tables.step_cells(shown, lambda text: f"{text} !"))
-        for line in tables.below_steps(steps, len(steps) - len(shown)):
+        for line in tables.below_steps(times, len(times) - len(shown)):
             print(line)
         if rows:
             print()

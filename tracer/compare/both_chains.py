@@ -9,12 +9,12 @@ from itertools import groupby, zip_longest
 
 import polars as pl
 
-from tracer.analysis.links import HOP_KINDS
-from tracer.compare.alignment import Pair, first_difference
+from tracer.analysis.chain import Pair, first_difference
 from tracer.compare.chains import Chain
 from tracer.compare.model import Chains
 from tracer.report.text import count, duration
 from tracer.report.tree import Line, fit, plain, tree_lines
+from tracer.trace.tables.schema import HOP_KINDS
 
 WIDTH = 110
 """Characters of a line, as GitHub shows them"""
@@ -95,7 +95,7 @@ def _rows(chains: Chains) -> list[_Row]:
         for chain in (chains.stock, chains.override)
     ]
     rows = []
-    for alone, pairs in groupby(chains.pairs, key=lambda pair: None in (pair.stock, pair.override)):
+    for alone, pairs in groupby(chains.pairs, key=lambda pair: None in (pair.one, pair.other)):
         group = list(pairs)
         if alone:
             sides = [[at for at in side if at is not None] for side in zip(*_positions(group), strict=True)]
@@ -103,7 +103,7 @@ def _rows(chains: Chains) -> list[_Row]:
                 (*positions, False) for positions in zip_longest(*sides)
             ]
         else:
-            both = [(pair.stock, pair.override, pair.same) for pair in group]
+            both = [(pair.one, pair.other, pair.same) for pair in group]
         for stock, override, same in both:
             at = [level[i] for level, i in zip(levels, (stock, override), strict=True) if i is not None]
             rows.append(_Row(stock, override, same, min(at)))
@@ -111,7 +111,7 @@ def _rows(chains: Chains) -> list[_Row]:
 
 
 def _positions(pairs: Sequence[Pair]) -> list[tuple[int | None, int | None]]:
-    return [(pair.stock, pair.override) for pair in pairs]
+    return [(pair.one, pair.other) for pair in pairs]
 
 
 def _lines(chain: Chain) -> list[_Line]:
@@ -167,13 +167,16 @@ def _shown(rows: Sequence[_Row]) -> Iterator[tuple[int, _Row | None]]:
 
 def _enclosing(rows: Sequence[_Row], places: Sequence[int]) -> set[int]:
     """The rows around those at `places`."""
-    found = set()
-    for place in places:
-        level = rows[place].level
-        for above in range(place - 1, -1, -1):
-            if not level:
-                break
-            if rows[above].level < level:
-                level = rows[above].level
+    found: set[int] = set()
+    wanted = set(places)
+    around: list[int] = []  # the rows that are open, outermost first
+    for place, row in enumerate(rows):
+        while around and rows[around[-1]].level >= row.level:
+            around.pop()
+        if place in wanted:
+            for above in reversed(around):
+                if above in found:
+                    break
                 found.add(above)
+        around.append(place)
     return found

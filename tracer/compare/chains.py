@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tracer.analysis.links import GPU_KINDS, HOP_KINDS, combine
+from tracer.analysis.chain import Link
+from tracer.analysis.links import combine
 from tracer.analysis.trees import Forest, fold
-from tracer.compare.alignment import Link
 from tracer.report.text import signature_texts
 from tracer.trace import Trace
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 
 @dataclass(frozen=True)
@@ -47,24 +48,26 @@ class Chain:
 
     @property
     def links(self) -> list[Link]:
-        """Its lines, for alignment."""
+        """Its lines, for alignment: at one level, since a hop more around others leaves those the same."""
         if self.nodes.is_empty():
             return []
         columns = self.nodes.select(
             "count", "level", pl.col("kind", "op", "key", "kernel").cast(pl.String).fill_null("")
         )
         rows = columns.to_dicts()
-        levels = [row.pop("level") for row in rows]
         for place, row in enumerate(rows):
             if row["kind"] == "api":
-                row["kernel"] = ", ".join(_launched(rows, levels, place))
-        return [Link(**row) for row in rows]
+                row["kernel"] = ", ".join(_launched(rows, place))
+        return [
+            Link(0, row["kind"], row["op"], row["key"], row["kernel"], least=row["count"], most=row["count"])
+            for row in rows
+        ]
 
 
-def _launched(rows: list[dict[str, Any]], levels: list[int], place: int) -> Iterator[str]:
+def _launched(rows: list[dict[str, Any]], place: int) -> Iterator[str]:
     """The names of the GPU activities below a call."""
     for below in range(place + 1, len(rows)):
-        if levels[below] <= levels[place]:
+        if rows[below]["level"] <= rows[place]["level"]:
             return
         if rows[below]["kind"] in GPU_KINDS:
             yield rows[below]["op"]

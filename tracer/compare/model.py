@@ -6,8 +6,8 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracer.analysis.chain import Pair, align
 from tracer.compare.accuracy import Check
-from tracer.compare.alignment import Pair, align
 from tracer.compare.chains import Chain
 from tracer.compare.memory import Memory
 from tracer.compare.roof import Limit

@@ -12,6 +12,7 @@ import polars as pl
 from tracer import trace as reader
 from tracer.analysis import flat as flat_tables
 from tracer.analysis import links, ranges, trees
+from tracer.analysis.groups import GROUPS, SORTS
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import step_times
 from tracer.interactive.shown import Markdown, Text
@@ -61,7 +62,7 @@ class Trace(reader.Trace):
         Columns are those of tracer.analysis.flat.flat_table. `sort`: by self, total, calls, hops or median.
         Raises ValueError for another `by` or `sort`.
         """
-        for name, value, known in (("by", by, [*flat_tables.GROUPS]), ("sort", sort, [*flat_tables.SORTS])):
+        for name, value, known in (("by", by, [*GROUPS]), ("sort", sort, [*SORTS])):
             if value not in known:
                 raise ValueError(f"{name}={value!r}: choose {', '.join(known[:-1])} or {known[-1]}")
         every = pl.Series(name="chosen", values=[True]).new_from_index(0, len(self.hops)).to_numpy()

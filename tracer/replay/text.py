@@ -7,7 +7,6 @@ from itertools import zip_longest
 from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall
-from tracer.compare.alignment import Link
 from tracer.compare.both_chains import both_chains
 from tracer.compare.chains import Chain
 from tracer.compare.model import Chains, Timing
@@ -97,18 +96,10 @@ def _chain_line(recorded: Chain, replayed: Chain) -> str:
     """Whether both are the same, and the first line that differs."""
     for there, here in zip_longest(recorded.links, replayed.links):
         if there != here:
-            first = f"recorded was {_link(there)}, replayed is {_link(here)}"
+            one, other = (link.line if link else "nothing more" for link in (there, here))
+            first = f"recorded was {one}, replayed is {other}"
             return f"the chain is not that of the recording: {first}"
     return "the chain is that of the recording"
-
-
-def _link(link: Link | None) -> str:
-    if link is None:
-        return "nothing more"
-    count = f"{link.count} x " if link.count > 1 else ""
-    key = f" [{link.key}]" if link.key else ""
-    kernel = f" {link.kernel}" if link.kernel else ""
-    return f"{count}{link.op}{key}{kernel}"
 
 
 def _both(stock: Chain, changed: Chain) -> list[str]:

@@ -25,12 +25,13 @@ def chain_places(nodes: pl.DataFrame) -> list[int]:
 
 
 def _places(rows: list[dict[str, Any]]) -> list[int]:
+    ends = _ends([row["level"] for row in rows])
     places: list[int] = []
-    while step := _next_of_chain(
-        _children(rows, places[-1] + 1 if places else 0, len(places)),
-        _own_ns(rows[places[-1]]) if places else -1,
-    ):
-        places.append(step[0])
+    first, last, own_ns = 0, len(rows), -1
+    while step := _next_of_chain(_siblings(rows, ends, first, last), own_ns):
+        place, row = step
+        places.append(place)
+        first, last, own_ns = place + 1, ends[place], _own_ns(row)
     return places
 
 
@@ -61,12 +62,23 @@ def _own_ns(node: dict[str, Any]) -> int:
     return int((node["median_self_ns"] or 0) * node["members"])
 
 
-def _children(nodes: list[dict[str, Any]], first: int, level: int) -> list[tuple[int, dict[str, Any]]]:
-    """The nodes of `level` with their places, from place `first` to where the enclosing hop ends."""
-    children = []
-    for place, node in enumerate(nodes[first:], first):
-        if node["level"] < level:
-            break
-        if node["level"] == level:
-            children.append((place, node))
-    return children
+def _ends(levels: list[int]) -> list[int]:
+    """Of each row the place after the last one in it: levels 0 1 2 1 0 -> 4 3 3 4 5."""
+    ends = [len(levels)] * len(levels)
+    open_rows: list[int] = []
+    for place, level in enumerate(levels):
+        while open_rows and levels[open_rows[-1]] >= level:
+            ends[open_rows.pop()] = place
+        open_rows.append(place)
+    return ends
+
+
+def _siblings(
+    rows: list[dict[str, Any]], ends: list[int], first: int, last: int
+) -> list[tuple[int, dict[str, Any]]]:
+    """The outermost rows from place `first` until before `last`, with their places."""
+    found = []
+    while first < last:
+        found.append((first, rows[first]))
+        first = ends[first]
+    return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import unified_diff
 from typing import TYPE_CHECKING
 
+from tracer.analysis.chain import diff
 from tracer.report.text import count, duration
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def chain_diff(change: Change) -> list[str]:
     """The most frequent chains that differ, as lines of a diff; nothing if they are the same."""
     if change.chains is None:
         return []
-    one, other = (chain.splitlines() for chain in change.chains)
-    hunks = list(unified_diff(one, other, lineterm="", n=2))[2:]
-    lines = [line for line in hunks if not line.startswith("@@")]
+    lines = list(diff(*change.chains))
     left_out = len(lines) - _CHAIN_LINES
     return lines[:_CHAIN_LINES] + [f"... {count(left_out, 'more line')}"] * (left_out > 0)
 

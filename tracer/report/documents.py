@@ -4,16 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracer.analysis.chain import text
 from tracer.analysis.difference import Difference, Kind
 from tracer.analysis.gaps import Gaps
+from tracer.analysis.lock import Lock
+from tracer.analysis.lock_difference import LineChange
 from tracer.analysis.memory import MemoryUse
+from tracer.report.chain import chain_nodes
+from tracer.report.hot_paths import hottest_of
+from tracer.report.sections import summary
 from tracer.report.text import signature_texts
 
+if TYPE_CHECKING:
+    from tracer.report.reading import Reading
+    from tracer.trace import Trace
+
+_OF_A_CHAIN = (
+    "kind",
+    "op",
+    "key",
+    "kernel",
+    "override",
+    "members",
+    "median_ns",
+    "median_self_ns",
+    "gpu_total_ns",
+)
 _OF_A_GROUP = ("process", "thread", "source", "called_from", "backward_node", "range", "total_ns", "gpu_ns")
 _OF_A_LINE = (
     *("level", "table", "id", "kind", "op", "key", "kernel", "override", "module", "source"),
@@ -22,19 +42,8 @@ _OF_A_LINE = (
 )
 
 
-class Recorded(Protocol):
-    """What a document needs of a trace."""
-
-    @property
-    def path(self) -> str | Path: ...
-    @property
-    def certificate(self) -> dict[str, Any]: ...
-    @property
-    def signatures(self) -> pl.DataFrame: ...
-
-
 def tree_document(
-    trace: Recorded, groups: pl.DataFrame, nodes: pl.DataFrame, details: dict[int, str], limit: int
+    trace: Trace, groups: pl.DataFrame, nodes: pl.DataFrame, details: dict[int, str], limit: int
 ) -> dict[str, Any]:
     """Groups and lines of a tree (trees.fold, row_ids.with_ids), at most `limit` lines (0: all).
 
@@ -59,14 +68,14 @@ def tree_document(
     }
 
 
-def flat_document(trace: Recorded, table: pl.DataFrame, by: str, limit: int) -> dict[str, Any]:
+def flat_document(trace: Trace, table: pl.DataFrame, by: str, limit: int) -> dict[str, Any]:
     """A table of analysis.flat, at most `limit` rows (0: all)."""
     shown = table.head(limit) if limit else table
     rows = [dict(row) for row in shown.iter_rows(named=True)]
     return {**_head(trace), "by": by, "rows": rows, "rows_left_out": len(table) - len(shown)}
 
 
-def steps_document(trace: Recorded, steps: pl.DataFrame, outside: Gaps, limit: int) -> dict[str, Any]:
+def steps_document(trace: Trace, steps: pl.DataFrame, outside: Gaps, limit: int) -> dict[str, Any]:
     """Rows of analysis.step_times, at most `limit` (0: all), and of analysis.gaps."""
     shown = steps.head(limit) if limit else steps
     return {
@@ -80,7 +89,50 @@ def steps_document(trace: Recorded, steps: pl.DataFrame, outside: Gaps, limit: i
     }
 
 
-def memory_document(trace: Recorded, uses: Sequence[MemoryUse], limit: int) -> dict[str, Any]:
+def report_document(reading: Reading) -> dict[str, Any]:
+    """The hottest paths of a report and, in `look`, what "In one look" says of each, hottest first.
+
+    `chain` has the lines from the outermost hop down to what the time goes to, outermost first.
+    """
+    found = hottest_of(reading)
+    paths = []
+    for path in found.paths:
+        known = {one.name: getattr(path, one.name) for one in fields(path) if one.name != "nodes"}
+        known |= {name: [asdict(one) for one in known[name]] for name in ("sources", "inputs")}
+        chain = [{name: node.get(name) for name in _OF_A_CHAIN} for node in chain_nodes(path.nodes)]
+        paths.append({**known, "chain": chain})
+    look = [asdict(row) for row in summary.data(reading).rows] if paths else []
+    return {
+        **_head(reading.trace),
+        "paths": paths,
+        "paths_left_out": found.fitting - len(paths),
+        "look": look,
+    }
+
+
+def lock_document(
+    file: str, locked: Lock, found: Lock, changes: Sequence[LineChange], limit: int
+) -> dict[str, Any]:
+    """What a run did that its lock does not have, and the other way round; at most `limit` lines (0: all)."""
+    shown = changes[:limit] if limit else changes
+    return {
+        "trace": file,
+        "torch": {"lock": locked.torch, "run": found.torch},
+        "lines": len(found.sections.keys() | locked.sections.keys()),
+        "changes": [
+            {
+                **{name: getattr(change, name) for name in ("heading", "was", "only", "lines")},
+                "paths": [
+                    {"lock": text(path.locked or ()), "run": text(path.found or ())} for path in change.paths
+                ],
+            }
+            for change in shown
+        ],
+        "changes_left_out": len(changes) - len(shown),
+    }
+
+
+def memory_document(trace: Trace, uses: Sequence[MemoryUse], limit: int) -> dict[str, Any]:
     """Devices of analysis.memory, each with at most `limit` rows of its table (0: all)."""
     devices = []
     for use in uses:
@@ -90,7 +142,7 @@ def memory_document(trace: Recorded, uses: Sequence[MemoryUse], limit: int) -> d
     return {**_head(trace), "devices": devices}
 
 
-def difference_document(before: Recorded, after: Recorded, found: Difference, limit: int) -> dict[str, Any]:
+def difference_document(before: Trace, after: Trace, found: Difference, limit: int) -> dict[str, Any]:
     """Two traces compared (analysis.difference), at most `limit` changes of structure (0: all)."""
     changed = found.structural
     shown = changed[:limit] if limit else changed
@@ -103,7 +155,7 @@ def difference_document(before: Recorded, after: Recorded, found: Difference, li
             "text": kind.text,
             "modules": sorted(kind.modules),
             "calls": kind.calls,
-            "chains": dict(kind.chains),
+            "chains": {text(chain): count for chain, count in kind.chains.items()},
             "step_ns": kind.step_ns,
             "gpu_ns": kind.gpu_ns,
         }
@@ -142,11 +194,11 @@ def difference_document(before: Recorded, after: Recorded, found: Difference, li
     }
 
 
-def certificate_document(trace: Recorded) -> dict[str, Any]:
+def certificate_document(trace: Trace) -> dict[str, Any]:
     return {"trace": str(trace.path), **trace.certificate}
 
 
-def _head(trace: Recorded) -> dict[str, Any]:
+def _head(trace: Trace) -> dict[str, Any]:
     certificate = trace.certificate
     return {
         "trace": str(trace.path),

@@ -8,11 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from tracer.analysis.links import HOP_KINDS
 from tracer.analysis.runtime_survey import Steps
 from tracer.report.cells import code
 from tracer.report.reading import Reading
 from tracer.report.text import count, duration, signature_texts
+from tracer.trace.tables.schema import HOP_KINDS
 
 NAME_WIDTH = 64
 """Characters of a kernel's name in a heading or a table"""

@@ -13,11 +13,10 @@ from tracer.report.text import package_relative, shorten, shorten_kernel
 from tracer.report.tree import time_text
 from tracer.report.visible import visible
 from tracer.trace.certificate.counts import in_words
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 MOST_BOXES = 10
 _WIDTH = 44
-_HOPS = ("call", "redispatch")
-_GPU = ("kernel", "memcpy", "memset")
 _COLOURS = {
     "autograd": "fill:#dbe9fb,stroke:#5b86c4,color:#111",
     "backend": "fill:#dcf1dd,stroke:#5a9a5e,color:#111",
@@ -72,7 +71,7 @@ def boxes(nodes: pl.DataFrame, limit: int = MOST_BOXES) -> tuple[list[Box], int]
     drawn = _drawn(nodes, limit)
     found = []
     for node in nodes[drawn].iter_rows(named=True):
-        is_hop, on_gpu = node["kind"] in _HOPS, node["kind"] in _GPU
+        is_hop, on_gpu = node["kind"] in HOP_KINDS, node["kind"] in GPU_KINDS
         name = f"{node['op']} [{node['key']}]" if is_hop else shorten_kernel(table_name(node["op"]), _WIDTH)
         marks = "".join(f" {mark}" for mark in ("raised", "open") if node[mark])
         lines = [f"{_label(name)} {'GPU ' if on_gpu else ''}{time_text(node)}{marks}"]
@@ -90,9 +89,9 @@ def colours(kind: str) -> tuple[str, str]:
 
 def _kind(node: dict[str, Any]) -> str:
     """Which of _COLOURS a row has."""
-    if node["kind"] in _GPU:
+    if node["kind"] in GPU_KINDS:
         return "gpu"
-    if node["kind"] in _HOPS:
+    if node["kind"] in HOP_KINDS:
         return "autograd" if str(node["key"]).startswith(("Autograd", "ADInplace")) else "backend"
     return "library" if node["kind"] == "library" else "api"
 
@@ -109,17 +108,12 @@ def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
         .with_row_index("place")
         .sort("weight", "level", "place", descending=[True, False, False])
     )
-    parents = _parents(nodes["level"].to_list())
+    above = _above(nodes["level"].to_list())
     drawn = set(chain_places(nodes))
     for place in by_weight["place"]:
         if len(drawn) >= limit:
             break
-        more = set()
-        while place >= 0 and place not in drawn and len(drawn) + len(more) <= limit:
-            more.add(place)
-            place = parents[place]
-        if len(drawn) + len(more) <= limit:
-            drawn |= more
+        drawn |= _not_drawn(place, above, drawn, limit - len(drawn))
     places = sorted(drawn)
     most = max(limit, MOST_BOXES)
     if len(places) > most:
@@ -127,15 +121,29 @@ def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
     return places
 
 
-def _parents(levels: list[int]) -> list[int]:
-    """For each row the place of the row around it; -1: none."""
-    above: list[int] = []
+def _above(levels: list[int]) -> list[int]:
+    """The place of the row around each row; -1 for an outermost one."""
+    last = [-1]  # of each level the last row so far, after that of level -1
     found = []
     for place, level in enumerate(levels):
-        del above[level:]
-        found.append(above[-1] if above else -1)
-        above.append(place)
+        del last[level + 1 :]
+        found.append(last[-1])
+        last.append(place)
     return found
+
+
+def _not_drawn(place: int, above: list[int], drawn: set[int], most: int) -> set[int]:
+    """A row and those around it that are not drawn; none if there are more than `most`.
+
+    Those around a row that is drawn are drawn.
+    """
+    more: set[int] = set()
+    while place >= 0 and place not in drawn:
+        if len(more) == most:
+            return set()
+        more.add(place)
+        place = above[place]
+    return more
 
 
 def _label(text: str) -> str:

@@ -5,51 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracer.analysis import runtime_survey
 from tracer.analysis.compiled import without_calls
 from tracer.analysis.compiling import without_compiler
-from tracer.analysis.cuda_tables import CudaTables, has_cuda
+from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
 from tracer.analysis.links import Links, combine
 from tracer.analysis.paths import PathTables, hottest_paths, paths_with, steady_part, survey_paths
 from tracer.analysis.runtime_survey import Steps, count_steps
-from tracer.analysis.source_lines import WithLines
 from tracer.analysis.trees import Forest
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 PARTS = ("cuda", "kernels")
 """Parts that can be a report of their own"""
 _ROWS = 40  # of a table
-
-
-class TraceTables(CudaTables, WithLines, Protocol):
-    """What a report reads of a trace; tracer.trace.Trace is one."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def began_ns(self) -> int: ...
-    @property
-    def scalars(self) -> pl.DataFrame: ...
-    @property
-    def certificate(self) -> dict[str, Any]: ...
-    @property
-    def processes(self) -> pl.DataFrame: ...
-    @property
-    def threads(self) -> pl.DataFrame: ...
-    @property
-    def steps(self) -> pl.DataFrame: ...
-    @property
-    def ranges(self) -> pl.DataFrame: ...
-    @property
-    def compile_phases(self) -> pl.DataFrame: ...
-    @property
-    def memory(self) -> pl.DataFrame: ...
-    @property
-    def python_stacks(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +61,7 @@ class Reading:
     sections    show only these: names of tracer.report.sections
     """
 
-    trace: TraceTables
+    trace: Trace
     name: str
     paths: int = 10
     rows: int | None = None

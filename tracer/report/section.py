@@ -9,7 +9,7 @@ from tracer.report.reading import Reading
 
 
 class Section(Protocol):
-    """A module of tracer.report.sections: one part of a report, from the data to the text.
+    """A module of tracer.report.sections, or a TableSection: one part of a report, from the data to the text.
 
     title       its heading; "" if it has none
     level       2 for a section of its own, 3 for one within the section before it
@@ -18,9 +18,10 @@ class Section(Protocol):
     markdown    how it is written, without the heading
     """
 
-    title: str
-    level: int
-
+    @property
+    def title(self) -> str: ...
+    @property
+    def level(self) -> int: ...
     def wanted(self, reading: Reading, /) -> bool: ...
     def data(self, reading: Reading, /) -> Any: ...
     def markdown(self, data: Any, page: Page, /) -> str: ...

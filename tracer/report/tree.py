@@ -18,6 +18,7 @@ from tracer.report.text import (
     signature_texts,
 )
 from tracer.report.visible import LONGEST, visible
+from tracer.trace.tables.schema import HOP_KINDS
 
 Line = list[tuple[str, str]]
 """Pieces of a line: (role, text). Roles: thread, group, cost and source text of a group; id; of a hop
@@ -29,7 +30,6 @@ _SHRINKING = (
     *(("kernel", 16), ("device", 24), ("inputs", 12), ("kernel", 0), ("inputs", 0)),
     *(("group", 12), ("module", 0), ("device", 8)),
 )
-_HOPS = ("call", "redispatch")
 _TIME = 8
 """Characters of a column of times"""
 _TABLES = {
@@ -40,7 +40,7 @@ _TABLES = {
     "api_calls": "api ",
     "gpu_activities": "gpu ",
 }
-_HOST = (*_HOPS, "library", "api", *COMPILED_KINDS)
+_HOST = (*HOP_KINDS, "library", "api", *COMPILED_KINDS)
 
 
 def tree_lines(
@@ -61,7 +61,7 @@ def tree_lines(
     texts = signature_texts(signatures, wanted) | (details or {})
     on_gpu = _has_gpu(nodes)
     for node in nodes.iter_rows(named=True):
-        line = (_hop if node["kind"] in _HOPS else _link)(node, texts, base)
+        line = (_hop if node["kind"] in HOP_KINDS else _link)(node, texts, base)
         yield fit([("time", _times(node, on_gpu)), *line], width)
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracer.analysis.links import HOP_KINDS, combine
+from tracer.analysis.links import combine
 from tracer.analysis.patterns import fits_op
 from tracer.analysis.runtime_survey import LAUNCH, SYNCHRONISATION
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.trees import Forest
 from tracer.report.text import count
 from tracer.report.visible import visible
+from tracer.trace.tables.schema import HOP_KINDS
 
 if TYPE_CHECKING:
     from tracer.testing.rules import Rules

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tracer.analysis.chain import Chain
 from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.difference.alignment import aligned
 from tracer.analysis.difference.causes import causes
 from tracer.analysis.difference.fusing import fusion
 from tracer.analysis.difference.fusion import Fusion
-from tracer.analysis.difference.kinds import OF_INPUTS, ORDER, Compared, Kind, side_of
+from tracer.analysis.difference.kinds import OF_INPUTS, ORDER, Kind, side_of
 from tracer.analysis.difference.options import options
 from tracer.analysis.difference.text import without_comment
 from tracer.analysis.difference.times import Both, Interval, Times, times_by_name, times_of
 from tracer.analysis.difference.values import Place, ValueDifference, value_difference
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 __all__ = [
     "Both",
@@ -51,7 +55,7 @@ class Change:
         return kind
 
     @property
-    def chains(self) -> tuple[str, str] | None:
+    def chains(self) -> tuple[Chain, Chain] | None:
         """The most frequent chains that only one side has, else of all; None if a side has no op calls."""
         if self.before is None or self.after is None:
             return None
@@ -105,7 +109,7 @@ class Difference:
         return sorted((change for change in self.changes if change.what), key=since_the_begin)
 
 
-def difference(before: Compared, after: Compared) -> Difference:
+def difference(before: Trace, after: Trace) -> Difference:
     """Aligns the kinds of op calls of two traces (difference.alignment) and compares them."""
     traces = (before, after)
     steady = all("steady" in trace.steps["phase"].cast(str).to_list() for trace in traces)
@@ -141,7 +145,7 @@ def difference(before: Compared, after: Compared) -> Difference:
     )
 
 
-def _steps(trace: Compared, steady: bool) -> tuple[list[int], list[int]]:
+def _steps(trace: Trace, steady: bool) -> tuple[list[int], list[int]]:
     """The numbers and the lengths of the steps that are compared."""
     steps = trace.steps
     if steady:
@@ -162,7 +166,7 @@ def _same_warm_up(steps: list[tuple[list[int], list[int]]]) -> list[tuple[list[i
     return later if all(numbers for numbers, _ in later) else steps
 
 
-def _settings(traces: Sequence[Compared]) -> list[dict[str, Any]]:
+def _settings(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     """torch's settings at the end of each recording, and each variable of the environment on its own."""
     sides = [dict(trace.environment.get("settings") or {}) for trace in traces]
     variables = [side.pop("variables", None) or {} for side in sides]
@@ -172,12 +176,12 @@ def _settings(traces: Sequence[Compared]) -> list[dict[str, Any]]:
     ]
 
 
-def _compiled(trace: Compared) -> int:
+def _compiled(trace: Trace) -> int:
     """Calls of code that torch.compile made."""
     return int(trace.certificate.get("compiled_calls") or 0)
 
 
-def _remarks(traces: Sequence[Compared]) -> list[str]:
+def _remarks(traces: Sequence[Trace]) -> list[str]:
     remarks = [
         f"the {which} trace is not complete, and what it lacks counts as a change: "
         f"{trace.certificate['verdict']}"
@@ -224,7 +228,7 @@ def _with_kernels(change: Change, fused: Fusion) -> Change:
         for kernel in fused.kernels
         if kernel.backward == eager.backward
     }
-    chain_ops = {_base(line) for chain in eager.chains for line in chain.splitlines()}
+    chain_ops = {_base(link.op) for chain in eager.chains for link in chain}
     names = [name for name, of in ops.items() if chain_ops.intersection(of)]
     if not names:
         return change
@@ -232,9 +236,9 @@ def _with_kernels(change: Change, fused: Fusion) -> Change:
     return replace(change, what=(*change.what, f"fused into {names[0]}{more}"))
 
 
-def _base(line: str) -> str:
-    """`aten::add` of a line of a chain that begins with `aten::add_.Tensor`: as op_calls.base_name."""
-    return line.strip().partition(" ")[0].partition(".")[0].removesuffix("_")
+def _base(op: str) -> str:
+    """`aten::add` of `aten::add_.Tensor`: as op_calls.base_name."""
+    return op.partition(".")[0].removesuffix("_")
 
 
 def _differs(name: str, before: dict[str, set[str]], after: dict[str, set[str]]) -> bool:

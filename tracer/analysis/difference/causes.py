@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from tracer.analysis.chain import Chain
 from tracer.analysis.difference.kinds import OF_INPUTS
 
 if TYPE_CHECKING:
     from tracer.analysis.difference import Change
 
+Words = Callable[[Chain], set[str]]
+
 _ALIGNED = re.compile(r"align\d+")
-_IN_CHAINS = {
-    "override": re.compile(r"\(override (.+?)\)"),
-    "key": re.compile(r" \[(\w+)\]"),
-}
+_OVERRIDE = re.compile(r"\(override (.+)\)$")
 
 
 def causes(
@@ -43,8 +43,8 @@ def causes(
         f"{name} of inputs differs in {number} kind{'s' * (number != 1)} of op calls"
         for name, number in counted.most_common()
     ]
-    for name, pattern in _IN_CHAINS.items():
-        found += _that_came_and_went(name, pattern, changes) or _in_fewer(name, pattern, changes)
+    for name, words in (("override", _overrides), ("key", _keys)):
+        found += _that_came_and_went(name, words, changes) or _in_fewer(name, words, changes)
     return found + _alignments(changes)
 
 
@@ -59,35 +59,42 @@ def _alignments(changes: Iterable[Change]) -> list[str]:
     return [f"alignment that a kernel needs {one} -> {other}" for one, other in sorted(found)]
 
 
-def _kernels_by_alignment(chain: str) -> dict[str, str]:
+def _overrides(chain: Chain) -> set[str]:
+    return {found[1] for link in chain if (found := _OVERRIDE.match(link.more))}
+
+
+def _keys(chain: Chain) -> set[str]:
+    return {link.key for link in chain} - {""}
+
+
+def _kernels_by_alignment(chain: Chain) -> dict[str, str]:
     """`align4` by the rest of the kernel's name."""
-    kernels = ((line.strip(), _ALIGNED.search(line)) for line in chain.splitlines())
+    kernels = ((link.text, _ALIGNED.search(link.op)) for link in chain)
     return {_ALIGNED.sub("", name): found[0] for name, found in kernels if found}
 
 
-def _that_came_and_went(name: str, pattern: re.Pattern[str], changes: Iterable[Change]) -> list[str]:
+def _that_came_and_went(name: str, words: Words, changes: Iterable[Change]) -> list[str]:
     sides: list[set[str]] = [set(), set()]
     for change in changes:
         if change.before is None or change.after is None:
             continue
         for side, kind in zip(sides, (change.before, change.after), strict=True):
             for chain in kind.chains:
-                side.update(pattern.findall(chain))
+                side |= words(chain)
     return [
         *(f"{name} {word} only before" for word in sorted(sides[0] - sides[1])),
         *(f"{name} {word} only after" for word in sorted(sides[1] - sides[0])),
     ]
 
 
-def _in_fewer(name: str, pattern: re.Pattern[str], changes: Iterable[Change]) -> list[str]:
+def _in_fewer(name: str, words: Words, changes: Iterable[Change]) -> list[str]:
     """What many kinds of op calls have on one side only, while others have it on both."""
     counted: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for change in changes:
         if change.before is None or change.after is None or not change.what:
             continue
         one, other = (
-            {word for chain in kind.chains for word in pattern.findall(chain)}
-            for kind in (change.before, change.after)
+            {word for chain in kind.chains for word in words(chain)} for kind in (change.before, change.after)
         )
         counted[0].update(one - other)
         counted[1].update(other - one)

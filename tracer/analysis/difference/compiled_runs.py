@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from tracer.analysis.difference.kinds import Compared
 from tracer.analysis.difference.op_calls import base_name, is_work, outermost_of, parents, timed
 from tracer.analysis.difference.places import Places, by_step, within
 from tracer.analysis.source_lines import SourceLines
 from tracer.trace.tables.compiled import innermost
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 _OF_TORCH = r"-packages/torch/"
 """In lines of torch's own modules, which say nothing about the program: nn.Sequential, nn.ReLU"""
@@ -44,7 +47,7 @@ class CompiledRuns:
     hidden: int
 
 
-def compiled_runs(trace: Compared, steps: Sequence[int] | None, places: Places) -> CompiledRuns:
+def compiled_runs(trace: Trace, steps: Sequence[int] | None, places: Places) -> CompiledRuns:
     """What ran in these steps (None: in the whole run). Runs that only tune a kernel are left out."""
     sources = SourceLines.of(trace)
     table = _kernels(trace)
@@ -76,7 +79,7 @@ def compiled_runs(trace: Compared, steps: Sequence[int] | None, places: Places) 
     )
 
 
-def _kernels(trace: Compared) -> pl.DataFrame:
+def _kernels(trace: Trace) -> pl.DataFrame:
     """Runs of kernels with the number of their kernel, their region, and host_ns."""
     calls = trace.compiled_calls.select(
         pl.col("function", "direction").cast(pl.String), "region", _caller(), compiled_call="id"
@@ -107,7 +110,7 @@ def _own_line() -> pl.Expr:
     return pl.coalesce(own, "caller").alias("source")
 
 
-def _launched(trace: Compared, table: pl.DataFrame) -> pl.DataFrame:
+def _launched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     """A row for each run on the GPU, replays of CUDA graphs too: id, kernel, step, ns."""
     kernels = trace.gpu_activities.filter(pl.col("kind").cast(pl.String) == "kernel").select(
         "step", id="compiled_kernel", ns=pl.col("end_ns") - pl.col("start_ns")
@@ -131,7 +134,7 @@ def _nodes(runs: pl.DataFrame, table: pl.DataFrame, places: Places, sources: Sou
     )
 
 
-def _ops(trace: Compared) -> pl.DataFrame:
+def _ops(trace: Trace) -> pl.DataFrame:
     """Outermost op calls within calls of compiled code: source, op, backward, step, ns, gpu_ns, launches."""
     hops = trace.hops
     places = (hops[name].cast(pl.Int64).to_numpy() for name in ("process", "thread", "start_ns"))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from tracer.analysis.difference.kinds import Compared
 from tracer.analysis.difference.op_calls import base_name, is_work, matched_name, outermost_of, parents, timed
 from tracer.analysis.difference.places import Places, within
 from tracer.analysis.op_work import outputs_of_backward, work_of
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 _KEY = ("line", "matched", "backward")
 
@@ -31,9 +34,7 @@ class EagerCalls:
     lines: pl.DataFrame
 
 
-def eager_calls(
-    trace: Compared, steps: Sequence[int] | None, places: Places, nodes: pl.DataFrame
-) -> EagerCalls:
+def eager_calls(trace: Trace, steps: Sequence[int] | None, places: Places, nodes: pl.DataFrame) -> EagerCalls:
     """Looks for nodes (line, matched, backward, work) among the op calls in these steps (None: in all).
 
     Of op calls within each other the outermost that is a node counts. One that no node has, and none within
@@ -79,7 +80,7 @@ def eager_calls(
     return EagerCalls(calls, lines.select("line", "backward", "step", "ns", "gpu_ns"))
 
 
-def _bytes(trace: Compared, rows: np.ndarray) -> pl.Series:
+def _bytes(trace: Trace, rows: np.ndarray) -> pl.Series:
     """Bytes that each of these calls reads and writes, by its shapes."""
     called = trace.hops[rows].select(pl.col("op").cast(pl.String), number="inputs")
     wanted = called.unique().drop_nulls()

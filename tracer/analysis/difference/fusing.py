@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -13,11 +13,14 @@ from tracer.analysis.difference.alignment import renamed_files
 from tracer.analysis.difference.compiled_runs import CompiledRuns, compiled_runs
 from tracer.analysis.difference.eager_calls import EagerCalls, eager_calls
 from tracer.analysis.difference.fusion import Cost, FusedKernel, FusedLine, FusedModule, FusedOp, Fusion
-from tracer.analysis.difference.kinds import NO_LINE, Compared
+from tracer.analysis.difference.kinds import NO_LINE
 from tracer.analysis.difference.op_calls import matched_name
 from tracer.analysis.difference.places import WHOLE, Places, by_step
 from tracer.analysis.difference.times import times_of
 from tracer.analysis.source_lines import SourceLines
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 KEPT = 0
 """Instead of the number of a kernel: an op that compiled code calls (ranks of kernels begin at 1)"""
@@ -25,7 +28,7 @@ Nanoseconds = Any
 """An array of one number for each step"""
 
 
-def fusion(traces: tuple[Compared, Compared], steps: tuple[Sequence[int], Sequence[int]]) -> Fusion | None:
+def fusion(traces: tuple[Trace, Trace], steps: tuple[Sequence[int], Sequence[int]]) -> Fusion | None:
     """None unless one of the traces has compiled code and the other has none.
 
     `steps` are those that are compared; if a trace has none, the whole runs are.
@@ -43,7 +46,7 @@ def fusion(traces: tuple[Compared, Compared], steps: tuple[Sequence[int], Sequen
     return _Joined(places, runs, nodes, eager, of_eager, of_compiled).fusion(eager_first=after == 1)
 
 
-def _texts(trace: Compared) -> dict[str, set[str]]:
+def _texts(trace: Trace) -> dict[str, set[str]]:
     """The texts of the lines of each file."""
     sources, found = SourceLines.of(trace), dict[str, set[str]]()
     for source, text in trace.source_lines.select("source", "text").iter_rows():

@@ -6,18 +6,22 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from tracer.analysis.chain import Chain, Link, folded
 from tracer.analysis.compiled import outermost
-from tracer.analysis.cuda_tables import CudaTables, has_cuda
+from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.links import Links, combine
-from tracer.analysis.source_lines import SourceLines, WithLines
+from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 NO_LINE = "no Python line"
 OF_INPUTS = ("dtype", "shape", "stride", "device", "layout", "requires_grad")
@@ -26,19 +30,6 @@ ORDER = "order"
 _LONGEST_CHAIN = 400  # lines
 _ALIGNMENT = re.compile(r"align\d+")
 _SIZES = re.compile(r"\w+=[\d.]+(?:, |$)")
-
-
-class Compared(CudaTables, WithLines, Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def certificate(self) -> dict[str, Any]: ...
-    @property
-    def signatures(self) -> pl.DataFrame: ...
-    @property
-    def steps(self) -> pl.DataFrame: ...
-    @property
-    def values(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -52,8 +43,8 @@ class Kind:
     modules: frozenset[str]
     calls: int
     first_ns: int
-    chains: Counter[str]
-    """The chain of hops, library calls and kernels as text, by how often it ran; most often first"""
+    chains: Counter[Chain]
+    """The chain of hops, library calls and kernels, by how often it ran; most often first"""
     inputs: dict[str, set[str]]
     """dtype, shape, stride, ... -> what the tensors had"""
     step_ns: list[int]
@@ -87,7 +78,7 @@ class Side:
     gpu_of_modules: dict[str, list[int]]
 
 
-def side_of(trace: Compared, steady: bool, steps: Sequence[int], *, cuda: bool) -> Side:
+def side_of(trace: Trace, steady: bool, steps: Sequence[int], *, cuda: bool) -> Side:
     """Kinds in these steps if `steady`, else in the whole trace; times by these steps.
 
     cuda: chains go on below the hops, to library calls and kernels, if the trace has them. A kernel of
@@ -187,9 +178,9 @@ def _joined(one: Kind, other: Kind) -> Kind:
     )
 
 
-def _counted(pairs: Any) -> Counter[str]:
+def _counted(pairs: Any) -> Counter[Chain]:
     """Structures that differ in what a chain does not show are one chain."""
-    chains: Counter[str] = Counter()
+    chains: Counter[Chain] = Counter()
     for chain, count in pairs:
         chains[chain] += count
     return chains
@@ -203,33 +194,29 @@ def _merged(parts: Sequence[Mapping[str, set[str]]]) -> dict[str, set[str]]:
     return merged
 
 
-def _chains(forest: Forest, table: pl.DataFrame, texts: Mapping[int, str]) -> dict[int, str]:
-    """The text of each distinct structure: a line for each row, indented by its depth."""
+def _chains(forest: Forest, table: pl.DataFrame, texts: Mapping[int, str]) -> dict[int, Chain]:
+    """The chain of each distinct structure."""
     first = table.group_by("structure").agg(pl.col("row").min())
     columns = forest.hops.select(
-        pl.col("op", "key", "kernel", "kind", "override").cast(pl.String), pl.col("inputs").cast(pl.Int64)
+        pl.col("kind", "op", "key", "kernel", "override").cast(pl.String), pl.col("inputs").cast(pl.Int64)
     )
     sizes = counts(forest.root, len(forest.root))
     found = {}
     for structure, row in first.iter_rows():
         span = slice(row, row + min(int(sizes[row]), _LONGEST_CHAIN))
-        depths = forest.depth[span].tolist()
-        rows = columns[span].iter_rows(named=True)
-        lines = ["  " * depth + _words(cells, texts) for cells, depth in zip(rows, depths, strict=True)]
-        found[structure] = "\n".join(lines)
+        rows = zip(forest.depth[span].tolist(), columns[span].iter_rows(), strict=True)
+        found[structure] = folded(_link(level, cells, texts) for level, cells in rows)
     return found
 
 
-def _words(row: Mapping[str, Any], texts: Mapping[int, str]) -> str:
-    op = row["op"] or "?"
-    words = [_device_kernel(op) if row["kind"] == "kernel" else op]
-    words += [f"[{row['key']}]"] if row["key"] else []
-    words += [row["kernel"]] if row["kernel"] else []
-    words += [f"(override {row['override']})"] if row["override"] else []
-    if row["kind"] == "library":  # modes such as the compute type; sizes are those of the inputs
-        modes = _SIZES.sub("", texts.get(row["inputs"], "")).rstrip(", ")
-        words += [f"({modes})"] if modes else []
-    return " ".join(words)
+def _link(level: int, cells: tuple[Any, ...], texts: Mapping[int, str]) -> Link:
+    kind, op, key, kernel, override, inputs = cells
+    more = f"(override {override})" if override else ""
+    if kind == "library":  # modes such as the compute type; sizes are those of the inputs
+        modes = _SIZES.sub("", texts.get(inputs, "")).rstrip(", ")
+        more = f"({modes})" if modes else ""
+    name = _device_kernel(op) if kind == "kernel" and op else op or "?"
+    return Link(level, kind, name, key or "", kernel or "", more)
 
 
 def _device_kernel(name: str) -> str:

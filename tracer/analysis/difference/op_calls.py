@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
 
-from tracer.analysis.cuda_tables import CudaTables
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
 
 NOT_WORK = frozenset(
     (
@@ -68,7 +72,7 @@ def outermost_of(marked: np.ndarray, parent: np.ndarray) -> np.ndarray:
     return found[:-1]
 
 
-def timed(trace: CudaTables, hops: pl.DataFrame, owner: np.ndarray) -> pl.DataFrame:
+def timed(trace: Trace, hops: pl.DataFrame, owner: np.ndarray) -> pl.DataFrame:
     """A row for each hop and step that owns something: row, step, ns, gpu_ns, launches.
 
     `owner` has the row that each hop counts for (outermost_of). GPU work of a CUDA graph counts for the hop

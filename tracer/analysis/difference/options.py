@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 _NOT_COMPARED = frozenset({"override", "then_stop", "max_dumps"})
 """The chains show overrides; --then-stop matters only with --max-size, and dumps are other files"""
 
 
-class Recorded(Protocol):
-    @property
-    def environment(self) -> dict[str, Any]: ...
-
-
-def options(before: Recorded, after: Recorded) -> list[str]:
+def options(before: Trace, after: Trace) -> list[str]:
     """`recorded with --ops: all before, aten::*mm* after`, one sentence for each option."""
     sides = [trace.environment.get("options") or {} for trace in (before, after)]
     return [

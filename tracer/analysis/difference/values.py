@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from tracer.analysis.source_lines import SourceLines, WithLines
+from tracer.analysis.source_lines import SourceLines
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 _UNSET = r"^aten::(new_)?empty|^aten::resize|^aten::set_"
 """Ops whose results have values that nobody has written yet; views of such are left out too"""
-
-
-class Valued(WithLines, Protocol):
-    """What this reads of a trace."""
-
-    @property
-    def hops(self) -> pl.DataFrame: ...
-    @property
-    def values(self) -> pl.DataFrame: ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ class ValueDifference:
     nans: tuple[Place | None, Place | None]
 
 
-def value_difference(before: Valued, after: Valued) -> ValueDifference | None:
+def value_difference(before: Trace, after: Trace) -> ValueDifference | None:
     """None where one of them has no hashes."""
     if before.values.is_empty() or after.values.is_empty():
         return None
@@ -85,7 +79,7 @@ def value_difference(before: Valued, after: Valued) -> ValueDifference | None:
     )
 
 
-def _calls(trace: Valued) -> pl.DataFrame:
+def _calls(trace: Trace) -> pl.DataFrame:
     """The op calls of the first process that returned values which they wrote themselves."""
     hops = trace.hops.select(
         "id", "process", "thread", "kind", "end_ns", "start_ns", pl.col("op").cast(pl.String)
@@ -110,7 +104,7 @@ def _row(calls: pl.DataFrame, place: int) -> int | None:
 
 
 def _parted(
-    before: Valued, after: Valued, parted: list[tuple[int | None, int | None]]
+    before: Trace, after: Trace, parted: list[tuple[int | None, int | None]]
 ) -> tuple[Place | None, Place | None] | None:
     if not parted:
         return None
@@ -121,13 +115,13 @@ def _parted(
     )
 
 
-def _first_nan(trace: Valued) -> Place | None:
+def _first_nan(trace: Trace) -> Place | None:
     """The op call that returned first with a NaN: those around it have it from there."""
     found = _calls(trace).filter(pl.col("nan").fill_null(False)).sort("end_ns").head(1)
     return _place(trace, int(found["id"][0])) if len(found) else None
 
 
-def _place(trace: Valued, hop: int) -> Place:
+def _place(trace: Trace, hop: int) -> Place:
     row = trace.hops.row(hop, named=True)
     sources = SourceLines.of(trace)
     source = row["source"]

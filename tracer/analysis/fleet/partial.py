@@ -6,7 +6,7 @@ The exceptions are `calls` and `steps`: a row for each collective call, and for 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -14,10 +14,13 @@ from tracer.analysis.job.collectives import CALLS, collectives_of
 from tracer.analysis.job.lateness import spent, windows_of
 from tracer.analysis.job.numbering import whole_from
 from tracer.analysis.job.outstanding import MOMENT, moment
-from tracer.analysis.job.part import JobTables, RankPart
+from tracer.analysis.job.part import RankPart
 from tracer.analysis.job.ranks import ranks_of
 from tracer.analysis.memory import memory_use
 from tracer.analysis.source_lines import SourceLines
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 Schema = dict[str, "pl.DataType | type[pl.DataType]"]
 NO_RANK = -1
@@ -93,7 +96,7 @@ SCHEMAS: dict[str, Schema] = {
 }
 
 
-def parts_of(trace: JobTables) -> list[RankPart]:
+def parts_of(trace: Trace) -> list[RankPart]:
     """The ranks in a trace; of one that says no rank its first process, as rank NO_RANK."""
     found = ranks_of(trace)
     if found:
@@ -104,7 +107,7 @@ def parts_of(trace: JobTables) -> list[RankPart]:
     return [RankPart(NO_RANK, 0, str(host or ""), "", trace.began_ns, process, trace)]
 
 
-def partial_tables(part: RankPart, trace: JobTables, name: str, dumps: int = 0) -> dict[str, pl.DataFrame]:
+def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> dict[str, pl.DataFrame]:
     """The tables of SCHEMAS of one rank, rows in an order that depends on nothing but the trace.
 
     ranks         one row: what the rank is, and how much is in its trace. `trace` is `name`; op_ns is self
@@ -168,7 +171,7 @@ def _typed(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
 
 def _rank(
     part: RankPart,
-    trace: JobTables,
+    trace: Trace,
     name: str,
     dumps: int,
     hops: pl.DataFrame,
@@ -301,7 +304,7 @@ def _steps(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.with_columns(pl.col("phase").cast(pl.String)).sort("step", "start_ns")
 
 
-def _memory(part: RankPart, trace: JobTables) -> pl.DataFrame:
+def _memory(part: RankPart, trace: Trace) -> pl.DataFrame:
     rows = [
         (use.device, use.peak_bytes, use.peak_step, use.allocated_bytes, use.blocks)
         for use in memory_use(trace)

@@ -3,31 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-import polars as pl
-
-from tracer.analysis.source_lines import WithLines
-from tracer.analysis.step_times import StepTables
-
-
-class JobTables(StepTables, WithLines, Protocol):
-    """What is read of the trace of a rank."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def began_ns(self) -> int: ...
-    @property
-    def processes(self) -> pl.DataFrame: ...
-    @property
-    def signatures(self) -> pl.DataFrame: ...
-    @property
-    def scalars(self) -> pl.DataFrame: ...
-    @property
-    def memory(self) -> pl.DataFrame: ...
-    @property
-    def certificate(self) -> dict[str, Any]: ...
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -40,4 +19,4 @@ class RankPart:
     boot: str
     began_ns: int
     process: int
-    trace: JobTables
+    trace: Trace

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -26,8 +27,11 @@ from tracer.analysis.job.outstanding import (
     unreached,
     without,
 )
-from tracer.analysis.job.part import JobTables, RankPart
+from tracer.analysis.job.part import RankPart
 from tracer.analysis.job.parting import Parting, partings
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 _DAMAGE = ("dumped_ns", "damaged_chunks", "missing_chunks", "missing_bytes")
 
@@ -147,7 +151,7 @@ class Job:
         return partings(self.parts)
 
 
-def ranks_of(trace: JobTables) -> list[RankPart]:
+def ranks_of(trace: Trace) -> list[RankPart]:
     """The ranks in one trace: none, one, or several where the job's launcher was recorded."""
     parts: list[RankPart] = []
     seen: set[int] = set()
@@ -169,7 +173,7 @@ def ranks_of(trace: JobTables) -> list[RankPart]:
     return parts
 
 
-def lost_facts(trace: JobTables) -> str | None:
+def lost_facts(trace: Trace) -> str | None:
     """Why a cut or damaged trace cannot be used: it has lost its rank. None for each other trace."""
     lacks = any(trace.certificate.get(name) for name in _DAMAGE)
     if trace.environment or not lacks or not trace.processes["rank"].is_null().all():
@@ -177,7 +181,7 @@ def lost_facts(trace: JobTables) -> str | None:
     return "is cut or damaged: the part that says its rank and its host is lost"
 
 
-def job_of(traces: Iterable[JobTables]) -> Job:
+def job_of(traces: Iterable[Trace]) -> Job:
     """The ranks in these traces. Raises JobError if there is none, or one is there twice."""
     parts = [part for trace in traces for part in ranks_of(trace)]
     if not parts:

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 
 from tracer.report.page import Page
 from tracer.report.reading import Reading
-from tracer.report.sections import head, order, path_details
+from tracer.report.sections import head, name_of, order, path_details
 
 _DRAWN = {path_details.title}  # the page has the paths as a flame graph and as chains
 _OPENS = re.compile(r"<details><summary>([^<>]*)</summary>\s*")
@@ -37,8 +37,7 @@ def parts(reading: Reading, page: Page) -> Iterator[Part]:
         if section.title in _DRAWN or not section.wanted(reading):
             continue
         if text := section.markdown(section.data(reading), page):
-            name = section.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
-            yield Part(name, section.title, section.level, to_html(text))
+            yield Part(name_of(section), section.title, section.level, to_html(text))
 
 
 def about(reading: Reading, page: Page) -> str:

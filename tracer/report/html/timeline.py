@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.analysis.links import GPU_KINDS
 from tracer.analysis.step_times import step_times
 from tracer.analysis.trees import Forest
 from tracer.report.html.columns import packed
 from tracer.report.reading import Reading
 from tracer.report.visible import LONGEST, visible
+from tracer.trace.tables.schema import GPU_KINDS
 
 MOST_STEPS = 12
 MOST_RANGES = 1_000  # of a step

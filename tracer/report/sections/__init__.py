@@ -1,4 +1,7 @@
-"""The sections of each report, in order. A new section is a file here and a line below."""
+"""The sections of each report, in order.
+
+A new section is a file here or, if it is one table, an entry of tables.py; and a line below.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,11 @@ from tracer.report.sections import (
     api_details,
     api_functions,
     api_roles,
-    backward,
     certificate,
     compiled,
     copies,
     dumped,
     environment,
-    exceptions,
     gaps,
     hang,
     idle,
@@ -28,31 +29,36 @@ from tracer.report.sections import (
     kernels_families,
     kernels_to_gain,
     kernels_unknown,
-    keys,
     launches,
     memory,
-    modules,
     no_cuda,
-    open_hops,
-    ops,
     overrides,
     path_details,
     paths,
     ranges,
     runtime,
-    sources,
     steps,
     summary,
     synchronisations,
-    threads,
+)
+from tracer.report.sections.tables import (
+    BACKWARD,
+    EXCEPTIONS,
+    KEYS,
+    MODULES,
+    OPEN_HOPS,
+    OPS,
+    SOURCES,
+    THREADS,
+    TableSection,
 )
 
 _EVERY: list[Section] = [
     no_cuda,
     hang,
     dumped,
-    open_hops,
-    exceptions,
+    OPEN_HOPS,
+    EXCEPTIONS,
     summary,
     steps,
     gaps,
@@ -78,17 +84,24 @@ _EVERY: list[Section] = [
     kernels_unknown,
     kernels_all,
     kernels_families,
-    ops,
-    keys,
-    sources,
-    modules,
-    backward,
+    OPS,
+    KEYS,
+    SOURCES,
+    MODULES,
+    BACKWARD,
     memory,
-    threads,
+    THREADS,
     environment,
     certificate,
 ]
-NAMED: dict[str, Section] = {section.__name__.rpartition(".")[2]: section for section in _EVERY}  # type: ignore[attr-defined]
+
+
+def name_of(section: Section) -> str:
+    """As `tracer report --section` has it: of a module its file's."""
+    return section.name if isinstance(section, TableSection) else section.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+
+
+NAMED: dict[str, Section] = {name_of(section): section for section in _EVERY}
 """Every section by its name, in order"""
 
 _RUNTIME = [runtime, api_roles, api_functions, api_callers, synchronisations, allocations, launches, copies]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tracer.analysis.device_kernels import table_name
-from tracer.analysis.links import GPU_KINDS
 from tracer.report.cells import code, fenced
 from tracer.report.chain import chain_nodes
 from tracer.report.hot_paths import (
@@ -20,6 +19,7 @@ from tracer.report.page import Page, details, paragraphs, percent
 from tracer.report.reading import Reading
 from tracer.report.text import count, duration, shorten_kernel
 from tracer.report.tree import plain, title_line, tree_lines
+from tracer.trace.tables.schema import GPU_KINDS
 
 title = "Path by path"
 level = 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.analysis.device_kernels import table_name
-from tracer.analysis.links import GPU_KINDS, HOP_KINDS
 from tracer.report.cells import code, table, wrapped
 from tracer.report.chain import chain_nodes
 from tracer.report.hot_paths import NAME_WIDTH, Path, Paths, compiler_text, hottest_of, near_equal
@@ -13,6 +12,7 @@ from tracer.report.page import Page, in_unit, paragraphs, percent, unit_of
 from tracer.report.reading import Reading
 from tracer.report.text import count, package_relative, shorten_kernel, steady_steps
 from tracer.report.tree import arguments_text, time_text
+from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 title = "Hottest paths"
 level = 2

@@ -28,7 +28,7 @@ from tracer.trace.names.kernels import node_name
 from tracer.trace.names.keys import find_key_names
 from tracer.trace.names.modules import module_texts
 from tracer.trace.tables.hops import KernelNames, is_redispatch, priorities, signatures_table
-from tracer.trace.tables.schema import ID, STRING, THREADS
+from tracer.trace.tables.schema import HOP_KINDS, ID, STRING, THREADS
 from tracer.trace.tables.series import categories, nanoseconds
 
 _BUDGET = 8 << 20
@@ -370,7 +370,7 @@ class _Names:
                 ).to_series(),
                 "process": pl.Series(np.full(count, process), dtype=pl.UInt32),
                 "thread": pl.Series(rows.thread, dtype=pl.UInt32),
-                "kind": categories(["call", "redispatch"]).gather(pl.Series(redispatch).cast(ID)),
+                "kind": categories(list(HOP_KINDS)).gather(pl.Series(redispatch).cast(ID)),
                 "op": op,
                 "key": pl.select(pl.coalesce(_mapped(rows.key_set, key), entry)).to_series(),
                 "kernel": _mapped(rows.hop, kernel),

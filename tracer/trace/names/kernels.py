@@ -9,6 +9,8 @@ import re
 from functools import cache
 from itertools import accumulate
 
+from tracer.trace.names.brackets import arguments, closing
+
 _ANONYMOUS = "(anonymous namespace)"
 _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
 _BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
@@ -38,8 +40,7 @@ def short_kernel_name(name: str) -> str:
         # A return type may precede it: names of function templates include theirs.
         start = name.find(wrapper)
         if start in (0, len("void ")):
-            arguments = _arguments(name, start + len(wrapper) - 1)
-            return _target(arguments[0]) if arguments else name
+            return _target(arguments(name, start + len(wrapper) - 1)[0])
     return _plain(name)
 
 
@@ -50,11 +51,11 @@ def node_name(name: str) -> str:
 
 def _target(functor: str) -> str:
     if functor.startswith(_COMPILE_TIME):
-        pointer = _arguments(functor, len(_COMPILE_TIME) - 1)[0]
+        pointer = arguments(functor, len(_COMPILE_TIME) - 1)[0]
         if pointer.startswith(_POINTER):
-            return _function(_arguments(pointer, len(_POINTER) - 1)[-1])
+            return _function(arguments(pointer, len(_POINTER) - 1)[-1])
     if functor.startswith(_RUN_TIME):
-        function = _arguments(functor, len(_RUN_TIME) - 1)[0]
+        function = arguments(functor, len(_RUN_TIME) - 1)[0]
         return f"function pointer {function}" if "(*)" in function else _plain(function)
     return _function(functor)
 
@@ -79,7 +80,7 @@ def _plain(name: str) -> str:
             kept.append(operator[0])
             position += len(operator[0])
         elif text[position] in "<(":
-            end = _closing(text, position)
+            end = closing(text, position)
             if text[position] == "<":
                 kept.append(_template(text, position))
             position = end + 1
@@ -92,7 +93,7 @@ def _plain(name: str) -> str:
 def _template(text: str, start: int) -> str:
     """The arguments that tell instances apart: functions and literals."""
     kept = []
-    for argument in _arguments(text, start):
+    for argument in arguments(text, start):
         if argument.startswith("&"):
             kept.append(_function(argument.replace("\0", _ANONYMOUS)))
         elif _LITERAL.fullmatch(argument):
@@ -109,36 +110,7 @@ def _qualified(text: str) -> str:
     return text.removeprefix("at::") if text.startswith("at::wrapper_") else text
 
 
-def _arguments(text: str, start: int) -> list[str]:
-    """The template arguments in the brackets that open at `start`."""
-    end = _closing(text, start)
-    arguments, begin, position = [], start + 1, start + 1
-    while position < end:
-        if text[position] in "<({[":
-            position = _closing(text, position)
-        elif text[position] == ",":
-            arguments.append(text[begin:position].strip())
-            begin = position + 1
-        position += 1
-    arguments.append(text[begin:end].strip())
-    return arguments
-
-
 def _depth(text: str) -> int:
     """The largest nesting depth of template brackets and parentheses."""
     steps = [(letter in "<(") - (letter in ">)") for letter in text if letter in "<>()"]
     return max(accumulate(steps), default=0)
-
-
-def _closing(text: str, start: int) -> int:
-    """Where the bracket that opens at `start` is closed; the end of the text if nowhere."""
-    depth = 0
-    for position in range(start, len(text)):
-        character = text[position]
-        if character in "<({[":
-            depth += 1
-        elif character in ">)}]" and text[position - 1] != "-":
-            depth -= 1
-            if depth == 0:
-                return position
-    return len(text)

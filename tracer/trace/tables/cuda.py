@@ -17,7 +17,7 @@ from tracer.trace.names.roles import role
 from tracer.trace.tables.call_arguments import CallArguments
 from tracer.trace.tables.calls import CallColumns
 from tracer.trace.tables.gather import Gathered
-from tracer.trace.tables.schema import API_CALLS, DEVICES, GPU_ACTIVITIES, LIBRARY_CALLS
+from tracer.trace.tables.schema import API_CALLS, DEVICES, GPU_ACTIVITIES, GPU_KINDS, LIBRARY_CALLS
 from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable
 from tracer.trace.tables.stacks import Stacks, library_of_function
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
@@ -25,7 +25,7 @@ from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 Index = NDArray[np.int64]
 
 _DOMAINS = ["runtime", "driver"]
-_KINDS = ["", "kernel", "memcpy", "memset"]
+_KINDS = ["", *GPU_KINDS]
 _MORE_FACTS = 64
 """Of devices, which this version does not know"""
 

@@ -24,7 +24,7 @@ from tracer.trace.names.libraries import LoadedLibraries
 from tracer.trace.names.modules import module_texts
 from tracer.trace.tables.gather import Gathered, HopColumns
 from tracer.trace.tables.overrides import OverrideNames
-from tracer.trace.tables.schema import HOPS, ID, PYTHON_STACKS, SCALARS, SIGNATURES, STRING
+from tracer.trace.tables.schema import HOP_KINDS, HOPS, ID, PYTHON_STACKS, SCALARS, SIGNATURES, STRING
 from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, slices
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
@@ -137,7 +137,7 @@ def _kinds(columns: HopColumns, op: pl.Series, key_sets: list[int]) -> pl.Series
     level = priorities(key_sets)[columns.key_set]
     below = level < level[columns.parent] if len(level) else same
     return named(
-        ["call", "redispatch"], is_redispatch(columns.call_site, same_op=same, below=below).astype(np.int32)
+        list(HOP_KINDS), is_redispatch(columns.call_site, same_op=same, below=below).astype(np.int32)
     )
 
 

@@ -9,6 +9,11 @@ Schema = dict[str, "pl.DataType | type[pl.DataType]"]
 STRING = pl.Categorical
 ID = pl.UInt32
 
+HOP_KINDS = ("call", "redispatch")
+"""Values of `kind` in hops"""
+GPU_KINDS = ("kernel", "memcpy", "memset")
+"""Values of `kind` in gpu_activities"""
+
 HOPS: Schema = {
     "id": ID,
     "op": STRING,

@@ -1,14 +1,16 @@
-"""`tracer tree --follow`: shows hops while they are being recorded."""
+"""`tracer watch`: hops while they are being recorded."""
 
 from __future__ import annotations
 
 import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from tracer.cli.common import USAGE, fail, say, too_large, writing
+import typer
+
+from tracer.cli.common import USAGE, chosen_trace, fail, say, too_large, writing
+from tracer.cli.filters import By, Depth, File, Key, Op, Sort, Source, Thread, selection
 from tracer.cli.lines import print_line, print_table, styled
 from tracer.cli.selection import Selection
 
@@ -27,17 +29,41 @@ _TERMINAL_LINES = 100
 _TABLE_ROWS = 40
 
 
-def follow_trace(
-    file: Path,
-    selection: Selection,
-    depth: int | None,
-    *,
-    flat: bool,
-    by: str,
-    sort: str,
-    limit: int | None,
+def watch(
+    file: File = None,
+    table: Annotated[
+        bool, typer.Option("--table", help="A sorted table that is updated, in place of lines.")
+    ] = False,
+    by: By = "hop",
+    sort: Sort = "self",
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="At most N lines at once (100; of a table 40); 0: all."),
+    ] = None,
+    op: Op = None,
+    key: Key = None,
+    source: Source = None,
+    thread: Thread = None,
+    depth: Depth = None,
 ) -> None:
-    """Prints hops as they end, or with `flat` a table of them, until the recording ends or Ctrl-C."""
+    """Show op calls while they are being recorded.
+
+    Prints the hops that match as they end, until the recording ends: without --op,
+    --key or --depth the outermost ones (those that no other op made). In a pipe
+    --table prints once, at the end.
+
+    \b
+    Examples:
+      tracer watch
+      tracer watch run.trace --op mm
+      tracer watch run.trace --table --by op
+    """
+    if not table and (by, sort) != ("hop", "self"):
+        fail("--by and --sort apply to a table; add --table", USAGE)
+    if by == "range":
+        fail("--by range needs a recording that has ended: tracer top --by range", USAGE)
+    file = chosen_trace(file)
+    chosen_hops = selection(op, key, source, thread)
     from tracer.trace import TraceError
     from tracer.trace.live.follower import Follower
 
@@ -46,11 +72,11 @@ def follow_trace(
         with writing():
             show: _Table | _Lines = (
                 _Table(follower, by, sort, _TABLE_ROWS if limit is None else limit)
-                if flat
+                if table
                 else _Lines(follower, _TERMINAL_LINES if limit is None else limit)
             )
             try:
-                _follow(follower, selection, depth, show)
+                _follow(follower, chosen_hops, depth, show)
             finally:
                 show.close()
             if follower.ended:
@@ -128,7 +154,7 @@ class _Lines:
         rows = hops.filter(pl.Series(chosen & ended)).sort("end_ns", maintain_order=True)
         on_terminal = self._console.is_terminal
         if on_terminal and self._limit and (more := len(rows) - self._limit) > 0:
-            print(f"({count(more, 'more line')}: --flat counts them, a pipe receives all)")
+            print(f"({count(more, 'more line')}: --table counts them, a pipe receives all)")
             rows = rows.tail(self._limit)
         self._know(rows["inputs"].unique().drop_nulls().to_list())
         width = self._console.width if on_terminal else None

@@ -1,0 +1,62 @@
+"""Documents of `--json`: what they have, and that they agree with the text of the same command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_trace import PATH
+from typer.testing import CliRunner
+
+from tracer.report.chain import chain_nodes
+from tracer.report.hot_paths import hottest_of
+from tracer.report.reading import Reading
+from tracer.trace import load
+
+
+def document(*words: str) -> dict[str, Any]:
+    from tracer.cli.app import app
+
+    result = CliRunner().invoke(app, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.stdout))
+
+
+def test_a_report_has_the_paths_that_its_text_has() -> None:
+    found = document("report", str(PATH), "--paths", "4")
+    paths = hottest_of(Reading(load(PATH), "gpu.trace", paths=4)).paths
+    assert [path["op"] for path in found["paths"]] == [path.op for path in paths]
+    assert [path["total_ns"] for path in found["paths"]] == [path.total_ns for path in paths]
+    chains = [[(link["op"], link["key"]) for link in path["chain"]] for path in found["paths"]]
+    assert chains == [[(node["op"], node["key"]) for node in chain_nodes(path.nodes)] for path in paths]
+    assert [row["op"] for row in found["look"]] == [path.op for path in paths]
+    assert found["paths_left_out"] > 0
+
+
+@pytest.mark.parametrize(
+    "others", [["--html"], ["-o", "report.md"], ["--only", "cuda"], ["--section", "ops"]]
+)
+def test_a_report_is_text_or_a_document(others: list[str]) -> None:
+    from tracer.cli.app import app
+
+    result = CliRunner().invoke(app, ["report", str(PATH), "--json", *others])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--json prints the hottest paths; remove" in result.stderr
+
+
+def test_a_changed_path_is_in_the_document_of_a_lock(tmp_path: Path) -> None:
+    from tracer.cli.app import app
+
+    lock = tmp_path / "dispatch.lock"
+    assert CliRunner().invoke(app, ["lock", str(PATH), "-o", str(lock)]).exit_code == 0
+    assert document("lock", str(PATH), "--check", str(lock))["changes"] == []
+    lock.write_text(lock.read_text().replace("[CUDA] wrapper_CUDA_addmm", "[CUDA] mine"))
+    result = CliRunner().invoke(app, ["lock", str(PATH), "--check", str(lock), "--json"])
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["changes_left_out"]) == (1, 0)
+    assert found["changes"]
+    for change in found["changes"]:
+        assert any("[CUDA] mine" in path["lock"] for path in change["paths"])
+        assert any("[CUDA] wrapper_CUDA_addmm" in path["run"] for path in change["paths"])

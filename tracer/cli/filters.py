@@ -1,0 +1,80 @@
+"""Options that several commands have: which trace, which hops, how many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tracer.analysis.groups import GROUPS, SORTS
+from tracer.cli.common import USAGE, choose, fail
+from tracer.cli.selection import Selection, nanoseconds
+
+
+def one_of(option: str, names: Iterable[str], said: str) -> Any:
+    """An option that takes one of these values: help lists them, shells complete them.
+
+    Another value ends the command. `said`: what comes before the list in the help.
+    """
+    known = list(names)
+
+    def check(value: str) -> str:
+        if value not in known:
+            fail(f"{option} {value}: {choose(value, known)}", USAGE)
+        return value
+
+    help_text = f"{said} {', '.join(known[:-1])} or {known[-1]}."
+    return typer.Option(
+        option, metavar="WHAT", help=help_text, callback=check, autocompletion=lambda: list(known)
+    )
+
+
+File = Annotated[
+    Path | None,
+    typer.Argument(help="A trace, or the folder of a job (default: the newest trace here).", metavar="FILE"),
+]
+Rank = Annotated[int | None, typer.Option(metavar="N", min=0, help="Of the folder of a job: show this rank.")]
+Op = Annotated[
+    str | None, typer.Option(metavar="PATTERN", help="Only these ops: mm, aten::add.*, aten::*mm*.")
+]
+Key = Annotated[str | None, typer.Option(metavar="PATTERN", help="Only these dispatch keys: CPU, Autograd*.")]
+Source = Annotated[
+    str | None,
+    typer.Option(metavar="FILE[:LINES]", help="Only calls from this file or lines: a.py:7, a.py:7-9,12."),
+]
+Module = Annotated[
+    str | None, typer.Option(metavar="PATTERN", help="Only these modules: encoder, layers.*.attention.")
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="Leave out these ops. Repeatable.")
+]
+MinTime = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only hops that took at least TIME: 100us, 1.5ms.")
+]
+Thread = Annotated[str | None, typer.Option(metavar="THREAD", help="Only this thread: number or name.")]
+Depth = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Only N levels of hops; 1: outermost ones.")
+]
+Step = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="Only this step; only its part of the file is read.")
+]
+Limit = Annotated[int, typer.Option(metavar="N", min=0, help="Show at most N lines; 0: all.")]
+By = Annotated[str, one_of("--by", GROUPS, "A row per")]
+Sort = Annotated[str, one_of("--sort", SORTS, "Sort by")]
+
+
+def selection(
+    op: str | None = None,
+    key: str | None = None,
+    source: str | None = None,
+    thread: str | None = None,
+    step: int | None = None,
+    module: str | None = None,
+    min_time: str | None = None,
+    exclude: Iterable[str] | None = None,
+) -> Selection:
+    """The hops that these options choose; a wrong value ends the command."""
+    least = None if min_time is None else nanoseconds(min_time)
+    return Selection(op, key, source, thread, step, module, least, tuple(exclude or ()))

@@ -1,0 +1,79 @@
+"""`tracer top`: hops in a sorted table."""
+
+from __future__ import annotations
+
+from tracer.cli.common import SourceFrom, analysing, say_verdict, writing
+from tracer.cli.documents import AsJson, print_json
+from tracer.cli.filters import (
+    By,
+    Depth,
+    Exclude,
+    File,
+    Key,
+    Limit,
+    MinTime,
+    Module,
+    Op,
+    Rank,
+    Sort,
+    Source,
+    Step,
+    Thread,
+    selection,
+)
+from tracer.cli.job import trace_or_rank
+from tracer.cli.lines import print_table
+
+
+def top(
+    file: File = None,
+    by: By = "hop",
+    sort: Sort = "self",
+    limit: Limit = 40,
+    op: Op = None,
+    key: Key = None,
+    source: Source = None,
+    module: Module = None,
+    exclude: Exclude = None,
+    min_time: MinTime = None,
+    thread: Thread = None,
+    depth: Depth = None,
+    step: Step = None,
+    rank: Rank = None,
+    as_json: AsJson = False,
+    source_from: SourceFrom = None,
+) -> None:
+    """Show which ops, lines or modules take the time.
+
+    A row counts the hops that match: of an op at one key in one kernel function
+    (--by hop), of an op, a key, a Python line, a module, a kernel function or a
+    range. Self times add up to the time in these hops. A hop inside another of
+    its row does not count in the row's total.
+
+    \b
+    Examples:
+      tracer top
+      tracer top run.trace --by source --sort total
+      tracer top run.trace --op 'aten::*mm*' --step 3
+      tracer top run.trace --json | jq '.rows[0]'
+
+    Exit status 1 if no hop matches.
+    """
+    chosen_hops = selection(op, key, source, thread, step, module, min_time, exclude)
+    file = trace_or_rank(file, rank)
+    with analysing(file, step) as trace:
+        from tracer.analysis import flat, trees
+        from tracer.analysis.source_lines import SourceLines
+
+        chosen = chosen_hops.matching(trace, trace.hops)
+        if depth is not None:
+            chosen = chosen & (trees.depths(trees.parent_rows(trace.hops)) < depth)
+        table = flat.ranked(flat.flat_table(trace.hops, chosen, by, trace.gpu_activities), sort)
+    if as_json:
+        from tracer.report.documents import flat_document
+
+        print_json(flat_document(trace, table, by, limit))
+        return
+    with writing():
+        print_table(table, by, limit, SourceLines.of(trace))
+    say_verdict(trace)

@@ -134,8 +134,7 @@ bool is_alive(uint32_t pid) {
   return stat[name + 2] != 'Z' && stat[name + 2] != 'X';
 }
 
-void count_processes(const HeaderPage& page, const std::set<uint32_t>& fork_servers, const std::set<uint32_t>& replaced,
-                     Totals& totals) {
+void count_processes(const HeaderPage& page, const std::set<uint32_t>& fork_servers, const std::set<uint32_t>& replaced, Totals& totals) {
   uint32_t open = page.header.attached;
   for (uint32_t i = 0; i < std::min<uint32_t>(page.header.next_process, kMaxProcesses); ++i) {
     if (!page.pids[i] || (!replaced.count(i) && !is_alive(page.pids[i]))) continue;

@@ -111,19 +111,21 @@ def chunks_of(data: bytes) -> Iterator[tuple[int, fmt.ChunkHeader]]:
     at = int.from_bytes(data[12:16], "little")
     while at + fmt.CHUNK_HEADER.size <= len(data):
         header = fmt.ChunkHeader(*fmt.CHUNK_HEADER.unpack_from(data, at))
-        assert header.magic == fmt.CHUNK_MAGIC
-        yield at, header
-        at += header.capacity
+        if header.magic == fmt.CHUNK_MAGIC:
+            yield at, header
+        at += header.capacity or fmt.HEADER_BYTES  # claimed, and not begun
 
 
 def longer_name(data: bytes) -> int:
     """Where the length of an op's name is."""
-    place = next(at for at, header in chunks_of(data) if header.stream == fmt.DEFINITIONS) + 64
-    while True:
-        size, kind, _, _ = fmt.DEFINITION_HEAD.unpack_from(data, place)
-        if kind == fmt.HOP:
-            return place + fmt.DEFINITION_HEAD.size + 28
-        place += size
+    for at, header in chunks_of(data):
+        place, size = at + fmt.CHUNK_HEADER.size, fmt.DEFINITION_HEAD.size
+        while header.stream == fmt.DEFINITIONS and place + size <= at + header.capacity and size:
+            size, kind, _, _ = fmt.DEFINITION_HEAD.unpack_from(data, place)
+            if kind == fmt.HOP:
+                return place + fmt.DEFINITION_HEAD.size + 28
+            place += size
+    raise AssertionError("no hop is defined")
 
 
 def more_used(data: bytes) -> int:

@@ -131,9 +131,8 @@ def test_operators_of_torch_with_a_text_are_known() -> None:
         try:
             check_allowed(getattr(op, overload or "default"), imported=False, unsafe=False)
         except CannotReplayError:
-            refused_names.add(name)
-    assert refused_names >= {"aten::from_file"}
-    assert len(refused_names) < 8, refused_names
+            refused_names.add(name.partition(".")[0].removeprefix("aten::"))
+    assert refused_names == {"from_file", "_print", "_test_string_default", "_test_ambiguous_defaults"}
 
 
 @pytest.mark.parametrize(

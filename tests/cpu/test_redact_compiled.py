@@ -42,7 +42,8 @@ def test_no_secret_of_the_program_is_left(tmp_path: Path) -> None:
     before = unpacked(folder / "run.trace")
     for planted in (b"planted folder", b"planted comment", b"planted text", b"planted_variable"):
         assert planted in before
-    done = redact(folder / "run.trace", tmp_path / "out.trace")
+    with (tmp_path / "out.trace").open("wb") as out:
+        done = redact(folder / "run.trace", out)
     left = unpacked(tmp_path / "out.trace")
     place = left.find(PLANTED)
     assert place < 0, left[max(place - 200, 0) : place + 200]

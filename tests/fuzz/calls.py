@@ -77,7 +77,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--svg": (f"{OUTPUT}.svg",),
     "--script": (f"{OUTPUT}.py",),
 }
-SUFFIXES = {"report": ("html", "md"), "diff": ("html", "md", "json")}
+SUFFIXES = {"report": ("html", "md"), "diff": ("html", "md")}
 """Of the outputs of commands that write more than one kind of file, or another than text"""
 BEGINS: dict[str, tuple[list[str], ...]] = {
     "explain": (["--from", TRACE], ["--from", TRACE, "--hop", "0"]),

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tracer.cli.app import app
 from tracer.report import chain
 
-DEPTHS = (100, 200, 400)
+DEPTHS = (60, 120, 240)
 MOST = 2.5
 """Between two steps of twice the depth: 2 is linear, 4 quadratic"""
 SPARE = 3000
@@ -62,6 +62,7 @@ def counted() -> Iterator[list[int]]:
         sys.setprofile(None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [*commands()], ids=" ".join)
 def test_work_grows_with_the_trace(
     traces: list[Path], command: list[str], monkeypatch: pytest.MonkeyPatch

@@ -39,13 +39,13 @@ def small(launcher: Launcher, request: pytest.FixtureRequest) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("small", [1, 2], indirect=True)
+@pytest.mark.parametrize("small", [2], indirect=True)
 def test_nothing_can_be_asked(launcher: Launcher, small: Path) -> None:
     with running(sys.executable, str(launcher.write(JOB))) as process:
         done = attach(launcher, process.pid, "-o", "t.trace", extra={"TMPDIR": str(small)})
         process.communicate("\n", timeout=TIMEOUT)
     assert done.status == 2
-    assert done.err.startswith("tracer: the request cannot be written to a temporary folder: No space left")
+    assert done.err.startswith(f"tracer: the request cannot be written to {small}: No space left")
     assert done.err.endswith("; set TMPDIR to another folder\n")
     assert done.err.count("\n") == 1
     assert not (launcher.folder / "t.trace").exists()

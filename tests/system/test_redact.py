@@ -109,7 +109,7 @@ def test_texts_among_arguments_and_hosts_of_ranks(tmp_path: Path) -> None:
     assert [secret for secret in SECRETS if secret.encode() in left] == []
     found = load(tmp_path / "out.trace")
     assert found.signatures.equals(before.signatures)
-    assert found.scalars["value"].to_list() == ['"left out"', '{"process_group":"0"}', "[1,2]"]
+    assert found.scalars["value"].to_list() == ['"text 1"', '{"process_group":"0"}', "[1,2]"]
     assert found.processes.select("rank", "ranks", "host").row(0) == (1, 2, None)
     assert found.processes["boot"][0] not in (None, before.processes["boot"][0])
     assert done.removed["names of hosts"] == 1

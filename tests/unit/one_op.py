@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from synthetic import ENUMS, TraceWriter, tensor
+from synthetic import BACKENDS, CPU, ENUMS, TraceWriter, tensor
 
 ENVIRONMENT = {
     "torch": "2.13.0+cpu",
@@ -39,7 +39,8 @@ def one_op(
     writer = TraceWriter(header=header or {})
     writer.process()
     writer.json(0, "environment", ENVIRONMENT | (environment or {}))
-    writer.json(0, "enums", {**ENUMS, "dtypes": {"6": dtype}, "device_types": {"0": device, "1": "cuda"}})
+    names = {"dtypes": {"6": dtype}, "device_types": {"0": device, "1": "cuda"}}
+    writer.json(0, "enums", {**ENUMS, **names, "keys": [*ENUMS["keys"], key, below]})
     writer.hop(0, op, key=key)
     writer.hop(1, op, key=below or key)
     lane = writer.lane()
@@ -47,9 +48,9 @@ def one_op(
     lane.define_source(1, file, line)
     arguments = [tensor(shape, stride, position=position) for position in range(tensors)]
     lane.define_signature(1, *arguments, scalars=scalars)
-    lane.enter(0, source=1, signature=1)
+    lane.enter(0, CPU if key == "CPU" else 1 << (BACKENDS + 2) | CPU, source=1, signature=1)
     if below:
-        lane.enter(1, source=1, signature=1, call_site=2)
+        lane.enter(1, 1 << (BACKENDS + 3) | CPU, source=1, signature=1, call_site=2)
         lane.exit()
     lane.exit()
     return writer.write(path)

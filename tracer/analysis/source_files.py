@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ _WITHHELD = (
 
 @dataclass
 class _Asked:
-    """`folder`: of --source-from. `withheld`: a text was looked for, and its file was not read."""
+    """`folder`: of --source-from. `withheld`: a text was looked for, and its file here was not read."""
 
     folder: str | None = None
     withheld: bool = False
@@ -31,14 +32,14 @@ _asked = _Asked()
 def read_from(folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
     """Texts that a trace lacks are read from files in this folder; None: from the files of own traces.
 
-    If some were withheld, it says so in one line.
+    If some were withheld, it says so in one line at the end.
     """
     global _asked
     before, _asked = _asked, _Asked(folder)
     try:
         yield
     finally:
-        if _asked.withheld:
+        if _asked.withheld and sys.exc_info()[0] is None:  # a command that failed has said why
             say(_WITHHELD)
         _asked = before
 
@@ -71,7 +72,7 @@ class SourceFiles:
                 return _lines(file, self._began)
         except (OSError, UnicodeError, ValueError):
             return []
-        _asked.withheld |= self._began is not None
+        _asked.withheld |= self._began is not None and os.path.isfile(file)
         return []
 
     def _below(self, file: str, folder: str) -> str:

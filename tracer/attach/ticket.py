@@ -35,7 +35,7 @@ from tracer.report.visible import LONGEST, visible
 
 STARTED, ENDED, FAILED, ENDS = "started", "ended", "failed", "ends"
 _PAUSE = 0.02  # seconds between two looks at whether the process lives
-_LONGEST = 1 << 16  # bytes of an answer
+_LONGEST = 1 << 16  # bytes of an answer; the rest of a longer one is lost
 _NONSENSE = "its answer is not one of this version of tracer"
 
 # The program may have names such as exec of its own, and any handler of a signal may run and raise between
@@ -138,7 +138,7 @@ class Ticket:
         """An answer that is there: the only one of its connection."""
         self._accept()
         try:
-            data = self._peer.recv(_LONGEST + 1) if self._peer else b""
+            data = self._peer.recv(_LONGEST) if self._peer else b""
         except BlockingIOError:
             return None
         except OSError:
@@ -181,7 +181,7 @@ class Ticket:
 
 def _answer(data: bytes) -> tuple[str, str]:
     try:
-        kind, text = json.loads(data) if len(data) <= _LONGEST else ()
+        kind, text = json.loads(data)
         if kind in (STARTED, ENDED, FAILED, ENDS) and isinstance(text, str):
             return kind, "\n".join(visible(line, LONGEST) for line in text.split("\n"))
     except (ValueError, TypeError, RecursionError):

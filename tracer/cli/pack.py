@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,22 +119,24 @@ def _told(done: Redaction) -> Iterator[str]:
         if number:
             yield f"  {number:,} {what}"
     yield "still in it:"
-    yield from _wrapped(_STAYS)
+    yield from _wrapped(_STAYS.split())
     if done.left:
         yield "still in it, and chosen by you; look at each name before you send the file:"
     for kind, names in sorted(done.left.items()):
-        yield from _wrapped(f"{len(names):,} {kind}: {', '.join(map(visible, names))}")
+        shown = [repr(name) if " " in name or "," in name else visible(name) for name in names]
+        commas = [f"{name}," for name in shown[:-1]]
+        yield from _wrapped([f"{len(names):,} {kind}:", *commas, shown[-1]])
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        _COLUMNS,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _wrapped(words: list[str]) -> Iterator[str]:
+    """Lines of whole words, which may have blanks."""
+    line = " "
+    for word in words:
+        if len(line) + 1 + len(word) > _COLUMNS and line.strip():
+            yield line
+            line = "   "
+        line += f" {word}"
+    yield line
 
 
 def _check(file: Path, output: Path, force: bool) -> None:

@@ -116,8 +116,8 @@ class _Roots:
             text = self._sources.text(place)
             file, _, line = place.rpartition(":")
             named = self._sources.name(place)
-            place = {"file": file, "line": number_of(line) or 0}
-            below = [self._frame(f"{named}  {text}" if text else named, **place)]
+            number = number_of(line) or 0
+            below = [self._frame(f"{named}  {text}" if text else named, file=file, line=number)]
         return [self._frame(kind), *below]
 
     def _frame(self, name: str, **place: str | int) -> int:

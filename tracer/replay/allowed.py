@@ -11,7 +11,7 @@ _SPACES = ("aten", "prims")
 """Operators of torch itself that compute, and do nothing else"""
 _PLAIN_TEXTS = re.compile(
     "activation|algorithm|api_name|approximate|assert_msg|driver|equation|indexing|interpolation|mode|norm|ord|"
-    "p|pad_mode|padding|padding_side|reduce|rounding_mode|side"
+    "p|pad_mode|padding|padding_side|reduce|rounding_mode|side|UPLO"
 )
 """Arguments that are a text and choose how to compute; others may be names of files, or code"""
 

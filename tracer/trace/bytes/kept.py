@@ -39,11 +39,11 @@ _PYTHON_KERNEL = re.compile(r"(?P<name>.+) \((?P<file>.+):(?P<line>\d+)\)", re.D
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?(\+(cpu|cu\d+|xpu|rocm[\d.]+|git[0-9a-f]+))?")
 _THREAD = re.compile(r"python[\d.]*|pt_autograd_\d+|pt_[a-z]+_[a-z]+|cuda\d*")
 _SHORT_PATH = re.compile(r"[\w.@+=,~ -]+(?:/[\w.@+=,~ -]+)*")
-_GENERATED = re.compile(r"[0-9a-z]{20,}\.py")
+_NOT_CHOSEN = re.compile(r"[0-9a-z]{20,}\.py|(lib)?python3[\w.]*")
 _OWN_RANGE = re.compile("(?P<kind>\x1f(?:kernel|bench):)(?P<name>[^#]*)(?P<number>#\\d+)?", re.DOTALL)
 _RANGE_OF_CLASS = re.compile(r"(?:Optimizer\.(?:step|zero_grad)|enumerate\(DataLoader\))#(?P<name>[\w.]+)")
 _RANGE_OF_TORCH = re.compile(
-    "\x1f(?:call:\\d+|phase:[\\w. ()-]+:[\\d/_!]*)"
+    "\x1f(?:call:\\d+|phase:[\\w. ()<>-]+:[\\d/_!]*)"
     r"|ProfilerStep#\d+|(?:nccl|gloo|mpi|ucc|xccl):\w+|(?:DistributedDataParallel|DataParallel)\.\w+"
     r"|FSDP::\w+|Torch-Compiled Region: [\d/_]+|TorchDynamo Cache Lookup|Pregraph bytecode"
     r"|AOTDispatcher Runtime Wrapper Prologue|## Call CompiledFxGraph \w+ ##|CompiledFunction\w*"
@@ -51,7 +51,17 @@ _RANGE_OF_TORCH = re.compile(
 _OPS_OF_TORCH = ("aten::", "prim", "profiler::")
 _KERNELS_OF_TORCH = ("cpp_fused", "triton_", "extern_kernels.")
 _KERNELS_OF_LIBRARIES = ("_ZN2at6native", "_ZN7cutlass", "_ZN5cudnn", "sm80_", "sm90_", "ncclDevKernel_")
-_SYSTEM = ("/usr/lib/", "/usr/lib64/", "/usr/bin/", "/usr/local/cuda", "/lib/", "/lib64/", "/pytorch/")
+_PYTHON_NODE = "torch::autograd::PyNode"
+_SYSTEM = (
+    "/__w/pytorch/",
+    "/usr/lib/",
+    "/usr/lib64/",
+    "/usr/bin/",
+    "/usr/local/cuda",
+    "/lib/",
+    "/lib64/",
+    "/pytorch/",
+)
 _PACKAGES = ("torch/", "nvidia/", "triton/", "tracer/", "numpy/", "polars/")
 _ARGUMENTS = frozenset(
     (
@@ -120,11 +130,18 @@ class Names:
         if key not in self._replaced:
             self._counts[word] += 1
             self._replaced[key] = self._counts[word]
-            self.done.removed["texts that are no names"] += 1
+            self.done.removed["texts that are no names"] += word != "text"
         number = self._replaced[key]
         new = f"{word} {number}" if len(f"{word} {number}") <= max(len(text), 8) else f"{word[0]}{number}"
         self._numbered.add(new)
         return new
+
+    def node(self, text: str) -> str:
+        """A class of C++, or `torch::autograd::PyNode MyFunctionBackward`."""
+        begin, blank, name = text.partition(" ")
+        if begin == _PYTHON_NODE and blank:
+            return f"{begin} {self.chosen('autograd functions', name)}"
+        return self.chosen("autograd functions", text, "torch::")
 
     def op(self, text: str) -> str:
         return self.chosen("operators outside of ATen", text, *_OPS_OF_TORCH)
@@ -162,7 +179,7 @@ class Names:
             return text
         if known := _OWN_RANGE.fullmatch(text):
             return f"{known['kind']}{self.compiled_kernel(known['name'])}{known['number'] or ''}"
-        return self.instead("range", text)
+        return self.instead("\x1frange" if text.startswith("\x1f") else "range", text)
 
     def compiled_kernel(self, text: str) -> str:
         return self.chosen("kernels of compiled code", text, *_KERNELS_OF_TORCH)
@@ -219,11 +236,19 @@ class Names:
             self.done.keep("files", short)
 
     def _is_own(self, path: str, short: str) -> bool:
+        known = _PSEUDO_FILE.fullmatch(short) or _NOT_CHOSEN.fullmatch(short)
+        return not known and not self._is_of_torch(path, short)
+
+    def _is_of_torch(self, path: str, short: str) -> bool:
+        """Or of Python, or of the system"""
         if path.startswith((*_SYSTEM, "linux-vdso")) or in_standard_library(path):
-            return False
-        if "/site-packages/" in path and short.startswith(_PACKAGES):
-            return False
-        return not _PSEUDO_FILE.fullmatch(short) and not _GENERATED.fullmatch(short)
+            return True
+        return "/site-packages/" in path and short.startswith(_PACKAGES)
+
+    def function(self, text: str, file: str) -> str:
+        """A function in Python"""
+        is_of_torch = self._is_of_torch(file, self.file(file))
+        return self.chosen("Python functions", text, *([""] * is_of_torch))
 
     def _short(self, path: str, folder: str) -> str:
         if _PSEUDO_FILE.fullmatch(path):
@@ -243,7 +268,7 @@ class Names:
     def _scalar(self, value: Any) -> Any:
         if isinstance(value, str) and value not in _ARGUMENTS:
             self.done.removed["texts among arguments"] += 1
-            return LEFT_OUT if len(value) >= len(LEFT_OUT) else ""
+            return self.instead("text", value) if value else ""  # other texts stay other ones
         if isinstance(value, list):
             return [self._scalar(element) for element in value]
         if isinstance(value, dict):
@@ -474,6 +499,7 @@ DOCUMENTS: dict[str, Any] = {
         "how": one_of("compiled", "kept"),
         "hidden": one_of(*_WHY_HIDDEN),
         "graph_id": plain,
+        "process": plain,
         "cpp_wrapper": plain,
         "kernels": Each(
             by(Names.compiled_kernel),
@@ -530,7 +556,7 @@ def _fitted(names: Names, value: Any, form: Any) -> Any:
 
 
 def _fields(names: Names, value: dict[str, Any], form: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for name, each in value.items():
         if name not in form:
             names.done.removed["fields that are not known"] += 1

@@ -182,7 +182,7 @@ class _Redactor:
 
     def _source_line(self, body: _Fields) -> bytes:
         numbers, file, function = body.raw("2I"), body.text(), body.text()
-        return numbers + _texts(self.names.file(file), self.names.chosen("Python functions", function))
+        return numbers + _texts(self.names.file(file), self.names.function(function, file))
 
     def _hop(self, body: _Fields) -> bytes:
         numbers = body.raw("3I2Q")
@@ -203,7 +203,7 @@ class _Redactor:
         elif use == "kernel":
             text = self.names.device_kernel(text)
         elif use == "node":
-            text = self.names.chosen("autograd functions", text, "torch::")
+            text = self.names.node(text)
         else:
             self.names.done.removed["texts that nothing uses"] += 1
             text = ""

@@ -140,8 +140,8 @@ def test_a_full_disk_leaves_what_was_there(folder: Path, to: str, there: bool) -
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run.trace"], 2, "--to is missing: choose perfetto, chrome, parquet or speedscope, e.g. "),
-        (["run.trace", "--to", "svg"], 2, "--to svg: choose perfetto, chrome, parquet or speedscope"),
+        (["run.trace"], 2, "--to is missing: choose perfetto, chrome, parquet, speedscope or svg, e.g. "),
+        (["run.trace", "--to", "pdf"], 2, "--to pdf: choose perfetto, chrome, parquet, speedscope or svg"),
         (["absent.trace", "--to", "chrome"], 2, "absent.trace does not exist"),
         (
             ["run.trace", "--to", "chrome", "-o", "nowhere/x"],

@@ -19,12 +19,10 @@ std::mutex& helper_lock = fork_lock<LockOrder::kHelper>();
 void prepare_next(Lane* lane) {
   TraceFile* file = recording_file();
   Chunk chunk = file ? file->claim(kHopChunkBytes, kHops) : Chunk{};
-  // To go round in a small slot would keep next to nothing.
-  if (file && file->is_ring() && !chunk.offset && lane->chunk.capacity < kHopChunkBytes) chunk = file->claim_beyond_ring(kHopChunkBytes);
   void* where = lane->window_start(lane->window ^ 1);
   if (chunk.offset) file->fill(chunk);
   if (chunk.offset && file->map(chunk, where)) {
-    populate(where, chunk.capacity);
+    populate(where, kHopChunkBytes);
     lane->next_chunk = chunk;
     lane->next_state.store(Lane::kReady, std::memory_order_release);
     file->refresh_clock();

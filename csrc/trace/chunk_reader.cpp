@@ -90,8 +90,8 @@ bool ChunkFinder::next(FoundChunk& chunk) {
 
 // Goes on to where a chunk may be: there is none at at_. Whether something else is there.
 bool ChunkFinder::skip() {
-  if (uint64_t slot_bytes; is_being_taken(slot_bytes)) {
-    at_ += slot_bytes;
+  if (is_being_taken()) {
+    at_ += kHopChunkBytes;
     return false;
   }
   bool something = false;
@@ -114,11 +114,9 @@ bool ChunkFinder::skip() {
 }
 
 // A slot of a ring whose process died while it emptied it: what is left in there counts as overwritten already.
-bool ChunkFinder::is_being_taken(uint64_t& slot_bytes) {
-  uint64_t slot = Ring::slot_at(slots_, at_);
-  slot_bytes = Ring::bytes_of(slots_, slot);
-  if (slot >= Ring::count_of(slots_) || at_ != Ring::offset_of(slots_, slot)) return false;
-  if (!is_zero(reader_.read(at_, kUnit, kUnit).substr(0, kUnit))) return false;
+bool ChunkFinder::is_being_taken() {
+  uint64_t slot = (at_ - first_) / kHopChunkBytes;
+  if (slot >= slots_ || (at_ - first_) % kHopChunkBytes || !is_zero(reader_.read(at_, kUnit, kUnit).substr(0, kUnit))) return false;
   std::string_view bytes = reader_.read(kHeaderBytes + slot * sizeof(uint32_t), sizeof(uint32_t), kHeaderRead);
   uint32_t owner = 0;
   if (!bytes.empty()) memcpy(&owner, bytes.data(), sizeof owner);

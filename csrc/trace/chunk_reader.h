@@ -55,11 +55,10 @@ class ChunkFinder {
 
  private:
   bool skip();
-  bool is_being_taken(uint64_t& slot_bytes);
+  bool is_being_taken();
 
   FileReader& reader_;
-  uint32_t slots_;
-  uint64_t first_, at_;
+  uint64_t slots_, first_, at_;
   uint64_t damaged_ = 0;
 };
 

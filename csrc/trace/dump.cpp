@@ -55,15 +55,15 @@ uint64_t size_of(int fd) {
 }
 
 // A ring's slots that were written, the owners of all of them before.
-bool copy_slots(int from, int to, uint32_t slots) {
-  if (!copy(from, to, kHeaderBytes, Ring::header_bytes(slots))) return false;
-  constexpr uint64_t kOwners = sizeof owners / sizeof *owners;
-  for (uint64_t slot = 0, count = Ring::count_of(slots); slot < count; ++slot) {
+bool copy_slots(int from, int to, uint64_t first, uint32_t slots) {
+  if (!copy(from, to, kHeaderBytes, first)) return false;
+  constexpr uint32_t kOwners = sizeof owners / sizeof *owners;
+  for (uint32_t slot = 0; slot < slots; ++slot) {
     if (slot % kOwners == 0 &&
-        !pread_all(from, owners, sizeof(uint32_t) * std::min(kOwners, count - slot), kHeaderBytes + slot * sizeof(uint32_t)))
+        !pread_all(from, owners, sizeof(uint32_t) * std::min(kOwners, slots - slot), kHeaderBytes + slot * sizeof(uint32_t)))
       return false;
-    uint64_t at = Ring::offset_of(slots, slot);
-    if (owners[slot % kOwners] && !copy(from, to, at, at + Ring::bytes_of(slots, slot))) return false;
+    uint64_t at = first + uint64_t(slot) * kHopChunkBytes;
+    if (owners[slot % kOwners] && !copy(from, to, at, at + kHopChunkBytes)) return false;
   }
   return true;
 }
@@ -77,10 +77,10 @@ bool copy_trace(int from, int to) {
     errno = ENOENT;
     return false;
   }
-  uint32_t slots = header.ring_slots;
-  if (!copy_slots(from, to, slots)) return false;
+  uint64_t first = header.header_bytes, definitions = first + uint64_t(header.ring_slots) * kHopChunkBytes;
+  if (header.ring_slots && !copy_slots(from, to, first, header.ring_slots)) return false;
   uint64_t size = size_of(from);
-  if (!copy(from, to, Ring::end(slots), size) || !pread_all(from, &page, sizeof page, 0)) return false;
+  if (!copy(from, to, definitions, size) || !pread_all(from, &page, sizeof page, 0)) return false;
   ClockPair now = read_clocks();
   page.header.last_ticks = now.ticks;
   page.header.last_ns = now.ns;

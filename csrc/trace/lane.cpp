@@ -77,19 +77,19 @@ void enter_chunk(Lane* lane, TraceFile& file, Chunk chunk) {
   file.begin(start, chunk, kHops, lane->number, lane->sequence++, lane->epoch, lane->depth);
   lane->chunk = chunk;
   lane->next = start + sizeof(ChunkHeader) / 8;
-  lane->limit = start + chunk.capacity / 8 / 2;  // at the half the next chunk is asked for
+  lane->limit = start + kHopChunkBytes / 8 / 2;  // at the half the next chunk is asked for
   lane->module = ~0u;                            // so that each chunk says it again
 }
 
 bool first_chunk(Lane* lane, TraceFile& file) {
   watch_for_damage();
-  Chunk chunk = file.claim(file.is_ring() ? kSmallSlotBytes : kHopChunkBytes, kHops);
+  Chunk chunk = file.claim(kHopChunkBytes, kHops);
   if (!chunk.offset && file.is_ring()) chunk = file.claim_beyond_ring(kHopChunkBytes);
   void* where = lane->window_start(lane->window);
   if (!chunk.offset) return false;
   file.fill(chunk);
   if (!file.map(chunk, where)) return false;
-  populate(where, chunk.capacity);
+  populate(where, kHopChunkBytes);
   enter_chunk(lane, file, chunk);
   return true;
 }
@@ -196,7 +196,7 @@ bool lane_advance(Lane* lane) noexcept try {
   TraceFile* file = recording_file();
   if (!file || lane->epoch != recording_epoch.load()) return false;
   watch_for_damage();
-  uint64_t* end = lane->window_start(lane->window) + lane->chunk.capacity / 8;
+  uint64_t* end = lane->window_start(lane->window) + kHopChunkBytes / 8;
   if (lane->limit != end) {
     lane->limit = end;
     ask_for_chunk(lane);
@@ -212,7 +212,7 @@ bool lane_advance(Lane* lane) noexcept try {
     // Other threads write all other slots: this one goes round in its own.
     lane->next_state.store(Lane::kNone);
     file->count_overwritten(lane->chunk);
-    memset(lane->window_start(lane->window), 0, lane->chunk.capacity);
+    memset(lane->window_start(lane->window), 0, kHopChunkBytes);
     enter_chunk(lane, *file, lane->chunk);
   } else {
     give_up(*file);

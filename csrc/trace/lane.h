@@ -52,7 +52,7 @@ constexpr ptrdiff_t kCallRoomWords = 4 + kMaxCallWords;
 //   who ends the recording           with `lock`: reads `next`, writes `epoch`, and what is below `lock` (finish_lane). The
 //                                    owner may be inside a hop meanwhile: its words go into memory of no file then, and its
 //                                    next check of `epoch` fails
-//   the helper thread                `window` and `chunk` (read) and `next_chunk`, while `next_state` is kWorking (chunk_helper.h); who
+//   the helper thread                `window` (read) and `next_chunk`, while `next_state` is kWorking (chunk_helper.h); who
 //                                    has `lock` touches these only while it is not
 //   any thread                       `sibling`, `in_use`, `next_state`; reads `counted_epoch` and the counters
 //   a forked child                   none of its parent's lanes: it forgets them (forget_lanes) and makes its own

@@ -13,13 +13,10 @@ namespace {
 
 constexpr uint32_t kPage = 4096;
 
-// The n-th chunk of a stream, with room for a record of this many bytes. Many processes may write definitions in a ring, and end
-// soon: there the first ones are small.
-uint32_t chunk_bytes(Stream stream, uint32_t record, uint32_t n, bool ring) {
-  uint32_t unit = ring && stream == kDefinitions ? kFirstDefinitionBytes : kPage;
-  uint32_t need = (uint32_t(sizeof(ChunkHeader)) + record + unit - 1) / unit * unit;
-  uint32_t usual = stream == kDefinitions ? kDefinitionChunkBytes : kActivityChunkBytes;
-  return std::max(need, unit == kPage ? usual : std::min(usual, unit << std::min(n, 8u)));
+// A chunk for a record of this many bytes.
+uint32_t chunk_bytes(Stream stream, uint32_t record) {
+  uint32_t need = (uint32_t(sizeof(ChunkHeader)) + record + kPage - 1) / kPage * kPage;
+  return std::max(need, stream == kDefinitions ? kDefinitionChunkBytes : kActivityChunkBytes);
 }
 
 }  // namespace
@@ -27,7 +24,7 @@ uint32_t chunk_bytes(Stream stream, uint32_t record, uint32_t n, bool ring) {
 char* RecordStream::room(TraceFile& file, Stream stream, uint32_t lane, uint32_t epoch, uint32_t bytes) {
   if (mapping_ && used_ + bytes <= chunk_.capacity) return mapping_ + used_;
   finish(file);
-  Chunk chunk = file.claim(chunk_bytes(stream, bytes, sequence_, file.is_ring()), stream);
+  Chunk chunk = file.claim(chunk_bytes(stream, bytes), stream);
   if (chunk.offset && stream == kActivities && file.is_ring()) file.fill(chunk);
   void* mapping = chunk.offset ? file.map(chunk, nullptr) : nullptr;
   if (!mapping) return nullptr;

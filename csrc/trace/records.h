@@ -12,9 +12,8 @@
 // modules: by any thread of the process), so that a killed process leaves no id without its meaning.
 // All words that follow the last one written are zero (a chunk is never reused, but for a slot of a ring).
 //
-// A ring has room for a number of chunks of hops and activities: slots of kHopChunkBytes, and behind them kSmallSlots times as many
-// of kSmallSlotBytes, in which each thread begins: many of them end soon. Those of processes that have ended are taken again
-// first, then the oldest. Chunks of definitions come behind them and stay.
+// A ring has room for a number of chunks of hops and activities: slots of kHopChunkBytes, which come first and are
+// taken in turn, the oldest first. Chunks of definitions come behind them and stay.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +26,6 @@ constexpr uint32_t kFormatVersion = 6;
 constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kHopChunkBytes = 1 << 20;
 constexpr uint32_t kDefinitionChunkBytes = 1 << 18;
-constexpr uint32_t kSmallSlotBytes = 1 << 15;
-constexpr uint32_t kSmallSlots = 4;
-constexpr uint32_t kFirstDefinitionBytes = 1 << 14;  // in a ring: the next chunks of a stream grow to kDefinitionChunkBytes
 constexpr uint32_t kActivityChunkBytes = 1 << 18;
 
 enum FileState : uint32_t {
@@ -62,7 +58,7 @@ struct FileHeader {
   uint64_t lost_hops;         // 104  atomic: hops that were not written, for want of memory
   uint64_t max_bytes;         // 112  the largest size that was asked for, 0: none
   uint32_t ring_slots;        // 120  slots of a ring, 0: no ring
-  uint32_t next_slot;         // 124  atomic: counts the slots that were taken
+  uint32_t next_slot;         // 124  atomic: counts the slots that were looked at
   uint64_t definition_bytes;  // 128  atomic: claimed for definitions
   uint64_t other_definitions; // 136  atomic: times that kOther replaces something new, for want of space in a ring
   uint64_t overwritten_hops;  // 144  atomic: hops entered in slots that were taken again
@@ -71,7 +67,7 @@ struct FileHeader {
 };
 static_assert(sizeof(FileHeader) == 168);
 // The rest of the header page: u32 OS process ids by process number, 0 once that process has closed.
-// In a ring u32 SlotOwner by slot follow, the small ones after the others, and by slot u32 next_slot when it was taken.
+// In a ring u32 SlotOwner by slot follow, up to the first chunk.
 enum HeaderFlags : uint32_t {
   kShapes = 1,  // of tensors are recorded
   kSource = 2,  // lines are recorded

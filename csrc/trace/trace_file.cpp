@@ -269,13 +269,11 @@ Chunk TraceFile::claim(uint32_t capacity, Stream stream) {
   if (is_damaged()) return {};
   if (stream == kDefinitions) {
     shared(page_->header.definition_bytes).fetch_add(capacity, std::memory_order_relaxed);
-    definition_bytes_ += capacity;
     return claim_at_end(capacity);
   }
   if (ring_) {
     if (out_of_space_.load(std::memory_order_relaxed) || !is_open()) return {};
-    uint64_t offset = ring_->take(process_, capacity);
-    return {offset, offset ? ring_->bytes_at(offset) : 0};
+    return {ring_->take(process_), kHopChunkBytes};
   }
   uint64_t max = page_->header.max_bytes;
   if (max && shared(page_->header.next_chunk).load() + capacity > max) {
@@ -288,10 +286,8 @@ Chunk TraceFile::claim(uint32_t capacity, Stream stream) {
 bool TraceFile::leave_out_definition() {
   if (!ring_) return false;
   FileHeader& header = page_->header;
-  uint64_t most = header.max_bytes - std::min<uint64_t>(header.max_bytes, Ring::end(header.ring_slots));
-  // Half of the space is the root's, however many processes there are.
-  uint64_t all = shared(header.definition_bytes).load(std::memory_order_relaxed);
-  if (all < most / 2 || (is_root() && (all < most || definition_bytes_ < most / 2))) return false;
+  uint64_t most = header.max_bytes - uint64_t(header.ring_slots) * kHopChunkBytes;
+  if (shared(header.definition_bytes).load(std::memory_order_relaxed) < most) return false;
   shared(header.other_definitions).fetch_add(1, std::memory_order_relaxed);
   return true;
 }

@@ -56,7 +56,7 @@ class TraceFile {
   void register_process();
   // Reserves a chunk on the disk. An empty Chunk: the recording is over, or there is no space
   // (then the header says so and `out_of_space` holds the errno), or the largest size is reached (`is_full`), or
-  // every slot of a ring is in use. A ring has chunks of its own sizes.
+  // every slot of a ring is in use.
   Chunk claim(uint32_t capacity, Stream stream);
   // The chunk that the first hops of a thread are written to, where all slots of a ring are in use.
   Chunk claim_beyond_ring(uint32_t capacity) { return claim_at_end(capacity); }
@@ -109,7 +109,6 @@ class TraceFile {
   uint32_t process_ = 0;
   uint32_t closing_process_ = 0;  // the one that ends the recording for all, if it is this process
   std::atomic<int> out_of_space_{0};
-  std::atomic<uint64_t> definition_bytes_{0};  // claimed by this process, and before its fork by its parent
 };
 
 // Faults the pages of a fresh mapping in, writable, so that the hot path does not.

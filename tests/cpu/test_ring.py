@@ -117,36 +117,6 @@ work(120_000)
     assert (kept["process"] == 0).mean() > 0.8
 
 
-@pytest.mark.parametrize("ending", ["os._exit(0)", "sys.exit()"])
-def test_short_children_do_not_use_a_ring_up(launcher: Launcher, ending: str) -> None:
-    """Each writes a few hops, and the parent much more than the ring has space for."""
-    script = f"""
-import os, sys, torch
-ones = torch.ones(2)
-ones.neg()
-for _ in range(100):
-    if os.fork() == 0:
-        ones.neg()
-        {ending}
-    os.wait()
-if sys.argv[1:]:
-    for _ in range(160_000):
-        ones.neg()
-table = torch.ones(7, 7)
-table.sin()
-"""
-    trace, _ = recorded(launcher, script, "--max-size", "64M", "script.py")
-    assert trace.processes.height == 101
-    assert trace.certificate["overwritten_hops"] == trace.certificate["other_definitions"] == 0
-    trace, _ = recorded(launcher, script, "--max-size", "16M", "--force", "script.py", "long")
-    kept = trace.hops.filter(pl.col("process") == 0)
-    assert kept.height * 56 > 11 * MIB
-    last = trace.hops.filter(pl.col("op").cast(pl.String) == "aten::sin").tail(1)
-    assert last["source"].cast(pl.String).item().endswith("script.py:15")
-    assert "7, 7" in str(trace.signatures["inputs"].to_list()[last["inputs"].item()])
-    assert trace.certificate["damaged_chunks"] == trace.certificate["undefined_hops"] == 0
-
-
 def test_a_killed_ring_is_read(launcher: Launcher) -> None:
     launcher.write(
         LOOP.replace(

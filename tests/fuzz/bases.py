@@ -56,7 +56,6 @@ def _with_slots() -> bytes:
     for chunk, body in others:
         whole = chunk._replace(capacity=fmt.SLOT_BYTES)
         data += (fmt.CHUNK_HEADER.pack(*whole) + body).ljust(fmt.SLOT_BYTES, b"\0")
-    data += bytes(len(others) * fmt.SMALL_SLOTS * fmt.SMALL_SLOT_BYTES)
     return data + b"".join(fmt.pack_chunk(chunk, body) for chunk, body in definitions)
 
 

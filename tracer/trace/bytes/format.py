@@ -11,8 +11,6 @@ FORMAT_VERSION = 6
 """That is read: its header ends with `lost_hops`"""
 HEADER_BYTES = 4096
 SLOT_BYTES = 1 << 20  # of a ring
-SMALL_SLOT_BYTES = 1 << 15
-SMALL_SLOTS = 4  # behind the others, for each of them
 SLOT_IN_USE = 2 << 30  # in a slot's owner
 
 # FileState
@@ -249,14 +247,6 @@ def unpack_file_header(data: bytes) -> FileHeader:
     """The header at the begin of a file."""
     header = FileHeader(*FILE_HEADER.unpack_from(data))
     return header._replace(next_chunk=header.next_chunk & ~_END_IS_FINAL)
-
-
-def slots_of_ring(header: FileHeader) -> tuple[list[int], int]:
-    """Where the slots of a ring begin that is being written, and where the last one ends."""
-    first = header.header_bytes
-    small = first + header.ring_slots * SLOT_BYTES
-    end = small + header.ring_slots * SMALL_SLOTS * SMALL_SLOT_BYTES
-    return [*range(first, small, SLOT_BYTES), *range(small, end, SMALL_SLOT_BYTES)], end
 
 
 def pack_definition(kind: int, ticks: int, body: bytes) -> bytes:

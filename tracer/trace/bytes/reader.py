@@ -146,27 +146,16 @@ class ChunkFile:
 
     def is_being_taken(self, offset: int) -> bool:
         """Whether a slot of a ring was being erased: what was in it counts as overwritten."""
-        slot, begin, _ = self._slot_at(offset)
-        if offset != begin or slot >= self.slots * (1 + fmt.SMALL_SLOTS):
+        slot, rest = divmod(offset - self.first, fmt.SLOT_BYTES)
+        if rest or slot >= self.slots:
             return False
         owner = int.from_bytes(self.read(fmt.HEADER_BYTES + 4 * slot, 4), "little")
         return bool(owner & fmt.SLOT_IN_USE) and self.is_blank(offset, offset + fmt.CHUNK_HEADER.size)
 
     def end_of_slot(self, offset: int) -> int:
         """Of the ring's slot at this offset; behind them the end of the file."""
-        slot, _, end = self._slot_at(offset)
-        return min(end, self.size) if slot < self.slots * (1 + fmt.SMALL_SLOTS) else self.size
-
-    def _slot_at(self, offset: int) -> tuple[int, int, int]:
-        """The number of the ring's slot at this offset, its begin and its end."""
-        small = self.first + self.slots * fmt.SLOT_BYTES
-        if offset < small:
-            slot = (offset - self.first) // fmt.SLOT_BYTES
-            begin = self.first + slot * fmt.SLOT_BYTES
-            return slot, begin, begin + fmt.SLOT_BYTES
-        slot = (offset - small) // fmt.SMALL_SLOT_BYTES
-        begin = small + slot * fmt.SMALL_SLOT_BYTES
-        return self.slots + slot, begin, begin + fmt.SMALL_SLOT_BYTES
+        slot = (offset - self.first) // fmt.SLOT_BYTES
+        return min(self.first + (slot + 1) * fmt.SLOT_BYTES, self.size) if slot < self.slots else self.size
 
     def payload(self, header: fmt.ChunkHeader, place: Place) -> bytes:
         payload = self.read(*place)

@@ -33,7 +33,7 @@ from tracer.trace.tables.series import categories, nanoseconds
 
 _BUDGET = 8 << 20
 """Bytes of hops that one look reads, about."""
-_STRIDE = 1 << 14
+_STRIDE = 1 << 16
 """While a file is written chunks begin at multiples of this after the header."""
 
 
@@ -61,10 +61,12 @@ class _Growing:
     """Where chunks are looked for in a file that grows."""
 
     end: int
-    slots: dict[int, int | None]
-    """Where the chunks of a ring begin: the check of the one that was seen last there"""
+    slots: range
+    """Where the chunks of a ring begin"""
     gaps: list[int] = field(default_factory=list)
     """Where chunks may begin that were claimed and are not in use yet"""
+    in_slots: dict[int, int] = field(default_factory=dict)
+    """The check of the chunk that was seen last in each slot"""
 
 
 class Follower:
@@ -115,8 +117,8 @@ class Follower:
             if file.packed or (header.state != fmt.RECORDING and not header.attached):
                 self._chunks = [_Chunk(0, chunk, place) for chunk, place in file.chunks(Losses())]
             else:
-                slots, end = fmt.slots_of_ring(header)
-                self._growing = _Growing(end, dict.fromkeys(slots))
+                end = header.header_bytes + header.ring_slots * fmt.SLOT_BYTES
+                self._growing = _Growing(end, range(header.header_bytes, end, fmt.SLOT_BYTES))
         return True
 
     def look(self, *, kernels: bool = False) -> pl.DataFrame:
@@ -258,10 +260,10 @@ class Follower:
                 self._growing.end += _STRIDE
         self._growing.gaps = gaps
         slots = self._growing.slots
-        for at, check in slots.items():
+        for at in range(slots.start, min(slots.stop, size), slots.step):
             header = self._file.chunk_header(at)
-            if header and header.check != check:
-                slots[at] = header.check
+            if header and self._growing.in_slots.get(at) != header.check:
+                self._growing.in_slots[at] = header.check
                 self._chunk_at(at)
 
     def _is_overwritten(self, chunk: _Chunk) -> bool:

@@ -49,7 +49,7 @@ OF_ARGUMENTS = {
     "operator": ["aten::mm"],
     "text": [],
 }
-WRITES = ("--svg", "--script")
+WRITES = ("--script",)
 VALUES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("--op", "--key", "--source", "--module", "--exclude", "--line", "--path", "--case"), PATTERNS
@@ -69,12 +69,12 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--peak-flops": ("100",),
     "--fail-over": ("10%",),
     "--job": ("job",),
+    "--source-from": (".",),
     "--hop": ("1", "2", "9"),
     "--threads": ("1",),
     "--arg": ("dim=0", "x='; import os #"),
     "--from": (TRACE,),
     "--check": (f"{OUTPUT}.lock",),
-    "--svg": (f"{OUTPUT}.svg",),
     "--script": (f"{OUTPUT}.py",),
 }
 SUFFIXES = {"report": ("html", "md"), "diff": ("html", "md")}
@@ -82,7 +82,7 @@ SUFFIXES = {"report": ("html", "md"), "diff": ("html", "md")}
 BEGINS: dict[str, tuple[list[str], ...]] = {
     "explain": (["--from", TRACE], ["--from", TRACE, "--hop", "0"]),
     "replay": (["--hop", "0"],),
-    "export": tuple(["--to", to, "-o", f"{OUTPUT}.{to}", "--force"] for to in sorted(FORMATS, reverse=True)),
+    "export": tuple(["--to", to, "-o", f"{OUTPUT}.{to}", "--force"] for to in ("svg", *FORMATS)),
     "fleet": (["-o", f"{OUTPUT}.fleet"],),
     "lock": (["-o", f"{OUTPUT}.lock", "--force"],),
     "pack": (["-o", f"{OUTPUT}.xz", "--force"],),

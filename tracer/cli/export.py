@@ -91,6 +91,8 @@ def export(
         given = "--to is missing" if to is None else f"--to {to}"
         fail(f"{given}: {choose(to or '', (*FORMATS, _SVG))}, e.g. tracer export --to perfetto", USAGE)
     hops = selection(op, key, source, thread, step, module, exclude=exclude)
+    if by is not None and to != "speedscope":
+        fail("--by applies to --to speedscope", USAGE)
     if to == _SVG:
         file = chosen_trace(file)
         draw(file, hops, output or file.with_name(f"{file.name.partition('.trace')[0]}.svg"), force)
@@ -98,8 +100,6 @@ def export(
     if hops != Selection():
         fail("--op and other filters apply to --to svg; the other formats have the whole trace", USAGE)
     chosen = FORMATS[to]
-    if by is not None and to != "speedscope":
-        fail("--by applies to --to speedscope", USAGE)
     if by is not None and by not in ("line", "module"):
         fail(f"--by {by}: {choose(by, ('line', 'module'))}", USAGE)
     file = chosen_trace(file)

@@ -22,7 +22,7 @@ class Ring {
   // Bytes of the file before what is behind the slots.
   static uint64_t end(uint32_t slots);
 
-  // Maps the owners of so many slots. Throws std::system_error.
+  // Maps the owners of this many slots. Throws std::system_error.
   Ring(Descriptor& descriptor, HeaderPage& page, uint32_t slots);
   ~Ring();
   Ring(const Ring&) = delete;

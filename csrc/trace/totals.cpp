@@ -160,8 +160,7 @@ class LaneCounter {
   LaneCounter(FileReader& reader, const OpOfHop& ops, Totals& totals) : reader_(reader), ops_(ops), totals_(totals) {}
 
   void count(std::vector<FoundChunk>& parts) {
-    std::sort(parts.begin(), parts.end(),
-              [](const FoundChunk& a, const FoundChunk& b) { return a.header.sequence < b.header.sequence; });
+    std::sort(parts.begin(), parts.end(), [](const FoundChunk& a, const FoundChunk& b) { return a.header.sequence < b.header.sequence; });
     of_thread_ = 0;
     uint32_t next = 0;
     for (const FoundChunk& part : parts) {

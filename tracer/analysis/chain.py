@@ -29,7 +29,7 @@ _COUNT = re.compile(r"(\d+)(?:\.\.(\d+))? x (.+)$")
 
 _SAME, _OTHER_KERNEL, _OTHER_KEY = 8, 5, 1
 _MOST_CELLS = 1 << 24
-"""Links of one chain times those of the other, of which the best alignment is looked for; 64 MB"""
+"""The largest product of two lengths for which the best alignment is computed: its table takes 64 MB"""
 _AROUND = 2
 """Equal lines that a diff shows before and after others"""
 

@@ -180,8 +180,8 @@ class _Trees:
 def _link(level: int, op: str, key: str, kernel: str, kind: str, raised: bool) -> Link:
     """Its text says no more than what a lock holds."""
     if kind in HOP_KINDS:
-        names = (one_line(name or "") for name in (op, key, kernel))
-        return Link(level, kind, *names, "raises" if raised else "")
+        op, key, kernel = (one_line(name or "") for name in (op, key, kernel))
+        return Link(level, kind, op, key, kernel, "raises" if raised else "")
     known = kind in GPU_KINDS or kind in COMPILED_KINDS or kind == "library"
     return Link(level, kind if known else WAIT, one_line(op or ""))
 

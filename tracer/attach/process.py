@@ -17,10 +17,10 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from tracer.base import extension
+from tracer.base.boundary import open_regular
 from tracer.base.errors import RecordingError
 from tracer.recording import invitation, ranks
 from tracer.report.visible import visible
-from tracer.base.boundary import open_regular
 
 _LIBC = re.compile(r"(libc[.-]|ld-musl|libc\.musl).*so")
 _PYTHON = re.compile(r"(lib)?python\d")

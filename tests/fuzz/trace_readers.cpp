@@ -51,7 +51,7 @@ uint64_t open_again(bool ring) {
 
 // Whether it has been trimmed, or at least tried to.
 bool end_recording(uint64_t session) {
-  std::unique_ptr<TraceFile> file(TraceFile::join(path, session, false));
+  std::unique_ptr<TraceFile> file(TraceFile::join(path, session, true));
   if (!file) return false;
   if (file->is_ring())
     for (int i = 0; i < 3; ++i) file->claim(kHopChunkBytes, kHops);

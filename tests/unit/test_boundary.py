@@ -34,7 +34,6 @@ KNOWN = {
         "tracer/replay/run.py",
     ): "torch.cuda or torch.xpu: the device of a key that was checked",
     ("opens a file", "tracer/trace/bytes/packed.py"): "the trace, and the output that the user names",
-    ("opens a file", "tracer/trace/bytes/redact.py"): "the output that the user names",
     ("opens a file", "tracer/trace/names/completion.py"): "the trace itself",
     ("opens a file", "tracer/export/output.py"): "the output that the user names",
     ("opens a file", "tracer/fleet/parts.py"): "tables in the folder that the user names",

@@ -8,7 +8,8 @@ import os
 def boot() -> str:
     """The kernel's name of the time since it was started; containers of one host share it. "" if unknown."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        # utf-8 is there already: a process of another user may be unable to load a codec.
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read().strip()
     except (OSError, ValueError):
         return ""

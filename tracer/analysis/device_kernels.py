@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from tracer.trace.names.brackets import arguments, closing
 from tracer.trace.names.demangle import demangle
+from tracer.trace.names.kernels import arguments, closing
 
 _ANONYMOUS = "(anonymous namespace)"
 _LAMBDA = re.compile(r"\{lambda|\{unnamed|'lambda")

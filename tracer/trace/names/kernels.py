@@ -9,8 +9,6 @@ import re
 from functools import cache
 from itertools import accumulate
 
-from tracer.trace.names.brackets import arguments, closing
-
 _ANONYMOUS = "(anonymous namespace)"
 _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
 _BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
@@ -114,3 +112,32 @@ def _depth(text: str) -> int:
     """The largest nesting depth of template brackets and parentheses."""
     steps = [(letter in "<(") - (letter in ">)") for letter in text if letter in "<>()"]
     return max(accumulate(steps), default=0)
+
+
+def arguments(text: str, start: int) -> list[str]:
+    """What the bracket that opens at `start` encloses, split at commas: `f<a<b, c>, d>` -> a<b, c>, d."""
+    end = closing(text, start)
+    found, begin, position = [], start + 1, start + 1
+    while position < end:
+        if text[position] in "<({[":
+            position = closing(text, position)
+        elif text[position] == ",":
+            found.append(text[begin:position].strip())
+            begin = position + 1
+        position += 1
+    found.append(text[begin:end].strip())
+    return found
+
+
+def closing(text: str, start: int) -> int:
+    """Where the bracket that opens at `start` is closed; the end of the text if nowhere."""
+    depth = 0
+    for position in range(start, len(text)):
+        character = text[position]
+        if character in "<({[":
+            depth += 1
+        elif character in ">)}]" and text[position - 1] != "-":
+            depth -= 1
+            if depth == 0:
+                return position
+    return len(text)

@@ -66,6 +66,7 @@ class Closed(TypedDict):
     overwritten_calls: int
     overwritten_activities: int
     other_definitions: int
+    damaged_chunks: int
     compiled_code: bool
     not_joined: bool
     replaced: int

@@ -250,7 +250,8 @@ def test_the_report_names_the_functions(recorded: Recorded) -> None:
 
 
 def test_a_redacted_trace_keeps_the_function_and_no_reason(recorded: Recorded, tmp_path: Path) -> None:
-    done = redact(recorded.launcher.folder / "run.trace", tmp_path / "out.trace")
+    with (tmp_path / "out.trace").open("w+b") as out:
+        done = redact(recorded.launcher.folder / "run.trace", out)
     breaks = breaks_of(tmp_path / "out.trace")
     assert {one["reason"] for one in breaks} == {"left out"}
     assert [one.get("not_compiled") for one in breaks] == [one.get("not_compiled") for one in recorded.breaks]

@@ -70,7 +70,7 @@ def test_a_number_makes_the_same_case() -> None:
     ("planted", "cases", "fault"),
     [
         ("documents that are not checked", ["--cases", "30", "--verbs", "1", "--only", "tree"], "Error at "),
-        ("a raw escape", ["--cases", "12", "--verbs", "2", "--strings", "--only", "tree"], "raw '"),
+        ("a raw escape", ["--cases", "60", "--verbs", "2", "--strings", "--only", "tree"], "raw '"),
         ("a crash", ["--cases", "6", "--verbs", "1", "--only", "tree"], "ended with status -6"),
     ],
 )

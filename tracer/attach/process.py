@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from tracer.base import extension
@@ -21,6 +20,7 @@ from tracer.base.boundary import open_regular
 from tracer.base.errors import RecordingError
 from tracer.recording import invitation, ranks
 from tracer.report.visible import visible
+from tracer.trace.bytes.damage import DamagedError, whole
 
 _LIBC = re.compile(r"(libc[.-]|ld-musl|libc\.musl).*so")
 _PYTHON = re.compile(r"(lib)?python\d")
@@ -35,17 +35,6 @@ START_IT = "start the job with: tracer record"
 _FILES = 16  # that may still be opened: a recording needs a few, and imports open some
 _MEMORY = 512 << 20  # of address space: the extension, the mapped trace, a thread and its heap
 _SMALL = 1 << 16  # characters of a text that may be anything
-# What a file that somebody made as he liked may raise in elftools.
-_DAMAGED = (
-    OSError,
-    ELFError,
-    ArithmeticError,
-    AssertionError,
-    LookupError,
-    StopIteration,
-    TypeError,
-    ValueError,
-)
 _CODE = 8  # bytes with which a function begins
 
 
@@ -389,38 +378,46 @@ def _torch_version(library: str) -> str:
 def _python_version(path: str) -> tuple[int, int] | None:
     """Of a Python executable or library; None if it does not tell."""
     try:
-        with open(open_regular(path), "rb") as file:
-            elf = ELFFile(file)
-            table = elf.get_section_by_name(".dynsym")
-            for symbol in (
-                table and table.get_symbol_by_name("Py_Version")
-            ) or ():  # of Python 3.11 and newer
-                number = int.from_bytes(_bytes_at(elf, symbol["st_value"], 8), sys.byteorder)
-                if number:
-                    return number >> 24, number >> 16 & 0xFF
-    except _DAMAGED:
-        pass
+        number = whole(_py_version, path)
+    except DamagedError:
+        number = 0
+    if number:
+        return number >> 24, number >> 16 & 0xFF
     named = re.match(r"(?:lib)?python(\d)\.(\d+)", os.path.basename(path))
     return (int(named[1]), int(named[2])) if named else None
+
+
+def _py_version(path: str) -> int:
+    """What a file has as Py_Version, which Python 3.11 and newer export; else 0."""
+    with open(open_regular(path), "rb") as file:
+        elf = ELFFile(file)
+        table = elf.get_section_by_name(".dynsym")
+        symbols = (table and table.get_symbol_by_name("Py_Version")) or ()
+        numbers = (int.from_bytes(_bytes_at(elf, s["st_value"], 8), sys.byteorder) for s in symbols)
+        return next(filter(None, numbers), 0)
 
 
 def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict[str, tuple[int, int]]:
     """Of each name that one of the files exports: its address, and its first bytes as a number."""
     found: dict[str, tuple[int, int]] = {}
+
+    def look(path: str) -> None:
+        with open(open_regular(path), "rb") as file:
+            elf = ELFFile(file)
+            table = elf.get_section_by_name(".dynsym")
+            first = next(elf.iter_segments("PT_LOAD"))["p_vaddr"] // _PAGE * _PAGE
+            for name in names:
+                symbols = (table and table.get_symbol_by_name(name)) or ()
+                for symbol in symbols:
+                    if symbol["st_shndx"] != "SHN_UNDEF" and path in maps:
+                        address = maps[path] - first + symbol["st_value"]
+                        code = int.from_bytes(_bytes_at(elf, symbol["st_value"], _CODE), sys.byteorder)
+                        found.setdefault(name, (address, code))
+
     for path in paths:
         try:
-            with open(open_regular(path), "rb") as file:
-                elf = ELFFile(file)
-                table = elf.get_section_by_name(".dynsym")
-                first = next(elf.iter_segments("PT_LOAD"))["p_vaddr"] // _PAGE * _PAGE
-                for name in names:
-                    symbols = (table and table.get_symbol_by_name(name)) or ()
-                    for symbol in symbols:
-                        if symbol["st_shndx"] != "SHN_UNDEF" and path in maps:
-                            address = maps[path] - first + symbol["st_value"]
-                            code = int.from_bytes(_bytes_at(elf, symbol["st_value"], _CODE), sys.byteorder)
-                            found.setdefault(name, (address, code))
-        except _DAMAGED:
+            whole(look, path)
+        except DamagedError:
             continue
     return found
 

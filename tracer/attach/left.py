@@ -6,12 +6,11 @@ the recording would go on writing to it.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import stat
 
 from tracer.attach.process import Process
+from tracer.base.boundary import open_regular
 from tracer.base.errors import RecordingError
 from tracer.recording import invitation
 from tracer.recording.summary import Summary
@@ -51,7 +50,7 @@ def close(path: str, process: Process, session: object = None) -> bool:
     False if it is closed, or another process's, or of another session than this one, or cannot be written.
     """
     try:
-        with process.rights(), open(path, "r+b", buffering=0, opener=_open) as file:
+        with process.rights(), open(path, "r+b", buffering=0, opener=open_regular) as file:
             header = file.read(fmt.FILE_HEADER.size)
             if len(header) < fmt.FILE_HEADER.size or not header.startswith(fmt.MAGIC):
                 return False
@@ -65,15 +64,6 @@ def close(path: str, process: Process, session: object = None) -> bool:
     except _NOT_OURS:
         return False
     return True
-
-
-def _open(path: str, flags: int) -> int:
-    """The process names the file: it may be a FIFO, which never answers."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def told(pid: int, shown: str) -> str:

@@ -121,13 +121,13 @@ def literal(given: object) -> str:
     return repr(known)
 
 
-def open_regular(path: str | os.PathLike[str]) -> int:
-    """A descriptor for reading a regular file. Raises OSError for everything else.
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file, as an opener makes it. Raises OSError for everything else.
 
     A trace may name any path. Opening a FIFO waits for a writer, and opening a device may change it.
     """
     _check(os.stat(path))
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         _check(os.fstat(descriptor))  # it may have been replaced since
     except OSError:

@@ -111,7 +111,12 @@ def folded(links: Iterable[Link]) -> Chain:
 
     def close() -> None:
         begin, previous = open_from.pop(), before[len(open_from)]
-        if previous is None or shapes[previous:begin] != shapes[begin:]:
+        # Lengths first: in a ladder as deep as a stranger likes, each level would copy all below it.
+        if (
+            previous is None
+            or begin - previous != len(shapes) - begin
+            or shapes[previous:begin] != shapes[begin:]
+        ):
             before[len(open_from)] = begin
             return
         made[previous:] = _joined(made[previous:begin], made[begin:])

@@ -19,6 +19,8 @@ _LONGEST_MEMBER = 64
 """Of an enumeration: in the text of each call. The longest of CUDA has 54"""
 _LONGEST_LIST = 1 << 20
 _LONGEST_LINEAGE = 1000
+FORK_SERVER = "multiprocessing.forkserver"
+"""In the command of a fork server and of its children: the only command that readers look for"""
 
 
 class ProcessDefinition(NamedTuple):

@@ -23,13 +23,12 @@ from tracer.trace.bytes import kept
 from tracer.trace.bytes.activities import parse_activities
 from tracer.trace.bytes.contents import Losses
 from tracer.trace.bytes.damage import DamagedError, whole
+from tracer.trace.bytes.definitions import FORK_SERVER
 from tracer.trace.bytes.events import EventBlock, parse_events
 from tracer.trace.bytes.reader import ChunkFile
 from tracer.trace.bytes.records import Body
 
 _STEP = 1 << 20
-_FORK_SERVER = "multiprocessing.forkserver"
-"""The only command that readers look for"""
 _FUNCTION = r"\w+", r"(?:\w+\t\*?[\w.>\[\]-]+\t[\w *:&<>,()\[\]]+\t\d+\t\d+\n)*"
 _ENUMERATION = r"[\w ]+", r"(?:\w+=-?\d+\n)*"
 _GPU = r"[\w .()/-]+", r"(?:\w+=-?\d+\n)*"
@@ -178,7 +177,7 @@ class _Redactor:
     def _process(self, body: _Fields) -> bytes:
         numbers, command = body.raw("4I"), body.text()
         self.names.done.removed["command lines"] += bool(command)
-        return numbers + _texts(_FORK_SERVER if _FORK_SERVER in command else "")
+        return numbers + _texts(FORK_SERVER if FORK_SERVER in command else "")
 
     def _source_line(self, body: _Fields) -> bytes:
         numbers, file, function = body.raw("2I"), body.text(), body.text()

@@ -8,6 +8,7 @@ from typing import Any
 
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.contents import Contents
+from tracer.trace.bytes.definitions import FORK_SERVER
 from tracer.trace.bytes.endings import DUMPED, KILLED, STOPPED, WRITTEN
 from tracer.trace.certificate import compiled
 from tracer.trace.certificate.counts import count_in, in_words
@@ -21,7 +22,6 @@ from tracer.trace.certificate.verdict import (
     not_stopped_in_words,
 )
 
-FORK_SERVER = "multiprocessing.forkserver"
 NOT_VISIBLE = (
     "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk) bypasses the "
     "dispatch table: its own hop is not recorded, the hops inside it are",

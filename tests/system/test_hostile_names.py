@@ -18,9 +18,9 @@ from markdown_it import MarkdownIt
 from synthetic import TraceWriter
 from terminals import read_terminal
 
+from tracer.base.visible import visible
 from tracer.report.cells import code, fenced, item, prose, table, wrapped
 from tracer.report.sections import NAMED
-from tracer.report.visible import visible
 from tracer.trace import load
 from tracer.trace.names.kernels import short_kernel_name
 

@@ -24,7 +24,7 @@ from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts, own_or_forward_line
 from tracer.base.paths import short_path
-from tracer.base.quoting import one_line
+from tracer.base.visible import visible
 from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.bytes.damage import number_of
 from tracer.trace.tables.compiled import innermost
@@ -77,7 +77,7 @@ def lock_of(trace: Trace, *, folder: str | None = None, steady: bool = False) ->
     found: dict[str, tuple[dict[Any, Chain], set[tuple[str, int]]]] = {}
     for source, node, _, row in places.iter_rows():
         file, number, heading = names.heading(source, node)
-        heading = one_line(heading)
+        heading = visible(heading)
         chains, lines = found.setdefault(heading, ({}, set()))
         chain = trees.chain(row)
         same = shape(chain)
@@ -89,11 +89,11 @@ def lock_of(trace: Trace, *, folder: str | None = None, steady: bool = False) ->
         heading: Section(
             heading,
             sorted(found[heading][0].values(), key=lambda chain: [link.line for link in chain]),
-            tuple(one_line(f"{file}:{number}") for file, number in sorted(found[heading][1])),
+            tuple(visible(f"{file}:{number}") for file, number in sorted(found[heading][1])),
         )
         for heading in order
     }
-    return Lock(one_line(trace.environment.get("torch") or "") or None, sections)
+    return Lock(visible(trace.environment.get("torch") or "") or None, sections)
 
 
 def _place(heading: str, lines: set[tuple[str, int]]) -> tuple[Any, ...]:
@@ -180,10 +180,10 @@ class _Trees:
 def _link(level: int, op: str, key: str, kernel: str, kind: str, raised: bool) -> Link:
     """Its text says no more than what a lock holds."""
     if kind in HOP_KINDS:
-        op, key, kernel = (one_line(name or "") for name in (op, key, kernel))
+        op, key, kernel = (visible(name or "") for name in (op, key, kernel))
         return Link(level, kind, op, key, kernel, "raises" if raised else "")
     known = kind in GPU_KINDS or kind in COMPILED_KINDS or kind == "library"
-    return Link(level, kind if known else WAIT, one_line(op or ""))
+    return Link(level, kind if known else WAIT, visible(op or ""))
 
 
 class _Names:

@@ -28,7 +28,7 @@ from tracer.attach.process import (
     not_permitted,
 )
 from tracer.base.errors import RecordingError
-from tracer.report.visible import visible
+from tracer.base.visible import visible
 
 _IS_X86 = platform.machine() == "x86_64"
 _INSTALL = "apt-get install gdb (dnf install gdb)"

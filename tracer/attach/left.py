@@ -12,9 +12,9 @@ import os
 from tracer.attach.process import Process
 from tracer.base.boundary import open_regular
 from tracer.base.errors import RecordingError
+from tracer.base.visible import visible
 from tracer.recording import invitation
 from tracer.recording.summary import Summary
-from tracer.report.visible import visible
 from tracer.trace.bytes import format as fmt
 from tracer.trace.certificate.verdict import EXECUTED
 

@@ -18,8 +18,8 @@ from elftools.elf.elffile import ELFFile
 from tracer.base import extension
 from tracer.base.boundary import open_regular
 from tracer.base.errors import RecordingError
+from tracer.base.visible import visible
 from tracer.recording import invitation, ranks
-from tracer.report.visible import visible
 from tracer.trace.bytes.damage import DamagedError, whole
 
 _LIBC = re.compile(r"(libc[.-]|ld-musl|libc\.musl).*so")

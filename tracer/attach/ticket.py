@@ -31,7 +31,7 @@ from types import TracebackType
 
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
-from tracer.report.visible import LONGEST, visible
+from tracer.base.visible import LONGEST, visible_lines
 
 STARTED, ENDED, FAILED, ENDS = "started", "ended", "failed", "ends"
 _PAUSE = 0.02  # seconds between two looks at whether the process lives
@@ -183,7 +183,7 @@ def _answer(data: bytes) -> tuple[str, str]:
     try:
         kind, text = json.loads(data)
         if kind in (STARTED, ENDED, FAILED, ENDS) and isinstance(text, str):
-            return kind, "\n".join(visible(line, LONGEST) for line in text.split("\n"))
+            return kind, visible_lines(text, LONGEST)
     except (ValueError, TypeError, RecursionError):
         pass
     return FAILED, _NONSENSE

@@ -12,6 +12,7 @@ import typer
 
 from tracer.base.errors import RecordingError
 from tracer.base.say import write
+from tracer.base.visible import visible
 from tracer.cli.common import USAGE, fail, progress, say
 from tracer.cli.recorded import (
     Cuda,
@@ -32,7 +33,6 @@ from tracer.cli.recorded import (
 from tracer.recording import naming
 from tracer.recording import output as outputs
 from tracer.recording.options import DUMPS, Options
-from tracer.report.visible import visible
 
 if TYPE_CHECKING:
     from tracer.attach.process import Process

@@ -49,7 +49,7 @@ def certificate(
 def _show(trace: Trace) -> None:
     import textwrap
 
-    from tracer.report.visible import visible
+    from tracer.base.visible import visible
 
     found = trace.certificate
     print(visible(f"{trace.path}: {found['verdict']}"))

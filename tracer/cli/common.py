@@ -15,7 +15,7 @@ import typer
 
 from tracer.analysis.source_files import read_from
 from tracer.base.progress import listening, portion
-from tracer.report.visible import visible
+from tracer.base.visible import visible
 
 if TYPE_CHECKING:
     from tracer.trace import Trace

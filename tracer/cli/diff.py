@@ -121,8 +121,8 @@ def _write(output: Path, found: Difference, files: tuple[Path, Path], limit: int
 
 
 def _show(found: Difference, by: str, limit: int) -> None:
+    from tracer.base.visible import visible
     from tracer.report.difference_text import first, rows, shown_of, titles, value_lines, verdict
-    from tracer.report.visible import visible
 
     lines = wrap(verdict(found), 100, subsequent_indent="  ")
     if found.causes:
@@ -160,9 +160,9 @@ def _times_first(cells: list[str], names: int, by: str) -> list[str]:
 
 
 def _show_fusion(found: Fusion, limit: int, by: str) -> None:
+    from tracer.base.visible import visible
     from tracer.report import fusion_text as text
     from tracer.report.difference_text import first, shown_of
-    from tracer.report.visible import visible
 
     head, *sentences = text.fusion_lines(found)
     print(f"\n{visible(head)}")

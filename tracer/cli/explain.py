@@ -67,8 +67,8 @@ def explain(
       tracer explain torchvision::nms --import torchvision
       tracer explain add.Tensor --json | jq '.operators[0].keys'
     """
+    from tracer.base.visible import visible
     from tracer.dispatch.report import explain_lines
-    from tracer.report.visible import visible
 
     if not operator.strip():
         fail("no operator given; give one, e.g. tracer explain aten::mm", USAGE)

@@ -150,10 +150,10 @@ def _merged(parts: Parts, output: Path, rows: int) -> Tables:
 
 
 def _tell(found: Gathered, tables: Tables, output: Path) -> None:
+    from tracer.base.visible import visible
     from tracer.cli.output import for_stdout
     from tracer.report.fleet_page import heading, in_words
     from tracer.report.text import count
-    from tracer.report.visible import visible
 
     known = f", {found.known:,} read before" if found.known else ""
     say(f"{count(found.read, 'trace')} read{known}, {len(found.errors):,} could not be read")

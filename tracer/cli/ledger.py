@@ -91,8 +91,8 @@ def ledger(
         write_output(output, ledger_page(file.name, found, of, steady))
         say(f"wrote {output}")
     else:
+        from tracer.base.visible import visible
         from tracer.report import ledger_text as text
-        from tracer.report.visible import visible
 
         with writing():
             print(visible(text.heading(found, of, steady)))

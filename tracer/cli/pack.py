@@ -112,7 +112,7 @@ def _redact(file: Path, output: Path, force: bool) -> None:
 
 def _told(done: Redaction) -> Iterator[str]:
     """What was left out, and what is left."""
-    from tracer.report.visible import visible
+    from tracer.base.visible import visible
 
     yield "left out:"
     for what, number in sorted(done.removed.items()):

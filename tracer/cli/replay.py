@@ -175,9 +175,9 @@ def _recorded_chain(trace: object, recorded: RecordedCall) -> Chain | None:
 def _compare(recorded: RecordedCall, call: Call, change: Change, chain: Chain | None) -> None:
     import torch
 
+    from tracer.base.visible import visible
     from tracer.replay.run import replay as run
     from tracer.replay.text import compared, heading
-    from tracer.report.visible import visible
 
     found = run(call, change)
     with writing():

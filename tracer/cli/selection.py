@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NoReturn
 
 from tracer.analysis.patterns import fits_op
+from tracer.base.visible import LONGEST, visible
 from tracer.cli.common import USAGE, fail
-from tracer.report.visible import LONGEST, visible
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracer.base.visible import visible, visible_lines
 from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
 from tracer.cli.documents import print_json
 from tracer.cli.lines import print_cells
-from tracer.report.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,11 +9,11 @@ from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall
 from tracer.base.boundary import device, literal, operator, word
+from tracer.base.visible import LONGEST, visible
 from tracer.replay import recipe
 from tracer.replay.arguments import Constant, Device, Dtype, TensorPlan
 from tracer.replay.call import SEED, Call
 from tracer.replay.make import integers_below
-from tracer.report.visible import LONGEST, visible
 
 _ANNOTATION = re.compile(r": Any\b| -> Any|: (?:str|int)(?= = )")
 _TIMED = """\

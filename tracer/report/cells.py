@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from tracer.report.visible import visible
+from tracer.base.visible import visible
 
 _PADDED = 44
 _MARKUP = re.compile(r"[\\`*\[\]<~]|(?<![^\W_])_|_(?![^\W_])|(?<!\S)>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracer.analysis.lock_difference import LineChange, PathChange
-from tracer.report.visible import visible
+from tracer.base.visible import visible
 
 PATH_LINES = 24
 """Lines of a changed path that are shown"""

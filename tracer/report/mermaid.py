@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.device_kernels import table_name
+from tracer.base.visible import visible
 from tracer.report.chain import chain_places
 from tracer.report.text import package_relative, shorten, shorten_kernel
 from tracer.report.tree import time_text
-from tracer.report.visible import visible
 from tracer.trace.certificate.counts import in_words
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 

@@ -8,9 +8,9 @@ from math import ceil, floor, log10, sqrt
 from tracer.analysis.device_kernels import table_name
 from tracer.analysis.kernel_survey import LEAST, SHORTEST, KernelRow
 from tracer.analysis.limits import Limits
+from tracer.base.visible import LONGEST, visible
 from tracer.report.kernel_tables import KernelTables
 from tracer.report.text import amount, count, duration
-from tracer.report.visible import LONGEST, visible
 
 WIDTH, HEIGHT = 920, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 150, 16, 48

@@ -9,6 +9,7 @@ import polars as pl
 
 from tracer.analysis.compiled import COMPILED_KINDS
 from tracer.analysis.source_lines import SourceLines
+from tracer.base.visible import LONGEST, visible
 from tracer.report.text import (
     count,
     duration,
@@ -17,7 +18,6 @@ from tracer.report.text import (
     shorten_kernel,
     signature_texts,
 )
-from tracer.report.visible import LONGEST, visible
 from tracer.trace.tables.schema import HOP_KINDS
 
 Line = list[tuple[str, str]]

@@ -14,8 +14,8 @@ from tracer.analysis.patterns import fits_op
 from tracer.analysis.runtime_survey import LAUNCH, SYNCHRONISATION
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.trees import Forest
+from tracer.base.visible import visible
 from tracer.report.text import count
-from tracer.report.visible import visible
 from tracer.trace.tables.schema import HOP_KINDS
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import polars as pl
 from tracer.analysis.call_tree import CallTree
 from tracer.analysis.device_kernels import table_name
 from tracer.analysis.source_lines import SourceLines
+from tracer.base.visible import LONGEST, visible
 from tracer.report.html.columns import of_table, packed
 from tracer.report.reading import Reading
 from tracer.report.text import package_relative, signature_texts
-from tracer.report.visible import LONGEST, visible
 
 
 def packed_tree(reading: Reading, tree: CallTree) -> str:

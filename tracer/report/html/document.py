@@ -10,8 +10,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from tracer.base.package import VERSION
+from tracer.base.visible import LONGEST, visible
 from tracer.report.html.sections import to_html
-from tracer.report.visible import LONGEST, visible
 
 
 def render_document(title: str, text: str) -> str:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from tracer.analysis.call_tree import call_tree
 from tracer.base.package import VERSION
+from tracer.base.visible import LONGEST, visible
 from tracer.report.html.chains import packed_tree
 from tracer.report.html.sections import about, parts
 from tracer.report.html.timeline import packed_timeline
@@ -24,7 +25,6 @@ from tracer.report.kernel_tables import KernelTables
 from tracer.report.page import Page
 from tracer.report.reading import Reading
 from tracer.report.roofline import Roofline, rooflines
-from tracer.report.visible import LONGEST, visible
 
 _SCRIPTS = ("flame-chart.min.js", "page.js")
 _PARTS_OF_PAGE = ("data.js", "tree.js", "chart.js", "icicle.js", "timeline.js", "chain.js", "main.js")

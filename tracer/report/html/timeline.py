@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from tracer.analysis.step_times import step_times
 from tracer.analysis.trees import Forest
+from tracer.base.visible import LONGEST, visible
 from tracer.report.html.columns import packed
 from tracer.report.reading import Reading
-from tracer.report.visible import LONGEST, visible
 from tracer.trace.tables.schema import GPU_KINDS
 
 MOST_STEPS = 12

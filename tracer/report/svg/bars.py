@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2
 
+from tracer.base.visible import visible
 from tracer.report.svg.picture import LETTER, WIDTH, drawn
 from tracer.report.text import shorten_kernel
-from tracer.report.visible import visible
 
 _ROW, _TOP, _BOTTOM = 22, 36, 28
 _NAMES, _TEXTS = 390, 230  # pixels

@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
+from tracer.base.visible import visible
 from tracer.report import mermaid
 from tracer.report.svg.picture import LETTER, WIDTH, drawn
-from tracer.report.visible import visible
 from tracer.trace.certificate.counts import in_words
 
 _INDENT, _GAP, _PADDING = 26, 22, 10

@@ -27,9 +27,9 @@ def visible(text: str, longest: int | None = None) -> str:
     return _HIDDEN.sub(_escape, text)
 
 
-def visible_lines(text: str) -> str:
+def visible_lines(text: str, longest: int | None = None) -> str:
     """The same of a text of several lines: of another process, or of a table."""
-    return "\n".join(map(visible, text.split("\n")))
+    return "\n".join(visible(line, longest) for line in text.split("\n"))
 
 
 def _escape(found: re.Match[str]) -> str:

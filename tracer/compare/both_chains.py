@@ -12,6 +12,7 @@ import polars as pl
 from tracer.analysis.chain import Pair, first_difference
 from tracer.compare.chains import Chain
 from tracer.compare.model import Chains
+from tracer.report.chain import parents
 from tracer.report.text import count, duration
 from tracer.report.tree import Line, fit, plain, tree_lines
 from tracer.trace.tables.schema import HOP_KINDS
@@ -167,16 +168,9 @@ def _shown(rows: Sequence[_Row]) -> Iterator[tuple[int, _Row | None]]:
 
 def _enclosing(rows: Sequence[_Row], places: Sequence[int]) -> set[int]:
     """The rows around those at `places`."""
+    above = parents([row.level for row in rows])
     found: set[int] = set()
-    wanted = set(places)
-    around: list[int] = []  # the rows that are open, outermost first
-    for place, row in enumerate(rows):
-        while around and rows[around[-1]].level >= row.level:
-            around.pop()
-        if place in wanted:
-            for above in reversed(around):
-                if above in found:
-                    break
-                found.add(above)
-        around.append(place)
+    for place in places:
+        while (place := above[place]) >= 0 and place not in found:
+            found.add(place)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -25,13 +26,14 @@ def chain_places(nodes: pl.DataFrame) -> list[int]:
 
 
 def _places(rows: list[dict[str, Any]]) -> list[int]:
-    ends = _ends([row["level"] for row in rows])
+    below: dict[int, list[tuple[int, dict[str, Any]]]] = {}
+    for place, above in enumerate(parents([row["level"] for row in rows])):
+        below.setdefault(above, []).append((place, rows[place]))
     places: list[int] = []
-    first, last, own_ns = 0, len(rows), -1
-    while step := _next_of_chain(_siblings(rows, ends, first, last), own_ns):
-        place, row = step
-        places.append(place)
-        first, last, own_ns = place + 1, ends[place], _own_ns(row)
+    at, own_ns = -1, -1
+    while step := _next_of_chain(below.get(at, []), own_ns):
+        at, own_ns = step[0], _own_ns(step[1])
+        places.append(at)
     return places
 
 
@@ -62,23 +64,13 @@ def _own_ns(node: dict[str, Any]) -> int:
     return int((node["median_self_ns"] or 0) * node["members"])
 
 
-def _ends(levels: list[int]) -> list[int]:
-    """Of each row the place after the last one in it: levels 0 1 2 1 0 -> 4 3 3 4 5."""
-    ends = [len(levels)] * len(levels)
+def parents(levels: Sequence[int]) -> list[int]:
+    """The place of the row around each row, -1 of an outermost one: levels 0 1 2 1 0 -> -1 0 1 0 -1."""
     open_rows: list[int] = []
+    found = []
     for place, level in enumerate(levels):
         while open_rows and levels[open_rows[-1]] >= level:
-            ends[open_rows.pop()] = place
+            open_rows.pop()
+        found.append(open_rows[-1] if open_rows else -1)
         open_rows.append(place)
-    return ends
-
-
-def _siblings(
-    rows: list[dict[str, Any]], ends: list[int], first: int, last: int
-) -> list[tuple[int, dict[str, Any]]]:
-    """The outermost rows from place `first` until before `last`, with their places."""
-    found = []
-    while first < last:
-        found.append((first, rows[first]))
-        first = ends[first]
     return found

@@ -9,7 +9,7 @@ import polars as pl
 
 from tracer.analysis.device_kernels import table_name
 from tracer.base.visible import visible
-from tracer.report.chain import chain_places
+from tracer.report.chain import chain_places, parents
 from tracer.report.text import package_relative, shorten, shorten_kernel
 from tracer.report.tree import time_text
 from tracer.trace.certificate.counts import in_words
@@ -108,7 +108,7 @@ def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
         .with_row_index("place")
         .sort("weight", "level", "place", descending=[True, False, False])
     )
-    above = _above(nodes["level"].to_list())
+    above = parents(nodes["level"].to_list())
     drawn = set(chain_places(nodes))
     for place in by_weight["place"]:
         if len(drawn) >= limit:
@@ -119,17 +119,6 @@ def _drawn(nodes: pl.DataFrame, limit: int) -> list[int]:
     if len(places) > most:
         places = places[: most // 2] + places[len(places) - (most - most // 2) :]
     return places
-
-
-def _above(levels: list[int]) -> list[int]:
-    """The place of the row around each row; -1 for an outermost one."""
-    last = [-1]  # of each level the last row so far, after that of level -1
-    found = []
-    for place, level in enumerate(levels):
-        del last[level + 1 :]
-        found.append(last[-1])
-        last.append(place)
-    return found
 
 
 def _not_drawn(place: int, above: list[int], drawn: set[int], most: int) -> set[int]:

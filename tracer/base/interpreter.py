@@ -24,6 +24,11 @@ def helper(text: str, *arguments: str, flags: Sequence[str] = ()) -> list[str]:
     return [sys.executable, *_SAFE, *flags, "-c", f"import sys; {_FIRST}; {text}", *arguments]
 
 
+def own_command(*words: str) -> list[str]:
+    """Runs this tracer, not a folder of that name where the command runs: `record`, `-o`, ..."""
+    return helper("from tracer.cli.app import main; main()", *words)
+
+
 def bare_helper(text: str, *arguments: str) -> list[str]:
     """As `helper`, with the standard library only."""
     return [sys.executable, "-I", "-S", "-c", text, *arguments]

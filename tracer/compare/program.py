@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from tracer.base.interpreter import helper
+from tracer.base.interpreter import own_command
 from tracer.compare.chains import ChainTables
 from tracer.compare.model import Chains, Timing
 from tracer.compare.switch import forced
@@ -30,8 +30,6 @@ Watching = Callable[[str], AbstractContextManager[object]]
 _Key = tuple[str, str]
 """An operator, and the tensors that it was given as text"""
 _MOST_CHAINS = 10
-# This tracer, and no folder of that name where the command runs.
-_TRACER = "from tracer.cli.app import main; main()"
 _SHOWN_OF_STDERR = 15
 
 
@@ -135,7 +133,7 @@ def compare_program(
 
 def _run(command: Sequence[str], names: Sequence[str], path: Path, which: str) -> _Run:
     override = ["--override", ",".join(names)] if names else []
-    record = helper(_TRACER, "record", "-o", str(path), *override)
+    record = own_command("record", "-o", str(path), *override)
     begin = time.perf_counter()
     done = subprocess.run(
         [*record, *command],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracer.base.interpreter import helper
+from tracer.base.interpreter import own_command
 from tracer.doctor.finding import Finding
 
 _SECONDS = 180
@@ -50,8 +50,7 @@ def record_something(device: str = "cpu") -> Trial:
 
     with tempfile.TemporaryDirectory(prefix="tracer-doctor-") as folder:
         Path(folder, "doctor.py").write_text(_SCRIPT.format(device=device))
-        tracer = "from tracer.cli.app import main; main()"
-        command = helper(tracer, "record", "-o", "doctor.trace", "doctor.py")
+        command = own_command("record", "-o", "doctor.trace", "doctor.py")
         began = time.monotonic()
         try:
             done = subprocess.run(

@@ -5,7 +5,7 @@
 # make test-compilers  what compiles code, in two minutes more
 # make clean  remove what was built                       make cuda-check compile the CUDA part without CUDA
 # make lint   style, types, spelling and retired words, changing nothing  make format  ruff and clang-format, in place
-# make samples  the demo's report and the HTML pages, into reports/
+# make samples  the demo's report and an HTML page, into reports/
 # make test-browser  the HTML page in chromium            make check-layout, make check-aarch64: docs/versions.md
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
 # make pictures  the README's pictures, with chromium and npm
@@ -58,14 +58,14 @@ demo: $(VENV)/.installed
 	@echo "report: $(DEMO)/report.md"
 	@echo "next:   $(BIN)/tracer tree $(DEMO)/seq2seq_gru.trace | less"
 
-# Reports go to reports/gallery; entries that need what is missing here are named at the end. Times in reports are those of
+# Reports go to build/gallery; entries that need what is missing here are named at the end. Times in reports are those of
 # an idle machine with one entry at a time.
 GALLERY_JOBS ?= 1
 gallery: $(VENV)/.installed
 	$(PYTEST) tests -n $(TEST_JOBS) -m "gallery and not slow and not gpu"
 	$(BIN)/python benchmarks/gallery.py --jobs $(GALLERY_JOBS)
 
-# On a machine with a GPU, with the torch and the tracer that $(PYTHON) has there.
+# On a machine with a GPU, with the torch and the tracer that $(PYTHON) has there. Reports go to reports/gallery.
 gallery-gpu:
 	$(PYTHON) benchmarks/gallery.py --gpu
 

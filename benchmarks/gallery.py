@@ -1,4 +1,4 @@
-"""Records the gallery, examples/gallery, and writes a report of each entry into reports/gallery.
+"""Records the gallery, examples/gallery, and writes a report of each entry.
 
     python benchmarks/gallery.py                   every entry that this machine can run
     python benchmarks/gallery.py --only rotary     one of them; may be given more than once
@@ -6,8 +6,8 @@
     python benchmarks/gallery.py --again FOLDER    no recording: reports of FOLDER/NAME.trace.xz
     python benchmarks/gallery.py --index           no recording: the table in examples/README.md
 
-Traces go to build/gallery. A report made on a CPU is NAME.md; one of an entry that needs a GPU is NAME.md
-too, and of one that can do without NAME.gpu.md, so that neither machine overwrites what the other made.
+Traces go to build/gallery, and so do reports made on a CPU, as NAME.md: any machine can make them again.
+Reports made on a GPU go to reports/gallery, as NAME.md if the entry needs a GPU, else as NAME.gpu.md.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ REPORTS = ROOT / "reports" / "gallery"
 TRACES = ROOT / "build" / "gallery"
 INDEX = ROOT / "examples" / "README.md"
 TABLE = ("<!-- written by benchmarks/gallery.py --index -->\n", "<!-- until here -->\n")
+AGAIN = "`make gallery`"  # in place of a report that any machine can make
 LONGEST = 200  # lines of a report
 TIMEOUT = 300  # seconds for each command
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
@@ -214,10 +215,10 @@ def tree_options(entry: Entry, tree: dict) -> list[str]:
     return [re.sub(r"\{(.+)\}", number, option) for option in tree["options"]]
 
 
-def write(entry: Entry, recorded: Recorded, folder: Path) -> Path:
+def write(entry: Entry, recorded: Recorded, folder: Path | None) -> Path:
     """Write the report into the folder. GalleryError: it is written, but too long to be read."""
-    also = recorded.on_gpu and "gpu" not in entry.needs
-    path = folder / f"{entry.name}{'.gpu' if also else ''}.md"
+    path = report_of(entry, recorded.on_gpu, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
     text = report(entry, recorded)
     path.write_text(text)
     if (lines := text.count("\n")) > LONGEST:
@@ -265,10 +266,9 @@ class Tally:
         return "\n".join([*lines, ", ".join([*counts, f"needs a GPU: {_named(self.needs_gpu)}"])])
 
 
-def run_all(entries: list[Entry], folder: Path, has_gpu: bool, jobs: int = 1) -> Tally:
+def run_all(entries: list[Entry], folder: Path | None, has_gpu: bool, jobs: int = 1) -> Tally:
     """Records and reports those that can be, `jobs` at a time, and prints a line for each."""
     TRACES.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
     width = max((len(entry.name) for entry in entries), default=0)
     tally = Tally()
     runnable = []
@@ -296,7 +296,7 @@ def run_all(entries: list[Entry], folder: Path, has_gpu: bool, jobs: int = 1) ->
     return tally
 
 
-def run_one(entry: Entry, folder: Path, tally: Tally) -> str:
+def run_one(entry: Entry, folder: Path | None, tally: Tally) -> str:
     """Records and reports an entry, counts it, and returns what became of it."""
     began = time.monotonic()
     try:
@@ -321,28 +321,26 @@ def _named(names: list[str]) -> str:
 
 
 def index_table(entries: list[Entry]) -> str:
-    """The table of examples/README.md. A report that was never made has no link."""
+    """The table of examples/README.md. A report that is not kept has the command that makes it."""
     rows = ["| | script | what it teaches | needs | report |", "|---|---|---|---|---|"]
     for number, entry in enumerate(entries, 1):
         needs = ["a GPU" if need == "gpu" else need for need in entry.needs]
-        made = [(label, path.name) for label, path in reports_of(entry).items() if path.exists()]
+        kept = report_of(entry, on_gpu=True)
         cells = [
             str(number),
             f"[{entry.name}.py](gallery/{entry.name}.py)",
             entry.teaches,
             ", ".join(needs + ["uses a GPU if there is one"] * entry.gpu),
-            ", ".join(f"[{label}](../reports/gallery/{name})" for label, name in made),
+            f"[GPU](../reports/gallery/{kept.name})" if entry.uses_gpu and kept.exists() else AGAIN,
         ]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
-def reports_of(entry: Entry) -> dict[str, Path]:
-    """The reports of an entry, by the device that they were made on."""
-    if "gpu" in entry.needs:
-        return {"GPU": REPORTS / f"{entry.name}.md"}
-    reports = {"CPU": REPORTS / f"{entry.name}.md"}
-    return reports | ({"GPU": REPORTS / f"{entry.name}.gpu.md"} if entry.gpu else {})
+def report_of(entry: Entry, on_gpu: bool, folder: Path | None = None) -> Path:
+    """The report of an entry from a CPU or a GPU; in its own folder if none is given."""
+    suffix = ".gpu" if on_gpu and "gpu" not in entry.needs else ""
+    return (folder or (REPORTS if on_gpu else TRACES)) / f"{entry.name}{suffix}.md"
 
 
 def write_index(entries: list[Entry]) -> None:
@@ -357,7 +355,7 @@ def main() -> int:
     parser.add_argument("--gpu", action="store_true", help="only entries that use a GPU")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="entries at a time (default 1)")
     parser.add_argument(
-        "--out", type=Path, default=REPORTS, help="folder for the reports (default reports/gallery)"
+        "--out", type=Path, help="folder for the reports (default: build/gallery, of a GPU reports/gallery)"
     )
     parser.add_argument("--index", action="store_true", help="only write the table in examples/README.md")
     parser.add_argument(
@@ -385,19 +383,19 @@ def main() -> int:
     return 1 if tally.failed else 0
 
 
-def again(entries: list[Entry], traces: Path, reports: Path, on_gpu: bool) -> int:
+def again(entries: list[Entry], traces: Path, folder: Path | None, on_gpu: bool) -> int:
     """Reports of traces that are there. What the script printed is taken from the report that there is."""
     TRACES.mkdir(parents=True, exist_ok=True)
     failed = 0
     for entry in entries:
         packed = traces / f"{entry.name}.trace.xz"
-        name = reports_of(entry).get("GPU" if on_gpu else "CPU")
-        if not packed.exists() or name is None or not (reports / name.name).exists():
+        made = report_of(entry, on_gpu, folder)
+        if not packed.exists() or not made.exists():
             continue
         (TRACES / f"{entry.name}.trace").write_bytes(lzma.decompress(packed.read_bytes()))
-        made_on, out = as_said((reports / name.name).read_text())
+        made_on, out = as_said(made.read_text())
         try:
-            write(entry, Recorded(out, 0, on_gpu, made_on), reports)
+            write(entry, Recorded(out, 0, on_gpu, made_on), folder)
         except GalleryError as error:
             print(f"{entry.name}: {error}")
             failed = 1

@@ -4,8 +4,8 @@
 #   benchmarks/make_reports.sh FOLDER            into reports/
 #   benchmarks/make_reports.sh FOLDER OUT        into OUT
 #   RECORD=1 benchmarks/make_reports.sh FOLDER   records the traces into FOLDER first
-#   DEMO=1 benchmarks/make_reports.sh FOLDER     records the demo, which needs no GPU, and writes its report and the
-#                                                HTML pages (html/) alone
+#   DEMO=1 benchmarks/make_reports.sh FOLDER     records the demo, which needs no GPU, and writes its report and
+#                                                the HTML page of a ResNet-34 (html/) alone; the demo's page is in FOLDER
 #
 #   TRACER   the command (tracer)
 #   PYTHON   an interpreter that can import tracer (python3)
@@ -97,14 +97,14 @@ report() {
   done
 }
 
-# page FILE TRACE: the HTML page of a trace, packed or not
+# page OUT TRACE: the HTML page of a trace, packed or not
 page() {
   local name
   name=$(basename "$2" .xz)
   case $2 in *.xz) xz -dc "$2" >"$here/$name" ;; *) ln -sf "$2" "$here/$name" ;; esac
-  mkdir -p "$out/html"
+  mkdir -p "$(dirname "$1")"
   # shellcheck disable=SC2086
-  $TRACER report "$here/$name" --force -o "$out/html/$1" || { echo "FAILED: page of $name" >&2; failed=1; }
+  $TRACER report "$here/$name" --force -o "$1" || { echo "FAILED: page of $name" >&2; failed=1; }
 }
 
 # begin FILE TITLE TEXT: what the file shows
@@ -128,8 +128,8 @@ if [ -n "${DEMO:-}" ]; then
     "Parts of the report that \`make demo\` writes: a translator (GRU encoder and decoder with attention) learns to reverse
 sequences of numbers. Dispatch alone, without a GPU: what each line of the program became, forward and backward."
   report demo.md seq2seq_gru --rows 8 --section summary --section steps --section gaps --section paths --section sources
-  page demo.html "$traces/seq2seq_gru.trace"
-  page resnet34.gpu.html "$root/reports/traces/resnet34.trace.xz"
+  page "$traces/demo.html" "$traces/seq2seq_gru.trace"
+  page "$out/html/resnet34.gpu.html" "$root/reports/traces/resnet34.trace.xz"
   exit $failed
 fi
 

@@ -11,13 +11,13 @@ from tracer.trace import load
 ROOT = Path(__file__).parents[2]
 REPORTS = ROOT / "reports"
 TRACES = sorted((REPORTS / "traces").glob("*.trace.xz"))
-MOST_LINES = 10_000
+MOST_LINES = 6_000
 LARGEST = 300 * 1024
 
 
 def test_all_reports_together_are_bounded() -> None:
     lines = {path: path.read_text().count("\n") for path in REPORTS.rglob("*.md")}
-    assert sum(lines.values()) < MOST_LINES, sorted(lines.items(), key=lambda item: -item[1])[:10]
+    assert sum(lines.values()) <= MOST_LINES, sorted(lines.items(), key=lambda item: -item[1])[:10]
 
 
 def test_four_gpu_traces_are_there() -> None:

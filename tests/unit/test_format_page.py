@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tracer.trace.bytes import documents, kept
 from tracer.trace.bytes import format as fmt
 
 ROOT = Path(__file__).parents[2]
@@ -56,3 +59,25 @@ def test_the_version() -> None:
     assert PAGE.splitlines()[2].startswith(
         f"Format version {fmt.FORMAT_VERSION}; the reader reads this version only."
     )
+
+
+def names_of(form: Any) -> Iterator[str]:
+    """The names that a form of a document has, at any depth."""
+    if isinstance(form, dict):
+        for name, value in form.items():
+            if isinstance(name, str):
+                yield name
+            yield from names_of(value)
+    elif isinstance(form, list | tuple):
+        for each in form:
+            yield from names_of(each)
+    elif isinstance(form, kept.Each):
+        yield from names_of(form.value)
+
+
+@pytest.mark.parametrize("forms", [documents._DOCUMENTS, kept.DOCUMENTS], ids=["read", "kept"])
+def test_every_name_in_a_document_is_there(forms: dict[str, Any]) -> None:
+    section = PAGE[PAGE.index("## JSON documents\n") : PAGE.index("## Stream of activities\n")]
+    options = set(names_of(forms["environment"]["options"]))
+    known = set(re.findall(r"`([\w.]+)(?::N)?`", section))
+    assert {name for name in names_of(forms) if name not in options} - known == set()

@@ -15,7 +15,7 @@
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
 # make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
-# make debug-torch SOURCE=...  a debug build of PyTorch for gdb, into DEBUG_TORCH: docs/debug_build.md
+# make debug-torch SOURCE=...  a debug build of PyTorch for gdb, into DEBUG_TORCH: docs/gdb.md
 # Variables: VENV, the environment that make makes; PYTHON; TORCH, what pip installs; TORCH_BUILD, auto, cpu or cuda;
 # TORCH_INDEX, a package index;
 # TEST_JOBS, tests at a time: 3, since many wait for processes, or 4 with as many processors.

@@ -136,14 +136,14 @@ fi
 begin cuda_runtime_survey.md "What PyTorch asks of the CUDA runtime" \
   "Training steps of a ResNet-34 and of a translator (GRU encoder and decoder): every CUDA function that was
 called, how often, by which part of PyTorch, and what it cost the host. How to read it:
-[docs/surveys.md](../docs/surveys.md)."
+[docs/report.md](../docs/report.md)."
 report cuda_runtime_survey.md resnet34 --only cuda --rows 20 --details 1
 between cuda_runtime_survey.md
 report cuda_runtime_survey.md seq2seq --rows 12 --section runtime --section api_roles --section synchronisations
 
 begin kernel_survey.md "What the GPU ran, and how far that is from what it can do" \
   "The kernels of training steps of a ResNet-34 and of a translator (GRU encoder and decoder), those with the
-most to gain first. How to read it: [docs/surveys.md](../docs/surveys.md)."
+most to gain first. How to read it: [docs/report.md](../docs/report.md)."
 survey=()
 for section in kernels kernels_to_gain kernel_details kernels_unknown kernels_families; do
   survey+=(--section "$section")

@@ -142,7 +142,7 @@ def test_files_that_are_no_traces(launcher: Launcher, content: bytes, says: str)
     refused(launcher, content, says)
 
 
-@pytest.mark.promise("docs/stability.md")
+@pytest.mark.promise("docs/versions.md#what-may-change")
 def test_a_newer_format(launcher: Launcher, whole: Path) -> None:
     content = bytearray(whole.read_bytes())
     struct.pack_into("<I", content, 8, fmt.FORMAT_VERSION + 1)

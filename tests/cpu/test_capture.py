@@ -16,7 +16,7 @@ import tracer
 from tracer.trace.bytes import format as fmt
 
 
-@pytest.mark.promise("tracer.record", "docs/tables.md")
+@pytest.mark.promise("tracer.record", "docs/api.md#a-trace-as-tables")
 def test_matmul_goes_the_whole_way(tmp_path: Path) -> None:
     a = torch.randn(3, 4, requires_grad=True)
     b = torch.randn(4, 5)

@@ -38,7 +38,7 @@ def until(condition: Callable[[], object]) -> None:
 # ---- what is known when the recording ends -------------------------------------------------------
 
 
-@pytest.mark.promise("tracer.record", "docs/tables.md")
+@pytest.mark.promise("tracer.record", "docs/api.md#a-trace-as-tables")
 def test_all_is_there(tmp_path: Path) -> None:
     with tracer.record(tmp_path / "t.trace") as recording:
         torch.ones(2)

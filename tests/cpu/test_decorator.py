@@ -9,7 +9,7 @@ from launching import Launcher
 import tracer
 
 
-@pytest.mark.promise("@tracer.record", "docs/notebook.md#record-one-function")
+@pytest.mark.promise("@tracer.record", "docs/api.md#record-one-function")
 def test_each_call_has_a_file(launcher: Launcher) -> None:
     launcher.write(
         "import torch, tracer\n"

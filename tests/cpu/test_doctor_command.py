@@ -53,7 +53,7 @@ def fake_torch(folder: Path, version: str) -> str:
     return str(package.parent)
 
 
-@pytest.mark.promise("doctor", "docs/doctor.md")
+@pytest.mark.promise("doctor", "docs/install.md#does-it-work-here-tracer-doctor")
 def test_recording_works_here(launcher: Launcher) -> None:
     run = doctor(launcher)
     found = states(run)

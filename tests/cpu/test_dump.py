@@ -243,7 +243,9 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.promise("fleet", "report", "docs/jobs.md#a-job-that-hangs", "docs/fleet.md")
+@pytest.mark.promise(
+    "fleet", "report", "docs/jobs.md#a-job-that-hangs", "docs/jobs.md#fleets-of-many-ranks-tracer-fleet"
+)
 def test_a_rank_that_waits_for_a_collective(launcher: Launcher) -> None:
     """Rank 0 waits in C for rank 1; its dump, and the report of it, say for which collective and how long."""
     launcher.write(RANK)

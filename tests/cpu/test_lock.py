@@ -57,7 +57,7 @@ def lock(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["lock", *arguments])
 
 
-@pytest.mark.promise("lock", "docs/lock.md")
+@pytest.mark.promise("lock", "docs/diff.md#lock-dispatch-paths-tracer-lock-and-pytest")
 def test_two_runs_of_the_example_in_two_folders_have_one_lock(launcher: Launcher) -> None:
     texts = []
     for name in ("one", "two"):
@@ -85,7 +85,7 @@ def test_a_comment_above_a_line_changes_nothing(folder: Path) -> None:
     assert lock("moved.trace", "--check", "dispatch.lock").exit_code == 0
 
 
-@pytest.mark.promise("lock", "docs/lock.md#check-a-run")
+@pytest.mark.promise("lock", "docs/diff.md#check-a-run")
 def test_another_path_is_found(folder: Path) -> None:
     run = lock("changed.trace", "--check", "dispatch.lock")
     assert run.exit_code == 1

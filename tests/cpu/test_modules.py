@@ -57,7 +57,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor
 }
 
 
-@pytest.mark.promise("tracer.record", "docs/modules.md")
+@pytest.mark.promise("tracer.record", "docs/record.md#which-module-and-whose-call-module-and---stack")
 @pytest.mark.parametrize("name", MODELS)
 def test_paths_are_those_of_named_modules(tmp_path: Path, name: str) -> None:
     """Each forward hop has the name that torch's own hooks say."""
@@ -81,7 +81,7 @@ def test_hops_inside_have_the_module_too(tmp_path: Path) -> None:
     assert hops["module"].is_not_null().sum() > len(modules(hops))
 
 
-@pytest.mark.promise("tracer.record", "docs/modules.md")
+@pytest.mark.promise("tracer.record", "docs/record.md#which-module-and-whose-call-module-and---stack")
 def test_backward_hops_have_the_module_of_their_forward_hop(tmp_path: Path) -> None:
     model = models.Model()
     hops = hops_of(tmp_path, lambda: model(inputs()).sum().backward())

@@ -40,7 +40,7 @@ def text(cell: list[dict]) -> str:
     return "".join(output.get("text", "") for output in cell)
 
 
-@pytest.mark.promise("%%tracer", "docs/notebook.md")
+@pytest.mark.promise("%%tracer", "docs/api.md#in-a-notebook-and-in-a-repl")
 def test_the_magic_records_the_cell_and_shows_the_trace(outputs: list[list[dict]]) -> None:
     (result,) = [output for output in outputs[2] if output["output_type"] == "execute_result"]
     assert result["data"]["text/plain"].startswith("<Trace run.trace: complete")

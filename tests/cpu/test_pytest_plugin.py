@@ -164,14 +164,14 @@ def part(run: Run, test: str) -> str:
     return re.split(r"^(?:___|===)", after, maxsplit=1, flags=re.MULTILINE)[0]
 
 
-@pytest.mark.promise("pytest", "docs/lock.md#pytest")
+@pytest.mark.promise("pytest", "docs/diff.md#pytest")
 def test_which_tests_pass(ran: tuple[Run, list[Path]]) -> None:
     run, _ = ran
     assert outcomes(run, "PASSED") == PASSED
     assert run.status == 1
 
 
-@pytest.mark.promise("pytest", "docs/lock.md#pytest")
+@pytest.mark.promise("pytest", "docs/diff.md#pytest")
 def test_a_failure_shows_the_line_and_the_chain(ran: tuple[Run, list[Path]]) -> None:
     lines = part(ran[0], "test_never").splitlines()
     start = lines.index('dispatch: never=["aten::copy_"]: it ran, 2 calls')

@@ -19,7 +19,7 @@ def stacks(trace: tracer.Trace, op: str = "aten::cos") -> list[list[str]]:
     return [trace.python_stacks["frames"][number].to_list() for number in hops["python_stack"]]
 
 
-@pytest.mark.promise("tracer.record", "docs/modules.md#--stack-n")
+@pytest.mark.promise("tracer.record", "docs/record.md#--stack-n")
 @pytest.mark.parametrize("size", [2, 5, 64])
 def test_lines_are_those_that_python_says(tmp_path: Path, size: int) -> None:
     """Frames inside torch are left out, as they are of the source line."""

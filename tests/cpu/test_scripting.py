@@ -1,4 +1,4 @@
-"""docs/scripting.md: the exit status, the documents of `--json` and the ids, on a real recording."""
+"""docs/api.md: the exit status, the documents of `--json` and the ids, on a real recording."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def document(launcher: Launcher, verb: str, *words: str) -> dict[str, Any]:
     return dict(json.loads(run.out))
 
 
-@pytest.mark.promise("certificate", "docs/scripting.md#exit-status")
+@pytest.mark.promise("certificate", "docs/api.md#exit-status")
 @pytest.mark.parametrize(("name", "status"), [("run.trace", 0), ("cut.trace", 1), ("none.trace", 2)])
 def test_the_exit_status_says_whether_the_trace_is_complete(
     recorded: Launcher, name: str, status: int
@@ -58,7 +58,7 @@ def test_the_exit_status_says_whether_the_trace_is_complete(
     assert run.out.startswith(f"{name}: complete: ") is (status == 0)
 
 
-@pytest.mark.promise("certificate", "docs/scripting.md#json")
+@pytest.mark.promise("certificate", "docs/api.md#json")
 def test_the_document_of_a_certificate(recorded: Launcher, trace: tracer.Trace) -> None:
     found = document(recorded, "certificate", "run.trace")
     assert found["complete"] is True
@@ -66,7 +66,7 @@ def test_the_document_of_a_certificate(recorded: Launcher, trace: tracer.Trace) 
     assert found["hops"] == len(trace.hops)
 
 
-@pytest.mark.promise("top", "docs/tree.md#as-a-table-tracer-top", "docs/scripting.md#json")
+@pytest.mark.promise("top", "docs/tree.md#as-a-table-tracer-top", "docs/api.md#json")
 def test_the_document_of_a_table(recorded: Launcher, trace: tracer.Trace) -> None:
     rows = document(recorded, "top", "run.trace", "--by", "op", "--limit", "0")["rows"]
     hops = trace.hops.filter(pl.col("op").cast(pl.String).str.starts_with("aten::"))  # not those of ranges
@@ -87,7 +87,7 @@ def test_the_document_of_steps(recorded: Launcher, trace: tracer.Trace) -> None:
         assert sum(parts) == row["wall_ns"]
 
 
-@pytest.mark.promise("tree", "docs/tree.md", "docs/scripting.md#ids")
+@pytest.mark.promise("tree", "docs/tree.md", "docs/api.md#ids")
 def test_an_id_of_the_tree_is_a_row_of_the_table(recorded: Launcher, trace: tracer.Trace) -> None:
     lines = document(recorded, "tree", "run.trace", "--op", "aten::mm", "--limit", "0")["lines"]
     lines = [line for line in lines if line["table"] == "hops"]

@@ -1,4 +1,4 @@
-"""`tracer sql`: each query of docs/queries.md, and what goes wrong."""
+"""`tracer sql`: each query of docs/api.md, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracer.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 QUERIES = re.findall(
-    r"^## ([^\n]*)\n.*?```sql\n(.*?)```", (ROOT / "docs/queries.md").read_text(), re.M | re.S
+    r"^### ([^\n]*)\n(?:(?!^#).)*?```sql\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.M | re.S
 )
 SCRIPT = """\
 import torch, torch.nn as nn
@@ -64,7 +64,7 @@ def test_there_are_the_ten_questions() -> None:
     assert len(QUERIES) >= 10
 
 
-@pytest.mark.promise("docs/queries.md")
+@pytest.mark.promise("docs/api.md#sql-tracer-sql")
 @pytest.mark.parametrize(("title", "text"), QUERIES)
 def test_each_query_of_the_page_has_an_answer(title: str, text: str, trace: Trace, gpu: Trace) -> None:
     found = query(gpu if "GPU" in title else trace, text)
@@ -109,7 +109,7 @@ def test_columns_that_a_terminal_cuts_off(recorded: Launcher, monkeypatch: pytes
     assert said not in sql(recorded, "select id, op from hops").out
 
 
-@pytest.mark.promise("sql", "docs/queries.md")
+@pytest.mark.promise("sql", "docs/api.md#sql-tracer-sql")
 def test_csv_and_json(recorded: Launcher) -> None:
     text = "select id, shape, device from signatures order by id, position"
     rows = list(csv.DictReader(io.StringIO(sql(recorded, text, "--csv").out)))

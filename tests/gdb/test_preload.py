@@ -25,7 +25,7 @@ bool is_nonzero(const Tensor&) {
 """
 
 
-@pytest.mark.promise("gdb", "docs/debug_build.md#a-few-files-of-it")
+@pytest.mark.promise("gdb", "docs/gdb.md#a-few-files-of-it")
 def test_a_function_that_was_compiled_for_debugging_runs_and_has_its_line(
     launcher: Launcher, tmp_path: Path
 ) -> None:

@@ -71,7 +71,7 @@ def tables(out: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in out.glob("*.parquet")}
 
 
-@pytest.mark.promise("fleet", "docs/fleet.md")
+@pytest.mark.promise("fleet", "docs/jobs.md#fleets-of-many-ranks-tracer-fleet")
 def test_the_report_says_who_was_last_and_what_differs(folder: Path) -> None:
     (folder / "job" / "rank3.trace").write_bytes(b"no trace, and more than a few bytes of it")
     run = fleet(folder, "job", "-j", "2")

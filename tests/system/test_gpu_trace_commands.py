@@ -45,7 +45,7 @@ def test_tree_shows_the_chain() -> None:
     assert any(line.startswith("cuLaunchKernelEx(grid 4x2, block 384)") for line in lines)
 
 
-@pytest.mark.promise("report", "docs/surveys.md")
+@pytest.mark.promise("report", "docs/report.md#how-to-read-the-two-surveys")
 def test_report_of_a_file_is_that_of_its_trace(reports: dict[str | None, str], tmp_path: Path) -> None:
     output = tmp_path / "report.md"
     done = command("report", PATH, "--only", "cuda", "-o", output)
@@ -81,7 +81,7 @@ def test_report_of_steady_paths_with_a_library() -> None:
     assert "### 1. `aten::_cudnn_rnn_backward [AutogradCUDA]` -> `cudnnRNNBackwardData_v8` -> " in text
 
 
-@pytest.mark.promise("pack", "docs/pack.md")
+@pytest.mark.promise("pack", "docs/export.md#keep-and-share-traces-tracer-pack")
 def test_pack_gives_the_same_trace_back(sample: Sample, tmp_path: Path) -> None:
     plain = tmp_path / NAME
     plain.write_bytes(lzma.decompress(PATH.read_bytes()))

@@ -35,7 +35,10 @@ def report(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("run.trace", marks=pytest.mark.promise("report", "docs/html.md")),
+        pytest.param(
+            "run.trace",
+            marks=pytest.mark.promise("report", "docs/report.md#the-html-page-tracer-report---html"),
+        ),
         "run.trace.xz",
         "run",
     ],

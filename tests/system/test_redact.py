@@ -323,7 +323,7 @@ def test_a_document_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     assert b"secret" not in (tmp_path / "out.trace").read_bytes()
 
 
-@pytest.mark.promise("pack", "docs/pack.md#for-a-bug-report---redact")
+@pytest.mark.promise("pack", "docs/export.md#for-a-bug-report---redact")
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made(tmp_path)

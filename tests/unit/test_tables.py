@@ -86,7 +86,7 @@ def test_columns_are_the_contract(trace: Trace, table: str) -> None:
 
 
 def test_the_page_names_every_table_and_column() -> None:
-    page = (Path(__file__).parents[2] / "docs/tables.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/api.md").read_text()
     named = set(re.findall(r"`(\w+)`", page))
     columns = {column for name, columns in COLUMNS.items() for column in columns.split() if name != "devices"}
     assert (columns | set(COLUMNS)) - named == set()

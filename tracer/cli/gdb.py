@@ -78,7 +78,7 @@ def gdb(
     preloads: Annotated[
         list[Path] | None,
         typer.Option(
-            "--preload", metavar="LIB", help="Functions in LIB replace torch's (debug_build.md). Repeatable."
+            "--preload", metavar="LIB", help="Functions in LIB replace torch's (docs/gdb.md). Repeatable."
         ),
     ] = None,
     python: Annotated[

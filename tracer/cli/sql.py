@@ -68,7 +68,7 @@ def sql(
       tracer sql run.trace "select * from steps" --csv > steps.csv
       tracer sql run.trace - < query.sql
 
-    The answers to ten questions that are often asked are in docs/queries.md.
+    The answers to ten questions that are often asked are in docs/api.md.
     """
     if as_csv and as_json:
         fail("choose one of --csv and --json", USAGE)

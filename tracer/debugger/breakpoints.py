@@ -92,7 +92,7 @@ def advice(functions: Functions, spec: str, points: Sequence[Point]) -> str | No
             return None
         return (
             f"{spec}: this torch has no line numbers, so only a library that the script loads can stop "
-            "there; for lines in torch: --overlay OP, or a debug build (docs/debug_build.md)"
+            "there; for lines in torch: --overlay OP, or a debug build (docs/gdb.md)"
         )
     if functions.stripped:
         reason = " (it is stripped: only exported functions have names)"

@@ -20,7 +20,7 @@ memory and the peak of the compute unit turn that into a lower bound of its time
 Head-room is the part of the time beyond the limit, over all kernels of an op call; "to gain" is GPU time x
 head-room. A kernel that reads from the L2 cache can be faster than its limit; its head-room is 0 %. Peaks are
 multiprocessors x clock x operations per clock (NVIDIA's data sheets): an upper bound that no kernel reaches.
-docs/surveys.md has the details."""
+docs/report.md has the details."""
 
 
 def wanted(reading: Reading) -> bool:

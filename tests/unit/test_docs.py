@@ -67,9 +67,16 @@ def test_the_site_has_every_page():
 
 
 def test_the_index_of_decisions_has_every_section():
-    listed = set(re.findall(r"^- \[.*\]\((#.*)\)$", (DOCS / "decisions.md").read_text(), flags=re.M))
+    text = (DOCS / "decisions.md").read_text()
+    listed = set(re.findall(r"^(?:- |\*\*)\[.*\]\((#[^)]*)\)", text, flags=re.M))
     sections = anchors(DOCS / "decisions.md") - {"#decisions", "#index"}
     assert sections == listed
+
+
+def test_sections_of_decisions_are_in_the_order_of_the_index():
+    text = (DOCS / "decisions.md").read_text()
+    listed = re.findall(r"^- \[(.*)\]\(#.*\)$", text, flags=re.M)
+    assert re.findall(r"^### (.*)$", text, flags=re.M) == listed
 
 
 def test_pictures_are_small():

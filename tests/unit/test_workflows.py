@@ -159,6 +159,10 @@ def test_an_issue_template_has_what_github_asks_for(template: Path) -> None:
     assert all(field["type"] == "textarea" and field["attributes"]["label"] for field in document["body"])
 
 
+def test_a_bug_report_asks_for_a_redacted_trace() -> None:
+    assert "`tracer pack --redact RUN.trace`" in (ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text()
+
+
 def test_pre_commit_has_the_versions_of_make_lint() -> None:
     (pinned,) = re.findall(r"^lint = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -63,6 +63,36 @@ def choose(given: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(given, names, 1)
     return f"choose {', '.join(names[:-1])} or {names[-1]}{f' (did you mean {near[0]}?)' if near else ''}"
+
+
+def one_of(
+    option: str, names: Iterable[str] | Callable[[], Iterable[str]], said: str, metavar: str = ""
+) -> Any:
+    """An option that takes one of these values: help lists them, shells complete them.
+
+    Another value ends the command. If the names are in modules that take long to import, give a function
+    that returns them, and the `metavar` that help shows in place of them.
+    """
+
+    def known() -> list[str]:
+        return list(names() if callable(names) else names)
+
+    def check(given: Any) -> Any:
+        for value in [given] if isinstance(given, str) else given or ():
+            if value not in known():
+                fail(f"{option} {value}: {choose(value, known())}", USAGE)
+        return given
+
+    return typer.Option(
+        option, metavar=metavar or "|".join(known()), help=said, callback=check, autocompletion=known
+    )
+
+
+def exclusive(**given: object) -> None:
+    """Ends the command if more than one of these options was given: `give --line or --op, not both`."""
+    names = [f"--{name}" for name, value in given.items() if value is not None and value is not False]
+    if len(names) > 1:
+        fail(f"give {names[0]} or {names[1]}, not both", USAGE)
 
 
 def chosen_trace(file: Path | None) -> Path:

@@ -15,6 +15,7 @@ from tracer.cli.common import (
     choose,
     chosen_trace,
     fail,
+    one_of,
     progress,
     say,
     too_large,
@@ -22,12 +23,13 @@ from tracer.cli.common import (
 from tracer.cli.filters import Exclude, Key, Module, Op, Source, Step, Thread, selection
 from tracer.cli.picture import draw
 from tracer.cli.selection import Selection
+from tracer.export.formats import FORMATS, Format
 
 if TYPE_CHECKING:
-    from tracer.export.formats import Format
     from tracer.trace import Trace
 
 _SVG = "svg"
+_FORMATS = (*FORMATS, _SVG)
 
 
 def export(
@@ -36,7 +38,7 @@ def export(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="FORMAT", help="One of the five below."),
+        one_of("--to", _FORMATS, "The format of OUT."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -44,8 +46,8 @@ def export(
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(
-            metavar="WHAT", help="speedscope: ops below the Python line or the modules that called them."
+        one_of(
+            "--by", ("line", "module"), "speedscope: ops below the Python line or modules that called them."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
@@ -85,11 +87,9 @@ def export(
       tracer export run.trace --to svg --op matmul
     """
     from tracer.export.errors import ExportError
-    from tracer.export.formats import FORMATS
 
-    if to not in (*FORMATS, _SVG):
-        given = "--to is missing" if to is None else f"--to {to}"
-        fail(f"{given}: {choose(to or '', (*FORMATS, _SVG))}, e.g. tracer export --to perfetto", USAGE)
+    if to is None:
+        fail(f"--to is missing: {choose('', _FORMATS)}, e.g. tracer export --to perfetto", USAGE)
     hops = selection(op, key, source, thread, step, module, exclude=exclude)
     if by is not None and to != "speedscope":
         fail("--by applies to --to speedscope", USAGE)
@@ -100,8 +100,6 @@ def export(
     if hops != Selection():
         fail("--op and other filters apply to --to svg; the other formats have the whole trace", USAGE)
     chosen = FORMATS[to]
-    if by is not None and by not in ("line", "module"):
-        fail(f"--by {by}: {choose(by, ('line', 'module'))}", USAGE)
     file = chosen_trace(file)
     output = output or chosen.default_path(file)
     try:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import pytest
+import typer
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from tracer.analysis.groups import GROUPS, SORTS
 from tracer.cli.app import app
+from tracer.cli.common import fail
 from tracer.report.sections import NAMED
 
 COMMANDS = vars(get_command(app))["commands"]
 LISTED = {
+    "record --values": ("none", "hash", "scalars", "all"),
+    "record --cuda": ("auto", "on", "off"),
+    "record --driver": ("launches", "all", "none"),
+    "attach --values": ("none", "hash", "scalars", "all"),
+    "attach --cuda": ("auto", "on", "off"),
+    "attach --driver": ("launches", "all", "none"),
     "tree --sort": ("order", "time"),
     "top --by": tuple(GROUPS),
     "top --sort": SORTS,
@@ -24,7 +32,7 @@ LISTED = {
     "export --to": ("perfetto", "chrome", "parquet", "speedscope", "svg"),
     "export --by": ("line", "module"),
 }
-NEEDED = {"diff": ["a.trace", "b.trace"]}
+NEEDED = {"attach": ["1"], "diff": ["a.trace", "b.trace"], "record": ["x.py"]}
 
 
 def tracer(*words: str) -> Result:
@@ -62,9 +70,7 @@ def test_no_value_of_a_list_of_words_is_checked_elsewhere() -> None:
         f"{command} {part.opts[0]}"
         for command, made in COMMANDS.items()
         for part in made.params
-        if command not in ("record", "attach")
-        and part.opts[0].startswith("--")
-        and "|" in (part.metavar or "")
+        if part.opts[0].startswith("--") and "|" in (part.metavar or "")
     }
     assert shown == LISTED.keys()
 
@@ -79,9 +85,9 @@ def test_sections_are_completed_and_checked_without_being_in_help() -> None:
 
 
 def test_a_shell_gets_the_values() -> None:
-    asked = {"_TRACER_COMPLETE": "complete_bash", "COMP_WORDS": "tracer tree --sort ", "COMP_CWORD": "3"}
+    asked = {"_TRACER_COMPLETE": "complete_bash", "COMP_WORDS": "tracer record --values ", "COMP_CWORD": "3"}
     result = CliRunner().invoke(app, [], env=asked, prog_name="tracer")
-    assert result.stdout.split() == ["order", "time"]
+    assert result.stdout.split() == ["none", "hash", "scalars", "all"]
 
 
 @pytest.mark.parametrize(
@@ -93,9 +99,19 @@ def test_a_shell_gets_the_values() -> None:
         (["ledger", "--line", "a.py:1", "--op", "mm"], "--line or --op"),
         (["ledger", "--step", "0", "--steps", "0-1"], "--step or --steps"),
         (["sql", "a.trace", ".schema", "--csv", "--json"], "--csv or --json"),
+        (["attach", "1", "--seconds", "1", "--steps", "1"], "--seconds or --steps"),
     ],
 )
 def test_of_two_options_that_exclude_each_other_one_is_asked_for(words: list[str], both: str) -> None:
     result = tracer(*words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"tracer: give {both}, not both\n"
+
+
+def test_nothing_is_said_on_stdout_if_stderr_is_closed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    with pytest.raises(typer.Exit):
+        fail("--cuda maybe: choose auto, on or off", 2)
+    assert capsys.readouterr().out == ""

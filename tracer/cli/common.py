@@ -27,6 +27,8 @@ _LOADING = 0.7  # of the time until a large trace is shown
 
 def say(message: str) -> None:
     """One line on stderr, if it can be written; control characters of names in it are escaped."""
+    if sys.stderr is None:  # closed, under `tracer record`; print would take stdout
+        return
     try:
         print(f"tracer: {visible(message)}", file=sys.stderr)
     except OSError:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from tracer.base.errors import RecordingError
 from tracer.cli.app import app
 from tracer.recording.options import TABLE, Option, Options, options_of
+from tracer.trace.bytes import kept
 
 PAGE = DOCS / "record.md"
 COMMANDS = vars(get_command(app))["commands"]
@@ -143,3 +144,11 @@ def test_the_ends_of_a_span_are_taken() -> None:
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match="no option stck"):
         Options(stck=4)
+
+
+@pytest.mark.parametrize("option", TABLE.values(), ids=list(TABLE))
+def test_a_redacted_trace_knows_each_option_and_keeps_its_choices(option: Option) -> None:
+    stays = kept.DOCUMENTS["environment"]["options"]
+    assert stays.keys() == TABLE.keys()
+    for value in option.choices:
+        assert stays[option.name](None, value) == value

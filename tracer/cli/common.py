@@ -97,6 +97,11 @@ def exclusive(**given: object) -> None:
         fail(f"give {names[0]} or {names[1]}, not both", USAGE)
 
 
+TraceFile = Annotated[
+    Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
+]
+
+
 def chosen_trace(file: Path | None) -> Path:
     """The given file, else the newest trace in the current folder, which is then named on stderr."""
     if file is None:
@@ -119,21 +124,29 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
     Errors become one line: exit 2 if the file cannot be read as a trace, 1 if it has no such step, or if
     memory runs out.
     """
-    from tracer.trace import TraceError, load
+    from tracer.trace import load
+
+    with progress(f"reading {file}"), reading(file):
+        with portion(0.0, _LOADING):
+            trace = load(file) if step is None else load(file, step=step)
+        with portion(_LOADING, 1.0):
+            yield trace
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Ends the command with one line if the block cannot read the trace."""
+    from tracer.trace import TraceError
     from tracer.trace.bytes.errors import MissingStepError
 
-    with progress(f"reading {file}"):
-        try:
-            with portion(0.0, _LOADING):
-                trace = load(file) if step is None else load(file, step=step)
-            with portion(_LOADING, 1.0):
-                yield trace
-        except TraceError as error:
-            fail(str(error), 1 if isinstance(error, MissingStepError) else USAGE)
-        except OSError as error:
-            fail(f"cannot read {file}: {error.strerror or error}", USAGE)
-        except MemoryError:
-            fail(too_large(file))
+    try:
+        yield
+    except TraceError as error:
+        fail(str(error), 1 if isinstance(error, MissingStepError) else USAGE)
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror or error}", USAGE)
+    except MemoryError:
+        fail(too_large(file))
 
 
 def say_verdict(trace: Trace) -> None:

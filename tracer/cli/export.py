@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from tracer.cli.common import (
     USAGE,
     SourceFrom,
+    TraceFile,
     analysing,
     choose,
     chosen_trace,
@@ -21,6 +21,7 @@ from tracer.cli.common import (
     too_large,
 )
 from tracer.cli.filters import Exclude, Key, Module, Op, Source, Step, Thread, selection
+from tracer.cli.output import check_place
 from tracer.cli.picture import draw
 from tracer.cli.selection import Selection
 from tracer.export.formats import FORMATS, Format
@@ -33,9 +34,7 @@ _FORMATS = (*FORMATS, _SVG)
 
 
 def export(
-    file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
-    ] = None,
+    file: TraceFile = None,
     to: Annotated[
         str | None,
         one_of("--to", _FORMATS, "The format of OUT."),
@@ -104,7 +103,9 @@ def export(
     output = output or chosen.default_path(file)
     try:
         chosen.check()
-        _check(file, output, chosen, force)
+        check_place(output, force, file, folder=chosen.folder)
+        if chosen.folder and output.exists():
+            _check_folder(output)
         with analysing(file) as trace:
             pass
         with progress(f"writing {output}"):
@@ -116,21 +117,6 @@ def export(
     except MemoryError:
         fail(too_large(file))
     _tell(trace, file, output, chosen, remarks)
-
-
-def _check(file: Path, output: Path, chosen: Format, force: bool) -> None:
-    if output.exists() and output.samefile(file):
-        fail(f"{output} is the trace itself; give another file", USAGE)
-    if output.is_dir() and not chosen.folder:
-        fail(f"{output} is a folder; give a file in it", USAGE)
-    if output.exists() and not force:
-        fail(f"{output} exists; overwrite it with --force, or give another one with -o", USAGE)
-    if chosen.folder and output.exists():
-        _check_folder(output)
-    if not output.parent.is_dir():
-        fail(f"folder {output.parent} does not exist; create it first", USAGE)
-    if not os.access(output.parent, os.W_OK):
-        fail(f"cannot write {output}: permission denied", USAGE)
 
 
 def _check_folder(output: Path) -> None:

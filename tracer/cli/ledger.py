@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, exclusive, fail, say, writing
+from tracer.cli.common import USAGE, TraceFile, analysing, chosen_trace, exclusive, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_cells
 from tracer.cli.output import check_output, write_output
@@ -21,9 +21,7 @@ _STEPS = re.compile(r"(\d+)-(\d+)")
 
 
 def ledger(
-    file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
-    ] = None,
+    file: TraceFile = None,
     step: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Show step N (default: the median steady step).")
     ] = None,

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.base import interpreter
-from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, one_of, say, writing
+from tracer.cli.common import (
+    USAGE,
+    SourceFrom,
+    TraceFile,
+    analysing,
+    chosen_trace,
+    fail,
+    one_of,
+    say,
+    writing,
+)
 from tracer.cli.output import check_output, write_output
 
 if TYPE_CHECKING:
@@ -23,9 +33,7 @@ if TYPE_CHECKING:
 
 
 def replay(
-    file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
-    ] = None,
+    file: TraceFile = None,
     hop: Annotated[
         int, typer.Option(metavar="N", help="The hop, or any redispatch of it: tracer tree --ids.")
     ] = -1,

@@ -10,6 +10,7 @@ import typer
 
 from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, one_of, say
 from tracer.cli.documents import AsJson, print_json
+from tracer.cli.filters import File
 from tracer.cli.job import report_of_folder
 from tracer.cli.output import HTML, check_output, print_report, write_output, write_pictures
 
@@ -25,12 +26,7 @@ def _sections() -> Iterable[str]:
 
 
 def report(
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="A trace, or the folder of a job (default: the newest trace here).", metavar="FILE"
-        ),
-    ] = None,
+    file: File = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="OUT", help="Write to OUT.md or OUT.html instead of stdout."),

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tracer.base.errors import RecordingError
 from tracer.cli.app import app
+from tracer.cli.recorded import reserved
 from tracer.recording.options import TABLE, Option, Options, options_of
 from tracer.trace.bytes import kept
 
@@ -152,3 +153,18 @@ def test_a_redacted_trace_knows_each_option_and_keeps_its_choices(option: Option
     assert stays.keys() == TABLE.keys()
     for value in option.choices:
         assert stays[option.name](None, value) == value
+
+
+def test_where_a_trace_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job").mkdir()
+    numbered = {"reserved": True, "force": False}
+    there = {"path": str(tmp_path / "train.0001.trace"), "shown": "train.0001.trace"}
+    assert reserved(None, "train", force=True) == there | numbered
+    there = {"path": str(tmp_path / "job/train.0001.trace"), "shown": "job/train.0001.trace"}
+    assert reserved("job/", "train", force=True) == there | numbered
+    there = {"path": str(tmp_path / "x.trace"), "shown": "x.trace"}
+    assert reserved("x.trace", "train", force=False) == there | {"reserved": True, "force": False}
+    assert reserved("x.trace", "train", force=True) == there | {"reserved": False, "force": True}
+    with pytest.raises(RecordingError, match="the output is not a file name; give one with -o FILE"):
+        reserved("", "train", force=False)

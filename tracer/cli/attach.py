@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from tracer.base.errors import RecordingError
 from tracer.base.say import write
 from tracer.base.visible import visible
 from tracer.cli.common import USAGE, exclusive, fail, progress, say
-from tracer.cli.recorded import recording_options
+from tracer.cli.recorded import recording_options, reserved
 from tracer.recording import naming
 from tracer.recording import output as outputs
 from tracer.recording.options import Options
@@ -192,19 +191,10 @@ def _ended_by_signals() -> Iterator[None]:
 
 def _place(output: str | None, force: bool, process: Process) -> dict[str, Any]:
     """Where the trace goes. The file is made here, as the process would. Raises RecordingError."""
-    if output == "":
-        raise RecordingError("the output is not a file name; give one with -o FILE")
     stem = visible(naming.stem_of_script(process.script())).encode()[:_STEM].decode(errors="ignore")
     rank = process.rank()
     with process.rights():
-        output = output and outputs.of_process(output, rank, process.pid)
-        if output is None or output.endswith(os.sep):
-            folder = output or ""
-            path = naming.reserve_numbered(naming.absolute(folder), stem)
-            return {"path": path, "shown": folder + os.path.basename(path), "reserved": True, "force": False}
-        path = naming.absolute(output)
-        reserved = naming.reserve(output, force)
-    return {"path": path, "shown": output, "reserved": reserved, "force": force}
+        return reserved(output and outputs.of_process(output, rank, process.pid), stem, force)
 
 
 def _give_back(session: Session, request: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
 from tracer.base.say import say
-from tracer.cli.recorded import recording_options
+from tracer.cli.recorded import recording_options, reserved
 from tracer.recording import invitation, kept, naming
 from tracer.recording import output as outputs
 from tracer.recording.cuda import why_unusable
@@ -88,7 +88,8 @@ def record(
         _check_installation()
         unusable = why_unusable(options)
         _say_what_was_left_out()
-        request = _request(command[0] if not module else command[1], output, force)
+        stem = outputs.stem(command[0] if not module else command[1])
+        request = reserved(output and outputs.filled(output), stem, force)
     except RecordingError as error:
         _refuse(error)
     request |= {"session": draw_session(), "process": invitation.this_process()}
@@ -184,22 +185,6 @@ def _site_folders() -> list[str]:
     if sys.flags.no_site:
         return []
     return site.getsitepackages() + ([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])
-
-
-def _request(name: str, output: str | None, force: bool) -> dict[str, object]:
-    if output == "":
-        raise RecordingError("the output is not a file name; give one with -o FILE")
-    shown = "" if output is None else outputs.filled(output)
-    path = naming.absolute(shown)
-    if not shown or shown.endswith(os.sep):
-        path = naming.reserve_numbered(path, outputs.stem(name))
-        return _described(path, shown + os.path.basename(path), reserved=True, force=False)
-    reserved = naming.reserve(shown, force)
-    return _described(path, shown, reserved=reserved, force=force)
-
-
-def _described(path: str, shown: str, *, reserved: bool, force: bool) -> dict[str, object]:
-    return {"path": path, "shown": shown, "reserved": reserved, "force": force}
 
 
 def _become(command: list[str], request: dict[str, object] | None) -> NoReturn:

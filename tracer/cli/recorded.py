@@ -1,14 +1,17 @@
-"""The options of what is recorded, which several commands take."""
+"""What the commands share that begin a recording: their options, and where the trace goes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from tracer.base.errors import RecordingError
 from tracer.cli.common import one_of
+from tracer.recording import naming
 from tracer.recording.options import Option, options_of
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -43,3 +46,18 @@ def _parameter(option: Option) -> Parameter:
         least, most, _ = option.span or (None, None, "")
         said = typer.Option(name, metavar=option.metavar, min=least, max=most, help=option.text)
     return Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, said])
+
+
+def reserved(output: str | None, stem: str, force: bool) -> dict[str, Any]:
+    """Where a trace goes, as a request says it: the file is made. Raises RecordingError.
+
+    Without an output, or in a folder, its name is numbered.
+    """
+    if output == "":
+        raise RecordingError("the output is not a file name; give one with -o FILE")
+    shown = output or ""
+    path = naming.absolute(shown)
+    if not shown or shown.endswith(os.sep):
+        path = naming.reserve_numbered(path, stem)
+        return {"path": path, "shown": shown + os.path.basename(path), "reserved": True, "force": False}
+    return {"path": path, "shown": shown, "reserved": naming.reserve(shown, force), "force": force}

@@ -117,7 +117,7 @@ def test_csv_and_json(recorded: Launcher) -> None:
     assert len(rows) == len(documents) > 3
     assert json.loads(rows[0]["shape"]) == documents[0]["shape"]
     both = sql(recorded, text, "--csv", "--json")
-    assert (both.status, both.err) == (2, "tracer: choose one of --csv and --json\n")
+    assert (both.status, both.err) == (2, "tracer: give --csv or --json, not both\n")
 
 
 def test_a_query_from_stdin(recorded: Launcher) -> None:

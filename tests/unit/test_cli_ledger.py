@@ -130,7 +130,7 @@ def test_a_page(trace: Path) -> None:
         (["--line", "a.py:1", "--op", "mm"], 2, "give --line or --op, not both"),
         (["--process", "7"], 1, "process 7 of run.trace has no step; choose one of 0"),
         (["--path"], 2, "--path needs --op or --line"),
-        (["--json", "-o", "x.md"], 2, "--json writes to stdout, -o a page; remove one"),
+        (["--json", "-o", "x.md"], 2, "give --json or --output, not both"),
         (["-o", "x.html"], 2, "x.html: a report is markdown; give a file that ends in .md"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,26 +12,11 @@ import typer
 from tracer.base.errors import RecordingError
 from tracer.base.say import write
 from tracer.base.visible import visible
-from tracer.cli.common import USAGE, fail, progress, say
-from tracer.cli.recorded import (
-    Cuda,
-    Driver,
-    MaxDumps,
-    MaxSize,
-    Memory,
-    Modules,
-    Ops,
-    Shapes,
-    Source,
-    Stack,
-    ThenStop,
-    TorchFrames,
-    Values,
-    Why,
-)
+from tracer.cli.common import USAGE, exclusive, fail, progress, say
+from tracer.cli.recorded import recording_options, reserved
 from tracer.recording import naming
 from tracer.recording import output as outputs
-from tracer.recording.options import DUMPS, Options
+from tracer.recording.options import Options
 
 if TYPE_CHECKING:
     from tracer.attach.process import Process
@@ -53,6 +37,7 @@ Patience = Annotated[
 ]
 
 
+@recording_options("attach")
 def attach(
     pid: Pid,
     output: Annotated[
@@ -80,20 +65,7 @@ def attach(
         ),
     ] = None,
     timeout: Patience = 60.0,
-    shapes: Shapes = True,
-    source: Source = True,
-    stack: Stack = 1,
-    torch_frames: TorchFrames = False,
-    modules: Modules = True,
-    memory: Memory = False,
-    why: Why = False,
-    values: Values = "none",
-    ops: Ops = None,
-    max_size: MaxSize = None,
-    then_stop: ThenStop = False,
-    max_dumps: MaxDumps = DUMPS,
-    cuda: Cuda = "auto",
-    driver: Driver = "launches",
+    **given: Any,
 ) -> None:
     """Record a running job that was started without tracer, and leave it as it was.
 
@@ -112,26 +84,10 @@ def attach(
       tracer attach 4711 --max-size 256M
       tracer detach 4711
     """
+    exclusive(seconds=seconds, steps=steps)
     try:
-        if seconds is not None and steps is not None:
-            raise RecordingError("give --seconds or --steps, not both")
-        options = Options(
-            shapes=shapes,
-            source=source,
-            stack=stack,
-            torch_frames=torch_frames,
-            modules=modules,
-            memory=memory,
-            why=why,
-            values=values,
-            cuda=cuda,
-            driver=driver,
-            ops=ops or (),
-            steps=None if steps is None else (1, steps + 1),  # the step of now has begun already
-            max_size=max_size,
-            then_stop=then_stop,
-            max_dumps=max_dumps,
-        )
+        # The step of now has begun already.
+        options = Options(**given, steps=None if steps is None else (1, steps + 1))
         from tracer.attach import left
         from tracer.attach.session import Session
 
@@ -235,19 +191,10 @@ def _ended_by_signals() -> Iterator[None]:
 
 def _place(output: str | None, force: bool, process: Process) -> dict[str, Any]:
     """Where the trace goes. The file is made here, as the process would. Raises RecordingError."""
-    if output == "":
-        raise RecordingError("the output is not a file name; give one with -o FILE")
     stem = visible(naming.stem_of_script(process.script())).encode()[:_STEM].decode(errors="ignore")
     rank = process.rank()
     with process.rights():
-        output = output and outputs.of_process(output, rank, process.pid)
-        if output is None or output.endswith(os.sep):
-            folder = output or ""
-            path = naming.reserve_numbered(naming.absolute(folder), stem)
-            return {"path": path, "shown": folder + os.path.basename(path), "reserved": True, "force": False}
-        path = naming.absolute(output)
-        reserved = naming.reserve(output, force)
-    return {"path": path, "shown": output, "reserved": reserved, "force": force}
+        return reserved(output and outputs.of_process(output, rank, process.pid), stem, force)
 
 
 def _give_back(session: Session, request: dict[str, Any]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from tracer.cli.common import analysing, chosen_trace, writing
+from tracer.cli.common import TraceFile, analysing, chosen_trace, writing
 from tracer.cli.documents import AsJson, print_json
 
 if TYPE_CHECKING:
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
 
 
 def certificate(
-    file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
-    ] = None,
+    file: TraceFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Say whether a trace is complete, and what it lacks if not.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -27,6 +27,8 @@ _LOADING = 0.7  # of the time until a large trace is shown
 
 def say(message: str) -> None:
     """One line on stderr, if it can be written; control characters of names in it are escaped."""
+    if sys.stderr is None:  # closed, under `tracer record`; print would take stdout
+        return
     try:
         print(f"tracer: {visible(message)}", file=sys.stderr)
     except OSError:
@@ -65,6 +67,41 @@ def choose(given: str, known: Iterable[str]) -> str:
     return f"choose {', '.join(names[:-1])} or {names[-1]}{f' (did you mean {near[0]}?)' if near else ''}"
 
 
+def one_of(
+    option: str, names: Iterable[str] | Callable[[], Iterable[str]], said: str, metavar: str = ""
+) -> Any:
+    """An option that takes one of these values: help lists them, shells complete them.
+
+    Another value ends the command. If the names are in modules that take long to import, give a function
+    that returns them, and the `metavar` that help shows in place of them.
+    """
+
+    def known() -> list[str]:
+        return list(names() if callable(names) else names)
+
+    def check(given: Any) -> Any:
+        for value in [given] if isinstance(given, str) else given or ():
+            if value not in known():
+                fail(f"{option} {value}: {choose(value, known())}", USAGE)
+        return given
+
+    return typer.Option(
+        option, metavar=metavar or "|".join(known()), help=said, callback=check, autocompletion=known
+    )
+
+
+def exclusive(**given: object) -> None:
+    """Ends the command if more than one of these options was given: `give --line or --op, not both`."""
+    names = [f"--{name}" for name, value in given.items() if value is not None and value is not False]
+    if len(names) > 1:
+        fail(f"give {names[0]} or {names[1]}, not both", USAGE)
+
+
+TraceFile = Annotated[
+    Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
+]
+
+
 def chosen_trace(file: Path | None) -> Path:
     """The given file, else the newest trace in the current folder, which is then named on stderr."""
     if file is None:
@@ -87,21 +124,29 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
     Errors become one line: exit 2 if the file cannot be read as a trace, 1 if it has no such step, or if
     memory runs out.
     """
-    from tracer.trace import TraceError, load
+    from tracer.trace import load
+
+    with progress(f"reading {file}"), reading(file):
+        with portion(0.0, _LOADING):
+            trace = load(file) if step is None else load(file, step=step)
+        with portion(_LOADING, 1.0):
+            yield trace
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Ends the command with one line if the block cannot read the trace."""
+    from tracer.trace import TraceError
     from tracer.trace.bytes.errors import MissingStepError
 
-    with progress(f"reading {file}"):
-        try:
-            with portion(0.0, _LOADING):
-                trace = load(file) if step is None else load(file, step=step)
-            with portion(_LOADING, 1.0):
-                yield trace
-        except TraceError as error:
-            fail(str(error), 1 if isinstance(error, MissingStepError) else USAGE)
-        except OSError as error:
-            fail(f"cannot read {file}: {error.strerror or error}", USAGE)
-        except MemoryError:
-            fail(too_large(file))
+    try:
+        yield
+    except TraceError as error:
+        fail(str(error), 1 if isinstance(error, MissingStepError) else USAGE)
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror or error}", USAGE)
+    except MemoryError:
+        fail(too_large(file))
 
 
 def say_verdict(trace: Trace) -> None:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, SourceFrom, analysing, choose, chosen_trace, fail, say, writing
+from tracer.cli.common import (
+    USAGE,
+    SourceFrom,
+    analysing,
+    chosen_trace,
+    exclusive,
+    fail,
+    one_of,
+    say,
+    writing,
+)
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_cells
 from tracer.cli.output import HTML, check_output, write_output
@@ -23,9 +33,7 @@ _ROWS = ("line", "op", "module")
 def diff(
     before: Annotated[Path, typer.Argument(help="The trace of the first run.", metavar="BEFORE")],
     after: Annotated[Path, typer.Argument(help="The trace of the second run.", metavar="AFTER")],
-    by: Annotated[
-        str, typer.Option(metavar="ROW", help="Show times by line, op or module (default line).")
-    ] = "line",
+    by: Annotated[str, one_of("--by", _ROWS, "Show times by this.")] = "line",
     limit: Annotated[
         int, typer.Option(metavar="N", min=0, help="Show at most N changes and N rows (default 10); 0: all.")
     ] = 10,
@@ -63,13 +71,10 @@ def diff(
       tracer diff before.trace after.trace -o diff.html
       tracer diff before.trace after.trace --json | jq .causes
     """
-    if by not in _ROWS:
-        fail(f"--by {by}: {choose(by, _ROWS)}", USAGE)
+    exclusive(json=as_json, output=output)
     most = None if fail_over is None else _percent(fail_over)
     html = output is not None and output.suffix.lower() in HTML
     if output is not None:
-        if as_json:
-            fail("--json writes to stdout, -o a page; remove one", USAGE)
         if not html and output.suffix.lower() != ".md":
             fail(f"{output}: a page is markdown or HTML; give a file that ends in .md or .html", USAGE)
         check_output(output, force, html=html)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,32 +10,34 @@ import typer
 from tracer.cli.common import (
     USAGE,
     SourceFrom,
+    TraceFile,
     analysing,
     choose,
     chosen_trace,
     fail,
+    one_of,
     progress,
     say,
     too_large,
 )
 from tracer.cli.filters import Exclude, Key, Module, Op, Source, Step, Thread, selection
+from tracer.cli.output import check_place
 from tracer.cli.picture import draw
 from tracer.cli.selection import Selection
+from tracer.export.formats import FORMATS, Format
 
 if TYPE_CHECKING:
-    from tracer.export.formats import Format
     from tracer.trace import Trace
 
 _SVG = "svg"
+_FORMATS = (*FORMATS, _SVG)
 
 
 def export(
-    file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
-    ] = None,
+    file: TraceFile = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="FORMAT", help="One of the five below."),
+        one_of("--to", _FORMATS, "The format of OUT."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -44,8 +45,8 @@ def export(
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(
-            metavar="WHAT", help="speedscope: ops below the Python line or the modules that called them."
+        one_of(
+            "--by", ("line", "module"), "speedscope: ops below the Python line or modules that called them."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
@@ -85,11 +86,9 @@ def export(
       tracer export run.trace --to svg --op matmul
     """
     from tracer.export.errors import ExportError
-    from tracer.export.formats import FORMATS
 
-    if to not in (*FORMATS, _SVG):
-        given = "--to is missing" if to is None else f"--to {to}"
-        fail(f"{given}: {choose(to or '', (*FORMATS, _SVG))}, e.g. tracer export --to perfetto", USAGE)
+    if to is None:
+        fail(f"--to is missing: {choose('', _FORMATS)}, e.g. tracer export --to perfetto", USAGE)
     hops = selection(op, key, source, thread, step, module, exclude=exclude)
     if by is not None and to != "speedscope":
         fail("--by applies to --to speedscope", USAGE)
@@ -100,13 +99,13 @@ def export(
     if hops != Selection():
         fail("--op and other filters apply to --to svg; the other formats have the whole trace", USAGE)
     chosen = FORMATS[to]
-    if by is not None and by not in ("line", "module"):
-        fail(f"--by {by}: {choose(by, ('line', 'module'))}", USAGE)
     file = chosen_trace(file)
     output = output or chosen.default_path(file)
     try:
         chosen.check()
-        _check(file, output, chosen, force)
+        check_place(output, force, file, folder=chosen.folder)
+        if chosen.folder and output.exists():
+            _check_folder(output)
         with analysing(file) as trace:
             pass
         with progress(f"writing {output}"):
@@ -118,21 +117,6 @@ def export(
     except MemoryError:
         fail(too_large(file))
     _tell(trace, file, output, chosen, remarks)
-
-
-def _check(file: Path, output: Path, chosen: Format, force: bool) -> None:
-    if output.exists() and output.samefile(file):
-        fail(f"{output} is the trace itself; give another file", USAGE)
-    if output.is_dir() and not chosen.folder:
-        fail(f"{output} is a folder; give a file in it", USAGE)
-    if output.exists() and not force:
-        fail(f"{output} exists; overwrite it with --force, or give another one with -o", USAGE)
-    if chosen.folder and output.exists():
-        _check_folder(output)
-    if not output.parent.is_dir():
-        fail(f"folder {output.parent} does not exist; create it first", USAGE)
-    if not os.access(output.parent, os.W_OK):
-        fail(f"cannot write {output}: permission denied", USAGE)
 
 
 def _check_folder(output: Path) -> None:

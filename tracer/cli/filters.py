@@ -4,32 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tracer.analysis.groups import GROUPS, SORTS
-from tracer.cli.common import USAGE, choose, fail
+from tracer.cli.common import one_of
 from tracer.cli.selection import Selection, nanoseconds
-
-
-def one_of(option: str, names: Iterable[str], said: str) -> Any:
-    """An option that takes one of these values: help lists them, shells complete them.
-
-    Another value ends the command. `said`: what comes before the list in the help.
-    """
-    known = list(names)
-
-    def check(value: str) -> str:
-        if value not in known:
-            fail(f"{option} {value}: {choose(value, known)}", USAGE)
-        return value
-
-    help_text = f"{said} {', '.join(known[:-1])} or {known[-1]}."
-    return typer.Option(
-        option, metavar="WHAT", help=help_text, callback=check, autocompletion=lambda: list(known)
-    )
-
 
 File = Annotated[
     Path | None,
@@ -61,8 +42,8 @@ Step = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="Only this step; only its part of the file is read.")
 ]
 Limit = Annotated[int, typer.Option(metavar="N", min=0, help="Show at most N lines; 0: all.")]
-By = Annotated[str, one_of("--by", GROUPS, "A row per")]
-Sort = Annotated[str, one_of("--sort", SORTS, "Sort by")]
+By = Annotated[str, one_of("--by", GROUPS, "Group the hops by this.")]
+Sort = Annotated[str, one_of("--sort", SORTS, "Sort by this, largest first.")]
 
 
 def selection(

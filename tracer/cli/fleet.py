@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, choose, fail, progress, say, writing
+from tracer.cli.common import USAGE, fail, one_of, progress, say, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tracer.fleet.traces import TraceFile
     from tracer.report.fleet_page import Tables
 
-_ENGINES = ("processes", "ray")
 _REPORT = "report.md"
 
 
@@ -34,7 +33,12 @@ def fleet(
         Path, typer.Option("--output", "-o", metavar="OUT", help="The folder for tables and report.md.")
     ] = Path("fleet"),
     engine: Annotated[
-        str, typer.Option(metavar="ENGINE", help="Where traces are read: processes (this machine) or ray.")
+        str,
+        one_of(
+            "--engine",
+            ("processes", "ray"),
+            "What reads traces. processes: this machine.",
+        ),
     ] = "processes",
     jobs: Annotated[
         int | None,
@@ -78,8 +82,6 @@ def fleet(
       tracer fleet /lustre/job/ --engine ray
       tracer fleet -o fleet
     """
-    if engine not in _ENGINES:
-        fail(f"--engine {engine}: {choose(engine, _ENGINES)}", USAGE)
     if scratch is not None and not scratch.is_dir():
         fail(f"--scratch {scratch} is not a folder; create it first", USAGE)
     _check(output, bool(paths))

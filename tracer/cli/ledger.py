@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.common import USAGE, TraceFile, analysing, chosen_trace, exclusive, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_cells
 from tracer.cli.output import check_output, write_output
@@ -21,9 +21,7 @@ _STEPS = re.compile(r"(\d+)-(\d+)")
 
 
 def ledger(
-    file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
-    ] = None,
+    file: TraceFile = None,
     step: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Show step N (default: the median steady step).")
     ] = None,
@@ -69,13 +67,11 @@ def ledger(
       tracer ledger run.trace -o ledger.md
     """
     wanted = _steps(step, steps)
-    if line is not None and op is not None:
-        fail("give --line or --op, not both", USAGE)
+    exclusive(line=line, op=op)
+    exclusive(json=as_json, output=output)
     if path and line is None and op is None:
         fail("--path needs --op or --line", USAGE)
     if output is not None:
-        if as_json:
-            fail("--json writes to stdout, -o a page; remove one", USAGE)
         check_output(output, force)
     file = chosen_trace(file)
     of = line or op or ""
@@ -104,8 +100,7 @@ def ledger(
 def _steps(step: int | None, steps: str | None) -> tuple[int, int] | None:
     if steps is None:
         return None if step is None else (step, step)
-    if step is not None:
-        fail("give --step or --steps, not both", USAGE)
+    exclusive(step=step, steps=steps)
     match = _STEPS.fullmatch(steps.strip())
     if match is None or int(match[1]) > int(match[2]):
         fail(f"--steps {steps}: give the first and the last step, e.g. 10-40", USAGE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, say, writing
+from tracer.cli.common import USAGE, SourceFrom, TraceFile, analysing, chosen_trace, fail, say, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.output import check_output, write_output
 
@@ -19,9 +19,7 @@ _DEFAULT = Path("dispatch.lock")
 
 
 def lock(
-    file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
-    ] = None,
+    file: TraceFile = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="LOCK", help="Write to LOCK (default: dispatch.lock)."),

@@ -23,17 +23,24 @@ def check_output(output: Path, force: bool, *, html: bool = False) -> None:
     """
     if not html and output.suffix.lower() in (*HTML, ".pdf"):
         fail(f"{output}: a report is markdown; give a file that ends in .md", USAGE)
-    _check_place(output, force)
+    check_place(output, force)
 
 
-def _check_place(output: Path, force: bool) -> None:
-    if output.is_dir():
+def check_place(output: Path, force: bool, trace: Path | None = None, *, folder: bool = False) -> None:
+    """Ends the command if `output` cannot be written there, or is the trace itself.
+
+    `folder`: a folder is written.
+    """
+    if output.is_dir() and not folder:
         fail(f"{output} is a folder; give a file in it", USAGE)
+    if trace is not None and output.exists() and output.samefile(trace):
+        fail(f"{output} is the trace itself; give another file", USAGE)
     if output.exists() and not force:
         fail(f"{output} exists; overwrite it with --force, or give another file", USAGE)
     if not output.parent.is_dir():
         fail(f"folder {output.parent} does not exist; create it first", USAGE)
-    if not os.access(output if output.exists() else output.parent, os.W_OK):
+    replaced = output.parent if trace is not None or not output.exists() else output
+    if not os.access(replaced, os.W_OK):
         fail(f"cannot write {output}: permission denied", USAGE)
 
 
@@ -41,7 +48,7 @@ def check_svg(output: Path, force: bool) -> None:
     """As check_output, of a picture."""
     if output.suffix.lower() != ".svg":
         fail(f"{output}: a picture is SVG; give a file that ends in .svg", USAGE)
-    _check_place(output, force)
+    check_place(output, force)
 
 
 def write_pictures(output: Path, pictures: Pictures) -> None:

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, chosen_trace, fail, progress, say, too_large, writing
+from tracer.cli.common import (
+    USAGE,
+    TraceFile,
+    chosen_trace,
+    fail,
+    progress,
+    reading,
+    say,
+    too_large,
+    writing,
+)
+from tracer.cli.output import check_place
 
 if TYPE_CHECKING:
     from tracer.trace.bytes.kept import Redaction
@@ -24,9 +35,7 @@ _STAYS = (
 
 
 def pack(
-    file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
-    ] = None,
+    file: TraceFile = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="OUT.xz", help="Write to OUT.xz (default: FILE.xz)."),
@@ -64,7 +73,7 @@ def pack(
         _redact(file, output or _redacted_name(file), force)
         return
     output = output or file.with_name(file.name + packed.SUFFIX)
-    _check(file, output, force)
+    check_place(output, force, file)
     with progress(f"packing {file}"):
         if _complete(file):
             fail(f"{file} is packed already", USAGE)
@@ -90,7 +99,7 @@ def _redact(file: Path, output: Path, force: bool) -> None:
     from tracer.trace.bytes import packed
     from tracer.trace.bytes.redact import redact
 
-    _check(file, output, force)
+    check_place(output, force, file)
     with progress(f"redacting {file}"):
         _complete(file)
         try:
@@ -139,38 +148,18 @@ def _wrapped(words: list[str]) -> Iterator[str]:
     yield line
 
 
-def _check(file: Path, output: Path, force: bool) -> None:
-    if output.is_dir():
-        fail(f"{output} is a folder; give a file in it", USAGE)
-    if output.exists() and output.samefile(file):
-        fail(f"{output} is the trace itself; give another file", USAGE)
-    if output.exists() and not force:
-        fail(f"{output} exists; overwrite it with --force, or give another file with -o", USAGE)
-    if not output.parent.is_dir():
-        fail(f"folder {output.parent} does not exist; create it first", USAGE)
-    if not os.access(output.parent, os.W_OK):
-        fail(f"cannot write {output}: permission denied", USAGE)
-
-
 def _complete(file: Path) -> bool:
     """Names functions that a killed process could not name; returns whether the trace is packed.
 
     That needs the libraries that were recorded, which may be gone where it is unpacked.
     """
-    from tracer.trace import TraceError
     from tracer.trace.bytes.format import CLOSED
     from tracer.trace.bytes.reader import ChunkFile, read_recording
     from tracer.trace.names.completion import complete_symbols
 
-    try:
+    with reading(file):
         with ChunkFile(os.fspath(file)) as trace:
             closed, is_packed = trace.header().state == CLOSED, trace.packed
         if not closed and not is_packed:
             complete_symbols(read_recording(file))
-        return is_packed
-    except TraceError as error:
-        fail(str(error), USAGE)
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror or error}", USAGE)
-    except MemoryError:
-        fail(too_large(file))
+    return is_packed

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -16,26 +16,11 @@ from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
 from tracer.base.say import say
-from tracer.cli.recorded import (
-    Cuda,
-    Driver,
-    MaxDumps,
-    MaxSize,
-    Memory,
-    Modules,
-    Ops,
-    Shapes,
-    Source,
-    Stack,
-    ThenStop,
-    TorchFrames,
-    Values,
-    Why,
-)
+from tracer.cli.recorded import recording_options, reserved
 from tracer.recording import invitation, kept, naming
 from tracer.recording import output as outputs
 from tracer.recording.cuda import why_unusable
-from tracer.recording.options import DUMPS, Options
+from tracer.recording.options import Options
 from tracer.recording.recording import draw_session
 
 # Parsing stops at the script: everything after it belongs to the script.
@@ -43,6 +28,7 @@ CONTEXT = {"allow_interspersed_args": False}
 LEFT_OUT = "left-out"  # the note, in the user's cache folder, that this was already said
 
 
+@recording_options("record")
 def record(
     script: Annotated[
         list[str] | None,
@@ -60,36 +46,7 @@ def record(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
-    shapes: Shapes = True,
-    source: Source = True,
-    stack: Stack = 1,
-    torch_frames: TorchFrames = False,
-    modules: Modules = True,
-    memory: Memory = False,
-    why: Why = False,
-    values: Values = "none",
-    ops: Ops = None,
-    steps: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIRST:END",
-            help="Record only these steps, counted from 0: 3:6 records 3, 4 and 5. A step ends at "
-            "tracer.step(); if the script never calls it, at the optimizer's step().",
-        ),
-    ] = None,
-    max_size: MaxSize = None,
-    then_stop: ThenStop = False,
-    max_dumps: MaxDumps = DUMPS,
-    override: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Enable these overrides (your kernels or the built-in ones, in place of PyTorch's): "
-            "mm,gru,cat (or mm:force), module:function, file.py:function.",
-        ),
-    ] = None,
-    cuda: Cuda = "auto",
-    driver: Driver = "launches",
+    **given: Any,
 ) -> None:
     """Run SCRIPT as python would and record every dispatcher hop.
 
@@ -123,30 +80,16 @@ def record(
     """
     try:
         command = _command(script or [], module)
-        options = Options(
-            shapes=shapes,
-            source=source,
-            stack=stack,
-            torch_frames=torch_frames,
-            modules=modules,
-            memory=memory,
-            why=why,
-            values=values,
-            cuda=cuda,
-            driver=driver,
-            ops=ops or (),
-            steps=steps,
-            max_size=max_size,
-            then_stop=then_stop,
-            max_dumps=max_dumps,
-        )
+        override = given.pop("override") or []
+        options = Options(**given)
         if running := invitation.running(_given_invitation()):
             _run_inside(running, command, output, bool(override))
-        options.override = _overrides(override or [], command[0], module)
+        options.override = _overrides(override, command[0], module)
         _check_installation()
         unusable = why_unusable(options)
         _say_what_was_left_out()
-        request = _request(command[0] if not module else command[1], output, force)
+        stem = outputs.stem(command[0] if not module else command[1])
+        request = reserved(output and outputs.filled(output), stem, force)
     except RecordingError as error:
         _refuse(error)
     request |= {"session": draw_session(), "process": invitation.this_process()}
@@ -242,22 +185,6 @@ def _site_folders() -> list[str]:
     if sys.flags.no_site:
         return []
     return site.getsitepackages() + ([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])
-
-
-def _request(name: str, output: str | None, force: bool) -> dict[str, object]:
-    if output == "":
-        raise RecordingError("the output is not a file name; give one with -o FILE")
-    shown = "" if output is None else outputs.filled(output)
-    path = naming.absolute(shown)
-    if not shown or shown.endswith(os.sep):
-        path = naming.reserve_numbered(path, outputs.stem(name))
-        return _described(path, shown + os.path.basename(path), reserved=True, force=False)
-    reserved = naming.reserve(shown, force)
-    return _described(path, shown, reserved=reserved, force=force)
-
-
-def _described(path: str, shown: str, *, reserved: bool, force: bool) -> dict[str, object]:
-    return {"path": path, "shown": shown, "reserved": reserved, "force": force}
 
 
 def _become(command: list[str], request: dict[str, object] | None) -> NoReturn:

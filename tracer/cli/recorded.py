@@ -1,85 +1,63 @@
-"""The options of what is recorded, which several commands take."""
+"""What the commands share that begin a recording: their options, and where the trace goes."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tracer.recording.options import MOST_DUMPS, MOST_LINES
+from tracer.base.errors import RecordingError
+from tracer.cli.common import one_of
+from tracer.recording import naming
+from tracer.recording.options import Option, options_of
 
-Shapes = Annotated[bool, typer.Option("--shapes/--no-shapes", help="Record shapes and dtypes of tensors.")]
-Source = Annotated[bool, typer.Option("--source/--no-source", help="Record Python source lines.")]
-Stack = Annotated[
-    int,
-    typer.Option(metavar="N", min=1, max=MOST_LINES, help="Record the N innermost Python frames."),
-]
-TorchFrames = Annotated[
-    bool,
-    typer.Option("--torch-frames/--no-torch-frames", help="With --stack: keep frames of torch itself."),
-]
-Modules = Annotated[
-    bool, typer.Option("--modules/--no-modules", help="Record the nn.Module that each op was called in.")
-]
-Memory = Annotated[
-    bool,
-    typer.Option("--memory/--no-memory", help="Record each block of memory that torch allocates or frees."),
-]
-Why = Annotated[
-    bool,
-    typer.Option(
-        "--why/--no-why",
-        help="Record the dispatch keys that threads add or hide: tracer explain OP --from FILE --hop ID.",
-    ),
-]
-Values = Annotated[
-    str,
-    typer.Option(
-        metavar="none|hash|scalars|all",
-        help="hash: record of what each op call returns a hash of the values, and whether it has a NaN "
-        "(on the CPU): tracer diff then names the first op call whose result differs. scalars: record "
-        "arguments that are no tensors: tracer replay needs them. all: both.",
-    ),
-]
-Ops = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="Record only operators whose name matches, e.g. 'aten::*mm*'. Repeatable.",
-    ),
-]
-MaxSize = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE",
-        help="Limit the file to SIZE, e.g. 256M or 1G: new hops overwrite the oldest ones.",
-    ),
-]
-ThenStop = Annotated[
-    bool, typer.Option("--then-stop", help="At --max-size, stop recording and keep the oldest hops.")
-]
-MaxDumps = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        min=0,
-        max=MOST_DUMPS,
-        help="Keep N dumps of a process: its first one and the newest ones. 0: all.",
-    ),
-]
-Cuda = Annotated[
-    str,
-    typer.Option(
-        metavar="auto|on|off",
-        help="Record CUDA calls and GPU work. auto: if possible. on: if CUDA cannot be recorded, "
-        "record nothing. off: hops only.",
-    ),
-]
-Driver = Annotated[
-    str,
-    typer.Option(
-        metavar="launches|all|none",
-        help="CUDA driver calls to record. launches: calls that do work and are made outside "
-        "runtime calls. all: every driver call. none.",
-    ),
-]
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def recording_options(who: str) -> Callable[[Command], Command]:
+    """Gives a command, in the place of its `**given`, the options of the table that it takes."""
+
+    def decorate(command: Command) -> Command:
+        whole = signature(command, eval_str=True)
+        own = [part for part in whole.parameters.values() if part.kind is not part.VAR_KEYWORD]
+        made = [_parameter(option) for option in options_of(who)]
+        command.__signature__ = whole.replace(parameters=[*own, *made])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _parameter(option: Option) -> Parameter:
+    """The parameter that Typer makes the option of."""
+    default, name = option.default, "--" + option.name.replace("_", "-")
+    kind: Any = type(default)
+    if default is None:
+        kind = str | None
+    elif default == ():
+        default, kind = None, list[str] | None
+    if kind is bool:
+        said = typer.Option(f"{name}/--no-{name[2:]}", help=option.text)
+    elif option.choices:
+        said = one_of(name, option.choices, option.text)
+    else:
+        least, most, _ = option.span or (None, None, "")
+        said = typer.Option(name, metavar=option.metavar, min=least, max=most, help=option.text)
+    return Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, said])
+
+
+def reserved(output: str | None, stem: str, force: bool) -> dict[str, Any]:
+    """Where a trace goes, as a request says it: the file is made. Raises RecordingError.
+
+    Without an output, or in a folder, its name is numbered.
+    """
+    if output == "":
+        raise RecordingError("the output is not a file name; give one with -o FILE")
+    shown = output or ""
+    path = naming.absolute(shown)
+    if not shown or shown.endswith(os.sep):
+        path = naming.reserve_numbered(path, stem)
+        return {"path": path, "shown": shown + os.path.basename(path), "reserved": True, "force": False}
+    return {"path": path, "shown": shown, "reserved": naming.reserve(shown, force), "force": force}

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.base import interpreter
-from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, say, writing
+from tracer.cli.common import (
+    USAGE,
+    SourceFrom,
+    TraceFile,
+    analysing,
+    chosen_trace,
+    fail,
+    one_of,
+    say,
+    writing,
+)
 from tracer.cli.output import check_output, write_output
 
 if TYPE_CHECKING:
@@ -23,9 +33,7 @@ if TYPE_CHECKING:
 
 
 def replay(
-    file: Annotated[
-        Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
-    ] = None,
+    file: TraceFile = None,
     hop: Annotated[
         int, typer.Option(metavar="N", help="The hop, or any redispatch of it: tracer tree --ids.")
     ] = -1,
@@ -36,7 +44,7 @@ def replay(
     override: Annotated[
         list[str] | None, typer.Option(metavar="NAMES", help="Compare with these overrides. Repeatable.")
     ] = None,
-    tf32: Annotated[str | None, typer.Option(metavar="on|off", help="Compare with TF32 on or off.")] = None,
+    tf32: Annotated[str | None, one_of("--tf32", ("on", "off"), "Compare with TF32 on or off.")] = None,
     key: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="Compare with the kernel at this dispatch key: CPU, Meta, CUDA."),
@@ -92,8 +100,6 @@ def replay(
     """
     if hop < 0:
         fail("give the hop: --hop N; to see the numbers: tracer tree --ids", USAGE)
-    if tf32 not in (None, "on", "off"):
-        fail(f"--tf32 {tf32}: choose on or off", USAGE)
     given = _given(arg or [])
     if script is not None:
         _check_script(script, force)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, say
+from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, one_of, say
 from tracer.cli.documents import AsJson, print_json
+from tracer.cli.filters import File
 from tracer.cli.job import report_of_folder
 from tracer.cli.output import HTML, check_output, print_report, write_output, write_pictures
 
@@ -17,13 +19,14 @@ if TYPE_CHECKING:
     from tracer.report.svg.picture import Pictures
 
 
+def _sections() -> Iterable[str]:
+    from tracer.report.sections import NAMED
+
+    return NAMED
+
+
 def report(
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="A trace, or the folder of a job (default: the newest trace here).", metavar="FILE"
-        ),
-    ] = None,
+    file: File = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="OUT", help="Write to OUT.md or OUT.html instead of stdout."),
@@ -41,11 +44,13 @@ def report(
         typer.Option(metavar="N", min=1, help="Maximum rows per table (default 40; kernel tables 20-60)."),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(metavar="PART", help="Write only this part: cuda (the runtime) or kernels.")
+        str | None, one_of("--only", ("cuda", "kernels"), "Write only this part. cuda: the runtime.")
     ] = None,
     section: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this section: paths, ops, sources, idle, ... (repeatable)."),
+        one_of(
+            "--section", _sections, "Only this section: paths, ops, sources, idle, ... (repeatable).", "NAME"
+        ),
     ] = None,
     op: Annotated[
         list[str] | None,
@@ -101,9 +106,6 @@ def report(
       tracer report run.trace --only kernels --peak-bandwidth 4300
       tracer report run.trace --json | jq '.paths[0].chain[]'
     """
-    if only not in (None, "cuda", "kernels"):
-        fail(f"--only {only}: choose cuda or kernels", USAGE)
-    _check_sections(section or [])
     if only and (op or steady):
         fail(
             f"{'--op' if op else '--steady'} chooses paths, but --only {only} shows none; remove one",
@@ -183,11 +185,3 @@ def _written(reading: Reading, html: bool, pictures: Pictures | None) -> str:
 def _beside(file: Path) -> Path:
     """`run.html` of `run.trace` and of `run.trace.xz`."""
     return file.with_name(file.name.removesuffix(".xz").removesuffix(".trace") + ".html")
-
-
-def _check_sections(names: list[str]) -> None:
-    from tracer.report.sections import NAMED
-
-    for name in names:
-        if name not in NAMED:
-            fail(f"--section {name}: choose {', '.join(NAMED)}", USAGE)

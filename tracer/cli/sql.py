@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracer.base.visible import visible, visible_lines
-from tracer.cli.common import USAGE, analysing, chosen_trace, fail, say, writing
+from tracer.cli.common import USAGE, analysing, chosen_trace, exclusive, fail, say, writing
 from tracer.cli.documents import print_json
 from tracer.cli.lines import print_cells
 
@@ -70,8 +70,7 @@ def sql(
 
     The answers to ten questions that are often asked are in docs/api.md.
     """
-    if as_csv and as_json:
-        fail("choose one of --csv and --json", USAGE)
+    exclusive(csv=as_csv, json=as_json)
     file = chosen_trace(file)
     if text == "-":
         text = sys.stdin.read()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, SourceFrom, analysing, fail, say_verdict, writing
+from tracer.cli.common import SourceFrom, analysing, exclusive, one_of, say_verdict, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.filters import (
     Depth,
@@ -24,7 +24,6 @@ from tracer.cli.filters import (
     Source,
     Step,
     Thread,
-    one_of,
     selection,
 )
 from tracer.cli.job import trace_or_rank
@@ -52,7 +51,9 @@ def tree(
     depth: Depth = None,
     limit: Limit = 200,
     step: Step = None,
-    sort: Annotated[str, one_of("--sort", ("order", "time"), "Lines by")] = "order",
+    sort: Annotated[
+        str, one_of("--sort", ("order", "time"), "order: as they ran. time: longest first.")
+    ] = "order",
     fold: Annotated[
         bool, typer.Option("--fold/--no-fold", help="Show identical subtrees once, with a count.")
     ] = True,
@@ -94,8 +95,7 @@ def tree(
 
     Exit status 1 if no hop matches.
     """
-    if ids and as_json:
-        fail("--json already has the ids; remove --ids", USAGE)
+    exclusive(ids=ids, json=as_json)
     chosen = selection(op, key, source, thread, step, module, min_time, exclude)
     file = trace_or_rank(file, rank)
     _tree(file, chosen, _Form(depth, limit, fold, api, ids, as_json, sort == "time"))

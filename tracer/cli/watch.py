@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, chosen_trace, fail, say, too_large, writing
+from tracer.cli.common import USAGE, chosen_trace, fail, reading, say, writing
 from tracer.cli.filters import By, Depth, File, Key, Op, Sort, Source, Thread, selection
 from tracer.cli.lines import print_line, print_table, styled
 from tracer.cli.selection import Selection
@@ -64,12 +64,11 @@ def watch(
         fail("--by range needs a recording that has ended: tracer top --by range", USAGE)
     file = chosen_trace(file)
     chosen_hops = selection(op, key, source, thread)
-    from tracer.trace import TraceError
     from tracer.trace.live.follower import Follower
 
     follower = Follower(file)
     try:
-        with writing():
+        with reading(file), writing():
             show: _Table | _Lines = (
                 _Table(follower, by, sort, _TABLE_ROWS if limit is None else limit)
                 if table
@@ -81,12 +80,6 @@ def watch(
                 show.close()
             if follower.ended:
                 _say_end(follower, show.hops)
-    except TraceError as error:
-        fail(str(error), USAGE)
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror or error}", USAGE)
-    except MemoryError:
-        fail(too_large(file))
     except KeyboardInterrupt:
         pass  # Ctrl-C ends following
     finally:

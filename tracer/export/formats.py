@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from tracer.trace import Trace
+if TYPE_CHECKING:
+    from tracer.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,8 @@
-"""The options of a recording."""
+"""The options of a recording, in one table: `Options`, both commands and docs/record.md follow it."""
 
 from __future__ import annotations
 
 from tracer.base.errors import RecordingError
-
-CUDA = ("auto", "on", "off")
-DRIVER = ("launches", "all", "none")
-VALUES = ("none", "hash", "scalars", "all")
-MOST_LINES = 64  # of a Python stack
-MOST_DUMPS = 1000  # that a process keeps, as kMostKept in csrc/trace/kept_dumps.h
-DUMPS = 5
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SMALLEST_RING = 16 << 20
@@ -17,111 +10,66 @@ SMALLEST_FILE = 4 << 20
 
 TYPE_CHECKING = False  # `dataclasses` would be imported before the script is
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 
-class Options:
-    """Checked options; the fields are those of `tracer.record`.
+class Option:
+    """A row of the table, which is the body of `Options`.
 
-    shapes  record shapes, strides, dtypes and devices of tensor arguments
-    source  record the Python source line of op calls
-    stack   how many lines of the Python stack are recorded, innermost first: 1 to 64
-    torch_frames   with stack, keep the lines of torch itself in the stack
-    memory  record each block of memory that torch's allocators give out and take back
-    values  "hash": record a hash of the values that each op call returns, on the CPU, and whether there is a
-            NaN; "scalars": record arguments that are no tensors (numbers, lists, flags); "all": both
-    why     record the dispatch keys that threads include and exclude, and who asked for them
-    modules record which nn.Module was being called
-    cuda    record CUDA calls and GPU activities: "auto" (if possible), "on" (an error if not), "off"
-    driver  CUDA driver calls to record: "launches" (those that run, copy, fill, allocate, load or wait,
-            and that no runtime call encloses), "all" (every one), "none"
-    ops     patterns of operators, e.g. `aten::*mm*`; only these are hooked. Empty: all
-    override   overrides to enable during the recording, as tracer.overrides.use takes them
-    steps   only these steps, as a slice: "3:6" (3, 4 and 5), "3:", ":6", "3"; counted from 0. None: all
-    max_size   limit of the file, in bytes or as "256M": new hops overwrite the oldest (a ring).
-            None: no limit
-    then_stop  stop when max_size is reached, and keep the oldest hops
-    max_dumps  how many dumps a process keeps: its first one and the newest ones. 0: all
-
-    Raises RecordingError for any other value.
+    default  also says the type: a flag, a number, one of `choices`, or names that can be given several times
+    text     for help and for the table of docs/record.md
+    metavar  the value in help; of choices, the choices
+    choices  the values that it takes
+    span     the least and the most of a number, and what to say of another one
+    check    makes the field of what was given, or raises RecordingError
+    more     what only docs/record.md has: links
+    where    who takes it: `tracer record`, `tracer attach`, tracer.record
     """
+
+    __slots__ = ("check", "choices", "default", "metavar", "more", "name", "span", "text", "where")
 
     def __init__(
         self,
+        default: object,
+        text: str,
         *,
-        shapes: bool = True,
-        source: bool = True,
-        stack: int = 1,
-        torch_frames: bool = False,
-        modules: bool = True,
-        memory: bool = False,
-        why: bool = False,
-        values: str = "none",
-        cuda: str = "auto",
-        driver: str = "launches",
-        ops: Iterable[str] = (),
-        override: Iterable[str] = (),
-        steps: str | Sequence[int | None] | None = None,
-        max_size: int | str | None = None,
-        then_stop: bool = False,
-        max_dumps: int = DUMPS,
+        metavar: str = "",
+        choices: Sequence[str] = (),
+        span: tuple[int, int, str] | None = None,
+        check: Callable[[Any], object] | None = None,
+        more: str = "",
+        where: Sequence[str] = ("record", "attach", "python"),
     ) -> None:
-        for name, value, known in (
-            ("cuda", cuda, CUDA),
-            ("driver", driver, DRIVER),
-            ("values", values, VALUES),
-        ):
-            if value not in known:
-                raise RecordingError(f"{name}={value!r}: choose {', '.join(known[:-1])} or {known[-1]}")
-        if not isinstance(stack, int) or not 1 <= stack <= MOST_LINES:
-            raise RecordingError(f"stack={stack!r}: give a number of lines from 1 to {MOST_LINES}")
-        if stack > 1 and not source:
-            raise RecordingError("--stack needs source lines; remove --no-source or --stack")
-        if torch_frames and stack == 1:
-            raise RecordingError("--torch-frames needs stacks; add --stack N, e.g. --stack 16")
-        if isinstance(max_dumps, bool) or not isinstance(max_dumps, int) or not 0 <= max_dumps <= MOST_DUMPS:
-            raise RecordingError(
-                f"max_dumps={max_dumps!r}: give a number from 1 to {MOST_DUMPS}, or 0 for all"
-            )
-        self.shapes = shapes
-        self.source = source
-        self.stack = stack
-        self.torch_frames = torch_frames
-        self.modules = modules
-        self.memory = memory
-        self.why = why
-        self.values = values
-        self.cuda = cuda
-        self.driver = driver
-        self.ops = [ops] if isinstance(ops, str) else list(ops)
-        for pattern in self.ops:
-            if not isinstance(pattern, str) or not pattern:
-                raise RecordingError(f"ops={pattern!r}: give a pattern of operator names, e.g. 'aten::*mm*'")
-        self.override = [override] if isinstance(override, str) else list(override)
-        self.steps = _steps(steps)
-        self.max_size = _bytes(max_size)
-        self.then_stop = then_stop
-        self.max_dumps = max_dumps
-        if then_stop and self.max_size is None:
-            raise RecordingError("then-stop needs a max-size; give one, e.g. 256M")
-        smallest = SMALLEST_FILE if then_stop else SMALLEST_RING
-        if self.max_size is not None and self.max_size < smallest:
-            raise RecordingError(f"max-size {max_size} is too small; give at least {smallest >> 20}M")
+        self.name = ""
+        self.default, self.text, self.choices, self.span = default, text, choices, span
+        self.metavar = metavar or "|".join(choices)
+        self.check, self.more, self.where = check, more, where
 
-    @property
-    def is_ring(self) -> bool:
-        """Whether new hops overwrite the oldest ones."""
-        return self.max_size is not None and not self.then_stop
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
 
-    def document(self) -> dict[str, object]:
-        """The options as a request and the environment of a trace hold them."""
-        return dict(vars(self))
+    def checked(self, value: Any) -> object:
+        """The field of a value that was given. Raises RecordingError."""
+        wrong = f"{self.name}={value!r}:"
+        if self.choices and value not in self.choices:
+            raise RecordingError(f"{wrong} choose {', '.join(self.choices[:-1])} or {self.choices[-1]}")
+        if self.span is not None:
+            least, most, said = self.span
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise RecordingError(f"{wrong} give {said}")
+        return value if self.check is None else self.check(value)
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Options:
-        """The options in a request to record or to join."""
-        return cls(**{name: document[name] for name in vars(cls()) if name in document})
+
+def _names(given: Iterable[str] | None) -> list[str]:
+    return [given] if isinstance(given, str) else list(given or ())
+
+
+def _patterns(given: Iterable[str] | None) -> list[str]:
+    for pattern in (patterns := _names(given)):
+        if not isinstance(pattern, str) or not pattern:
+            raise RecordingError(f"ops={pattern!r}: give a pattern of operator names, e.g. 'aten::*mm*'")
+    return patterns
 
 
 def _steps(given: str | Sequence[int | None] | None) -> tuple[int, int | None] | None:
@@ -152,3 +100,137 @@ def _bytes(given: int | str | None) -> int | None:
         return int(float(text[:-1] if unit > 1 else text) * unit)
     except (ValueError, OverflowError):
         raise RecordingError(f"max-size {given!r} is not a size; give e.g. 256M or 1G") from None
+
+
+def _option(default: object, text: str, **more: Any) -> Any:
+    return Option(default, text, **more)
+
+
+class Options:
+    """Checked options of a recording. Raises RecordingError for a value that an option does not take."""
+
+    shapes: bool = _option(True, "Record shapes and dtypes of tensors.")
+    source: bool = _option(True, "Record Python source lines.")
+    stack: int = _option(
+        1,
+        "Record the N innermost Python frames.",
+        metavar="N",
+        span=(1, 64, "a number of lines from 1 to 64"),
+        more="[below](#--stack-n)",
+    )
+    torch_frames: bool = _option(False, "With --stack: keep frames of torch itself.")
+    modules: bool = _option(
+        True, "Record the nn.Module that each op was called in.", more="[below](#which-module-and-whose-call-module-and---stack)"
+    )
+    memory: bool = _option(
+        False,
+        "Record each block of memory that torch allocates or frees.",
+        more="[tree.md](tree.md#which-lines-use-the-memory-tracer-memory)",
+    )
+    why: bool = _option(
+        False,
+        "Record the dispatch keys that threads add or hide: tracer explain OP --from FILE --hop ID.",
+        more="[explain.md](explain.md#why-this-kernel---hop)",
+    )
+    values: str = _option(
+        "none",
+        "hash: record of what each op call returns a hash of the values, and whether it has a NaN "
+        "(on the CPU): tracer diff then names the first op call whose result differs. scalars: record "
+        "arguments that are no tensors: tracer replay needs them. all: both.",
+        choices=("none", "hash", "scalars", "all"),
+        more="[below](#values)",
+    )
+    ops: list[str] = _option(
+        (),
+        "Record only operators whose name matches, e.g. 'aten::*mm*'. Repeatable.",
+        metavar="PATTERN",
+        check=_patterns,
+        more="[below](#fewer-operators)",
+    )
+    steps: tuple[int, int | None] | None = _option(
+        None,
+        "Record only these steps, counted from 0: 3:6 records 3, 4 and 5. A step ends at tracer.step(); "
+        "if the script never calls it, at the optimizer's step().",
+        metavar="FIRST:END",
+        check=_steps,
+        where=("record", "python"),
+    )
+    max_size: int | None = _option(
+        None,
+        "Limit the file to SIZE, e.g. 256M or 1G: new hops overwrite the oldest ones.",
+        metavar="SIZE",
+        check=_bytes,
+        more="[below](#a-largest-size)",
+    )
+    then_stop: bool = _option(False, "At --max-size, stop recording and keep the oldest hops.")
+    max_dumps: int = _option(  # 1000 is kMostKept in csrc/trace/kept_dumps.h
+        5,
+        "Keep N dumps of a process: its first one and the newest ones. 0: all.",
+        metavar="N",
+        span=(0, 1000, "a number from 1 to 1000, or 0 for all"),
+        more="[below](#a-flight-recorder)",
+    )
+    override: list[str] = _option(
+        (),
+        "Enable these overrides (your kernels or the built-in ones, in place of PyTorch's): "
+        "mm,gru,cat (or mm:force), module:function, file.py:function.",
+        metavar="NAMES",
+        check=_names,
+        more="[overrides.md](overrides.md)",
+        where=("record",),
+    )
+    cuda: str = _option(
+        "auto",
+        "Record CUDA calls and GPU work. auto: if possible. on: if CUDA cannot be recorded, "
+        "record nothing. off: hops only.",
+        choices=("auto", "on", "off"),
+        more="[cuda.md](cuda.md)",
+    )
+    driver: str = _option(
+        "launches",
+        "CUDA driver calls to record. launches: calls that do work and are made outside "
+        "runtime calls. all: every driver call. none.",
+        choices=("launches", "all", "none"),
+        more="[cuda.md](cuda.md#who-writes-what)",
+    )
+
+    def __init__(self, **given: Any) -> None:
+        if unknown := given.keys() - TABLE.keys():
+            raise TypeError(f"a recording has no option {min(unknown)}")
+        for name, option in TABLE.items():
+            setattr(self, name, option.checked(given.get(name, option.default)))
+        if self.stack > 1 and not self.source:
+            raise RecordingError("--stack needs source lines; remove --no-source or --stack")
+        if self.torch_frames and self.stack == 1:
+            raise RecordingError("--torch-frames needs stacks; add --stack N, e.g. --stack 16")
+        if self.then_stop and self.max_size is None:
+            raise RecordingError("then-stop needs a max-size; give one, e.g. 256M")
+        smallest = SMALLEST_FILE if self.then_stop else SMALLEST_RING
+        if self.max_size is not None and self.max_size < smallest:
+            raise RecordingError(
+                f"max-size {given['max_size']} is too small; give at least {smallest >> 20}M"
+            )
+
+    @property
+    def is_ring(self) -> bool:
+        """Whether new hops overwrite the oldest ones."""
+        return self.max_size is not None and not self.then_stop
+
+    def document(self) -> dict[str, object]:
+        """The options as a request and the environment of a trace hold them."""
+        return dict(vars(self))
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Options:
+        """The options among other values, e.g. in a request to record or to join."""
+        return cls(**{name: document[name] for name in TABLE if name in document})
+
+
+TABLE: dict[str, Option] = {
+    name: option for name, option in vars(Options).items() if isinstance(option, Option)
+}
+
+
+def options_of(who: str) -> Iterator[Option]:
+    """The options that `tracer record` ("record"), `tracer attach` or tracer.record ("python") takes."""
+    return (option for option in TABLE.values() if who in option.where)

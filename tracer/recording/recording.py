@@ -11,6 +11,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable
+from textwrap import fill
 from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,7 +31,7 @@ from tracer.recording.children import (
     write_source_texts,
 )
 from tracer.recording.compiled import following as compiled
-from tracer.recording.options import DUMPS, Options
+from tracer.recording.options import Options, options_of
 from tracer.recording.settings import settings
 from tracer.recording.summary import Summary, summary_of, summary_of_nothing
 
@@ -364,7 +365,7 @@ def record(
     steps: str | None = None,
     max_size: int | str | None = None,
     then_stop: bool = False,
-    max_dumps: int = DUMPS,
+    max_dumps: int = 5,
     force: bool = False,
 ) -> Recording:
     """Record a block of code: `with` begins the recording on entry and ends it on exit.
@@ -375,27 +376,16 @@ def record(
             model(batch)
         print(recording.summary.text())
 
-    The options are those of `tracer.recording.options.Options`; `force` replaces an existing file.
-    Raises RecordingError.
+    `force` replaces an existing file. Raises RecordingError. The options:
     """
-    options = Options(
-        shapes=shapes,
-        source=source,
-        stack=stack,
-        torch_frames=torch_frames,
-        modules=modules,
-        memory=memory,
-        why=why,
-        values=values,
-        cuda=cuda,
-        driver=driver,
-        ops=ops,
-        steps=steps,
-        max_size=max_size,
-        then_stop=then_stop,
-        max_dumps=max_dumps,
-    )
-    return Recording(path, options=options, force=force)
+    given = locals()
+    return Recording(path, options=Options.of(given), force=force)
+
+
+record.__doc__ = f"{record.__doc__ or ''}\n" + "\n".join(
+    fill(f"{option.name:<13} {option.text}", 100, initial_indent="    ", subsequent_indent=" " * 18)
+    for option in options_of("python")
+)
 
 
 def start(path: str | os.PathLike[str] | None = None, **options: Any) -> Recording:

@@ -428,7 +428,7 @@ DOCUMENTS: dict[str, Any] = {
             "steps": figures,
             "cuda": one_of("auto", "on", "off"),
             "driver": one_of("launches", "all", "none"),
-            "values": one_of("none", "hash", "scalars"),
+            "values": one_of("none", "hash", "scalars", "all"),
             "ops": gone("options"),
             "override": gone("options"),
         },

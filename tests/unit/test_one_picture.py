@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from rank_traces import Rank
 
+from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.folder import load_job
 from tracer.fleet.gather import gather
 from tracer.fleet.merge import merge
@@ -56,3 +57,20 @@ def test_a_job_and_a_fleet_have_the_same_table(tmp_path: Path, title: str, in_al
     of_job = table_of(job_page(load_job(folder), "job"), title)
     assert [row["in all"] for row in of_job] == in_all
     assert table_of(fleet_page(merge(parts.all())), title) == of_job
+
+
+def test_a_wait_for_a_rank_that_did_not_come_counts_in_neither(tmp_path: Path) -> None:
+    """Ranks 0 and 1 are 30 ms apart in a call that rank 2 never makes."""
+    for rank in range(3):
+        of = Rank(rank, 3)
+        for number in range(3):
+            of.at(100 * number + 10 * rank).computes().calls(waits=True)
+        if rank < 2:
+            of.at(300 + 30 * rank).calls(line=3, waits=True)
+        of.write(tmp_path / "job", dumped=5000)
+    job = load_job(tmp_path / "job")
+    waited = waits(job.calls, job.clocks, job.collectives)
+    assert waited[0] == pytest.approx(3 * 20e6, rel=1e-3)
+    parts = Parts(tmp_path / "out")
+    gather(parts, find([str(tmp_path / "job")]), Processes(1))
+    assert dict(merge(parts.all())["ranks"].select("rank", "waited_ns").iter_rows()) == waited

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from gpu_trace import PATH
+from rank_traces import write_rank
 from typer.testing import CliRunner
 
 from tracer.report.chain import chain_nodes
@@ -60,3 +62,20 @@ def test_a_changed_path_is_in_the_document_of_a_lock(tmp_path: Path) -> None:
     for change in found["changes"]:
         assert any("[CUDA] mine" in path["lock"] for path in change["paths"])
         assert any("[CUDA] wrapper_CUDA_addmm" in path["run"] for path in change["paths"])
+
+
+def test_a_fleet_has_the_rows_of_its_tables(tmp_path: Path) -> None:
+    for rank in range(3):
+        write_rank(tmp_path / "job" / f"rank{rank}.trace", rank, 3, late=4_000 * (rank == 1))
+    out = tmp_path / "out"
+    found = document("fleet", str(tmp_path / "job"), "-o", str(out), "-j", "1", "--rows", "2")
+    names = [
+        *("ranks", "late", "outstanding", "mismatched", "unanswered"),
+        *("collectives", "memory", "ops", "kernels", "steps"),
+    ]
+    assert list(found) == [key for name in names for key in (name, f"{name}_left_out")]
+    for name in names:
+        table = pl.read_parquet(out / f"{name}.parquet", hive_partitioning=False)
+        assert found[name] == table.head(2).to_dicts()
+        assert found[f"{name}_left_out"] == max(0, len(table) - 2)
+    assert (found["late"][0]["rank"], found["ranks_left_out"]) == (1, 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracer.cli.common import USAGE, fail, one_of, progress, say, writing
+from tracer.cli.documents import AsJson, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +55,7 @@ def fleet(
     rows: Annotated[
         int, typer.Option("--rows", metavar="N", min=1, help="Maximum rows per table of the report.")
     ] = 20,
+    as_json: AsJson = False,
 ) -> None:
     """Merge the traces of many ranks into tables and one report.
 
@@ -81,6 +83,7 @@ def fleet(
       tracer fleet 's3://bucket/job/*.trace' --scratch /local/tmp
       tracer fleet /lustre/job/ --engine ray
       tracer fleet -o fleet
+      tracer fleet job/ --json | jq '.late[0]'
     """
     if scratch is not None and not scratch.is_dir():
         fail(f"--scratch {scratch} is not a folder; create it first", USAGE)
@@ -104,7 +107,7 @@ def fleet(
         fail(str(error), USAGE)
     except OSError as error:
         fail(f"cannot write {output}: {error.strerror or error}")
-    _tell(found, tables, output)
+    _tell(found, tables, output, rows if as_json else None)
 
 
 def _check(output: Path, new: bool) -> None:
@@ -151,17 +154,21 @@ def _merged(parts: Parts, output: Path, rows: int) -> Tables:
     return tables
 
 
-def _tell(found: Gathered, tables: Tables, output: Path) -> None:
+def _tell(found: Gathered, tables: Tables, output: Path, json_rows: int | None) -> None:
     from tracer.base.visible import visible
     from tracer.cli.output import for_stdout
+    from tracer.report.documents import fleet_document
     from tracer.report.fleet_page import heading, in_words
     from tracer.report.text import count
 
     known = f", {found.known:,} read before" if found.known else ""
     say(f"{count(found.read, 'trace')} read{known}, {len(found.errors):,} could not be read")
-    with writing():
-        for line in (heading(tables), *in_words(tables)):
-            print(for_stdout(visible(line.replace("**", "").replace("`", "").replace("\\", ""))))
+    if json_rows is not None:
+        print_json(fleet_document(tables, json_rows))
+    else:
+        with writing():
+            for line in (heading(tables), *in_words(tables)):
+                print(for_stdout(visible(line.replace("**", "").replace("`", "").replace("\\", ""))))
     say(f"wrote {output / _REPORT} and {len(tables)} tables beside it")
     if found.errors:
         raise typer.Exit(1)

@@ -11,7 +11,8 @@ import polars as pl
 
 from tracer.analysis.fleet.across import LATE, across, late_in, late_ranks
 from tracer.analysis.fleet.fold import KERNELS, LINES, OPS, STEPS, folded
-from tracer.analysis.job.collectives import CALLS, matched
+from tracer.analysis.job.collectives import CALLS, matched, waits
+from tracer.analysis.job.numbering import NEVER
 from tracer.analysis.job.outstanding import to_match, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
 from tracer.analysis.job.stuck_tables import MISMATCHED, UNANSWERED, mismatched_rows, unanswered_rows
@@ -141,7 +142,10 @@ def _of_ranks(ranked: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
         collectives, pl.concat(lines) if lines else ranked[0].placed("lines").clear(), all_lines
     )
     clocks = found.clocks.select("rank", "offset_ns", clock_error_ns="error_ns", clock="how")
-    waited = pl.DataFrame(list(found.waited.items()), {"rank": pl.Int64, "waited_ns": pl.Int64}, orient="row")
+    waited_ns = dict.fromkeys((of.rank for of in ranks), 0)
+    for place in range(len(ranks)):  # the calls of one rank are in memory at a time
+        waited_ns |= waits(numbered.calls(place, 0, NEVER), found.clocks, collectives)
+    waited = pl.DataFrame(list(waited_ns.items()), {"rank": pl.Int64, "waited_ns": pl.Int64}, orient="row")
     times = late.select("rank", times_last="times", others_waited_ns="total_ns")
     of_ranks = (
         clocks.join(times, on="rank", how="left", maintain_order="left")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -192,6 +192,21 @@ def difference_document(before: Trace, after: Trace, found: Difference, limit: i
         ],
         "changes_left_out": len(changed) - len(shown),
     }
+
+
+_OF_A_FLEET = (
+    *("ranks", "late", "outstanding", "mismatched", "unanswered"),
+    *("collectives", "memory", "ops", "kernels", "steps"),
+)
+
+
+def fleet_document(tables: Mapping[str, pl.DataFrame], limit: int) -> dict[str, Any]:
+    """Tables of tracer.fleet.merge, each with at most `limit` rows, and how many are left out."""
+    document: dict[str, Any] = {}
+    for name in _OF_A_FLEET:
+        document[name] = tables[name].head(limit).to_dicts()
+        document[f"{name}_left_out"] = max(0, len(tables[name]) - limit)
+    return document
 
 
 def certificate_document(trace: Trace) -> dict[str, Any]:

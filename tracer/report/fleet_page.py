@@ -12,24 +12,23 @@ from tracer.analysis.job.stuck_tables import mismatched_of, unanswered_of
 from tracer.base.paths import is_dump
 from tracer.report.cells import code, item, prose, table
 from tracer.report.job_tables import (
-    LINE,
+    collectives_table,
     dumps_in_words,
+    last_in_words,
+    late_table,
     mismatch_in_words,
     ranks_in_words,
     unanswered_in_words,
     waiting_in_words,
 )
 from tracer.report.page import paragraphs
-from tracer.report.text import amount, count, duration, left_out, shorten_kernel, shorten_path, size
+from tracer.report.text import count, duration, left_out, shorten_kernel, size
 
 Tables = dict[str, pl.DataFrame]
 _ROWS = 20
 _KERNEL = 80
 _SLOW = 1.05
 """A rank is slow if its steps take this many medians of all ranks"""
-_COMES = """\
-A rank comes when its device kernel starts, and where there is none when it calls. **Waited**: until the last
-rank came, all ranks together."""
 
 
 def fleet_page(tables: Tables, rows: int = _ROWS) -> str:
@@ -41,7 +40,7 @@ def fleet_page(tables: Tables, rows: int = _ROWS) -> str:
         ("", "\n".join(item(line) for line in in_words(tables))),
         ("Not read", _unread(tables, rows)),
         ("Incomplete", _incomplete(tables, rows)),
-        ("Who came last", _late(tables, rows)),
+        ("Who came last", late_table(tables["late"], rows)),
         ("Slowest ranks", _slow(tables, rows)),
         ("What differs between ranks", _differs(tables, rows)),
         ("Collectives", _collectives(tables, rows)),
@@ -84,11 +83,7 @@ def in_words(tables: Tables) -> list[str]:
         found += [_of_job(job, several) + said for said in dumps_in_words(*_dumps(own))]
     for row in tables["late"].group_by("job", maintain_order=True).first().iter_rows(named=True):
         of = f" of job {prose(row['job'])}" if several else ""
-        found.append(
-            f"**Rank {row['rank']}{of} was last** in {row['times']:,} of "
-            f"{count(row['collectives'], 'collective')}, by {duration(row['median_ns'])} in the median "
-            f"({duration(row['total_ns'])} in all): {_cause(row)}."
-        )
+        found.append(last_in_words(row, of))
     if tables["late"].is_empty():
         matched = len(tables["collectives"])
         found.append(
@@ -149,28 +144,6 @@ def _missing(ranks: pl.DataFrame) -> list[int]:
     return sorted(set(range(number)) - have)
 
 
-def _cause(row: dict[str, Any], most: int | None = None) -> str:
-    """As job_tables.cause, of a row of `late`; `most` is the longest path of a line."""
-    if row["excess_ns"] is None:
-        return "no line on the host explains it"
-    longer = f"took {duration(row['excess_ns'])} longer than on the other ranks"
-    if row["op"] is not None:
-        return f"{code(row['op'])} of {_line(row['before'], most)} {longer}"
-    gap = f"{_name(row['before'], most)} -> {_name(row['after'], most)}"
-    return f"{code(gap)} {longer}"
-
-
-def _line(source: str | None, most: int | None = LINE) -> str:
-    name = _name(source, most)
-    return code(name) if source is not None and ":" in source else name
-
-
-def _name(source: str | None, most: int | None) -> str:
-    if source is None:
-        return "no Python line"
-    return source if most is None else shorten_path(source, most)
-
-
 def _rank(row: dict[str, Any]) -> list[str]:
     """The first cells of a row about one rank."""
     return [prose(row["job"]), "" if row["rank"] is None else str(row["rank"])]
@@ -188,23 +161,6 @@ def _incomplete(tables: Tables, most: int) -> str:
     return (
         table(["job", "rank", "host", "what is missing"], cells) + left_out(len(rows) - most) if cells else ""
     )
-
-
-def _late(tables: Tables, most: int) -> str:
-    rows = tables["late"]
-    cells = [
-        [
-            *_rank(row),
-            f"{row['times']:,} of {row['collectives']:,}",
-            duration(row["median_ns"]),
-            duration(row["total_ns"]),
-            _line(row["at"]),
-            _cause(row, LINE),
-        ]
-        for row in rows.head(most).to_dicts()
-    ]
-    titles = ["job", "rank", "last in", "by (median)", "in all", "at", "where it lost the time"]
-    return table(titles, cells, ragged=True) + left_out(len(rows) - most) if cells else ""
 
 
 def _slow(tables: Tables, most: int) -> str:
@@ -274,45 +230,8 @@ def _differs(tables: Tables, most: int) -> str:
 
 def _collectives(tables: Tables, most: int) -> str:
     matched = tables["collectives"]
-    if matched.is_empty():
-        return ""
-    keys = ["job", "op", "source", "group", "bytes"]
-    by = (
-        matched.group_by(keys)
-        .agg(
-            times=pl.len(),
-            ranks=pl.col("ranks").max(),
-            wait_ns=pl.col("wait_ns").median().cast(pl.Int64),
-            total_ns=pl.col("wait_ns").sum(),
-            transfer_ns=pl.col("transfer_ns").median().cast(pl.Int64),
-        )
-        .sort("total_ns", *keys, descending=[True, *[False] * len(keys)])
-    )
-    cells = [
-        [
-            prose(row["job"]),
-            code(row["op"]),
-            _line(row["source"]),
-            code(row["group"]),
-            f"{row['ranks']:,}",
-            f"{row['times']:,}",
-            size(row["bytes"]) if row["bytes"] is not None else "",
-            duration(row["wait_ns"]),
-            duration(row["total_ns"]),
-            duration(row["transfer_ns"]) if row["transfer_ns"] is not None else "",
-            amount(row["bytes"] / row["transfer_ns"] * 1e9, "B/s")
-            if row["transfer_ns"] and row["bytes"]
-            else "",
-        ]
-        for row in by.head(most).to_dicts()
-    ]
-    titles = ["job", "op", "line", "group", "ranks", "times", "bytes", "waited (median)", "in all"]
     unmatched = int(tables["ranks"]["calls_to_match"].sum()) - int(matched["ranks"].sum())
-    return paragraphs(
-        _COMES,
-        table([*titles, "transfer", "speed"], cells, ragged=True) + left_out(len(by) - most),
-        f"{count(unmatched, 'call')} could not be matched across ranks." if unmatched else "",
-    )
+    return collectives_table(matched, unmatched, most)
 
 
 def _ops(tables: Tables, most: int) -> str:

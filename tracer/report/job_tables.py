@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
 
+from tracer.analysis.fleet.across import LATE
 from tracer.analysis.job import Job
 from tracer.analysis.job.clocks import EXACT, UNKNOWN
 from tracer.analysis.job.collectives import waits
-from tracer.analysis.job.lateness import Lateness
 from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place, Unanswered
 from tracer.analysis.job.overlap import overlaps
@@ -26,7 +27,7 @@ LINE, _TEXT, HOP = 44, 60, 80
 """The longest path of a line, text of it, and hop, in a cell"""
 _COMES = """\
 A rank comes when its device kernel starts, and where there is none when it calls. **Waited**: until the last
-rank came. **Transfer**: the device kernel of the last rank."""
+rank came, all ranks together. **Transfer**: the device kernel of the last rank."""
 
 
 def job_parts(job: Job, rows: int | None = None, hangs: bool = True) -> list[tuple[str, str]]:
@@ -35,7 +36,7 @@ def job_parts(job: Job, rows: int | None = None, hangs: bool = True) -> list[tup
     parts = [
         ("", paragraphs(hangs_in_words(job) if hangs else "", _lateness_in_words(job, sources))),
         ("Ranks", _ranks(job)),
-        ("Who came last", _late(job, sources)),
+        ("Who came last", late_table(late_rows(job, sources))),
         ("Collectives", _collectives(job, sources, rows or _ROWS)),
         ("Communication beside computing", _overlap(job)),
         ("Memory", _memory(job, sources)),
@@ -190,13 +191,16 @@ def _lateness_in_words(job: Job, sources: SourceLines) -> str:
         return paragraphs(_no_collectives(job), missing)
     if not job.lateness:
         return paragraphs("No rank came last by more than 20 us.", missing)
-    first = job.lateness[0]
-    words = (
-        f"**Rank {first.rank} was last** in {first.times} of {count(first.collectives, 'collective')}, "
-        f"by {duration(first.median_ns)} in the median ({duration(first.total_ns)} in all): "
-        f"{cause(first, sources)}."
+    return paragraphs(last_in_words(late_rows(job, sources).row(0, named=True)), missing)
+
+
+def last_in_words(row: dict[str, Any], of: str = "") -> str:
+    """Who came last most, and why. `row` is of `late_rows`; `of` names the job, where there are several."""
+    return (
+        f"**Rank {row['rank']}{of} was last** in {row['times']:,} of "
+        f"{count(row['collectives'], 'collective')}, by {duration(row['median_ns'])} in the median "
+        f"({duration(row['total_ns'])} in all): {cause(row)}."
     )
-    return paragraphs(words, missing)
 
 
 def not_here(job: Job) -> str:
@@ -229,24 +233,36 @@ def _no_collectives(job: Job) -> str:
     return "No collective of two ranks or more is in these traces."
 
 
-def cause(late: Lateness, sources: SourceLines, in_cell: bool = False) -> str:
-    """Where the rank lost the time: `a.py:7 -> a.py:9`, or the op call of a line. Shortened in a cell."""
-    longer = f"took {duration(late.excess_ns)} longer than on the other ranks"
-    if late.op is not None:
-        return f"{code(late.op)} of {_line(late.before, sources, in_cell)} {longer}"
-    if late.before is None and late.after is None:
+def cause(row: dict[str, Any], most: int | None = None) -> str:
+    """Where a rank lost the time: `a.py:7 -> a.py:9`, or the op call of a line. `row` is of `late_rows`.
+
+    `most` is the longest path of a line; None: in a sentence, where nothing is shortened.
+    """
+    if row["excess_ns"] is None:
         return "no line on the host explains it"
-    text = sources.text(late.after)
-    text = f"{text[: _TEXT - 3]}..." if in_cell and len(text) > _TEXT else text
-    where = f"{_line(late.before, sources, in_cell, '')} -> {_line(late.after, sources, in_cell, '')}"
-    return f"{code(where)}{f' ({code(text)})' if text else ''} {longer}"
+    longer = f"took {duration(row['excess_ns'])} longer than on the other ranks"
+    if row["op"] is not None:
+        return f"{code(row['op'])} of {line_cell(row['before'], most)} {longer}"
+    text = row.get("text") or ""
+    text = f"{text[: _TEXT - 3]}..." if most and len(text) > _TEXT else text
+    gap = f"{_name(row['before'], most)} -> {_name(row['after'], most)}"
+    return f"{code(gap)}{f' ({code(text)})' if text else ''} {longer}"
 
 
-def _line(source: str | None, sources: SourceLines, in_cell: bool = True, mark: str = "`") -> str:
+def line_cell(source: str | None, most: int | None = LINE) -> str:
+    """A line that has its name already: `train.py:7`."""
+    name = _name(source, most)
+    return code(name) if source is not None and ":" in source else name
+
+
+def _name(source: str | None, most: int | None) -> str:
     if source is None:
         return "no Python line"
-    name = shorten_path(sources.name(source), LINE) if in_cell else sources.name(source)
-    return f"{mark}{name}{mark}" if ":" in source else source
+    return source if most is None else shorten_path(source, most)
+
+
+def _line(source: str | None, sources: SourceLines) -> str:
+    return line_cell(None if source is None else sources.name(source))
 
 
 def ranks_in_words(ranks: Sequence[int], begins: bool = False) -> str:
@@ -300,27 +316,53 @@ def _ranks(job: Job) -> str:
     return paragraphs(table(titles, rows), "\n".join(f"- {line}" for line in incomplete))
 
 
-def _late(job: Job, sources: SourceLines) -> str:
-    titles = ["rank", "last in", "by (median)", "in all", "at", "where it lost the time"]
-    rows = [
+def late_rows(job: Job, sources: SourceLines) -> pl.DataFrame:
+    """analysis.fleet.across.LATE of a job in memory, and the text of the line after each gap."""
+    rows = []
+    for of in job.lateness:
+        known = of.op is not None or of.before is not None or of.after is not None
+        lines = {name: getattr(of, name) for name in ("at", "before", "after")}
+        names = {name: None if line is None else sources.name(line) for name, line in lines.items()}
+        excess = of.excess_ns if known else None
+        rows.append({**asdict(of), **names, "excess_ns": excess, "text": sources.text(of.after)})
+    return pl.DataFrame(rows, {**LATE, "text": pl.String})
+
+
+def late_table(late: pl.DataFrame, most: int | None = None) -> str:
+    """Ranks that others waited for, at most `most`; with the job of each if the table has it."""
+    cells = [
         [
-            str(of.rank),
-            f"{of.times:,} of {of.collectives:,}",
-            duration(of.median_ns),
-            duration(of.total_ns),
-            _line(of.at, sources),
-            cause(of, sources, in_cell=True),
+            *_job_cell(row),
+            str(row["rank"]),
+            f"{row['times']:,} of {row['collectives']:,}",
+            duration(row["median_ns"]),
+            duration(row["total_ns"]),
+            line_cell(row["at"]),
+            cause(row, LINE),
         ]
-        for of in job.lateness
+        for row in (late if most is None else late.head(most)).to_dicts()
     ]
-    return table(titles, rows) if rows else ""
+    titles = ["rank", "last in", "by (median)", "in all", "at", "where it lost the time"]
+    rest = left_out(len(late) - most) if most is not None else ""
+    return table(_with_job(late, titles), cells, ragged=most is not None) + rest if cells else ""
 
 
-def _collectives(job: Job, sources: SourceLines, most: int) -> str:
-    if job.collectives.is_empty():
+def _job_cell(row: dict[str, Any]) -> list[str]:
+    """The first cell of a row of a fleet, which has several jobs."""
+    return [prose(row["job"])] if "job" in row else []
+
+
+def _with_job(rows: pl.DataFrame, titles: list[str]) -> list[str]:
+    return ["job", *titles] if "job" in rows.columns else titles
+
+
+def collectives_table(matched: pl.DataFrame, unmatched: int, most: int) -> str:
+    """Collectives by op, line, group and size, the longest wait first; with their job if the table has it."""
+    if matched.is_empty():
         return ""
+    keys = [*(["job"] if "job" in matched.columns else []), "op", "source", "group", "bytes"]
     by = (
-        job.collectives.group_by("op", "source", "group", "bytes", maintain_order=True)
+        matched.group_by(keys)
         .agg(
             times=pl.len(),
             ranks=pl.col("ranks").max(),
@@ -328,39 +370,39 @@ def _collectives(job: Job, sources: SourceLines, most: int) -> str:
             total_ns=pl.col("wait_ns").sum(),
             transfer_ns=pl.col("transfer_ns").median().cast(pl.Int64),
         )
-        .sort("total_ns", descending=True, maintain_order=True)
+        .sort("total_ns", *keys, descending=[True, *[False] * len(keys)])
     )
-    titles = [
-        "op",
-        "line",
-        "group",
-        "ranks",
-        "times",
-        "bytes",
-        "waited (median)",
-        "in all",
-        "transfer",
-        "speed",
+    titles = ["op", "line", "group", "ranks", "times", "bytes", "waited (median)", "in all"]
+    cells = [
+        [
+            *_job_cell(row),
+            code(row["op"]),
+            line_cell(row["source"]),
+            code(row["group"]),
+            f"{row['ranks']:,}",
+            f"{row['times']:,}",
+            size(row["bytes"]) if row["bytes"] is not None else "",
+            duration(row["wait_ns"]),
+            duration(row["total_ns"]),
+            duration(row["transfer_ns"]) if row["transfer_ns"] is not None else "",
+            amount(row["bytes"] / row["transfer_ns"] * 1e9, "B/s")
+            if row["transfer_ns"] and row["bytes"]
+            else "",
+        ]
+        for row in by.head(most).to_dicts()
     ]
-    rows = [_collective(row, sources) for row in by.head(most).iter_rows(named=True)]
-    rest = f"{count(job.unmatched, 'call')} could not be matched across ranks." if job.unmatched else ""
-    return paragraphs(_COMES, table(titles, rows, ragged=True) + left_out(len(by) - most), rest)
+    return paragraphs(
+        _COMES,
+        table([*_with_job(by, titles), "transfer", "speed"], cells, ragged=True) + left_out(len(by) - most),
+        f"{count(unmatched, 'call')} could not be matched across ranks." if unmatched else "",
+    )
 
 
-def _collective(row: dict[str, Any], sources: SourceLines) -> list[str]:
-    transfer = row["transfer_ns"]
-    return [
-        code(row["op"]),
-        _line(row["source"], sources),
-        code(row["group"]),
-        str(row["ranks"]),
-        f"{row['times']:,}",
-        size(row["bytes"]) if row["bytes"] is not None else "",
-        duration(row["wait_ns"]),
-        duration(row["total_ns"]),
-        duration(transfer) if transfer is not None else "",
-        amount(row["bytes"] / transfer * 1e9, "B/s") if transfer and row["bytes"] else "",
-    ]
+def _collectives(job: Job, sources: SourceLines, most: int) -> str:
+    lines = job.collectives["source"].unique().drop_nulls().to_list()
+    names = {line: sources.name(line) for line in lines}
+    named = pl.col("source").replace_strict(names, default=None, return_dtype=pl.String)
+    return collectives_table(job.collectives.with_columns(named), job.unmatched, most)
 
 
 def _overlap(job: Job) -> str:

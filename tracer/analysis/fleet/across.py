@@ -9,7 +9,7 @@ import polars as pl
 
 from tracer.analysis.fleet.partial import RANK_CALLS
 from tracer.analysis.job.clocks import Clocked, offsets
-from tracer.analysis.job.collectives import CALLS, matched, waits
+from tracer.analysis.job.collectives import CALLS, matched
 from tracer.analysis.job.lateness import LEAST, MOST, NOISE_NS
 
 CallsOf = Callable[[int, int, int], pl.DataFrame]
@@ -34,11 +34,10 @@ _FOR_CLOCKS = 1_000
 
 @dataclass(frozen=True)
 class Across:
-    """Collectives of a job: see job.collectives.matched, job.clocks.offsets and job.collectives.waits."""
+    """Collectives of a job: see job.collectives.matched and job.clocks.offsets."""
 
     collectives: pl.DataFrame
     clocks: pl.DataFrame
-    waited: dict[int, int]
 
 
 def across(
@@ -62,14 +61,8 @@ def across(
         return pl.concat(tables).select(list(CALLS))
 
     clocks = offsets(ranks, calls(0, min(block, numbers, _FOR_CLOCKS)))
-    found, waited = [], dict.fromkeys((of.rank for of in ranks), 0)
-    for first in range(0, max(1, numbers), block):
-        of_block = calls(first, first + block)
-        together = matched(of_block, clocks)
-        for rank, ns in waits(of_block, clocks, together).items():
-            waited[rank] += ns
-        found.append(together)
-    return Across(pl.concat(found).sort("came_ns", "group", "number"), clocks, waited)
+    found = [matched(calls(first, first + block), clocks) for first in range(0, max(1, numbers), block)]
+    return Across(pl.concat(found).sort("came_ns", "group", "number"), clocks)
 
 
 def late_ranks(collectives: pl.DataFrame, lines: pl.DataFrame, all_lines: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,72 @@
+"""What a redacted trace keeps has a rule for each document and field that a reader knows."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import CERTIFICATE, TraceWriter
+
+from tracer.trace import load
+from tracer.trace.bytes import documents, kept
+from tracer.trace.bytes.redact import redact
+
+RECORDING = Path(documents.__file__).parents[2] / "recording"
+NOBODY_WRITES = {"cuda.runtime_version", "environment.machine"}
+
+
+def fields_of(form: Any, place: str) -> Iterator[str]:
+    if isinstance(form, (list, tuple)):
+        yield from fields_of(form[0], place)
+    elif isinstance(form, dict):
+        for name, inner in form.items():
+            if isinstance(name, str):
+                yield from (f"{place}.{name}", *fields_of(inner, f"{place}.{name}"))
+
+
+def written_kinds() -> set[str]:
+    """The second argument of each call of write_document, up to a colon."""
+    found = set()
+    for file in RECORDING.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("write_document"):
+                found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
+    return found
+
+
+def test_each_document_that_a_recording_writes_has_a_rule() -> None:
+    kinds = written_kinds()
+    assert {"environment", "certificate", "not_joined"} <= kinds
+    assert kinds <= kept.DOCUMENTS.keys()
+
+
+def test_each_field_that_a_reader_checks_has_a_rule() -> None:
+    for kind, form in documents._DOCUMENTS.items():
+        known = set(fields_of(kept.DOCUMENTS[kind], kind))
+        missing = {place for place in fields_of(form, kind) if kind != "source_lines"} - known
+        assert {place for place in missing if not place.endswith(tuple(NOBODY_WRITES))} == set()
+
+
+@pytest.mark.parametrize("lacks", ["a child that did not join", "greenlets"])
+def test_a_redacted_trace_says_what_it_lacks(tmp_path: Path, lacks: str) -> None:
+    writer = TraceWriter()
+    writer.process(0)
+    writer.hop(0)
+    lane = writer.lane(0)
+    lane.enter(0)
+    lane.exit()
+    if lacks == "greenlets":
+        writer.json(0, "certificate", CERTIFICATE | {"modules": True, "greenlets_lost": True})
+    else:
+        writer.json(0, "not_joined", {"count": 2})
+    before = load(writer.write(tmp_path / "x.trace")).certificate
+    with open(tmp_path / "y.trace", "wb") as output:
+        redact(tmp_path / "x.trace", output)
+    after = load(tmp_path / "y.trace").certificate
+    assert [after[name] for name in ("verdict", "why", "not_visible")] == [
+        before[name] for name in ("verdict", "why", "not_visible")
+    ]
+    assert before["complete"] is after["complete"] is False or lacks == "greenlets"

@@ -17,6 +17,7 @@ from unpacked import unpacked
 from tracer.cli.app import app
 from tracer.trace import load
 from tracer.trace.bytes import kept
+from tracer.trace.bytes.kept_names import Names, Redaction
 from tracer.trace.bytes.redact import redact as redact_to
 from tracer.trace.bytes.start import start_of_file
 
@@ -24,7 +25,7 @@ GPU = Path(__file__).parents[1] / "data" / "gpu.trace.xz"
 SECRETS = ("secret", "hunter2", "/home")
 
 
-def redact(trace: Path, output: Path) -> kept.Redaction:
+def redact(trace: Path, output: Path) -> Redaction:
     with output.open("wb") as file:
         return redact_to(trace, file)
 
@@ -299,7 +300,7 @@ def test_whatever_a_record_raises_is_damage(
     def raises(*_: object) -> None:
         raise error("of a record")
 
-    monkeypatch.setattr(kept.Names, "op", raises)
+    monkeypatch.setattr(Names, "op", raises)
     assert redact(trace, tmp_path / "out.trace").removed["definitions that cannot be read"] == 1
     monkeypatch.setattr("tracer.trace.bytes.definitions.HopDefinition", raises)
     assert load(trace).certificate["torn_events"] == 1

@@ -58,6 +58,7 @@ def written(*, closed: bool, hop_chunk_bytes: int = 1 << 10) -> TraceWriter:
     entry |= {"registered_at": "RegisterCPU.cpp:1", "from_ns": 1, "to_ns": None, "times": 1, "ran": 1}
     overrides = [{**entry, "handed_over": {"not float32": 2}}]
     writer.json(0, "overrides", {"compiled_frames": 1, "overrides": overrides})
+    writer.json(0, "not_joined", {"count": 1})
     for process in (0, 1):
         writer.hop(0, "aten::mm", process=process, address=0x2000)
         writer.hop(1, "aten::add.Tensor", process=process, address=0x3000, rule="backend fallback")

@@ -24,7 +24,7 @@ from tracer.cli.common import (
 from tracer.cli.output import check_place
 
 if TYPE_CHECKING:
-    from tracer.trace.bytes.kept import Redaction
+    from tracer.trace.bytes.kept_names import Redaction
 
 _COLUMNS = 100
 _STAYS = (

@@ -234,6 +234,7 @@ _DOCUMENTS: dict[str, Any] = {
             "library_hooks": {str: _flags_or_text},
         },
     },
+    "not_joined": {"count": _count},
     "compiled": {
         **dict.fromkeys(
             (

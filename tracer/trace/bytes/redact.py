@@ -25,6 +25,7 @@ from tracer.trace.bytes.contents import Losses
 from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.definitions import FORK_SERVER
 from tracer.trace.bytes.events import EventBlock, parse_events
+from tracer.trace.bytes.kept_names import RULES, Names, Redaction
 from tracer.trace.bytes.reader import ChunkFile
 from tracer.trace.bytes.records import Body
 
@@ -37,7 +38,7 @@ Record = tuple[int, int, bytes]
 """Kind, ticks, body"""
 
 
-def redact(path: str | os.PathLike[str], output: IO[bytes]) -> kept.Redaction:
+def redact(path: str | os.PathLike[str], output: IO[bytes]) -> Redaction:
     """Writes the trace `path`, packed or not, to `output` (not packed). Raises TraceError and OSError."""
     with ChunkFile(os.fspath(path)) as trace:
         header = trace.header()
@@ -99,7 +100,7 @@ class _Fields(Body):
 
 class _Redactor:
     def __init__(self) -> None:
-        self.names = kept.Names()
+        self.names = Names()
         self._used: defaultdict[tuple[int, int], dict[int, str]] = defaultdict(dict)
         """(process, lane) -> string -> what an event uses it for"""
         self._bodies: dict[int, Callable[[_Fields], bytes]] = {
@@ -190,7 +191,7 @@ class _Redactor:
             self.names.op(op),
             key if re.fullmatch(r"\w*", key) else "",
             self.names.registered_at(registered_at),
-            rule if rule in kept.RULES else "",
+            rule if rule in RULES else "",
             self.names.python_kernel(python_kernel),
         )
 

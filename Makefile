@@ -10,6 +10,7 @@
 # make gallery  record and report examples/gallery          make gallery-gpu  what of it uses a GPU
 # make pictures  the README's pictures, with chromium and npm
 # make mutations  small faults that the tests must find: tests/mutations/README.md
+# make same-figures OLD=main~1  what two commits say of the same 30 traces (NEW: this tree, if it is not given)
 # make docs   the documentation as a site, into build/site; fails on a broken link
 # make dist   an sdist and a pure wheel that reads traces, into dist/
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
@@ -45,7 +46,7 @@ PYTEST := $(BIN)/pytest
 .PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: debug-torch
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
-.PHONY: mutations test-all test-changed test-slow nightly csrc-checked
+.PHONY: mutations same-figures test-all test-changed test-slow nightly csrc-checked
 .PHONY: bench-instructions demo gallery gallery-gpu install test test-room test-gpu lint format cuda-check bench clean check
 .DELETE_ON_ERROR:
 
@@ -254,6 +255,12 @@ FAULT_MINUTES ?= 30
 FAULTS ?=
 faults: $(VENV)/.installed
 	$(BIN)/python tests/faults/run.py --minutes $(FAULT_MINUTES) $(FAULTS)
+
+# Tables, trees, reports and exports, in build/same_figures; each difference must be a correction.
+OLD ?= HEAD
+NEW ?=
+same-figures: $(VENV)/.installed
+	$(BIN)/python cmake/checks/same_figures.py $(OLD) $(NEW)
 
 # In build/mutations, with a tracer of its own. MUTATIONS: names of tests/mutations, all by default.
 MUTATIONS ?=

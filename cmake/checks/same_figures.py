@@ -2,9 +2,9 @@
 
     python cmake/checks/same_figures.py OLD [NEW]      NEW: this working tree, if it is not given
 
-Traces: those of reports/traces and tests/data, and scripts of examples/gallery that are recorded once with the
-installed tracer (build/same_figures/traces). What differs is named with its first lines; the exit status is 1
-if anything does. Both results stay in build/same_figures.
+Traces: those of reports/traces and tests/data, and examples, recorded once with the installed tracer
+(build/same_figures/traces). What differs is named with its first lines; then the exit status is 1.
+Both results stay in build/same_figures.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def record(script: Path, trace: Path) -> None:
 
 
 def source_of(commit: str | None) -> Path:
-    """A folder with `tracer` as that commit has it; this working tree, if none is given. Raises CommitError."""
+    """A folder with `tracer` as that commit has it; this working tree, if it is None. Raises CommitError."""
     if commit is None:
         return ROOT
     named = subprocess.run(

@@ -120,7 +120,9 @@ class Options:
     )
     torch_frames: bool = _option(False, "With --stack: keep frames of torch itself.")
     modules: bool = _option(
-        True, "Record the nn.Module that each op was called in.", more="[below](#which-module-and-whose-call-module-and---stack)"
+        True,
+        "Record the nn.Module that each op was called in.",
+        more="[below](#which-module-and-whose-call-module-and---stack)",
     )
     memory: bool = _option(
         False,

@@ -23,8 +23,13 @@ CASES = 300
 
 
 @pytest.fixture(scope="module")
-def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readers]:
-    with Readers(build(tmp_path_factory.mktemp("readers"))) as running:
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("readers"))
+
+
+@pytest.fixture
+def readers(program: Path) -> Iterator[Readers]:
+    with Readers(program) as running:
         yield running
 
 

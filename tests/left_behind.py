@@ -21,8 +21,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")  # the kernel notes when a process began in 
 _MARK = "STARTED_BY_TESTS"
 os.environ[_MARK] = _OURS = f"{os.environ.get(_MARK, '')}{os.getpid()}-{time.time_ns()}/"
 _GRACE = 2.0  # seconds in which a process may end
-# pytest sets the first; torch and its compiler set the others when they are first used, for good.
-_FREE = ("PYTEST_CURRENT_TEST", "_TORCHINDUCTOR", "KMP_", "TRITON_")
+# pytest sets the first; torch, its compiler and polars set the others when they are first used, for good.
+_FREE = ("PYTEST_CURRENT_TEST", "_TORCHINDUCTOR", "KMP_", "TRITON_", "_RJEM_MALLOC_CONF")
 # In the folder for temporary files: pytest's, caches of torch's compiler, what torchrun never removes.
 _MAY_STAY = ("pytest-of-", "torchinductor_", "torchelastic_")
 

@@ -38,6 +38,8 @@ for _ in range(6):
 
 
 def record(launcher: Launcher, *arguments: str, moved: str = "") -> None:
+    """With a compiler's cache of its own: of a kernel of another session nothing is known."""
+    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(launcher.folder / "inductor")
     launcher.write(SCRIPT)
     run = launcher.record("-o", "eager.trace", "script.py", *arguments)
     assert run.status == 0, run.err

@@ -122,9 +122,7 @@ def main() -> int:
     for name, lines in different:
         print(f"{name}: {len(lines)} lines differ", *lines[:SHOWN], sep="\n  ")
     files = sum(path.is_file() for path in old.rglob("*"))
-    print(
-        f"{len(found)} traces, {files} tables, trees, reports and exports, {len(different)} of them different"
-    )
+    print(f"{len(found)} traces, {files} tables, trees, reports and exports; {len(different)} differ")
     return int(bool(different))
 
 

@@ -1,5 +1,5 @@
 # make demo   record a training run and report on it      make test       each promise of docs/: eight minutes
-# make test-all  everything without a GPU: 25 minutes     make test-changed  the rooms that you changed
+# make test-all  everything without a GPU: 40 minutes     make test-changed  the rooms that you changed
 # make nightly   hours of checks                          make csrc-checked  what must hold if csrc changed
 # make bench  what recording costs                        make bench-instructions  the same in instructions
 # make test-compilers  what compiles code, in two minutes more
@@ -42,6 +42,8 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard tracer_startup.*) cmake/_bui
 TIMED := cmake/timed.sh
 DEMO := build/demo
 PYTEST := $(BIN)/pytest
+# A worker that has nothing left takes tests of another: the slow ones of tests/gdb come last.
+PARALLEL = -n $(TEST_JOBS) --dist worksteal
 
 .PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
 .PHONY: debug-torch
@@ -63,7 +65,7 @@ demo: $(VENV)/.installed
 # an idle machine with one entry at a time.
 GALLERY_JOBS ?= 1
 gallery: $(VENV)/.installed
-	$(PYTEST) tests -n $(TEST_JOBS) -m "gallery and not slow and not gpu"
+	$(PYTEST) tests $(PARALLEL) -m "gallery and not slow and not gpu"
 	$(BIN)/python benchmarks/gallery.py --jobs $(GALLERY_JOBS)
 
 # On a machine with a GPU, with the torch and the tracer that $(PYTHON) has there. Reports go to reports/gallery.
@@ -107,21 +109,21 @@ dist: | $(VENV)/bin/python
 LEFT_OUT := not slow and not gpu and not gallery
 ifeq ($(origin TESTS),undefined)
 test: $(VENV)/.installed
-	$(PYTEST) tests -n $(TEST_JOBS) -m "(unit or promise) and not compiler and not browser and $(LEFT_OUT)"
+	$(PYTEST) tests $(PARALLEL) -m "(unit or promise) and not compiler and not browser and $(LEFT_OUT)"
 else
 test: $(VENV)/.installed
-	$(PYTEST) $(TESTS) -n $(TEST_JOBS) -m "not compiler and not browser and $(LEFT_OUT)"
+	$(PYTEST) $(TESTS) $(PARALLEL) -m "not compiler and not browser and $(LEFT_OUT)"
 endif
 
 # Everything that needs no GPU, with compilers and the browser; without what takes minutes each (make nightly).
 test-all: $(VENV)/.installed $(VENV)/.browser
-	$(PYTEST) tests -n $(TEST_JOBS) -m "$(LEFT_OUT)"
+	$(PYTEST) tests $(PARALLEL) -m "$(LEFT_OUT)"
 
 # The tests of one folder of tracer/ or csrc/, unit tests first: make test-room ROOM=report
 ROOM ?=
 test-room: $(VENV)/.installed
 	@tests=$$($(BIN)/python cmake/checks/room_tests.py $(ROOM)) && \
-	  $(PYTEST) $$tests -x -n $(TEST_JOBS) -m "not compiler and not browser and $(LEFT_OUT)"
+	  $(PYTEST) $$tests -x $(PARALLEL) -m "not compiler and not browser and $(LEFT_OUT)"
 
 # The tests of the rooms in which files differ from the last commit (BASE=main: from this one), and the tests that differ.
 # 5 is pytest's status if it leaves all of them out.
@@ -129,17 +131,17 @@ BASE ?= HEAD
 test-changed: $(VENV)/.installed
 	@tests=$$($(BIN)/python cmake/checks/room_tests.py --changed-since $(BASE)) && \
 	  { [ -z "$$tests" ] && echo "no test belongs to what differs from $(BASE)" || \
-	  $(PYTEST) $$tests -x -n $(TEST_JOBS) -m "not compiler and not browser and $(LEFT_OUT)" || [ $$? = 5 ]; }
+	  $(PYTEST) $$tests -x $(PARALLEL) -m "not compiler and not browser and $(LEFT_OUT)" || [ $$? = 5 ]; }
 
 # Overlays, extensions, compiled code: tests that have the machine's compiler at work.
 test-compilers: $(VENV)/.installed
-	$(PYTEST) tests -n $(TEST_JOBS) -m "compiler and $(LEFT_OUT)"
+	$(PYTEST) tests $(PARALLEL) -m "compiler and $(LEFT_OUT)"
 
 # Hours: what is too long for each change. Root, network, valgrind and debootstrap for all of it.
 nightly: test-slow cuda-check sanitize gallery stranger bench-instructions faults fuzz fresh
 
 test-slow: $(VENV)/.installed
-	$(PYTEST) tests -n $(TEST_JOBS) -m "slow and not gpu"
+	$(PYTEST) tests $(PARALLEL) -m "slow and not gpu"
 
 # What must hold if csrc changed; then csrc's hash is kept, and CI does not check the same text again.
 CSRC_CHECKED := .ci/csrc-checked
@@ -148,7 +150,7 @@ csrc-checked: cuda-check sanitize-address
 
 # The HTML page in a real browser: apt-get install chromium
 test-browser: $(VENV)/.browser
-	$(PYTEST) tests/browser -n $(TEST_JOBS)
+	$(PYTEST) tests/browser $(PARALLEL)
 
 $(VENV)/.browser: pyproject.toml | $(VENV)/.installed
 	@$(BIN)/python -c "$(PACKAGES)" browser > $@.txt

@@ -11,7 +11,10 @@ import tracer.analysis
 from tracer.analysis.phases import BACKWARD, calling_line, of_compiled_backward, phase
 
 PRODUCT = Path(tracer.analysis.__file__).parents[1]
-DECIDES = re.compile(r'"backward_node"\)\s*\.is_not_null|\(("direction"|\.String)\)+ == (BACKWARD|"backward")|Optimizer\.["|(]')
+DECIDES = re.compile(
+    r'"backward_node"\)\s*\.is_not_null|Optimizer\.["|(]'
+    r'|\(("direction"|\.String)\)+ == (BACKWARD|"backward")'
+)
 
 HOPS = pl.DataFrame(
     [

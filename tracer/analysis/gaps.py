@@ -22,7 +22,7 @@ class Gaps:
     `of`: the time that was looked at: "steady steps", "steps", or "recording" where no step ended.
     `wall_ns` and `steps` are those of that time, added up over processes. `table`, most time first:
     before and after (the Python lines of the ops around the gap; null: no Python line;
-    step_times.BACKWARD: a thread of autograd), before_op and
+    phases.BACKWARD: a thread of autograd), before_op and
     after_op (the most frequent ones), gaps (how many), total_ns, median_ns, p95_ns, longest_ns.
     """
 

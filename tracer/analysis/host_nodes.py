@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracer.analysis.phases import in_backward, of_compiled_backward
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 
 if TYPE_CHECKING:
@@ -53,13 +54,13 @@ def host_nodes(trace: Trace, process: int, begin: int, end: int) -> pl.DataFrame
         line=pl.coalesce(pl.col("source").cast(text), pl.col("called_from").cast(text)),
         composite=pl.col("rule").cast(text).str.contains(_COMPOSITE, literal=True).fill_null(False),
         outermost=pl.col("parent").is_null(),
-        backward=pl.col("backward_node").is_not_null(),
+        backward=in_backward(),
     )
     compiled = trace.compiled_calls.filter(inside).select(
         *_times(COMPILED, end),
         op=pl.col("function").cast(text),
         line=pl.col("called_from").cast(text),
-        backward=(pl.col("direction").cast(text) == "backward").fill_null(False),
+        backward=of_compiled_backward(),
     )
     library = trace.library_calls.filter(inside).select(*_times(LIBRARY, end), op=pl.col("name").cast(text))
     api = trace.api_calls.filter(inside).select(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracer.analysis.step_times import BACKWARD
+from tracer.analysis.phases import BACKWARD, in_backward
 from tracer.analysis.trees import outermost_rows, parent_rows
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _with_origin(trace: Trace) -> pl.DataFrame:
     """The table with the op and line that asked for each block, also where it is taken back."""
     hops = trace.hops
     outermost = outermost_rows(parent_rows(hops))
-    in_autograd = pl.col("source").is_null() & pl.col("backward_node").is_not_null()
+    in_autograd = pl.col("source").is_null() & in_backward()
     asking = hops.select(
         hop="id",
         origin_op=pl.col("op").cast(pl.String).gather(outermost),

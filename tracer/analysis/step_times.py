@@ -10,6 +10,7 @@ import polars as pl
 
 from tracer.analysis.cover import Cover, Times
 from tracer.analysis.distinct import distinct
+from tracer.analysis.phases import BACKWARD, calling_line, in_backward, in_optimizer, of_compiled_backward
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 OUTLIER = 1.5
 """A step is marked if it takes this many medians of the steady steps, or of all steps without those."""
 WHOLE, AFTER = "whole recording", "after the last step"
-BACKWARD = "backward"
 RANGE_OPS = "profiler::_record_function"
 _KINDS = ("waiting", "optimizer", "backward", "forward")
 
@@ -54,20 +54,18 @@ def outermost(trace: Trace, process: int) -> pl.DataFrame:
     if bookkeeping:
         chosen &= ~pl.col("op").is_in(bookkeeping).fill_null(False)
     rows = hops.select(
-        *("op", "called_from", "source", "start_ns", "end_ns", "thread"),
-        backward=pl.col("backward_node").is_not_null(),
-        optimizer="range",
+        *("op", "start_ns", "end_ns", "thread"),
+        line=calling_line(),
+        backward=in_backward(),
+        optimizer=in_optimizer(),
     ).filter(hops.select(chosen).to_series())
-    outside = pl.col("called_from").is_null() & pl.col("backward")
     ops = rows.select(
         pl.col("op").cast(pl.String),
         "start_ns",
         "backward",
         pl.col("end_ns").fill_null(pl.col("end_ns").max()),  # of an open hop
-        line=pl.when(outside)
-        .then(pl.lit(BACKWARD))
-        .otherwise(pl.coalesce("called_from", "source").cast(pl.String)),
-        optimizer=pl.col("optimizer").cast(pl.String).str.starts_with("Optimizer.").fill_null(False),
+        "line",
+        "optimizer",
         compiled=pl.lit(False),
         thread=pl.col("thread").cast(pl.Int64),
     )
@@ -76,7 +74,7 @@ def outermost(trace: Trace, process: int) -> pl.DataFrame:
 
 
 def _compiled(calls: pl.DataFrame) -> pl.DataFrame:
-    backward = (pl.col("direction").cast(pl.String) == BACKWARD).fill_null(False)
+    backward = of_compiled_backward()
     return calls.select(
         "start_ns",
         "end_ns",

@@ -7,6 +7,7 @@ import polars as pl
 
 from tracer.analysis.distinct import distinct
 from tracer.analysis.medians import finished_median
+from tracer.analysis.phases import in_backward
 from tracer.analysis.trees import Forest, own_or_forward_line, rows_of_ids
 
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
@@ -183,7 +184,7 @@ def _outermost(forest: Forest, *columns: str) -> pl.DataFrame:
         forest.hops.select(*dict.fromkeys((*columns, "backward_node", "start_ns", "end_ns")))
         .filter(outermost)
         .with_columns(
-            backward=pl.col("backward_node").is_not_null(),
+            backward=in_backward(),
             size=pl.Series(forest.tree_sizes, dtype=pl.Int64),
             duration=_DURATION,
         )

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.analysis.phases import phase
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.trees import levels
 from tracer.base.package import VERSION
@@ -82,16 +83,8 @@ class _Roots:
         self._first, self._numbers = first, dict[str, int]()
         self._sources = SourceLines.of(trace)
         hops = trace.hops
-        optimizer = pl.col("range").cast(pl.String).str.starts_with("Optimizer.").fill_null(False)
-        kind = (
-            pl.when(optimizer)
-            .then(pl.lit("optimizer"))
-            .when(pl.col("backward_node").is_not_null())
-            .then(pl.lit("backward"))
-            .otherwise(pl.lit("forward"))
-        )
         place = pl.col({"line": "source", "module": "module"}[by]).cast(pl.String)
-        rows = hops.select(kind=kind, place=place)
+        rows = hops.select(kind=phase(), place=place)
         distinct = rows.unique(maintain_order=True)
         self.frames_of_root = [self._frames(kind, place, by) for kind, place in distinct.iter_rows()]
         """Numbers of frames, outermost first"""

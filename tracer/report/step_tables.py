@@ -8,8 +8,9 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.gaps import Gaps
+from tracer.analysis.phases import BACKWARD
 from tracer.analysis.source_lines import SourceLines
-from tracer.analysis.step_times import BACKWARD, OUTLIER
+from tracer.analysis.step_times import OUTLIER
 from tracer.report.page import percent
 from tracer.report.text import count, duration
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from tracer.analysis.difference.op_calls import base_name, is_work, outermost_of, parents, timed
 from tracer.analysis.difference.places import Places, by_step, within
+from tracer.analysis.phases import of_compiled_backward
 from tracer.analysis.source_lines import SourceLines
 from tracer.trace.tables.compiled import innermost
 
@@ -89,7 +90,7 @@ def _kernels(trace: Trace) -> pl.DataFrame:
         .join(calls, on="compiled_call", how="left", maintain_order="left")
         .with_columns(
             pl.col("name").cast(pl.String),
-            backward=(pl.col("direction") == "backward").fill_null(False),
+            backward=of_compiled_backward(),
             host_ns=pl.col("end_ns") - pl.col("start_ns"),
         )
         .with_columns(kernel=pl.struct("process", "region", "name").rank("dense").cast(pl.Int64))
@@ -141,7 +142,7 @@ def _ops(trace: Trace) -> pl.DataFrame:
     call = innermost(trace.compiled_calls, *places)
     parent = parents(hops)
     first = (call >= 0) & (np.append(call, -1)[parent] != call)
-    backward = (trace.compiled_calls["direction"].cast(pl.String) == "backward").fill_null(False).to_numpy()
+    backward = trace.compiled_calls.select(of_compiled_backward()).to_series().to_numpy()
     times = timed(trace, hops, outermost_of(first, parent))
     rows = times["row"].to_numpy()
     caller = trace.compiled_calls.select(_caller()).to_series().gather(call[rows])

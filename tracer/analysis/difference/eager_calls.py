@@ -12,6 +12,7 @@ import polars as pl
 from tracer.analysis.difference.op_calls import base_name, is_work, matched_name, outermost_of, parents, timed
 from tracer.analysis.difference.places import Places, within
 from tracer.analysis.op_work import outputs_of_backward, work_of
+from tracer.analysis.phases import in_backward
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 
@@ -46,7 +47,7 @@ def eager_calls(trace: Trace, steps: Sequence[int] | None, places: Places, nodes
     named = hops.select(
         op=base_name(),
         line=places.numbers(sources, hops["source"]),
-        backward=pl.col("backward_node").is_not_null(),
+        backward=in_backward(),
     ).with_columns(matched=matched_name())
     wanted = nodes.filter("work").select(_KEY).unique()
     is_node = named.join(

@@ -16,6 +16,7 @@ from tracer.analysis.compiled import outermost
 from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.links import Links, combine
+from tracer.analysis.phases import in_backward
 from tracer.analysis.source_lines import SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts
@@ -101,7 +102,7 @@ def side_of(trace: Trace, steady: bool, steps: Sequence[int], *, cuda: bool) -> 
             pl.col("op").cast(pl.String).fill_null("?"),
             pl.col("module").cast(pl.String),
             line=pl.coalesce(pl.col("source").cast(pl.String), pl.lit("")),
-            backward=pl.col("backward_node").is_not_null(),
+            backward=in_backward(),
             ns=pl.col("end_ns") - pl.col("start_ns"),
             gpu=pl.col("gpu_ns") if links.has_gpu else pl.lit(0),
         )

@@ -8,7 +8,7 @@ import polars as pl
 
 from tracer.analysis.dtypes import item_bytes
 from tracer.analysis.job.part import RankPart
-from tracer.analysis.step_times import BACKWARD
+from tracer.analysis.phases import BACKWARD, in_backward
 
 NAMESPACE = "c10d::"
 _ALL_WAIT = (
@@ -42,7 +42,7 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
     rank, hop, group (the name of the process group, the same in all its ranks; null: not known), number (of
     the call in its group, from 0, of those in the trace), op, bytes (of the tensors it was given), blocks
     (its caller waits on the CPU until all ranks have called; false where that is not certain), source
-    (step_times.BACKWARD: a thread of autograd called it), step, steady, start_ns and end_ns (of the call on
+    (phases.BACKWARD: a thread of autograd called it), step, steady, start_ns and end_ns (of the call on
     the host), gpu_start_ns and gpu_end_ns (of its device kernels; null: none), in
     nanoseconds since the trace began. Calls between two ranks (send, recv) are none.
     """
@@ -61,7 +61,7 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
         op=pl.col("op").cast(pl.String),
         source=pl.coalesce("called_from", "source")
         .cast(pl.String)
-        .fill_null(pl.when(pl.col("backward_node").is_not_null()).then(pl.lit(BACKWARD))),
+        .fill_null(pl.when(in_backward()).then(pl.lit(BACKWARD))),
         step=pl.col("step").cast(pl.Int64),
         steady=(pl.col("phase").cast(pl.String) == "steady").fill_null(False),
         start_ns="start_ns",

@@ -38,7 +38,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _WHERE = re.compile(r" \([^()]*:\d+\)$")
 """Of a Python kernel: its file and line"""
 _ARCHITECTURE = re.compile(r"_?sm_?\d+\w?")
-DEEPEST = 200
+_DEEPEST = 200
 """Levels below a Python line; more are left out, since each line of a lock is indented by its level"""
 
 
@@ -176,7 +176,7 @@ class _Trees:
     def chain(self, row: int) -> Chain:
         span = slice(row, row + int(self._sizes[row]))
         rows = zip(self._depth[span].tolist(), self._columns[span].iter_rows(), strict=True)
-        return folded(_link(level, *cells) for level, cells in rows if level < DEEPEST)
+        return folded(_link(level, *cells) for level, cells in rows if level < _DEEPEST)
 
 
 def _link(level: int, op: str, key: str, kernel: str, kind: str, raised: bool) -> Link:

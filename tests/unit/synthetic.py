@@ -443,6 +443,20 @@ class TraceWriter:
         return chunk(stream, process, self.pids.get(process, 0), lane, sequence, thread, payload, **fields)  # type: ignore[arg-type]
 
 
+def one_hop(times: int = 1, /, **documents: Any) -> TraceWriter:
+    """A trace of one process with one hop, or as many after each other, and these documents."""
+    writer = TraceWriter()
+    writer.process(0)
+    writer.hop(0)
+    lane = writer.lane(0)
+    for _ in range(times):
+        lane.enter(0)
+        lane.exit()
+    for kind, document in documents.items():
+        writer.json(0, kind, document)
+    return writer
+
+
 def chunk(
     stream: int,
     process: int,

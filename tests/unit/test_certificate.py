@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import CERTIFICATE, TraceWriter
+from synthetic import CERTIFICATE, TraceWriter, one_hop
 
 from tracer.report.reading import Reading
 from tracer.report.report import render
@@ -101,14 +101,7 @@ def test_a_program_that_became_another_one(tmp_path: Path, later: dict[str, int]
 
 
 def test_a_python_that_could_not_join(tmp_path: Path) -> None:
-    writer = TraceWriter()
-    writer.process(0)
-    writer.hop(0)
-    lane = writer.lane(0)
-    lane.enter(0)
-    lane.exit()
-    writer.json(0, "not_joined", {"count": 2})
-    found = load(writer.write(tmp_path / "x.trace")).certificate
+    found = load(one_hop(not_joined={"count": 2}).write(tmp_path / "x.trace")).certificate
     assert (found["complete"], found["not_joined"], found["why"]) == (False, True, [NOT_JOINED])
 
 

@@ -17,7 +17,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker("browser")
 
 
-@pytest.fixture(scope="session")
+# Until it ends, playwright's event loop runs in this thread, where tests of other folders may want one of their own.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator:
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
     if CHROMIUM is None:

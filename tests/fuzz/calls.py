@@ -38,6 +38,7 @@ NOT_TRIED = {
     "--ncu": "needs a GPU; it writes the text of --script",
     "--tf32": "changes what torch computes",
     "--to": "each format has calls of its own",
+    "--rank": "chooses a trace of a job; what is read is a file",
 }
 NEEDS_TORCH = ("explain", "replay")
 PATTERNS = ("*", "aten::mm", "'; import os #")
@@ -57,13 +58,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("--limit", "--paths", "--details", "--process"), ("0", "3")),
     **dict.fromkeys(("--rows", "--depth"), ("1", "3")),
     "--step": ("1",),
-    "--steps": ("1", "0:2"),
-    "--rank": ("0",),
+    "--steps": ("0-2",),
     "--min-time": ("1us",),
     "--thread": ("1000", "main"),
-    "--by": ("hop", "op", "key", "source", "module", "kernel", "line"),
-    "--sort": ("total", "self", "calls", "gpu"),
-    "--only": ("cuda", "kernels"),
     "--section": tuple(NAMED),
     "--peak-bandwidth": ("100",),
     "--peak-flops": ("100",),
@@ -77,7 +74,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--check": (f"{OUTPUT}.lock",),
     "--script": (f"{OUTPUT}.py",),
 }
-SUFFIXES = {"report": ("html", "md"), "diff": ("html", "md")}
+SUFFIXES = {"report": ("html", "md"), "diff": ("html", "md"), "export": ("svg",), "fleet": ("fleet",)}
 """Of the outputs of commands that write more than one kind of file, or another than text"""
 BEGINS: dict[str, tuple[list[str], ...]] = {
     "explain": (["--from", TRACE], ["--from", TRACE, "--hop", "0"]),
@@ -89,6 +86,15 @@ BEGINS: dict[str, tuple[list[str], ...]] = {
     "sql": tuple([f"select * from {field.name}"] for field in fields(Trace) if field.type == "pl.DataFrame"),
 }
 """What a command has beside the trace; its options are tried with the first"""
+BESIDE: dict[tuple[str, str], list[str]] = {
+    ("watch", "--by"): ["--table"],
+    ("watch", "--sort"): ["--table"],
+    ("export", "--by"): ["--to", "speedscope", "-o", f"{OUTPUT}.speedscope", "--force"],
+    ("ledger", "--path"): ["--op", "aten::mm"],
+    ("lock", "--check"): [],
+    ("lock", "--json"): ["--check", f"{OUTPUT}.lock"],
+}
+"""What an option is tried with in place of that, where it needs another option or refuses one"""
 Commands = Mapping[str, Any]
 
 
@@ -113,7 +119,9 @@ def every_call(commands: Commands | None = None) -> list[list[str]]:
             if option.param_type_name == "option" and not NOT_TRIED.keys() & set(option.opts):
                 found = _values(name, option, [each for part in command.params for each in part.opts])
                 unknown += [f"{name} {option.opts[0]}"] * (found is None)
-                calls += [_with(begins[0], words) for words in found or ()]
+                beside = BESIDE.get((name, option.opts[0]))
+                begin = begins[0] if beside is None else [*given, *beside]
+                calls += [_with(begin, words) for words in found or ()]
     if unknown:
         raise LookupError(f"say in tests/fuzz/calls.py how to call: {'; '.join(unknown)}")
     return [list(call) for call in dict.fromkeys(map(tuple, calls))]
@@ -126,7 +134,8 @@ def _values(command: str, option: Any, every: list[str]) -> list[list[str]] | No
     if "-o" in option.opts:
         force = ["--force"] * ("--force" in every)
         return [["-o", f"{OUTPUT}.{suffix}", *force] for suffix in SUFFIXES.get(command, ("txt",))]
-    known = next((VALUES[each] for each in option.opts if each in VALUES), None)
+    choices = tuple(item.value for item in option.shell_complete(None, "")) or None
+    known = next((VALUES[each] for each in option.opts if each in VALUES), choices)
     writes = ["--force"] * any(each in WRITES for each in option.opts)
     return None if known is None else [[option.opts[0], value, *writes] for value in known]
 

@@ -38,7 +38,7 @@ def commands() -> Iterator[list[str]]:
         plain = call == begin and call[0] != "lock"
         queried = (call[0], call[-1]) == ("sql", "select * from hops")
         if call[0] not in (*NEEDS_TORCH, "fleet") and (
-            plain or queried or call[-1] == "--json" or "--force" in call
+            plain or queried or (call[-1] == "--json" and call[0] != "lock") or "--force" in call
         ):
             yield call
     yield ["tree", TRACE, "--limit", "0", "--depth", "9000"]

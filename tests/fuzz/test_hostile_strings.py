@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import hostile_strings
@@ -12,7 +13,9 @@ from calls import NOT_READING, TRACE, every_call
 from checks import VERBS, faults_of, output_fault, own_folder, script_fault
 from every_text import FIELDS, WITHOUT
 from hostile_strings import SCRIPTED, VALUES
+from towers import towers
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from tracer.cli.app import app
 from tracer.export.formats import FORMATS
@@ -67,6 +70,24 @@ def test_each_command_is_called_or_said_why_not() -> None:
     called = {verb[0] for verb in every_call()}
     assert called.isdisjoint(NOT_READING)
     assert called | NOT_READING.keys() | {"explain", "replay"} == COMMANDS.keys()
+
+
+def one_value_of_each_option() -> Iterable[list[str]]:
+    calls = {(call[0], *(word for word in call if word.startswith("-"))): call for call in every_call()[::-1]}
+    return reversed(calls.values())
+
+
+def test_no_call_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+    """Else what reads the trace would not be tried. `--hop 9` and the like are of traces with such hops."""
+    trace = towers(3, modules=1).write(tmp_path / "t.trace")
+    refused = []
+    with own_folder():
+        for call in one_value_of_each_option():
+            done = CliRunner().invoke(app, [str(trace) if word == TRACE else word for word in call])
+            if done.exit_code not in (0, 1):
+                refused.append(call)
+    depend = ("--hop", "--fail-over")
+    assert [call for call in refused if not set(depend) & set(call)] == []
 
 
 def test_each_exporter_and_section_is_called() -> None:

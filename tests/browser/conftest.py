@@ -17,7 +17,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker("browser")
 
 
-# Until it ends, playwright's event loop runs in this thread, where tests of other folders may want one of their own.
+# Until it ends, playwright's event loop runs in this thread; tests of other folders have loops of their own.
 @pytest.fixture(scope="module")
 def chromium() -> Iterator:
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -304,9 +304,9 @@ DOCUMENTS = {
 WRONG = [True, -1, 1 << 70, 1.5, float("inf"), "text", ["a", 1], [[]], {"a": {}}, {"": 1e999}, "\ud800"]
 
 
-def wrong_documents() -> list[tuple[str, str, Any]]:
-    """Each field of each document, and each document, with a value of each type."""
-    found = []
+def wrong_documents() -> Iterator[dict[str, tuple[str, Any]]]:
+    """Each field of each document, and each document, with a value of each type: one of each kind."""
+    found: dict[str, list[tuple[str, Any]]] = {}
     for kind, document in DOCUMENTS.items():
         fields = [(), *((name,) for name in document)] if isinstance(document, dict) else [()]
         inner = [
@@ -316,9 +316,9 @@ def wrong_documents() -> list[tuple[str, str, Any]]:
             for each in document[name]  # type: ignore[call-overload]
         ]
         for path in (*fields, *inner):
-            for value in WRONG:
-                found.append((kind, json.dumps(path), value))
-    return found
+            found.setdefault(kind, []).extend((json.dumps(path), value) for value in WRONG)
+    for number in range(max(map(len, found.values()))):
+        yield {kind: wrong[number] for kind, wrong in found.items() if number < len(wrong)}
 
 
 def with_field(document: Any, path: list[str], value: Any) -> Any:
@@ -334,11 +334,12 @@ def test_documents_of_other_types_are_damage_and_no_error(tmp_path: Path) -> Non
 
     path = tmp_path / "x.trace"
     counted = 0
-    for number, (kind, where, value) in enumerate(wrong_documents()):
+    for number, wrong in enumerate(wrong_documents()):
         writer = TraceWriter()
         writer.process(certificate=None)
         for name, document in DOCUMENTS.items():
-            changed = with_field(document, json.loads(where), value) if name == kind else document
+            where, value = wrong.get(name, ("null", None))
+            changed = with_field(document, json.loads(where), value) if name in wrong else document
             raw_json(writer, name, json.dumps(changed).encode())
         writer.hop(0, "aten::mm")
         lane = writer.lane()
@@ -347,12 +348,12 @@ def test_documents_of_other_types_are_damage_and_no_error(tmp_path: Path) -> Non
         writer.write(path)
         trace = load(path)
         assert trace.hops["op"].to_list() == ["aten::mm"]
-        counted += trace.certificate["torn_events"] > 0
+        counted += trace.certificate["torn_events"]
         if number % 8 == 0:  # of each field some value
             for verb in (["report", str(path)], ["tree", str(path)]):
                 done = CliRunner().invoke(app, verb)
-                assert done.exit_code == 0, (kind, where, value, done.exception)
-    assert counted > 250
+                assert done.exit_code == 0, (wrong, done.exception)
+    assert counted > 400
 
 
 def test_what_is_taken_out_of_a_document_is_counted(tmp_path: Path) -> None:

@@ -188,8 +188,8 @@ def test_ctrl_c_at_any_moment_leaves_no_recording(launcher: Launcher, moments: t
 
 
 def test_the_end_of_the_job_ends_it(launcher: Launcher) -> None:
-    expected = alone(8)
-    with job(launcher, 8, "between") as led:
+    expected = alone(12)
+    with job(launcher, 12, "between") as led:
         led.reach(0)
         assert led.tracer("attach", "-o", "t.trace").status == 0
         led.go(0)

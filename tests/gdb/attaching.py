@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,8 +69,10 @@ def job(launcher: Launcher, steps: int, *phases: str) -> Iterator[Job]:
         started.process.communicate()
 
 
-def alone(launcher: Launcher, steps: int) -> str:
-    with job(launcher, steps) as plain:
+@functools.cache
+def alone(steps: int) -> str:
+    """The output of a job that nobody attaches to: the same each time, as its test files rely on."""
+    with tempfile.TemporaryDirectory() as folder, job(Launcher(Path(folder)), steps) as plain:
         out, err = plain.end()
     assert err == ""
     return out
@@ -117,6 +121,11 @@ def program(folder: Path, name: str, text: str) -> dict[str, str]:
 
 
 ON = "print('on', flush=True)"
+# What a job does until its thread `reads` has got a line. Without pauses it would keep a core busy meanwhile.
+WORKS = "while reads.is_alive(): torch.ones(2).sum(); time.sleep(0.001)\n"
+# A job that runs Python all the time.
+RUNS = "import torch, time; print('on', flush=True)\nwhile 1: time.sleep(0.001)"
+SPINS = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
 SAYS_ON = 'puts("on"); fflush(stdout); getchar(); return 0;'
 MAPS = "mmap(0, 4096, PROT_READ, MAP_PRIVATE, open(given[1], O_RDONLY), 0);"
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +21,10 @@ from attaching import (
     MAPS,
     ON,
     PHASES,
+    RUNS,
     SAYS_ON,
+    SPINS,
+    WORKS,
     alone,
     attach,
     imitation,
@@ -27,7 +32,6 @@ from attaching import (
     refused,
     running,
     torch_of,
-    wait_until,
 )
 from launching import TIMEOUT, Launcher
 from table_words import build
@@ -53,7 +57,7 @@ def test_every_phase_of_a_step(launcher: Launcher, words_library: Path) -> None:
     """Attached in each phase and detached in each: same results, table, output, hooks, path and names."""
     (launcher.folder / "table_words.so").symlink_to(words_library)
     steps = 4 * len(PHASES) + 4
-    expected = alone(launcher, steps)
+    expected = alone(steps)
     assert "table same" in expected
     in_turns = [phase for begin, end in zip(PHASES, reversed(PHASES), strict=True) for phase in (begin, end)]
     with job(launcher, steps, *in_turns) as led:
@@ -106,20 +110,30 @@ def test_what_had_begun_is_null(launcher: Launcher) -> None:
     assert any("before tracer attached" in clause for clause in trace.certificate["not_visible"])
 
 
+# The second and the fourth turn: a job of twelve steps stays in step 2, and then in step 8 until its
+# recording has ended.
+STAYS = ("between", "nowhere", "nowhere", "between")
+
+
 def test_seconds(launcher: Launcher) -> None:
-    expected = alone(launcher, 3000)
-    with job(launcher, 3000) as led:
-        wait_until((launcher.folder / "ready").exists, led.process)
-        done = led.tracer("attach", "--seconds", "0.2", "-o", "t.trace")
+    expected = alone(12)
+    with job(launcher, 12, *STAYS) as led:
+        led.reach(0)
+        command = launcher.start(str(launcher.tracer), "attach", led.pid, "--seconds", "3", "-o", "t.trace")
+        assert command.stderr is not None
+        assert "for 3 s" in command.stderr.readline()
+        led.go(0)
+        out, err = command.communicate(timeout=TIMEOUT)
+        led.go(3)
         assert led.end() == (expected, "")
-    assert (done.status, done.out) == (0, ""), done.err
-    assert "complete: nothing dropped" in done.err
+    assert (command.returncode, out) == (0, ""), err
+    assert "complete: nothing dropped" in err
 
 
 @pytest.mark.promise("attach", "docs/attach.md")
 def test_steps(launcher: Launcher) -> None:
-    expected = alone(launcher, 3000)
-    with job(launcher, 3000, "between") as led:
+    expected = alone(12)
+    with job(launcher, 12, *STAYS) as led:
         led.reach(0)
         attach = [str(launcher.tracer), "attach", led.pid, "--steps", "3", "-o", "t.trace"]
         command = launcher.start(*attach)
@@ -128,6 +142,7 @@ def test_steps(launcher: Launcher) -> None:
         led.go(0)
         out, err = command.communicate(timeout=TIMEOUT)
         assert (command.returncode, out) == (0, ""), err
+        led.go(3)
         assert led.end() == (expected, "")
     trace = tracer.load(launcher.folder / "t.trace")
     assert trace.certificate["complete"]
@@ -150,29 +165,30 @@ def test_ctrl_c_ends_it(launcher: Launcher) -> None:
         assert "t.trace" in err
         led.go(0)
         led.end()
-    assert "not recorded" in led.tracer("detach").err or "no process" in led.tracer("detach").err
+    err = led.tracer("detach").err
+    assert "not recorded" in err or "no process" in err
 
 
-@pytest.mark.parametrize("seconds", [0.3, 0.5, 0.6, 0.7, 0.9, 1.2])
-def test_ctrl_c_at_any_moment_leaves_no_recording(launcher: Launcher, seconds: float) -> None:
-    code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
+@pytest.mark.parametrize("moments", [(0.3, 0.5, 0.7), (0.6, 0.9, 1.2)])
+def test_ctrl_c_at_any_moment_leaves_no_recording(launcher: Launcher, moments: tuple[float, ...]) -> None:
     # In a session of its own: a signal that gdb passed on to its group would reach no other test.
-    with running(sys.executable, "-c", code, start_new_session=True) as process:
-        attach = [str(launcher.tracer), "attach", str(process.pid), "--seconds", "1000", "-o", "t.trace"]
-        started = launcher.start("setsid", *attach)
-        time.sleep(seconds)
-        os.killpg(started.pid, signal.SIGINT)  # as a terminal does: gdb gets it too
-        started.communicate(timeout=TIMEOUT)
-        assert process.poll() is None
-        refused(
-            launcher.run([str(launcher.tracer), "detach", str(process.pid)]),
-            "it is not being recorded",
-            advice="begin with: tracer attach",
-        )
+    with running(sys.executable, "-c", SPINS, start_new_session=True) as process:
+        for seconds in moments:
+            begin = [str(launcher.tracer), "attach", str(process.pid), "--seconds", "1000"]
+            started = launcher.start("setsid", *begin, "-o", "t.trace", "--force")
+            time.sleep(seconds)
+            os.killpg(started.pid, signal.SIGINT)  # as a terminal does: gdb gets it too
+            started.communicate(timeout=TIMEOUT)
+            assert process.poll() is None
+            refused(
+                launcher.run([str(launcher.tracer), "detach", str(process.pid)]),
+                "it is not being recorded",
+                advice="begin with: tracer attach",
+            )
 
 
 def test_the_end_of_the_job_ends_it(launcher: Launcher) -> None:
-    expected = alone(launcher, 12)
+    expected = alone(12)
     with job(launcher, 12, "between") as led:
         led.reach(0)
         assert led.tracer("attach", "-o", "t.trace").status == 0
@@ -233,7 +249,7 @@ def test_why_cuda_is_not_recorded_is_said_by_tracer_alone(launcher: Launcher) ->
     # With a GPU the optimizer would initialise CUDA: the driver has looked at the variable before then.
     launcher.environment |= {"CUDA_INJECTION64_PATH": "/opt/other.so", "CUDA_VISIBLE_DEVICES": ""}
     why = "CUDA_INJECTION64_PATH names another tool (/opt/other.so)"
-    expected = alone(launcher, 8)
+    expected = alone(8)
     with job(launcher, 8, "between", "between") as led:
         led.reach(0)
         done = led.tracer("attach", "--cuda", "on", "-o", "t.trace")
@@ -254,7 +270,7 @@ def test_a_process_that_an_attached_job_starts_says_nothing(launcher: Launcher) 
     launcher.environment["CUDA_INJECTION64_PATH"] = "/opt/other.so"
     launcher.write(
         "import subprocess, sys, threading, torch; reads = threading.Thread(target=input); reads.start()\n"
-        f"{ON}\nwhile reads.is_alive(): torch.ones(2).sum()\n"
+        f"import time; {ON}\n{WORKS}"
         "child = 'import torch; torch.ones(1); print(1)'\n"
         "subprocess.run([sys.executable, '-c', child], stderr=subprocess.STDOUT, check=True)\n"
     )
@@ -277,7 +293,7 @@ def test_another_debugger(launcher: Launcher) -> None:
 
 
 def test_already_recorded(launcher: Launcher) -> None:
-    code = "import tracer; r = tracer.start('own.trace'); print('on', flush=True)\nwhile True: sum(range(99))"
+    code = f"import tracer; r = tracer.start('own.trace'); {RUNS}"
     with running(sys.executable, "-c", code, cwd=launcher.folder) as process:
         done = attach(launcher, process.pid, "-o", "t.trace")
         refused(done, "it is already being recorded, to", advice="end that recording first")
@@ -286,12 +302,24 @@ def test_already_recorded(launcher: Launcher) -> None:
     assert launcher.traces() == ["own.trace"]
 
 
-def test_not_being_recorded(launcher: Launcher) -> None:
-    with running(
-        sys.executable, "-c", "import torch; print('on', flush=True)\nwhile 1: sum(range(99))"
-    ) as process:
-        done = launcher.run([str(launcher.tracer), "detach", str(process.pid)])
-        refused(done, "it is not being recorded", advice="begin with: tracer attach")
+@pytest.fixture(scope="module")
+def left_alone() -> Iterator[subprocess.Popen[str]]:
+    """A job for several tests: no recording begins in it."""
+    with running(sys.executable, "-c", RUNS) as process:
+        yield process
+        assert process.poll() is None
+
+
+@contextmanager
+def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
+    process.send_signal(signal.SIGSTOP)
+    yield
+    process.send_signal(signal.SIGCONT)
+
+
+def test_not_being_recorded(launcher: Launcher, left_alone: subprocess.Popen[str]) -> None:
+    done = launcher.run([str(launcher.tracer), "detach", str(left_alone.pid)])
+    refused(done, "it is not being recorded", advice="begin with: tracer attach")
 
 
 def test_the_main_thread_waits_in_c(launcher: Launcher) -> None:
@@ -312,12 +340,9 @@ def test_the_main_thread_waits_in_c(launcher: Launcher) -> None:
         assert process.stdout.readline() == "False\n"
 
 
-def test_a_stopped_process(launcher: Launcher) -> None:
-    with running(
-        sys.executable, "-c", "import torch; print('on', flush=True)\nwhile 1: sum(range(99))"
-    ) as process:
-        process.send_signal(signal.SIGSTOP)
-        done = attach(launcher, process.pid, "--timeout", "1")
+def test_a_stopped_process(launcher: Launcher, left_alone: subprocess.Popen[str]) -> None:
+    with stopped(left_alone):
+        done = attach(launcher, left_alone.pid, "--timeout", "1")
         refused(done, "it is stopped", advice="kill -CONT")
 
 
@@ -429,30 +454,27 @@ def test_two_ways_to_end(launcher: Launcher) -> None:
 
 def test_a_folder_and_codes_in_the_name(launcher: Launcher) -> None:
     """Codes are those of the process, not of the command."""
-    code = "import torch; print('on', flush=True)\nwhile 1: sum(range(99))"
     environment = {**os.environ, "RANK": "3", "WORLD_SIZE": "8"}
-    with running(sys.executable, "-c", code, env=environment) as process:
+    with running(sys.executable, "-c", RUNS, env=environment) as process:
         for output, name in (("made/", "made/rank3.trace"), ("r%r.%p.trace", f"r3.{process.pid}.trace")):
             done = attach(launcher, process.pid, "--seconds", "0.1", "-o", output)
             assert done.status == 0, done.err
             assert (launcher.folder / name).exists(), done.err
-    with running(sys.executable, "-c", code) as process:
+    with running(sys.executable, "-c", RUNS) as process:
         done = attach(launcher, process.pid, "-o", "r%r.trace")
         refused(done, "this process has no rank", advice="use %p or leave %r out")
         done = attach(launcher, process.pid, "-o", "r%r.%p.trace")
         refused(done, "this process has no rank", advice="are not set; leave %r out")
 
 
-def test_a_long_wait_says_what_for(launcher: Launcher) -> None:
-    code = "import torch; print('on', flush=True)\nwhile 1: sum(range(99))"
-    with running(sys.executable, "-c", code) as process:
-        process.send_signal(signal.SIGSTOP)
+def test_a_long_wait_says_what_for(launcher: Launcher, left_alone: subprocess.Popen[str]) -> None:
+    with stopped(left_alone):
         ours, theirs = pty.openpty()
-        command = [str(launcher.tracer), "attach", str(process.pid), "--timeout", "4"]
+        command = [str(launcher.tracer), "attach", str(left_alone.pid), "--timeout", "4"]
         terminal = os.environ | {"TERM": "xterm"}  # on a dumb one no progress is shown
         done = subprocess.run(command, stderr=theirs, cwd=launcher.folder, env=terminal, check=False)
         os.close(theirs)
         said = os.read(ours, 1 << 16).decode()
         os.close(ours)
         assert done.returncode == 2
-        assert f"waiting until the main thread of process {process.pid} runs Python" in said
+        assert f"waiting until the main thread of process {left_alone.pid} runs Python" in said

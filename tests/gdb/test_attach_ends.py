@@ -55,10 +55,11 @@ import torch
 helper = ctypes.CDLL("./helper.so")
 def arrive(open=open):
     open("at", "w").close()
-def spin(seconds=60.0, exists=os.path.exists, now=time.monotonic):
+def spin(seconds=60.0, exists=os.path.exists, now=time.monotonic, pause=time.sleep):
     end = now() + seconds
     while now() < end and not exists("go"):
         torch is None or torch.ones(2).sum()
+        pause(0.001)
 """
 RESULT = 'print("result", torch.ones(3).sum().item(), flush=True)\n'
 
@@ -158,7 +159,7 @@ def test_the_main_thread_waits_for_threads(ending: Callable[[str], Ending]) -> N
     """At the end, with a daemon thread that runs Python: the request is withdrawn."""
     job = ending(
         "def work():\n    while threading.main_thread().is_alive(): time.sleep(0.01)\n    arrive(); spin()\n"
-        "def forever():\n    while True: sum(range(99))\n"
+        "def forever():\n    while True: time.sleep(0.001)\n"
         "threading.Thread(target=work).start()\nthreading.Thread(target=forever, daemon=True).start()\n"
         f"{RESULT}"
     )
@@ -254,7 +255,7 @@ def test_a_child_does_not_take_the_request(launcher: Launcher, ending: Callable[
     """What was added before the fork is there in both, and the child comes to it first."""
     job = ending(
         f"helper.wait_in_fork()\nchild = os.fork()\nspin_end = time.monotonic() + 4\n"
-        "while time.monotonic() < spin_end: torch.ones(2).sum()\n"
+        "while time.monotonic() < spin_end: torch.ones(2).sum(); time.sleep(0.001)\n"
         "if child == 0: print('tracer' in sys.modules, flush=True); os._exit(0)\n"
         f"os.waitpid(child, 0)\n{RESULT}"
     )

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from attaching import attach, refused, running, wait_until
+from attaching import SPINS, attach, refused, running, wait_until
 from launching import TIMEOUT, Launcher
 
 import tracer
@@ -36,7 +36,7 @@ import torch
 open('begun', 'w').write(str('TRACER_JOIN' in os.environ))
 end = time.monotonic() + 60
 while not os.path.exists('end') and time.monotonic() < end:
-    torch.ones(2).sum()
+    torch.ones(2).sum(); time.sleep(0.001)
 """
 CHILD = """\
 import os, time
@@ -45,9 +45,8 @@ torch.ones(2).sum()
 open('joined', 'w').close()
 end = time.monotonic() + 60
 while not os.path.exists('end') and time.monotonic() < end:
-    torch.ones(2).sum()
+    torch.ones(2).sum(); time.sleep(0.001)
 """
-SPINS = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
 
 
 def job(launcher: Launcher, other: str = PYTHON) -> str:

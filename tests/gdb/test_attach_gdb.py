@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from attaching import (
     ON,
+    SPINS,
     Job,
     alone,
     attach,
@@ -45,49 +46,55 @@ def needs_gdb(launcher: Launcher) -> Iterator[Job]:
         yield led
 
 
-def test_gdb_is_missing(launcher: Launcher) -> None:
-    with needs_gdb(launcher) as led:
-        done = attach(launcher, int(led.pid), extra={"PATH": str(launcher.folder)})
-        refused(done, "needs gdb, which is missing: ", advice="apt-get install gdb")
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The number of such a job, for all tests whose gdb does nothing. It ends as if they had not been."""
+    expected = alone(8)
+    with needs_gdb(Launcher(tmp_path_factory.mktemp("untouched"))) as led:
+        yield int(led.pid)
+        led.go(0)
+        assert led.end() == (expected, "")
 
 
-def test_cuda_gdb_is_not_taken(launcher: Launcher) -> None:
+def test_gdb_is_missing(launcher: Launcher, untouched: int) -> None:
+    done = attach(launcher, untouched, extra={"PATH": str(launcher.folder)})
+    refused(done, "needs gdb, which is missing: ", advice="apt-get install gdb")
+
+
+def test_cuda_gdb_is_not_taken(launcher: Launcher, untouched: int) -> None:
     """NVIDIA's debugger, which it starts in the job, crashed one."""
     program(launcher.folder, "cuda-gdb", 'touch taken; exec gdb "$@"')
-    with needs_gdb(launcher) as led:
-        done = attach(launcher, int(led.pid), extra={"PATH": str(launcher.folder / "bin")})
-        refused(done, "gdb, which is missing; cuda-gdb cannot replace it: ", advice="apt-get install gdb")
+    done = attach(launcher, untouched, extra={"PATH": str(launcher.folder / "bin")})
+    refused(done, "gdb, which is missing; cuda-gdb cannot replace it: ", advice="apt-get install gdb")
     assert not (launcher.folder / "taken").exists()
 
 
 @pytest.mark.parametrize("verb", ["attach", "detach"])
-def test_a_gdb_that_cannot_be_executed(launcher: Launcher, verb: str) -> None:
+def test_a_gdb_that_cannot_be_executed(launcher: Launcher, untouched: int, verb: str) -> None:
     broken = program(launcher.folder, "gdb", "")
     (launcher.folder / "bin" / "gdb").write_text("")
     options = ["-o", "t.trace"] if verb == "attach" else []
-    with needs_gdb(launcher) as led:
-        for _ in range(2):
-            done = launcher.run([str(launcher.tracer), verb, led.pid, *options], extra=broken)
-            refused(done, f"cannot run {launcher.folder}/bin/gdb: Exec format error", advice="install gdb")
-            assert launcher.traces() == []
+    for _ in range(2):
+        done = launcher.run([str(launcher.tracer), verb, str(untouched), *options], extra=broken)
+        refused(done, f"cannot run {launcher.folder}/bin/gdb: Exec format error", advice="install gdb")
+        assert launcher.traces() == []
 
 
-def test_a_gdb_that_hangs(launcher: Launcher) -> None:
+def test_a_gdb_that_hangs(launcher: Launcher, untouched: int) -> None:
     """It is ended, with what it has started, after --timeout or five seconds; a terminal shows the wait."""
     hangs = program(launcher.folder, "gdb", "echo $$ > gdb.pid; sleep 300; true")
-    with needs_gdb(launcher) as led:
-        ours, theirs = pty.openpty()
-        command = [str(launcher.tracer), "attach", led.pid, "--timeout", "4", "-o", "t.trace"]
-        begin = time.monotonic()
-        environment = {**launcher.environment, **hangs, "TERM": "xterm", "COLUMNS": "300"}
-        done = subprocess.run(command, stderr=theirs, cwd=launcher.folder, check=False, env=environment)
-        seconds = time.monotonic() - begin
-        os.close(theirs)
-        said = os.read(ours, 1 << 16).decode()
-        os.close(ours)
+    ours, theirs = pty.openpty()
+    command = [str(launcher.tracer), "attach", str(untouched), "--timeout", "4", "-o", "t.trace"]
+    begin = time.monotonic()
+    environment = {**launcher.environment, **hangs, "TERM": "xterm", "COLUMNS": "300"}
+    done = subprocess.run(command, stderr=theirs, cwd=launcher.folder, check=False, env=environment)
+    seconds = time.monotonic() - begin
+    os.close(theirs)
+    said = os.read(ours, 1 << 16).decode()
+    os.close(ours)
     assert done.returncode == 2
-    assert f"waiting until gdb has attached to process {led.pid}" in said
-    assert f"bin/gdb did not attach to process {led.pid} in 5 s, so tracer ended it" in said
+    assert f"waiting until gdb has attached to process {untouched}" in said
+    assert f"bin/gdb did not attach to process {untouched} in 5 s, so tracer ended it" in said
     assert "wait longer (--timeout SECONDS)" in said
     assert seconds < 20
     assert launcher.traces() == []
@@ -95,15 +102,14 @@ def test_a_gdb_that_hangs(launcher: Launcher) -> None:
         os.killpg(int((launcher.folder / "gdb.pid").read_text()), 0)
 
 
-def test_ctrl_c_ends_a_gdb_that_hangs(launcher: Launcher) -> None:
+def test_ctrl_c_ends_a_gdb_that_hangs(launcher: Launcher, untouched: int) -> None:
     hangs = program(launcher.folder, "gdb", "echo $$ > new; mv new gdb.pid; sleep 300; true")
-    with needs_gdb(launcher) as led:
-        launcher.environment.update(hangs)
-        started = launcher.start(str(launcher.tracer), "attach", led.pid, "-o", "t.trace")
-        wait_until((launcher.folder / "gdb.pid").exists, started)
-        started.send_signal(signal.SIGINT)
-        err = started.communicate(timeout=TIMEOUT)[1]
-        assert (started.returncode, err) == (2, f"tracer: process {led.pid} was left as it was\n")
+    launcher.environment.update(hangs)
+    started = launcher.start(str(launcher.tracer), "attach", str(untouched), "-o", "t.trace")
+    wait_until((launcher.folder / "gdb.pid").exists, started)
+    started.send_signal(signal.SIGINT)
+    err = started.communicate(timeout=TIMEOUT)[1]
+    assert (started.returncode, err) == (2, f"tracer: process {untouched} was left as it was\n")
     assert launcher.traces() == []
     with pytest.raises(ProcessLookupError):
         os.killpg(int((launcher.folder / "gdb.pid").read_text()), 0)
@@ -111,8 +117,7 @@ def test_ctrl_c_ends_a_gdb_that_hangs(launcher: Launcher) -> None:
 
 def test_several_attaches_at_once(launcher: Launcher) -> None:
     """One records; the others wait for its gdb, and say why they do not."""
-    code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
-    with running(sys.executable, "-c", code) as process:
+    with running(sys.executable, "-c", SPINS) as process:
         attach = [str(launcher.tracer), "attach", str(process.pid)]
         started = [launcher.start(*attach, "-o", f"{number}.trace") for number in range(3)]
         ends = [(one.communicate(timeout=TIMEOUT)[1], one.returncode) for one in started]
@@ -126,11 +131,10 @@ def test_several_attaches_at_once(launcher: Launcher) -> None:
 
 def test_a_gdb_of_another_attach_is_waited_for(launcher: Launcher) -> None:
     """Before tracer starts its own; it is known by the folder of its commands."""
-    code = "import torch, time; print('on', flush=True)\nwhile 1: torch.ones(2).sum(); time.sleep(0.001)"
     traces = "import ctypes, os, sys, time; r = ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); "
     lets_go = "print(r, flush=True); os.waitpid(int(sys.argv[1]), 0x40000000); "
     lets_go += "ctypes.CDLL(None).ptrace(7, int(sys.argv[1]), 0, 0); time.sleep(float(sys.argv[2]))"
-    with running(sys.executable, "-c", code) as process:
+    with running(sys.executable, "-c", SPINS) as process:
         other = (sys.executable, "-c", traces + lets_go, str(process.pid))
         with running(*other, "2", "/tmp/tracer-gdb-x/commands"):
             done = attach(launcher, process.pid, "--seconds", "0.1", "-o", "t.trace")
@@ -228,7 +232,7 @@ def test_a_gdb_that_cannot_write_the_registers(launcher: Launcher, work: str) ->
 def test_a_detach_that_cannot_write_the_registers(launcher: Launcher) -> None:
     """The job records on, and finishes the trace itself."""
     older = gdb_of_an_older_cpu(launcher.folder)
-    expected = alone(launcher, 8)
+    expected = alone(8)
     with needs_gdb(launcher) as led:
         assert led.tracer("attach", "-o", "t.trace").status == 0
         done = launcher.run([str(launcher.tracer), "detach", led.pid], extra=older)
@@ -287,7 +291,7 @@ def test_a_gdb_without_python(launcher: Launcher) -> None:
         f"for one; do shift; case $one in *keep_registers.py) one={launcher.folder}/empty;; esac; "
         f'set -- "$@" "$one"; done; exec {shutil.which("gdb")} "$@"',
     )
-    expected = alone(launcher, 8)
+    expected = alone(8)
     with needs_gdb(launcher) as led:
         done = attach(launcher, int(led.pid), "-o", "t.trace", extra=without)
         if done.status:
@@ -298,35 +302,34 @@ def test_a_gdb_without_python(launcher: Launcher) -> None:
     assert bool(done.status) == (launcher.traces() == [])
 
 
-@pytest.mark.parametrize("name", ["a b", 'it\'s $x; #"1"'])
-def test_a_folder_for_temporary_files_with_any_name(launcher: Launcher, name: str) -> None:
+def test_a_folder_for_temporary_files_with_any_name(launcher: Launcher) -> None:
     """gdb's commands take the names of files apart in several ways."""
-    (launcher.folder / name).mkdir()
-    named = {"TMPDIR": str(launcher.folder / name)}
+    folders = [launcher.folder / name for name in ("a b", 'it\'s $x; #"1"')]
     with needs_gdb(launcher) as led:
-        done = attach(launcher, int(led.pid), "-o", "t.trace", extra=named)
-        assert done.status == 0, done.err
-        done = launcher.run([str(launcher.tracer), "detach", led.pid], extra=named)
-        assert done.status == 0, done.err
-    assert list((launcher.folder / name).iterdir()) == []
+        for folder in folders:
+            folder.mkdir()
+            named = {"TMPDIR": str(folder)}
+            done = attach(launcher, int(led.pid), "-o", "t.trace", "--force", extra=named)
+            assert done.status == 0, done.err
+            done = launcher.run([str(launcher.tracer), "detach", led.pid], extra=named)
+            assert done.status == 0, done.err
+            assert list(folder.iterdir()) == []
 
 
-def test_the_line_in_which_gdb_fails(launcher: Launcher) -> None:
+def test_the_line_in_which_gdb_fails(launcher: Launcher, untouched: int) -> None:
     says = (
         "echo tracer-attached; echo tracer-written; echo x:12: Error in sourced command file:; "
         "echo It broke.; echo '[Inferior 1 (process 1) detached]'"
     )
     wrong = program(launcher.folder, "gdb", says)
-    with needs_gdb(launcher) as led:
-        done = attach(launcher, int(led.pid), extra=wrong)
-        refused(done, f"gdb could not call a function in process {led.pid}", advice=": It broke.")
+    done = attach(launcher, untouched, extra=wrong)
+    refused(done, f"gdb could not call a function in process {untouched}", advice=": It broke.")
     (launcher.folder / "bin" / "gdb").write_text("#!/bin/sh\necho Nothing works.\n")
-    with needs_gdb(launcher) as led:
-        done = attach(launcher, int(led.pid), extra=wrong)
-        said = (
-            f"{launcher.folder}/bin/gdb could not attach to process {led.pid} (exit status 0): Nothing works."
-        )
-        refused(done, said, advice="")
+    done = attach(launcher, untouched, extra=wrong)
+    said = (
+        f"{launcher.folder}/bin/gdb could not attach to process {untouched} (exit status 0): Nothing works."
+    )
+    refused(done, said, advice="")
 
 
 @pytest.mark.parametrize(
@@ -339,7 +342,7 @@ def test_the_line_in_which_gdb_fails(launcher: Launcher) -> None:
         ),
     ],
 )
-def test_a_refusal_by_the_gdb_of_ubuntu(launcher: Launcher, more: str, says: str) -> None:
+def test_a_refusal_by_the_gdb_of_ubuntu(launcher: Launcher, untouched: int, more: str, says: str) -> None:
     """Version 15.1 of Ubuntu 24.04 says this; the system had said: Operation not permitted."""
     refuses = (
         "echo 'Could not attach to process.  If your uid matches the uid of the target'; "
@@ -347,9 +350,8 @@ def test_a_refusal_by_the_gdb_of_ubuntu(launcher: Launcher, more: str, says: str
         "echo ptrace: Inappropriate ioctl for device.; exit 1"
     )
     wrong = program(launcher.folder, "gdb", refuses)
-    with needs_gdb(launcher) as led:
-        done = attach(launcher, int(led.pid), extra=wrong)
-        refused(done, says.format(pid=led.pid), advice=led.pid)
+    done = attach(launcher, untouched, extra=wrong)
+    refused(done, says.format(pid=untouched), advice=str(untouched))
 
 
 VERSION = 'echo "GNU gdb (GDB) 99.1"; echo "Copyright (C)"; echo "There is NO WARRANTY."'
@@ -363,12 +365,11 @@ VERSION = 'echo "GNU gdb (GDB) 99.1"; echo "Copyright (C)"; echo "There is NO WA
         (f"{VERSION}; echo 'Type \"apropos word\" to search.'; echo No.; exit 1", "(exit status 1): No."),
     ],
 )
-def test_a_gdb_that_ends_by_itself(launcher: Launcher, does: str, says: str) -> None:
+def test_a_gdb_that_ends_by_itself(launcher: Launcher, untouched: int, does: str, says: str) -> None:
     """How it ended, and not its version, which it was asked for."""
     wrong = program(launcher.folder, "gdb", does)
-    with needs_gdb(launcher) as led:
-        done = attach(launcher, int(led.pid), extra=wrong)
-        refused(done, f"{launcher.folder}/bin/gdb could not attach to process {led.pid} {says}", advice="")
+    done = attach(launcher, untouched, extra=wrong)
+    refused(done, f"{launcher.folder}/bin/gdb could not attach to process {untouched} {says}", advice="")
 
 
 def test_a_signal_while_the_folder_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:

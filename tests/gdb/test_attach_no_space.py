@@ -9,19 +9,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attaching import attach, running
+from attaching import ON, WORKS, attach, running
 from launching import TIMEOUT, Launcher
 
 import tracer
 
 pytestmark = pytest.mark.gdb
 
-JOB = """\
-import threading, torch
+JOB = f"""\
+import threading, time, torch
 reads = threading.Thread(target=input); reads.start()
-print("on", flush=True)
-while reads.is_alive(): torch.ones(2).sum()
-"""
+{ON}
+{WORKS}"""
+
+
+@pytest.fixture(scope="module")
+def unrecorded() -> Iterator[int]:
+    """The number of a job that no test asks to record."""
+    with running(sys.executable, "-c", JOB) as process:
+        yield process.pid
+        process.communicate("\n", timeout=TIMEOUT)
+        assert process.returncode == 0
 
 
 @pytest.fixture
@@ -40,10 +48,8 @@ def small(launcher: Launcher, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("small", [2], indirect=True)
-def test_nothing_can_be_asked(launcher: Launcher, small: Path) -> None:
-    with running(sys.executable, str(launcher.write(JOB))) as process:
-        done = attach(launcher, process.pid, "-o", "t.trace", extra={"TMPDIR": str(small)})
-        process.communicate("\n", timeout=TIMEOUT)
+def test_nothing_can_be_asked(launcher: Launcher, small: Path, unrecorded: int) -> None:
+    done = attach(launcher, unrecorded, "-o", "t.trace", extra={"TMPDIR": str(small)})
     assert done.status == 2
     assert done.err.startswith(f"tracer: the request cannot be written to {small}: No space left")
     assert done.err.endswith("; set TMPDIR to another folder\n")
@@ -54,13 +60,11 @@ def test_nothing_can_be_asked(launcher: Launcher, small: Path) -> None:
 
 @pytest.mark.skipif(hasattr(sys, "remote_exec"), reason="gdb needs more files than Python's own way in")
 @pytest.mark.parametrize("small", [3, 4, 5], indirect=True)
-def test_gdb_cannot_be_told(launcher: Launcher, small: Path) -> None:
-    with running(sys.executable, str(launcher.write(JOB))) as process:
-        done = attach(launcher, process.pid, "-o", "t.trace", extra={"TMPDIR": str(small)})
-        process.communicate("\n", timeout=TIMEOUT)
+def test_gdb_cannot_be_told(launcher: Launcher, small: Path, unrecorded: int) -> None:
+    done = attach(launcher, unrecorded, "-o", "t.trace", extra={"TMPDIR": str(small)})
     assert done.status == 2
     assert done.err.startswith(
-        f"tracer: process {process.pid} was not asked to record: [Errno 28] No space left"
+        f"tracer: process {unrecorded} was not asked to record: [Errno 28] No space left"
     )
     assert done.err.endswith("; set TMPDIR to a folder with space\n")
     assert done.err.count("\n") == 1
@@ -71,7 +75,7 @@ def test_gdb_cannot_be_told(launcher: Launcher, small: Path) -> None:
 @pytest.mark.skipif(hasattr(sys, "remote_exec"), reason="gdb needs more files than Python's own way in")
 @pytest.mark.parametrize("small", [7], indirect=True)
 def test_the_end_cannot_be_asked_for(launcher: Launcher, small: Path) -> None:
-    with running(sys.executable, str(launcher.write(JOB))) as process:
+    with running(sys.executable, "-c", JOB) as process:
         options = ("-o", "t.trace", "--seconds", "0.1")
         done = attach(launcher, process.pid, *options, extra={"TMPDIR": str(small)})
         assert done.status == 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attaching import IN_TURN, act, answers, attach, begin, made, refused, running
+from attaching import IN_TURN, ON, WORKS, act, answers, attach, begin, made, refused, running
 from launching import TIMEOUT, Launcher
 from typer.testing import CliRunner
 
@@ -17,11 +19,7 @@ import tracer
 from tracer.attach.session import Session
 from tracer.cli.app import app
 
-ON = "print('on', flush=True)\n"
-UNTIL_INPUT = (
-    "import threading\nreads = threading.Thread(target=input); reads.start()\n"
-    f"{ON}while reads.is_alive(): torch.ones(2).sum()\n"
-)
+UNTIL_INPUT = f"import threading, time\nreads = threading.Thread(target=input); reads.start()\n{ON}\n{WORKS}"
 
 
 def program(launcher: Launcher, begin: str, end: str = "") -> list[str]:
@@ -29,9 +27,19 @@ def program(launcher: Launcher, begin: str, end: str = "") -> list[str]:
     return [sys.executable, str(launcher.write(f"import os, sys, torch\n{begin}\n{UNTIL_INPUT}{end}\n"))]
 
 
-@pytest.mark.parametrize("name", ["exec", "__import__"])
-def test_names_of_main_are_not_used_and_none_is_left(launcher: Launcher, name: str) -> None:
-    begin = f"def {name}(*given, **more): print('called with', given)\n"
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The number of a job for several tests, that says nothing."""
+    with running(*program(Launcher(tmp_path_factory.mktemp("plain")), ""), stderr=subprocess.PIPE) as process:
+        yield process.pid
+        assert process.communicate("\n", timeout=TIMEOUT) == ("", "")
+        assert process.returncode == 0
+
+
+def test_names_of_main_are_not_used_and_none_is_left(launcher: Launcher) -> None:
+    begin = "".join(
+        f"def {name}(*given, **more): print('called {name} with', given)\n" for name in ("exec", "__import__")
+    )
     command = program(launcher, begin, "print(sorted(n for n in globals() if 'tracer' in n))")
     with running(*command, stderr=subprocess.PIPE) as process:
         done = attach(launcher, process.pid, "--seconds", "0.3", "-o", "t.trace")
@@ -40,40 +48,60 @@ def test_names_of_main_are_not_used_and_none_is_left(launcher: Launcher, name: s
     assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
 
 
-@pytest.mark.parametrize("visit", [1, 2], ids=["begin", "end"])
-@pytest.mark.parametrize("error", ["Due('kept')", "KeyboardInterrupt('kept')"])
+# Before each recording a function is replaced: in the place of a handler it raises, when attach has called it
+# for the beginning or the end. The lines of the input tell the recordings apart. It is not waited for with
+# is_alive(): an exception there marks a thread that lives as ended, in Python 3.11 (bpo-45274).
+INTERRUPTED = """\
+import atexit, _thread, threading, time, torch
+class Due(Exception): pass
+def interrupt(module, name, error, visit):
+    visits, real = [], getattr(module, name)
+    def interrupted(*given):
+        result = real(*given)
+        visits.extend([1] * (given[0].__name__ in ('work', 'at_exit')))
+        if len(visits) == visit:
+            setattr(module, name, real)
+            raise error
+        return result
+    setattr(module, name, interrupted)
+cases = [(error, visit) for error in (Due('kept'), KeyboardInterrupt('kept')) for visit in (1, 2)]
+ends = []
+threading.Thread(target=lambda: [ends.append(input()) for _ in cases]).start()
+for number, case in enumerate(cases):
+    interrupt(MODULE, 'NAME', *case)
+    print('on', flush=True)
+    while len(ends) == number:
+        try:
+            while len(ends) == number: torch.ones(2).sum(); time.sleep(0.001)
+        except (Due, KeyboardInterrupt) as error:
+            print(type(error).__name__, error, flush=True)
+print('end')
+"""
+
+
 @pytest.mark.parametrize("call", ["atexit.register", "_thread.start_new_thread"])
-def test_no_exception_of_a_handler_is_lost(launcher: Launcher, error: str, visit: int, call: str) -> None:
+def test_no_exception_of_a_handler_is_lost(launcher: Launcher, call: str) -> None:
     """Handlers run between any two instructions of the main thread, so also in what attach runs there.
 
     What is asked for is done nevertheless, once: also if its thread had been started already.
     """
-    begin = (
-        "import atexit, _thread\n"
-        "class Due(Exception): pass\n"
-        f"visits, real = [], {call}\n"
-        "def interrupted(*given):  # in the place of a handler, at a moment that is always the same\n"
-        "    result = real(*given)\n"
-        "    visits.extend([1] * (given[0].__name__ in ('work', 'at_exit')))\n"
-        f"    if len(visits) == {visit}:\n"
-        f"        {call} = real\n"
-        f"        raise {error}\n"
-        "    return result\n"
-        f"{call} = interrupted"
-    )
-    command = program(launcher, begin)
-    text = Path(command[1]).read_text().replace("while reads.is_alive(): torch.ones(2).sum()\n", "")
-    # An exception in is_alive() marks a thread that lives as ended, in Python 3.11 (bpo-45274).
-    text = text.replace("target=input", "target=lambda: ends.append(input())")
-    text = "ends = []\n" + text + "while not ends:\n try:\n  while not ends: torch.ones(2).sum()\n"
-    text += " except (Due, KeyboardInterrupt) as error: print(type(error).__name__, error)\n"
-    Path(command[1]).write_text(text)
-    with running(*command, stderr=subprocess.PIPE) as process:
-        done = attach(launcher, process.pid, "--seconds", "0.2", "-o", "t.trace")
-        said = process.communicate("\n", timeout=TIMEOUT)
-        assert said == (f"{error.partition('(')[0]} kept\n", "")
-        assert done.status == 0, done.err
-    assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
+    module, _, name = call.partition(".")
+    script = launcher.write(INTERRUPTED.replace("MODULE", module).replace("NAME", name))
+    with running(sys.executable, str(script), stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number, error in enumerate(("Due", "Due", "KeyboardInterrupt", "KeyboardInterrupt")):
+            done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{number}.trace")
+            assert done.status == 0, done.err
+            assert select.select([process.stdout], [], [], 60)[0], "it is lost"
+            assert process.stdout.readline() == f"{error} kept\n"
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == ("on\n" if number < 3 else "end\n")
+        assert process.communicate(timeout=TIMEOUT) == ("", "")
+    for trace in launcher.traces():
+        assert tracer.load(launcher.folder / trace).certificate["complete"]
+    assert len(launcher.traces()) == 4
 
 
 def test_an_exception_that_the_job_handles_stays_handled(launcher: Launcher) -> None:
@@ -82,9 +110,8 @@ def test_an_exception_that_the_job_handles_stays_handled(launcher: Launcher) -> 
         Path(command[1])
         .read_text()
         .replace(
-            "while reads.is_alive(): torch.ones(2).sum()\n",
-            "try: raise ValueError\nexcept ValueError:\n while reads.is_alive(): torch.ones(2).sum()\n"
-            "print('end')\n",
+            WORKS,
+            f"try: raise ValueError\nexcept ValueError:\n {WORKS}print('end')\n",
         )
     )
     Path(command[1]).write_text(text)
@@ -145,7 +172,7 @@ def test_no_free_memory(launcher: Launcher, room: int) -> None:
         "used = int(re.search(r'VmSize:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
         f"resource.setrlimit(resource.RLIMIT_AS, (used * 1024 + ({room} << 20), resource.RLIM_INFINITY))"
     )
-    code = f"import os, sys, time, torch\n{begin}\n{ON}time.sleep(1.5); print('end')\n"
+    code = f"import os, sys, time, torch\n{begin}\n{ON}\ntime.sleep(1.5); print('end')\n"
     with running(sys.executable, str(launcher.write(code))) as process:
         done = attach(launcher, process.pid)
         refused(done, "and a recording needs 512 more", advice=f"prlimit --pid {process.pid} --as=")
@@ -243,20 +270,16 @@ def test_who_asked_has_gone(launcher: Launcher) -> None:
     assert tracer.load(path).certificate["complete"]
 
 
-def test_stderr_is_closed(launcher: Launcher) -> None:
-    with running(*program(launcher, "")) as process:
-        command = ["sh", "-c", 'exec "$0" attach "$1" --seconds 0.3 -o t.trace 2>&-']
-        done = launcher.run([*command, str(launcher.tracer), str(process.pid)])
-        assert (done.status, done.err) == (0, "")
-        process.communicate("\n", timeout=TIMEOUT)
+def test_stderr_is_closed(launcher: Launcher, plain: int) -> None:
+    command = ["sh", "-c", 'exec "$0" attach "$1" --seconds 0.3 -o t.trace 2>&-']
+    done = launcher.run([*command, str(launcher.tracer), str(plain)])
+    assert (done.status, done.err) == (0, "")
     assert tracer.load(launcher.folder / "t.trace").certificate["complete"]
 
 
-def test_what_cannot_be_asked_leaves_no_file(launcher: Launcher) -> None:
-    with running(*program(launcher, "")) as process:
-        command = ["prlimit", "--fsize=0", str(launcher.tracer), "attach", str(process.pid), "-o", "t.trace"]
-        done = launcher.run(command)
-        process.communicate("\n", timeout=TIMEOUT)
+def test_what_cannot_be_asked_leaves_no_file(launcher: Launcher, plain: int) -> None:
+    command = ["prlimit", "--fsize=0", str(launcher.tracer), "attach", str(plain), "-o", "t.trace"]
+    done = launcher.run(command)
     assert done.status == 2
     assert done.err.startswith("tracer: the request cannot be written to a temporary folder: ")
     assert done.err.endswith("; set TMPDIR to another folder\n")
@@ -264,11 +287,9 @@ def test_what_cannot_be_asked_leaves_no_file(launcher: Launcher) -> None:
 
 
 @pytest.mark.parametrize("most", [8, 15])
-def test_too_few_files_for_gdb(launcher: Launcher, most: int) -> None:
-    with running(*program(launcher, "")) as process:
-        command = ["prlimit", f"--nofile={most}", str(launcher.tracer), "attach", str(process.pid)]
-        done = launcher.run(command)
-        process.communicate("\n", timeout=TIMEOUT)
+def test_too_few_files_for_gdb(launcher: Launcher, plain: int, most: int) -> None:
+    command = ["prlimit", f"--nofile={most}", str(launcher.tracer), "attach", str(plain)]
+    done = launcher.run(command)
     assert (done.status, done.said) == (
         2,
         f"tracer: this command may open only {most} files, and gdb needs more; "
@@ -277,14 +298,14 @@ def test_too_few_files_for_gdb(launcher: Launcher, most: int) -> None:
     assert list(launcher.folder.glob("*.trace")) == []
 
 
-def test_an_error_of_tracer_leaves_no_file(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_tracer_leaves_no_file(
+    launcher: Launcher, plain: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object) -> None:
         raise OSError("not expected")
 
     monkeypatch.setattr(Session, "_inject", fails)
     path = launcher.folder / "t.trace"
-    with running(*program(launcher, "")) as process:
-        done = CliRunner().invoke(app, ["attach", str(process.pid), "-o", str(path)])
-        process.communicate("\n", timeout=TIMEOUT)
+    done = CliRunner().invoke(app, ["attach", str(plain), "-o", str(path)])
     assert isinstance(done.exception, OSError)
     assert not path.exists()

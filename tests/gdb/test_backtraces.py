@@ -33,7 +33,7 @@ from tracer.trace.names.kernels import short_kernel_name
 def walk(gdb):
     gdb.command = ["script.py"]
     for op in ("mul.Tensor", "sum", "mm", "cat", "t"):
-        gdb.stop_at("aten::" + op, halt=True, limit=60)
+        gdb.stop_at("aten::" + op, halt=True, limit=CALLS)
     stops = 0
     stop = gdb.go()
     while stop is not None:
@@ -50,16 +50,18 @@ def walk(gdb):
 """
 
 
-@pytest.mark.parametrize("limit", [64, 25])
-def test_shared_frames_are_the_right_ones(launcher: Launcher, limit: int) -> None:
+@pytest.mark.parametrize(("limit", "calls", "most"), [(64, 60, 150), (25, 6, 50)])
+def test_shared_frames_are_the_right_ones(launcher: Launcher, limit: int, calls: int, most: int) -> None:
+    """All of them, and where a limit cuts them off: that does not need as many stops."""
     launcher.write(PROGRAM)
-    launcher.write(SESSION.replace("LAST", str(limit - 1)), "compare.py")
+    session = SESSION.replace("LAST", str(limit - 1)).replace("CALLS", str(calls))
+    launcher.write(session, "compare.py")
     found = debug(launcher, "--session", "compare.py", "--backtrace", str(limit))
     assert found.run.status == 0, found.run.err
     notes = [line for line in found.run.err.splitlines() if line.startswith("tracer: stop ")]
     assert notes == []
     compared = next(line for line in found.run.err.splitlines() if "compared" in line)
-    assert int(compared.split()[2]) > 150, compared
+    assert int(compared.split()[2]) > most, compared
     lengths = {len(stop["frames"]) for stop in found.stops}
     assert len(lengths) > 1
     assert max(lengths) == limit if limit == 25 else max(lengths) < limit

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from debugging import debug
@@ -12,6 +14,7 @@ from launching import TIMEOUT, Launcher
 from lazily import torch
 
 import tracer
+from tracer.debugger.again import Site, site, stop_again
 
 pytestmark = pytest.mark.gdb
 
@@ -30,7 +33,8 @@ PATH = [
 ]
 
 
-def test_a_condition_and_a_number_choose_whole_op_calls(launcher: Launcher) -> None:
+def test_a_condition_chooses_whole_op_calls(launcher: Launcher) -> None:
+    """And the report reads well."""
     launcher.write(PRODUCTS)
     chosen = debug(
         launcher, "script.py", "--break", "aten::mm", "--when", "shape(0)[0] > 128 and dim(1) == 2"
@@ -38,22 +42,30 @@ def test_a_condition_and_a_number_choose_whole_op_calls(launcher: Launcher) -> N
     assert chosen.functions() == PATH * 2
     assert [stop["arguments"][0]["value"]["shape"] for stop in chosen.stops[::4]] == [[200, 2], [400, 2]]
     assert [stop["key"] for stop in chosen.stops[:4]] == [None, "AutogradCPU", "CPU", "CPU"]
-    third = debug(
-        launcher,
-        "script.py",
-        "--break",
-        "aten::mm",
-        "--at",
-        "3",
-        "-b",
-        "at::native::structured_mm_out_cpu::impl",
+    assert "# tracer gdb" not in chosen.run.out  # the report is in the file
+    assert "- level: symbols: function names and tensor arguments, no file:line" in chosen.markdown
+    assert (
+        "| argument | `self` | `at::Tensor const&` | `200x2 float32 cpu, stride (2, 1), keys AutocastCPU"
+        in chosen.markdown
     )
-    assert third.functions() == [*PATH, "at::native::structured_mm_out_cpu::impl"]
+    assert "#0   wrapper_CPU_mm [wrapper]  libtorch_cpu.so\n" in chosen.markdown
+    assert f"py   {launcher.folder / 'script.py'}:4  product\n" in chosen.markdown
+    assert "wrap_kernel_functor_unboxed_" not in chosen.markdown
+    assert max(len(frame["function"]) for stop in chosen.stops for frame in stop["frames"]) < 80
+    # a pipe gets plain text
+    assert "\x1b" not in chosen.run.out + chosen.run.err
+
+
+def test_a_number_chooses_a_whole_op_call(launcher: Launcher) -> None:
+    launcher.write(PRODUCTS)
+    kernel = "at::native::structured_mm_out_cpu::impl"
+    third = debug(launcher, "script.py", "--break", "aten::mm", "--at", "3", "-b", kernel)
+    assert third.functions() == [*PATH, kernel]
     assert third.stops[0]["arguments"][0]["value"]["shape"] == [3, 2]
     assert third.stops[4]["hit"] == 3
     frames = [frame["function"] for frame in third.stops[4]["frames"]]
     assert frames[:6] == [
-        "at::native::structured_mm_out_cpu::impl",
+        kernel,
         "wrapper_CPU_mm",
         "at::_ops::mm::redispatch",
         "torch::autograd::VariableType::mm",
@@ -66,18 +78,34 @@ def test_a_condition_and_a_number_choose_whole_op_calls(launcher: Launcher) -> N
     ]
 
 
-def test_keys_limits_and_what_was_never_reached(launcher: Launcher) -> None:
-    launcher.write(PRODUCTS)
+OVERLOADS = """
+x = torch.ones(3, 3)
+torch.mm(x, x, out=torch.empty(3, 3))
+x.sum(0)
+"""
+
+
+def test_keys_limits_overloads_and_what_was_never_reached(launcher: Launcher) -> None:
+    launcher.write(PRODUCTS + OVERLOADS)
     found = debug(
         launcher, "script.py", "--limit", "1", "-b", "aten::mm [CPU]", "-b", "aten::bmm",
-        "-b", "aten::mm.out", "-b", "aten::mm [Foo]",
+        "-b", "aten::mm.out", "-b", "aten::mm [Foo]", "-b", "aten::sum", "-b", "at::native::no_such",
         "-b", "at::native::structured_mm_out_cuda::impl", "-b", "at::native::structured_mm_out_mps::impl",
         "-b", "wrapper_SparseCPU__mm",
     )  # fmt: skip
-    assert found.functions() == ["wrapper_CPU_mm"]
+    kernels = [stop for stop in found.stops if stop["kind"] == "kernel"]
+    assert [(stop["key"], stop["function"]) for stop in kernels] == [
+        ("CPU", "wrapper_CPU_mm"),
+        ("AutogradCPU", "torch::autograd::VariableType::mm_out_out"),
+        ("ADInplaceOrView", "torch::ADInplaceOrView::mm_out_out"),
+        ("CPU", "wrapper_CPU_mm_out_out"),
+    ]
+    assert {stop["op"] for stop in found.stops[1:]} == {"aten::mm.out"}
     said = found.run.err
     assert "aten::mm [CPU]: 3 more op calls were not recorded; --limit 0 records all" in said
     assert "aten::bmm was never reached" in said
+    assert "aten::sum was never reached; aten::sum.dim_IntList called 1 x" in said
+    assert "at::native::no_such is not in any loaded library" in said
     path = "aten::mm called 4 x, torch::autograd::VariableType::mm 4 x, wrapper_CPU_mm 4 x"
     assert f"wrapper_SparseCPU__mm was never reached; {path}" in said
     # mps is Apple's; torch's library for CUDA is loaded if there is one, whether or not there is a GPU
@@ -85,63 +113,37 @@ def test_keys_limits_and_what_was_never_reached(launcher: Launcher) -> None:
     unused = "is not in any loaded library" if torch.version.cuda is None else "was never reached"
     assert f"structured_mm_out_cuda::impl {unused}; {path}" in said
     assert "aten::mm [Foo]: this torch has no dispatch key Foo" in said
-    wrong = debug(launcher, "script.py", "-b", "aten::mm", "--when", "shape(7) == 1", "--at", "1")
-    assert wrong.stops == []
+
+
+def test_a_condition_that_fails(launcher: Launcher) -> None:
+    """And a script that reaches nothing."""
+    launcher.write("import torch\ntorch.mm(torch.ones(1, 2), torch.ones(2, 3))\n")
+    never = ("-b", "aten::bmm")
+    wrong = debug(launcher, "script.py", "-b", "aten::mm", *never, "--when", "shape(7) == 1", "--at", "1")
+    assert (wrong.run.status, wrong.stops) == (0, [])
     assert "the condition failed: IndexError: the arguments hold 2 tensors, none is number 7" in wrong.run.err
-
-
-OVERLOADS = """
-import torch
-x = torch.ones(3, 3)
-torch.mm(x, x, out=torch.empty(3, 3))
-x.sum(0)
-"""
-
-
-def test_out_variants_and_other_overloads(launcher: Launcher) -> None:
-    launcher.write(OVERLOADS)
-    found = debug(launcher, "script.py", "-b", "aten::mm.out", "-b", "aten::sum", "-b", "at::native::no_such")
-    assert [
-        (stop["kind"], stop["key"], stop["function"]) for stop in found.stops if stop["kind"] == "kernel"
-    ] == [
-        ("kernel", "AutogradCPU", "torch::autograd::VariableType::mm_out_out"),
-        ("kernel", "ADInplaceOrView", "torch::ADInplaceOrView::mm_out_out"),
-        ("kernel", "CPU", "wrapper_CPU_mm_out_out"),
-    ]
-    assert "aten::sum was never reached; aten::sum.dim_IntList called 1 x" in found.run.err
-    assert "at::native::no_such is not in any loaded library" in found.run.err
+    assert "aten::bmm was never reached" in wrong.run.err
 
 
 def test_a_report_that_cannot_be_written(launcher: Launcher) -> None:
-    launcher.write(
-        "import os, shutil, torch\ntorch.neg(torch.ones(1))\nshutil.rmtree(os.getcwd())\n", "in/s.py"
-    )
+    """Its notes are said nevertheless. Without torch the script takes less time."""
+    launcher.write("import os, shutil\nshutil.rmtree(os.getcwd())\n", "in/s.py")
     command = f"cd in && {launcher.tracer} gdb s.py -b 'aten::neg [CPU]' -o s.md > /dev/full"
     run = launcher.run(["/bin/sh", "-c", command])
     assert run.status == 1
     assert run.err.splitlines() == [
         f"tracer: cannot write {launcher.folder / 'in' / 's.md'}: No such file or directory",
         "tracer: cannot write to stdout: No space left on device",
+        "tracer: the script ended without importing torch, so there was nothing to examine",
     ]
 
 
-def test_the_report_reads_well(launcher: Launcher) -> None:
-    launcher.write(PRODUCTS)
-    found = debug(launcher, "script.py", "-b", "aten::mm [CPU]", "--at", "2")
-    assert "# tracer gdb" not in found.run.out  # the report is in the file
+def test_a_report_on_stdout(launcher: Launcher) -> None:
+    launcher.write("print('no torch')\n")
     printed = launcher.run([str(launcher.tracer), "gdb", "script.py", "-b", "aten::mm [CPU]", "--at", "2"])
-    assert "| argument | `self` | `at::Tensor const&` | `200x2 float32" in printed.out
-    assert "- level: symbols: function names and tensor arguments, no file:line" in found.markdown
-    assert (
-        "| argument | `self` | `at::Tensor const&` | `200x2 float32 cpu, stride (2, 1), keys AutocastCPU"
-        in found.markdown
-    )
-    assert "#0   wrapper_CPU_mm [wrapper]  libtorch_cpu.so\n" in found.markdown
-    assert f"py   {launcher.folder / 'script.py'}:4  product\n" in found.markdown
-    assert "wrap_kernel_functor_unboxed_" not in found.markdown
-    assert max(len(frame["function"]) for frame in found.stops[0]["frames"]) < 80
-    # a pipe gets plain text
-    assert "\x1b" not in found.run.out + found.run.err
+    assert printed.out.startswith("no torch\n# tracer gdb script.py\n")
+    assert "- command: `" in printed.out
+    assert "\x1b" not in printed.out + printed.err
 
 
 WRONG = [
@@ -273,6 +275,17 @@ def test_a_killed_session_leaves_nothing_behind(launcher: Launcher) -> None:
         time.sleep(0.1)
 
 
+def noted(recorded: Site, stop: dict[str, Any]) -> list[str]:
+    """What a session says of a recorded hop, when gdb stops like this. To run gdb again takes ten seconds."""
+    notes: list[str] = []
+    surroundings = SimpleNamespace(target=SimpleNamespace(torch_version=recorded.torch))
+    walk = SimpleNamespace(
+        surroundings=surroundings, note=notes.append, stop_at=lambda *_, **__: None, go=lambda: stop
+    )
+    assert stop_again(walk, recorded) is stop  # type: ignore[arg-type]
+    return notes
+
+
 def test_a_hop_of_a_trace_again(launcher: Launcher) -> None:
     launcher.write(PRODUCTS)
     assert launcher.record("-o", "run.trace", "script.py").status == 0
@@ -287,10 +300,14 @@ def test_a_hop_of_a_trace_again(launcher: Launcher) -> None:
     (stop,) = again.stops
     assert (stop["function"], stop["arguments"][0]["value"]["shape"]) == ("wrapper_CPU_mm", [3, 2])
     assert f"`{third}: aten::mm [CPU]`" in again.markdown
-    launcher.write(PRODUCTS.replace("(1, 200, 3, 400)", "(1, 200, 5, 400)"))
-    other = debug(launcher, "--from", "run.trace", "--hop", str(third))
-    assert "run diverged: inputs" in other.run.err
-    launcher.write(PRODUCTS.replace("(1, 200, 3, 400)", "(1,)"))
+    recorded = site(launcher.folder / "run.trace", third)
+    agree = f"the same op call as hop {third}: kernel function, inputs and source line agree"
+    assert noted(recorded, stop) == [agree]
+    stop["arguments"][0]["value"]["shape"] = [5, 2]
+    (diverged,) = noted(recorded, stop)
+    assert diverged.startswith("run diverged: inputs [((3, 2), ")
+    assert " now" in diverged
+    launcher.write("")
     never = debug(launcher, "--from", "run.trace", "--hop", str(third))
     assert "run diverged: aten::mm [CPU] did not run 3 times" in never.run.err
     wrong = debug(launcher, "--from", "run.trace", "--hop", "123456")

@@ -36,14 +36,12 @@ print(torch.ops.own.scaled(torch.ones(4, 3).t(), 2.0, 2).sum().item())
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("own")
-    build(folder, "own", SOURCE)
-    return folder
+def library() -> Path:
+    return build("own", SOURCE)
 
 
 def test_lines_arguments_locals(launcher: Launcher, library: Path) -> None:
-    launcher.write(SCRIPT.replace("libown.so", str(library / "libown.so")))
+    launcher.write(SCRIPT.replace("libown.so", str(library)))
     found = debug(launcher, "script.py", "-b", "own.cpp:8", "-b", "scaled")
     assert found.run.status == 0, found.run.err
     assert [(stop["kind"], Path(stop["file"]).name, stop["line"]) for stop in found.stops] == [
@@ -80,7 +78,7 @@ def walk(gdb):
 
 
 def test_a_session_of_ones_own_steps(launcher: Launcher, library: Path) -> None:
-    launcher.write(SCRIPT.replace("libown.so", str(library / "libown.so")))
+    launcher.write(SCRIPT.replace("libown.so", str(library)))
     launcher.write(SESSION, "steps.py")
     found = debug(launcher, "--session", "steps.py")
     assert found.run.status == 0, found.run.err
@@ -90,7 +88,8 @@ def test_a_session_of_ones_own_steps(launcher: Launcher, library: Path) -> None:
 
 
 PRELOADED = """\
-#include <ATen/ATen.h>
+#include <ATen/Tensor.h>
+#include <ATen/TensorOperators.h>
 
 namespace at::native {
 Tensor outer(const Tensor& self, const Tensor& vec2) {
@@ -100,12 +99,12 @@ Tensor outer(const Tensor& self, const Tensor& vec2) {
 """
 
 
-def test_a_function_of_torch_in_a_preloaded_library(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_function_of_torch_in_a_preloaded_library(launcher: Launcher) -> None:
     """As gdb/debug_build/preload.sh makes one: it runs in place of torch's own."""
-    library = build(tmp_path, "preloaded", PRELOADED, f"-Wl,-rpath,{Path(torch.__file__).parent / 'lib'}")
+    library = build("preloaded", PRELOADED, f"-Wl,-rpath,{Path(torch.__file__).parent / 'lib'}")
     launcher.write("import torch\nprint(torch.outer(torch.ones(2), torch.ones(3)).shape)\n")
     found = debug(launcher, "script.py", "-b", "at::native::outer", "--preload", str(library))
     assert found.run.out == "torch.Size([2, 3])\n"
-    assert [(Path(stop["file"]).name, stop["line"]) for stop in found.stops] == [("preloaded.cpp", 5)]
+    assert [(Path(stop["file"]).name, stop["line"]) for stop in found.stops] == [("preloaded.cpp", 6)]
     assert found.stops[0]["arguments"][1]["value"]["shape"] == [3]
     assert "- preloaded: libpreloaded.so" in found.markdown

@@ -170,8 +170,15 @@ def open_terminal(tmp_path: Path) -> Iterator[Opener]:
 
 
 @pytest.mark.promise("gdb", "docs/gdb.md#in-gdb-itself")
-def test_shows_tensors_and_the_dispatch_path(open_terminal: Opener) -> None:
-    terminal = open_terminal(MATMUL, "aten::mm")
+def test_from_the_first_stop_to_quit(open_terminal: Opener) -> None:
+    """To start gdb takes eight seconds, so it shows several things."""
+    terminal = open_terminal(MATMUL + "torch.mm(torch.ones(2, 3), torch.ones(3, 4))\n", "aten::mm")
+    _shows_tensors_and_the_dispatch_path(terminal)
+    _finish_op_does_not_leave_the_call(terminal)
+    _quit_leaves_nothing(terminal)
+
+
+def _shows_tensors_and_the_dispatch_path(terminal: Terminal) -> None:
     greeting = terminal.until(PROMPT)
     for name in ("tensor", "dispatch-bt", "next-hop", "finish-op", "break-op"):
         assert name in greeting
@@ -208,21 +215,7 @@ def test_shows_tensors_and_the_dispatch_path(open_terminal: Opener) -> None:
         assert f"{name}" in terminal.ask(f"help {name}")
 
 
-def test_next_hop_stops_at_the_next_operator(open_terminal: Opener) -> None:
-    terminal = open_terminal(MATMUL, "aten::matmul")
-    terminal.until(PROMPT)
-    arguments = f"  self: {LEFT}\n  mat2: {RIGHT}"
-    assert terminal.ask("next-hop").endswith(f"call aten::mm\n{arguments}")
-    began = terminal.cpu_seconds()
-    assert terminal.ask("next-hop") == f"redispatch aten::mm [CPU]\n{arguments}"
-    assert terminal.cpu_seconds() - began < 2
-    terminal.type("continue\n")
-    assert "went on" in terminal.until("exit status:")  # hops stop only while next-hop runs
-
-
-def test_finish_op_does_not_leave_the_call(open_terminal: Opener) -> None:
-    terminal = open_terminal(MATMUL + "torch.mm(torch.ones(2, 3), torch.ones(3, 4))\n", "aten::mm")
-    terminal.until(PROMPT)
+def _finish_op_does_not_leave_the_call(terminal: Terminal) -> None:
     result = "  result: shape [16, 32], stride [32, 1], float32, cpu"
     assert terminal.ask("finish-op") == f"aten::mm has returned to at::_ops::mm::call\n{result}"
     assert "in at::_ops::mm::call(" in terminal.ask("bt 1").splitlines()[0]
@@ -236,16 +229,37 @@ def test_finish_op_does_not_leave_the_call(open_terminal: Opener) -> None:
     assert "in at::_ops::mm::call(" in terminal.ask("bt 1").splitlines()[0]
 
 
-def test_finish_op_passes_an_inner_call_of_the_same_operator(open_terminal: Opener) -> None:
-    terminal = open_terminal(RECURSES, "aten::mm")
-    terminal.until(PROMPT)
-    assert terminal.ask("finish-op").startswith("aten::mm has returned to at::_ops::mm::call\n")
-    assert terminal.ask("dispatch-bt").count("at::_ops::mm::call") == 1
+def _quit_leaves_nothing(terminal: Terminal) -> None:
+    terminal.type("print 1\x03")  # clears the line and ends nothing
+    terminal.until(f"Quit\n{PROMPT}")
+    assert terminal.ask("print 6 * 7") == "$1 = 42"
+    terminal.type("quit\n")
+    assert terminal.wait() == "foreground: True, exit status: None"
+    assert terminal.processes() == []
+    assert terminal.present_settings() == terminal.settings
 
 
-def test_finish_op_ends_the_innermost_of_nested_calls(open_terminal: Opener) -> None:
-    terminal = open_terminal(MATMUL, "aten::matmul")
+def test_next_hop_and_nested_calls_until_gdb_is_killed(open_terminal: Opener) -> None:
+    terminal = open_terminal(MATMUL + "product(torch.randn(16, 64), torch.randn(64, 32))\n", "aten::matmul")
     terminal.until(PROMPT)
+    _next_hop_stops_at_the_next_operator(terminal)
+    assert "at::_ops::matmul::call" in terminal.ask("break-op matmul")  # the first stop was for once
+    reached = terminal.ask("continue")
+    assert "went on" in reached  # hops stop only while next-hop runs
+    assert "call aten::matmul\n" in reached
+    _finish_op_ends_the_innermost_of_nested_calls(terminal)
+    _a_killed_gdb_leaves_the_terminal_as_it_was(terminal)
+
+
+def _next_hop_stops_at_the_next_operator(terminal: Terminal) -> None:
+    arguments = f"  self: {LEFT}\n  mat2: {RIGHT}"
+    assert terminal.ask("next-hop").endswith(f"call aten::mm\n{arguments}")
+    began = terminal.cpu_seconds()
+    assert terminal.ask("next-hop") == f"redispatch aten::mm [CPU]\n{arguments}"
+    assert terminal.cpu_seconds() - began < 2
+
+
+def _finish_op_ends_the_innermost_of_nested_calls(terminal: Terminal) -> None:
     assert "at::_ops::mm::call" in terminal.ask("break-op mm")
     assert "call aten::mm" in terminal.ask("continue")
     assert terminal.ask("finish-op").startswith("aten::mm has returned")
@@ -254,9 +268,23 @@ def test_finish_op_ends_the_innermost_of_nested_calls(open_terminal: Opener) -> 
     assert "in at::_ops::matmul::call(" in terminal.ask("bt 1").splitlines()[0]
 
 
-def test_finish_op_tells_of_an_exception(open_terminal: Opener) -> None:
-    terminal = open_terminal(RAISES, "aten::mm")
+def _a_killed_gdb_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
+    assert terminal.present_settings() != terminal.settings  # its prompt has others
+    (gdb,) = (number for number, name in terminal.processes() if name == "gdb")
+    os.kill(gdb, signal.SIGKILL)
+    assert terminal.wait() == "foreground: True, exit status: None"
+    assert terminal.processes() == []
+    assert terminal.present_settings() == terminal.settings
+
+
+def test_finish_op_passes_an_inner_call_and_tells_of_an_exception(open_terminal: Opener) -> None:
+    """The inner call is one of the same operator."""
+    terminal = open_terminal(RECURSES + RAISES, "aten::mm")
     terminal.until(PROMPT)
+    assert terminal.ask("finish-op").startswith("aten::mm has returned to at::_ops::mm::call\n")
+    assert terminal.ask("dispatch-bt").count("at::_ops::mm::call") == 1
+    assert "at::_ops::mm::call" in terminal.ask("break-op mm")  # the first stop was for once
+    assert "call aten::mm\n" in terminal.ask("continue")
     with pytest.raises(RuntimeError) as raised:  # torch 2.15 begins it with the name of the operator
         torch.mm(torch.ones(2, 3), torch.ones(2, 3))
     message = f"c10::Error: {raised.value}"
@@ -289,18 +317,6 @@ def test_break_op(open_terminal: Opener) -> None:
     terminal.until("went on\n")
     assert terminal.wait() == "foreground: True, exit status: 3"
     assert terminal.processes() == []
-
-
-def test_quit_leaves_nothing(open_terminal: Opener) -> None:
-    terminal = open_terminal(MATMUL, "aten::mm")
-    terminal.until(PROMPT)
-    terminal.type("print 1\x03")  # clears the line and ends nothing
-    terminal.until(f"Quit\n{PROMPT}")
-    assert terminal.ask("print 6 * 7") == "$1 = 42"
-    terminal.type("quit\n")
-    assert terminal.wait() == "foreground: True, exit status: None"
-    assert terminal.processes() == []
-    assert terminal.present_settings() == terminal.settings
 
 
 def test_the_script_has_the_terminal_while_it_runs(open_terminal: Opener) -> None:
@@ -339,14 +355,3 @@ def test_needs_a_terminal(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stderr.strip().endswith("DebuggerError: --interactive needs a terminal on standard input")
-
-
-def test_a_killed_gdb_leaves_the_terminal_as_it_was(open_terminal: Opener) -> None:
-    terminal = open_terminal(MATMUL, "aten::mm")
-    terminal.until(PROMPT)
-    assert terminal.present_settings() != terminal.settings  # its prompt has others
-    (gdb,) = (number for number, name in terminal.processes() if name == "gdb")
-    os.kill(gdb, signal.SIGKILL)
-    assert terminal.wait() == "foreground: True, exit status: None"
-    assert terminal.processes() == []
-    assert terminal.present_settings() == terminal.settings

@@ -26,13 +26,19 @@ def walk(gdb):
     seen = [gdb.next_hop(), gdb.next_hop(), gdb.finish_op()]
     names = [(stop["kind"], stop["op"]) for stop in seen]
     gdb.note(f"hops: {names}")
+    try:
+        gdb.finish_op()
+    except Exception as error:
+        gdb.note(f"{type(error).__name__}: {error}")
 """
 
 
 def test_next_hop_and_finish_op(launcher: Launcher) -> None:
+    """And finish_op at the end of a call says that it is over."""
     launcher.write(HOPS, "hops.py")
     found = debug(launcher, "--session", "hops.py")
     assert found.run.status == 0, found.run.err
+    assert "DebuggerError: finish_op: aten::mm is at its end" in found.run.err
     assert [(stop["kind"], stop["op"]) for stop in found.stops] == [
         ("function", None),
         ("call", "aten::mm"),
@@ -41,23 +47,6 @@ def test_next_hop_and_finish_op(launcher: Launcher) -> None:
     ]
     result = found.stops[3]["arguments"][-1]
     assert (result["name"], result["value"]["shape"]) == ("result", [3, 5])
-
-
-WITHOUT = """
-def walk(gdb):
-    gdb.program("import torch\\ntorch.ones(3)")
-    gdb.stop_at("at::_ops::ones::call", halt=True)
-    gdb.go()
-    gdb.finish_op()
-    gdb.finish_op()
-"""
-
-
-def test_finish_op_twice_says_that_the_call_is_over(launcher: Launcher) -> None:
-    launcher.write(WITHOUT, "twice.py")
-    found = debug(launcher, "--session", "twice.py")
-    assert found.run.status == 1
-    assert "finish_op: aten::ones is at its end" in found.run.err
 
 
 SOURCE = """\
@@ -83,25 +72,30 @@ TORCH_LIBRARY(own, library) {
 """
 STEPS = """
 def walk(gdb):
-    gdb.program("import torch\\ntorch.ops.load_library('LIBRARY')\\ntorch.ops.own.outer(torch.ones(2, 3))")
+    gdb.program("import torch\\ntorch.ops.load_library('LIBRARY')\\n" + 2 * CALL)
     gdb.stop_at("own::outer", halt=True)
     gdb.go()
-    PLUMBING
+    for _ in range(3):
+        gdb.step()
+    gdb.plumbing(True)
+    gdb.go()
     for _ in range(3):
         gdb.step()
 """
 
 
 @pytest.mark.compiler
-def test_steps_pass_over_plumbing(launcher: Launcher, tmp_path: Path) -> None:
-    library = build(tmp_path, "own", SOURCE)
-    steps = STEPS.replace("LIBRARY", str(library))
-    launcher.write(steps.replace("PLUMBING", "pass"), "steps.py")
+def test_steps_pass_over_plumbing(launcher: Launcher) -> None:
+    """Those in the first call; in the second one it is shown."""
+    steps = STEPS.replace("LIBRARY", str(build("own_steps", SOURCE)))
+    launcher.write(f"CALL = 'torch.ops.own.outer(torch.ones(2, 3))\\n'\n{steps}", "steps.py")
     found = debug(launcher, "--session", "steps.py")
-    places = [Path(stop["file"]).name for stop in found.stops]
-    assert places[0] == "own.cpp"
+    assert found.run.status == 0, found.run.err
+    first, second = found.stops[:4], found.stops[4:]
+    assert [first[0]["function"], second[0]["function"]] == ["own::outer"] * 2
+    places = [Path(stop["file"]).name for stop in first]
+    assert places[0] == "own_steps.cpp"
     assert not {"stl_vector.h", "SymInt.h", "intrusive_ptr.h", "ArrayRef.h"} & set(places), places
-    assert "own::inner" in found.functions(), found.functions()
-    launcher.write(steps.replace("PLUMBING", "gdb.plumbing(True)"), "steps.py")
-    deep = debug(launcher, "--session", "steps.py")
-    assert "own::inner" not in deep.functions()
+    assert "own::inner" in [stop["function"] for stop in first]
+    assert len(second) == 4
+    assert "own::inner" not in [stop["function"] for stop in second]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import overlays
 import pytest
 from debugging import Debugged, debug
 from launching import Launcher
@@ -48,6 +49,11 @@ def built() -> None:
     overlay.build(target.look(sys.executable), ["mm"])
 
 
+@pytest.fixture(autouse=True)
+def users_cache(launcher: Launcher) -> None:
+    overlays.use_the_users_cache(launcher)
+
+
 @pytest.fixture
 def overlaid(launcher: Launcher) -> Debugged:
     return debug(launcher, "mm", "--overlay", "mm")
@@ -83,7 +89,7 @@ def test_the_session_for_debug_builds_runs_on_it(launcher: Launcher) -> None:
 
 
 SESSION = '''
-"""Steps through the dispatcher."""
+"""Steps through the dispatcher, and ends a second call."""
 def walk(gdb):
     gdb.command = ["script.py"]
     gdb.stop_at("at::_ops::mm::call", halt=True)
@@ -94,11 +100,18 @@ def walk(gdb):
             break
     gdb.note("arrived" if stop["function"] == "torch::autograd::VariableType::mm" else "lost")
     gdb.go()
+    gdb.stop_at("at::native::structured_mm_out_cpu::impl")
+    gdb.finish_op()
 '''
 
 
-def test_steps_lead_through_the_dispatcher(launcher: Launcher) -> None:
-    launcher.write("import torch\ntorch.mm(torch.ones(2, 3), torch.ones(3, 2))\n")
+def test_steps_and_the_end_of_an_op_call(launcher: Launcher) -> None:
+    """Steps lead through the dispatcher, and without optimisation a call ends behind its kernel.
+
+    Before that of the kernel function at::_ops::mm::call has other calls, such as getFunctor.
+    """
+    product = "torch.mm(torch.ones(2, 3), torch.ones(3, {}))\n"
+    launcher.write(f"import torch\n{product.format(2)}{product.format(4)}")
     launcher.write(SESSION, "steps.py")
     found = debug(launcher, "--session", "steps.py", "--overlay", "mm")
     assert found.run.status == 0, found.run.err
@@ -106,31 +119,13 @@ def test_steps_lead_through_the_dispatcher(launcher: Launcher) -> None:
     files = {Path(stop["file"]).name for stop in found.stops if stop["file"]}
     assert "Dispatcher.h" in files
     assert "KernelFunction_impl.h" in files
-
-
-FINISH = """
-def walk(gdb):
-    gdb.command = ["script.py"]
-    gdb.stop_at("at::_ops::mm::call", halt=True)
-    gdb.stop_at("at::native::structured_mm_out_cpu::impl")
-    gdb.go()
-    gdb.finish_op()
-"""
-
-
-def test_without_optimisation_an_op_call_ends_behind_its_kernel(launcher: Launcher) -> None:
-    """Before that of the kernel function at::_ops::mm::call has other calls, such as getFunctor."""
-    launcher.write("import torch\ntorch.mm(torch.ones(2, 3), torch.ones(3, 4))\n")
-    launcher.write(FINISH, "finish.py")
-    found = debug(launcher, "--session", "finish.py", "--overlay", "mm")
-    assert found.run.status == 0, found.run.err
-    assert found.functions() == [
+    assert found.functions()[-3:] == [
         "at::_ops::mm::call",
         "at::native::structured_mm_out_cpu::impl",
         "at::_ops::mm::call",
     ]
-    assert found.stops[2]["kind"] == "end"
-    assert found.stops[2]["arguments"][-1]["value"]["shape"] == [2, 4]
+    assert found.stops[-1]["kind"] == "end"
+    assert found.stops[-1]["arguments"][-1]["value"]["shape"] == [2, 4]
 
 
 def test_operators_that_do_not_exist(launcher: Launcher) -> None:

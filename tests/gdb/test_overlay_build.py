@@ -119,8 +119,16 @@ def places(lines: list[str], wanted: Sequence[tuple[str, str]]) -> list[int]:
     ]
 
 
-def test_the_results_are_bitwise_those_of_the_release(mm: Overlay) -> None:
-    release, overlaid = run(COMPUTE), run(COMPUTE, mm.libraries)
+@pytest.fixture(scope="module")
+def release() -> subprocess.CompletedProcess[str]:
+    """What the release computes, without an overlay."""
+    return run(COMPUTE)
+
+
+def test_the_results_are_bitwise_those_of_the_release(
+    mm: Overlay, release: subprocess.CompletedProcess[str]
+) -> None:
+    overlaid = run(COMPUTE, mm.libraries)
     assert release.returncode == 0, release.stderr
     assert (overlaid.stdout, overlaid.stderr) == (release.stdout, release.stderr)
     assert len(release.stdout.splitlines()) > 20
@@ -140,6 +148,7 @@ def test_other_preloaded_libraries_stay_in_the_environment(mm: Overlay, tmp_path
 
 
 def test_one_backtrace_shows_file_and_line_of_the_whole_dispatch_path(mm: Overlay, tmp_path: Path) -> None:
+    """And the named files hold the named lines."""
     text = gdb(mm, "mm(a, b)", "at::native::structured_mm_out_cpu::impl", tmp_path)
     found = places(
         frames(text),
@@ -154,6 +163,11 @@ def test_one_backtrace_shows_file_and_line_of_the_whole_dispatch_path(mm: Overla
     )
     assert -1 not in found, text
     assert found == sorted(set(found)), text
+    named = re.findall(rf"{re.escape(str(mm.sources))}/(\w+\.cpp):(\d+)", text)
+    assert {name.partition("_")[0] for name, _ in named} == {"Operators", "RegisterCPU", "VariableType"}, text
+    lines = {(mm.sources / name).read_text().splitlines()[int(number) - 1].strip() for name, number in named}
+    assert "return op.call(self, mat2);" in lines, text
+    assert "return at::redispatch::mm(ks & c10::after_autograd_keyset, self_, mat2_);" in lines, text
 
 
 def test_the_generated_files_are_line_for_line_those_of_the_wheel(mm: Overlay) -> None:
@@ -163,15 +177,6 @@ def test_the_generated_files_are_line_for_line_those_of_the_wheel(mm: Overlay) -
     for key, name, number in registered:
         line = (mm.sources / name).read_text().splitlines()[int(number) - 1]
         assert line.startswith(f"TORCH_LIBRARY_IMPL(aten, {key}, m)")
-
-
-def test_the_named_files_exist_and_hold_the_named_lines(mm: Overlay, tmp_path: Path) -> None:
-    text = gdb(mm, "mm(a, b)", "at::_ops::mm::redispatch", tmp_path)
-    named = re.findall(rf"{re.escape(str(mm.sources))}/(\w+\.cpp):(\d+)", text)
-    assert {name.partition("_")[0] for name, _ in named} == {"Operators", "VariableType"}, text
-    lines = {(mm.sources / name).read_text().splitlines()[int(number) - 1].strip() for name, number in named}
-    assert "return op.call(self, mat2);" in lines, text
-    assert "return at::redispatch::mm(ks & c10::after_autograd_keyset, self_, mat2_);" in lines, text
 
 
 def test_the_second_build_comes_from_the_cache(here: Target, mm: Overlay) -> None:
@@ -190,24 +195,14 @@ def test_the_same_torch_at_another_place_has_an_overlay_of_its_own(here: Target,
 
 
 def test_a_native_function_of_a_checkout_is_interposed(
-    outer: Overlay, checkout: Path, tmp_path: Path
+    outer: Overlay, release: subprocess.CompletedProcess[str]
 ) -> None:
-    release, overlaid = run(COMPUTE), run(COMPUTE, outer.libraries)
+    overlaid = run(COMPUTE, outer.libraries)
     assert (overlaid.stdout, overlaid.stderr) == (release.stdout, release.stderr)
-    text = gdb(outer, "outer(vector, vector)", "at::_ops::mul_Tensor::call", tmp_path)
-    found = places(
-        frames(text),
-        [
-            ("at::native::outer", r"aten/src/ATen/native/Products\.cpp:14"),
-            ("wrapper_CompositeImplicitAutograd__outer", r"RegisterCompositeImplicitAutograd_\d+\.cpp:\d+"),
-            ("at::_ops::outer::call", r"Operators_\d+\.cpp:\d+"),
-        ],
-    )
-    assert -1 not in found, text
-    assert found == sorted(set(found)), text
 
 
-def test_a_hidden_function_is_reached_through_a_trampoline(outer: Overlay, tmp_path: Path) -> None:
+def test_it_reaches_a_hidden_function_through_a_trampoline(outer: Overlay, tmp_path: Path) -> None:
+    """From a frame with file and line, as all those of the path to it have."""
     text = gdb(
         outer, "outer(vector, vector)", "torch::autograd::VariableType::unpack", tmp_path, "continue", "bt 2"
     )
@@ -218,6 +213,16 @@ def test_a_hidden_function_is_reached_through_a_trampoline(outer: Overlay, tmp_p
     assert all(re.search(r"at::native::outer .*Products\.cpp:12$", lines[number + 1]) for number in tops), (
         text
     )
+    found = places(
+        lines,
+        [
+            ("at::native::outer", r"aten/src/ATen/native/Products\.cpp:12"),
+            ("wrapper_CompositeImplicitAutograd__outer", r"RegisterCompositeImplicitAutograd_\d+\.cpp:\d+"),
+            ("at::_ops::outer::call", r"Operators_\d+\.cpp:\d+"),
+        ],
+    )
+    assert -1 not in found, text
+    assert found == sorted(set(found)), text
 
 
 def test_blanked_files_keep_the_lines_of_the_wanted_operators_only(here: Target, mm: Overlay) -> None:

@@ -25,15 +25,12 @@ def f(x):
     return torch.neg(x)
 f(torch.ones(2))
 print("answer", input("question? "))
-"""
-
-
-WAIT = """
-import time
-def wait(prompt):
-    print(prompt, flush=True)
-    while True:
-        time.sleep(0.05)
+# Not in input(): Python sees a Ctrl-C between its prompt and its read only when the read returns.
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # pdb has put one of its own
+print("waits", flush=True)
+while True:
+    time.sleep(0.05)
 """
 
 
@@ -93,8 +90,10 @@ def under_gdb(launcher: Launcher, script: str) -> Terminal:
     return Terminal(command, launcher.folder, launcher.environment)
 
 
-def test_pdb_and_input(launcher: Launcher) -> None:
-    terminal = under_gdb(launcher, SCRIPT)
+def test_pdb_input_and_ctrl_c_are_the_scripts(launcher: Launcher) -> None:
+    launcher.write(SCRIPT)
+    command = [str(launcher.tracer), "gdb", "script.py", "--break", "aten::neg [CPU]", "-o", "stops.md"]
+    terminal = Terminal(command, launcher.folder, launcher.environment)
     terminal.expect("terminal True True True")
     terminal.expect("(Pdb) ")
     terminal.type("p x.shape\n")
@@ -104,14 +103,30 @@ def test_pdb_and_input(launcher: Launcher) -> None:
     terminal.expect("question? ")
     terminal.type("yes\n")
     terminal.expect("answer yes")
+    terminal.expect("waits")
+    terminal.type("\x03")
+    terminal.expect("KeyboardInterrupt")
     terminal.expect("wrote ")
-    assert terminal.status() == 0
+    # Python ends by the signal, as without gdb
+    assert terminal.status() == 128 + signal.SIGINT
     text = (launcher.folder / "stops.md").read_text()
     assert re.search(r"py   .*script.py:6  f\n", text)
 
 
-def test_the_terminal_is_handed_to_gdb_at_the_stop(launcher: Launcher) -> None:
-    launcher.write("import torch\ntorch.neg(torch.ones(2, 5))\nprint('went on')\nraise SystemExit(3)\n")
+STOPS = """
+import torch
+x = torch.ones(2, 5)
+torch.neg(x)
+breakpoint()
+torch.neg(x)
+print('went on')
+raise SystemExit(3)
+"""
+
+
+def test_the_terminal_is_handed_to_gdb_at_a_stop(launcher: Launcher) -> None:
+    """And between two stops to pdb."""
+    launcher.write(STOPS)
     command = [str(launcher.tracer), "gdb", "--interactive", "-b", "aten::neg [CPU]", "script.py"]
     terminal = Terminal(command, launcher.folder, launcher.environment)
     terminal.expect("(tracer) ")
@@ -120,19 +135,6 @@ def test_the_terminal_is_handed_to_gdb_at_the_stop(launcher: Launcher) -> None:
     terminal.expect("(tracer) ")
     terminal.type("dispatch-bt\n")
     terminal.expect("at::_ops::neg::call")
-    terminal.expect("(tracer) ")
-    terminal.type("continue\n")
-    terminal.expect("went on")
-    terminal.expect("# tracer gdb")  # the script's end is the session's
-    assert terminal.status() == 3
-
-
-def test_pdb_in_a_script_that_gdb_stops(launcher: Launcher) -> None:
-    launcher.write(
-        "import torch\nx = torch.ones(2, 5)\ntorch.neg(x)\nbreakpoint()\ntorch.neg(x)\nprint('went on')\n"
-    )
-    command = [str(launcher.tracer), "gdb", "--interactive", "-b", "aten::neg [CPU]", "script.py"]
-    terminal = Terminal(command, launcher.folder, launcher.environment)
     terminal.expect("(tracer) ")
     terminal.type("continue\n")
     terminal.expect("(Pdb) ")
@@ -146,15 +148,5 @@ def test_pdb_in_a_script_that_gdb_stops(launcher: Launcher) -> None:
     terminal.expect("(tracer) ")
     terminal.type("continue\n")
     terminal.expect("went on")
-    assert terminal.status() == 0
-
-
-def test_ctrl_c_is_the_scripts(launcher: Launcher) -> None:
-    # Not in input(): Python sees a Ctrl-C between its prompt and its read only when the read returns.
-    terminal = under_gdb(launcher, WAIT + SCRIPT.replace("breakpoint()", "pass").replace("input(", "wait("))
-    terminal.expect("question? ")
-    terminal.type("\x03")
-    terminal.expect("KeyboardInterrupt")
-    terminal.expect("wrote ")
-    # Python ends by the signal, as without gdb
-    assert terminal.status() == 128 + signal.SIGINT
+    terminal.expect("# tracer gdb")  # the script's end is the session's
+    assert terminal.status() == 3

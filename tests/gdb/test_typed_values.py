@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debugging import debug
+from debugging import Debugged, debug
 from launching import Launcher
 from libraries import build
 
@@ -62,9 +62,35 @@ print(torch.ops.typed.run(torch.ones(4, 3)).sum().item())
 LOCALS = ["count", "twice", "none", "copied", "local", "result"]
 
 
+CONDITION = "tensors == 3 and shape(2) == [3, 4]"
+SESSION = """
+def walk(gdb):
+    gdb.command = ["script.py"]
+    gdb.stop_at("typed::all", when="CONDITION")
+    gdb.stop_at("typed::run", when="CONDITION")
+    for line in range(16, 22):
+        gdb.stop_at(f"typed.cpp:{line}")
+    gdb.stop_at("typed.cpp:24", halt=True)
+    gdb.go()
+    said = gdb.session.mi.execute("info args") + gdb.session.mi.execute("info locals")
+    open("said.txt", "w").write(said + gdb.session.mi.execute("bt 1"))
+"""
+
+
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("typed"), "typed", SOURCE)
+def library() -> Path:
+    return build("typed", SOURCE)
+
+
+@pytest.fixture(scope="module")
+def walked(library: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Debugged, str]:
+    """One session to the end of `all`, and what gdb itself prints there."""
+    launcher = Launcher(tmp_path_factory.mktemp("walked"))
+    launcher.write(SCRIPT.replace("LIBRARY", str(library)))
+    launcher.write(SESSION.replace("CONDITION", CONDITION), "session.py")
+    found = debug(launcher, "--session", "session.py")
+    assert found.run.status == 0, found.run.err
+    return found, (launcher.folder / "said.txt").read_text()
 
 
 def _named(values: list[dict[str, Any]]) -> dict[str, Any]:
@@ -75,11 +101,10 @@ def _without_addresses(said: str) -> str:
     return re.sub(r"@0x[0-9a-f]+: ", "", said)
 
 
-def test_arguments_are_values(launcher: Launcher, library: Path) -> None:
-    launcher.write(SCRIPT.replace("LIBRARY", str(library)))
-    found = debug(launcher, "script.py", "-b", "typed::all", "-b", "typed.cpp:24", "--limit", "1")
-    assert found.run.status == 0, found.run.err
-    for stop in found.stops:
+def test_arguments_are_values(walked: tuple[Debugged, str]) -> None:
+    stops = walked[0].stops
+    assert len(stops) == 8
+    for stop in stops:
         arguments = _named(stop["arguments"])
         assert arguments["input"]["shape"] == [4, 3]
         assert [each["shape"] for each in arguments.pop("list")] == [[4, 3], [3, 4]]
@@ -93,17 +118,20 @@ def test_arguments_are_values(launcher: Launcher, library: Path) -> None:
             "symbolic": 9,
             "text": "text",
         }
-    at_end = _named(found.stops[1]["locals"])
+    assert stops[-1]["line"] == 24
+    at_end = _named(stops[-1]["locals"])
     assert at_end.pop("result")["shape"] == [4, 3]
     assert at_end == {"count": 2, "twice": 3, "none": None, "copied": [4, 3], "local": 9}
 
 
-def test_locals_are_not_shown_before_they_are_set(launcher: Launcher, library: Path) -> None:
-    launcher.write(SCRIPT.replace("LIBRARY", str(library)))
-    lines = [part for line in range(16, 22) for part in ("-b", f"typed.cpp:{line}")]
-    found = debug(launcher, "script.py", "-b", "typed::all", *lines)
-    assert found.run.status == 0, found.run.err
-    stops = {stop["line"]: _named(stop["locals"]) for stop in found.stops if stop["kind"] == "line"}
+def test_a_condition_means_the_same_tensors_as_the_report(walked: tuple[Debugged, str]) -> None:
+    """It holds for the arguments of `all`, and not for the one tensor of `run`."""
+    assert [stop["spec"] for stop in walked[0].stops if stop["kind"] == "function"] == ["typed::all"]
+
+
+def test_locals_are_not_shown_before_they_are_set(walked: tuple[Debugged, str]) -> None:
+    found = walked[0]
+    stops = {stop["line"]: _named(stop["locals"]) for stop in found.stops[:-1] if stop["kind"] == "line"}
     assert sorted(stops) == [16, 17, 18, 19, 20, 21]
     for line, seen in stops.items():
         unset = [name for name in LOCALS if isinstance(seen[name], dict) and "unset" in seen[name]]
@@ -113,22 +141,8 @@ def test_locals_are_not_shown_before_they_are_set(launcher: Launcher, library: P
     assert "`result` (line 21)" in found.markdown
 
 
-COMMANDS = """
-def walk(gdb):
-    gdb.command = ["script.py"]
-    gdb.stop_at("typed.cpp:24", halt=True)
-    gdb.go()
-    said = gdb.session.mi.execute("info args") + gdb.session.mi.execute("info locals")
-    open("said.txt", "w").write(said + gdb.session.mi.execute("bt 1"))
-"""
-
-
-def test_gdb_prints_the_same_values(launcher: Launcher, library: Path) -> None:
-    launcher.write(SCRIPT.replace("LIBRARY", str(library)))
-    launcher.write(COMMANDS, "commands.py")
-    found = debug(launcher, "--session", "commands.py")
-    assert found.run.status == 0, found.run.err
-    said = _without_addresses((launcher.folder / "said.txt").read_text())
+def test_gdb_prints_the_same_values(walked: tuple[Debugged, str]) -> None:
+    said = _without_addresses(walked[1])
     tensor = "<shape [4, 3], stride [3, 1], float32, cpu>"
     for line in (
         f"input = {tensor}",
@@ -152,10 +166,9 @@ torch.ops.typed.run(torch.ones(4, 3))
 """
 
 
-def test_printers_in_a_gdb_without_tracer(launcher: Launcher, tmp_path: Path) -> None:
-    library = build(
-        tmp_path, "typed", SOURCE, "-femit-class-debug-always"
-    )  # as a debug build of libc10 has it
+def test_printers_in_a_gdb_without_tracer(launcher: Launcher) -> None:
+    # as a debug build of libc10 has it
+    library = build("typed", SOURCE, "-femit-class-debug-always")
     launcher.write(PLAIN.replace("LIBRARY", str(library)))
     printers = Path(__file__).parents[2] / "gdb/inside/printers.py"
     run = launcher.run(
@@ -170,13 +183,6 @@ def test_printers_in_a_gdb_without_tracer(launcher: Launcher, tmp_path: Path) ->
         "result = <shape [4, 3], stride [3, 1], float32, cpu>",
     ):
         assert line in _without_addresses(run.out), run.out + run.err
-
-
-def test_a_condition_means_the_same_tensors_as_the_report(launcher: Launcher, library: Path) -> None:
-    launcher.write(SCRIPT.replace("LIBRARY", str(library)))
-    condition = "tensors == 3 and shape(2) == [3, 4]"
-    found = debug(launcher, "script.py", "-b", "typed::all", "--when", condition)
-    assert len(found.stops) == 1, found.run.err
 
 
 def test_a_function_that_gdb_finds_by_its_symbol_alone(launcher: Launcher, library: Path) -> None:

@@ -7,11 +7,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tracer.compare.accuracy import Deviation
 from tracer.compare.cases import CPU, CUDA
 from tracer.compare.chains import Chain, ChainTables
+from tracer.compare.model import Timing
 from tracer.compare.timing import Times, measure
 from tracer.replay.call import Call, runner, why_not_here
 from tracer.replay.change import Change
@@ -48,6 +50,11 @@ class Replay:
     times: Times
     same: bool | None
     tf32_on_cpu: bool = False
+
+    @cached_property
+    def timings(self) -> dict[str, Timing | None]:
+        """By kind of time: host, wall and gpu; None if it was not measured."""
+        return {name: Timing.of(getattr(self.times, name)) for name in ("host", "wall", "gpu")}
 
     @property
     def ran(self) -> list[Side]:

@@ -29,6 +29,7 @@ from tracer.analysis.compiled import has_compiled, texts_of_compiled, with_compi
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.trees import depths
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
+from tracer.trace.tables.series import numbers
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -102,21 +103,21 @@ class _Nodes:
         self.first_library = len(hops)
         self.first_call = self.first_library + len(libraries)
         self.first_activity = self.first_call + len(calls)
-        self.outer = _ids(calls, "parent")
+        self.outer = numbers(calls["parent"])
         self.call_parent = self._call_parents()
 
     def _call_parents(self) -> np.ndarray:
-        hop = _ids(self.calls, "hop")
-        library = _ids(self.calls, "library_call_id")
-        library_hop = np.append(_ids(self.libraries, "hop"), -1)
+        hop = numbers(self.calls["hop"])
+        library = numbers(self.calls["library_call_id"])
+        library_hop = np.append(numbers(self.libraries["hop"]), -1)
         in_library = (library >= 0) & (library_hop[library] == hop)
         parent = np.where(in_library, library + self.first_library, hop)
         return np.where(self.outer >= 0, self.outer + self.first_call, parent)
 
     def frame(self, shown: np.ndarray, activities: pl.DataFrame) -> pl.DataFrame:
         """The shown rows: number, parent (-1), kind, op and what of hops they have."""
-        library_parent = _ids(self.libraries, "parent")
-        library_hop = _ids(self.libraries, "hop")
+        library_parent = numbers(self.libraries["parent"])
+        library_hop = numbers(self.libraries["hop"])
         library_parent = np.where(library_parent >= 0, library_parent + self.first_library, library_hop)
         hops = self.hops.with_columns(
             pl.col(name).cast(pl.String) for name in _STRINGS if name in self.hops.columns
@@ -225,10 +226,6 @@ def short_names(names: pl.Series) -> pl.Series:
 
 def _timed(*names: str) -> list[pl.Expr]:
     return [pl.col(name) if name == "open" else pl.col(name).cast(pl.Int64) for name in names]
-
-
-def _ids(table: pl.DataFrame, column: str) -> np.ndarray:
-    return table[column].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 def _have_role(calls: pl.DataFrame, roles: tuple[str, ...]) -> np.ndarray:

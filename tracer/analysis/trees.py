@@ -17,6 +17,9 @@ from tracer.analysis.medians import finished_median
 from tracer.base import heap
 from tracer.trace.tables.schema import HOP_KINDS
 
+OF_A_GROUP = ["process", "thread", "source", "called_from", "backward_node", "range"]
+"""The columns by which outermost hops are one group of a tree"""
+
 _AT_ONCE = 1 << 20
 """Rows: columns in between of all rows would take more memory than the result"""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

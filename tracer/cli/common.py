@@ -97,6 +97,13 @@ def exclusive(**given: object) -> None:
         fail(f"give {names[0]} or {names[1]}, not both", USAGE)
 
 
+PeakBandwidth = Annotated[
+    float | None, typer.Option(metavar="GB/s", min=0, help="Compare with this memory bandwidth.")
+]
+PeakFlops = Annotated[
+    float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
+]
+
 TraceFile = Annotated[
     Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
 ]

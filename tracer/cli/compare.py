@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracer.cli.common import USAGE, exclusive, fail, progress, say, writing
+from tracer.cli.common import USAGE, PeakBandwidth, PeakFlops, exclusive, fail, progress, say, writing
 from tracer.cli.documents import AsJson, print_json, prints_to_stderr
 from tracer.cli.output import check_output, write_output, write_pictures
-from tracer.cli.tune import tune_overrides
+from tracer.cli.tune import FAMILIES, tune_overrides
 
 if TYPE_CHECKING:
     from tracer.compare.model import Comparison
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # Options may follow the script; those that tracer does not know go to the script.
 CONTEXT = {"ignore_unknown_options": True}
-_FAMILIES = ("mm", "gru", "cat")
 _SHOWN = 60  # characters of a line
 _PAIRS, _SECONDS = 50, 60.0
 
@@ -75,12 +74,8 @@ def compare(
     repeats: Annotated[
         int, typer.Option(metavar="N", min=1, help="Run a script N times on each side, in turns.")
     ] = 3,
-    peak_bandwidth: Annotated[
-        float | None, typer.Option(metavar="GB/s", min=0, help="Compare with this memory bandwidth.")
-    ] = None,
-    peak_flops: Annotated[
-        float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
-    ] = None,
+    peak_bandwidth: PeakBandwidth = None,
+    peak_flops: PeakFlops = None,
     details: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Show N built-in cases one by one (default: all).")
     ] = None,
@@ -147,7 +142,7 @@ def compare(
     from tracer.report.svg.picture import Pictures
 
     pictures = Pictures(output.stem) if output is not None else None
-    if what[0] in _FAMILIES:
+    if what[0] in FAMILIES:
         if len(what) > 1:
             fail(f"{what[0]} takes no arguments; remove {what[1]} (options begin with --)", USAGE)
         peaks = (peak_bandwidth, peak_flops)
@@ -158,7 +153,7 @@ def compare(
     else:
         if case or details is not None:
             given = "--case" if case else "--details"
-            fail(f"{given} applies only to the built-in cases ({', '.join(_FAMILIES)}); remove it", USAGE)
+            fail(f"{given} applies only to the built-in cases ({', '.join(FAMILIES)}); remove it", USAGE)
         shown, wrong = _script(what, names, repeats, as_json)
     if isinstance(shown, dict):
         print_json(shown)
@@ -299,7 +294,7 @@ def _script(
     if not names:
         fail("no overrides given; give some: tracer compare --override NAMES SCRIPT", USAGE)
     if not os.path.exists(command[0]):
-        known = ", ".join(_FAMILIES)
+        known = ", ".join(FAMILIES)
         fail(f"no script {command[0]} here; give a script, or built-in cases: {known}", USAGE)
     _need_torch()
     from tracer.compare.document import program_document

@@ -181,3 +181,8 @@ class Reading:
     def time_in_ops_ns(self) -> int:
         """Time of the outermost op calls, added up over threads."""
         return int(self.all_paths["total_ns"].sum()) if len(self.all_paths) else 0
+
+
+def with_cuda(reading: Reading) -> bool:
+    """`wanted` of the sections about CUDA."""
+    return reading.has_cuda

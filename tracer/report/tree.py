@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.compiled import COMPILED_KINDS
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.links import UNKNOWN_KERNEL
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.base.visible import LONGEST, visible
 from tracer.report.text import (
     count,
@@ -107,7 +108,7 @@ def group_line(group: dict[str, Any], sources: SourceLines) -> Line:
     if group.get("range"):
         words.append(f"in range {group['range']}")
     return [
-        ("group", " ".join(words) or "no Python line"),
+        ("group", " ".join(words) or NO_LINE),
         ("cost", f"  {cost}"),
         ("text", f"  {text}" if text else ""),
     ]
@@ -177,7 +178,7 @@ def _link(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
     line = [
         ("indent", "  " * (node["level"] + base)),
         ("count", f"{node['count']:,} x " if node["count"] > 1 else ""),
-        ("link" if on_host else "device", node["op"] or "a kernel without a name"),
+        ("link" if on_host else "device", node["op"] or UNKNOWN_KERNEL),
         ("inputs", _arguments(node, texts) if on_host else f" {detail}" if detail else ""),
         ("inputs", ", its API calls" if on_host and node["median_self_ns"] is None else ""),
     ]

@@ -13,11 +13,10 @@ from tracer.analysis.difference.alignment import renamed_files
 from tracer.analysis.difference.compiled_runs import CompiledRuns, compiled_runs
 from tracer.analysis.difference.eager_calls import EagerCalls, eager_calls
 from tracer.analysis.difference.fusion import Cost, FusedKernel, FusedLine, FusedModule, FusedOp, Fusion
-from tracer.analysis.difference.kinds import NO_LINE
 from tracer.analysis.difference.op_calls import matched_name
 from tracer.analysis.difference.places import WHOLE, Places, by_step
 from tracer.analysis.difference.times import times_of
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 
 if TYPE_CHECKING:
     from tracer.trace import Trace

@@ -67,6 +67,14 @@ def combine(trace: Trace, *, every_call: bool = False) -> Links:
     counted in `queries` and `others`, and have no row unless `every_call`, or they made the GPU do
     something. Calls within an API call have none either (driver calls in runtime calls). GPU
     activities that belong to no API call are left out.
+
+    id   kind        op                          parent  queries
+    138  call        aten::_cudnn_rnn_flatten..  null    0
+    139  redispatch  aten::_cudnn_rnn_flatten..  138     44       calls such as cudaGetDevice
+    140  library     cudnnCreate                 139     0
+    141  api         cudaFree                    140     0
+    143  api         cudaMemsetAsync             140     0
+    144  memset      memset                      143     0
     """
     calls, libraries, activities = trace.api_calls, trace.library_calls, trace.gpu_activities
     if calls.is_empty() and libraries.is_empty() and not has_compiled(trace):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _WHERE = re.compile(r" \([^()]*:\d+\)$")
-"""Of a Python kernel: its file and line"""
+"""The file and line at the end of a Python kernel's name"""
 _ARCHITECTURE = re.compile(r"_?sm_?\d+\w?")
 _DEEPEST = 200
 """Levels below a Python line; more are left out, since each line of a lock is indented by its level"""
@@ -55,7 +55,7 @@ class Section:
 class Lock:
     torch: str | None
     sections: dict[str, Section]
-    """By heading"""
+    """heading -> section"""
 
 
 def lock_of(trace: Trace, *, folder: str | None = None, steady: bool = False) -> Lock:

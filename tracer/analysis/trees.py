@@ -185,6 +185,11 @@ def fold(
     them), modules (distinct ones, of outermost hops; else null), parent_node (row in nodes, null at level 0),
     and as `hop` the id of the first member with its op, key, kernel, kind, registered_at, rule, override,
     signature (id or null), source, module, raised, open.
+
+    relu(max max) relu(max max) add     ->    level  op    members  count  parent_node
+                                              0      relu  2        2      null
+                                              1      max   4        2      0
+                                              0      add   1        1      null
     """
     hops = forest.hops
     outermost = forest.parent < 0 if chosen is None else (forest.parent < 0) & chosen

@@ -99,7 +99,7 @@ def sql(
 
 
 def _why_empty(text: str, tables: dict[str, pl.DataFrame]) -> list[str]:
-    """Of empty tables in a query, what records them."""
+    """What records the empty tables of a query."""
     words = set(re.findall(r"\w+", text.lower()))
     return [
         f"{name} is empty in this trace; to fill it: {how}"

@@ -97,7 +97,7 @@ def compare_cases(
 
 
 def compare_one(case: Case, switch: Switch, settings: Settings) -> CaseResult:
-    """Of one case the results and times, without chains and limit."""
+    """The results and times of one case, without chains and limit."""
     with without_warnings():
         return _measured(case, switch, settings)[0]
 

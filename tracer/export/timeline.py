@@ -145,7 +145,7 @@ class Timeline:
             )
 
     def _parents(self) -> NDArray[np.int64]:
-        """Of an API call: the one that encloses it, else the library call, else the hop."""
+        """The parent of an API call: the call that encloses it, else the library call, else the hop."""
         hops, libraries, calls = self._trace.hops, self._trace.library_calls, self._trace.api_calls
         _, first_library, first_call, *_ = self._firsts.tolist()
         of_library = numbers(libraries["parent"])

@@ -19,7 +19,7 @@ from tracer.interactive.shown import Markdown, Text
 from tracer.report.tree import group_line, plain, title_line, tree_lines
 
 MOST_HOPS = 300_000
-"""Of a trace that a notebook shows as a page: a larger one would take seconds"""
+"""The most hops that a notebook shows as a page: more would take seconds"""
 _HEIGHT = 720  # pixels of the page in a cell
 
 

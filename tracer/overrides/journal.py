@@ -80,7 +80,7 @@ class _Entry:
 
 
 class _Journal:
-    """Of one recording in one process."""
+    """What one recording writes of the overrides in one process."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple, _Entry] = {}

@@ -38,7 +38,7 @@ class TensorPlan:
 
     @property
     def elements(self) -> int:
-        """Of the memory that it shows."""
+        """How many elements of memory it spans, from its first to its last."""
         if not all(self.shape):
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))

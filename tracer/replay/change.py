@@ -39,7 +39,7 @@ class Change:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """The change during a block, but for the key, at which the call itself is made."""
+        """Makes the change during a block, except the key, at which the call itself is made."""
         from tracer import overrides
 
         with ExitStack() as stack:
@@ -98,7 +98,7 @@ def _threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def _tf32(on: bool) -> Iterator[None]:
-    """Of products of float32 matrices and of convolutions."""
+    """Sets TF32 for products of float32 matrices and for convolutions."""
     import torch
 
     precision, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32

@@ -33,7 +33,7 @@ class Side:
     chain: Chain | None = None
     why: str = ""
     errors: list[Deviation | None] = field(default_factory=list)
-    """Of each result from float64; see results.errors"""
+    """How far each result is from float64; see results.errors"""
     repeats: bool | None = None
     """Two runs returned the same; if not, the results are random or not initialised, and have no error"""
 

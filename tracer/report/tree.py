@@ -144,7 +144,7 @@ def plain(line: Line) -> str:
 
 
 def fit(line: Line, width: int | None) -> Line:
-    """The line in at most `width` characters (None: as long as it is, but for names without end)."""
+    """The line in at most `width` characters (None: whole, except that endless names are cut)."""
     line = [(role, visible(text, LONGEST)) for role, text in line]
     for role, least in _SHRINKING:
         over = len(plain(line)) - width if width else 0

@@ -78,6 +78,14 @@ def _replaced(calls: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
     One that no node has counts for kernels that have its op and its line in different nodes, as Inductor
     merges nodes; if there are none, for those that compute anything at its line.
+
+    Kernel 0 has a node of add at line 1 and one of mul (weight 1) at line 2, kernel 1 of mul (weight 3) at 2.
+
+    call         kernel: share
+    add, line 1  0: 1
+    mul, line 2  0: 0.25, 1: 0.75
+    mul, line 1  0: 1                by its line: kernel 0 has that line, and mul at another
+    neg, line 2  0: 0.25, 1: 0.75    by its line: no kernel has neg
     """
     key, place = ["line", "matched", "backward"], ["line", "backward"]
     counted = nodes.filter("work", pl.col("share") > 0)

@@ -285,7 +285,7 @@ def _groups(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lines(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
-    """Of the steady steps; where none is steady, of all but the first collective of a group."""
+    """From the steady steps; if none is steady, from all but the first collective of a group."""
     windows = windows_of(calls)
     steady = calls.filter("steady")
     counted = steady if len(steady) else calls.filter(pl.col("number") > 0)

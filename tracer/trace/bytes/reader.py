@@ -153,7 +153,7 @@ class ChunkFile:
         return bool(owner & fmt.SLOT_IN_USE) and self.is_blank(offset, offset + fmt.CHUNK_HEADER.size)
 
     def end_of_slot(self, offset: int) -> int:
-        """Of the ring's slot at this offset; behind them the end of the file."""
+        """Where the ring's slot at this offset ends; behind the slots, the end of the file."""
         slot = (offset - self.first) // fmt.SLOT_BYTES
         return min(self.first + (slot + 1) * fmt.SLOT_BYTES, self.size) if slot < self.slots else self.size
 

@@ -37,9 +37,9 @@ class _Shared:
 
     columns: Columns
     kinds: list[str]
-    """Of each row: call, kernel, bench, phase"""
+    """What each row is: call, kernel, bench, phase"""
     texts: list[str]
-    """Of each row what follows"""
+    """The text of each row after its kind"""
     sources: list[str]
     steps: dict[int, Steps]
     hops: pl.DataFrame

@@ -27,7 +27,7 @@ Index = NDArray[np.int64]
 _DOMAINS = ["runtime", "driver"]
 _KINDS = ["", *GPU_KINDS]
 _MORE_FACTS = 64
-"""Of devices, which this version does not know"""
+"""The most facts of a device that are kept although this version does not know them"""
 
 
 @dataclass

@@ -30,7 +30,7 @@ class _Node:
     """An autograd node that was evaluated in the step."""
 
     torch_thread: int
-    """That made it"""
+    """The thread, as torch numbers it, whose forward op made the node"""
     sequence: int
 
 

@@ -12,11 +12,11 @@ from frames import TraceBuilder, hop
 from tracer.cli.documents import print_json
 from tracer.compare.accuracy import Check, Deviation, Element
 from tracer.compare.bounds import Bound
+from tracer.compare.call_memory import Memory
 from tracer.compare.cases import CPU, CUDA
 from tracer.compare.chains import ChainTables
 from tracer.compare.document import comparisons_document, program_document
 from tracer.compare.markdown import command_line, render
-from tracer.compare.memory import Memory
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.program import OpComparison, ProgramComparison
 from tracer.compare.program_markdown import render as render_program

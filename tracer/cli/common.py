@@ -144,7 +144,7 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
 def reading(file: Path) -> Iterator[None]:
     """Ends the command with one line if the block cannot read the trace."""
     from tracer.trace import TraceError
-    from tracer.trace.bytes.errors import MissingStepError
+    from tracer.trace.bytes.trace_errors import MissingStepError
 
     try:
         yield

@@ -282,7 +282,7 @@ def _need_torch() -> None:
 
 def _said(error: OverrideError) -> str:
     """The error; if the built-in overrides cannot run, also how to compare your own."""
-    from tracer.overrides.errors import BuiltinError
+    from tracer.overrides.override_errors import BuiltinError
 
     instead = "; to compare your own: --override FILE.py:FUNCTION"
     return f"{error}{instead if isinstance(error, BuiltinError) else ''}"

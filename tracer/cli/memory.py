@@ -28,7 +28,7 @@ def memory(
     """
     file = trace_or_rank(file, rank)
     with analysing(file) as trace:
-        from tracer.analysis.memory import memory_use
+        from tracer.analysis.memory_use import memory_use
         from tracer.analysis.source_lines import NO_LINE, SourceLines
         from tracer.report import memory_tables as tables
         from tracer.report.text import count

@@ -130,7 +130,7 @@ def replay(
     from tracer.replay.arguments import plan_arguments
     from tracer.replay.call import Call
     from tracer.replay.change import Change, check_key, override_names
-    from tracer.replay.errors import CannotReplayError, WrongOptionError
+    from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
     try:
         op = torch_operator(recorded.op)

@@ -30,7 +30,7 @@ def tune_overrides(
         fail("tracer compare --tune needs PyTorch; install torch here first", USAGE)
     from tracer.compare.tuning_cases import tuning_cases
     from tracer.overrides import builtin, measured
-    from tracer.overrides.errors import OverrideError
+    from tracer.overrides.override_errors import OverrideError
     from tracer.report.text import count
 
     chosen = [name for name in FAMILIES if name in families] or list(FAMILIES)

@@ -15,7 +15,7 @@ import numpy as np
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.target import Target
 from tracer.trace.names.symbols import SYMBOL, UNDEFINED_SECTION
 

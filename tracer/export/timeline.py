@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.analysis.memory import of_recorded_blocks
+from tracer.analysis.memory_use import of_recorded_blocks
 from tracer.export.fields import (
     Shape,
     activity_fields,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from tracer.fleet.errors import FleetError
+from tracer.fleet.fleet_errors import FleetError
 from tracer.fleet.work import Part, Task, analyse, reason, unread
 
 _RETRIES = 2

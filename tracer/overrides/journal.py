@@ -22,7 +22,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tracer.overrides.kernels import Kernels
+from tracer.overrides.kernel_functions import Kernels
 from tracer.overrides.registration import registered_at
 from tracer.overrides.target import Target
 

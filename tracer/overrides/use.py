@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 
 from tracer.overrides import names as given_names
-from tracer.overrides.errors import OverrideError
+from tracer.overrides.override_errors import OverrideError
 from tracer.overrides.switch import Activation, switch_off, switch_on
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.replay.arguments import Argument, Device
-from tracer.replay.errors import CannotReplayError
 from tracer.replay.make import fresh, integers_below, made, plans
+from tracer.replay.replay_errors import CannotReplayError
 from tracer.report.text import size as size_text
 
 SEED = 0

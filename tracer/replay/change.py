@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from tracer.replay.arguments import PLAIN_KEYS
-from tracer.replay.errors import WrongOptionError
+from tracer.replay.replay_errors import WrongOptionError
 
 _DEVICES = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")
 

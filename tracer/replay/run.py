@@ -17,8 +17,8 @@ from tracer.compare.model import Timing
 from tracer.compare.timing import Times, measure
 from tracer.replay.call import Call, runner, why_not_here
 from tracer.replay.change import Change
-from tracer.replay.errors import CannotReplayError
 from tracer.replay.make import plans
+from tracer.replay.replay_errors import CannotReplayError
 from tracer.replay.results import errors, exact_results, same_results, tensors_in
 
 _PAIRS = 30

@@ -13,7 +13,7 @@ from tracer.analysis.difference import Difference, Kind
 from tracer.analysis.gaps import Gaps
 from tracer.analysis.lock import Lock
 from tracer.analysis.lock_difference import LineChange
-from tracer.analysis.memory import MemoryUse
+from tracer.analysis.memory_use import MemoryUse
 from tracer.report.chain import chain_nodes
 from tracer.report.hot_paths import hottest_of
 from tracer.report.sections import summary
@@ -141,7 +141,7 @@ def lock_document(
 
 
 def memory_document(trace: Trace, uses: Sequence[MemoryUse], limit: int) -> dict[str, Any]:
-    """Devices of analysis.memory, each with at most `limit` rows of its table (0: all)."""
+    """Devices of analysis.memory_use, each with at most `limit` rows of its table (0: all)."""
     devices = []
     for use in uses:
         shown = use.table.head(limit) if limit else use.table

@@ -15,7 +15,7 @@ from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place, Unanswered
 from tracer.analysis.job.overlap import overlaps
-from tracer.analysis.memory import MemoryUse, memory_use
+from tracer.analysis.memory_use import MemoryUse, memory_use
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.page import paragraphs, percent

@@ -16,7 +16,7 @@ from tracer.analysis.job.numbering import whole_from
 from tracer.analysis.job.outstanding import MOMENT, moment
 from tracer.analysis.job.part import RankPart
 from tracer.analysis.job.ranks import ranks_of
-from tracer.analysis.memory import memory_use
+from tracer.analysis.memory_use import memory_use
 from tracer.analysis.source_lines import SourceLines
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.activities import parse_activities
 from tracer.trace.bytes.contents import Contents, Losses
 from tracer.trace.bytes.endings import DUMPED, KILLED, WRITTEN
-from tracer.trace.bytes.errors import TraceError
 from tracer.trace.bytes.events import EventBlock, parse_events
 from tracer.trace.bytes.leases import has_writer
 from tracer.trace.bytes.packed import PackedError, is_packed, unpack
+from tracer.trace.bytes.trace_errors import TraceError
 
 
 class Place(NamedTuple):

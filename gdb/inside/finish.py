@@ -51,7 +51,7 @@ class OpCall:
         return self._frame.pc() > end[-1] or (self._inner and self._frame.pc() == end[-1])
 
     def end(self):
-        """To be kept where it has ended: its identity and the address."""
+        """The call's identity and the address at which it ended."""
         return self.thread, self.caller_pointer, self.name, self._frame.pc()
 
     def ends(self):

@@ -31,7 +31,7 @@ def at_key(path, key, key_sets):
 
 
 def registered_at(name):
-    """The key, or the name for several keys, that a kernel function was registered for; None where untold."""
+    """The key, or the name for several keys, that a kernel function was registered for; None: unknown."""
     match = _WRAPPER.match(name)
     if match:
         return match[1]

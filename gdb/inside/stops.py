@@ -107,7 +107,7 @@ class Look:
         self._key_set = None
 
     def record(self, hit, thread):
-        """The stop, ready for JSON but for its frames."""
+        """The stop, ready for JSON except its frames."""
         place, described = self._place, self._described
         arguments = self.arguments()
         frames = place.backtraces.read(place.options["backtrace"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -287,6 +288,34 @@ def test_a_script_whose_output_differs(launcher: Launcher) -> None:
     assert "stdout differs**" in run.out
     assert re.search(r"```diff\n--- stock\n\+\+\+ override\n", run.out)
     assert "rows exactly" in run.out
+
+
+@pytest.mark.promise("compare", "docs/compare.md#json")
+def test_documents(launcher: Launcher) -> None:
+    """The result differs, so both say what is wrong and have the exit status of the report."""
+    launcher.write(OVERRIDES + "print('loud')\n", "kernels.py")
+    launcher.write(SCRIPT, "train.py")
+    run = compare(
+        launcher,
+        *("mm", "--override", "kernels.py:wrong", "--override", "kernels.py:fine"),
+        *("--case", "fp32 64x64", "--pairs", "2", "--json"),
+    )
+    document = json.loads(run.out)
+    assert run.status == 1
+    assert "loud\n" in run.err
+    assert run.err.endswith(f"tracer: {document['wrong']}\n")
+    wrong, fine = document["comparisons"]
+    assert (wrong["overrides"], fine["overrides"]) == (["wrong"], ["fine"])
+    assert (wrong["cases"][0]["passed"], fine["cases"][0]["passed"]) == (False, True)
+    assert fine["cases"][0]["wall"]["stock"]["samples"] == 2
+    run = compare(
+        launcher, *("--override", "kernels.py:wrong", "--repeats", "1", "--json", "train.py", "exactly")
+    )
+    document = json.loads(run.out)
+    assert run.status == 1
+    assert run.err.endswith(f"tracer: {document['wrong']}\n")
+    assert document["ops"][0]["op"] == "aten::mm"
+    assert document["output"]
 
 
 def test_a_script_that_fails(launcher: Launcher) -> None:

@@ -15,9 +15,9 @@ from tracer import overrides
 from tracer.compare import reference
 from tracer.compare.accuracy import check
 from tracer.compare.bounds import Bound, bound_of
+from tracer.compare.call_memory import Memory, memory_of
 from tracer.compare.cases import CPU, FAMILIES, STRICT, TF32, Case, cases_of
 from tracer.compare.measurement import Settings, compare_cases
-from tracer.compare.memory import Memory, memory_of
 from tracer.compare.model import CaseResult, Comparison
 from tracer.compare.roof import CpuRoof, limit_of
 from tracer.compare.spread import Ratio

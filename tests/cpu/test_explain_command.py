@@ -13,7 +13,7 @@ from lazily import torch
 
 import tracer
 from tracer.dispatch.declarations import installed_declarations
-from tracer.dispatch.kernels import GeneratedKernels
+from tracer.dispatch.operator_kernels import GeneratedKernels
 from tracer.dispatch.operators import registered_operators
 from tracer.dispatch.report import Explanation, explain_lines
 from tracer.dispatch.table import read_table

@@ -17,7 +17,7 @@ from tracer.base import boundary
 from tracer.cli.app import app
 from tracer.dispatch import attention
 from tracer.replay.allowed import check_allowed
-from tracer.replay.errors import CannotReplayError
+from tracer.replay.replay_errors import CannotReplayError
 
 
 def replay(*arguments: str | Path) -> Result:

@@ -9,7 +9,7 @@ import pytest
 from launching import Launcher, Run
 
 import tracer
-from tracer.analysis.memory import memory_use
+from tracer.analysis.memory_use import memory_use
 from tracer.report.memory_tables import NOT_RECORDED
 from tracer.trace import Trace
 

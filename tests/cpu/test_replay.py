@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,8 +22,8 @@ from tracer.cli.app import app
 from tracer.compare.spread import ratio_text
 from tracer.replay.arguments import plan_arguments
 from tracer.replay.call import Call, runner
-from tracer.replay.errors import CannotReplayError
 from tracer.replay.make import plans
+from tracer.replay.replay_errors import CannotReplayError
 from tracer.replay.results import errors, exact_results, tensors_in
 from tracer.replay.script import script_of
 from tracer.replay.text import _chain_line
@@ -195,6 +196,42 @@ def test_stock_and_one_thread(traces: Path, trace: tracer.Trace) -> None:
     assert any(line.startswith("error from float64") for line in lines)
     assert any(line.endswith("-> aten::addmm [CPU] wrapper_CPU_addmm") for line in lines)
     assert lines[-1] == "the chain is that of the recording"
+
+
+KEYS = {
+    *("trace", "hop", "call", "op", "key", "line", "text", "torch", "arguments"),
+    *("stock", "changed", "times", "same_results", "chain_as_recorded"),
+}
+
+
+@pytest.mark.promise("replay", "docs/replay.md#json")
+def test_a_document(traces: Path, trace: tracer.Trace, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE + "print('loud')\n")
+    hop = hop_of(trace, "aten::addmm")
+    given = traces / "with.trace", "--hop", hop + 1, "--json"
+    alone = json.loads(replay(*given).stdout)
+    run = replay(*given, "--override", f"{tmp_path / 'mine.py'}:wrong")
+    assert "loud" in run.stderr
+    both = json.loads(run.stdout)
+    for document in (alone, both):
+        assert document.keys() == KEYS
+        assert (document["hop"], document["call"], document["op"]) == (hop + 1, hop, "aten::addmm")
+        assert document["torch"] == {"recorded": torch.__version__, "here": torch.__version__}
+        arguments = {argument["name"]: argument for argument in document["arguments"]}
+        assert arguments["beta"] == {"name": "beta", "given": "recorded", "value": "0.5", "tensors": []}
+        assert arguments["mat2"]["tensors"][0]["shape"] == [128, 64]
+        stock = document["stock"]
+        assert stock["chain"]["lines"][1]["kernel"] == "wrapper_CPU_addmm"
+        assert (stock["why"], stock["repeats"], document["chain_as_recorded"]) == ("", True, True)
+        assert stock["errors"][0]["relative"] < 1e-5
+        times = document["times"]["wall"]
+        assert times["stock"].keys() == {"median", "lower", "upper", "samples"}
+        assert document["times"]["gpu"] is None
+    assert (alone["changed"], alone["same_results"]) == (None, None)
+    assert (alone["times"]["wall"]["changed"], alone["times"]["wall"]["ratio"]) == (None, None)
+    assert both["changed"].keys() == both["stock"].keys()
+    assert (both["same_results"], both["changed"]["errors"][0]["relative"]) == (False, 1.0)
+    assert both["times"]["wall"]["ratio"].keys() == {"value", "low", "high"}
 
 
 def test_an_override_that_is_wrong(traces: Path, trace: tracer.Trace, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import overlays
 import pytest
 
 from tracer.debugger import overlay, overlay_sources
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.overlay import Overlay
 from tracer.debugger.target import Target
 

@@ -20,7 +20,7 @@ import pytest
 from overlays import seeded
 
 from tracer.debugger import overlay, trampolines
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.overlay import Overlay
 from tracer.debugger.target import Target
 

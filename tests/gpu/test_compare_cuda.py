@@ -14,9 +14,9 @@ import tracer
 from tracer import overrides
 from tracer.analysis.limits import Limits
 from tracer.compare.accuracy import check
+from tracer.compare.call_memory import memory_of
 from tracer.compare.cases import CUDA, STRICT, TF32, Case
 from tracer.compare.measurement import Settings, compare_cases
-from tracer.compare.memory import memory_of
 from tracer.compare.model import CaseResult, Comparison
 from tracer.compare.switch import Switch
 from tracer.compare.timing import measure

@@ -9,7 +9,7 @@ import polars as pl
 from launching import Launcher
 
 import tracer
-from tracer.analysis.memory import memory_use
+from tracer.analysis.memory_use import memory_use
 
 SCRIPT = """\
 import json, torch

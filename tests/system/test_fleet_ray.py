@@ -90,7 +90,7 @@ def test_without_a_cluster_one_is_started_on_this_machine(
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracer.fleet.errors import FleetError
+    from tracer.fleet.fleet_errors import FleetError
 
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     trace = write_rank(tmp_path / "job" / "rank0.trace")

@@ -286,7 +286,7 @@ def test_a_trace_is_a_regular_file(tmp_path: Path, verb: list[str]) -> None:
 # ---- documents ---------------------------------------------------------------------------------------
 
 ENVIRONMENT = {"argv": ["x.py"], "cwd": "/home", "torch": "2.13.0", "cores": 4, "options": {"shapes": True}}
-CUDA = {"state": "recorded", "why": "", "lost": [], "kernels": 0, "driver_version": 13000, "cupti": 130001}
+CUDA = {"state": "recorded", "why": "", "kernels": 0, "driver_version": 13000, "cupti": 130001}
 DOCUMENTS = {
     "enums": ENUMS,
     "environment": ENVIRONMENT,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.target import look
 
 CHECKS = Path(__file__).resolve().parents[2] / "cmake" / "checks"

@@ -125,7 +125,6 @@ def training() -> FakeTrace:
             "outside_ops_by": [{"what": "my_scale (scale.so)", "count": 4}],
             "reconciles": True,
             "library_hooks": {"cublasSgemm_v2": True, "cudnnRNNForward": False},
-            "lost": [],
         }
     )
     trace.environment["torch"] = "2.11.0+cu130"

@@ -34,7 +34,6 @@ def write(path: Path, evil: str = EVIL) -> Path:
             "cuda": {
                 "state": evil,
                 "why": evil,
-                "lost": [evil],
                 evil: evil,
                 evil + "2": 7,
                 evil + "3": [evil],

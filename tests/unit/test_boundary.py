@@ -37,7 +37,6 @@ KNOWN = {
     ("opens a file", "tracer/trace/names/completion.py"): "the trace itself",
     ("opens a file", "tracer/export/output.py"): "the output that the user names",
     ("opens a file", "tracer/fleet/parts.py"): "tables in the folder that the user names",
-    ("opens a file", "tracer/report/html/page.py"): "files of tracer",
     ("opens a file", "tracer/report/html/document.py"): "files of tracer",
     ("opens a file", "tracer/report/svg/picture.py"): "files of tracer",
     ("opens a file", "tracer/analysis/api_functions.py"): "a file of tracer",

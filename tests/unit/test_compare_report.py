@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
+import pytest
 from frames import TraceBuilder, hop
 
+from tracer.cli.documents import print_json
 from tracer.compare.accuracy import Check, Deviation, Element
 from tracer.compare.bounds import Bound
+from tracer.compare.call_memory import Memory
 from tracer.compare.cases import CPU, CUDA
 from tracer.compare.chains import ChainTables
+from tracer.compare.document import comparisons_document, program_document
 from tracer.compare.markdown import command_line, render
-from tracer.compare.memory import Memory
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.program import OpComparison, ProgramComparison
 from tracer.compare.program_markdown import render as render_program
@@ -283,3 +288,97 @@ def test_cases_one_by_one_are_those_that_are_wrong_and_those_that_change_the_mos
     assert "2 of 4 cases follow one by one" in text
     assert len(re.findall(r"^## \d", render(cases), flags=re.M)) == 4
     assert "one by one" not in render(cases)
+
+
+SPREAD = {"median", "lower", "upper", "samples"}
+CHAIN = {
+    *("op_calls", "hops", "library_calls", "api_calls", "launches", "allocations"),
+    *("gpu_ns", "lines"),
+}
+CASE = {
+    *("name", "passed", "broken", "failed", "raised", "note", "repeats", "ran", "handed_over"),
+    *("wall", "host", "gpu", "cold", "why_no_gpu", "calls", "memory", "checks", "limit", "chains"),
+}
+COMPARISON = {
+    *("title", "overrides", "device", "facts", "certificate", "remarks", "roof", "cases", "trials"),
+}
+PROGRAM = {
+    *("wrong", "command", "overrides", "runs", "facts", "hops", "process", "elapsed", "in_ops", "gpu"),
+    *("output", "output_lines", "steady_output", "states", "ops", "certificates"),
+}
+OP = {"op", "inputs", "calls", "gpu_ns", "total", "chains", "other_chains"}
+
+
+def printed(document: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    def refused(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    print_json(document)
+    return dict(json.loads(capsys.readouterr().out, parse_constant=refused))
+
+
+def check_time(time: dict[str, Any]) -> None:
+    assert time.keys() == {"stock", "override", "ratio"}
+    assert time["stock"].keys() == time["override"].keys() == SPREAD
+    assert time["ratio"].keys() == {"value", "low", "high"}
+
+
+def check_chains(chains: dict[str, Any]) -> None:
+    assert chains.keys() == {"stock", "override"}
+    for side in chains.values():
+        assert side.keys() == CHAIN
+        assert side["hops"] == sum(line["members"] for line in side["lines"])
+    assert [line["kernel"] for line in chains["override"]["lines"]][1] == "mine.mm"
+    assert [line["level"] for line in chains["override"]["lines"]] == [0, 1, 2]
+
+
+def test_the_document_of_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    compared = comparison(right(), wrong(), failed(), device=CUDA)
+    document = printed(comparisons_document([compared], "wrong in 1 of 3 cases"), capsys)
+    assert document.keys() == {"wrong", "comparisons"}
+    assert document["wrong"] == "wrong in 1 of 3 cases"
+    (found,) = document["comparisons"]
+    assert found.keys() == COMPARISON
+    assert [case.keys() for case in found["cases"]] == [CASE] * 3
+    first, second, third = found["cases"]
+    check_time(first["gpu"])
+    assert first["gpu"]["ratio"]["value"] == 1.25
+    assert first["cold"] is None
+    assert first["memory"][1] == {"allocations": 2, "allocated": 2048, "peak": 1024}
+    assert first["checks"][0]["wrong"] == ""
+    check_chains(first["chains"])
+    assert second["checks"][0]["worst"] == {"index": [3, 7], "stock": 1.5, "override": 2.5, "exact": 1.5}
+    assert [case["passed"] for case in found["cases"]] == [True, False, False]
+    assert third["memory"] == [None, None]
+    assert (third["wall"], third["chains"], third["limit"]) == (None, None, None)
+
+
+def test_a_number_that_is_not_finite_is_null_in_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    far = Deviation(float("inf"), float("nan"), 0.0)
+    case = CaseResult("mm", checks=[Check("NaN", Bound(relative=1.0), far, far, "not finite", None)])
+    document = printed(comparisons_document([comparison(case)], ""), capsys)
+    (check,) = document["comparisons"][0]["cases"][0]["checks"]
+    assert check["output"] == "NaN"
+    assert check["bound"] == {"relative": 1.0, "largest": None, "scaled": False, "cosine": None}
+    assert check["stock"] == check["override"] == {"relative": None, "largest": None, "cosine": 0.0}
+    assert document["wrong"] is None
+
+
+def test_the_document_of_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    document = printed(program_document(program(), ""), capsys)
+    assert document.keys() == PROGRAM
+    assert document["hops"] == [556, 811]
+    check_time(document["in_ops"])
+    assert document["gpu"] is None
+    (op,) = document["ops"]
+    assert op.keys() == OP
+    assert (op["op"], op["calls"]) == ("aten::mm", [3, 3])
+    assert op["other_chains"] == [0, 2]
+    check_time(op["total"])
+    check_chains(op["chains"])
+
+
+def test_a_document_of_one_run_has_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    once = program(runs=1, in_ops=timing(5e8, 1e9, 1))
+    ratio = printed(program_document(once, ""), capsys)["in_ops"]["ratio"]
+    assert ratio == {"value": 0.5, "low": None, "high": None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracer.debugger.breakpoints import check_condition
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 
 
 @pytest.mark.parametrize(

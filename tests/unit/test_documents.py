@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,17 @@ import polars as pl
 import pytest
 from gpu_trace import PATH
 from rank_traces import write_rank
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from tracer.report.chain import chain_nodes
 from tracer.report.hot_paths import hottest_of
 from tracer.report.reading import Reading
 from tracer.trace import load
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+WITHOUT = {"record", "attach", "detach", "watch", "export", "pack", "gdb"}
+"""Commands that record, or that write files"""
 
 
 def document(*words: str) -> dict[str, Any]:
@@ -79,3 +85,17 @@ def test_a_fleet_has_the_rows_of_its_tables(tmp_path: Path) -> None:
         assert found[name] == table.head(2).to_dicts()
         assert found[f"{name}_left_out"] == max(0, len(table) - 2)
     assert (found["late"][0]["rank"], found["ranks_left_out"]) == (1, 1)
+
+
+def test_each_command_that_reads_has_a_document_on_the_page() -> None:
+    from tracer.cli.app import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    given = {
+        name
+        for name, command in commands.items()
+        if any("--json" in option.opts for option in command.params)
+    }
+    assert given == commands.keys() - WITHOUT
+    section = PAGE.read_text().partition("\n### JSON\n")[2].partition("\n### ")[0]
+    assert set(re.findall(r"^\| `tracer (\w+)[^`]* --json`", section, re.MULTILINE)) == given

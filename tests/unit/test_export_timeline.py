@@ -18,7 +18,7 @@ from synthetic import TraceWriter, tensor
 
 from examples import examples
 from tracer.export import chrome
-from tracer.export.errors import ExportError
+from tracer.export.export_errors import ExportError
 from tracer.export.formats import FORMATS
 from tracer.export.marks import module_marks, range_marks, step_marks
 from tracer.trace import Trace, load

@@ -10,7 +10,7 @@ import pytest
 from rank_traces import add_rank, write_rank
 from synthetic import TraceWriter
 
-from tracer.fleet.errors import FleetError
+from tracer.fleet.fleet_errors import FleetError
 from tracer.fleet.gather import Gathered, gather
 from tracer.fleet.merge import merge
 from tracer.fleet.parts import FORMAT, Parts

@@ -194,7 +194,7 @@ def test_two_jobs_are_apart(tmp_path: Path) -> None:
 
 
 def test_nothing_was_read() -> None:
-    from tracer.fleet.errors import FleetError
+    from tracer.fleet.fleet_errors import FleetError
 
     with pytest.raises(FleetError, match="no trace was read so far; give traces, or folders of traces"):
         merge([])

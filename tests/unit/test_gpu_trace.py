@@ -265,7 +265,6 @@ def test_the_certificate_reconciles_and_counts_what_the_tables_hold(sample: Samp
         assert cuda[f"{kind}s"] == (sample.activities["kind"] == kind).sum()
     for name in ("outside_ops", "unjoined", "launches_without_kernel", "dropped", "stacks_not_taken"):
         assert cuda[name] == 0, name
-    assert cuda["lost"] == []
     assert all(cuda["library_hooks"].values())
     assert sample.trace.certificate["verdict"] == f"complete: {len(sample.hops):,} hops, nothing dropped"
 

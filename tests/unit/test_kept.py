@@ -17,7 +17,7 @@ from tracer.trace.certificate.hops import NO_GREENLETS
 from tracer.trace.certificate.verdict import NOT_JOINED
 
 RECORDING = Path(documents.__file__).parents[2] / "recording"
-NOBODY_WRITES = {"certificate.cuda.runtime_version", "environment.machine"}
+NOBODY_WRITES = {"environment.machine"}
 
 
 def without_rule(form: Any, rule: Any, place: str) -> Iterator[str]:

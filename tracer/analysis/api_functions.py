@@ -24,7 +24,7 @@ def role_descriptions() -> dict[str, str]:
 
 
 def function_descriptions() -> dict[str, str]:
-    """Of functions by their plain names."""
+    """What functions do, by their plain names."""
     return _descriptions()["functions"]
 
 

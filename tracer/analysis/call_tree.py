@@ -42,7 +42,7 @@ class CallTree:
 
 
 def call_tree(forest: Forest) -> CallTree:
-    """Of hops, or of hops with library calls, API calls and GPU work (links.combine)."""
+    """The tree of hops, or of hops with library calls, API calls and GPU work (links.combine)."""
     rows = forest.hops.with_columns(line=own_or_forward_line().cast(pl.String))
     labels, label = _distinct(rows, _LABEL)
     origins, origin = _distinct(rows, _ORIGIN)

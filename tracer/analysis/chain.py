@@ -138,7 +138,7 @@ def folded(links: Iterable[Link]) -> Chain:
 
 
 def joined(one: Chain, other: Chain) -> Chain:
-    """Of two chains of one shape: the counts of both."""
+    """One chain with the counts of two chains of one shape."""
     return one if one == other else tuple(_joined(one, other))
 
 

@@ -11,6 +11,7 @@ from tracer.analysis.trees import Forest
 from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.tables.compiled import innermost
 from tracer.trace.tables.schema import GPU_KINDS
+from tracer.trace.tables.series import numbers
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -31,14 +32,14 @@ def with_compiled(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     first = int(rows["number"].max() or 0) + 1  # type: ignore[arg-type]
     marks = _marks(trace)
     around = innermost(marks, *_places(rows))
-    parent = _numbers(rows["parent"])
+    parent = numbers(rows["parent"])
     moved = around >= 0
     moved &= ~rows["kind"].is_in(GPU_KINDS).to_numpy()  # they are below their API calls
     # The hop around a row stays its parent if it runs in the compiled code, and not around it.
-    moved &= _starts(rows, parent) <= np.append(_numbers(marks["start_ns"]), -1)[around]
+    moved &= _starts(rows, parent) <= np.append(numbers(marks["start_ns"]), -1)[around]
     rows = rows.with_columns(parent=pl.Series(np.where(moved, around + first, parent)))
-    outer, hop = _numbers(marks["parent"]), _numbers(marks["under"])
-    in_outer = (outer >= 0) & (np.append(_numbers(marks["start_ns"]), -1)[outer] >= _starts(rows, hop))
+    outer, hop = numbers(marks["parent"]), numbers(marks["under"])
+    in_outer = (outer >= 0) & (np.append(numbers(marks["start_ns"]), -1)[outer] >= _starts(rows, hop))
     marks = marks.with_columns(
         parent=pl.Series(np.where(in_outer, outer + first, hop)),
         number=pl.int_range(pl.len(), dtype=pl.Int64) + first,
@@ -46,19 +47,15 @@ def with_compiled(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     return pl.concat([rows, marks], how="diagonal_relaxed")
 
 
-def _numbers(column: pl.Series) -> np.ndarray:
-    return column.cast(pl.Int64).fill_null(-1).to_numpy()
-
-
 def _places(rows: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return _numbers(rows["process"]), _numbers(rows["thread"]), _numbers(rows["start_ns"])
+    return numbers(rows["process"]), numbers(rows["thread"]), numbers(rows["start_ns"])
 
 
-def _starts(rows: pl.DataFrame, numbers: np.ndarray) -> np.ndarray:
+def _starts(rows: pl.DataFrame, wanted: np.ndarray) -> np.ndarray:
     """When the rows with these numbers began; -1 for the number -1."""
     starts = np.full(int(rows["number"].max() or 0) + 2, -1, np.int64)  # type: ignore[arg-type]
-    starts[rows["number"].to_numpy()] = _numbers(rows["start_ns"])
-    return starts[numbers]
+    starts[rows["number"].to_numpy()] = numbers(rows["start_ns"])
+    return starts[wanted]
 
 
 def texts_of_compiled(trace: Trace) -> tuple[pl.Series, pl.Series]:
@@ -142,7 +139,7 @@ def _marks(trace: Trace) -> pl.DataFrame:
     place = np.empty(len(marks) + 1, np.int64)
     place[order] = np.arange(len(marks))
     place[-1] = -1
-    parent = place[_numbers(marks["parent"])]  # calls come first, so the number of one is its row
+    parent = place[numbers(marks["parent"])]  # calls come first, so the number of one is its row
     return marks.with_columns(parent=pl.Series(parent, dtype=pl.Int64))[order]
 
 

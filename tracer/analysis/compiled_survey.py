@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracer.trace.tables.series import numbers
+
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
@@ -74,7 +76,7 @@ def phase_times(phases: pl.DataFrame) -> pl.DataFrame:
     """
     duration = (phases["end_ns"] - phases["start_ns"]).to_numpy()
     own = duration.astype(np.int64).copy()
-    parent = phases["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    parent = numbers(phases["parent"])
     inner = np.flatnonzero(parent >= 0)
     np.subtract.at(own, parent[inner], duration[inner])
     return (

@@ -7,13 +7,12 @@ import polars as pl
 
 from tracer.analysis.trees import Forest
 from tracer.trace.tables.compiled import innermost
+from tracer.trace.tables.series import numbers
 
 
 def of_compiler(rows: pl.DataFrame, phases: pl.DataFrame) -> np.ndarray:
     """Which rows (process, thread, start_ns) began while their thread was in a phase of the compiler."""
-    places = (
-        rows[name].cast(pl.Int64).fill_null(-1).to_numpy() for name in ("process", "thread", "start_ns")
-    )
+    places = (numbers(rows[name]) for name in ("process", "thread", "start_ns"))
     return innermost(phases, *places) >= 0
 
 

@@ -25,7 +25,7 @@ class Cover:
 
     @classmethod
     def of(cls, starts: Times, ends: Times) -> Cover:
-        """Of intervals in any order, in nanoseconds; those that end before they start count as empty."""
+        """The cover of intervals in any order, in nanoseconds; one that ends before it starts is empty."""
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], np.maximum(ends, starts)[order]
         until = np.maximum.accumulate(ends) if len(ends) else ends

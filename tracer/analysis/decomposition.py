@@ -9,6 +9,7 @@ import polars as pl
 
 from tracer.analysis.medians import finished_median
 from tracer.analysis.trees import depths
+from tracer.trace.tables.series import numbers
 
 UNKNOWN_OP = "an unknown op"
 
@@ -63,7 +64,7 @@ def _keys(own: pl.DataFrame) -> pl.DataFrame:
 def _depth_in_call(own: pl.DataFrame) -> pl.Series:
     """How many redispatches each of the operator's hops is away from its op call."""
     ids = own["id"].cast(pl.Int64).to_numpy()
-    parents = own["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    parents = numbers(own["parent"])
     if not len(own):
         return pl.Series([], dtype=pl.Int64)
     row = np.minimum(np.searchsorted(ids, parents), len(ids) - 1)
@@ -72,7 +73,7 @@ def _depth_in_call(own: pl.DataFrame) -> pl.Series:
 
 
 def _called(hops: pl.DataFrame, mine: np.ndarray) -> pl.DataFrame:
-    parent = hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    parent = numbers(hops["parent"])
     is_call = (hops["kind"] == "call").to_numpy()
     own_calls = np.flatnonzero(mine & is_call)
     maker = np.where(parent >= 0, _op_calls(is_call, parent)[parent], -1)

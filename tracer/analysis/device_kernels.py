@@ -6,9 +6,8 @@ import re
 from functools import cache
 
 from tracer.trace.names.demangle import demangle
-from tracer.trace.names.kernels import arguments, closing
+from tracer.trace.names.kernels import ANONYMOUS, arguments, closing
 
-_ANONYMOUS = "(anonymous namespace)"
 _LAMBDA = re.compile(r"\{lambda|\{unnamed|'lambda")
 _LITERAL = re.compile(r"(?:\([\w: ]+\))?(-?\d+|true|false)(?:u?l?l?|ul)?")
 _FLOATS = {
@@ -58,7 +57,7 @@ def short_device_kernel(name: str) -> str:
     """
     if name.startswith(("memcpy ", "memset")):
         return name
-    text = demangle(name).replace(f"{_ANONYMOUS}::", "").replace("<unnamed>::", "")
+    text = demangle(name).replace(f"{ANONYMOUS}::", "").replace("<unnamed>::", "")
     text = _ABI_TAG.sub("", text).strip()
     if text.startswith("_Z"):
         return _short_mangled(text)

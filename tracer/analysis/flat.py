@@ -10,7 +10,7 @@ from tracer.analysis.medians import finished_median
 from tracer.analysis.trees import parent_rows
 
 _CLASSES = 16
-"""Of durations, to a doubling"""
+"""How many classes of durations per doubling: a median is taken from their counts"""
 _COLUMNS = {"self": "self_ns", "total": "total_ns", "median": "median_ns", "calls": "calls", "hops": "hops"}
 
 

@@ -160,7 +160,7 @@ def _host(trace: Trace, process: int) -> pl.DataFrame:
 
 
 def _calls_in_ops(trace: Trace, process: int) -> pl.DataFrame:
-    """API calls within ops of a process, but for those within another one: what, start_ns, end_ns."""
+    """API calls within ops of a process, without those within another one: what, start_ns, end_ns."""
     mine = pl.col("hop").is_not_null() & pl.col("parent").is_null() & (pl.col("process") == process)
     return trace.api_calls.filter(mine).select(
         "start_ns", "end_ns", what=pl.col("name").cast(pl.String).fill_null(UNKNOWN_FUNCTION)

@@ -127,7 +127,7 @@ class KernelSurvey:
     untimed: int
     """Launches without times of CUPTI: they are not in `rows`"""
     limits: dict[int, Limits]
-    """By device"""
+    """device -> its limits"""
     floor_ns: int
 
 

@@ -99,10 +99,10 @@ class _Sums:
     other_threads: float = 0.0
     chosen: list[tuple[str, int]] = field(default_factory=list)
     first: dict[tuple[str, ...], int] = field(default_factory=dict)
-    """Of each path, in the order in which they first ran"""
+    """The place of each path in the order in which they first ran"""
 
     def rank(self, row: Row) -> tuple[Any, ...]:
-        """By what rows are sorted: paths as a tree, layers of a kind with most time first."""
+        """The sort key of a row: paths as a tree, layers of a kind with most time first."""
         path = row.layer.path
         places = [self.first[path[: depth + 1]] for depth in range(len(path))]
         return _ORDER.index(row.layer.kind), places, -(row.ns or 0.0), row.layer.name

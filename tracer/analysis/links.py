@@ -29,6 +29,7 @@ from tracer.analysis.compiled import has_compiled, texts_of_compiled, with_compi
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.trees import depths
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
+from tracer.trace.tables.series import numbers
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -66,6 +67,14 @@ def combine(trace: Trace, *, every_call: bool = False) -> Links:
     counted in `queries` and `others`, and have no row unless `every_call`, or they made the GPU do
     something. Calls within an API call have none either (driver calls in runtime calls). GPU
     activities that belong to no API call are left out.
+
+    id   kind        op                          parent  queries
+    138  call        aten::_cudnn_rnn_flatten..  null    0
+    139  redispatch  aten::_cudnn_rnn_flatten..  138     44       calls such as cudaGetDevice
+    140  library     cudnnCreate                 139     0
+    141  api         cudaFree                    140     0
+    143  api         cudaMemsetAsync             140     0
+    144  memset      memset                      143     0
     """
     calls, libraries, activities = trace.api_calls, trace.library_calls, trace.gpu_activities
     if calls.is_empty() and libraries.is_empty() and not has_compiled(trace):
@@ -102,21 +111,21 @@ class _Nodes:
         self.first_library = len(hops)
         self.first_call = self.first_library + len(libraries)
         self.first_activity = self.first_call + len(calls)
-        self.outer = _ids(calls, "parent")
+        self.outer = numbers(calls["parent"])
         self.call_parent = self._call_parents()
 
     def _call_parents(self) -> np.ndarray:
-        hop = _ids(self.calls, "hop")
-        library = _ids(self.calls, "library_call_id")
-        library_hop = np.append(_ids(self.libraries, "hop"), -1)
+        hop = numbers(self.calls["hop"])
+        library = numbers(self.calls["library_call_id"])
+        library_hop = np.append(numbers(self.libraries["hop"]), -1)
         in_library = (library >= 0) & (library_hop[library] == hop)
         parent = np.where(in_library, library + self.first_library, hop)
         return np.where(self.outer >= 0, self.outer + self.first_call, parent)
 
     def frame(self, shown: np.ndarray, activities: pl.DataFrame) -> pl.DataFrame:
         """The shown rows: number, parent (-1), kind, op and what of hops they have."""
-        library_parent = _ids(self.libraries, "parent")
-        library_hop = _ids(self.libraries, "hop")
+        library_parent = numbers(self.libraries["parent"])
+        library_hop = numbers(self.libraries["hop"])
         library_parent = np.where(library_parent >= 0, library_parent + self.first_library, library_hop)
         hops = self.hops.with_columns(
             pl.col(name).cast(pl.String) for name in _STRINGS if name in self.hops.columns
@@ -225,10 +234,6 @@ def short_names(names: pl.Series) -> pl.Series:
 
 def _timed(*names: str) -> list[pl.Expr]:
     return [pl.col(name) if name == "open" else pl.col(name).cast(pl.Int64) for name in names]
-
-
-def _ids(table: pl.DataFrame, column: str) -> np.ndarray:
-    return table[column].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 def _have_role(calls: pl.DataFrame, roles: tuple[str, ...]) -> np.ndarray:

@@ -20,7 +20,7 @@ from tracer.analysis.compiled import COMPILED_KINDS
 from tracer.analysis.families import family_of
 from tracer.analysis.links import combine
 from tracer.analysis.runtime_survey import SYNCHRONISATION
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts, own_or_forward_line
 from tracer.base.paths import short_path
@@ -29,14 +29,14 @@ from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.bytes.damage import number_of
 from tracer.trace.tables.compiled import innermost
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
+from tracer.trace.tables.series import numbers
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
-NO_LINE = "no Python line"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _WHERE = re.compile(r" \([^()]*:\d+\)$")
-"""Of a Python kernel: its file and line"""
+"""The file and line at the end of a Python kernel's name"""
 _ARCHITECTURE = re.compile(r"_?sm_?\d+\w?")
 _DEEPEST = 200
 """Levels below a Python line; more are left out, since each line of a lock is indented by its level"""
@@ -55,7 +55,7 @@ class Section:
 class Lock:
     torch: str | None
     sections: dict[str, Section]
-    """By heading"""
+    """heading -> section"""
 
 
 def lock_of(trace: Trace, *, folder: str | None = None, steady: bool = False) -> Lock:
@@ -120,7 +120,7 @@ def _forest(trace: Trace) -> Forest:
         .str.replace_all(_ADDRESS.pattern, "unknown")
         .str.replace(_WHERE.pattern, ""),
     )
-    above = rows["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    above = numbers(rows["parent"])
     keep = kept.to_numpy() & ~_compiling(trace, rows)
     if keep.all():
         return Forest.of(rows)
@@ -131,12 +131,10 @@ def _forest(trace: Trace) -> Forest:
 
 def _compiling(trace: Trace, rows: pl.DataFrame) -> np.ndarray:
     """True for rows that began in a phase of the compiler, and for what the GPU did for them."""
-    process, thread, start = (
-        rows[name].cast(pl.Int64).fill_null(-1).to_numpy() for name in ("process", "thread", "start_ns")
-    )
+    process, thread, start = (numbers(rows[name]) for name in ("process", "thread", "start_ns"))
     inside = innermost(trace.compile_phases, process, thread, start) >= 0
     gpu = rows["kind"].cast(pl.String).is_in(GPU_KINDS).to_numpy()
-    above = rows["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    above = numbers(rows["parent"])
     inside[gpu] = (above >= 0)[gpu] & inside[above][gpu]
     return inside
 

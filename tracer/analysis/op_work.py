@@ -21,6 +21,7 @@ from tracer.analysis.dtypes import item_bytes, multiply_add
 from tracer.analysis.op_rules import RULES
 from tracer.analysis.work import Inputs, Outputs, Tensor, Work, bytes_read, defined
 from tracer.trace.bytes.damage import DamagedError, whole
+from tracer.trace.tables.schema import MOST_TENSORS
 
 
 def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None = None) -> Work | None:
@@ -36,7 +37,7 @@ def work_of(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None =
 
 def _work(op: str, inputs: Iterable[dict[str, Any]], outputs: Outputs | None) -> Work | None:
     tensors = [Tensor.of(row) for row in inputs]
-    if len(tensors) >= _MOST_TENSORS:
+    if len(tensors) >= MOST_TENSORS:
         return None
     base, overload = _name_of(op)
     if base is None:
@@ -71,8 +72,8 @@ def why_unknown(
     tensors = [Tensor.of(row) for row in inputs or []]
     if not tensors:
         return "no shapes recorded"
-    if len(tensors) >= _MOST_TENSORS:
-        return f"{_MOST_TENSORS} tensors or more; only the first are recorded"
+    if len(tensors) >= MOST_TENSORS:
+        return f"{MOST_TENSORS} tensors or more; only the first are recorded"
     base, _ = _name_of(op)
     if base is None or "transpose" in base:
         return "no rule for the op"
@@ -127,8 +128,6 @@ def _pool_of(op: str) -> str:
 _NAMESPACES = ("aten", "prims")
 """Of the ops that the rules are for; an op of prims is the one of aten that has its name."""
 _NO_OUTPUT = "its output's shape would be known from backward calls that agree on it, and there are none"
-_MOST_TENSORS = 64
-"""A signature names no more: of longer lists the rest is unknown."""
 
 
 def _convolution(base: str, inputs: Inputs, outputs: Outputs) -> Work | None:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracer.analysis.source_lines import SourceLines
+from tracer.trace.tables.schema import MOST_TENSORS
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
-
-_MOST_TENSORS = 64  # of a signature
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def recorded_call(trace: Trace, hop: int) -> RecordedCall:
         torch=trace.environment.get("torch"),
         tensors=tensors,
         scalars=dict(_scalars(trace.scalars, row["inputs"])) if with_scalars else None,
-        cut=tensors is not None and sum(map(len, tensors.values())) >= _MOST_TENSORS,
+        cut=tensors is not None and sum(map(len, tensors.values())) >= MOST_TENSORS,
     )
 
 

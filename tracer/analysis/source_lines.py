@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 
+NO_LINE = "no Python line"
+"""In place of a line's name, if no Python line is known"""
+
+
 @dataclass(frozen=True)
 class SourceLines:
     """Names and texts of lines.

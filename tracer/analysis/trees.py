@@ -17,6 +17,9 @@ from tracer.analysis.medians import finished_median
 from tracer.base import heap
 from tracer.trace.tables.schema import HOP_KINDS
 
+OF_A_GROUP = ["process", "thread", "source", "called_from", "backward_node", "range"]
+"""The columns by which outermost hops are one group of a tree"""
+
 _AT_ONCE = 1 << 20
 """Rows: columns in between of all rows would take more memory than the result"""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -182,6 +185,11 @@ def fold(
     them), modules (distinct ones, of outermost hops; else null), parent_node (row in nodes, null at level 0),
     and as `hop` the id of the first member with its op, key, kernel, kind, registered_at, rule, override,
     signature (id or null), source, module, raised, open.
+
+    relu(max max) relu(max max) add     ->    level  op    members  count  parent_node
+                                              0      relu  2        2      null
+                                              1      max   4        2      0
+                                              0      add   1        1      null
     """
     hops = forest.hops
     outermost = forest.parent < 0 if chosen is None else (forest.parent < 0) & chosen

@@ -15,7 +15,7 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str
     elements: int
-    """That are stored"""
+    """How many elements its memory holds; an expanded tensor has fewer than its shape says"""
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Tensor | None:

@@ -33,7 +33,7 @@ _kept = Vector(ctypes.addressof(_memory), 0)
 
 
 def keep_registers(thread: int) -> None:
-    """Of the stopped thread with this number. Raises OSError."""
+    """Keeps the registers of the stopped thread with this number. Raises OSError."""
     _kept.size = _ROOM
     if _ptrace(_GET, thread, _ALL, ctypes.byref(_kept)) != 0:
         _kept.size = 0

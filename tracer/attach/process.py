@@ -290,7 +290,7 @@ class Process:
         return libraries + ([program] if _PYTHON.match(os.path.basename(program)) or libraries else [])
 
     def _maps(self) -> dict[str, int]:
-        """Of each file in its memory, the lowest address."""
+        """file that is mapped -> its lowest address."""
         found: dict[str, int] = {}
         try:
             lines = (self._folder / "maps").read_text(errors="surrogateescape").splitlines()
@@ -376,7 +376,7 @@ def _torch_version(library: str) -> str:
 
 
 def _python_version(path: str) -> tuple[int, int] | None:
-    """Of a Python executable or library; None if it does not tell."""
+    """The version of a Python executable or library; None if it does not tell."""
     try:
         number = whole(_py_version, path)
     except DamagedError:
@@ -398,7 +398,7 @@ def _py_version(path: str) -> int:
 
 
 def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict[str, tuple[int, int]]:
-    """Of each name that one of the files exports: its address, and its first bytes as a number."""
+    """name that one of the files exports -> its address, and its first bytes as a number."""
     found: dict[str, tuple[int, int]] = {}
 
     def look(path: str) -> None:

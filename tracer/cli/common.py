@@ -97,6 +97,13 @@ def exclusive(**given: object) -> None:
         fail(f"give {names[0]} or {names[1]}, not both", USAGE)
 
 
+PeakBandwidth = Annotated[
+    float | None, typer.Option(metavar="GB/s", min=0, help="Compare with this memory bandwidth.")
+]
+PeakFlops = Annotated[
+    float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
+]
+
 TraceFile = Annotated[
     Path | None, typer.Argument(help="A trace (default: the newest *.trace here).", metavar="FILE")
 ]
@@ -137,7 +144,7 @@ def analysing(file: Path, step: int | None = None) -> Iterator[Trace]:
 def reading(file: Path) -> Iterator[None]:
     """Ends the command with one line if the block cannot read the trace."""
     from tracer.trace import TraceError
-    from tracer.trace.bytes.errors import MissingStepError
+    from tracer.trace.bytes.trace_errors import MissingStepError
 
     try:
         yield

@@ -8,13 +8,14 @@ import traceback
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracer.cli.common import USAGE, fail, progress, say, writing
+from tracer.cli.common import USAGE, PeakBandwidth, PeakFlops, exclusive, fail, progress, say, writing
+from tracer.cli.documents import AsJson, print_json, prints_to_stderr
 from tracer.cli.output import check_output, write_output, write_pictures
-from tracer.cli.tune import tune_overrides
+from tracer.cli.tune import FAMILIES, tune_overrides
 
 if TYPE_CHECKING:
     from tracer.compare.model import Comparison
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 # Options may follow the script; those that tracer does not know go to the script.
 CONTEXT = {"ignore_unknown_options": True}
-_FAMILIES = ("mm", "gru", "cat")
 _SHOWN = 60  # characters of a line
 _PAIRS, _SECONDS = 50, 60.0
 
@@ -74,12 +74,8 @@ def compare(
     repeats: Annotated[
         int, typer.Option(metavar="N", min=1, help="Run a script N times on each side, in turns.")
     ] = 3,
-    peak_bandwidth: Annotated[
-        float | None, typer.Option(metavar="GB/s", min=0, help="Compare with this memory bandwidth.")
-    ] = None,
-    peak_flops: Annotated[
-        float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
-    ] = None,
+    peak_bandwidth: PeakBandwidth = None,
+    peak_flops: PeakFlops = None,
     details: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Show N built-in cases one by one (default: all).")
     ] = None,
@@ -93,6 +89,7 @@ def compare(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare PyTorch's kernels with overrides, and report in markdown.
 
@@ -119,11 +116,15 @@ def compare(
       tracer compare mm
       tracer compare gru --case T1 --case bf16 -o compare_gru.md
       tracer compare mm --override my_kernels.py:my_mm
+      tracer compare mm --override my_kernels.py:my_mm --json | jq '.comparisons[].cases[]'
       tracer compare mm --override a.py:first --override a.py:second -o mm.md
       tracer compare --override mm,cat train.py --epochs 1
       tracer compare --tune
       tracer compare --tune mm gru --case 8x1536 --case T32
     """
+    exclusive(json=as_json, tune=tune)
+    exclusive(json=as_json, output=output)
+    exclusive(json=as_json, details=details)
     what = what or []
     if tune:
         if override:
@@ -141,22 +142,26 @@ def compare(
     from tracer.report.svg.picture import Pictures
 
     pictures = Pictures(output.stem) if output is not None else None
-    if what[0] in _FAMILIES:
+    if what[0] in FAMILIES:
         if len(what) > 1:
             fail(f"{what[0]} takes no arguments; remove {what[1]} (options begin with --)", USAGE)
         peaks = (peak_bandwidth, peak_flops)
         measured = (pairs or _PAIRS, _SECONDS if seconds is None else seconds)
-        text, wrong = _cases(what[0], names, case or [], measured, peaks, details, pictures)
+        with prints_to_stderr(as_json):
+            comparisons, wrong = _cases(what[0], names, case or [], measured, peaks)
+        shown = _document(comparisons, wrong) if as_json else _report(comparisons, details, pictures)
     else:
         if case or details is not None:
             given = "--case" if case else "--details"
-            fail(f"{given} applies only to the built-in cases ({', '.join(_FAMILIES)}); remove it", USAGE)
-        text, wrong = _script(what, names, repeats)
-    if output is None:
+            fail(f"{given} applies only to the built-in cases ({', '.join(FAMILIES)}); remove it", USAGE)
+        shown, wrong = _script(what, names, repeats, as_json)
+    if isinstance(shown, dict):
+        print_json(shown)
+    elif output is None:
         with writing():
-            print(text, end="")
+            print(shown, end="")
     else:
-        write_output(output, text)
+        write_output(output, shown)
         if pictures is not None:
             write_pictures(output, pictures)
     if wrong:
@@ -169,16 +174,12 @@ def _cases(
     patterns: list[str],
     measured: tuple[int, float],
     peaks: tuple[float | None, float | None],
-    details: int | None,
-    pictures: Pictures | None,
-) -> tuple[str, str]:
-    """The report, and in one line what is wrong; "" if nothing is."""
+) -> tuple[list[Comparison], str]:
+    """One comparison for each implementation, and in one line what is wrong; "" if nothing is."""
     from tracer.compare.cases import cases_of
 
     switches = _switches(names or [family])
-    from tracer.compare.markdown import render
     from tracer.compare.measurement import Settings, compare_cases
-    from tracer.compare.several import render_several
 
     devices = {switch.device for switch in switches}
     if len(devices) > 1:
@@ -205,11 +206,22 @@ def _cases(
         for comparison in comparisons
         if (why := _wrong(comparison))
     ]
+    return comparisons, "; ".join(wrongs)
+
+
+def _document(comparisons: list[Comparison], wrong: str) -> dict[str, Any]:
+    from tracer.compare.document import comparisons_document
+
+    return comparisons_document(comparisons, wrong)
+
+
+def _report(comparisons: list[Comparison], details: int | None, pictures: Pictures | None) -> str:
+    from tracer.compare.markdown import render
+    from tracer.compare.several import render_several
+
     if len(comparisons) > 1:
-        text = render_several(comparisons, details, pictures)
-    else:
-        text = render(comparisons[0], details, pictures)
-    return text, "; ".join(wrongs)
+        return render_several(comparisons, details, pictures)
+    return render(comparisons[0], details, pictures)
 
 
 def _wrong(comparison: Comparison) -> str:
@@ -270,19 +282,22 @@ def _need_torch() -> None:
 
 def _said(error: OverrideError) -> str:
     """The error; if the built-in overrides cannot run, also how to compare your own."""
-    from tracer.overrides.errors import BuiltinError
+    from tracer.overrides.override_errors import BuiltinError
 
     instead = "; to compare your own: --override FILE.py:FUNCTION"
     return f"{error}{instead if isinstance(error, BuiltinError) else ''}"
 
 
-def _script(command: list[str], names: list[str], repeats: int) -> tuple[str, str]:
+def _script(
+    command: list[str], names: list[str], repeats: int, as_json: bool
+) -> tuple[str | dict[str, Any], str]:
     if not names:
         fail("no overrides given; give some: tracer compare --override NAMES SCRIPT", USAGE)
     if not os.path.exists(command[0]):
-        known = ", ".join(_FAMILIES)
+        known = ", ".join(FAMILIES)
         fail(f"no script {command[0]} here; give a script, or built-in cases: {known}", USAGE)
     _need_torch()
+    from tracer.compare.document import program_document
     from tracer.compare.program import ProgramError, compare_program
     from tracer.compare.program_markdown import render
     from tracer.overrides import OverrideError
@@ -293,7 +308,8 @@ def _script(command: list[str], names: list[str], repeats: int) -> tuple[str, st
         fail(_said(error), USAGE)
     except ProgramError as error:
         fail(str(error))
-    return render(found), _other_output(found)
+    wrong = _other_output(found)
+    return program_document(found, wrong) if as_json else render(found), wrong
 
 
 def _other_output(found: ProgramComparison) -> str:

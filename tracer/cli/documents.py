@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +16,20 @@ from tracer.cli.common import writing
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document. Times are in nanoseconds.")]
 
 
-def print_json(document: dict[str, Any]) -> None:
+def print_json(document: Any, default: Callable[[Any], Any] | None = None) -> None:
+    """Numbers that are not finite, which JSON does not have, are null."""
+    text = json.dumps(document, indent=1, default=default or _plain)
+    if "NaN" in text or "Infinity" in text:
+        text = json.dumps(json.loads(text, parse_constant=lambda _: None), indent=1)
     with writing():
-        print(json.dumps(document, indent=1, default=_plain))
+        print(text)
+
+
+@contextmanager
+def prints_to_stderr(as_json: bool) -> Iterator[None]:
+    """During the block what a user's module prints does not go into the document."""
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        yield
 
 
 def _plain(value: object) -> object:

@@ -205,7 +205,7 @@ def _explanations(ops: list[str]) -> list[Explanation]:
     import torch
 
     from tracer.dispatch.declarations import installed_declarations
-    from tracer.dispatch.kernels import GeneratedKernels
+    from tracer.dispatch.operator_kernels import GeneratedKernels
     from tracer.dispatch.report import Explanation
     from tracer.dispatch.table import folded, read_table
 

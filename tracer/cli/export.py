@@ -85,7 +85,7 @@ def export(
       tracer export run.trace --to speedscope --by line
       tracer export run.trace --to svg --op matmul
     """
-    from tracer.export.errors import ExportError
+    from tracer.export.export_errors import ExportError
 
     if to is None:
         fail(f"--to is missing: {choose('', _FORMATS)}, e.g. tracer export --to perfetto", USAGE)

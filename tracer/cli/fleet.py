@@ -88,7 +88,7 @@ def fleet(
     if scratch is not None and not scratch.is_dir():
         fail(f"--scratch {scratch} is not a folder; create it first", USAGE)
     _check(output, bool(paths))
-    from tracer.fleet.errors import FleetError
+    from tracer.fleet.fleet_errors import FleetError
     from tracer.fleet.gather import gather
     from tracer.fleet.parts import Parts
     from tracer.fleet.traces import find

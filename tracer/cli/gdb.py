@@ -121,7 +121,7 @@ def gdb(
       tracer gdb mm            (a session; others: gru cat embedding linear backward)
     """
     from tracer.base.errors import RecordingError
-    from tracer.debugger.errors import DebuggerError
+    from tracer.debugger.debugger_errors import DebuggerError
     from tracer.debugger.walk import Walk
 
     if list_sessions:

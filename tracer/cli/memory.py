@@ -28,8 +28,8 @@ def memory(
     """
     file = trace_or_rank(file, rank)
     with analysing(file) as trace:
-        from tracer.analysis.memory import memory_use
-        from tracer.analysis.source_lines import SourceLines
+        from tracer.analysis.memory_use import memory_use
+        from tracer.analysis.source_lines import NO_LINE, SourceLines
         from tracer.report import memory_tables as tables
         from tracer.report.text import count
 
@@ -45,7 +45,7 @@ def memory(
     several = len({use.process for use in uses}) > 1
 
     def line(source: str | None) -> str:
-        return sources.name(source) if source else "no Python line"
+        return sources.name(source) if source else NO_LINE
 
     with writing():
         for number, use in enumerate(uses):

@@ -18,11 +18,13 @@ from tracer.cli.common import (
     TraceFile,
     analysing,
     chosen_trace,
+    exclusive,
     fail,
     one_of,
     say,
     writing,
 )
+from tracer.cli.documents import AsJson, print_json, prints_to_stderr
 from tracer.cli.output import check_output, write_output
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ def replay(
         bool, typer.Option("--unsafe", help="Run the operator even if it may open files or run code.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.py.")] = False,
+    as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
     """Run one op call of a trace again, alone, and compare it with a change.
@@ -93,6 +96,7 @@ def replay(
     Examples:
       tracer replay run.trace --hop 17
       tracer replay run.trace --hop 17 --threads 1
+      tracer replay run.trace --hop 17 --threads 1 --json | jq .times.wall.ratio
       tracer replay run.trace --hop 17 --override mine.py:kernel
       tracer replay gpu.trace --hop 17 --tf32 on
       tracer replay gpu.trace --hop 17 --key CPU --arg stride=[1,1]
@@ -100,6 +104,8 @@ def replay(
     """
     if hop < 0:
         fail("give the hop: --hop N; to see the numbers: tracer tree --ids", USAGE)
+    exclusive(json=as_json, script=script)
+    exclusive(json=as_json, ncu=ncu)
     given = _given(arg or [])
     if script is not None:
         _check_script(script, force)
@@ -114,7 +120,8 @@ def replay(
     _import_torch()
     for package in imported or []:
         try:
-            importlib.import_module(package)
+            with prints_to_stderr(as_json):
+                importlib.import_module(package)
         except ImportError as error:
             fail(f"--import {package}: {error}", USAGE)
     from tracer.base.boundary import NotInTorchError, StrangeTextError, torch_operator
@@ -123,13 +130,15 @@ def replay(
     from tracer.replay.arguments import plan_arguments
     from tracer.replay.call import Call
     from tracer.replay.change import Change, check_key, override_names
-    from tracer.replay.errors import CannotReplayError, WrongOptionError
+    from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
     try:
         op = torch_operator(recorded.op)
         check_allowed(op, imported=bool(imported), unsafe=unsafe)
         call = Call(op, plan_arguments(recorded, op._schema, given), recorded.runs_at)
-        change = Change(override_names(override or []), None if tf32 is None else tf32 == "on", key, threads)
+        with prints_to_stderr(as_json):
+            names = override_names(override or [])
+        change = Change(names, None if tf32 is None else tf32 == "on", key, threads)
         if key is not None:
             check_key(key, recorded.op)
         if script is not None:
@@ -137,7 +146,7 @@ def replay(
         elif ncu is not None:
             _profile(ncu, recorded, call)
         else:
-            _compare(recorded, call, change, _recorded_chain(trace, recorded))
+            _compare(file if as_json else None, recorded, call, change, _recorded_chain(trace, recorded))
     except (WrongOptionError, OverrideError) as error:
         fail(str(error), USAGE)
     except (CannotReplayError, NotInTorchError) as error:
@@ -178,14 +187,23 @@ def _recorded_chain(trace: object, recorded: RecordedCall) -> Chain | None:
     return ChainTables(trace).of_hop(recorded.call)  # type: ignore[arg-type]
 
 
-def _compare(recorded: RecordedCall, call: Call, change: Change, chain: Chain | None) -> None:
+def _compare(
+    json_of: Path | None, recorded: RecordedCall, call: Call, change: Change, chain: Chain | None
+) -> None:
     import torch
 
     from tracer.base.visible import visible
     from tracer.replay.run import replay as run
+
+    with prints_to_stderr(json_of is not None):
+        found = run(call, change)
+    if json_of is not None:
+        from tracer.replay.document import replay_document
+
+        print_json(replay_document(str(json_of), recorded, call, torch.__version__, found, chain))
+        return
     from tracer.replay.text import compared, heading
 
-    found = run(call, change)
     with writing():
         for line in (*heading(recorded, call, torch.__version__), *compared(found, chain)):
             print(visible(line))

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracer.cli.common import USAGE, SourceFrom, analysing, chosen_trace, fail, one_of, say
+from tracer.cli.common import (
+    USAGE,
+    PeakBandwidth,
+    PeakFlops,
+    SourceFrom,
+    analysing,
+    chosen_trace,
+    fail,
+    one_of,
+    say,
+)
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.filters import File
 from tracer.cli.job import report_of_folder
@@ -68,12 +78,8 @@ def report(
         bool,
         typer.Option("--no-phases", help="Do not treat any step as warm-up, e.g. if steps differ."),
     ] = False,
-    peak_bandwidth: Annotated[
-        float | None, typer.Option(metavar="GB/s", min=0, help="Compare with this memory bandwidth.")
-    ] = None,
-    peak_flops: Annotated[
-        float | None, typer.Option(metavar="TFLOP/s", min=0, help="Compare with this compute rate.")
-    ] = None,
+    peak_bandwidth: PeakBandwidth = None,
+    peak_flops: PeakFlops = None,
     as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:

@@ -93,13 +93,13 @@ def sql(
             table = _flat(found).write_csv()
             print(visible_lines(table) if sys.stdout.isatty() else table, end="")
         elif as_json:
-            print(json.dumps(found.to_dicts(), indent=1, default=str))
+            print_json(found.to_dicts(), default=str)
         else:
             _show(found, rows)
 
 
 def _why_empty(text: str, tables: dict[str, pl.DataFrame]) -> list[str]:
-    """Of empty tables in a query, what records them."""
+    """What records the empty tables of a query."""
     words = set(re.findall(r"\w+", text.lower()))
     return [
         f"{name} is empty in this trace; to fill it: {how}"

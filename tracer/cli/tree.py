@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from tracer.trace import Trace
 
-_GROUP = ["process", "thread", "source", "called_from", "backward_node", "range"]
 _STACK = "python_stack"
 
 
@@ -130,7 +129,7 @@ def _tree(file: Path, selection: Selection, form: _Form) -> None:
         if selection.min_ns is not None:  # what a hop calls may be shorter
             kept = kept & (hops["end_ns"] - hops["start_ns"] >= selection.min_ns).to_numpy()
         shallow = kept if depth is None else kept & (forest.depth < depth)
-        by = [*_GROUP, _STACK] if len(trace.python_stacks) else _GROUP
+        by = [*trees.OF_A_GROUP, _STACK] if len(trace.python_stacks) else trees.OF_A_GROUP
         shown = hops.filter(shallow).with_columns(
             source=trees.own_or_forward_line(), range=ranges.of_the_script()
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from tracer.cli.common import USAGE, fail, progress, say, writing
 from tracer.cli.output import check_output
 
-_FAMILIES = ("mm", "gru", "cat")
+FAMILIES = ("mm", "gru", "cat")
 
 
 def tune_overrides(
@@ -22,18 +22,18 @@ def tune_overrides(
     force: bool,
 ) -> None:
     """Prints the table and writes the file. Ends the command with status 1 if a result is wrong."""
-    if unknown := [name for name in families if name not in _FAMILIES]:
-        fail(f"--tune takes {', '.join(_FAMILIES)}, not {unknown[0]}", USAGE)
+    if unknown := [name for name in families if name not in FAMILIES]:
+        fail(f"--tune takes {', '.join(FAMILIES)}, not {unknown[0]}", USAGE)
     if output is not None:
         check_output(output, force)
     if find_spec("torch") is None:
         fail("tracer compare --tune needs PyTorch; install torch here first", USAGE)
     from tracer.compare.tuning_cases import tuning_cases
     from tracer.overrides import builtin, measured
-    from tracer.overrides.errors import OverrideError
+    from tracer.overrides.override_errors import OverrideError
     from tracer.report.text import count
 
-    chosen = [name for name in _FAMILIES if name in families] or list(_FAMILIES)
+    chosen = [name for name in FAMILIES if name in families] or list(FAMILIES)
     cases = [case for family in chosen for case in tuning_cases(family, patterns)]
     if not cases:
         example = tuning_cases(chosen[0])[0].name

@@ -21,7 +21,7 @@ from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one call. `allocations` are calls of the CUDA API, not of torch's caching allocator."""
+    """What one call made. `allocations` are calls of the CUDA API, not of torch's caching allocator."""
 
     op_calls: int
     hops: int

@@ -11,8 +11,8 @@ from typing import Any
 
 from tracer.compare.accuracy import Check, Element
 from tracer.compare.both_chains import both_chains
+from tracer.compare.call_memory import Memory
 from tracer.compare.cases import CPU
-from tracer.compare.memory import Memory
 from tracer.compare.model import CaseResult, Comparison, Timing
 from tracer.compare.roof import BYTES, Limit
 from tracer.compare.spread import Spread, ratio_text

@@ -12,10 +12,10 @@ from typing import Any
 from tracer.base.errors import RecordingError
 from tracer.compare.accuracy import check
 from tracer.compare.bounds import bound_of
+from tracer.compare.call_memory import memory_of
 from tracer.compare.cases import CPU, CUDA, Case
 from tracer.compare.chains import ChainTables, certificate_of, facts_of_gpu
 from tracer.compare.kept import INPUT, TWICE, Inputs, shared_memory
-from tracer.compare.memory import memory_of
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.roof import CpuRoof, GpuRoof, Roof, limit_of
 from tracer.compare.switch import Switch
@@ -97,7 +97,7 @@ def compare_cases(
 
 
 def compare_one(case: Case, switch: Switch, settings: Settings) -> CaseResult:
-    """Of one case the results and times, without chains and limit."""
+    """The results and times of one case, without chains and limit."""
     with without_warnings():
         return _measured(case, switch, settings)[0]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tracer.analysis.chain import Pair, align
 from tracer.compare.accuracy import Check
+from tracer.compare.call_memory import Memory
 from tracer.compare.chains import Chain
-from tracer.compare.memory import Memory
 from tracer.compare.roof import Limit
 from tracer.compare.spread import Ratio, Spread
 from tracer.compare.timing import Samples

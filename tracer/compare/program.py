@@ -8,8 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,13 @@ import polars as pl
 
 from tracer.base.interpreter import own_command
 from tracer.compare.chains import ChainTables
+from tracer.compare.measurement import Watching
 from tracer.compare.model import Chains, Timing
 from tracer.compare.switch import forced
 from tracer.compare.timing import Samples
 from tracer.overrides import builtin
 from tracer.overrides import names as given_names
 from tracer.trace import Trace, TraceError, load
-
-Watching = Callable[[str], AbstractContextManager[object]]
 
 _Key = tuple[str, str]
 """An operator, and the tensors that it was given as text"""

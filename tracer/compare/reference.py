@@ -9,7 +9,7 @@ from typing import Any
 from tracer.analysis.work import Work
 
 Exact = dict[str, tuple[Any, Any]]
-"""By name: the float64 result, and the scale of its elements (None: they have none)"""
+"""name -> the float64 result, and the scale of its elements (None: they have none)"""
 
 
 def product(*operands: Any) -> tuple[Any, Any]:

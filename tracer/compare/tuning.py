@@ -60,7 +60,7 @@ class Tried:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Of the file of measurements; the ratios are for people."""
+        """The case's row in the file of measurements; the ratios are for people."""
         sizes = {name: _as_json(self.case.sizes[name]) for name in FIELDS[self.case.family]}
         return {
             "case": self.case.name,
@@ -72,7 +72,7 @@ class Tried:
 
 
 def gpu_time(result: CaseResult) -> Timing | None:
-    """With inputs that the L2 cache does not hold, where that was measured."""
+    """The GPU time with inputs that the L2 cache does not hold, else with any."""
     return result.cold or result.gpu
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.walk import Walk
 from tracer.trace import Trace, TraceError, load
 

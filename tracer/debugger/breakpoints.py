@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import CodeType
 from typing import Any
 
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.functions import Functions, Point
 from tracer.debugger.session import Session
 

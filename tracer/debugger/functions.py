@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tracer.base import torch_abi
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.target import Target
 from tracer.trace.names.demangle import demangle_trusted
 from tracer.trace.names.kernels import short_kernel_name

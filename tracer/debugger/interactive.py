@@ -12,7 +12,7 @@ from typing import Any
 
 from tracer.debugger import terminal
 from tracer.debugger.console import Console
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.functions import Functions
 from tracer.debugger.session import Session
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from pygdbmi import gdbmiparser
 
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 
 _READ_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

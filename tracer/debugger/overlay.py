@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tracer.base import interrupts
 from tracer.debugger import overlay_sources, trampolines
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.overlay_sources import Source
 from tracer.debugger.target import Target
 from tracer.trace.names.symbols import build_id

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 
 OLDEST = (12, 0)
 _INSTALL = "apt-get install gdb (dnf install gdb), or give one with --gdb"

@@ -16,7 +16,7 @@ from typing import Any
 from tracer.base.package import FOLDER
 from tracer.debugger import terminal
 from tracer.debugger.console import Console
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.functions import Functions, Point
 from tracer.debugger.mi import GdbError, MachineInterface
 from tracer.debugger.program import Gdb

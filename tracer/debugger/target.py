@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracer.base.interpreter import ask
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 
 # Runs in the target's Python (3.7 or newer) without importing torch, which takes seconds.
 _LOOK = """

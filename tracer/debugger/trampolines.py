@@ -15,13 +15,10 @@ import numpy as np
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.target import Target
+from tracer.trace.names.symbols import SYMBOL, UNDEFINED_SECTION
 
-_SYMBOL = np.dtype(
-    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
-_UNDEFINED_SECTION = 0
 _GLOBAL = 1  # STB_GLOBAL
 _FUNCTION = 2  # STT_FUNC
 
@@ -31,14 +28,14 @@ def strong_definitions(objects: Iterable[Path]) -> frozenset[str]:
     names: set[str] = set()
     for path in objects:
         table = _Table(path, ".symtab")
-        names |= table.names((table.binding == _GLOBAL) & (table.symbols["section"] != _UNDEFINED_SECTION))
+        names |= table.names((table.binding == _GLOBAL) & (table.symbols["section"] != UNDEFINED_SECTION))
     return frozenset(names)
 
 
 def exported(library: Path) -> frozenset[str]:
     """The names that a shared library defines for others."""
     table = _Table(library, ".dynsym")
-    return frozenset(table.names(table.symbols["section"] != _UNDEFINED_SECTION))
+    return frozenset(table.names(table.symbols["section"] != UNDEFINED_SECTION))
 
 
 def assembly(target: Target, missing: Iterable[str], interposed: frozenset[str]) -> str:
@@ -98,7 +95,7 @@ def _anchor(library: Path, interposed: frozenset[str]) -> tuple[str, int]:
     table = _Table(library, ".dynsym")
     symbols = table.symbols
     usable = (table.binding == _GLOBAL) & (symbols["info"] & 15 == _FUNCTION)
-    usable &= symbols["section"] != _UNDEFINED_SECTION
+    usable &= symbols["section"] != UNDEFINED_SECTION
     name = min(table.names(usable) - interposed)
     return name, int(table.rows_named(name)["value"][0])
 
@@ -118,8 +115,8 @@ class _Table:
                 raise ValueError(f"{path} is not an ELF file: {error}") from None
             self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         self._start, self._end = strings["sh_offset"], strings["sh_offset"] + strings["sh_size"]
-        count = table["sh_size"] // _SYMBOL.itemsize
-        self.symbols = np.frombuffer(self._data, _SYMBOL, count, table["sh_offset"])
+        count = table["sh_size"] // SYMBOL.itemsize
+        self.symbols = np.frombuffer(self._data, SYMBOL, count, table["sh_offset"])
 
     @property
     def binding(self) -> np.ndarray:
@@ -142,4 +139,4 @@ class _Table:
             offsets.append(found - self._start)
             found = self._data.find(text, found + 1, self._end)
         symbols = self.symbols
-        return symbols[np.isin(symbols["name"], offsets) & (symbols["section"] != _UNDEFINED_SECTION)]
+        return symbols[np.isin(symbols["name"], offsets) & (symbols["section"] != UNDEFINED_SECTION)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from tracer.base.package import FOLDER
 from tracer.debugger import breakpoints, overlay
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.findings import Findings, command_line, level
 from tracer.debugger.functions import Functions
 from tracer.debugger.program import Gdb

@@ -100,7 +100,7 @@ def _of_aten(op: str) -> str | None:
 
 
 def _entries(path: Path, heading: re.Pattern[str]) -> dict[str, Declaration]:
-    """By name. Comments on lines of their own and blank lines between entries belong to none."""
+    """name -> entry. Comments on lines of their own and blank lines between entries belong to none."""
     text = path.read_text(encoding="utf-8")
     headings = list(heading.finditer(text))
     ends = [found.start() for found in headings[1:]] + [len(text)]

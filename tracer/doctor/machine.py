@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tracer.debugger import program
-from tracer.debugger.errors import DebuggerError
+from tracer.debugger.debugger_errors import DebuggerError
 from tracer.doctor.finding import Finding
 
 _HOP_BYTES = 56

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tracer.export.about import about
-from tracer.export.errors import ExportError
+from tracer.export.export_errors import ExportError
 from tracer.export.fields import Shape
 from tracer.export.output import new_file
 from tracer.export.timeline import Block, Timeline

@@ -106,7 +106,7 @@ def activity_fields(trace: Trace) -> Fields:
 
 
 def mark_fields(kind: str, marks: pl.DataFrame) -> Fields:
-    """Of marks.MARKS; `kind` is the category."""
+    """The fields of a table like marks.MARKS; `kind` is the category."""
     frame = marks.select("name", "step", "phase", number=pl.int_range(pl.len(), dtype=pl.Int64))
     return Fields(kind, frame, ("step", "phase"), ("number",))
 

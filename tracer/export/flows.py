@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace import Trace
+from tracer.trace.tables.series import numbers
 
 _FIRST_BACKWARD = 1 << 33  # flows of activities have lower ids
 
@@ -50,15 +51,15 @@ class Flows:
 
 def activity_flows(activities: pl.DataFrame, shown: NDArray[np.int64]) -> Flows:
     """API call -> GPU activity, for the rows of activities that are shown."""
-    call = activities["api_call"].cast(pl.Int64).fill_null(-1).to_numpy()
+    call = numbers(activities["api_call"])
     target = np.sort(shown[call[shown] >= 0])
     return _sorted(call[target], target, target + 1)
 
 
 def backward_flows(trace: Trace) -> Flows:
     """Forward hop -> each outermost hop of the backward node that it made."""
-    forward = trace.hops["forward_hop"].cast(pl.Int64).fill_null(-1).to_numpy()
-    parent = trace.hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    forward = numbers(trace.hops["forward_hop"])
+    parent = numbers(trace.hops["parent"])
     target = np.flatnonzero(forward >= 0)
     outer = np.where(parent[target] >= 0, forward[parent[target]], -1)
     target = target[outer != forward[target]]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tracer.export.about import about
-from tracer.export.errors import ExportError
+from tracer.export.export_errors import ExportError
 from tracer.export.fields import Shape
 from tracer.export.output import new_file
 from tracer.export.timeline import Block, Counter, Timeline

@@ -15,13 +15,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.analysis.phases import phase
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.trees import levels
 from tracer.base.package import VERSION
 from tracer.export.output import new_file
 from tracer.export.tracks import Tracks
 from tracer.trace import Trace
 from tracer.trace.bytes.damage import number_of
+from tracer.trace.tables.series import numbers
 
 ROOTS = ("line", "module")
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -102,7 +103,7 @@ class _Roots:
 
     def _frames(self, kind: str, place: str | None, by: str) -> list[int]:
         if place is None:
-            below = [self._frame("no Python line" if by == "line" else "no module")]
+            below = [self._frame(NO_LINE if by == "line" else "no module")]
         elif by == "module":
             below = [self._frame(part) for part in place.split(".")]
         else:
@@ -126,7 +127,7 @@ class _Paths:
     def __init__(
         self, hops: pl.DataFrame, frame_of: NDArray[np.int64], frames: int, roots: _Roots | None
     ) -> None:
-        parent = hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+        parent = numbers(hops["parent"])
         self.of_hop = np.full(len(hops), -1)
         self.self_ns = hops["self_ns"].to_numpy()
         self._above: list[int] = []

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from tracer.analysis.memory import of_recorded_blocks
+from tracer.analysis.memory_use import of_recorded_blocks
 from tracer.export.fields import (
     Shape,
     activity_fields,
@@ -24,6 +23,7 @@ from tracer.export.marks import compiled_marks, module_marks, phase_marks, range
 from tracer.export.nesting import entry_order
 from tracer.export.tracks import Process, Tracks
 from tracer.trace import Trace
+from tracer.trace.tables.series import numbers
 
 BLOCK = 1 << 14  # slices
 
@@ -115,8 +115,8 @@ class Timeline:
 
     def _mark_blocks(self) -> Iterator[Block]:
         for place, (kind, marks) in enumerate(self._marks.items()):
-            parent, track = _integers(marks, "parent"), self._track_of_marks[kind]
-            start, end = (_integers(marks, name) for name in _TIMES)
+            parent, track = numbers(marks["parent"]), self._track_of_marks[kind]
+            start, end = (numbers(marks[name]) for name in _TIMES)
             order = entry_order(parent, track, start, end)
             base = int(self._firsts[_ACTIVITIES + 1 + place])
             for first in range(0, len(order), BLOCK):
@@ -128,7 +128,7 @@ class Timeline:
         hops, libraries, calls = self._trace.hops, self._trace.library_calls, self._trace.api_calls
         tables = (hops, libraries, calls)
         track = np.concatenate([self.tracks.of_threads(table) for table in tables])
-        start, end = (np.concatenate([_integers(table, name) for table in tables]) for name in _TIMES)
+        start, end = (np.concatenate([numbers(table[name]) for table in tables]) for name in _TIMES)
         parent = self._parents()
         order = entry_order(parent, track, start, end)
         for first in range(0, len(order), BLOCK):
@@ -145,17 +145,17 @@ class Timeline:
             )
 
     def _parents(self) -> NDArray[np.int64]:
-        """Of an API call: the one that encloses it, else the library call, else the hop."""
+        """The parent of an API call: the call that encloses it, else the library call, else the hop."""
         hops, libraries, calls = self._trace.hops, self._trace.library_calls, self._trace.api_calls
         _, first_library, first_call, *_ = self._firsts.tolist()
-        of_library = _integers(libraries, "parent")
-        of_library = np.where(of_library >= 0, of_library + first_library, _integers(libraries, "hop"))
-        call_hop, library = _integers(calls, "hop"), _integers(calls, "library_call_id")
-        in_library = (library >= 0) & (np.append(_integers(libraries, "hop"), -1)[library] == call_hop)
+        of_library = numbers(libraries["parent"])
+        of_library = np.where(of_library >= 0, of_library + first_library, numbers(libraries["hop"]))
+        call_hop, library = numbers(calls["hop"]), numbers(calls["library_call_id"])
+        in_library = (library >= 0) & (np.append(numbers(libraries["hop"]), -1)[library] == call_hop)
         of_call = np.where(in_library, library + first_library, call_hop)
-        outer = _integers(calls, "parent")
+        outer = numbers(calls["parent"])
         of_call = np.where(outer >= 0, outer + first_call, of_call)
-        return np.concatenate([_integers(hops, "parent"), of_library, of_call])
+        return np.concatenate([numbers(hops["parent"]), of_library, of_call])
 
     def _block(
         self,
@@ -195,8 +195,3 @@ class Timeline:
 
 _TIMES = ("start_ns", "end_ns")
 _ACTIVITIES = 3  # the place of their numbers, behind hops, library calls and API calls
-
-
-def _integers(table: pl.DataFrame, column: str) -> NDArray[np.int64]:
-    """-1 where it is null."""
-    return table[column].cast(pl.Int64).fill_null(-1).to_numpy()

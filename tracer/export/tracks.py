@@ -120,7 +120,7 @@ class Tracks:
 
 
 def _processes(trace: Trace) -> dict[int, Process]:
-    """By number; also those that only activities name."""
+    """number -> process; also those that only activities name."""
     processes = {
         process: Process(process, pid, command or f"process {process}")
         for process, pid, command in trace.processes.select("process", "pid", "command").iter_rows()

@@ -16,7 +16,7 @@ from tracer.analysis.job.numbering import NEVER
 from tracer.analysis.job.outstanding import to_match, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
 from tracer.analysis.job.stuck_tables import MISMATCHED, UNANSWERED, mismatched_rows, unanswered_rows
-from tracer.fleet.errors import FleetError
+from tracer.fleet.fleet_errors import FleetError
 from tracer.fleet.parts import Kept
 from tracer.fleet.waiting import Numbered, mismatched_of, unanswered_of, waiting_of
 from tracer.fleet.work import parquet

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from tracer.fleet.errors import FleetError
+from tracer.fleet.fleet_errors import FleetError
 from tracer.fleet.work import Part, Task, analyse, reason, unread
 
 _RETRIES = 2
-"""Of a task whose node went away"""
+"""How often a task runs again if its node went away"""
 _PATIENCE_SECONDS = 10.0
 
 

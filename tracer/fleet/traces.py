@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tracer.analysis.job.recordings import Recording, recordings
-from tracer.fleet.errors import FleetError
+from tracer.fleet.fleet_errors import FleetError
 from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.start import START_BYTES, Start, start_of, start_of_file
 

@@ -72,7 +72,7 @@ def unread(trace: TraceFile, error: str) -> Part:
 
 def reason(error: BaseException) -> str:
     """What an error says, on one line."""
-    from tracer.fleet.errors import FleetError
+    from tracer.fleet.fleet_errors import FleetError
     from tracer.trace import TraceError
 
     words = " ".join(str(error).split())

@@ -19,8 +19,7 @@ from tracer.interactive.shown import Markdown, Text
 from tracer.report.tree import group_line, plain, title_line, tree_lines
 
 MOST_HOPS = 300_000
-"""Of a trace that a notebook shows as a page: a larger one would take seconds"""
-_GROUP = ["process", "thread", "source", "called_from", "backward_node", "range"]
+"""The most hops that a notebook shows as a page: more would take seconds"""
 _HEIGHT = 720  # pixels of the page in a cell
 
 
@@ -40,7 +39,7 @@ class Trace(reader.Trace):
         forest = trees.Forest.of(rows)
         shown = rows if depth is None else rows.filter(forest.depth < depth)
         shown = shown.with_columns(source=trees.own_or_forward_line(), range=ranges.of_the_script())
-        groups, nodes = trees.fold(trees.Forest.of(shown), _GROUP)
+        groups, nodes = trees.fold(trees.Forest.of(shown), trees.OF_A_GROUP)
         cut = nodes.head(limit) if limit else nodes
         heads = {row["group"]: row for row in groups.iter_rows(named=True)}
         sources = SourceLines.of(self)

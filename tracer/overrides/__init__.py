@@ -11,8 +11,8 @@ Importing this package imports no torch.
 
 from __future__ import annotations
 
-from tracer.overrides.errors import HandOver, OverrideError
 from tracer.overrides.override import Override
+from tracer.overrides.override_errors import HandOver, OverrideError
 from tracer.overrides.registry import register, registered, unregister
 from tracer.overrides.use import use
 

@@ -10,9 +10,9 @@ from tracer.base import extension
 from tracer.base.build import build_info
 from tracer.overrides import measured
 from tracer.overrides.counts import HandedOver, Ran
-from tracer.overrides.errors import BuiltinError, OverrideError
-from tracer.overrides.kernels import Kernels, targets_of
+from tracer.overrides.kernel_functions import Kernels, targets_of
 from tracer.overrides.override import AUTO, FORCE, Override
+from tracer.overrides.override_errors import BuiltinError, OverrideError
 from tracer.overrides.target import Target
 
 EXTENSION = "tracer._overrides"

@@ -20,7 +20,7 @@ BY_ITSELF = "called by the override itself"
 
 
 class Counts:
-    """Of one override at one operator."""
+    """How often one override ran at one operator, and what it handed over."""
 
     def __init__(self) -> None:
         self.ran = 0

@@ -22,7 +22,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tracer.overrides.kernels import Kernels
+from tracer.overrides.kernel_functions import Kernels
 from tracer.overrides.registration import registered_at
 from tracer.overrides.target import Target
 
@@ -80,7 +80,7 @@ class _Entry:
 
 
 class _Journal:
-    """Of one recording in one process."""
+    """What one recording writes of the overrides in one process."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple, _Entry] = {}

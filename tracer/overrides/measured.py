@@ -183,7 +183,7 @@ def tables_of(rows: Sequence[Mapping[str, Any]], family: str) -> tuple[list[tupl
 
 
 _loaded: dict[int, object] = {}
-"""Of each device, which file was given to the extension"""
+"""device -> the file that was given to the extension"""
 _said: set[str] = set()
 
 

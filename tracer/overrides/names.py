@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import NamedTuple
 
 from tracer.overrides import builtin, registry
-from tracer.overrides.errors import BuiltinError, OverrideError
 from tracer.overrides.file_module import module_name
 from tracer.overrides.override import AUTO, MODES, Override
+from tracer.overrides.override_errors import BuiltinError, OverrideError
 
 
 class Given(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracer.overrides import enabled
 from tracer.overrides.counts import HandedOver, Ran
-from tracer.overrides.kernels import Kernels, targets_of
+from tracer.overrides.kernel_functions import Kernels, targets_of
 from tracer.overrides.target import Target
 
 AUTO, FORCE = MODES = ("auto", "force")

@@ -8,8 +8,8 @@ from functools import update_wrapper
 from typing import Any
 
 from tracer.overrides.counts import BY_ITSELF, Counts, HandedOver, Ran, say_handed_over
-from tracer.overrides.errors import HandOver, OverrideError
 from tracer.overrides.file_module import shown
+from tracer.overrides.override_errors import HandOver, OverrideError
 from tracer.overrides.registration import Registration
 from tracer.overrides.signature import Defaults, check_signature
 from tracer.overrides.stock import stock_kernel

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tracer.overrides.builtin import builtin_overrides
-from tracer.overrides.errors import OverrideError
-from tracer.overrides.kernels import Kernels, targets_of
+from tracer.overrides.kernel_functions import Kernels, targets_of
 from tracer.overrides.override import MODES, Override
+from tracer.overrides.override_errors import OverrideError
 from tracer.overrides.python_kernel import PythonKernel
 from tracer.overrides.target import Target, checked_target
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from tracer.base.locks import switching
 from tracer.overrides import enabled, journal, stock
 from tracer.overrides.counts import say_handed_over
-from tracer.overrides.errors import OverrideError
-from tracer.overrides.kernels import Kernels, targets_of
+from tracer.overrides.kernel_functions import Kernels, targets_of
 from tracer.overrides.override import Override
+from tracer.overrides.override_errors import OverrideError
 from tracer.overrides.registration import WithoutTheWarning
 from tracer.overrides.target import Target
 

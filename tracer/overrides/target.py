@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tracer.dispatch.operators import registered_operators
 from tracer.dispatch.table import parse_table
-from tracer.overrides.errors import OverrideError
+from tracer.overrides.override_errors import OverrideError
 
 _VARIANTS = ("SparseCsr", "Sparse", "Quantized", "NestedTensor")
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ContextDecorator
-from types import TracebackType
 
 from tracer.overrides import names as given_names
-from tracer.overrides.errors import OverrideError
+from tracer.overrides.override_errors import OverrideError
 from tracer.overrides.switch import Activation, switch_off, switch_on
 
 
@@ -42,11 +41,6 @@ class use(ContextDecorator):  # noqa: N801 (a function to its users)
         self._entered.append(on)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for activation in reversed(self._entered.pop()):
             switch_off(activation)

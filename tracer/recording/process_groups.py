@@ -20,7 +20,7 @@ class ProcessGroups:
     def __init__(self, write: Callable[[dict[str, object]], object]) -> None:
         self._write = write
         self._places: dict[int, dict[str, object]] = {}
-        """Of this process, by its number; of its parent too, if it was forked"""
+        """PID -> rank and ranks of this process; of its parent too, if it was forked"""
         if place := ranks.facts():
             self._places[os.getpid()] = place
             write(place)

@@ -57,7 +57,7 @@ def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
 
 
 def _of_torch() -> Rank | None:
-    """Of a process whose process group was made before the recording began."""
+    """The rank of a process whose process group was made before the recording began."""
     groups = sys.modules.get("torch.distributed.distributed_c10d")
     try:
         if groups is None or not groups.is_initialized() or groups.get_world_size() < 2:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from textwrap import fill
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from tracer.base import extension, interrupts, locks
@@ -278,12 +278,7 @@ class Recording:
     def __enter__(self) -> Recording:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _reserve(self) -> None:

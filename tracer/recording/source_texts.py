@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 
 MOST_BYTES = 1 << 20
-"""Of the texts of a process"""
+"""The most bytes of source lines that one process writes"""
 _LONGEST_LINE = 300
 _LONGEST_FILE = 16 << 20
 

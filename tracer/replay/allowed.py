@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tracer.replay.errors import CannotReplayError
+from tracer.replay.replay_errors import CannotReplayError
 
 _SPACES = ("aten", "prims")
 """Operators of torch itself that compute, and do nothing else"""

@@ -10,7 +10,7 @@ from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall, RecordedTensor
 from tracer.base.boundary import DEEPEST, NotInTorchError, StrangeTextError, device, torch_dtype, value
-from tracer.replay.errors import CannotReplayError, WrongOptionError
+from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
 _LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "_mkldnn")
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
@@ -38,7 +38,7 @@ class TensorPlan:
 
     @property
     def elements(self) -> int:
-        """Of the memory that it shows."""
+        """How many elements of memory it spans, from its first to its last."""
         if not all(self.shape):
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.replay.arguments import Argument, Device
-from tracer.replay.errors import CannotReplayError
 from tracer.replay.make import fresh, integers_below, made, plans
+from tracer.replay.replay_errors import CannotReplayError
 from tracer.report.text import size as size_text
 
 SEED = 0
 _BYTES = 8
-"""Of each element: they are made in float32, int64 or complex64"""
+"""Bytes of each element: they are made in float32, int64 or complex64"""
 _BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP", "Composite")
 
 
@@ -43,7 +43,7 @@ class Call:
 
     @property
     def devices(self) -> set[str]:
-        """Of its tensors, and those that it was asked for."""
+        """The devices of its tensors, and those that it was asked for."""
         asked = {value.name for value in self.values if isinstance(value, Device)}
         return {plan.device for plan in plans(self.values)} | asked
 

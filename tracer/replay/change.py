@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from tracer.replay.arguments import PLAIN_KEYS
-from tracer.replay.errors import WrongOptionError
+from tracer.replay.replay_errors import WrongOptionError
 
 _DEVICES = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")
 
@@ -39,7 +39,7 @@ class Change:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """The change during a block, but for the key, at which the call itself is made."""
+        """Makes the change during a block, except the key, at which the call itself is made."""
         from tracer import overrides
 
         with ExitStack() as stack:
@@ -98,7 +98,7 @@ def _threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def _tf32(on: bool) -> Iterator[None]:
-    """Of products of float32 matrices and of convolutions."""
+    """Sets TF32 for products of float32 matrices and for convolutions."""
     import torch
 
     precision, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32

@@ -33,7 +33,7 @@ def exact_results(call: Call) -> list[Any] | None:
 
 
 def errors(results: list[Any], exact: list[Any] | None) -> list[Deviation | None]:
-    """Of each result from float64; None if it has no values, or there is no float64 result."""
+    """How far each result is from float64; None if it has no values, or float64 has none."""
     if exact is None or len(exact) != len(results):
         return [None] * len(results)
     return [_error(result, wide) for result, wide in zip(results, exact, strict=True)]

@@ -7,16 +7,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tracer.compare.accuracy import Deviation
 from tracer.compare.cases import CPU, CUDA
 from tracer.compare.chains import Chain, ChainTables
+from tracer.compare.model import Timing
 from tracer.compare.timing import Times, measure
 from tracer.replay.call import Call, runner, why_not_here
 from tracer.replay.change import Change
-from tracer.replay.errors import CannotReplayError
 from tracer.replay.make import plans
+from tracer.replay.replay_errors import CannotReplayError
 from tracer.replay.results import errors, exact_results, same_results, tensors_in
 
 _PAIRS = 30
@@ -31,7 +33,7 @@ class Side:
     chain: Chain | None = None
     why: str = ""
     errors: list[Deviation | None] = field(default_factory=list)
-    """Of each result from float64; see results.errors"""
+    """How far each result is from float64; see results.errors"""
     repeats: bool | None = None
     """Two runs returned the same; if not, the results are random or not initialised, and have no error"""
 
@@ -48,6 +50,11 @@ class Replay:
     times: Times
     same: bool | None
     tf32_on_cpu: bool = False
+
+    @cached_property
+    def timings(self) -> dict[str, Timing | None]:
+        """By kind of time: host, wall and gpu; None if it was not measured."""
+        return {name: Timing.of(getattr(self.times, name)) for name in ("host", "wall", "gpu")}
 
     @property
     def ran(self) -> list[Side]:

@@ -9,7 +9,7 @@ from typing import Any
 from tracer.analysis.recorded_call import RecordedCall
 from tracer.compare.both_chains import both_chains
 from tracer.compare.chains import Chain
-from tracer.compare.model import Chains, Timing
+from tracer.compare.model import Chains
 from tracer.compare.spread import Spread, ratio_text
 from tracer.replay.arguments import Argument, TensorPlan
 from tracer.replay.call import Call
@@ -41,15 +41,16 @@ def heading(recorded: RecordedCall, call: Call, here: str) -> Iterator[str]:
 
 def _value(argument: Argument) -> str:
     note = f"  ({_NOTES[argument.given]})" if argument.given in _NOTES else ""
-    return f"{_shown(argument.value)}{note}"
+    return f"{shown(argument.value)}{note}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value of an argument as Python code; of a tensor what it is like."""
     if isinstance(value, TensorPlan):
         grad = ", requires grad" if value.requires_grad else ""
         return f"{value.dtype} {list(value.shape)} strides {list(value.stride)} on {value.device}{grad}"
     if isinstance(value, list) and any(True for _ in plans(value)):
-        return f"[{'; '.join(_shown(one) for one in value)}]"
+        return f"[{'; '.join(shown(one) for one in value)}]"
     return code_of(value, 2)
 
 
@@ -118,18 +119,17 @@ def _one(chain: Chain) -> Iterator[str]:
 
 def _time_rows(found: Replay, width: int) -> Iterator[str]:
     both = len(found.ran) == 2
-    kinds = [("time", found.times.wall)]
-    if found.times.gpu.stock:
-        kinds = [
-            ("host time", found.times.host),
-            ("until the GPU is done", found.times.wall),
-            ("GPU time", found.times.gpu),
-        ]
-    for name, samples in kinds:
-        if not samples.stock:
+    times = found.timings
+    kinds = {"time": times["wall"]}
+    if times["gpu"]:
+        kinds = {
+            "host time": times["host"],
+            "until the GPU is done": times["wall"],
+            "GPU time": times["gpu"],
+        }
+    for name, timing in kinds.items():
+        if timing is None:
             continue
-        timing = Timing.of(samples)
-        assert timing is not None
         spreads: list[Spread] = [timing.stock, timing.override] if both else [timing.stock]
         row = f"{name:22}" + "".join(f"{duration(round(spread.median)):>{width}}" for spread in spreads)
         if both:

@@ -58,7 +58,7 @@ def chain_diff(change: Change) -> list[str]:
 
 
 def titles(by: str, found: Difference) -> list[str]:
-    """Of the columns of `rows`; those on the right end in a colon."""
+    """The titles of the columns of `rows`; those on the right end in a colon."""
     names = [by] if by != LINE else [LINE, OP]
     times = ["before:", "after:", "ratio (95 %):", "verdict"]
     gpu = ["GPU before:", "GPU after:", "GPU ratio:"] if _has_gpu(found) else []

@@ -13,7 +13,7 @@ from tracer.analysis.difference import Difference, Kind
 from tracer.analysis.gaps import Gaps
 from tracer.analysis.lock import Lock
 from tracer.analysis.lock_difference import LineChange
-from tracer.analysis.memory import MemoryUse
+from tracer.analysis.memory_use import MemoryUse
 from tracer.report.chain import chain_nodes
 from tracer.report.hot_paths import hottest_of
 from tracer.report.sections import summary
@@ -55,8 +55,7 @@ def tree_document(
     lines = []
     for node in shown.iter_rows(named=True):
         line = {"group": numbers[node["group"]], "parent": node["parent_node"]}
-        line |= {name: node[name] for name in _OF_A_LINE if name in node}
-        lines.append(line | {"inputs": texts.get(node["signature"])})
+        lines.append(line | _line(node) | {"inputs": texts.get(node["signature"])})
     return {
         **_head(trace),
         "groups": [
@@ -66,6 +65,15 @@ def tree_document(
         "lines": lines,
         "lines_left_out": len(nodes) - len(shown),
     }
+
+
+def chain_lines(nodes: pl.DataFrame) -> list[dict[str, Any]]:
+    """The lines of one call (trees.fold), outermost first."""
+    return [_line(node) for node in nodes.iter_rows(named=True)]
+
+
+def _line(node: dict[str, Any]) -> dict[str, Any]:
+    return {name: node[name] for name in _OF_A_LINE if name in node}
 
 
 def flat_document(trace: Trace, table: pl.DataFrame, by: str, limit: int) -> dict[str, Any]:
@@ -133,7 +141,7 @@ def lock_document(
 
 
 def memory_document(trace: Trace, uses: Sequence[MemoryUse], limit: int) -> dict[str, Any]:
-    """Devices of analysis.memory, each with at most `limit` rows of its table (0: all)."""
+    """Devices of analysis.memory_use, each with at most `limit` rows of its table (0: all)."""
     devices = []
     for use in uses:
         shown = use.table.head(limit) if limit else use.table

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from rich.cells import cell_len, chop_cells
 
 _FRAME = 3
-"""Of each cell, ` | `; one more character ends the row"""
+"""Characters around each cell, ` | `; one more ends the row"""
 _NARROWEST = 3
 _BELOW = "|   "
 _BREAK = "<br>"

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracer.analysis.source_lines import NO_SOURCES, SourceLines
+from tracer.analysis.source_lines import NO_LINE, NO_SOURCES, SourceLines
 from tracer.report.text import duration
 from tracer.report.tree import Line, fit
 
@@ -22,7 +22,7 @@ _TITLES = {
 }
 _UNKNOWN = {
     "op": "an unknown op",
-    "source": "no Python line",
+    "source": NO_LINE,
     "module": "no module",
     "kernel": "no name",
     "range": "no range",

@@ -108,7 +108,7 @@ OP_TITLES = ["line", "op", "calls:", "text"]
 
 
 def op_cells(op: FusedOp) -> list[str]:
-    """Of OP_TITLES; a mark behind the op refers to `notes`."""
+    """Rows of the table with OP_TITLES; a mark behind the op refers to `notes`."""
     return [op.line, f"{op.op} (by its line)" if op.by_line else op.op, _number(op.calls), _cut(op.text)]
 
 
@@ -127,7 +127,7 @@ LINES_SAID = (
 
 
 def line_cells(line: FusedLine) -> list[str]:
-    """Of LINE_TITLES."""
+    """Rows of the table with LINE_TITLES."""
     return [place(line), f"{len(line.kernels):,}", *_both(line.times), _cut(line.text)]
 
 
@@ -144,7 +144,7 @@ MODULES_SAID = (
 
 
 def module_cells(module: FusedModule) -> list[str]:
-    """Of MODULE_TITLES."""
+    """Rows of the table with MODULE_TITLES."""
     return [module.name, *_both(module.times)]
 
 

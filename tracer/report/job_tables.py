@@ -15,8 +15,8 @@ from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place, Unanswered
 from tracer.analysis.job.overlap import overlaps
-from tracer.analysis.memory import MemoryUse, memory_use
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.memory_use import MemoryUse, memory_use
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.page import paragraphs, percent
 from tracer.report.text import amount, count, duration, left_out, shorten_kernel, shorten_path, size
@@ -257,7 +257,7 @@ def line_cell(source: str | None, most: int | None = LINE) -> str:
 
 def _name(source: str | None, most: int | None) -> str:
     if source is None:
-        return "no Python line"
+        return NO_LINE
     return source if most is None else shorten_path(source, most)
 
 

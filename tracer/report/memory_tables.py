@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracer.analysis.memory import MemoryUse
+from tracer.analysis.memory_use import MemoryUse
 from tracer.report.text import count, size
 
 NOT_RECORDED = "Memory was not recorded. To see which lines use it: tracer record --memory SCRIPT."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.reading import Reading, Rows
 from tracer.report.svg.picture import Pictures
@@ -53,7 +53,7 @@ class Page:
         )
 
     def line(self, source: str | None) -> str:
-        return code(self.sources.name(source)) if source else "no Python line"
+        return code(self.sources.name(source)) if source else NO_LINE
 
     def text(self, source: str | None) -> str:
         """What a line says, on a line of its own in a cell; nothing if that is unknown."""

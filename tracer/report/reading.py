@@ -140,14 +140,14 @@ class Reading:
 
     @cached_property
     def chosen_paths(self) -> pl.DataFrame:
-        """Of paths_of_part, those that fit a pattern."""
+        """The paths_of_part that fit a pattern."""
         if not self.patterns:
             return self.paths_of_part
         return paths_with(self._paths_forest, self.paths_of_part, list(self.patterns))
 
     @cached_property
     def chosen_part(self) -> Forest:
-        """Of `part`, the calls of chosen_paths."""
+        """The calls in `part` that are of chosen_paths."""
         if not self.patterns:
             return self.part
         forest = self._paths_forest
@@ -181,3 +181,8 @@ class Reading:
     def time_in_ops_ns(self) -> int:
         """Time of the outermost op calls, added up over threads."""
         return int(self.all_paths["total_ns"].sum()) if len(self.all_paths) else 0
+
+
+def with_cuda(reading: Reading) -> bool:
+    """`wanted` of the sections about CUDA."""
+    return reading.has_cuda

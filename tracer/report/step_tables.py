@@ -9,7 +9,7 @@ import polars as pl
 
 from tracer.analysis.gaps import Gaps
 from tracer.analysis.phases import BACKWARD
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.step_times import OUTLIER
 from tracer.report.page import percent
 from tracer.report.text import count, duration
@@ -116,7 +116,7 @@ def with_lines(rows: Iterable[dict[str, Any]], sources: SourceLines) -> list[dic
 
     def shown(line: str | None) -> str:
         if line is None:
-            return "no Python line"
+            return NO_LINE
         return "backward" if line == BACKWARD else sources.name(line)
 
     def said(line: str | None) -> str:

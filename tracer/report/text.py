@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracer.trace.tables.schema import MOST_TENSORS
+
 if TYPE_CHECKING:
     from tracer.analysis.runtime_survey import Steps
 
 _LONG_RUN = 4
-_MOST_TENSORS = 64
 """A signature names no more: the call may have had others."""
 _PACKAGES = re.compile(r"[^\s(]*/(?:site|dist)-packages/")
 _DTYPES = {"complex": "c", "float": "f", "uint": "u", "int": "i"}
@@ -57,7 +58,7 @@ def signature_texts(signatures: pl.DataFrame, ids: Iterable[int | None]) -> dict
         devices = {tensor["device"] for tensor in tensors if _knows_device(tensor)}
         runs = groupby(_tensor(tensor, len(devices) > 1) for tensor in tensors)
         texts[number] = ", ".join(_run(text, len(list(run))) for text, run in runs)
-        texts[number] += ", ..." if len(tensors) >= _MOST_TENSORS else ""
+        texts[number] += ", ..." if len(tensors) >= MOST_TENSORS else ""
     return texts
 
 

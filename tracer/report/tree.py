@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.compiled import COMPILED_KINDS
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.links import UNKNOWN_KERNEL
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.base.visible import LONGEST, visible
 from tracer.report.text import (
     count,
@@ -107,7 +108,7 @@ def group_line(group: dict[str, Any], sources: SourceLines) -> Line:
     if group.get("range"):
         words.append(f"in range {group['range']}")
     return [
-        ("group", " ".join(words) or "no Python line"),
+        ("group", " ".join(words) or NO_LINE),
         ("cost", f"  {cost}"),
         ("text", f"  {text}" if text else ""),
     ]
@@ -143,7 +144,7 @@ def plain(line: Line) -> str:
 
 
 def fit(line: Line, width: int | None) -> Line:
-    """The line in at most `width` characters (None: as long as it is, but for names without end)."""
+    """The line in at most `width` characters (None: whole, except that endless names are cut)."""
     line = [(role, visible(text, LONGEST)) for role, text in line]
     for role, least in _SHRINKING:
         over = len(plain(line)) - width if width else 0
@@ -177,7 +178,7 @@ def _link(node: dict[str, Any], texts: dict[int, str], base: int) -> Line:
     line = [
         ("indent", "  " * (node["level"] + base)),
         ("count", f"{node['count']:,} x " if node["count"] > 1 else ""),
-        ("link" if on_host else "device", node["op"] or "a kernel without a name"),
+        ("link" if on_host else "device", node["op"] or UNKNOWN_KERNEL),
         ("inputs", _arguments(node, texts) if on_host else f" {detail}" if detail else ""),
         ("inputs", ", its API calls" if on_host and node["median_self_ns"] is None else ""),
     ]

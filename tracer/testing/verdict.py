@@ -12,7 +12,7 @@ import polars as pl
 from tracer.analysis.links import combine
 from tracer.analysis.patterns import fits_op
 from tracer.analysis.runtime_survey import LAUNCH, SYNCHRONISATION
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.trees import Forest
 from tracer.base.visible import visible
 from tracer.report.text import count
@@ -167,6 +167,6 @@ class _Chains:
     def _line(self, row: int) -> str:
         source, node = self._rows.select(pl.col("source", "backward_node").cast(pl.String)).row(row)
         if not source:
-            return "no Python line"
+            return NO_LINE
         backward = f" backward: {node}" if node else ""
         return f"{self._sources.name(source)}{backward}  {self._sources.text(source)}".rstrip()

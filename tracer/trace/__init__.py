@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracer.trace.bytes.errors import TraceError
+    from tracer.trace.bytes.trace_errors import TraceError
     from tracer.trace.tables.load import Trace, load
 
 __all__ = ["Trace", "TraceError", "load"]
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(load, name)
     if name == "TraceError":
-        from tracer.trace.bytes.errors import TraceError
+        from tracer.trace.bytes.trace_errors import TraceError
 
         return TraceError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-from tracer.analysis.difference.kinds import NO_LINE, Key, Kind
+from tracer.analysis.difference.kinds import Key, Kind
+from tracer.analysis.source_lines import NO_LINE
 
 _LEAST_COMMON = 0.5  # of the lines of the smaller file: else it is another file
 _LEAST_SIMILAR = 0.6  # of the text of two lines: else it is another line

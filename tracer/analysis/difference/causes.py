@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tracer.analysis.chain import Chain
-from tracer.analysis.difference.kinds import OF_INPUTS
+from tracer.analysis.difference.kinds import ALIGNMENT, OF_INPUTS
 
 if TYPE_CHECKING:
     from tracer.analysis.difference import Change
 
 Words = Callable[[Chain], set[str]]
 
-_ALIGNED = re.compile(r"align\d+")
 _OVERRIDE = re.compile(r"\(override (.+)\)$")
 
 
@@ -69,8 +68,8 @@ def _keys(chain: Chain) -> set[str]:
 
 def _kernels_by_alignment(chain: Chain) -> dict[str, str]:
     """`align4` by the rest of the kernel's name."""
-    kernels = ((link.text, _ALIGNED.search(link.op)) for link in chain)
-    return {_ALIGNED.sub("", name): found[0] for name, found in kernels if found}
+    kernels = ((link.text, ALIGNMENT.search(link.op)) for link in chain)
+    return {ALIGNMENT.sub("", name): found[0] for name, found in kernels if found}
 
 
 def _that_came_and_went(name: str, words: Words, changes: Iterable[Change]) -> list[str]:

@@ -13,11 +13,10 @@ from tracer.analysis.difference.alignment import renamed_files
 from tracer.analysis.difference.compiled_runs import CompiledRuns, compiled_runs
 from tracer.analysis.difference.eager_calls import EagerCalls, eager_calls
 from tracer.analysis.difference.fusion import Cost, FusedKernel, FusedLine, FusedModule, FusedOp, Fusion
-from tracer.analysis.difference.kinds import NO_LINE
 from tracer.analysis.difference.op_calls import matched_name
 from tracer.analysis.difference.places import WHOLE, Places, by_step
 from tracer.analysis.difference.times import times_of
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -79,6 +78,14 @@ def _replaced(calls: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
     One that no node has counts for kernels that have its op and its line in different nodes, as Inductor
     merges nodes; if there are none, for those that compute anything at its line.
+
+    Kernel 0 has a node of add at line 1 and one of mul (weight 1) at line 2, kernel 1 of mul (weight 3) at 2.
+
+    call         kernel: share
+    add, line 1  0: 1
+    mul, line 2  0: 0.25, 1: 0.75
+    mul, line 1  0: 1                by its line: kernel 0 has that line, and mul at another
+    neg, line 2  0: 0.25, 1: 0.75    by its line: no kernel has neg
     """
     key, place = ["line", "matched", "backward"], ["line", "backward"]
     counted = nodes.filter("work", pl.col("share") > 0)

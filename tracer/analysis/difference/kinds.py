@@ -17,19 +17,18 @@ from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.links import Links, combine
 from tracer.analysis.phases import in_backward
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
-NO_LINE = "no Python line"
 OF_INPUTS = ("dtype", "shape", "stride", "device", "layout", "requires_grad")
 ORDER = "order"
 """Beside OF_INPUTS: how the dimensions of each tensor lie in memory, which no size of them changes"""
 _LONGEST_CHAIN = 400  # lines
-_ALIGNMENT = re.compile(r"align\d+")
+ALIGNMENT = re.compile(r"align\d+")
 _SIZES = re.compile(r"\w+=[\d.]+(?:, |$)")
 
 
@@ -222,7 +221,7 @@ def _link(level: int, cells: tuple[Any, ...], texts: Mapping[int, str]) -> Link:
 
 def _device_kernel(name: str) -> str:
     """The short name, with the alignment of its inputs, which short names leave out."""
-    alignment, short = _ALIGNMENT.search(name), short_device_kernel(name)
+    alignment, short = ALIGNMENT.search(name), short_device_kernel(name)
     return short if alignment is None or alignment[0] in short else f"{short} ({alignment[0]})"
 
 

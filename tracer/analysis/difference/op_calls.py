@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracer.trace.tables.series import numbers
+
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
@@ -59,7 +61,7 @@ def is_work(base: pl.Expr) -> pl.Expr:
 
 def parents(hops: pl.DataFrame) -> np.ndarray:
     """The row around each hop; -1: none."""
-    return hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    return numbers(hops["parent"])
 
 
 def outermost_of(marked: np.ndarray, parent: np.ndarray) -> np.ndarray:
@@ -83,7 +85,7 @@ def timed(trace: Trace, hops: pl.DataFrame, owner: np.ndarray) -> pl.DataFrame:
         "step", row=pl.Series(rows, dtype=pl.Int64), ns=pl.col("end_ns") - pl.col("start_ns")
     )
     kernels = trace.gpu_activities.filter(pl.col("kind").cast(pl.String) == "kernel")
-    hop = kernels["hop"].cast(pl.Int64).fill_null(-1).to_numpy()
+    hop = numbers(kernels["hop"])
     device = kernels.select(
         "step",
         row=pl.Series(np.append(owner, -1)[hop], dtype=pl.Int64),

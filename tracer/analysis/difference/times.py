@@ -65,7 +65,7 @@ Steps = Mapping[str, Sequence[int]]
 
 
 def times_by_name(host: tuple[Steps, Steps], gpu: tuple[Steps, Steps]) -> dict[str, Both]:
-    """Of each name; the largest change first."""
+    """name -> its times on both sides, the largest change first."""
     found = {
         name: Both(*(times_of(*(side.get(name, []) for side in sides)) for sides in (host, gpu)))
         for name in dict.fromkeys([*host[0], *host[1]])

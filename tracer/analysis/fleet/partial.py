@@ -16,7 +16,7 @@ from tracer.analysis.job.numbering import whole_from
 from tracer.analysis.job.outstanding import MOMENT, moment
 from tracer.analysis.job.part import RankPart
 from tracer.analysis.job.ranks import ranks_of
-from tracer.analysis.memory import memory_use
+from tracer.analysis.memory_use import memory_use
 from tracer.analysis.source_lines import SourceLines
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def _groups(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lines(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
-    """Of the steady steps; where none is steady, of all but the first collective of a group."""
+    """From the steady steps; if none is steady, from all but the first collective of a group."""
     windows = windows_of(calls)
     steady = calls.filter("steady")
     counted = steady if len(steady) else calls.filter(pl.col("number") > 0)

@@ -28,7 +28,7 @@ class Overlap:
 
 
 def overlaps(parts: Sequence[RankPart]) -> list[Overlap]:
-    """Of each rank whose GPU ran kernels of NCCL."""
+    """The overlap of each rank whose GPU ran kernels of NCCL."""
     return [found for part in parts if (found := _overlap(part)) is not None]
 
 

@@ -38,11 +38,11 @@ class Phases:
     def __init__(self, native: ModuleType) -> None:
         self._native = native
         self._open: dict[int, list[tuple[str, int]]] = {}
-        """By thread. Not a threading.local: Python 3.11 can hang for ever when it frees one as garbage"""
+        """thread -> open phases. Not a threading.local: Python 3.11 can hang for ever when it frees one"""
         self._process = os.getpid()
         self._breaks: dict[_Break, int] = {}
         self._seen = 0
-        """Of torch's list of reasons"""
+        """How many entries of torch's list of reasons were read"""
 
     def event(self, arguments: tuple[Any, ...]) -> None:
         """A phase of the compiler began (B) or ended (E) in this thread: the arguments of torch's logger."""

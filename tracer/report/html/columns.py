@@ -17,6 +17,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.trace.tables.series import numbers
+
 _TYPES = (np.int8, np.int16, np.int32, np.float64)
 """The smallest that holds a column is used; float64 holds integers up to 2^53 exactly"""
 _ALIGNMENT = 8
@@ -53,7 +55,7 @@ def unpacked(text: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 
 def of_table(prefix: str, table: pl.DataFrame) -> dict[str, NDArray[Any]]:
     """Columns of numbers as `prefix.name`; null is -1."""
-    return {f"{prefix}.{name}": table[name].cast(pl.Int64).fill_null(-1).to_numpy() for name in table.columns}
+    return {f"{prefix}.{name}": numbers(table[name]) for name in table.columns}
 
 
 def _smallest(column: NDArray[Any]) -> NDArray[Any]:

@@ -18,15 +18,15 @@ def render_document(title: str, text: str) -> str:
     """`text` is markdown whose names are escaped (report.cells); it ends in a newline, as the page does."""
     body = Markup(to_html(text))
     return _template().render(
-        title=visible(title, LONGEST), version=VERSION, style=Markup(_asset("page.css")), body=body
+        title=visible(title, LONGEST), version=VERSION, style=Markup(asset("page.css")), body=body
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return resources.files("tracer.report.html").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 @cache
 def _template() -> Any:
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    return environment.from_string(_asset("document.html.j2"))
+    return environment.from_string(asset("document.html.j2"))

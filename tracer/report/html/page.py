@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -19,6 +18,7 @@ from tracer.analysis.call_tree import call_tree
 from tracer.base.package import VERSION
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.chains import packed_tree
+from tracer.report.html.document import asset
 from tracer.report.html.sections import about, parts
 from tracer.report.html.timeline import packed_timeline
 from tracer.report.kernel_tables import KernelTables
@@ -49,7 +49,7 @@ def render_html(reading: Reading) -> str:
             name=visible(reading.name, LONGEST),
             version=VERSION,
             policy=_policy(scripts),
-            style=Markup(_asset("page.css")),
+            style=Markup(asset("page.css")),
             command=visible(" ".join(map(str, environment.get("argv") or [])), LONGEST),
             environment=visible(_environment(reading), LONGEST),
             verdict=visible(str(certificate["verdict"]), LONGEST),
@@ -59,7 +59,7 @@ def render_html(reading: Reading) -> str:
             about=Markup(about(reading, page)),
             rooflines=drawn,
             parts=[{**vars(part), "body": Markup(part.body)} for part in shown],
-            licences=_asset("THIRD_PARTY.txt"),
+            licences=asset("THIRD_PARTY.txt"),
             tree=packed_tree(reading, tree),
             timeline=packed_timeline(reading, forest, tree.node_of),
             scripts=[Markup(script) for script in scripts],
@@ -102,20 +102,16 @@ def inline(script: str) -> str:
 @cache
 def _script(name: str) -> str:
     if name == "page.js":
-        text = "(() => {\n'use strict';\n" + "\n".join(map(_asset, _PARTS_OF_PAGE)) + "})();\n"
+        text = "(() => {\n'use strict';\n" + "\n".join(map(asset, _PARTS_OF_PAGE)) + "})();\n"
     else:
-        text = _asset(name)
+        text = asset(name)
     return inline(text)
 
 
 @cache
-def _asset(name: str) -> str:
-    return resources.files("tracer.report.html").joinpath("assets", name).read_text(encoding="utf-8")
-
-
 @cache
 def _template() -> Any:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string(_asset("page.html.j2"))
+    return environment.from_string(asset("page.html.j2"))

@@ -47,7 +47,7 @@ def about(reading: Reading, page: Page) -> str:
 
 
 def to_html(text: str) -> str:
-    """Markdown as HTML, without links and images. HTML in it is escaped, but for `<br>` and `<details>`."""
+    """Markdown as HTML, without links and images. HTML in it is escaped, except `<br>` and `<details>`."""
     return _MARKDOWN.render(text)
 
 

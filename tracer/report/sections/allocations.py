@@ -8,11 +8,12 @@ from tracer.analysis import runtime_survey
 from tracer.report.api_tables import written
 from tracer.report.cells import code
 from tracer.report.page import Page, paragraphs
-from tracer.report.reading import Reading, Rows
+from tracer.report.reading import Reading, Rows, with_cuda
 from tracer.report.text import duration, size
 
 title = "Allocations in steady state"
 level = 3
+wanted = with_cuda
 
 _SAID = """\
 Memory that was taken from CUDA or given back after warm-up. cudaFree and cudaMalloc can wait for
@@ -23,10 +24,6 @@ the GPU."""
 class Allocations:
     calls: Rows
     has_steady: bool
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Allocations:

@@ -10,11 +10,12 @@ from tracer.analysis.runtime_survey import Steps
 from tracer.report.api_tables import phase_cells, phase_titles, written
 from tracer.report.cells import code, item, prose
 from tracer.report.page import Page, details, paragraphs
-from tracer.report.reading import Reading, Rows
+from tracer.report.reading import Reading, Rows, with_cuda
 from tracer.report.text import duration
 
 title = "Which part of PyTorch calls"
 level = 3
+wanted = with_cuda
 
 _SAID = """\
 By the native stack of each call: the innermost frame that a rule knows, or the library that was
@@ -25,10 +26,6 @@ called."""
 class Callers:
     components: Rows
     steps: Steps
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Callers:

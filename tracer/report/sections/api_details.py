@@ -13,11 +13,12 @@ from tracer.analysis.api_functions import describe
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.report.cells import code, fenced, item, prose, wrapped
 from tracer.report.page import Page, details
-from tracer.report.reading import Reading, Rows
+from tracer.report.reading import Reading, Rows, with_cuda
 from tracer.report.text import count, shorten_kernel
 
 title = "What each function does"
 level = 3
+wanted = with_cuda
 
 _FRAMES = 8
 _NAME = 72
@@ -28,10 +29,6 @@ class Details:
     """Rows of `functions` also have `does` (a sentence) and `frames` (of an example stack)."""
 
     functions: Rows
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Details:

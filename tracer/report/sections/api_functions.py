@@ -8,21 +8,18 @@ from tracer.analysis.runtime_survey import Steps
 from tracer.report.api_tables import phase_cells, phase_titles, written
 from tracer.report.cells import code
 from tracer.report.page import Page, paragraphs
-from tracer.report.reading import Reading, Rows
+from tracer.report.reading import Reading, Rows, with_cuda
 from tracer.report.text import duration
 
 title = "API functions"
 level = 3
+wanted = with_cuda
 
 
 @dataclass(frozen=True)
 class Functions:
     functions: Rows
     steps: Steps
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Functions:

@@ -10,11 +10,12 @@ from tracer.analysis.runtime_survey import Steps
 from tracer.report.api_tables import phase_cells, phase_titles, written
 from tracer.report.cells import item, prose
 from tracer.report.page import Page, details, paragraphs
-from tracer.report.reading import Reading, Rows
+from tracer.report.reading import Reading, Rows, with_cuda
 from tracer.report.text import duration
 
 title = "Roles of the API functions"
 level = 3
+wanted = with_cuda
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,6 @@ class Roles:
     meanings: dict[str, str]
     host_ns: int
     steps: Steps
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Roles:

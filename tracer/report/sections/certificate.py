@@ -24,7 +24,7 @@ _OF_A_LIMIT = (
     "other_definitions",
 )
 """What a certificate counts only if the file had a largest size"""
-_VERSIONS = ("cupti", "driver_version", "runtime_version")
+_VERSIONS = ("cupti", "driver_version")
 _ROWS = {
     "library_calls": "library calls at their hooks",
     "in_a_hop": "kernels in a hop",

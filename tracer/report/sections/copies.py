@@ -8,21 +8,18 @@ from tracer.analysis import runtime_survey
 from tracer.report.api_tables import written
 from tracer.report.cells import prose
 from tracer.report.page import Page
-from tracer.report.reading import Reading, Rows
+from tracer.report.reading import Reading, Rows, with_cuda
 from tracer.report.text import duration, size
 
 title = "Copies and fills"
 level = 3
+wanted = with_cuda
 
 
 @dataclass(frozen=True)
 class Copies:
     activities: Rows
     has_steady: bool
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Copies:

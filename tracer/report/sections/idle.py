@@ -8,11 +8,12 @@ from tracer.analysis.device_kernels import short_device_kernel, table_name
 from tracer.analysis.idle import Gap, Idleness, idleness
 from tracer.report.cells import code, prose, table, wrapped
 from tracer.report.page import Page, paragraphs
-from tracer.report.reading import Reading
+from tracer.report.reading import Reading, with_cuda
 from tracer.report.text import count, duration, shorten_kernel, steady_steps
 
 title = "Idle GPU"
 level = 3
+wanted = with_cuda
 
 _NAME = 40
 _LEAST_SHARE = 0.05
@@ -23,10 +24,6 @@ class Idle:
     """One for each device of each process."""
 
     devices: list[Idleness]
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Idle:

@@ -9,21 +9,15 @@ from tracer.analysis.kernel_survey import KernelRow, remarks
 from tracer.report.cells import code, item, prose
 from tracer.report.kernel_tables import KernelTables, extent, kernel_name
 from tracer.report.page import Page
-from tracer.report.reading import Reading
+from tracer.report.reading import with_cuda
 from tracer.report.text import amount, count, duration, size
 
 title = "Kernel by kernel"
 level = 3
+wanted = with_cuda
+data = KernelTables.of
 
 _LINES = 3
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
-
-
-def data(reading: Reading) -> KernelTables:
-    return KernelTables.of(reading)
 
 
 def markdown(data: KernelTables, page: Page) -> str:

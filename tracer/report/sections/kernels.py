@@ -6,13 +6,15 @@ from tracer.analysis.kernel_survey import FLOOR_NS, LEAST, KernelSurvey
 from tracer.report.cells import code, item, prose, wrapped
 from tracer.report.kernel_tables import KernelTables
 from tracer.report.page import Page, paragraphs
-from tracer.report.reading import Reading
+from tracer.report.reading import with_cuda
 from tracer.report.roofline import rooflines
 from tracer.report.svg.roofline import LEAST_POINTS, roofline_svg
 from tracer.report.text import amount, count, duration, whole_percent
 
 title = "Device kernels"
 level = 2
+wanted = with_cuda
+data = KernelTables.of
 
 _LIMITS = """\
 An op reads each input and writes each output at least once, and does its operations. The bandwidth of the
@@ -21,14 +23,6 @@ Head-room is the part of the time beyond the limit, over all kernels of an op ca
 head-room. A kernel that reads from the L2 cache can be faster than its limit; its head-room is 0 %. Peaks are
 multiprocessors x clock x operations per clock (NVIDIA's data sheets): an upper bound that no kernel reaches.
 docs/report.md has the details."""
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
-
-
-def data(reading: Reading) -> KernelTables:
-    return KernelTables.of(reading)
 
 
 def markdown(data: KernelTables, page: Page) -> str:

@@ -6,21 +6,15 @@ from tracer.analysis.kernel_survey import KernelRow
 from tracer.report.cells import code, table
 from tracer.report.kernel_tables import KernelTables, extent, is_shortened, kernel_name
 from tracer.report.page import Page, details, paragraphs
-from tracer.report.reading import Reading
+from tracer.report.reading import with_cuda
 from tracer.report.text import amount, duration, left_out, size
 
 title = "All kernels"
 level = 3
+wanted = with_cuda
+data = KernelTables.of
 
 _MOST = 60
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
-
-
-def data(reading: Reading) -> KernelTables:
-    return KernelTables.of(reading)
 
 
 def markdown(data: KernelTables, page: Page) -> str:

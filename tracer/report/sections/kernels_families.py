@@ -6,18 +6,12 @@ from tracer.analysis.families import FAMILIES, Family
 from tracer.report.cells import item, prose
 from tracer.report.kernel_tables import KernelTables
 from tracer.report.page import Page
-from tracer.report.reading import Reading
+from tracer.report.reading import with_cuda
 
 title = "Families of kernels"
 level = 3
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
-
-
-def data(reading: Reading) -> KernelTables:
-    return KernelTables.of(reading)
+wanted = with_cuda
+data = KernelTables.of
 
 
 def markdown(data: KernelTables, page: Page) -> str:

@@ -5,19 +5,13 @@ from __future__ import annotations
 from tracer.report.cells import code, table
 from tracer.report.kernel_tables import RANKED, KernelTables, kernel_name
 from tracer.report.page import Page, paragraphs
-from tracer.report.reading import Reading
+from tracer.report.reading import with_cuda
 from tracer.report.text import duration, left_out
 
 title = "Kernels without a known limit"
 level = 3
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
-
-
-def data(reading: Reading) -> KernelTables:
-    return KernelTables.of(reading)
+wanted = with_cuda
+data = KernelTables.of
 
 
 def markdown(data: KernelTables, page: Page) -> str:

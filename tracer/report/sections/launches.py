@@ -8,11 +8,12 @@ from tracer.analysis import runtime_survey
 from tracer.report.api_tables import written
 from tracer.report.cells import code
 from tracer.report.page import Page, paragraphs
-from tracer.report.reading import Reading, Rows
+from tracer.report.reading import Reading, Rows, with_cuda
 from tracer.report.text import duration
 
 title = "Launches of each op"
 level = 3
+wanted = with_cuda
 
 _SAID = """\
 Op calls that launched a kernel themselves. A call that launched only through an op that it called
@@ -22,10 +23,6 @@ is not counted."""
 @dataclass(frozen=True)
 class Launches:
     ops: Rows
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Launches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.analysis.memory import MemoryUse, memory_use
+from tracer.analysis.memory_use import MemoryUse, memory_use
 from tracer.report.cells import code, table
 from tracer.report.memory_tables import about, memory_cells, memory_titles
 from tracer.report.page import Page, paragraphs

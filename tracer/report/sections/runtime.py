@@ -9,11 +9,12 @@ from tracer.analysis.limits import Limits
 from tracer.analysis.runtime_survey import Steps
 from tracer.report.cells import code, item, prose
 from tracer.report.page import Page, paragraphs
-from tracer.report.reading import Reading
+from tracer.report.reading import Reading, with_cuda
 from tracer.report.text import amount, count, duration, size
 
 title = "CUDA runtime"
 level = 2
+wanted = with_cuda
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,6 @@ class Runtime:
     launches: int
     steps: Steps
     devices: list[Limits]
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Runtime:

@@ -8,11 +8,12 @@ from tracer.analysis import runtime_survey
 from tracer.report.api_tables import written
 from tracer.report.cells import code, prose
 from tracer.report.page import Page, paragraphs
-from tracer.report.reading import Reading, Rows
+from tracer.report.reading import Reading, Rows, with_cuda
 from tracer.report.text import duration
 
 title = "Hidden synchronisations"
 level = 3
+wanted = with_cuda
 
 _SAID = """\
 Where the host waited for the GPU inside an op or a library. Each one stops the host from running
@@ -24,10 +25,6 @@ stream."""
 class Synchronisations:
     waits: Rows
     has_steady: bool
-
-
-def wanted(reading: Reading) -> bool:
-    return reading.has_cuda
 
 
 def data(reading: Reading) -> Synchronisations:

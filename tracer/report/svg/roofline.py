@@ -6,7 +6,7 @@ from tracer.report.roofline import Roofline
 from tracer.report.svg.picture import drawn
 
 LEAST_POINTS = 5
-"""Of fewer kernels the table says all"""
+"""The fewest kernels that are drawn; fewer are readable in the table"""
 KINDS = (
     ("memory", "limited by bytes"),
     ("compute", "limited by operations"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from tracer.trace.bytes.errors import TraceError
+from tracer.trace.bytes.trace_errors import TraceError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -12,11 +12,11 @@ import numpy as np
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.documents import Budget, read_document
-from tracer.trace.bytes.errors import TraceError
 from tracer.trace.bytes.records import Body
+from tracer.trace.bytes.trace_errors import TraceError
 
 _LONGEST_MEMBER = 64
-"""Of an enumeration: in the text of each call. The longest of CUDA has 54"""
+"""Characters of a member of an enumeration, which is in the text of each call. CUDA's longest has 54"""
 _LONGEST_LIST = 1 << 20
 _LONGEST_LINEAGE = 1000
 FORK_SERVER = "multiprocessing.forkserver"

@@ -172,7 +172,7 @@ _COUNTS: dict[str, Callable[[Any], bool]] = dict.fromkeys(
     (
         *("api_calls", "launches", "graph_launches", "kernels", "memcpys", "memsets", "graph_kernels"),
         *("dropped_activities", "stacks_not_taken", "buffers", "buffer_bytes"),
-        *("cupti", "driver_version", "runtime_version"),
+        *("cupti", "driver_version"),
     ),
     _count,
 )
@@ -230,7 +230,6 @@ _DOCUMENTS: dict[str, Any] = {
         "cuda": {
             **_COUNTS,
             **dict.fromkeys(("state", "why", "driver_calls"), _text),
-            "lost": [_text],
             "library_hooks": {str: _flags_or_text},
         },
     },

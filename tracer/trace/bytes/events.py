@@ -264,7 +264,7 @@ def _split_queries(
 
 
 def _first_brief_word(kind: int) -> np.uint64:
-    """Of brief events of a kind, without the ticks."""
+    """The first word of brief events of a kind, without the ticks."""
     return np.uint64(fmt.EVENT_BIT | kind << fmt.EVENT_KIND_SHIFT | 1 << fmt.BRIEF_SHIFT)
 
 

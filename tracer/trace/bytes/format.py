@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 MAGIC = b"tracer\n\x1a"
 FORMAT_VERSION = 6
-"""That is read: its header ends with `lost_hops`"""
+"""The version that this reader reads: its header ends with `lost_hops`"""
 HEADER_BYTES = 4096
 SLOT_BYTES = 1 << 20  # of a ring
 SLOT_IN_USE = 2 << 30  # in a slot's owner

@@ -226,7 +226,6 @@ DOCUMENTS: dict[str, Any] = {
             "driver_calls": one_of("launches", "all", "none"),
             "library_hooks": Each(_WORD, lambda names, value: value if value is True else False),
             "torch_profiler": told("texts"),
-            "lost": [told("texts")],
         },
     },
     "compiled": {

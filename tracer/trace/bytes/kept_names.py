@@ -84,7 +84,7 @@ class Names:
     def __init__(self) -> None:
         self.done = Redaction()
         self.folder = ""
-        """Of the script"""
+        """The folder of the script"""
         self.cwd = ""
         """Where it ran; "": unknown"""
         self._files: dict[str, str] = {}

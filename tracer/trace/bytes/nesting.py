@@ -37,6 +37,14 @@ def nest(depth: NDArray[np.uint16], enter: NDArray[np.bool_], hop: NDArray[np.ui
     `depth`: hops that were open before the enter, `hop`: what was entered or left. An exit
     belongs to the enter before it at its depth if both are of the same hop and nothing happened
     one level up in between; a hop is inside the one that was entered last one level up.
+
+    event    depth   row: parent  exit  end
+    enter a  0       0    -1      4     4
+      enter b  1     1    0       2     2
+      exit b   1
+      enter c  1     2    0       -1    4     its exit is lost: a's shows that it had ended
+    exit a   0
+    enter a  0       3    -1      -1    -1    open at the end
     """
     depth = _beyond_the_deepest(depth, enter)
     count = len(depth)

@@ -20,10 +20,10 @@ from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.activities import parse_activities
 from tracer.trace.bytes.contents import Contents, Losses
 from tracer.trace.bytes.endings import DUMPED, KILLED, WRITTEN
-from tracer.trace.bytes.errors import TraceError
 from tracer.trace.bytes.events import EventBlock, parse_events
 from tracer.trace.bytes.leases import has_writer
 from tracer.trace.bytes.packed import PackedError, is_packed, unpack
+from tracer.trace.bytes.trace_errors import TraceError
 
 
 class Place(NamedTuple):
@@ -153,7 +153,7 @@ class ChunkFile:
         return bool(owner & fmt.SLOT_IN_USE) and self.is_blank(offset, offset + fmt.CHUNK_HEADER.size)
 
     def end_of_slot(self, offset: int) -> int:
-        """Of the ring's slot at this offset; behind them the end of the file."""
+        """Where the ring's slot at this offset ends; behind the slots, the end of the file."""
         slot = (offset - self.first) // fmt.SLOT_BYTES
         return min(self.first + (slot + 1) * fmt.SLOT_BYTES, self.size) if slot < self.slots else self.size
 

@@ -138,13 +138,6 @@ def _of_the_processes(said: dict[int, dict[str, Any]]) -> dict[str, Any]:
     for name in _SUMS:
         if any(name in document for document in documents):
             merged[name] = sum(count_in(document, name) for document in documents)
-    merged["lost"] = list(
-        dict.fromkeys(
-            str(line)
-            for document in documents
-            for line in (document["lost"] if isinstance(document.get("lost"), list) else ())
-        )
-    )
     return merged
 
 
@@ -205,7 +198,7 @@ def _losses(counts: dict[str, Any], tables: CudaTables) -> list[str]:
     unknown = tables.api_calls["name"].null_count() + tables.library_calls["name"].null_count()
     if unknown:
         lines.append(f"{in_words(unknown, 'API or library call')} of an unknown function")
-    return lines + list(counts.get("lost", ()))
+    return lines
 
 
 def _differences(said: dict[int, dict[str, Any]], tables: CudaTables, calls: _Calls) -> list[str]:

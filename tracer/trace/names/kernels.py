@@ -9,7 +9,7 @@ import re
 from functools import cache
 from itertools import accumulate
 
-_ANONYMOUS = "(anonymous namespace)"
+ANONYMOUS = "(anonymous namespace)"
 _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
 _BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
 _FALLBACK = "c10::BoxedKernel::make_boxed_function<"
@@ -61,13 +61,13 @@ def _target(functor: str) -> str:
 def _function(argument: str) -> str:
     """The name in a template argument `&name` or `&(type name<...>(...))`."""
     argument = argument.removeprefix("&")
-    if argument.startswith("(") and not argument.startswith(_ANONYMOUS):
+    if argument.startswith("(") and not argument.startswith(ANONYMOUS):
         argument = argument[1:-1]
     return _plain(argument)
 
 
 def _plain(name: str) -> str:
-    text = name.replace(_ANONYMOUS, "\0")
+    text = name.replace(ANONYMOUS, "\0")
     while text.endswith(_QUALIFIERS):
         text = text[: max(text.rfind(" "), text.rfind(")") + 1)].rstrip()
     kept: list[str] = []
@@ -93,7 +93,7 @@ def _template(text: str, start: int) -> str:
     kept = []
     for argument in arguments(text, start):
         if argument.startswith("&"):
-            kept.append(_function(argument.replace("\0", _ANONYMOUS)))
+            kept.append(_function(argument.replace("\0", ANONYMOUS)))
         elif _LITERAL.fullmatch(argument):
             kept.append(argument)
     # Spaces end a return type, so they are hidden until it is cut off.

@@ -16,7 +16,7 @@ from tracer.trace.bytes.damage import DamagedError, whole
 
 _T = TypeVar("_T")
 
-_SYMBOL = np.dtype(
+SYMBOL = np.dtype(
     [
         ("name", "<u4"),
         ("info", "u1"),
@@ -27,7 +27,7 @@ _SYMBOL = np.dtype(
     ]
 )
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
-_UNDEFINED_SECTION = 0
+UNDEFINED_SECTION = 0
 _LONGEST = 1 << 16
 
 
@@ -48,9 +48,9 @@ class Symbols:
         self.stripped = table.name != ".symtab"
         self.build_id = _build_id(elf)
         data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        symbols = np.frombuffer(data, _SYMBOL, table["sh_size"] // _SYMBOL.itemsize, table["sh_offset"])
+        symbols = np.frombuffer(data, SYMBOL, table["sh_size"] // SYMBOL.itemsize, table["sh_offset"])
         is_function = np.isin(symbols["info"] & 15, _FUNCTION_TYPES)
-        symbols = symbols[is_function & (symbols["section"] != _UNDEFINED_SECTION)]
+        symbols = symbols[is_function & (symbols["section"] != UNDEFINED_SECTION)]
         symbols = symbols[np.argsort(symbols["value"], kind="stable")]
         self._values = symbols["value"].astype(np.int64)
         self._sizes = symbols["size"].astype(np.int64)

@@ -14,7 +14,7 @@ from tracer.trace.bytes.damage import number_of
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.tables.ranges import OWN, Columns
 from tracer.trace.tables.schema import COMPILE_PHASES, COMPILED_CALLS, COMPILED_KERNELS
-from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable
+from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, numbers
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
 Index = NDArray[np.int64]
@@ -37,9 +37,9 @@ class _Shared:
 
     columns: Columns
     kinds: list[str]
-    """Of each row: call, kernel, bench, phase"""
+    """What each row is: call, kernel, bench, phase"""
     texts: list[str]
-    """Of each row what follows"""
+    """The text of each row after its kind"""
     sources: list[str]
     steps: dict[int, Steps]
     hops: pl.DataFrame
@@ -133,7 +133,7 @@ def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], 
         return np.full(len(times), -1, np.int64)
     keys, wanted = _thread_numbers(table["process"].to_numpy(), table["thread"].to_numpy(), process, thread)
     start, end = table["start_ns"].to_numpy(), table["end_ns"].fill_null(1 << 62).to_numpy()
-    parent = table["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    parent = numbers(table["parent"])
     row = np.full(len(times), -1, np.int64)
     for key in np.unique(wanted).tolist():
         first, last = np.searchsorted(keys, [key, key + 1])

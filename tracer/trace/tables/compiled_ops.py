@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tracer.trace.bytes.arrays import nearest, take
 from tracer.trace.tables.compiled import CompiledTables, innermost
-from tracer.trace.tables.series import indices, named
+from tracer.trace.tables.series import indices, named, numbers
 
 Index = NDArray[np.int64]
 
@@ -33,7 +33,7 @@ def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.Data
     inside = np.flatnonzero(call >= 0)
     if not len(inside):
         return hops
-    parent = hops["parent"].cast(pl.Int64).fill_null(-1).to_numpy()
+    parent = numbers(hops["parent"])
     outermost = inside[take(call, parent[inside]) != call[inside]]
     ops = hops["op"].gather(indices(outermost)).cast(pl.String).to_list()
     found: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))

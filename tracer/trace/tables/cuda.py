@@ -18,7 +18,7 @@ from tracer.trace.tables.call_arguments import CallArguments
 from tracer.trace.tables.calls import CallColumns
 from tracer.trace.tables.gather import Gathered
 from tracer.trace.tables.schema import API_CALLS, DEVICES, GPU_ACTIVITIES, GPU_KINDS, LIBRARY_CALLS
-from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable
+from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, numbers
 from tracer.trace.tables.stacks import Stacks, library_of_function
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
@@ -27,7 +27,7 @@ Index = NDArray[np.int64]
 _DOMAINS = ["runtime", "driver"]
 _KINDS = ["", *GPU_KINDS]
 _MORE_FACTS = 64
-"""Of devices, which this version does not know"""
+"""The most facts of a device that are kept although this version does not know them"""
 
 
 @dataclass
@@ -105,12 +105,12 @@ def activity_table(
     start, end = nanoseconds(activities.start, to_ns), nanoseconds(activities.end, to_ns)
     call = _calls_of(api_calls, activities.process, activities.correlation)
     captured_by = _capturing_calls(activities, api_calls, definitions)
-    hop_of_call = _ids(api_calls["hop"])
+    hop_of_call = numbers(api_calls["hop"])
     cause = np.where(captured_by >= 0, captured_by, call)
     hop = take(hop_of_call, cause)
     step, phase = steps_of_rows(steps, activities.process, start)
-    phases = take(_ids(api_calls["phase"].cast(pl.String).replace_strict(PHASES, [0, 1])), call)
-    step = np.where(call >= 0, take(_ids(api_calls["step"]), call), np.where(known, step, -1))
+    phases = take(numbers(api_calls["phase"].cast(pl.String).replace_strict(PHASES, [0, 1])), call)
+    step = np.where(call >= 0, take(numbers(api_calls["step"]), call), np.where(known, step, -1))
     phase = np.where(call >= 0, phases, np.where(known, phase, -1))
 
     def of_kernels(values: np.ndarray) -> pl.Series:
@@ -248,10 +248,5 @@ def _names(
     distinct = said.drop_nulls().unique(maintain_order=True).to_list()
     places = {name: len(names) + nth for nth, name in enumerate(distinct)}
     names += [demangle(name) for name in distinct]
-    said_code = _ids(said.replace_strict(places, default=None, return_dtype=pl.Int64))
+    said_code = numbers(said.replace_strict(places, default=None, return_dtype=pl.Int64))
     return named(names, np.where(said_code >= 0, said_code, codes))
-
-
-def _ids(column: pl.Series) -> Index:
-    """As integers, -1 for null."""
-    return column.cast(pl.Int64).fill_null(-1).to_numpy()

@@ -127,9 +127,9 @@ class _LaneIds:
     names: dict[int, int]
     thread_keys: dict[int, int]
     own_ranges: list[int]
-    """Of the names, those of tracer's own ranges"""
+    """Which `names` are of tracer's own ranges"""
     optimizers: dict[int, int]
-    """Of the names, those of the ranges in which torch runs `Optimizer.step`"""
+    """Which `names` are of ranges in which torch runs `Optimizer.step`"""
     calls: CallIds
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.arrays import low
 from tracer.trace.bytes.contents import Contents
-from tracer.trace.bytes.errors import MissingStepError
 from tracer.trace.bytes.events import EventBlock, join_blocks, outermost_enters, parse_events, parse_marks
 from tracer.trace.bytes.reader import ChunkFile, Place, read_chunks
+from tracer.trace.bytes.trace_errors import MissingStepError
 from tracer.trace.tables.gather import gather_hops
 from tracer.trace.tables.steps import StepEnds
 
@@ -30,7 +30,7 @@ class _Node:
     """An autograd node that was evaluated in the step."""
 
     torch_thread: int
-    """That made it"""
+    """The thread, as torch numbers it, whose forward op made the node"""
     sequence: int
 
 

@@ -45,6 +45,8 @@ HOPS: Schema = {
     "thread_keys": ID,
     "open": pl.Boolean,
 }
+MOST_TENSORS = 64
+"""A signature names no more: of longer lists the rest is unknown."""
 SIGNATURES: Schema = {
     "id": ID,
     "position": pl.UInt32,
@@ -196,6 +198,17 @@ MEMORY: Schema = {
 }
 VALUES: Schema = {"hop": ID, "hash": pl.UInt64, "nan": pl.Boolean, "infinite": pl.Boolean, "view": pl.Boolean}
 SCALARS: Schema = {"id": ID, "position": pl.UInt16, "value": pl.String}
+_IN_A_HOP: Schema = {
+    "parent": ID,
+    "hop": ID,
+    "process": pl.UInt32,
+    "thread": pl.UInt32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "step": pl.Int64,
+    "phase": STRING,
+    "open": pl.Boolean,
+}
 COMPILED_CALLS: Schema = {
     "id": ID,
     "region": ID,
@@ -212,15 +225,7 @@ COMPILED_CALLS: Schema = {
     "kernels": pl.UInt32,
     "visible": pl.Boolean,
     "hidden": STRING,
-    "parent": ID,
-    "hop": ID,
-    "process": pl.UInt32,
-    "thread": pl.UInt32,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "step": pl.Int64,
-    "phase": STRING,
-    "open": pl.Boolean,
+    **_IN_A_HOP,
 }
 COMPILED_KERNELS: Schema = {
     "id": ID,
@@ -240,15 +245,7 @@ COMPILED_KERNELS: Schema = {
     "spills": pl.Int64,
     "num_warps": pl.Int64,
     "called_from": STRING,
-    "parent": ID,
-    "hop": ID,
-    "process": pl.UInt32,
-    "thread": pl.UInt32,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "step": pl.Int64,
-    "phase": STRING,
-    "open": pl.Boolean,
+    **_IN_A_HOP,
 }
 COMPILE_PHASES: Schema = {
     "id": ID,

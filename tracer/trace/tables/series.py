@@ -29,6 +29,11 @@ def slices(count: int) -> Iterator[slice]:
     return (slice(first, first + _AT_ONCE) for first in range(0, count, _AT_ONCE))
 
 
+def numbers(column: pl.Series) -> NDArray[np.int64]:
+    """As integers, -1 for null."""
+    return column.cast(pl.Int64).fill_null(-1).to_numpy()
+
+
 def categories(values: list[str | None]) -> pl.Series:
     return pl.Series(values, dtype=STRING)
 

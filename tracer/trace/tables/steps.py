@@ -15,7 +15,7 @@ from tracer.trace.tables.series import slices
 
 PHASES = ["warmup", "steady"]
 FEWEST_STEPS = 3
-"""Of a process, to tell warm-up from steady steps"""
+"""The fewest steps of a process in which warm-up and steady steps can be distinguished"""
 _SLOW = 1.5
 """A warm-up step takes longer than this many medians of the later steps."""
 

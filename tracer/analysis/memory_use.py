@@ -41,7 +41,7 @@ class MemoryUse:
 
 
 def memory_use(trace: Trace) -> list[MemoryUse]:
-    """Of each device in each process that was recorded with `--memory`, most memory first."""
+    """The use of each device in each process that was recorded with `--memory`, most memory first."""
     if trace.memory.is_empty():
         return []
     asked = _with_origin(trace)

@@ -12,11 +12,11 @@ from pathlib import Path
 import forked
 import polars as pl
 import pytest
-from launching import HAS_GPU, SANITIZER, Launcher
+from launching import MUST_BE_FRESH, Launcher
 
 import tracer
 
-pytestmark = pytest.mark.skipif(HAS_GPU or bool(SANITIZER), reason="all runs are fresh here")
+pytestmark = pytest.mark.skipif(MUST_BE_FRESH, reason="all runs are fresh here")
 
 # What differs from run to run: addresses, sizes of files, the cost of a hop.
 CHANGES = re.compile(r"0x[0-9a-f]+|[\d.]+ [KM]iB|at least \d+ ns")

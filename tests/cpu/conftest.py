@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from launching import Launcher
+from launching import Launcher, cache_folder
 
 import tracer
 
@@ -14,6 +14,12 @@ if not (Path(tracer.__file__).parent / "_build_info.py").exists():
         f"tests/cpu need the installed tracer and found its source in {Path(tracer.__file__).parent}: "
         "run `make test`, or `pytest` and not `python -m pytest`"
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_all_tests() -> None:
+    """Made before a test begins: one that makes its own launcher, and is the first, would leave it behind."""
+    cache_folder()
 
 
 @pytest.fixture

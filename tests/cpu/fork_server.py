@@ -23,8 +23,11 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
+import functools
 import gc
 import importlib.abc
+import io
 import json
 import os
 import runpy
@@ -107,8 +110,20 @@ def _load() -> None:
 
     extension.load()
     atexit.register = register  # type: ignore[assignment]
+    _parse_once()
     gc.collect()
     gc.freeze()  # a collection in a child would touch the pages of all objects, and so copy them
+
+
+def _parse_once() -> None:
+    """What parses command lines is loaded and made: half of what a child would do until its script begins."""
+    import typer.main
+
+    import tracer.cli.app
+
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
+        tracer.cli.app.app(["record", "/no/such/script.py"], prog_name="tracer")
 
 
 def _serve(server: socket.socket) -> dict[str, Any] | None:

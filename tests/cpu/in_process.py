@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import tempfile
@@ -13,9 +14,13 @@ from typing import IO
 from unittest import mock
 
 import pytest
+import typer.main
 from forked import text
 
 import tracer_startup
+
+# Of the options of all commands, which are the same each time: as long as `tracer tree` of a small trace.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 
 def run(arguments: list[str], folder: Path, environment: dict[str, str], stdin: str) -> tuple[int, str, str]:

@@ -38,10 +38,11 @@ OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 SANITIZER = ("LD_PRELOAD", "PYTHONMALLOC") if {"ASAN_OPTIONS", "TSAN_OPTIONS"} & os.environ.keys() else ()
 # Read when libraries are loaded or an interpreter starts, which in a child of the fork server has been.
 READ_EARLY = ("PYTHON", "LD_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "ATEN_", "CUDA", "TRACER")
+READ_LATE = ("TORCHINDUCTOR_CACHE_DIR",)  # of these names, but read when something is compiled
 READERS = app._READ_TABLES | {"pack"}
 FORKED = {"record", "explain", "compare", "replay"}
 # CUDA does not survive a fork, and torch may have asked for devices when it was imported.
-HAS_GPU = Path("/dev/nvidiactl").exists()
+MUST_BE_FRESH = bool(SANITIZER) or Path("/dev/nvidiactl").exists()
 TIMEOUT = 900  # seconds; only what hangs takes so long, also on a machine that does ten other things
 
 
@@ -80,7 +81,7 @@ class Launcher:
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self.folder = self.made_in = folder
-        self.fresh = fresh or bool(SANITIZER) or HAS_GPU
+        self.fresh = fresh or MUST_BE_FRESH
         self.tracer = Path(sysconfig.get_path("scripts")) / "tracer"
         self.environment = _plain_environment()
         self.environment["XDG_CACHE_HOME"] = cache_folder()
@@ -111,9 +112,11 @@ class Launcher:
     def both(self, *arguments: str, **options: object) -> tuple[Run, Run]:
         """The same command under python and under tracer, whose trace goes to `both.trace`.
 
-        What `make sanitize` loads before Python is about tracer's code: python alone runs without it.
+        What `make sanitize` loads before Python is about tracer's code: python alone runs without it. A test
+        of launching needs a fresh interpreter for what is recorded: without tracer, what the fork server's
+        child says is what a fresh one would say, or they differ. `fresh=True` is for both.
         """
-        plain = self.run([sys.executable, *arguments], without=SANITIZER, **options)
+        plain = self.run([sys.executable, *arguments], **{"without": SANITIZER, "fresh": False, **options})
         traced = self.record("--force", "-o", "both.trace", *arguments, **options)
         return plain, traced
 
@@ -147,14 +150,15 @@ class Launcher:
         stdin: str = "",
         extra: dict[str, str] | None = None,
         without: Collection[str] = (),
-        fresh: bool = False,
+        fresh: bool | None = None,
     ) -> Run:
         environment = {name: text for name, text in self.environment.items() if name not in without}
         environment |= extra or {}
         words = [*map(str, command)]
         if words[:3] == [sys.executable, "-m", "tracer.cli.app"] and words[3:4] and words[3] in READERS:
             words = [str(self.tracer), *words[3:]]
-        if not (fresh or self.fresh) and not _differs(environment):
+        fresh = MUST_BE_FRESH or (self.fresh if fresh is None else fresh)
+        if not fresh and not _differs(environment):
             if self._may_fork(words):
                 program = "python" if words[0] == sys.executable else "tracer"
                 return self._forked([program, *words[1:]], environment, stdin)
@@ -195,5 +199,6 @@ def _plain_environment() -> dict[str, str]:
 def _differs(environment: dict[str, str]) -> bool:
     """Whether libraries would read something else than in the fork server while they are loaded."""
     servers = _plain_environment()
-    early = [name for name in environment.keys() | servers.keys() if name.startswith(READ_EARLY)]
+    names = (environment.keys() | servers.keys()) - {*READ_LATE}
+    early = [name for name in names if name.startswith(READ_EARLY)]
     return any(environment.get(name) != servers.get(name) for name in early)

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from compiler_cache import use_cache
 from launching import Launcher, Run
 
 from tracer.analysis.difference import Fusion, difference
@@ -39,7 +40,7 @@ for _ in range(6):
 
 def record(launcher: Launcher, *arguments: str, moved: str = "") -> None:
     """With a compiler's cache of its own: of a kernel of another session nothing is known."""
-    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(launcher.folder / "inductor")
+    use_cache(launcher, launcher.folder / "inductor")
     launcher.write(SCRIPT)
     run = launcher.record("-o", "eager.trace", "script.py", *arguments)
     assert run.status == 0, run.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from compiler_cache import use_cache
 from launching import Launcher
 
 from tracer.analysis.compiling import of_compiler, without_compiler
@@ -32,7 +33,7 @@ def section(text: str, title: str) -> str:
 
 
 def test_the_hottest_paths_are_of_the_program(launcher: Launcher) -> None:
-    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(launcher.folder / "inductor")
+    use_cache(launcher, launcher.folder / "inductor")
     launcher.write(SCRIPT)
     assert launcher.record("-o", "run.trace", "script.py").status == 0
     report = [str(launcher.tracer), "report", "run.trace"]

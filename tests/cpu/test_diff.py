@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiler_cache import use_cache
 from launching import Launcher, Run
 from stored import recorded_once
 
@@ -186,7 +187,7 @@ def test_an_edited_line_is_found_by_its_module(launcher: Launcher) -> None:
 @pytest.mark.compiler
 @pytest.mark.usefixtures("before")
 def test_torch_compile(launcher: Launcher) -> None:
-    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(launcher.folder / "inductor")
+    use_cache(launcher, launcher.folder / "inductor")
     text = (launcher.folder / "script.py").read_text()
     launcher.write(text.replace("extra =", "net = torch.compile(net)\nextra ="))
     assert launcher.record("-o", "after.trace", "script.py").status == 0

@@ -12,31 +12,40 @@ from pathlib import Path
 import forked
 import polars as pl
 import pytest
-from launching import HAS_GPU, SANITIZER, Launcher
+from launching import MUST_BE_FRESH, Launcher
 
 import tracer
 
-pytestmark = pytest.mark.skipif(HAS_GPU or bool(SANITIZER), reason="all runs are fresh here")
+pytestmark = pytest.mark.skipif(MUST_BE_FRESH, reason="all runs are fresh here")
 
 # What differs from run to run: addresses, sizes of files, the cost of a hop.
 CHANGES = re.compile(r"0x[0-9a-f]+|[\d.]+ [KM]iB|at least \d+ ns")
 BEGIN = "import os, sys, torch\n"
+OPS = """
+print(sys.argv[1:], sys.stdin.read(), torch.mm(torch.ones(2, 3), torch.ones(3, 2)))
+w = torch.ones(3, requires_grad=True)
+(w * 2).relu().sum().backward()
+print(w.grad)
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+print(model.weight.shape)
+import threading
+threads = [threading.Thread(target=torch.ones, args=(2,)) for _ in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+@torch.library.custom_op('own::twice', mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+print(torch.ops.own.twice(torch.ones(2)))
+"""
 SCRIPTS = {
-    "ops, arguments and stdin": (
-        "print(sys.argv[1:], sys.stdin.read(), torch.mm(torch.ones(2, 3), torch.ones(3, 2)))"
-    ),
-    "backward": "w = torch.ones(3, requires_grad=True)\n(w * 2).relu().sum().backward()\nprint(w.grad)",
-    "an optimizer": (
-        "model = torch.nn.Linear(3, 2)\noptimizer = torch.optim.Adam(model.parameters())\n"
-        "for _ in range(3):\n    optimizer.zero_grad()\n    model(torch.ones(4, 3)).sum().backward()\n"
-        "    optimizer.step()\nprint(model.weight.shape)"
-    ),
+    "ops, arguments, stdin, backward, an optimizer, threads, an operator of its own": OPS,
     "an exception": "def f():\n    torch.mm(torch.ones(2, 3), torch.ones(2, 3))\nf()",
     "an exit status": "import atexit\natexit.register(print, 'last')\ntorch.ones(2)\nsys.exit(3)",
-    "threads": (
-        "import threading\nthreads = [threading.Thread(target=torch.ones, args=(2,)) for _ in range(3)]\n"
-        "[thread.start() for thread in threads]\n[thread.join() for thread in threads]"
-    ),
     "a forked child": (
         "torch.ones(2)\nchild = os.fork()\nif child == 0:\n    torch.zeros(2)\n    os._exit(4)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
@@ -51,11 +60,6 @@ SCRIPTS = {
         "import time\nimport torch.multiprocessing as mp\n"
         "def work():\n    time.sleep(0.5)\n    torch.zeros(2)\n"
         "mp.get_context('fork').Process(target=work).start()\ntorch.ones(2)"
-    ),
-    "an operator of its own": (
-        "@torch.library.custom_op('own::twice', mutates_args=())\n"
-        "def twice(x: torch.Tensor) -> torch.Tensor:\n"
-        "    return x * 2\nprint(torch.ops.own.twice(torch.ones(2)))"
     ),
     "Ctrl-C": "torch.ones(2)\nraise KeyboardInterrupt",
     "no torch": "print('hello')",

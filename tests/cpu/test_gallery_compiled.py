@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from compiler_cache import use_cache
 from launching import Launcher
 
 import tracer
@@ -21,7 +22,7 @@ Recorded = tuple[str, tracer.Trace]
 def recorded(launcher: Launcher) -> Callable[[str], Recorded]:
     """Records an entry with an empty cache; its output, and its trace, in which nothing is missing."""
     launcher.environment["CUDA_VISIBLE_DEVICES"] = ""
-    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(launcher.folder / "inductor")
+    use_cache(launcher, launcher.folder / "inductor")
 
     def record(name: str) -> Recorded:
         run = launcher.record("-o", f"{name}.trace", str(GALLERY / f"{name}.py"))

@@ -13,6 +13,7 @@ from types import ModuleType
 
 import polars as pl
 import pytest
+from compiler_cache import use_cache
 from launching import Launcher
 from lazily import torch
 from programs import at, values, way, ways, whole
@@ -266,7 +267,7 @@ def test_what_is_fused(tmp_path: Path) -> None:
 @pytest.mark.slow  # compiles C++
 def test_fusion(launcher: Launcher, recorded: Callable[[str], Recorded]) -> None:
     """A compiled function calls no op at all; between the marks of its step is a kernel."""
-    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(launcher.folder / "inductor")
+    use_cache(launcher, launcher.folder / "inductor")
     out, hops = recorded("fusion")
     kernels = tracer.load(launcher.folder / "fusion.trace").compiled_kernels.drop_nulls("step")
     kernels = kernels.filter(pl.col("step") > 0)

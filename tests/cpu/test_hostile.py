@@ -159,7 +159,7 @@ def test_ops_while_the_interpreter_ends(launcher: Launcher) -> None:
         "cycle = [Late('cycle')]; cycle.append(cycle)\n"
         "atexit.register(lambda: print('atexit', torch.ones(2).sum().item()))\n"
     )
-    launcher.same("script.py")
+    launcher.same("script.py", fresh=True)
 
 
 @pytest.mark.fresh

@@ -45,7 +45,7 @@ def test_arguments_and_main(launcher: Launcher) -> None:
         "folder/train.py",
     )
     arguments = ["--epochs", "1", "-o", "x", "--help", "--", "-m", "", "a b", "--force"]
-    traced = launcher.same("folder/train.py", *arguments)
+    traced = launcher.same("folder/train.py", *arguments, fresh=True)
     assert "both.trace" in traced.said
 
 
@@ -81,7 +81,7 @@ def test_torch_is_imported_when_the_script_does(launcher: Launcher) -> None:
         "import torch\n"
         "print(torch.get_num_threads())\n"
     )
-    traced = launcher.same("script.py")
+    traced = launcher.same("script.py", fresh=True)
     assert traced.out.endswith("False\n1\n")
 
 
@@ -89,7 +89,7 @@ def test_torch_is_imported_when_the_script_does(launcher: Launcher) -> None:
 def test_modules_beside_the_script_win(launcher: Launcher, name: str) -> None:
     launcher.write("print('imported', __name__)\n", name)
     launcher.write(f"import {name[:-3]}\n")
-    launcher.same("script.py")
+    launcher.same("script.py", fresh=True)
 
 
 def test_standard_input(launcher: Launcher) -> None:
@@ -164,11 +164,11 @@ def test_syntax_error(launcher: Launcher) -> None:
 def test_traceback_through_the_import_of_torch(launcher: Launcher) -> None:
     launcher.write("def f():\n    raise ImportError('broken torch')\nf()\n", "torch/__init__.py")
     launcher.write("try:\n    import torch\nexcept ImportError as e:\n    print(e)\nimport torch\n")
-    traced = launcher.same("script.py")
+    traced = launcher.same("script.py", fresh=True)
     assert "ImportError: broken torch" in traced.err
     assert "import_hook" not in traced.err
     launcher.write("1 / 0\n", "torch/__init__.py")
-    assert "import_hook" not in launcher.same("script.py").err
+    assert "import_hook" not in launcher.same("script.py", fresh=True).err
 
 
 def test_atexit_order(launcher: Launcher) -> None:
@@ -245,6 +245,7 @@ def test_summary(launcher: Launcher) -> None:
 
 
 def test_numbering(launcher: Launcher) -> None:
+    launcher.fresh = False  # it is the launcher that is asked, not the interpreter
     launcher.write(WITH_TORCH, "train.py")
     (launcher.folder / "train.0041.trace").write_text("kept")
     launcher.record("train.py")
@@ -266,6 +267,7 @@ def test_two_at_once(launcher: Launcher) -> None:
 
 
 def test_existing_output(launcher: Launcher) -> None:
+    launcher.fresh = False  # it is the launcher that is asked, not the interpreter
     launcher.write(WITH_TORCH)
     trace = launcher.folder / "run.trace"
     trace.write_text("precious")
@@ -290,6 +292,7 @@ def test_refused_scripts(launcher: Launcher) -> None:
 
 
 def test_refused_outputs(launcher: Launcher) -> None:
+    launcher.fresh = False  # it is the launcher that is asked, not the interpreter
     launcher.write("print('must not run')\n")
     assert_refused(
         launcher.record("-o", "no/where/run.trace", "script.py"),
@@ -356,7 +359,7 @@ def test_a_free_threaded_python(launcher: Launcher, monkeypatch: pytest.MonkeyPa
 def test_another_torch_found_by_the_script(launcher: Launcher) -> None:
     fake_torch(launcher, "2.99.0")
     launcher.write("import sys\nsys.path.insert(0, 'other')\nimport torch\nprint(torch.__version__)\n")
-    traced = launcher.same("script.py")
+    traced = launcher.same("script.py", fresh=True)
     assert traced.out == "2.99.0\n"
     assert "nothing is recorded: tracer was built with torch" in traced.said
     assert traced.said.count("\n") == 1
@@ -381,7 +384,7 @@ def test_heavy_modules_stay_out(launcher: Launcher) -> None:
         + "heavy = {'polars', 'rich', 'typer', 'jinja2', 'elftools'}\n"
         + "print(json.dumps(sorted(heavy & set(sys.modules))))\n"
     )
-    assert json.loads(launcher.same("script.py").out) == []
+    assert json.loads(launcher.same("script.py", fresh=True).out) == []
 
 
 def test_a_current_folder_that_was_deleted_is_one_line(launcher: Launcher) -> None:
@@ -411,7 +414,7 @@ def test_a_recording_from_python_in_a_folder_that_was_deleted_is_one_error(launc
 
 def test_the_interpreter_has_the_options_that_were_given(launcher: Launcher) -> None:
     """A variable sets its option in the script's interpreter too, without a word on the command line."""
-    launcher.write("import sys, torch\nprint(sys.orig_argv[1:], sys.flags.dont_write_bytecode)\n")
+    launcher.write("import sys\nprint(sys.orig_argv[1:], sys.flags.dont_write_bytecode)\n")
     launcher.environment["PYTHONDONTWRITEBYTECODE"] = "1"
     assert launcher.python("script.py").out == "['script.py'] 1\n"
     assert launcher.record("script.py").out == "['script.py'] 1\n"
@@ -420,6 +423,7 @@ def test_the_interpreter_has_the_options_that_were_given(launcher: Launcher) -> 
 
 
 def test_a_recording_of_nothing_suggests_no_next_command(launcher: Launcher) -> None:
+    launcher.fresh = False  # it is the launcher that is asked, not the interpreter
     launcher.write("import torch\n")
     assert "next:" not in launcher.record("script.py").said
     launcher.write("import torch\ntorch.ones(1)\n")

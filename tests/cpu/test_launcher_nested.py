@@ -164,7 +164,7 @@ def test_a_script_that_becomes_another_before_torch(launcher: Launcher) -> None:
 
 def test_a_script_that_becomes_another_replaces_an_older_trace(launcher: Launcher) -> None:
     launcher.write(WITH_TORCH, "older.py")
-    launcher.record("-o", "run.trace", "older.py")
+    launcher.record("-o", "run.trace", "older.py", fresh=False)
     launcher.write("import torch\ntorch.neg(torch.ones(2))\n", "inner.py")
     launcher.write("import os, sys\nos.execv(sys.executable, [sys.executable, 'inner.py'])\n")
     traced = launcher.record("--force", "-o", "run.trace", "script.py")
@@ -258,7 +258,8 @@ def test_variables_that_nobody_set_for_this_process(launcher: Launcher, request_
     extra = {variable: request_.replace("PATH", str(empty))}
     for script in ("import torch\nprint(torch.ones(2))\n", "print(1)\n"):
         launcher.write(script)
-        plain, run = launcher.python("script.py"), launcher.python("script.py", extra=extra)
+        plain = launcher.python("script.py", fresh=False)
+        run = launcher.python("script.py", extra=extra)
         assert (run.status, run.out, run.own_err) == (plain.status, plain.out, plain.err)
         assert run.said.count("\n") <= ("torch" in script)
         assert empty.exists()

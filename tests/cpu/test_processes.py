@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from compiler_cache import use_cache
 from launching import Launcher
 from lazily import pytree, torch
 from recorded import hops_of
@@ -354,7 +355,8 @@ def test_compiled_code_runs_recorded(launcher: Launcher) -> None:
     )
     # A torch with CUDA warns of a toolkit without a GPU, with the time and the process number.
     quiet = {"TORCH_LOGS": "-torch.utils.cpp_extension"}
-    launcher.same("script.py", extra={"TORCHINDUCTOR_CACHE_DIR": str(launcher.folder / "cache"), **quiet})
+    use_cache(launcher, launcher.folder / "cache")
+    launcher.same("script.py", extra=quiet)
     trace = tracer.load(launcher.folder / "both.trace")
     ran = trace.hops.filter(
         (pl.col("op").cast(pl.String) == PRODUCT) & (pl.col("key").cast(pl.String) == "CPU")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from compiler_cache import use_cache
 from launching import Launcher
 from unpacked import unpacked
 
@@ -34,7 +35,7 @@ def test_no_secret_of_the_program_is_left(tmp_path: Path) -> None:
     folder = tmp_path / "planted folder" / "net"
     folder.mkdir(parents=True)
     launcher = Launcher(folder)
-    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "planted-cache")
+    use_cache(launcher, tmp_path / "planted-cache")
     launcher.environment["XDG_CACHE_HOME"] = str(folder / "kept")
     launcher.write(SCRIPT)
     run = launcher.record("-o", "run.trace", "script.py")

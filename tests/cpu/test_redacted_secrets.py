@@ -12,6 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from compiler_cache import use_cache
 from launching import Launcher, Run
 from unpacked import unpacked
 
@@ -163,9 +164,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Launcher, str]:
         "CUBLAS_WORKSPACE_CONFIG": ":zq_gone_setting:",
         "RANK": "0",
         "WORLD_SIZE": "2",
-        "TORCHINDUCTOR_CACHE_DIR": str(top.parent / "zq_gone_cache"),  # g++ is given it without quotes
         "XDG_CACHE_HOME": str(top / "zq gone kept"),
     }
+    use_cache(launcher, top.parent / "zq_gone_cache")  # g++ is given it without quotes
     launcher.write(SCRIPT)
     override = ["--override", "zq_listed_overrides/zq_listed_override_file.py:zq_listed_override"]
     arguments = ["script.py", "--password", "zq_gone_password", "https://zq_gone_url"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from compiler_cache import use_cache
 from launching import Launcher
 
 import tracer
@@ -77,7 +78,7 @@ def test_a_capture_after_the_window_is_of_no_step(launcher: Launcher) -> None:
 
 @pytest.mark.compiler
 def test_a_capture_in_a_call_of_compiled_code_is_of_that_call(launcher: Launcher) -> None:
-    launcher.environment["TORCHINDUCTOR_CACHE_DIR"] = str(launcher.folder / "inductor")
+    use_cache(launcher, launcher.folder / "inductor")
     launcher.write(
         """
 import torch, tracer

@@ -20,9 +20,12 @@ import tracer
 pytestmark = pytest.mark.compiler
 
 SOURCE = """
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/clone.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
 using c10::DispatchKey;
@@ -93,7 +96,13 @@ def extension(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         patch.setenv("PATH", sysconfig.get_path("scripts"), prepend=":")  # ninja
         patch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
         source = SOURCE.replace("NAME", name)
-        return load_inline(name, source, functions=["copy_by"], extra_cflags=[request.param])
+        return load_inline(
+            name,
+            source,
+            functions=["copy_by"],
+            extra_cflags=[request.param],
+            no_implicit_headers=True,  # torch/extension.h takes 24 s to compile
+        )
 
 
 def agreed(step: Callable[[], object], folder: Path) -> Counter[str]:

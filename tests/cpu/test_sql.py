@@ -113,7 +113,7 @@ def test_columns_that_a_terminal_cuts_off(recorded: Launcher, monkeypatch: pytes
 def test_csv_and_json(recorded: Launcher) -> None:
     text = "select id, shape, device from signatures order by id, position"
     rows = list(csv.DictReader(io.StringIO(sql(recorded, text, "--csv").out)))
-    documents = json.loads(sql(recorded, text, "--json").out)
+    documents = json.loads(sql(recorded, text, "--json").out)["rows"]
     assert len(rows) == len(documents) > 3
     assert json.loads(rows[0]["shape"]) == documents[0]["shape"]
     both = sql(recorded, text, "--csv", "--json")

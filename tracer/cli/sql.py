@@ -93,7 +93,7 @@ def sql(
             table = _flat(found).write_csv()
             print(visible_lines(table) if sys.stdout.isatty() else table, end="")
         elif as_json:
-            print_json(found.to_dicts(), default=str)
+            print_json({"rows": found.to_dicts()}, default=str)
         else:
             _show(found, rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from override_calls import dtype_of  # noqa: E402
 
 if Path("/dev/nvidiactl").exists():  # the driver's; torch is not imported to find out
     launching.TIMEOUT = 120  # seconds: a script that hangs must not take all the time there is on a GPU
+    # Else the first test that compiles in this process leaves the workers of Inductor behind.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -16,8 +16,8 @@ from tracer.cli.common import writing
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document. Times are in nanoseconds.")]
 
 
-def print_json(document: Any, default: Callable[[Any], Any] | None = None) -> None:
-    """Numbers that are not finite, which JSON does not have, are null."""
+def print_json(document: dict[str, Any], default: Callable[[Any], Any] | None = None) -> None:
+    """One object, so that a field can be added. Numbers that are not finite, which JSON lacks, are null."""
     text = json.dumps(document, indent=1, default=default or _plain)
     if "NaN" in text or "Infinity" in text:
         text = json.dumps(json.loads(text, parse_constant=lambda _: None), indent=1)

@@ -116,7 +116,7 @@ def pytest_unconfigure() -> None:
 
 def _end_what_runs_since(begin: float) -> None:
     for _ in range(100):  # while they are ended they may start others
-        running = [number for number, start in left_behind.started() if start >= begin - left_behind.TICK]
+        running = [number for number, _ in left_behind.started(begin)]
         if not running:
             return
         for number in running:

@@ -76,28 +76,52 @@ def _names() -> Iterator[str]:
 def running_since(begin: float) -> list[tuple[int, str]]:
     """Processes of tests that began after `begin`, seconds since boot, and do not end: number and command."""
     until = time.monotonic() + _GRACE
-    while found := [number for number, start in started() if start >= begin - TICK]:
-        if time.monotonic() > until:
-            return [(number, _command(number)) for number in found]
+    seen: set[tuple[int, float]] = set()  # one that was seen has ended when its number says so
+    while True:
+        seen = {each for each in seen if _start(each[0]) == each[1]}
+        seen |= set(started(begin))
+        if not seen or time.monotonic() > until:
+            return [(number, _command(number)) for number, _ in sorted(seen)]
         time.sleep(0.02)
-    return []
 
 
-def started() -> Iterator[tuple[int, float]]:
-    """Processes that tests started and that have not ended: number, and start in seconds since boot."""
+def started(begin: float) -> Iterator[tuple[int, float]]:
+    """Processes of tests that began after `begin` and have not ended: number, and start since boot (s)."""
     mark = f"{_MARK}={_OURS}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         number = int(folder.name)
-        if number == os.getpid() or is_the_server(number):
+        start = _start(number)
+        if number == os.getpid() or start is None or start < begin - TICK or is_the_server(number):
             continue
         try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            marked = any(each.startswith(mark) for each in (folder / "environ").read_bytes().split(b"\0"))
+            forked = int(_fields(number)[1]) == os.getpid()  # by the test itself: it has pytest's environment
+            if forked or any(each.startswith(mark) for each in _environment(number).split(b"\0")):
+                yield number, start
         except OSError:  # it has ended, or belongs to another user
             continue
-        forked = int(fields[1]) == os.getpid()  # by the test itself: it has the environment of pytest
-        if (marked or forked) and fields[0] != "Z":
-            yield number, int(fields[19]) * TICK
+
+
+def _environment(number: int) -> bytes:
+    """A process's environment; while it executes another program it has none for a moment."""
+    for _ in range(20):
+        if text := Path(f"/proc/{number}/environ").read_bytes():
+            return text
+        time.sleep(0.001)
+    return b""
+
+
+def _fields(number: int) -> list[str]:
+    """What /proc/NUMBER/stat has behind the name: state, parent and so on."""
+    return Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def _start(number: int) -> float | None:
+    """When a process that runs began, in seconds since boot."""
+    try:
+        fields = _fields(number)
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19]) * TICK
 
 
 def is_the_server(number: int) -> bool:

@@ -23,8 +23,9 @@ os.environ[_MARK] = _OURS = f"{os.environ.get(_MARK, '')}{os.getpid()}-{time.tim
 _GRACE = 2.0  # seconds in which a process may end
 # pytest sets the first; torch, its compiler and polars set the others when they are first used, for good.
 _FREE = ("PYTEST_CURRENT_TEST", "_TORCHINDUCTOR", "KMP_", "TRITON_", "_RJEM_MALLOC_CONF")
-# In the folder for temporary files: pytest's, caches of torch's compiler, what torchrun never removes.
-_MAY_STAY = ("pytest-of-", "torchinductor_", "torchelastic_")
+# In the folder for temporary files: pytest's, caches of torch's compiler, what torchrun never removes, and
+# what CUDA makes in a process under gdb (also a folder that is named by a number).
+_MAY_STAY = ("pytest-of-", "torchinductor_", "torchelastic_", "cuda-dbg")
 
 session_folder = tempfile.gettempdir()  # for temporary files; conftest.py makes one
 
@@ -69,7 +70,7 @@ def _names() -> Iterator[str]:
             name for name in found if not name.endswith(("__pycache__", "_cache", ".hypothesis", "/build"))
         )
     for each in os.scandir(session_folder):
-        if not each.name.startswith(_MAY_STAY):
+        if not each.name.startswith(_MAY_STAY) and not each.name.isdigit():
             yield each.path
 
 

@@ -22,6 +22,7 @@ from lazily import torch
 from programs import at, values, way, ways, whole
 
 import tracer
+from tracer.trace.certificate.verdict import NOT_JOINED
 
 pytestmark = pytest.mark.gallery
 
@@ -77,10 +78,12 @@ def launch(launcher: Launcher) -> Launcher:
     return launcher
 
 
-def recorded(launch: Launcher, name: str, *arguments: str, options: tuple[str, ...] = ()) -> Entry:
+def recorded(
+    launch: Launcher, name: str, *arguments: str, options: tuple[str, ...] = (), lacks: str = ""
+) -> Entry:
     run = launch.record("-o", "entry.trace", *options, str(GALLERY / f"{name}.py"), *arguments)
     assert run.status == 0, run.err
-    return Entry(name, run.out, whole(tracer.load(launch.folder / "entry.trace")))
+    return Entry(name, run.out, whole(tracer.load(launch.folder / "entry.trace"), lacks))
 
 
 def module(name: str) -> ModuleType:
@@ -191,7 +194,7 @@ def test_a_clock_is_a_process_of_the_timers(launch: Launcher) -> None:
 @pytest.mark.slow
 def test_three_timers(launch: Launcher) -> None:
     """Each way times its own calls in its own process; what it says is what tracer saw there."""
-    entry = recorded(launch, "three_timers", options=("--cuda", "off"))
+    entry = recorded(launch, "three_timers", options=("--cuda", "off"), lacks=NOT_JOINED)
     rows = dict(re.findall(r"^(\S.*?)  +([\d.,]+)$", entry.out, re.MULTILINE))
     says = {name: float(text.replace(",", "")) for name, text in rows.items()}
     assert list(says) == [
@@ -435,7 +438,7 @@ def test_the_product_of_mm_two_ways(launch: Launcher) -> None:
 @pytest.mark.skipif(not shutil.which("gdb"), reason="needs gdb")
 def test_mm_two_ways(launch: Launcher) -> None:
     """A recording and breakpoints find the same operators, keys and kernel functions."""
-    entry = recorded(launch, "mm_two_ways")
+    entry = recorded(launch, "mm_two_ways", lacks=NOT_JOINED)
     for way_of in ("recorded ", "gdb "):
         chain = [tuple(hop) for hop in re.findall(rf"^{way_of} +(\S+) \[(\w+)\] (\S+)$", entry.out, re.M)]
         assert chain == CHAIN, way_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -158,8 +158,8 @@ torch.cuda.synchronize()
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Recorded]]]:
-    """Every script, four at a time; each test waits for its own."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Recorded]]:
+    """Every script, run, four at a time."""
     folder = tmp_path_factory.mktemp("fail_soft")
     cupti = stand_ins.find_cupti()
 
@@ -218,8 +218,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
     if torch.cuda.device_count() > 1:
         jobs["several"] = lambda: record("several", SEVERAL_GPUS)
     with ThreadPoolExecutor(4) as pool:
-        yield {name: pool.submit(job) for name, job in jobs.items()}
-        pool.shutdown(cancel_futures=True)
+        return {name: pool.submit(job) for name, job in jobs.items()}
 
 
 Of = Callable[[str], Recorded]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,8 +36,8 @@ TRAINED = ["resnet34", "resnet34_bf16", "seq2seq", "gru", "sample"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """Every program, recorded, four at a time: by name, what waits for it."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Every program, recorded, four at a time: by name, what gives it."""
     folder = tmp_path_factory.mktemp("reconciles")
 
     def record(name: str) -> Recorded:
@@ -47,8 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 
     with ThreadPoolExecutor(4) as pool:
         recordings = {name: pool.submit(record, name) for name in PROGRAMS}
-        yield lambda name: recordings[name].result()
-        pool.shutdown(cancel_futures=True)
+    return lambda name: recordings[name].result()
 
 
 @pytest.fixture(params=list(PROGRAMS))

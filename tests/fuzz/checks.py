@@ -25,10 +25,13 @@ from hostile_strings import PLANTED
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
+from tracer.base.interpreter import bare_helper, helper
 from tracer.cli.app import app
 from tracer.cli.common import USAGE
+from tracer.fleet.processes import MAIN as FLEET_MAIN
 from tracer.replay import recipe
 from tracer.trace import TraceError, load
+from tracer.trace.names.demangle import DEMANGLER
 
 CPU_SECONDS, CPU_SECONDS_A_MB = 30, 2
 """Of one command, as docs/reliability.md says; most take less than 1"""
@@ -95,7 +98,7 @@ def _of_verb(file: Path, verb: list[str]) -> str:
     for output in outputs:
         _remove(Path(output))
     try:
-        with _limited_time(file), _watched() as seen:
+        with _limited_time(file), watched() as seen:
             done = CliRunner().invoke(app, [str(file) if word == TRACE else word for word in verb])
     except StoodStillError:
         raise
@@ -112,11 +115,14 @@ def _of_verb(file: Path, verb: list[str]) -> str:
     for stream in (done.stdout, done.stderr):
         if raw := _RAW.search(stream):
             return f"raw {raw[0]!r} in {stream[max(raw.start() - 60, 0) : raw.end() + 20]!r}"
-    if done.exit_code == 0 and verb[0] == "report" and (fault := markdown_fault(done.stdout)):
+    if done.stdout and "--json" in verb:
+        if fault := json_fault(done.stdout):
+            return fault
+    elif done.exit_code == 0 and verb[0] == "report" and (fault := markdown_fault(done.stdout)):
         return fault
     if more := {*os.listdir(), *os.listdir("..")} - before - set(outputs):
         return f"left behind: {', '.join(sorted(more))}"
-    if fault := next((fault for event in seen if (fault := _deed(event, verb, outputs))), ""):
+    if fault := next((fault for event in seen if (fault := deed(event, verb, outputs))), ""):
         return fault
     for output in filter(os.path.exists, outputs):
         if fault := output_fault(Path(output)):
@@ -136,13 +142,19 @@ def output_fault(output: Path) -> str:
     if kind == ".py":
         return script_fault(output.read_text())
     if kind in (".json", ".chrome", ".speedscope"):
-        try:
-            json.loads(output.read_bytes(), parse_constant=_no_number)
-        except ValueError as error:
-            return f"no JSON: {error}"
+        return json_fault(output.read_bytes())
     if kind in (".svg", ".lock") and (raw := _RAW.search(output.read_text())):
         return f"raw {raw[0]!r}"
     return ""
+
+
+def json_fault(text: str | bytes) -> str:
+    """Why it is not one JSON object."""
+    try:
+        document = json.loads(text, parse_constant=_no_number)
+    except ValueError as error:
+        return f"no JSON: {error}"
+    return "" if isinstance(document, dict) else f"a JSON {type(document).__name__}"
 
 
 def script_fault(text: str) -> str:
@@ -201,8 +213,8 @@ def _calls_of_recipe() -> set[str]:
 # What else a command does: names of files are those that Python opens.
 _EVENTS: list[tuple[str, tuple[Any, ...]]] | None = None
 _PROGRAMS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect")
-_HELPERS = {"fleet", "explain"}
-"""Commands that start programs: c++filt, and tracer itself"""
+_STARTED = (bare_helper(DEMANGLER), helper(FLEET_MAIN))
+"""Programs of ours, which read what a trace has from their input"""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -215,7 +227,7 @@ sys.addaudithook(_note)
 
 
 @contextmanager
-def _watched() -> Iterator[list[tuple[str, tuple[Any, ...]]]]:
+def watched() -> Iterator[list[tuple[str, tuple[Any, ...]]]]:
     """The files that the block opens, and the programs that it starts."""
     global _EVENTS
     _EVENTS = found = []
@@ -225,11 +237,12 @@ def _watched() -> Iterator[list[tuple[str, tuple[Any, ...]]]]:
         _EVENTS = None
 
 
-def _deed(event: tuple[str, tuple[Any, ...]], verb: list[str], outputs: list[str]) -> str:
+def deed(event: tuple[str, tuple[Any, ...]], verb: list[str], outputs: list[str]) -> str:
     """What of it no command does."""
     name, arguments = event
     if name != "open":
-        return "" if verb[0] in _HELPERS else f"{name} {str(arguments)[:200]}"
+        ours = name == "subprocess.Popen" and arguments[1] in _STARTED
+        return "" if ours else f"{name} {str(arguments)[:200]}"
     path, mode, flags = arguments
     writes = (isinstance(mode, str) and set(mode) & set("wax+")) or (
         isinstance(flags, int) and flags & _WRITES

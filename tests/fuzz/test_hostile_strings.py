@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,17 +11,19 @@ import hostile_strings
 import pytest
 import typer
 from calls import NOT_READING, TRACE, every_call
-from checks import VERBS, faults_of, output_fault, own_folder, script_fault
+from checks import VERBS, deed, faults_of, output_fault, own_folder, script_fault, watched
 from every_text import FIELDS, WITHOUT
 from hostile_strings import SCRIPTED, VALUES
 from towers import towers
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tracer.base.interpreter import bare_helper
 from tracer.cli.app import app
 from tracer.export.formats import FORMATS
 from tracer.report.sections import NAMED
 from tracer.trace.bytes import format as fmt
+from tracer.trace.names.demangle import DEMANGLER
 
 QUICK = random.Random(7).sample(VALUES, 16)
 SLOW = ("report", "diff", "fleet", "explain", "replay")
@@ -58,6 +61,23 @@ def test_scripts_of_hostile_traces(tmp_path: Path) -> None:
         for fault in faults(tmp_path, hostile_strings.at(where, value), [verb])
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("command", "ours"),
+    [
+        (["true"], False),
+        (bare_helper("print(1)"), False),
+        ([*bare_helper(DEMANGLER), "_Z"], False),
+        (bare_helper(DEMANGLER), True),
+    ],
+)
+def test_programs_that_a_command_may_start(command: list[str], ours: bool) -> None:
+    """Only one whose whole text is tracer's, whatever command needs it."""
+    with watched() as seen:
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
+    faults = [fault for event in seen if (fault := deed(event, ["top", TRACE], []))]
+    assert bool(faults) != ours, faults
 
 
 def test_the_same_case_by_its_number() -> None:
@@ -160,6 +180,8 @@ def test_what_a_script_may_do(text: str, fault: str) -> None:
     [
         ("o.lock", "a\x1b[2J", "raw"),
         ("o.chrome", "{", "no JSON"),
+        ("o.json", '{"a": NaN}', "no JSON"),
+        ("o.json", "[]", "a JSON list"),
         ("o.md", "# INJECTED", "a heading"),
         ("o.html", "<script>1</script>", "1 scripts"),
         ("o.html", "<img src=x>", "an image"),

@@ -54,6 +54,7 @@ COMMANDS = [
     ["report"],
     ["report", "--only", "cuda"],
     ["report", "--only", "kernels"],
+    ["sql", "select op, key, source, kernel from hops", "--csv"],
 ]
 
 
@@ -63,7 +64,7 @@ def test_nothing_raw_in_a_pipe(trace: Path, command: list[str]) -> None:
     assert done.returncode == (1 if command[1:] in (["--op", "nosuch"], ["--thread", "7"]) else 0)
     for text in (done.stdout, done.stderr):
         assert not RAW.search(text), RAW.findall(text)
-    if len(command) == 1 or command[0] == "top":
+    if len(command) == 1 or command[0] in ("top", "sql"):
         assert r"\x1b]0;title" in done.stdout
         assert r"\u202e" in done.stdout
 

@@ -90,8 +90,7 @@ def sql(
                 say(why)
     with writing():
         if as_csv:
-            table = _flat(found).write_csv()
-            print(visible_lines(table) if sys.stdout.isatty() else table, end="")
+            print(visible_lines(_flat(found).write_csv()), end="")
         elif as_json:
             print_json({"rows": found.to_dicts()}, default=str)
         else:

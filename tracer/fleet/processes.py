@@ -15,7 +15,7 @@ from tracer.base.interpreter import helper
 from tracer.base.progress import listening
 from tracer.fleet.work import Part, Task, analyse, unread
 
-_MAIN = "from tracer.fleet.processes import serve; serve()"
+MAIN = "from tracer.fleet.processes import serve; serve()"
 
 
 class Processes:
@@ -88,7 +88,7 @@ class _Worker:
         # Polars takes all processors in each process, if nothing says otherwise.
         environment = {"POLARS_MAX_THREADS": str(self._threads), **os.environ}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        return subprocess.Popen(helper(_MAIN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        return subprocess.Popen(helper(MAIN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 
 def serve() -> None:

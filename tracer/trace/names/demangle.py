@@ -18,19 +18,19 @@ _LONGEST = 1 << 15
 """Twice the longest name in libtorch"""
 _SECONDS = 2
 
-# Runs in a Python of its own: a symbol a line in, its name or an empty line out.
-_APART = """
+DEMANGLER = f"""
 import ctypes, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
-resource.setrlimit(resource.RLIMIT_CPU, (%d, %d))
+resource.setrlimit(resource.RLIMIT_CPU, ({_SECONDS}, {_SECONDS}))
 demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
 demangle.restype = ctypes.c_void_p
 for line in sys.stdin.buffer:
     name = demangle(ctypes.c_char_p(line.rstrip()), None, None, None)
-    text = ctypes.string_at(name, %d).partition(b"\\0")[0] if name else b""
-    sys.stdout.buffer.write((text if len(text) < %d else b"") + b"\\n")
+    text = ctypes.string_at(name, {_LONGEST}).partition(b"\\0")[0] if name else b""
+    sys.stdout.buffer.write((text if len(text) < {_LONGEST} else b"") + b"\\n")
     sys.stdout.flush()
 """
+"""Runs in a Python of its own: a symbol a line in, its name or an empty line out."""
 
 _apart: dict[str, str] = {}
 
@@ -88,10 +88,9 @@ def _is_risky(symbol: str) -> bool:
 def _demangled_apart(symbols: list[str]) -> list[str]:
     """Their names, "" for those without one, as far as they are found in some seconds."""
     lines = "".join(f"{' '.join(symbol.split())}\n" for symbol in symbols).encode("utf-8", "replace")
-    code = _APART % (_SECONDS, _SECONDS, _LONGEST, _LONGEST)
     try:
         process = subprocess.run(
-            bare_helper(code),
+            bare_helper(DEMANGLER),
             input=lines,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

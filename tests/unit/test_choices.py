@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import pytest
 import typer
 from typer.main import get_command
+from typer.models import OptionInfo
 from typer.testing import CliRunner, Result
 
 from tracer.analysis.groups import GROUPS, SORTS
@@ -120,3 +123,19 @@ def test_nothing_is_said_on_stdout_if_stderr_is_closed(
     with pytest.raises(typer.Exit):
         fail("--cuda maybe: choose auto, on or off", 2)
     assert capsys.readouterr().out == ""
+
+
+def test_an_option_whose_value_is_called_as_itself_says_its_name() -> None:
+    """Typer 0.27 calls one without `--thread` in its declaration `--THREAD`, for its metavar."""
+    unnamed = []
+    for command in app.registered_commands:
+        assert command.callback is not None
+        for name, hint in get_type_hints(command.callback, include_extras=True).items():
+            options = [each for each in get_args(hint)[1:] if isinstance(each, OptionInfo)]
+            unnamed += [name for each in options if each.metavar == name.upper() and not named(each)]
+    assert unnamed == []
+
+
+def named(option: OptionInfo) -> bool:
+    """In an annotation Typer keeps the first name as the default."""
+    return isinstance(option.default, str) and option.default.startswith("-")

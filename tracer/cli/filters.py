@@ -34,7 +34,9 @@ Exclude = Annotated[
 MinTime = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only hops that took at least TIME: 100us, 1.5ms.")
 ]
-Thread = Annotated[str | None, typer.Option(metavar="THREAD", help="Only this thread: number or name.")]
+Thread = Annotated[
+    str | None, typer.Option("--thread", metavar="THREAD", help="Only this thread: number or name.")
+]
 Depth = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Only N levels of hops; 1: outermost ones.")
 ]

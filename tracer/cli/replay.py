@@ -49,7 +49,9 @@ def replay(
     tf32: Annotated[str | None, one_of("--tf32", ("on", "off"), "Compare with TF32 on or off.")] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Compare with the kernel at this dispatch key: CPU, Meta, CUDA."),
+        typer.Option(
+            "--key", metavar="KEY", help="Compare with the kernel at this dispatch key: CPU, Meta, CUDA."
+        ),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Compare with this number of CPU threads.")

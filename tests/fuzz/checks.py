@@ -40,6 +40,8 @@ WALL_SECONDS = 180
 MEMORY = 4 << 30
 """Of the process: address space, also that of torch's libraries"""
 VERBS = every_call()
+PICTURE = f"{OUTPUT}.roofline.svg"
+"""What `tracer report -o o.md` writes beside it"""
 # Beside these all that is not ASCII is fine but what has no width or turns the direction of a line.
 _RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _SCRIPTS = 4
@@ -95,6 +97,7 @@ def _of_loading(file: Path, _: list[str]) -> str:
 def _of_verb(file: Path, verb: list[str]) -> str:
     before = {*os.listdir(), *os.listdir("..")}
     outputs = [word for word in verb if word.startswith(f"{OUTPUT}.")]
+    outputs += [PICTURE] * (verb[0] == "report")
     for output in outputs:
         _remove(Path(output))
     try:
@@ -254,7 +257,9 @@ def deed(event: tuple[str, tuple[Any, ...]], verb: list[str], outputs: list[str]
     inside = [os.path.join(here, output) for output in outputs]
     if path == here or "__pycache__" in path:  # a file without a name; Python's own
         return ""
-    if PLANTED in path or not path.startswith((*inside, *kept, os.path.join(here, "."))):
+    if path in inside or path.startswith(tuple(f"{output}/" for output in inside)):
+        return ""
+    if PLANTED in path or not path.startswith((*kept, os.path.join(here, "."))):
         return f"writes {path}"
     return ""
 
@@ -283,11 +288,10 @@ def markdown_fault(text: str) -> str:
         for each in (token, *children):
             if each.type.startswith("html") and "<" in _OWN_HTML.sub("", each.content):
                 return f"HTML {each.content[:100]!r}"
-            ours = each.type == "link_open" and re.fullmatch(
-                "#[a-z-]+", str(each.attrs["href"])
-            )  # the contents
-            if each.type in ("link_open", "image") and not ours:
-                return f"a link to {each.attrs}"
+            if each.type == "link_open" and not re.fullmatch("#[a-z-]+", str(each.attrs["href"])):
+                return f"a link to {each.attrs}"  # not of the contents
+            if each.type == "image" and each.attrs["src"] != PICTURE:
+                return f"an image {each.attrs}"
         heading = before is not None and before.type == "heading_open"
         if heading and any(each.type == "text" and "INJECTED" in each.content for each in children):
             return f"a heading {token.content[:100]!r}"

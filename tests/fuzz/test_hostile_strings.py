@@ -12,7 +12,7 @@ import pytest
 import typer
 from calls import NOT_READING, TRACE, every_call
 from checks import VERBS, deed, faults_of, output_fault, own_folder, script_fault, watched
-from every_text import FIELDS, WITHOUT
+from every_text import FIELDS, WITHOUT, places
 from hostile_strings import SCRIPTED, VALUES
 from towers import towers
 from typer.main import get_command
@@ -27,6 +27,7 @@ from tracer.trace.names.demangle import DEMANGLER
 
 QUICK = random.Random(7).sample(VALUES, 16)
 SLOW = ("report", "diff", "fleet", "explain", "replay")
+WORDS = (".cache", ".direction", ".artifact", ".how", ".language", ".mode")
 COMMANDS = vars(get_command(app))["commands"]
 
 
@@ -42,6 +43,15 @@ def test_a_value_everywhere(tmp_path: Path, number: int) -> None:
     quick = [verb for verb in VERBS if verb[0] not in SLOW]
     verbs = random.Random(number).sample(quick, 2)
     assert faults(tmp_path, hostile_strings.everywhere(QUICK[number]), verbs) == []
+
+
+def test_a_report_has_no_markup_of_a_word(tmp_path: Path) -> None:
+    """Texts that a table is made by: with all of them strange at once it would not be there."""
+    words = [place for place in places(hostile_strings.base().data) if place.endswith(WORDS)]
+    assert len(words) == len(WORDS)
+    for word in words:
+        data = hostile_strings.at(word, "<b>x\ufeff")
+        assert faults(tmp_path, data, [["report", TRACE, "-o", "o.md", "--force"]]) == [], word
 
 
 @pytest.mark.slow

@@ -71,6 +71,25 @@ def test_a_number_of_layers_costs_no_time() -> None:
     assert none.flops == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "content", "kept"),
+    [
+        ("source_lines", b'{"a.py": {"lines": null, "cell": null}, "b.py": null}', {"a.py": {"cell": None}}),
+        ("environment", b'{"torch": null, "options": null}', {"torch": None}),
+        ("compiled", b'{"uses": {"x": null, "y": [null]}, "kernels": null}', {"uses": {"y": []}}),
+    ],
+)
+def test_null_is_never_in_the_place_of_fields(kind: str, content: bytes, kept: object) -> None:
+    assert read_document(kind, content)[0] == kept
+
+
+def test_lines_that_are_null_are_not_known(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    writer.json(0, "source_lines", {"a.py": {"lines": None}})
+    assert load(writer.write(tmp_path / "run.trace")).source_lines.is_empty()
+
+
 def test_a_number_of_ranks_costs_no_memory() -> None:
     document, damaged = read_document("rank", b'{"rank": 1, "ranks": 4000000000}')
     assert (document, damaged) == ({"rank": 1}, True)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 from gpu_trace import PATH
+from synthetic import TraceWriter
 from typer.testing import CliRunner, Result
 
 from tracer.analysis.paths import hottest_paths, survey_paths
@@ -69,6 +70,21 @@ def test_a_path_from_the_line_to_the_kernel(tmp_path: Path) -> None:
     is_within_its_box(svg)
     kinds = set(re.findall(r'class="box (\w+)"', svg))
     assert {"autograd", "backend", "library", "api", "gpu"} <= kinds
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [([], "no path to draw"), (["--exclude", "*"], "no hop meets all of these conditions; remove one")],
+)
+def test_where_no_hop_is_left_there_is_no_picture(tmp_path: Path, options: list[str], words: str) -> None:
+    writer = TraceWriter()
+    writer.process()
+    trace = PATH if options else writer.write(tmp_path / "run.trace")
+    output = tmp_path / "path.svg"
+    run = tracer("export", str(trace), "--to", "svg", *options, "-o", str(output))
+    assert run.exit_code == 1, run.output
+    assert words in run.stderr
+    assert not output.exists()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.cli.common import analysing, say, say_verdict
+from tracer.cli.common import analysing, fail, say, say_verdict
 from tracer.cli.output import check_svg, write_output
 from tracer.cli.selection import Selection
 
@@ -42,6 +42,8 @@ def _draw_hottest(trace: Trace, rows: pl.DataFrame, details: dict[int, str], out
     forest = Forest.of(rows)
     survey = survey_paths(forest)
     hottest = hottest_paths(forest, survey, 1)
+    if hottest.paths.is_empty():
+        fail("no path to draw: no hop is left of those that were recorded")
     path = hottest.paths.row(0, named=True)
     sources = SourceLines.of(trace)
     heading = []

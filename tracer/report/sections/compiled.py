@@ -124,7 +124,7 @@ def _regions(regions: Rows, page: Page) -> str:
             code(row["function"]) if row["function"] else "compiled before the recording",
             page.line(row["defined_at"]) if row["defined_at"] else "",
             prose(", ".join(filter(None, (row["direction"], row["compile_id"])))),
-            row["cache"] or "",
+            prose(row["cache"] or ""),
             f"{row['calls']:,}",
             duration(row["total_ns"]),
             duration(row["median_ns"]),

@@ -68,6 +68,9 @@ class _Check:
             a tuple of one form: a list, from which elements of other forms are taken out
             a dictionary of forms, by the name of the field, or by `str` for all that are not named; fields
             that are wrong are taken out
+
+        A field may be null, which says that its value is not known. A null in the place of a dictionary or
+        a tuple is taken out, so that readers find one or nothing.
         """
         if isinstance(wanted, (list, tuple)):
             return self._list(value, wanted[0], all_of=isinstance(wanted, list))
@@ -89,10 +92,12 @@ class _Check:
     def _fields(self, value: dict[str, Any], wanted: dict[Any, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, field in value.items():
+            form = wanted.get(name, wanted.get(str, Any))
             if field is None:
-                found[_printable(name)] = None
+                if not isinstance(form, (dict, tuple)):
+                    found[_printable(name)] = None
                 continue
-            fitted = self.fitted(field, wanted.get(name, wanted.get(str, Any)))
+            fitted = self.fitted(field, form)
             if fitted is _WRONG:
                 self.damaged = True
             else:

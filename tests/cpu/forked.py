@@ -172,7 +172,7 @@ class Started(subprocess.Popen):
         return self._server.wait(self._request["command"], self.pid, wait_flags)
 
     def _internal_poll(self, *_: object, **__: object) -> int | None:
-        if self.returncode is None:
+        if self.returncode is None and self._server.lives():  # a Popen that is deleted last asks too
             ended, status = self._try_wait(os.WNOHANG)
             if ended:
                 self.returncode = os.waitstatus_to_exitcode(status)

@@ -15,8 +15,9 @@ A request is a JSON line, with stdin, stdout and stderr as descriptors beside it
 
 With ranks the child forks N processes that run the command, with the environment that torchrun gives them.
 
-The answers are a line with the child's pid, then a line with its status as `os.waitpid` gives it and its CPU
-seconds.
+The answers are a line with the child's pid, then a line with its pid, its status as `os.waitpid` gives it and
+its CPU seconds. With `"wait": false` beside the command the second line answers a later request, which has no
+descriptors: `{"child": pid, "options": 0 or os.WNOHANG}`. Its pid is 0 while the child runs.
 """
 
 from __future__ import annotations
@@ -134,6 +135,10 @@ def _serve(server: socket.socket) -> dict[str, Any] | None:
             return None
         while not text.endswith(b"\n"):
             text += server.recv(MOST)
+        request = json.loads(text)
+        if "child" in request:
+            _tell(server, request["child"], request["options"])
+            continue
         if len(os.listdir("/proc/self/task")) != 1:
             raise RuntimeError("the fork server has more than one thread")
         child = os.fork()
@@ -141,12 +146,18 @@ def _serve(server: socket.socket) -> dict[str, Any] | None:
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
                 os.close(stream)
-            return json.loads(text)
+            return request
         for stream in streams:
             os.close(stream)
         server.sendall(b"%d\n" % child)
-        _, status, used = os.wait4(child, 0)
-        server.sendall(b"%d %f\n" % (status, used.ru_utime + used.ru_stime))
+        if request.get("wait", True):
+            _tell(server, child, 0)
+
+
+def _tell(server: socket.socket, child: int, options: int) -> None:
+    """Send what os.wait4 gives: the pid, or 0 while it runs; the status; CPU seconds."""
+    ended, status, used = os.wait4(child, options)
+    server.sendall(b"%d %d %f\n" % (ended, status, used.ru_utime + used.ru_stime))
 
 
 def _run(request: dict[str, Any]) -> None:
@@ -214,10 +225,7 @@ def _python(arguments: list[str]) -> NoReturn:
     module = sys.modules["__main__"] = ModuleType("__main__")
     module.__dict__["__builtins__"] = builtins
     try:
-        if "TRACER_RECORD" in os.environ:  # as tracer_startup.pth asks when an interpreter starts
-            import tracer_startup
-
-            tracer_startup.install()
+        _start_up()
         if arguments[0] == "-m":
             sys.argv = ["-m", *arguments[2:]]
             sys.path.insert(0, os.getcwd())
@@ -234,6 +242,15 @@ def _python(arguments: list[str]) -> NoReturn:
     else:
         status = 0
     _end(status, module)
+
+
+def _start_up() -> None:
+    """What tracer_startup.pth does when an interpreter starts."""
+    found = PathFinder.find_spec("tracer_startup")
+    assert found is not None
+    assert found.origin is not None
+    with open(os.path.splitext(found.origin)[0] + ".pth") as lines:
+        exec(lines.read(), {})
 
 
 def _script(given: str, module: ModuleType) -> None:

@@ -47,6 +47,13 @@ def run(
     return _server.run(request, stdin, timeout)
 
 
+def start(command: list[str], folder: Path, environment: dict[str, str], stdin: int) -> subprocess.Popen[str]:
+    """After `begin`: the command in a forked child, with pipes, while the test goes on."""
+    assert _server is not None
+    request = {"command": command, "folder": str(folder), "environment": environment, "ranks": 0}
+    return Started(_server, request, stdin)
+
+
 def is_the_server(process: int) -> bool:
     return _server is not None and _server.process.pid == process
 
@@ -103,13 +110,28 @@ class Server:
         child = int(self._line(command, until) or 0)
         try:
             out, err = _exchange(ours, stdin.encode(), until)
-            status, used = self._line(command, until).split()
+            _, status, used = self._line(command, until).split()
         except TimeoutError:
             os.kill(child, signal.SIGKILL)
             self._line(command, time.monotonic() + 60)
             raise subprocess.TimeoutExpired(command, timeout) from None
         _used += float(used)
         return os.waitstatus_to_exitcode(int(status)), text(out), text(err)
+
+    def begin(self, request: dict[str, Any], streams: list[int]) -> int:
+        """The pid of a child that nobody waits for yet."""
+        line = json.dumps({**request, "wait": False}).encode() + b"\n"
+        sent = socket.send_fds(self._socket, [line], streams)
+        self._socket.sendall(line[sent:])
+        return int(self._line(request["command"], time.monotonic() + 60))
+
+    def wait(self, command: list[str], child: int, options: int) -> tuple[int, int]:
+        """As os.waitpid."""
+        global _used
+        self._socket.sendall(json.dumps({"child": child, "options": options}).encode() + b"\n")
+        ended, status, used = self._line(command, time.monotonic() + 3600).split()
+        _used += float(used)
+        return int(ended), int(status)
 
     def _line(self, command: list[str], until: float) -> str:
         """The server's next answer; ServerEndedError if there is none."""
@@ -129,6 +151,32 @@ class Server:
             f"the fork server ended with status {status} at {command}; the next run starts another one\n"
             + err.decode(errors="replace")
         )
+
+
+class Started(subprocess.Popen):
+    """A child of the server as any Popen: what differs is who forks it and who waits for it."""
+
+    def __init__(self, server: Server, request: dict[str, Any], stdin: int) -> None:
+        self._server, self._request = server, request
+        pipe = subprocess.PIPE
+        super().__init__(request["command"], stdin=stdin, stdout=pipe, stderr=pipe, text=True)
+
+    def _execute_child(self, *given: Any) -> None:
+        theirs = [given[place] for place in (10, 13, 15)]  # of stdin, stdout and stderr
+        self.pid = self._server.begin(self._request, theirs)
+        self._child_created = self._closed_child_pipe_fds = True
+        for stream in theirs:
+            os.close(stream)
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        return self._server.wait(self._request["command"], self.pid, wait_flags)
+
+    def _internal_poll(self, *_: object, **__: object) -> int | None:
+        if self.returncode is None and self._server.lives():  # a Popen that is deleted last asks too
+            ended, status = self._try_wait(os.WNOHANG)
+            if ended:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
 
 
 def _exchange(ours: list[int], stdin: bytes, until: float) -> tuple[bytes, bytes]:

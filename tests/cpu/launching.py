@@ -37,7 +37,7 @@ SOME_RUNS = re.compile(r"^\S*/resource_tracker\.py:\d+: UserWarning: .*\n(?:  .*
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 SANITIZER = ("LD_PRELOAD", "PYTHONMALLOC") if {"ASAN_OPTIONS", "TSAN_OPTIONS"} & os.environ.keys() else ()
 # Read when libraries are loaded or an interpreter starts, which in a child of the fork server has been.
-READ_EARLY = ("PYTHON", "LD_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "ATEN_", "CUDA", "TRACER")
+READ_EARLY = ("PYTHON", "LD_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "ATEN_", "CUDA")
 READ_LATE = ("TORCHINDUCTOR_CACHE_DIR",)  # of these names, but read when something is compiled
 READERS = app._READ_TABLES | {"pack"}
 FORKED = {"record", "explain", "compare", "replay"}
@@ -127,12 +127,23 @@ class Launcher:
         assert (traced.status, traced.out, errors[0]) == (plain.status, plain.out, errors[1])
         return traced
 
-    def start(self, *command: str) -> subprocess.Popen[str]:
+    def says(self, out: str, *arguments: str, **options: object) -> Run:
+        """As `same`, for a script that ends well and of which it is known what it says: one run, not two."""
+        traced = self.record("--force", "-o", "both.trace", *arguments, **options)
+        assert (traced.status, traced.out, SOME_RUNS.sub("", traced.own_err)) == (0, out, "")
+        return traced
+
+    def start(self, *command: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+        """The command, while the test goes on: to be read, signalled and waited for as any Popen."""
+        words = [*map(str, command)]
+        if not self.fresh and not _differs(self.environment) and self._may_fork(words):
+            forked.begin(_plain_environment())
+            return forked.start(self._named(words), self.folder, self.environment, stdin)
         return subprocess.Popen(
-            command,
+            words,
             cwd=self.folder,
             env=self.environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -160,8 +171,7 @@ class Launcher:
         fresh = MUST_BE_FRESH or (self.fresh if fresh is None else fresh)
         if not fresh and not _differs(environment):
             if self._may_fork(words):
-                program = "python" if words[0] == sys.executable else "tracer"
-                return self._forked([program, *words[1:]], environment, stdin)
+                return self._forked(self._named(words), environment, stdin)
             if words[0] == str(self.tracer) and words[1:2] and words[1] in READERS:
                 return Run(*in_process.run(words[1:], self.folder, environment, stdin))
         done = subprocess.run(
@@ -181,6 +191,9 @@ class Launcher:
     ) -> Run:
         forked.begin(_plain_environment())
         return Run(*forked.run(command, self.folder, environment, stdin, TIMEOUT, ranks))
+
+    def _named(self, command: list[str]) -> list[str]:
+        return ["python" if command[0] == sys.executable else "tracer", *command[1:]]
 
     def _may_fork(self, command: list[str]) -> bool:
         if command[0] == str(self.tracer):

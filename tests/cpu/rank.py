@@ -1,4 +1,4 @@
-"""One rank of a program on several: its op calls as torch's profiler and as tracer count them, as JSON."""
+"""One rank of programs on several: their op calls as torch's profiler and as tracer count them, as JSON."""
 
 from __future__ import annotations
 
@@ -85,15 +85,18 @@ def traced(step: Step, path: Path) -> Counter[str]:
 
 
 def main() -> None:
-    program, rank, ranks, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks))
     store = dist.FileStore(str(folder / "store"), ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
-    torch.manual_seed(1)
-    step = {"dtensor": dtensor, "fsdp2": fsdp2, "tensor_parallel": tensor_parallel}[program](ranks)
-    for _ in range(2):  # what is done once is done
-        step()
-    counts = {"profiler": profiled(step), "tracer": traced(step, folder / f"{rank}.trace")}
+    counts = {}
+    for program in (dtensor, fsdp2, tensor_parallel):
+        torch.manual_seed(1)
+        step = program(ranks)
+        for _ in range(2):  # what is done once is done
+            step()
+        name = program.__name__
+        counts[name] = {"profiler": profiled(step), "tracer": traced(step, folder / f"{name}.{rank}.trace")}
     print(json.dumps(counts))
     dist.destroy_process_group()
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -129,6 +130,25 @@ def test_a_script_that_hangs_is_killed(launcher: Launcher) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         forked.run(["python", "script.py"], launcher.folder, launcher.environment, "", 1.0)
     assert launcher.python("-c", "print(1)").out == "1\n"
+
+
+def test_a_started_child_runs_while_others_do(launcher: Launcher) -> None:
+    launcher.write(
+        "import sys, torch\nprint('ready', flush=True)\nprint(sys.stdin.read(), torch.ones(1).item())\n"
+        "print('more', file=sys.stderr)\nsys.exit(3)\n"
+    )
+    started = launcher.start(sys.executable, "script.py", stdin=subprocess.PIPE)
+    assert isinstance(started, forked.Started)
+    assert started.stdout.readline() == "ready\n"
+    assert started.poll() is None
+    assert launcher.python("-c", "print(1)").out == "1\n"
+    assert started.communicate("in", timeout=60) == ("in 1.0\n", "more\n")
+    assert started.returncode == started.poll() == 3
+    killed = launcher.start(sys.executable, "-c", "import time\nprint(1, flush=True)\ntime.sleep(60)")
+    assert killed.stdout.readline() == "1\n"
+    killed.send_signal(signal.SIGTERM)
+    assert killed.wait(60) == -signal.SIGTERM
+    assert killed.communicate() == ("", "")
 
 
 def test_a_job_has_its_ranks(launcher: Launcher) -> None:

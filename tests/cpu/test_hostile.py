@@ -80,7 +80,7 @@ def test_exec_into_another_script_goes_on_in_the_same_file(launcher: Launcher) -
     launcher.write(
         "import os, sys, torch\ntorch.ones(2)\nos.execl(sys.executable, sys.executable, 'next.py')\n"
     )
-    said = launcher.same("script.py").said
+    said = launcher.says("tensor([-1., -1.])\n", "script.py").said
     assert "aten::neg" in set(hops(launcher)["op"])
     assert said.startswith("tracer: both.trace\n")
     assert "incomplete: 1 program became another one (exec) without a stop" in said
@@ -103,7 +103,7 @@ if level:
 @pytest.mark.fresh
 def test_a_script_that_executes_itself(launcher: Launcher) -> None:
     launcher.write(EXECUTES_ITSELF)
-    said = launcher.same("script.py", "2").said
+    said = launcher.says("level 2\nlevel 1\nlevel 0\n", "script.py", "2").said
     trace = tracer.load(launcher.folder / "both.trace")
     ops = trace.hops.filter(trace.hops["kind"] == "call")["op"].to_list()
     assert (ops.count("aten::neg"), ops.count("aten::cos")) == (3, 3)
@@ -126,7 +126,7 @@ def test_a_child_that_executes_another_script(launcher: Launcher) -> None:
         "    torch.ones(2)\n    os.execl(sys.executable, sys.executable, 'next.py')\n"
         "os.wait()\ntorch.ones(2)\n"
     )
-    said = launcher.same("script.py").said
+    said = launcher.says("", "script.py").said
     certificate = tracer.load(launcher.folder / "both.trace").certificate
     assert certificate["why"][0] == "1 program became another one (exec) without a stop"
     assert (certificate["not_stopped"], certificate["processes"]) == ([], 3)

@@ -176,16 +176,15 @@ while True:
 """
 
 
-def test_a_process_that_is_killed_while_it_dumps_leaves_no_part(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_while_it_dumps_leaves_no_part(launcher: Launcher, tmp_path: Path) -> None:
     """Each file that is there is whole: the copy has no name until it is complete."""
+    launcher.write(KILLED)
     for trial in range(3):
         folder = tmp_path / str(trial)
         folder.mkdir()
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(folder)], stdout=subprocess.PIPE, cwd=tmp_path
-        )
+        process = launcher.start(sys.executable, "script.py", str(folder))
         assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+        assert process.stdout.readline() == "ready\n"
         wait_until(folder / "run.dump0001.trace")
         time.sleep(0.02 * (trial + 1))
         process.kill()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sysconfig
 from pathlib import Path
 
 import polars as pl
 import pytest
+from kept_extensions import kept_extension
 from lazily import torch
 
 import tracer
@@ -28,13 +28,11 @@ TORCH_LIBRARY(tracer_late, library) {
 """
 
 
-def test_operators_of_a_library_that_is_loaded_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_of_a_library_that_is_loaded_late(tmp_path: Path) -> None:
     from torch.utils.cpp_extension import load_inline
 
-    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=":")  # ninja
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     x = torch.ones(2)
-    with tracer.record(tmp_path / "t.trace"):
+    with kept_extension("tracer_late"), tracer.record(tmp_path / "t.trace"):
         load_inline(
             "tracer_late",
             SOURCE,

@@ -45,7 +45,7 @@ class Recorded:
     """The script alone and recorded, in turns."""
 
     def __init__(self, folder: Path) -> None:
-        self.launcher = Launcher(folder, fresh=True)  # its times are compared
+        self.launcher = Launcher(folder)
         self.launcher.write(SCRIPT)
         self.alone: list[int] = []
         self.traces = [folder / f"{turn}.trace" for turn in range(TURNS)]

@@ -18,6 +18,7 @@ from tracer.trace.bytes.redact import redact
 SCRIPT = """
 import torch
 from torch import nn
+torch._logging.set_logs(graph_breaks=True, recompiles=True)
 
 class Wrong(Exception):
     pass
@@ -179,7 +180,6 @@ class Recorded:
     def __init__(self, launcher: Launcher) -> None:
         self.launcher = launcher
         launcher.write(SCRIPT)
-        launcher.environment["TORCH_LOGS"] = "graph_breaks,recompiles"
         self.alone = launcher.python("script.py")
         self.run = launcher.record("-o", "run.trace", "script.py")
         self.breaks = breaks_of(launcher.folder / "run.trace")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from kept_extensions import STORE, made_with
 from lazily import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cmake" / "checks"))
@@ -22,8 +26,26 @@ int main() { std::printf("%s\\n", tracer::dispatch::key_name(0).c_str()); }
 """
 
 
-def run_program(folder: Path, csrc: Path) -> tuple[str, dict[str, list[sanitize.Report]]]:
-    """What the program prints, and the faults that are reported of it."""
+def build(kind: str, csrc: Path) -> Path:
+    """The program with these sources, kept as long as they, torch and the compiler stay the same."""
+    files = sorted(path for path in csrc.rglob("*") if path.is_file())
+    parts = [PROGRAM.encode(), Path(__file__).read_bytes(), made_with().encode()]
+    parts += [part for path in files for part in (str(path.relative_to(csrc)).encode(), path.read_bytes())]
+    kept = STORE / f"sanitized-{kind}"
+    kept.mkdir(parents=True, exist_ok=True)
+    place = kept / hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+    with open(kept / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be compiling it
+        if not (place / "program").exists():
+            for other in kept.iterdir():
+                if other.is_dir():
+                    shutil.rmtree(other)
+            place.mkdir()
+            compile_program(place, csrc)
+    return place / "program"
+
+
+def compile_program(folder: Path, csrc: Path) -> None:
     (folder / "program.cpp").write_text(PROGRAM)
     home = Path(torch.__file__).parent
     parts = ("dispatch/registrations.cpp", "fork_locks.cpp")
@@ -32,11 +54,16 @@ def run_program(folder: Path, csrc: Path) -> tuple[str, dict[str, list[sanitize.
     libraries = [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{home / 'lib'}"]
     flags = ["-std=c++20", "-O1", "-g1", "-w", "-fsanitize=address", "-fsanitize-recover=all"]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    program = folder / "program"
+    unfinished = folder / "unfinished"
     subprocess.run(
-        ["g++", *flags, abi, f"-I{csrc}", *headers, *map(str, sources), "-o", str(program), *libraries],
+        ["g++", *flags, abi, f"-I{csrc}", *headers, *map(str, sources), "-o", str(unfinished), *libraries],
         check=True,
     )
+    unfinished.rename(folder / "program")
+
+
+def run_program(folder: Path, program: Path) -> tuple[str, dict[str, list[sanitize.Report]]]:
+    """What the program prints, and the faults that are reported of it."""
     logs = folder / "logs"
     logs.mkdir()
     options = {name: text.format(log=logs / "report") for name, text in ADDRESS.options.items()}
@@ -47,7 +74,7 @@ def run_program(folder: Path, csrc: Path) -> tuple[str, dict[str, list[sanitize.
 @pytest.mark.compiler
 def test_the_planted_fault_is_reported(tmp_path: Path) -> None:
     csrc = sanitize.planted_sources(ADDRESS.plant, tmp_path / "csrc")
-    _, faults = run_program(tmp_path, csrc)
+    _, faults = run_program(tmp_path, build("planted", csrc))
     assert len(faults) == 1
     ((title, same),) = faults.items()
     assert "AddressSanitizer: global-buffer-overflow" in title
@@ -57,7 +84,7 @@ def test_the_planted_fault_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.compiler
 def test_without_it_nothing_is_reported(tmp_path: Path) -> None:
-    out, faults = run_program(tmp_path, sanitize.CSRC)
+    out, faults = run_program(tmp_path, build("as-it-is", sanitize.CSRC))
     assert (out, faults) == ("Undefined\n", {})
 
 

@@ -1,11 +1,10 @@
-"""A C++ extension, compiled and loaded while the recording runs, with a backward of its own."""
+"""A C++ extension, loaded while the recording runs, with a backward of its own."""
 
 from __future__ import annotations
 
-import sysconfig
-
 import polars as pl
 import pytest
+from kept_extensions import kept_extension
 from lazily import torch
 from op_samples import digest
 from programs import at, values, ways, whole
@@ -87,22 +86,19 @@ def recorded(tmp_path_factory: pytest.TempPathFactory):
     from torch.utils.cpp_extension import load_inline
 
     folder = tmp_path_factory.mktemp("extension")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", sysconfig.get_path("scripts"), prepend=":")  # ninja
-        patch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
-        with tracer.record(folder / "program.trace"):
-            library = load_inline(
-                "tracer_programs",
-                SOURCE,
-                functions=["without_operator"],
-                extra_cflags=["-O0"],
-                no_implicit_headers=True,  # torch/extension.h takes 24 s to compile
-            )
-            results = by_operator()
-            a, b = operands()
-            a.sin()  # makes a node, and is no maker of the next one
-            torch.add(a.detach(), 1)  # makes none, at the number that the next one gets
-            library.without_operator(a, b).sum().backward()
+    with kept_extension("tracer_programs"), tracer.record(folder / "program.trace"):
+        library = load_inline(
+            "tracer_programs",
+            SOURCE,
+            functions=["without_operator"],
+            extra_cflags=["-O0"],
+            no_implicit_headers=True,  # torch/extension.h takes 24 s to compile
+        )
+        results = by_operator()
+        a, b = operands()
+        a.sin()  # makes a node, and is no maker of the next one
+        torch.add(a.detach(), 1)  # makes none, at the number that the next one gets
+        library.without_operator(a, b).sum().backward()
     assert digest(results) == digest(in_python()), "the formulas, from Python"
     assert digest(results) == digest(by_operator()), "the extension, not recorded"
     return whole(tracer.load(folder / "program.trace"))

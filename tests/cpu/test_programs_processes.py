@@ -78,14 +78,14 @@ def test_children_of_children_and_pools(launcher: Launcher, method: str, torch_i
         "    import torch.multiprocessing\n"
         f"    torch.multiprocessing.start_processes(work, nprocs=2, start_method={method!r})\n"
     )
-    launcher.same("script.py")
+    launcher.says("0\n4\n[4, 1]\n[5, 2]\n", "script.py")  # torch is loaded seven times in a run that spawns
     negated = at(load(launcher).hops, "aten::neg", "CPU").group_by("process").len()
     assert sorted(negated["len"]) == [1, 1, 3, 5, 7, 11], "of start_processes: 0 and 1"
 
 
 def test_persistent_workers(launcher: Launcher) -> None:
     """Spawned workers that live through both epochs: each is one process, with its own random numbers."""
-    launcher.write(
+    script = (
         "import torch\n"
         "from torch.utils.data import DataLoader, IterableDataset, get_worker_info\n"
         "class Stream(IterableDataset):\n"
@@ -101,7 +101,11 @@ def test_persistent_workers(launcher: Launcher) -> None:
         "        for row, random in loader: print(row.numpy().tobytes(), random.numpy().tobytes())\n"
         "    del loader  # else it is left to the end of the interpreter, which kills the workers\n"
     )
-    launcher.same("script.py")
+    launcher.write(script)
+    launcher.write(script.replace("'spawn'", "'fork'"), "forks.py")  # which says the same, sooner
+    alone = launcher.python("forks.py")
+    assert (alone.status, alone.err) == (0, "")
+    launcher.says(alone.out, "script.py")
     trace = load(launcher)
     assert trace.processes["how"].cast(pl.String).to_list() == ["root", "joined", "joined"]
     assert at(trace.hops, "aten::mul.Tensor", "CPU").group_by("process").len().sort("process").rows() == [

@@ -140,8 +140,12 @@ PASSED = {
 }
 
 
+# hypothesis takes longer to load than all else, and again in each worker.
+PLUGINS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+
+
 def run_pytest(launcher: Launcher, *arguments: str) -> Run:
-    return launcher.run([sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *arguments])
+    return launcher.run([sys.executable, "-m", "pytest", "-q", "-rA", *PLUGINS, *arguments])
 
 
 def outcomes(run: Run, outcome: str) -> set[str]:
@@ -236,6 +240,6 @@ def test_snapshots_with_xdist(launcher: Launcher) -> None:
 
 def test_under_tracer_record(launcher: Launcher) -> None:
     launcher.write(SNAPSHOTS, "test_net.py")
-    run = launcher.record("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "two")
+    run = launcher.record("-m", "pytest", "-q", *PLUGINS, "-k", "two")
     assert run.status == 1
     assert "dispatch: this process is already being recorded" in run.out

@@ -40,9 +40,11 @@ OPTIONS = {
     "python -OO": "-OO -m pytest -W error::pytest.PytestAssertRewriteWarning",
     "without the plugin": "-m pytest -W error -p no:tracer",
     "plain asserts": "-m pytest -W error --assert=plain",
-    "xdist": "-m pytest -W error -n 2 --dist loadfile",  # one worker runs all, in their order
+    "xdist": "-m pytest -W error -n 1",
     "importlib": "-m pytest -W error --import-mode=importlib",
 }
+# hypothesis takes longer to load than all else, and again in each worker.
+PLUGINS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 
 
 def seen(run: Run) -> tuple[int, str, str]:
@@ -52,7 +54,7 @@ def seen(run: Run) -> tuple[int, str, str]:
 def assert_same(launcher: Launcher, options: str) -> Run:
     """Plainly, recorded and with TRACER=; returns the recorded run."""
     flags, _, rest = options.partition("-m ")
-    command = (*flags.split(), "-m", *rest.split(), "-p", "no:cacheprovider")
+    command = (*flags.split(), "-m", *rest.split(), *PLUGINS)
     plain = launcher.python(*command)
     record = (str(launcher.tracer), "record", "--force", "-o", "run.trace")
     at = len(flags.split())
@@ -88,11 +90,11 @@ def test_modules_that_pytest_marks_opt_out() -> None:
 def test_workers_of_xdist_are_recorded_as_the_message_says(launcher: Launcher) -> None:
     launcher.write(WITH_TORCH, "test_y.py")
     launcher.write(WITH_TORCH, "test_z.py")
-    command = ("-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider")
-    recorded = launcher.record(*command)
+    command = ("-m", "pytest", "-q", "--dist", "loadfile", *PLUGINS, "-n")
+    recorded = launcher.record(*command, "1")
     assert recorded.said == (
         "tracer: nothing was recorded: the script did not import torch; "
         "if its child processes do, run it with TRACER=run.trace instead of tracer record\n"
     )
-    launcher.python(*command, extra={"TRACER": "run.trace"})
+    launcher.python(*command, "2", extra={"TRACER": "run.trace"})
     assert launcher.traces() == ["run.0002.trace", "run.trace"]

@@ -15,6 +15,7 @@ def ops(launcher: Launcher, name: str = "run.trace") -> set[str]:
     return set(tracer.load(launcher.folder / name).hops["op"])
 
 
+@pytest.mark.fresh
 @pytest.mark.promise("TRACER=run.trace", "docs/record.md")
 def test_it_records(launcher: Launcher) -> None:
     launcher.write(SCRIPT)
@@ -56,6 +57,7 @@ def test_another_value_is_left_alone(launcher: Launcher, value: str) -> None:
     assert (run.status, run.out, run.err) == (0, f"{value} 1\n", "")
 
 
+@pytest.mark.fresh
 def test_without_torch_nothing_happens(launcher: Launcher) -> None:
     launcher.write("import os\nprint(os.environ['TRACER'])\n")
     run = launcher.python("script.py", extra=SWITCH)
@@ -72,6 +74,7 @@ def test_a_folder_that_is_not_there(launcher: Launcher) -> None:
     )
 
 
+@pytest.mark.fresh
 def test_children_join_it(launcher: Launcher) -> None:
     launcher.write("import torch\ntorch.ones(2).cos()\n", "child.py")
     launcher.write(
@@ -84,6 +87,7 @@ def test_children_join_it(launcher: Launcher) -> None:
     assert {"aten::neg", "aten::cos", "aten::sin"} <= ops(launcher)
 
 
+@pytest.mark.fresh
 def test_a_program_that_starts_the_python(launcher: Launcher) -> None:
     launcher.write("import torch\ntorch.ones(2).neg()\n", "child.py")
     launcher.write("import subprocess, sys\nsubprocess.run([sys.executable, 'child.py'], check=True)\n")
@@ -91,6 +95,7 @@ def test_a_program_that_starts_the_python(launcher: Launcher) -> None:
     assert "aten::neg" in ops(launcher)
 
 
+@pytest.mark.fresh
 def test_commands_of_tracer_are_not_recorded(launcher: Launcher) -> None:
     launcher.write(SCRIPT)
     run = launcher.run([str(launcher.tracer), "record", "-o", "own.trace", "script.py"], extra=SWITCH)

@@ -5,13 +5,13 @@ Its code has the dispatcher inlined, or as functions of its own if it was compil
 
 from __future__ import annotations
 
-import sysconfig
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from kept_extensions import kept_extension
 from lazily import torch
 from programs import ways
 
@@ -87,18 +87,14 @@ TORCH_LIBRARY_IMPL(NAME, TESTING_ONLY_GenericWrapper, library) {
 
 
 @pytest.fixture(scope="module", params=["-O0", "-O2"])
-def extension(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+def extension(request: pytest.FixtureRequest) -> ModuleType:
     from torch.utils.cpp_extension import load_inline
 
-    folder = tmp_path_factory.mktemp("extension")
     name = f"tracer_calls_again{request.param.replace('-', '_')}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", sysconfig.get_path("scripts"), prepend=":")  # ninja
-        patch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
-        source = SOURCE.replace("NAME", name)
+    with kept_extension(name):
         return load_inline(
             name,
-            source,
+            SOURCE.replace("NAME", name),
             functions=["copy_by"],
             extra_cflags=[request.param],
             no_implicit_headers=True,  # torch/extension.h takes 24 s to compile

@@ -14,6 +14,6 @@ def test_the_readme_lists_what_runs_in_fresh_interpreters() -> None:
     text = (TESTS / "README.md").read_text()
     rows = text.partition("| tests | why |\n")[2].partition("\n\n")[0]
     listed = set(re.findall(r"`(test_\w+)`", rows))
-    automatic = {"test_pip", "test_switch", "test_not_compiled"}  # their runs are fresh by themselves
+    automatic = {"test_pip"}  # its runs are fresh by themselves
     assert marked <= listed
     assert listed - automatic == marked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import selectors
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _server: Server | None = None
+_server_of_jobs: Server | None = None
 _used = 0.0
 
 
@@ -25,7 +27,7 @@ class ServerEndedError(Exception):
 def begin(environment: dict[str, str]) -> None:
     """Start the server, unless it is there, in this environment."""
     global _server
-    if _server is None or _server.pid != os.getpid() or not _server.lives():
+    if _server is None or not _server.is_ours():
         _server = Server(environment)
 
 
@@ -47,8 +49,41 @@ def run(
     return _server.run(request, stdin, timeout)
 
 
+class Job(subprocess.Popen[str]):
+    """`Popen([sys.executable, ...])` without the two seconds of an import of torch: a server forks it.
+
+    Everything else is as with Popen: it is a child of this process. In /proc it has the command line and the
+    first environment of the server. A function that runs before the program is not possible.
+    """
+
+    def __init__(self, command: list[str], *, servers: dict[str, str], **options: Any) -> None:
+        """The server is started in the environment `servers`, unless it is there."""
+        global _server_of_jobs
+        if _server_of_jobs is None or not _server_of_jobs.is_ours():
+            _server_of_jobs = Server(servers, jobs=True)
+        super().__init__(command, **options)
+
+    def _execute_child(self, args: list[str], *more: Any) -> None:
+        assert _server_of_jobs is not None
+        folder, environment, pipes, new_session = more[4], more[5], more[9:15], more[20]
+        request = {
+            "command": ["python", *args[1:]],
+            "folder": os.fspath(folder or os.getcwd()),
+            "environment": dict(os.environ if environment is None else environment),
+            "ranks": 0,
+            "new_session": new_session,
+        }
+        theirs = (pipes[0], pipes[3], pipes[5])
+        streams = [own if given == -1 else given for own, given in enumerate(theirs)]
+        try:
+            self.pid = _server_of_jobs.fork(request, streams)
+        finally:
+            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+        self._child_created = True
+
+
 def is_the_server(process: int) -> bool:
-    return _server is not None and _server.process.pid == process
+    return any(server is not None and server.process.pid == process for server in (_server, _server_of_jobs))
 
 
 def cpu_seconds() -> float:
@@ -59,13 +94,13 @@ def cpu_seconds() -> float:
 class Server:
     """The process, and this end of its socket."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], *, jobs: bool = False) -> None:
         self.pid = os.getpid()
         self._socket, theirs = socket.socketpair()
         script = Path(__file__).with_name("fork_server.py")
         # Its streams are pipes, as those of the children: Python looks once whether a stream is a file.
         self.process = subprocess.Popen(
-            [sys.executable, str(script), str(theirs.fileno())],
+            [sys.executable, str(script), str(theirs.fileno()), *["jobs"] * jobs],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -76,8 +111,9 @@ class Server:
         theirs.close()
         atexit.register(self.end)
 
-    def lives(self) -> bool:
-        return self.process.poll() is None
+    def is_ours(self) -> bool:
+        """Whether this process started it, and it runs."""
+        return self.pid == os.getpid() and self.process.poll() is None
 
     def end(self) -> None:
         if self.pid == os.getpid():
@@ -91,11 +127,7 @@ class Server:
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
         ours = [pipes[0][1], pipes[1][0], pipes[2][0]]
         try:
-            line = json.dumps(request).encode() + b"\n"
-            sent = socket.send_fds(self._socket, [line], theirs)
-            self._socket.sendall(line[sent:])
-        except OSError:
-            raise self._ended(command) from None
+            self._ask(request, theirs)
         finally:
             for stream in theirs:
                 os.close(stream)
@@ -110,6 +142,26 @@ class Server:
             raise subprocess.TimeoutExpired(command, timeout) from None
         _used += float(used)
         return os.waitstatus_to_exitcode(int(status)), text(out), text(err)
+
+    def fork(self, request: dict[str, Any], streams: list[int]) -> int:
+        """The number of a job, which is a child of this process from now on."""
+        _adopt(True)
+        try:
+            self._ask(request, streams)
+            until = time.monotonic() + 60
+            job = int(self._line(request["command"], until))
+            self._line(request["command"], until)  # the process that forked it has ended
+        finally:
+            _adopt(False)
+        return job
+
+    def _ask(self, request: dict[str, Any], streams: list[int]) -> None:
+        line = json.dumps(request).encode() + b"\n"
+        try:
+            sent = socket.send_fds(self._socket, [line], streams)
+            self._socket.sendall(line[sent:])
+        except OSError:
+            raise self._ended(request["command"]) from None
 
     def _line(self, command: list[str], until: float) -> str:
         """The server's next answer; ServerEndedError if there is none."""
@@ -129,6 +181,13 @@ class Server:
             f"the fork server ended with status {status} at {command}; the next run starts another one\n"
             + err.decode(errors="replace")
         )
+
+
+def _adopt(whether: bool) -> None:
+    """Whether processes that children of this one leave behind become its own."""
+    subreaper = 36  # PR_SET_CHILD_SUBREAPER
+    if ctypes.CDLL(None, use_errno=True).prctl(subreaper, int(whether), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def _exchange(ours: list[int], stdin: bytes, until: float) -> tuple[bytes, bytes]:

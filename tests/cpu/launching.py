@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import forked
 import in_process
@@ -83,7 +84,7 @@ class Launcher:
         self.folder = self.made_in = folder
         self.fresh = fresh or MUST_BE_FRESH
         self.tracer = Path(sysconfig.get_path("scripts")) / "tracer"
-        self.environment = _plain_environment()
+        self.environment = plain_environment()
         self.environment["XDG_CACHE_HOME"] = cache_folder()
 
     def write(self, text: str, name: str = "script.py") -> Path:
@@ -140,6 +141,19 @@ class Launcher:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
+    def start_job(self, *arguments: str) -> subprocess.Popen[str]:
+        """`start(sys.executable, *arguments)` of a job that imports torch, forked where that is the same."""
+        if self.fresh or _differs(self.environment):
+            return self.start(sys.executable, *arguments)
+        return job(
+            *arguments,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
     def traces(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("*.trace"))
 
@@ -179,7 +193,7 @@ class Launcher:
     def _forked(
         self, command: list[str], environment: dict[str, str], stdin: str = "", ranks: int = 0
     ) -> Run:
-        forked.begin(_plain_environment())
+        forked.begin(plain_environment())
         return Run(*forked.run(command, self.folder, environment, stdin, TIMEOUT, ranks))
 
     def _may_fork(self, command: list[str]) -> bool:
@@ -190,7 +204,15 @@ class Launcher:
         return command[1] in ("-c", "-m") or (self.folder / command[1]).is_file()
 
 
-def _plain_environment() -> dict[str, str]:
+def job(*arguments: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    """`Popen` of a Python that imports torch, which has it already unless it must be fresh."""
+    environment = plain_environment() if env is None else env
+    fresh = MUST_BE_FRESH or _differs(environment)
+    start = subprocess.Popen if fresh else functools.partial(forked.Job, servers=plain_environment())
+    return start([sys.executable, *arguments], env=environment, text=True, **options)
+
+
+def plain_environment() -> dict[str, str]:
     """That of pytest without what concerns it or tracer; Python buffers its output for most people."""
     others = ("TRACER_", "PYTEST_", "PYTHONUNBUFFERED")
     return {name: text for name, text in os.environ.items() if not name.startswith(others)}
@@ -198,7 +220,7 @@ def _plain_environment() -> dict[str, str]:
 
 def _differs(environment: dict[str, str]) -> bool:
     """Whether libraries would read something else than in the fork server while they are loaded."""
-    servers = _plain_environment()
+    servers = plain_environment()
     names = (environment.keys() | servers.keys()) - {*READ_LATE}
     early = [name for name in names if name.startswith(READ_EARLY)]
     return any(environment.get(name) != servers.get(name) for name in early)

@@ -1,6 +1,6 @@
 """A process that has imported torch, and forks a child for each program that a test runs.
 
-    python fork_server.py SOCKET      (by forked.py, which speaks to it through the descriptor SOCKET)
+    python fork_server.py SOCKET [jobs]      (by forked.py, which speaks to it through the descriptor SOCKET)
 
 A fresh interpreter takes two seconds to import torch; a child of this one has it. The child runs the command
 of `python` or of `tracer record` with the product's own code, from the parsing of the command line to the end
@@ -15,9 +15,14 @@ A request is a JSON line, with stdin, stdout and stderr as descriptors beside it
 
 With ranks the child forks N processes that run the command, with the environment that torchrun gives them.
 
-The answers are a line with the child's pid, then a line with its pid, its status as `os.waitpid` gives it and
-its CPU seconds. With `"wait": false` beside the command the second line answers a later request, which has no
-descriptors: `{"child": pid, "options": 0 or os.WNOHANG}`. Its pid is 0 while the child runs.
+The answers are a line with the child's pid, then a line with its status as `os.waitpid` gives it and its CPU
+seconds.
+
+With `"adopted": true` beside the command the child becomes one of the process that asked, which waits for it
+itself: it needs no more than the pid.
+
+A server of `jobs` has not imported tracer: its children run Python commands that tracer attaches to, and end
+as an interpreter does, modules and all.
 """
 
 from __future__ import annotations
@@ -85,15 +90,24 @@ class Hidden(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def main() -> None:
     server = socket.socket(fileno=int(sys.argv[1]))
-    _load()
+    jobs = sys.argv[2:] == ["jobs"]
+    _load(jobs)
     request = _serve(server)
-    if request is not None:  # this is a child
-        server.close()
+    if request is None:
+        return
+    server.close()  # this is a child
+    _enter(request)
+    if jobs:
+        _execute(request["command"][1:], _main_module(request["command"][1:]))
+    else:
         _run(request)
 
 
-def _load() -> None:
-    """What a program under `tracer record` has loaded, and what a command of tracer needs before its own."""
+def _load(jobs: bool) -> None:
+    """What a program under `tracer record` has loaded, and what a command of tracer needs before its own.
+
+    For jobs it is torch alone.
+    """
     del sys.path[0]  # of this script
     register = atexit.register
 
@@ -105,13 +119,15 @@ def _load() -> None:
     import torch
     import torch._dynamo  # noqa: F401  (by the first optimizer that a program makes: three seconds more)
 
-    import tracer.cli.app
-    import tracer.recording.recording  # noqa: F401
-    from tracer.base import extension
+    if not jobs:
+        import tracer.cli.app
+        import tracer.recording.recording  # noqa: F401
+        from tracer.base import extension
 
-    extension.load()
+        extension.load()
     atexit.register = register  # type: ignore[assignment]
-    _parse_once()
+    if not jobs:
+        _parse_once()
     gc.collect()
     gc.freeze()  # a collection in a child would touch the pages of all objects, and so copy them
 
@@ -136,12 +152,16 @@ def _serve(server: socket.socket) -> dict[str, Any] | None:
         while not text.endswith(b"\n"):
             text += server.recv(MOST)
         request = json.loads(text)
-        if "child" in request:
-            _tell(server, request["child"], request["options"])
-            continue
         if len(os.listdir("/proc/self/task")) != 1:
             raise RuntimeError("the fork server has more than one thread")
         child = os.fork()
+        adopted = request.get("adopted", False)
+        if child == 0 and adopted:
+            # The end of this process makes its child one of who asked, who has seen to that (forked.py).
+            job = os.fork()
+            if job != 0:
+                server.sendall(b"%d\n" % job)
+                os._exit(0)
         if child == 0:
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
@@ -149,22 +169,23 @@ def _serve(server: socket.socket) -> dict[str, Any] | None:
             return request
         for stream in streams:
             os.close(stream)
-        server.sendall(b"%d\n" % child)
-        if request.get("wait", True):
-            _tell(server, child, 0)
+        if not adopted:
+            server.sendall(b"%d\n" % child)
+        _, status, used = os.wait4(child, 0)
+        server.sendall(b"%d %f\n" % (status, used.ru_utime + used.ru_stime))
 
 
-def _tell(server: socket.socket, child: int, options: int) -> None:
-    """Send what os.wait4 gives: the pid, or 0 while it runs; the status; CPU seconds."""
-    ended, status, used = os.wait4(child, options)
-    server.sendall(b"%d %d %f\n" % (ended, status, used.ru_utime + used.ru_stime))
-
-
-def _run(request: dict[str, Any]) -> None:
+def _enter(request: dict[str, Any]) -> None:
+    """The folder and the environment of the request, and no torch that the program has not imported."""
+    if request.get("new_session"):
+        os.setsid()
     os.chdir(request["folder"])
     _set_environment(request["environment"])
     tempfile.tempdir = None  # a module that torch imports has asked for it
     sys.meta_path.insert(0, Hidden())
+
+
+def _run(request: dict[str, Any]) -> None:
     if request["ranks"]:
         _become_a_rank(request["ranks"])
     program, *arguments = request["command"]
@@ -221,22 +242,10 @@ def _of_tracer(arguments: list[str]) -> list[str]:
 
 def _python(arguments: list[str]) -> NoReturn:
     """Runs what `python ARGUMENTS` would, as the main module of this process, and ends as it would."""
-    sys.orig_argv = [sys.executable, *arguments]
-    module = sys.modules["__main__"] = ModuleType("__main__")
-    module.__dict__["__builtins__"] = builtins
+    module = _main_module(arguments)
     try:
         _start_up()
-        if arguments[0] == "-m":
-            sys.argv = ["-m", *arguments[2:]]
-            sys.path.insert(0, os.getcwd())
-            runpy._run_module_as_main(arguments[1])  # type: ignore[attr-defined]
-        elif arguments[0] == "-c":
-            sys.argv = ["-c", *arguments[2:]]
-            sys.path.insert(0, "")
-            exec(compile(arguments[1], "<string>", "exec", dont_inherit=True), vars(module))
-        else:
-            sys.argv = arguments
-            _script(arguments[0], module)
+        _execute(arguments, module)
     except BaseException as error:
         status = _status(error)
     else:
@@ -251,6 +260,27 @@ def _start_up() -> None:
     assert found.origin is not None
     with open(os.path.splitext(found.origin)[0] + ".pth") as lines:
         exec(lines.read(), {})
+
+
+def _main_module(arguments: list[str]) -> ModuleType:
+    sys.orig_argv = [sys.executable, *arguments]
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__dict__["__builtins__"] = builtins
+    return module
+
+
+def _execute(arguments: list[str], module: ModuleType) -> None:
+    if arguments[0] == "-m":
+        sys.argv = ["-m", *arguments[2:]]
+        sys.path.insert(0, os.getcwd())
+        runpy._run_module_as_main(arguments[1])  # type: ignore[attr-defined]
+    elif arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        sys.path.insert(0, "")
+        exec(compile(arguments[1], "<string>", "exec", dont_inherit=True), vars(module))
+    else:
+        sys.argv = arguments
+        _script(arguments[0], module)
 
 
 def _script(given: str, module: ModuleType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import selectors
@@ -14,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-_server: Server | None = None
+_servers: dict[bool, Server] = {}
+"""With tracer (False), and without it, of the jobs that it attaches to (True)"""
 _used = 0.0
 
 
@@ -22,11 +24,11 @@ class ServerEndedError(Exception):
     """The fork server ended while it had a child; the next run starts another one."""
 
 
-def begin(environment: dict[str, str]) -> None:
+def begin(environment: dict[str, str], *, jobs: bool = False) -> Server:
     """Start the server, unless it is there, in this environment."""
-    global _server
-    if _server is None or _server.pid != os.getpid() or not _server.lives():
-        _server = Server(environment)
+    if jobs not in _servers or not _servers[jobs].is_ours():
+        _servers[jobs] = Server(environment, jobs=jobs)
+    return _servers[jobs]
 
 
 def run(
@@ -42,20 +44,42 @@ def run(
     The command is `python ...` or `tracer ...`. With `ranks` there are as many children, the ranks of a job.
     Raises subprocess.TimeoutExpired, when the child has been killed, and ServerEndedError.
     """
-    assert _server is not None
     request = {"command": command, "folder": str(folder), "environment": environment, "ranks": ranks}
-    return _server.run(request, stdin, timeout)
+    return _servers[False].run(request, stdin, timeout)
 
 
-def start(command: list[str], folder: Path, environment: dict[str, str], stdin: int) -> subprocess.Popen[str]:
-    """After `begin`: the command in a forked child, with pipes, while the test goes on."""
-    assert _server is not None
-    request = {"command": command, "folder": str(folder), "environment": environment, "ranks": 0}
-    return Started(_server, request, stdin)
+class Started(subprocess.Popen[str]):
+    """`Popen(["python" or "tracer", ...])` without the two seconds of an import of torch: a server forks it.
+
+    Everything else is as with Popen: it is a child of this process. In /proc it has the command line and the
+    first environment of the server. A function that runs before the program is not possible.
+    """
+
+    def __init__(self, command: list[str], server: Server, **options: Any) -> None:
+        self._server = server
+        super().__init__(command, text=True, **options)
+
+    def _execute_child(self, args: list[str], *more: Any) -> None:
+        folder, environment, pipes, new_session = more[4], more[5], more[9:15], more[20]
+        request = {
+            "command": args,
+            "folder": os.fspath(folder or os.getcwd()),
+            "environment": dict(os.environ if environment is None else environment),
+            "ranks": 0,
+            "adopted": True,
+            "new_session": new_session,
+        }
+        theirs = (pipes[0], pipes[3], pipes[5])
+        streams = [own if given == -1 else given for own, given in enumerate(theirs)]
+        try:
+            self.pid = self._server.fork(request, streams)
+        finally:
+            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+        self._child_created = True
 
 
 def is_the_server(process: int) -> bool:
-    return _server is not None and _server.process.pid == process
+    return any(server.process.pid == process for server in _servers.values())
 
 
 def cpu_seconds() -> float:
@@ -66,13 +90,13 @@ def cpu_seconds() -> float:
 class Server:
     """The process, and this end of its socket."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], *, jobs: bool = False) -> None:
         self.pid = os.getpid()
         self._socket, theirs = socket.socketpair()
         script = Path(__file__).with_name("fork_server.py")
         # Its streams are pipes, as those of the children: Python looks once whether a stream is a file.
         self.process = subprocess.Popen(
-            [sys.executable, str(script), str(theirs.fileno())],
+            [sys.executable, str(script), str(theirs.fileno()), *["jobs"] * jobs],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -83,8 +107,9 @@ class Server:
         theirs.close()
         atexit.register(self.end)
 
-    def lives(self) -> bool:
-        return self.process.poll() is None
+    def is_ours(self) -> bool:
+        """Whether this process started it, and it runs."""
+        return self.pid == os.getpid() and self.process.poll() is None
 
     def end(self) -> None:
         if self.pid == os.getpid():
@@ -98,11 +123,7 @@ class Server:
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
         ours = [pipes[0][1], pipes[1][0], pipes[2][0]]
         try:
-            line = json.dumps(request).encode() + b"\n"
-            sent = socket.send_fds(self._socket, [line], theirs)
-            self._socket.sendall(line[sent:])
-        except OSError:
-            raise self._ended(command) from None
+            self._ask(request, theirs)
         finally:
             for stream in theirs:
                 os.close(stream)
@@ -110,7 +131,7 @@ class Server:
         child = int(self._line(command, until) or 0)
         try:
             out, err = _exchange(ours, stdin.encode(), until)
-            _, status, used = self._line(command, until).split()
+            status, used = self._line(command, until).split()
         except TimeoutError:
             os.kill(child, signal.SIGKILL)
             self._line(command, time.monotonic() + 60)
@@ -118,20 +139,25 @@ class Server:
         _used += float(used)
         return os.waitstatus_to_exitcode(int(status)), text(out), text(err)
 
-    def begin(self, request: dict[str, Any], streams: list[int]) -> int:
-        """The pid of a child that nobody waits for yet."""
-        line = json.dumps({**request, "wait": False}).encode() + b"\n"
-        sent = socket.send_fds(self._socket, [line], streams)
-        self._socket.sendall(line[sent:])
-        return int(self._line(request["command"], time.monotonic() + 60))
+    def fork(self, request: dict[str, Any], streams: list[int]) -> int:
+        """The number of a process that is a child of this one from now on."""
+        _adopt(True)
+        try:
+            self._ask(request, streams)
+            until = time.monotonic() + 60
+            child = int(self._line(request["command"], until))
+            self._line(request["command"], until)  # the process that forked it has ended
+        finally:
+            _adopt(False)
+        return child
 
-    def wait(self, command: list[str], child: int, options: int) -> tuple[int, int]:
-        """As os.waitpid."""
-        global _used
-        self._socket.sendall(json.dumps({"child": child, "options": options}).encode() + b"\n")
-        ended, status, used = self._line(command, time.monotonic() + 3600).split()
-        _used += float(used)
-        return int(ended), int(status)
+    def _ask(self, request: dict[str, Any], streams: list[int]) -> None:
+        line = json.dumps(request).encode() + b"\n"
+        try:
+            sent = socket.send_fds(self._socket, [line], streams)
+            self._socket.sendall(line[sent:])
+        except OSError:
+            raise self._ended(request["command"]) from None
 
     def _line(self, command: list[str], until: float) -> str:
         """The server's next answer; ServerEndedError if there is none."""
@@ -153,30 +179,11 @@ class Server:
         )
 
 
-class Started(subprocess.Popen):
-    """A child of the server as any Popen: what differs is who forks it and who waits for it."""
-
-    def __init__(self, server: Server, request: dict[str, Any], stdin: int) -> None:
-        self._server, self._request = server, request
-        pipe = subprocess.PIPE
-        super().__init__(request["command"], stdin=stdin, stdout=pipe, stderr=pipe, text=True)
-
-    def _execute_child(self, *given: Any) -> None:
-        theirs = [given[place] for place in (10, 13, 15)]  # of stdin, stdout and stderr
-        self.pid = self._server.begin(self._request, theirs)
-        self._child_created = self._closed_child_pipe_fds = True
-        for stream in theirs:
-            os.close(stream)
-
-    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
-        return self._server.wait(self._request["command"], self.pid, wait_flags)
-
-    def _internal_poll(self, *_: object, **__: object) -> int | None:
-        if self.returncode is None and self._server.lives():  # a Popen that is deleted last asks too
-            ended, status = self._try_wait(os.WNOHANG)
-            if ended:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
+def _adopt(whether: bool) -> None:
+    """Whether processes that children of this one leave behind become its own."""
+    subreaper = 36  # PR_SET_CHILD_SUBREAPER
+    if ctypes.CDLL(None, use_errno=True).prctl(subreaper, int(whether), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def _exchange(ours: list[int], stdin: bytes, until: float) -> tuple[bytes, bytes]:

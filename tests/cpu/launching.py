@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import forked
 import in_process
@@ -83,7 +84,7 @@ class Launcher:
         self.folder = self.made_in = folder
         self.fresh = fresh or MUST_BE_FRESH
         self.tracer = Path(sysconfig.get_path("scripts")) / "tracer"
-        self.environment = _plain_environment()
+        self.environment = plain_environment()
         self.environment["XDG_CACHE_HOME"] = cache_folder()
 
     def write(self, text: str, name: str = "script.py") -> Path:
@@ -137,18 +138,25 @@ class Launcher:
         """The command, while the test goes on: to be read, signalled and waited for as any Popen."""
         words = [*map(str, command)]
         if not self.fresh and not _differs(self.environment) and self._may_fork(words):
-            forked.begin(_plain_environment())
-            return forked.start(self._named(words), self.folder, self.environment, stdin)
-        return subprocess.Popen(
-            words,
+            start = functools.partial(forked.Started, self._named(words), forked.begin(plain_environment()))
+        else:
+            # as a terminal would: a test run in the background may ignore SIGINT
+            interrupts = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+            start = functools.partial(subprocess.Popen, words, text=True, preexec_fn=interrupts)
+        pipe = subprocess.PIPE
+        return start(cwd=self.folder, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
+
+    def start_job(self, *arguments: str) -> subprocess.Popen[str]:
+        """`start(sys.executable, *arguments)` of a job that imports torch, forked where that is the same."""
+        if self.fresh or _differs(self.environment):
+            return self.start(sys.executable, *arguments)
+        return job(
+            *arguments,
             cwd=self.folder,
             env=self.environment,
-            stdin=stdin,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            # as a terminal would: a test run in the background may ignore SIGINT
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def traces(self) -> list[str]:
@@ -189,7 +197,7 @@ class Launcher:
     def _forked(
         self, command: list[str], environment: dict[str, str], stdin: str = "", ranks: int = 0
     ) -> Run:
-        forked.begin(_plain_environment())
+        forked.begin(plain_environment())
         return Run(*forked.run(command, self.folder, environment, stdin, TIMEOUT, ranks))
 
     def _named(self, command: list[str]) -> list[str]:
@@ -203,7 +211,16 @@ class Launcher:
         return command[1] in ("-c", "-m") or (self.folder / command[1]).is_file()
 
 
-def _plain_environment() -> dict[str, str]:
+def job(*arguments: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    """`Popen` of a Python that imports torch, which has it already unless it must be fresh."""
+    environment = plain_environment() if env is None else env
+    if MUST_BE_FRESH or _differs(environment):
+        return subprocess.Popen([sys.executable, *arguments], env=environment, text=True, **options)
+    server = forked.begin(plain_environment(), jobs=True)
+    return forked.Started(["python", *arguments], server, env=environment, **options)
+
+
+def plain_environment() -> dict[str, str]:
     """That of pytest without what concerns it or tracer; Python buffers its output for most people."""
     others = ("TRACER_", "PYTEST_", "PYTHONUNBUFFERED")
     return {name: text for name, text in os.environ.items() if not name.startswith(others)}
@@ -211,7 +228,7 @@ def _plain_environment() -> dict[str, str]:
 
 def _differs(environment: dict[str, str]) -> bool:
     """Whether libraries would read something else than in the fork server while they are loaded."""
-    servers = _plain_environment()
+    servers = plain_environment()
     names = (environment.keys() | servers.keys()) - {*READ_LATE}
     early = [name for name in names if name.startswith(READ_EARLY)]
     return any(environment.get(name) != servers.get(name) for name in early)

@@ -13,7 +13,7 @@ from pathlib import Path
 import forked
 import polars as pl
 import pytest
-from launching import MUST_BE_FRESH, Launcher
+from launching import MUST_BE_FRESH, TIMEOUT, Launcher, job, plain_environment
 
 import tracer
 
@@ -170,3 +170,28 @@ def test_signals_are_as_in_a_fresh_interpreter(launcher: Launcher) -> None:
     )
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert os.getpid() != 0
+
+
+def test_a_job_is_a_child_of_this_process_without_tracer(tmp_path: Path) -> None:
+    code = (
+        "import atexit, os, sys\nprint('torch' in sys.modules, 'tracer' in sys.modules)\n"
+        "class Late:\n    def __del__(self, write=os.write): write(1, b'late')\nlate = Late()\n"
+        "import torch\natexit.register(print, 'last')\n"
+        "print(input(), os.getpid(), os.getppid(), os.getcwd())\n"
+        "print(os.environ['OWN'], torch.ones(2).sum().item(), file=sys.stderr)\nsys.exit(3)"
+    )
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = job("-c", code, env=plain_environment() | {"OWN": "1"}, cwd=tmp_path, **streams)
+    out, err = process.communicate("in", timeout=TIMEOUT)
+    said = f"False False\nin {process.pid} {os.getpid()} {tmp_path}\nlast\nlate"
+    assert (process.returncode, out, err) == (3, said, "1 2.0\n")
+
+
+def test_a_job_is_signalled_and_is_alone_in_its_session(tmp_path: Path) -> None:
+    code = "import os, time, torch\nprint(os.getsid(0) == os.getpid(), flush=True)\ntime.sleep(600)"
+    process = job("-c", code, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "True\n"
+    process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in process.communicate(timeout=TIMEOUT)[0]
+    assert process.returncode == -signal.SIGINT

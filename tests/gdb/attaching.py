@@ -6,13 +6,14 @@ import functools
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
+import launching
 from launching import TIMEOUT, Launcher, Run
 
 import tracer
@@ -36,7 +37,7 @@ class Job:
 
     def __init__(self, launcher: Launcher, steps: int, phases: tuple[str, ...]) -> None:
         self.launcher = launcher
-        self.process = launcher.start(sys.executable, JOB, str(launcher.folder), str(steps), *phases)
+        self.process = launcher.start_job(JOB, str(launcher.folder), str(steps), *phases)
         self.pid = str(self.process.pid)
 
     def reach(self, turn: int) -> None:
@@ -90,10 +91,19 @@ def attach(launcher: Launcher, pid: int, *options: str, **more: object) -> Run:
     return launcher.run([str(launcher.tracer), "attach", str(pid), *options], **more)
 
 
-@contextmanager
-def running(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]:
+def running(*command: str, **options: Any) -> AbstractContextManager[subprocess.Popen[str]]:
     """A process that has written a line."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+    return _running(functools.partial(subprocess.Popen, command, text=True), **options)
+
+
+def running_job(*arguments: str, **options: Any) -> AbstractContextManager[subprocess.Popen[str]]:
+    """`running(sys.executable, *arguments)` of a job that imports torch."""
+    return _running(functools.partial(launching.job, *arguments), **options)
+
+
+@contextmanager
+def _running(start: Callable[..., subprocess.Popen[str]], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    process = start(stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
     try:
         assert process.stdout is not None
         assert process.stdout.readline()
@@ -148,7 +158,7 @@ def act(launcher: Launcher, code: str, *tickets: Ticket) -> None:
     """A process of this code does what is asked for in the tickets, as one does that gdb was in."""
     file = Path(tracer.__file__).parent / "attach" / "inside.py"
     given = [json.dumps([str(ticket.folder), ticket.request]) for ticket in tickets]
-    process = launcher.start(sys.executable, "-c", code, str(file), *given)
+    process = launcher.start_job("-c", code, str(file), *given)
     for ticket in tickets:
         ticket.pid = process.pid
     assert process.communicate(timeout=TIMEOUT)[1] == ""

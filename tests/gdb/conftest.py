@@ -20,8 +20,8 @@ from launching import Launcher
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Launcher:
-    return Launcher(tmp_path)
+def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Launcher:
+    return Launcher(tmp_path, fresh=request.node.get_closest_marker("fresh") is not None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

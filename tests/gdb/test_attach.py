@@ -31,6 +31,7 @@ from attaching import (
     job,
     refused,
     running,
+    running_job,
     torch_of,
 )
 from launching import TIMEOUT, Launcher
@@ -81,6 +82,7 @@ def test_every_phase_of_a_step(launcher: Launcher, words_library: Path) -> None:
         assert trace.hops["thread"].n_unique() == 1
 
 
+@pytest.mark.fresh
 @pytest.mark.promise("attach", "detach", "docs/attach.md")
 def test_what_had_begun_is_null(launcher: Launcher) -> None:
     """A module call, a range and a forward op that began before the recording are not guessed."""
@@ -130,6 +132,7 @@ def test_seconds(launcher: Launcher) -> None:
     assert "complete: nothing dropped" in err
 
 
+@pytest.mark.fresh
 @pytest.mark.promise("attach", "docs/attach.md")
 def test_steps(launcher: Launcher) -> None:
     expected = alone(12)
@@ -172,7 +175,7 @@ def test_ctrl_c_ends_it(launcher: Launcher) -> None:
 @pytest.mark.parametrize("moments", [(0.3, 0.5, 0.7), (0.6, 0.9, 1.2)])
 def test_ctrl_c_at_any_moment_leaves_no_recording(launcher: Launcher, moments: tuple[float, ...]) -> None:
     # In a session of its own: a signal that gdb passed on to its group would reach no other test.
-    with running(sys.executable, "-c", SPINS, start_new_session=True) as process:
+    with running_job("-c", SPINS, start_new_session=True) as process:
         for seconds in moments:
             begin = [str(launcher.tracer), "attach", str(process.pid), "--seconds", "1000"]
             started = launcher.start("setsid", *begin, "-o", "t.trace", "--force")
@@ -275,7 +278,7 @@ def test_a_process_that_an_attached_job_starts_says_nothing(launcher: Launcher) 
         "subprocess.run([sys.executable, '-c', child], stderr=subprocess.STDOUT, check=True)\n"
     )
     job = {"cwd": launcher.folder, "env": launcher.environment, "stderr": subprocess.STDOUT}
-    with running(sys.executable, "script.py", **job) as process:
+    with running_job("script.py", **job) as process:
         assert attach(launcher, process.pid, "-o", "t.trace").status == 0
         assert process.communicate("\n", timeout=TIMEOUT)[0] == "1\n"
     assert len(tracer.load(launcher.folder / "t.trace").processes) == 2
@@ -283,7 +286,7 @@ def test_a_process_that_an_attached_job_starts_says_nothing(launcher: Launcher) 
 
 def test_another_debugger(launcher: Launcher) -> None:
     code = "import torch; print('on', flush=True); input()"
-    with running(sys.executable, "-c", code) as process:
+    with running_job("-c", code) as process:
         script = (
             f"import ctypes, os; c = ctypes.CDLL(None, use_errno=True); r = c.ptrace(16, {process.pid}, 0, 0)"
         )
@@ -294,7 +297,7 @@ def test_another_debugger(launcher: Launcher) -> None:
 
 def test_already_recorded(launcher: Launcher) -> None:
     code = f"import tracer; r = tracer.start('own.trace'); {RUNS}"
-    with running(sys.executable, "-c", code, cwd=launcher.folder) as process:
+    with running_job("-c", code, cwd=launcher.folder) as process:
         done = attach(launcher, process.pid, "-o", "t.trace")
         refused(done, "it is already being recorded, to", advice="end that recording first")
         ended = launcher.run([str(launcher.tracer), "detach", str(process.pid)])
@@ -305,7 +308,7 @@ def test_already_recorded(launcher: Launcher) -> None:
 @pytest.fixture(scope="module")
 def left_alone() -> Iterator[subprocess.Popen[str]]:
     """A job for several tests: no recording begins in it."""
-    with running(sys.executable, "-c", RUNS) as process:
+    with running_job("-c", RUNS) as process:
         yield process
         assert process.poll() is None
 
@@ -329,7 +332,7 @@ def test_the_main_thread_waits_in_c(launcher: Launcher) -> None:
         "threading.Thread(target=lambda: (input(), done.set())).start(); done.wait(); "
         "[sum(range(99)) for _ in range(999)]; print('tracer' in sys.modules, flush=True); input()"
     )
-    with running(sys.executable, "-c", code) as process:
+    with running_job("-c", code) as process:
         done = attach(launcher, process.pid, "-o", "t.trace", "--timeout", "1")
         refused(done, "ran no Python on its main thread in 1 s, so nothing was changed", advice="--timeout")
         assert launcher.traces() == []
@@ -374,7 +377,7 @@ def test_root_attaches_to_the_job_of_somebody_else(launcher: Launcher) -> None:
     package = Path(tracer.__file__)
     if not all(path.stat().st_mode & 0o001 for path in package.parents):
         pytest.skip("needs a tracer in a folder that all may read")
-    with tempfile.TemporaryDirectory() as folder, running(sys.executable, "-c", NOBODYS) as process:
+    with tempfile.TemporaryDirectory() as folder, running_job("-c", NOBODYS) as process:
         os.chmod(folder, 0o777)
         done = attach(launcher, process.pid, "--seconds", "0.2", "-o", f"{folder}/t.trace")
         assert done.status == 0, done.err
@@ -401,7 +404,7 @@ def test_a_script_in_a_file_of_root(launcher: Launcher, monkeypatch: pytest.Monk
     if hasattr(sys, "remote_exec"):
         pytest.skip("this Python's own is in all tests of this file")
     monkeypatch.setattr(sys, "remote_exec", remote_exec, raising=False)
-    with tempfile.TemporaryDirectory() as folder, running(sys.executable, "-c", NOBODYS) as process:
+    with tempfile.TemporaryDirectory() as folder, running_job("-c", NOBODYS) as process:
         os.chmod(folder, 0o777)
         path = f"{folder}/t.trace"
         done = CliRunner().invoke(app, ["attach", str(process.pid), "--seconds", "0.2", "-o", path])
@@ -416,7 +419,7 @@ def test_a_tracer_that_the_user_of_the_job_may_not_read(launcher: Launcher) -> N
     hidden = launcher.folder / "hidden"
     shutil.copytree(Path(tracer.__file__).parent, hidden / "tracer")
     hidden.chmod(0o700)
-    with tempfile.TemporaryDirectory() as folder, running(sys.executable, "-c", NOBODYS) as process:
+    with tempfile.TemporaryDirectory() as folder, running_job("-c", NOBODYS) as process:
         os.chmod(folder, 0o777)
         done = attach(launcher, process.pid, "-o", f"{folder}/", extra={"PYTHONPATH": str(hidden)})
         assert os.listdir(folder) == []
@@ -460,7 +463,7 @@ def test_a_folder_and_codes_in_the_name(launcher: Launcher) -> None:
             done = attach(launcher, process.pid, "--seconds", "0.1", "-o", output)
             assert done.status == 0, done.err
             assert (launcher.folder / name).exists(), done.err
-    with running(sys.executable, "-c", RUNS) as process:
+    with running_job("-c", RUNS) as process:
         done = attach(launcher, process.pid, "-o", "r%r.trace")
         refused(done, "this process has no rank", advice="use %p or leave %r out")
         done = attach(launcher, process.pid, "-o", "r%r.%p.trace")

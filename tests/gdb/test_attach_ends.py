@@ -96,7 +96,7 @@ def ending(launcher: Launcher) -> Iterator[Callable[[str], Ending]]:
     started: list[subprocess.Popen[str]] = []
 
     def start(text: str) -> Ending:
-        process = launcher.start(sys.executable, str(launcher.write(BEGIN + text)))
+        process = launcher.start_job(str(launcher.write(BEGIN + text)))
         started.append(process)
         wait_until((launcher.folder / "at").exists, process)
         return Ending(launcher, process)
@@ -124,6 +124,7 @@ def test_python_has_ended(ending: Callable[[str], Ending]) -> None:
 
 
 @needs_gdb
+@pytest.mark.fresh
 def test_python_ends(ending: Callable[[str], Ending]) -> None:
     """Its modules are being emptied: in one of them an object runs Python."""
     text = "class Last:\n    def __del__(self, arrive=arrive, spin=spin): arrive(); spin()\nlast = Last()\n"
@@ -142,6 +143,7 @@ def test_functions_of_atexit_run(ending: Callable[[str], Ending]) -> None:
     assert job.launcher.traces() == []
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("then", ["pass", "atexit.register(print, 'last')"])
 def test_a_function_of_atexit_waits_in_c(ending: Callable[[str], Ending], then: str) -> None:
     """What was added runs when the modules are being emptied, or never."""

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from attaching import SPINS, attach, refused, running, wait_until
+from attaching import SPINS, attach, refused, running, running_job, wait_until
 from launching import TIMEOUT, Launcher
 
 import tracer
@@ -74,7 +74,7 @@ def stays_as_it_is(trace: Path) -> bool:
 def test_the_recording_ends(launcher: Launcher, other: str) -> None:
     """With what the process did before; the program that it becomes is not recorded."""
     trace = launcher.folder / "t.trace"
-    with running(sys.executable, job(launcher, other), cwd=launcher.folder) as process:
+    with running_job(job(launcher, other), cwd=launcher.folder) as process:
         command = [str(launcher.tracer), "attach", str(process.pid), "-o", "t.trace", "--seconds", "60"]
         attaching = launcher.start(*command)
         assert attaching.stderr is not None
@@ -102,7 +102,7 @@ def test_the_recording_ends(launcher: Launcher, other: str) -> None:
 
 def test_detach_ends_it_for_the_children_too(launcher: Launcher) -> None:
     trace = launcher.folder / "t.trace"
-    with running(sys.executable, job(launcher), "child", cwd=launcher.folder) as process:
+    with running_job(job(launcher), "child", cwd=launcher.folder) as process:
         done = attach(launcher, process.pid, "-o", "t.trace")
         assert done.status == 0, done.err
         (launcher.folder / "go").touch()
@@ -132,7 +132,7 @@ def test_a_child_that_goes_on(launcher: Launcher) -> None:
         "while not os.path.exists('end'): torch.ones(2).sum(); time.sleep(0.001)\n"
         "child.wait(); print('TRACER_JOIN' in os.environ)\n"
     )
-    with running(sys.executable, "-c", code, cwd=launcher.folder) as process:
+    with running_job("-c", code, cwd=launcher.folder) as process:
         assert attach(launcher, process.pid, "-o", "t.trace").status == 0
         (launcher.folder / "go").touch()
         wait_until((launcher.folder / "joined").exists, process)
@@ -148,7 +148,7 @@ def test_a_child_that_goes_on(launcher: Launcher) -> None:
 def test_it_is_stopped_while_it_is_recorded(launcher: Launcher) -> None:
     """The recording ends when the process goes on."""
     trace = launcher.folder / "t.trace"
-    with running(sys.executable, "-c", SPINS, cwd=launcher.folder) as process:
+    with running_job("-c", SPINS, cwd=launcher.folder) as process:
         command = [str(launcher.tracer), "attach", str(process.pid), "-o", "t.trace", "--seconds", "2"]
         attaching = launcher.start(*command, "--timeout", "5")
         assert attaching.stderr is not None
@@ -177,7 +177,7 @@ def test_it_is_stopped_while_the_recording_begins(launcher: Launcher) -> None:
     """It then begins none, and leaves no ticket."""
     tickets = launcher.folder / "tickets"
     tickets.mkdir()
-    with running(sys.executable, "-c", STOPS + SPINS, cwd=launcher.folder) as process:
+    with running_job("-c", STOPS + SPINS, cwd=launcher.folder) as process:
         began = time.monotonic()
         options = ("-o", "t.trace", "--seconds", "0.3", "--timeout", "5")
         done = attach(launcher, process.pid, *options, extra={"TMPDIR": str(tickets)})

@@ -26,6 +26,7 @@ from attaching import (
     program,
     refused,
     running,
+    running_job,
     wait_until,
 )
 from launching import TIMEOUT, Launcher
@@ -117,7 +118,7 @@ def test_ctrl_c_ends_a_gdb_that_hangs(launcher: Launcher, untouched: int) -> Non
 
 def test_several_attaches_at_once(launcher: Launcher) -> None:
     """One records; the others wait for its gdb, and say why they do not."""
-    with running(sys.executable, "-c", SPINS) as process:
+    with running_job("-c", SPINS) as process:
         attach = [str(launcher.tracer), "attach", str(process.pid)]
         started = [launcher.start(*attach, "-o", f"{number}.trace") for number in range(3)]
         ends = [(one.communicate(timeout=TIMEOUT)[1], one.returncode) for one in started]
@@ -134,7 +135,7 @@ def test_a_gdb_of_another_attach_is_waited_for(launcher: Launcher) -> None:
     traces = "import ctypes, os, sys, time; r = ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); "
     lets_go = "print(r, flush=True); os.waitpid(int(sys.argv[1]), 0x40000000); "
     lets_go += "ctypes.CDLL(None).ptrace(7, int(sys.argv[1]), 0, 0); time.sleep(float(sys.argv[2]))"
-    with running(sys.executable, "-c", SPINS) as process:
+    with running_job("-c", SPINS) as process:
         other = (sys.executable, "-c", traces + lets_go, str(process.pid))
         with running(*other, "2", "/tmp/tracer-gdb-x/commands"):
             done = attach(launcher, process.pid, "--seconds", "0.1", "-o", "t.trace")
@@ -154,7 +155,7 @@ def test_another_debugger_that_comes_in_between(launcher: Launcher) -> None:
     )
     if hasattr(sys, "remote_exec"):
         pytest.skip("this Python needs no gdb")
-    with running(sys.executable, "-c", code) as process:
+    with running_job("-c", code) as process:
         (launcher.folder / "job.pid").write_text(str(process.pid))
         done = attach(launcher, process.pid, extra=between)
         tracing = re.search(r"^TracerPid:\s*(\d+)", Path(f"/proc/{process.pid}/status").read_text(), re.M)
@@ -213,7 +214,7 @@ def test_a_gdb_that_cannot_write_the_registers(launcher: Launcher, work: str) ->
     older = gdb_of_an_older_cpu(launcher.folder)
     code = f"import threading, torch; reads = threading.Thread(target=input); reads.start(); {ON}\n"
     script = launcher.write(f"{code}{work}\nprint('end')\n")
-    with running(sys.executable, str(script)) as process:
+    with running_job(str(script)) as process:
         time.sleep(0.5)  # until the main thread waits
         for verb in ("attach", "attach", "detach"):
             done = launcher.run([str(launcher.tracer), verb, str(process.pid)], extra=older)
@@ -274,7 +275,7 @@ def test_no_register_changes(launcher: Launcher) -> None:
         f"hold = ctypes.PyDLL('{folder}/hold.so').hold; {ON}; wrong = 0\n"
         "while reads.is_alive(): wrong += hold(200_000_000)\nprint(wrong)\n"
     )
-    with running(sys.executable, str(script)) as process:
+    with running_job(str(script)) as process:
         for _ in range(2):
             done = attach(launcher, process.pid, "--seconds", "0.1", "-o", "t.trace", "--force")
             assert done.status == 0, done.err

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attaching import ON, WORKS, attach, running
+from attaching import ON, WORKS, attach, running_job
 from launching import TIMEOUT, Launcher
 
 import tracer
@@ -26,7 +26,7 @@ reads = threading.Thread(target=input); reads.start()
 @pytest.fixture(scope="module")
 def unrecorded() -> Iterator[int]:
     """The number of a job that no test asks to record."""
-    with running(sys.executable, "-c", JOB) as process:
+    with running_job("-c", JOB) as process:
         yield process.pid
         process.communicate("\n", timeout=TIMEOUT)
         assert process.returncode == 0
@@ -75,7 +75,7 @@ def test_gdb_cannot_be_told(launcher: Launcher, small: Path, unrecorded: int) ->
 @pytest.mark.skipif(hasattr(sys, "remote_exec"), reason="gdb needs more files than Python's own way in")
 @pytest.mark.parametrize("small", [7], indirect=True)
 def test_the_end_cannot_be_asked_for(launcher: Launcher, small: Path) -> None:
-    with running(sys.executable, "-c", JOB) as process:
+    with running_job("-c", JOB) as process:
         options = ("-o", "t.trace", "--seconds", "0.1")
         done = attach(launcher, process.pid, *options, extra={"TMPDIR": str(small)})
         assert done.status == 1

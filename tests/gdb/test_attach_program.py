@@ -5,13 +5,12 @@ from __future__ import annotations
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attaching import IN_TURN, ON, WORKS, act, answers, attach, begin, made, refused, running
+from attaching import IN_TURN, ON, WORKS, act, answers, attach, begin, made, refused, running_job
 from launching import TIMEOUT, Launcher
 from typer.testing import CliRunner
 
@@ -22,15 +21,17 @@ from tracer.cli.app import app
 UNTIL_INPUT = f"import threading, time\nreads = threading.Thread(target=input); reads.start()\n{ON}\n{WORKS}"
 
 
-def program(launcher: Launcher, begin: str, end: str = "") -> list[str]:
-    """Works with torch until it gets a line, between what begins and what ends it."""
-    return [sys.executable, str(launcher.write(f"import os, sys, torch\n{begin}\n{UNTIL_INPUT}{end}\n"))]
+def program(launcher: Launcher, begin: str, end: str = "") -> str:
+    """A script that works with torch until it gets a line, between what begins and what ends it."""
+    return str(launcher.write(f"import os, sys, torch\n{begin}\n{UNTIL_INPUT}{end}\n"))
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The number of a job for several tests, that says nothing."""
-    with running(*program(Launcher(tmp_path_factory.mktemp("plain")), ""), stderr=subprocess.PIPE) as process:
+    with running_job(
+        program(Launcher(tmp_path_factory.mktemp("plain")), ""), stderr=subprocess.PIPE
+    ) as process:
         yield process.pid
         assert process.communicate("\n", timeout=TIMEOUT) == ("", "")
         assert process.returncode == 0
@@ -40,8 +41,8 @@ def test_names_of_main_are_not_used_and_none_is_left(launcher: Launcher) -> None
     begin = "".join(
         f"def {name}(*given, **more): print('called {name} with', given)\n" for name in ("exec", "__import__")
     )
-    command = program(launcher, begin, "print(sorted(n for n in globals() if 'tracer' in n))")
-    with running(*command, stderr=subprocess.PIPE) as process:
+    script = program(launcher, begin, "print(sorted(n for n in globals() if 'tracer' in n))")
+    with running_job(script, stderr=subprocess.PIPE) as process:
         done = attach(launcher, process.pid, "--seconds", "0.3", "-o", "t.trace")
         assert done.status == 0, done.err
         assert process.communicate("\n", timeout=TIMEOUT) == ("[]\n", "")
@@ -87,7 +88,7 @@ def test_no_exception_of_a_handler_is_lost(launcher: Launcher, call: str) -> Non
     """
     module, _, name = call.partition(".")
     script = launcher.write(INTERRUPTED.replace("MODULE", module).replace("NAME", name))
-    with running(sys.executable, str(script), stderr=subprocess.PIPE) as process:
+    with running_job(str(script), stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for number, error in enumerate(("Due", "Due", "KeyboardInterrupt", "KeyboardInterrupt")):
@@ -105,25 +106,25 @@ def test_no_exception_of_a_handler_is_lost(launcher: Launcher, call: str) -> Non
 
 
 def test_an_exception_that_the_job_handles_stays_handled(launcher: Launcher) -> None:
-    command = program(launcher, "")
+    script = program(launcher, "")
     text = (
-        Path(command[1])
+        Path(script)
         .read_text()
         .replace(
             WORKS,
             f"try: raise ValueError\nexcept ValueError:\n {WORKS}print('end')\n",
         )
     )
-    Path(command[1]).write_text(text)
-    with running(*command, stderr=subprocess.PIPE) as process:
+    Path(script).write_text(text)
+    with running_job(script, stderr=subprocess.PIPE) as process:
         done = attach(launcher, process.pid, "--seconds", "0.2")
         assert done.status == 0, done.err
         assert process.communicate("\n", timeout=TIMEOUT) == ("end\n", "")
 
 
 def test_a_job_without_warnings(launcher: Launcher) -> None:
-    command = program(launcher, "sys.modules['warnings'] = None")
-    with running(*command, stderr=subprocess.PIPE) as process:
+    script = program(launcher, "sys.modules['warnings'] = None")
+    with running_job(script, stderr=subprocess.PIPE) as process:
         done = attach(launcher, process.pid, "--seconds", "0.3")
         assert done.status == 0, done.err
         assert process.communicate("\n", timeout=TIMEOUT) == ("", "")
@@ -140,7 +141,7 @@ def test_it_warns_later_of_its_own_threads(launcher: Launcher) -> None:
         "    if os.fork() == 0: os._exit(0)\n"
         "print(len(caught) == (sys.version_info >= (3, 12)))"
     )
-    with running(*program(launcher, "torch.set_num_threads(1)", end), stderr=subprocess.PIPE) as process:
+    with running_job(program(launcher, "torch.set_num_threads(1)", end), stderr=subprocess.PIPE) as process:
         for _ in range(3):
             done = attach(launcher, process.pid, "--seconds", "0.1")
             assert done.status == 0, done.err
@@ -155,7 +156,7 @@ def test_no_free_files(launcher: Launcher) -> None:
         "    while True: held.append(os.open('/dev/null', os.O_RDONLY))\n"
         "except OSError: pass"
     )
-    with running(*program(launcher, begin)) as process:
+    with running_job(program(launcher, begin)) as process:
         done = attach(launcher, process.pid)
         refused(done, f"process {process.pid} has 64 of at most 64 files open", advice="raise that limit: ")
         raises = done.err.rpartition(": ")[2].split()
@@ -173,7 +174,7 @@ def test_no_free_memory(launcher: Launcher, room: int) -> None:
         f"resource.setrlimit(resource.RLIMIT_AS, (used * 1024 + ({room} << 20), resource.RLIM_INFINITY))"
     )
     code = f"import os, sys, time, torch\n{begin}\n{ON}\ntime.sleep(1.5); print('end')\n"
-    with running(sys.executable, str(launcher.write(code))) as process:
+    with running_job(str(launcher.write(code))) as process:
         done = attach(launcher, process.pid)
         refused(done, "and a recording needs 512 more", advice=f"prlimit --pid {process.pid} --as=")
         assert process.communicate(timeout=TIMEOUT)[0] == "end\n"
@@ -192,7 +193,7 @@ def test_an_attach_that_is_ended_while_it_begins(launcher: Launcher, number: sig
         "        if name == 'tracer.recording.attached': open('begins', 'w').close(); time.sleep(1)\n"
         "sys.meta_path.insert(0, Slow())"
     )
-    with running(*program(launcher, begin), cwd=launcher.folder) as process:
+    with running_job(program(launcher, begin), cwd=launcher.folder) as process:
         command = [str(launcher.tracer), "attach", str(process.pid), "--seconds", "60", "-o", "t.trace"]
         environment = launcher.environment | {"TMPDIR": str(tickets)}
         with subprocess.Popen(

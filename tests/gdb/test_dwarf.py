@@ -87,13 +87,13 @@ def test_a_session_of_ones_own_steps(launcher: Launcher, library: Path) -> None:
     assert found.stops[1]["line"] != 5
 
 
+# With <ATen/Tensor.h> a compiler takes ten seconds more.
 PRELOADED = """\
-#include <ATen/Tensor.h>
-#include <ATen/TensorOperators.h>
+#include <ATen/core/TensorBody.h>
 
 namespace at::native {
 Tensor outer(const Tensor& self, const Tensor& vec2) {
-  return self.unsqueeze(1) * vec2;
+  return self.unsqueeze(1).mul(vec2);
 }
 }  // namespace at::native
 """
@@ -105,6 +105,6 @@ def test_a_function_of_torch_in_a_preloaded_library(launcher: Launcher) -> None:
     launcher.write("import torch\nprint(torch.outer(torch.ones(2), torch.ones(3)).shape)\n")
     found = debug(launcher, "script.py", "-b", "at::native::outer", "--preload", str(library))
     assert found.run.out == "torch.Size([2, 3])\n"
-    assert [(Path(stop["file"]).name, stop["line"]) for stop in found.stops] == [("preloaded.cpp", 6)]
+    assert [(Path(stop["file"]).name, stop["line"]) for stop in found.stops] == [("preloaded.cpp", 5)]
     assert found.stops[0]["arguments"][1]["value"]["shape"] == [3]
     assert "- preloaded: libpreloaded.so" in found.markdown

@@ -23,7 +23,7 @@ torch.nn.Embedding(10, 4)(torch.tensor([[1, 2], [3, 9]]))
 torch.nn.Linear(4, 2)(matrix)
 (matrix * 2).relu().sum().backward()
 gru = torch.nn.GRU(4, 5)
-gru(torch.randn(3, 2, 4))
+gru(torch.randn(1, 2, 4))
 conjugate = torch.randn(3, 3, dtype=torch.complex64).conj()
 torch.sigmoid(conjugate)  # the fallback of the conjugate key redispatches boxed
 """
@@ -38,7 +38,7 @@ def test_every_stop_is_a_hop_and_every_hop_a_stop(launcher: Launcher) -> None:
     seen = [(stop["op"], stop["kind"]) for stop in debugged.stops]
     hops = tracer.load(launcher.folder / "run.trace").hops
     assert seen == _through_functions(hops)
-    assert len(seen) > 450
+    assert len(seen) > 300
 
 
 def _through_functions(hops: pl.DataFrame) -> list[tuple[str, str]]:

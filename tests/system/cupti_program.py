@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterable
@@ -10,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "csrc"
 PARTS = [CSRC / "cuda/api_function.cpp", CSRC / "fork_locks.cpp", *sorted((CSRC / "trace").glob("*.cpp"))]
+STORE = ROOT / "build/test-objects"
 TORCH_THREAD = (
     "namespace at { struct RecordFunction { static unsigned long currentThreadId() { return 1; } }; }\n"
 )
@@ -24,19 +28,41 @@ def cuda_headers() -> Path | None:
 
 def build(source: Path, folder: Path, *options: str, parts: Iterable[Path] = ()) -> Path:
     """The program made of `source`, in `folder`; `options` are the compiler's, `parts` more of csrc."""
+    program = folder / source.stem
+    compiled = [*_compiler(folder, options), "-o", program, source, *parts, *_objects(options), "-lpthread"]
+    subprocess.run(compiled, check=True)
+    return program
+
+
+def _compiler(folder: Path, options: Iterable[str]) -> list[str]:
     (folder / "ATen").mkdir()
     (folder / "ATen/record_function.h").write_text("#include <cstdint>\n" + TORCH_THREAD)
-    program = folder / source.stem
-    include = [f"-I{folder}", f"-I{cuda_headers()}"]
-    compiled = [
-        "g++",
-        "-std=c++20",
+    return ["g++", "-std=c++20", *options, f"-I{folder}", f"-I{cuda_headers()}"]
+
+
+def _objects(options: Iterable[str]) -> list[Path]:
+    """PARTS, compiled: 14 seconds, so they are kept until a file of csrc or the compiler differs."""
+    STORE.mkdir(parents=True, exist_ok=True)
+    folder = STORE / _key(options)
+    with open(STORE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be compiling them
+        if not (folder / "whole").exists():
+            for other in STORE.iterdir():
+                if other.is_dir():
+                    shutil.rmtree(other)
+            folder.mkdir()
+            subprocess.run([*_compiler(folder, options), "-c", *PARTS], cwd=folder, check=True)
+            (folder / "whole").touch()
+    return sorted(folder.glob("*.o"))
+
+
+def _key(options: Iterable[str]) -> str:
+    files = sorted(path for path in CSRC.rglob("*") if path.suffix in (".h", ".cpp"))
+    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+    texts = [
+        *(path.read_text() for path in [Path(__file__), *files]),
+        compiler,
+        str(cuda_headers()),
         *options,
-        *include,
-        "-o",
-        str(program),
-        str(source),
-        *map(str, [*PARTS, *parts]),
     ]
-    subprocess.run([*compiled, "-lpthread"], check=True)
-    return program
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]

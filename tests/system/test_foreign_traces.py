@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -24,7 +25,14 @@ from tracer.trace.names.demangle import demangle
 from tracer.trace.names.kernels import short_kernel_name
 
 ROOT = Path(__file__).parents[2]
+CPU = ROOT / "tests" / "cpu"
+sys.path.insert(0, str(CPU))
+
+import in_process  # noqa: E402
+
 VERBS = [["tree"], ["top"], ["report"], ["export", "--to", "chrome", "-o", "o", "--force"]]
+ENVIRON = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+SECONDS = 120
 MEMORY = 1 << 30
 LARGEST = (1 << 32) - 64
 """Bytes of a chunk"""
@@ -41,16 +49,32 @@ assert used < {MEMORY}, used
 """
 
 
-def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *map(str, command)],
+        [sys.executable, *map(str, arguments)],
         cwd=cwd,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        env=ENVIRON,
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=SECONDS,
     )
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command of tracer that only reads, in this process."""
+    words = [*map(str, command)]
+
+    def too_long(*_: object) -> None:
+        raise TimeoutError(f"{words} took more than {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(SECONDS)
+    try:
+        return subprocess.CompletedProcess(words, *in_process.run(words, cwd, ENVIRON, ""))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def new_writer() -> TraceWriter:
@@ -154,13 +178,13 @@ def test_memory_is_bounded(tmp_path: Path, attack: Callable[[TraceWriter], None]
     attack(writer)
     path = writer.write(tmp_path / "x.trace")
     assert path.stat().st_size < 12 << 20
-    done = run("-c", LIMITED, path, cwd=tmp_path)
+    done = python("-c", LIMITED, path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     too_large = attack in (large_document, many_large_documents)
     assert ("its documents unpack to more than" in done.stdout) == too_large
     if too_large:
         for verb in VERBS:
-            told = run("-m", "tracer.cli.app", verb[0], path, *verb[1:], cwd=tmp_path)
+            told = run(verb[0], path, *verb[1:], cwd=tmp_path)
             assert (told.returncode, told.stdout, told.stderr.count("\n")) == (2, "", 1)
 
 
@@ -181,7 +205,7 @@ def test_a_packed_trace_that_is_too_large(packed_zeros: Path, tmp_path: Path) ->
     with pytest.raises(TraceError, match=r"unpacks to more than 256 MiB .* unpack it with xz -d"):
         load(packed_zeros)
     for verb in [*VERBS, ["pack"]]:
-        told = run("-m", "tracer.cli.app", verb[0], packed_zeros, *verb[1:], cwd=tmp_path)
+        told = run(verb[0], packed_zeros, *verb[1:], cwd=tmp_path)
         assert (told.returncode, told.stdout, told.stderr.count("\n")) == (2, "", 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["zeros.trace.xz"]
 
@@ -211,6 +235,18 @@ def test_zeros_of_a_packed_trace_take_no_room(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
+# Each command in the same process, which has what the one before has given back.
+WITH_3_GIB = f"""
+import json, os, resource, sys
+from pathlib import Path
+sys.path.insert(0, {str(CPU)!r})
+import in_process
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+done = [in_process.run(words, Path.cwd(), dict(os.environ), "") for words in json.loads(sys.argv[1])]
+print(json.dumps(done))
+"""
+
+
 def test_less_memory_than_a_trace_takes_is_one_line(tmp_path: Path) -> None:
     path = new_writer().write(tmp_path / "x.trace")
     large = bytearray(chunk(1, 0, 100, 9, 0, 1000, b"", closed=False)[:64])
@@ -219,18 +255,11 @@ def test_less_memory_than_a_trace_takes_is_one_line(tmp_path: Path) -> None:
         end = file.seek(0, os.SEEK_END)
         file.write(large)
         file.truncate(end + LARGEST)  # zeros that are not on the disk
-    limited = f"ulimit -v {3 << 20}; exec {sys.executable} -m tracer.cli.app"
-    for verb in (*VERBS, ["watch"]):
-        done = subprocess.run(
-            ["bash", "-c", f"{limited} {verb[0]} {path} {' '.join(verb[1:])}"],
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        told = f"tracer: not enough memory to read {path}; to read one step of it: tracer tree --step N\n"
-        assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+    verbs = [[verb[0], str(path), *verb[1:]] for verb in (*VERBS, ["watch"])]
+    done = python("-c", WITH_3_GIB, json.dumps(verbs), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = f"tracer: not enough memory to read {path}; to read one step of it: tracer tree --step N\n"
+    assert json.loads(done.stdout) == [[1, "", told] for _ in verbs]
 
 
 def test_a_ring_that_says_that_it_is_larger_than_its_file(tmp_path: Path) -> None:
@@ -267,18 +296,18 @@ def test_only_regular_files_are_opened_for_libraries(tmp_path: Path, kind: str) 
     writer.hop(0, "aten::mm", address=0x1000)
     writer.lane().enter(0)
     trace = writer.write(tmp_path / "x.trace")
-    done = run("-m", "tracer.cli.app", "tree", trace, cwd=tmp_path)
+    done = run("tree", trace, cwd=tmp_path)
     assert done.returncode == 0
     assert f"[CPU] {path.name}+0x1000" in done.stdout
-    assert f"cannot read {path.name} on this machine" in run(
-        "-m", "tracer.cli.app", "report", trace, cwd=tmp_path
-    ).stdout.replace("\\_", "_")
+    assert f"cannot read {path.name} on this machine" in run("report", trace, cwd=tmp_path).stdout.replace(
+        "\\_", "_"
+    )
 
 
 @pytest.mark.parametrize("verb", [*VERBS, ["pack"]])
 def test_a_trace_is_a_regular_file(tmp_path: Path, verb: list[str]) -> None:
     os.mkfifo(tmp_path / "x.trace")
-    told = run("-m", "tracer.cli.app", verb[0], "x.trace", *verb[1:], cwd=tmp_path)
+    told = run(verb[0], "x.trace", *verb[1:], cwd=tmp_path)
     assert (told.returncode, told.stdout) == (2, "")
     assert told.stderr == "tracer: cannot read x.trace: it is not a regular file\n"
 
@@ -374,12 +403,12 @@ def test_what_has_no_definition_is_unknown(tmp_path: Path) -> None:
     lane.api(9, 1, stack=4)
     lane.exit()
     path = writer.write(tmp_path / "x.trace")
-    done = run("-m", "tracer.cli.app", "report", path, cwd=tmp_path)
+    done = run("report", path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"- process 3 \(pid \d+, unknown\): unknown\n", done.stdout)
-    survey = run("-m", "tracer.cli.app", "report", path, "--only", "cuda", cwd=tmp_path)
+    survey = run("report", path, "--only", "cuda", cwd=tmp_path)
     assert "`an unknown function`" in survey.stdout
-    assert run("-m", "tracer.cli.app", "tree", path, cwd=tmp_path).returncode == 0
+    assert run("tree", path, cwd=tmp_path).returncode == 0
 
 
 def test_an_operator_that_calls_what_has_no_definition(tmp_path: Path) -> None:
@@ -390,7 +419,7 @@ def test_an_operator_that_calls_what_has_no_definition(tmp_path: Path) -> None:
     lane.exit()
     lane.exit()
     path = writer.write(tmp_path / "x.trace")
-    done = run("-m", "tracer.cli.app", "explain", "aten::mm", "--from", path, cwd=tmp_path)
+    done = python("-m", "tracer.cli.app", "explain", "aten::mm", "--from", path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "1 of 2: an unknown op\n" in done.stdout
 
@@ -405,7 +434,7 @@ def test_numbers_that_no_system_has_are_exported(tmp_path: Path) -> None:
     writer.activity(2, 20, 1, 2, node=(1 << 64) - 1, graph=7, size=64)
     path = writer.write(tmp_path / "x.trace")
     for to in ("chrome", "parquet", "speedscope", *(["perfetto"] if find_spec("perfetto") else [])):
-        done = run("-m", "tracer.cli.app", "export", path, "--to", to, "-o", to, cwd=tmp_path)
+        done = run("export", path, "--to", to, "-o", to, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / to).exists()
 

@@ -25,6 +25,11 @@ from tracer.trace import load
 from tracer.trace.names.kernels import short_kernel_name
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "cpu"))
+
+import in_process  # noqa: E402
+
+ENVIRON = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TERM": "xterm", "COLUMNS": "100"}
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 HEADINGS = {section.title for section in NAMED.values()}
 
@@ -34,14 +39,10 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return hostile.write(tmp_path_factory.mktemp("evil") / "evil.trace")
 
 
-def run(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tracer.cli.app", *map(str, arguments)],
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TERM": "xterm", "COLUMNS": "100"},
-        text=True,
-        check=False,
-        **{"capture_output": True, **options},  # type: ignore[call-overload]
-    )
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command of tracer that only reads, in this process."""
+    words = [*map(str, arguments)]
+    return subprocess.CompletedProcess(words, *in_process.run(words, Path.cwd(), ENVIRON, ""))
 
 
 COMMANDS = [

@@ -5,17 +5,21 @@ from __future__ import annotations
 import lzma
 import os
 import random
+import signal
 from pathlib import Path
 
 import polars as pl
 import pytest
+from every_kind import written
 from growing import Growing
 from hypothesis import given
 from hypothesis import strategies as st
 from lane_moves import Move, moves, new_recording, run
 from synthetic import AUTOGRAD_CPU, CPU, TraceWriter, tensor
+from typer.testing import CliRunner
 
 from examples import examples
+from tracer.cli.app import app
 from tracer.trace import TraceError, load
 from tracer.trace.live.follower import Follower
 
@@ -216,3 +220,19 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
 
 
 # ---- the command ---------------------------------------------------------------------------------
+
+
+def test_an_interrupt_in_a_look_ends_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raised there, polars makes a TypeError of it."""
+    look = Follower.look
+
+    def interrupted(self: Follower, **options: bool) -> pl.DataFrame:
+        signal.raise_signal(signal.SIGINT)
+        return look(self, **options)
+
+    monkeypatch.setattr(Follower, "look", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    run = CliRunner().invoke(app, ["watch", str(written(closed=True).write(tmp_path / "run.trace"))])
+    assert run.exit_code == 0, run.output
+    assert "aten::mm" in run.stdout
+    assert signal.getsignal(signal.SIGINT) is before

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +17,8 @@ from tracer.cli.lines import print_line, print_table, styled
 from tracer.cli.selection import Selection
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     import numpy as np
     import polars as pl
     from rich.console import Console, RenderableType
@@ -68,14 +72,14 @@ def watch(
 
     follower = Follower(file)
     try:
-        with reading(file), writing():
+        with _asked_to_end() as asked, reading(file), writing():
             show: _Table | _Lines = (
                 _Table(follower, by, sort, _TABLE_ROWS if limit is None else limit)
                 if table
                 else _Lines(follower, _TERMINAL_LINES if limit is None else limit)
             )
             try:
-                _follow(follower, chosen_hops, depth, show)
+                _follow(follower, chosen_hops, depth, show, asked)
             finally:
                 show.close()
             if follower.ended:
@@ -86,25 +90,50 @@ def watch(
         follower.close()
 
 
-def _follow(follower: Follower, selection: Selection, depth: int | None, show: _Table | _Lines) -> None:
-    waited = False
+@contextmanager
+def _asked_to_end() -> Iterator[Callable[[], bool]]:
+    """Whether there was a Ctrl-C: a second one raises KeyboardInterrupt.
+
+    In the middle of a look the first one must not raise it: polars makes a TypeError of it.
+    """
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if asked:
+            signal.default_int_handler(number, frame)
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
     try:
-        while not follower.wait():
-            if not waited:
-                say(f"{follower.path} is still empty; waiting for the recording")
-            waited = True
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _follow(
+    follower: Follower,
+    selection: Selection,
+    depth: int | None,
+    show: _Table | _Lines,
+    asked_to_end: Callable[[], bool],
+) -> None:
+    waited = False
+    while not follower.wait():
+        if not waited:
+            say(f"{follower.path} is still empty; waiting for the recording")
+        waited = True
+        if asked_to_end():
+            return
+        time.sleep(_PAUSE_SECONDS)
+    levels = depth or (None if show.every_level or selection.op or selection.key else 1)
+    while not follower.ended and not asked_to_end():
+        hops = follower.look(kernels=show.with_kernels)
+        chosen = selection.fitting(hops, follower.threads)
+        if levels is not None:
+            chosen &= (hops["depth"] < levels).to_numpy()
+        show.add(hops, chosen)
+        if not follower.more and not follower.ended and not asked_to_end():
             time.sleep(_PAUSE_SECONDS)
-        levels = depth or (None if show.every_level or selection.op or selection.key else 1)
-        while not follower.ended:
-            hops = follower.look(kernels=show.with_kernels)
-            chosen = selection.fitting(hops, follower.threads)
-            if levels is not None:
-                chosen &= (hops["depth"] < levels).to_numpy()
-            show.add(hops, chosen)
-            if not follower.more and not follower.ended:
-                time.sleep(_PAUSE_SECONDS)
-    except KeyboardInterrupt:
-        pass
 
 
 def _say_end(follower: Follower, hops: int) -> None:

@@ -1,5 +1,5 @@
 # make demo   record a training run and report on it      make test       each promise of docs/: eight minutes
-# make test-all  everything without a GPU: 30 minutes     make test-changed  the rooms that you changed
+# make test-all  everything without a GPU: 25 minutes     make test-changed  the rooms that you changed
 # make nightly   hours of checks                          make csrc-checked  what must hold if csrc changed
 # make bench  what recording costs                        make bench-instructions  the same in instructions
 # make test-compilers  what compiles code, in two minutes more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,44 +32,45 @@ WORDS = (".cache", ".direction", ".artifact", ".how", ".language", ".mode")
 COMMANDS = vars(get_command(app))["commands"]
 
 
-def faults(tmp_path: Path, data: bytes, verbs: list[list[str]]) -> list[str]:
-    trace = tmp_path / "t.trace"
-    trace.write_bytes(data)
-    with own_folder():
+def faults(data: bytes, verbs: list[list[str]]) -> list[str]:
+    # Where temporary files are: `report --html` writes beside the trace.
+    with tempfile.TemporaryDirectory() as folder, own_folder():
+        trace = Path(folder, "t.trace")
+        trace.write_bytes(data)
         return list(faults_of(trace, verbs))
 
 
 @pytest.mark.parametrize("number", range(len(QUICK)))
-def test_a_value_everywhere(tmp_path: Path, number: int) -> None:
+def test_a_value_everywhere(number: int) -> None:
     quick = [verb for verb in VERBS if verb[0] not in SLOW]
     verbs = random.Random(number).sample(quick, 2)
-    assert faults(tmp_path, hostile_strings.everywhere(QUICK[number]), verbs) == []
+    assert faults(hostile_strings.everywhere(QUICK[number]), verbs) == []
 
 
-def test_a_report_has_no_markup_of_a_word(tmp_path: Path) -> None:
+def test_a_report_has_no_markup_of_a_word() -> None:
     """Texts that a table is made by: with all of them strange at once it would not be there."""
     words = [place for place in places(hostile_strings.base().data) if place.endswith(WORDS)]
     assert len(words) == len(WORDS)
     for word in words:
         data = hostile_strings.at(word, "<b>x\ufeff")
-        assert faults(tmp_path, data, [["report", TRACE, "-o", "o.md", "--force"]]) == [], word
+        assert faults(data, [["report", TRACE, "-o", "o.md", "--force"]]) == [], word
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
-def test_a_value_through_each_command(tmp_path: Path, value: str) -> None:
-    assert faults(tmp_path, hostile_strings.everywhere(value), list(VERBS)) == []
+def test_a_value_through_each_command(value: str) -> None:
+    assert faults(hostile_strings.everywhere(value), list(VERBS)) == []
 
 
 @pytest.mark.slow
-def test_scripts_of_hostile_traces(tmp_path: Path) -> None:
+def test_scripts_of_hostile_traces() -> None:
     verb = ["replay", TRACE, "--hop", "0", "--script", "o.py", "--force"]
     assert verb in VERBS
     found = [
         (where, value, fault)
         for where in SCRIPTED
         for value in VALUES
-        for fault in faults(tmp_path, hostile_strings.at(where, value), [verb])
+        for fault in faults(hostile_strings.at(where, value), [verb])
     ]
     assert found == []
 

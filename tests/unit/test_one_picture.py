@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rank_traces import Rank
+from rank_traces import Rank, write_rank
+from typer.testing import CliRunner
 
+from tracer.analysis.fleet.merge import merge
 from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.folder import load_job
 from tracer.fleet.gather import gather
-from tracer.fleet.merge import merge
 from tracer.fleet.parts import Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
@@ -74,3 +77,59 @@ def test_a_wait_for_a_rank_that_did_not_come_counts_in_neither(tmp_path: Path) -
     parts = Parts(tmp_path / "out")
     gather(parts, find([str(tmp_path / "job")]), Processes(1))
     assert dict(merge(parts.all())["ranks"].select("rank", "waited_ns").iter_rows()) == waited
+
+
+def document(*words: str) -> dict[str, Any]:
+    from tracer.cli.app import app
+
+    return dict(json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout))
+
+
+@pytest.mark.parametrize("rows", [["--rows", "2"], []])
+def test_a_job_and_a_fleet_are_the_same_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[str]
+) -> None:
+    """Of a folder with a dump that is left out, a file that is no trace, and a trace that says no rank."""
+    late_job(tmp_path / "job")
+    (tmp_path / "job" / "rank1.dump0001.trace").write_bytes((tmp_path / "job" / "rank1.trace").read_bytes())
+    (tmp_path / "job" / "rank9.trace").write_bytes(b"hello")
+    (tmp_path / "job" / "gone.trace").symlink_to("nothing")
+    write_rank(tmp_path / "job" / "alone.trace", None)
+    monkeypatch.chdir(tmp_path)
+    of_job = document("report", "job", *rows)
+    assert of_job == document("fleet", "job", "-o", "out", "-j", "1", *rows)
+    assert [row["rank"] for row in of_job["late"]] == [1, 2]
+    assert (len(of_job["ranks"]), of_job["ranks_left_out"]) == ((2, 4) if rows else (6, 0))
+
+
+@pytest.mark.parametrize("dumped", [None, 3010])
+def test_what_ranks_wait_for_is_the_same_document(tmp_path: Path, dumped: float | None) -> None:
+    for rank in range(3):
+        of = Rank(rank, 4).calls().at(10)
+        (of.computes(line=4) if rank == 1 else of.calls(line=3, waits=True)).write(tmp_path / "job", dumped)
+    of_job = document("report", str(tmp_path / "job"))
+    assert of_job == document("fleet", str(tmp_path / "job"), "-o", str(tmp_path / "out"), "-j", "1")
+    assert bool(of_job["outstanding"]) == (dumped is not None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--json", "-o", "job.md"], "--json prints the tables of the job; remove -o"),
+        (
+            ["--json", "--steady"],
+            "job is a folder: only -o, --force, --rows and --json apply to the report of a job; "
+            "for the rest, give the trace of one rank",
+        ),
+        (["--json"], "job has no *.trace; record one a rank into it: tracer record -o DIR/ SCRIPT"),
+    ],
+)
+def test_what_is_no_document_of_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    from tracer.cli.app import app
+
+    (tmp_path / "job").mkdir()
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["report", "job", *words])
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"tracer: {said}\n")

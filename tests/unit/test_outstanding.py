@@ -10,10 +10,10 @@ import pytest
 from rank_traces import MS, Rank, add_rank
 from synthetic import TraceWriter
 
+from tracer.analysis.fleet.merge import merge
 from tracer.analysis.job.folder import load_job
 from tracer.analysis.job.outstanding import Outstanding
 from tracer.fleet.gather import gather
-from tracer.fleet.merge import merge
 from tracer.fleet.parts import Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find

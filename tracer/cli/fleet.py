@@ -144,11 +144,16 @@ def _counter(traces: int) -> Callable[[TraceFile], None]:
 
 
 def _merged(parts: Parts, output: Path, rows: int) -> Tables:
+    from tracer.analysis.fleet.merge import merge
     from tracer.cli.output import write_output
-    from tracer.fleet.merge import merge, write
+    from tracer.fleet.fleet_errors import FleetError
+    from tracer.fleet.work import write
     from tracer.report.fleet_page import fleet_page
 
-    tables = merge(parts.all())
+    kept = parts.all()
+    if not kept:
+        raise FleetError("no trace was read so far; give traces, or folders of traces")
+    tables = merge(kept)
     write(tables, output)
     write_output(output / _REPORT, fleet_page(tables, rows))
     return tables

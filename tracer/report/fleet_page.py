@@ -9,9 +9,9 @@ import polars as pl
 from tracer.analysis.job.clocks import UNKNOWN
 from tracer.analysis.job.outstanding_table import outstanding_of
 from tracer.analysis.job.stuck_tables import mismatched_of, unanswered_of
-from tracer.base.paths import is_dump
 from tracer.report.cells import code, item, prose, table
 from tracer.report.job_tables import (
+    ROWS,
     collectives_table,
     dumps_in_words,
     last_in_words,
@@ -25,13 +25,12 @@ from tracer.report.page import paragraphs
 from tracer.report.text import count, duration, left_out, shorten_kernel, size
 
 Tables = dict[str, pl.DataFrame]
-_ROWS = 20
 _KERNEL = 80
 _SLOW = 1.05
 """A rank is slow if its steps take this many medians of all ranks"""
 
 
-def fleet_page(tables: Tables, rows: int = _ROWS) -> str:
+def fleet_page(tables: Tables, rows: int = ROWS) -> str:
     """Markdown that ends in a newline; `tables` are those of tracer.fleet.merge, shown with at most `rows`.
 
     Ranks that could not be read, or are not complete, come first.
@@ -80,7 +79,8 @@ def in_words(tables: Tables) -> list[str]:
         if missing:
             found.append(f"No trace of job {prose(job)} is of {ranks_in_words(missing)}.")
     for job, own in _jobs_of(tables["ranks"]):
-        found += [_of_job(job, several) + said for said in dumps_in_words(*_dumps(own))]
+        left_out = dict(own.select("trace", pl.col("dumps_left_out").fill_null(0)).iter_rows())
+        found += [_of_job(job, several) + said for said in dumps_in_words(left_out)]
     for row in tables["late"].group_by("job", maintain_order=True).first().iter_rows(named=True):
         of = f" of job {prose(row['job'])}" if several else ""
         found.append(last_in_words(row, of))
@@ -110,13 +110,6 @@ def _waits_in_words(tables: Tables, several: bool) -> list[str]:
 
 def _of_job(job: str, several: bool) -> str:
     return f"Job {prose(job)}: " if several else ""
-
-
-def _dumps(ranks: pl.DataFrame) -> tuple[int, int]:
-    """How many dumps were left out beside recordings, and beside later dumps."""
-    left = dict(ranks.select("trace", pl.col("dumps_left_out").fill_null(0)).iter_rows())
-    older = sum(number for trace, number in left.items() if is_dump(trace))
-    return sum(left.values()) - older, older
 
 
 def _is(number: int) -> str:

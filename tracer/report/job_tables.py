@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,11 +17,12 @@ from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstandin
 from tracer.analysis.job.overlap import overlaps
 from tracer.analysis.memory_use import MemoryUse, memory_use
 from tracer.analysis.source_lines import NO_LINE, SourceLines
+from tracer.base.paths import is_dump
 from tracer.report.cells import code, prose, table
 from tracer.report.page import paragraphs, percent
 from tracer.report.text import amount, count, duration, left_out, shorten_kernel, shorten_path, size
 
-_ROWS = 20
+ROWS = 20
 _PLACES = 4
 LINE, _TEXT, HOP = 44, 60, 80
 """The longest path of a line, text of it, and hop, in a cell"""
@@ -37,7 +38,7 @@ def job_parts(job: Job, rows: int | None = None, hangs: bool = True) -> list[tup
         ("", paragraphs(hangs_in_words(job) if hangs else "", _lateness_in_words(job, sources))),
         ("Ranks", _ranks(job)),
         ("Who came last", late_table(late_rows(job, sources))),
-        ("Collectives", _collectives(job, sources, rows or _ROWS)),
+        ("Collectives", _collectives(job, sources, rows or ROWS)),
         ("Communication beside computing", _overlap(job)),
         ("Memory", _memory(job, sources)),
         ("Where paths part", _partings(job, sources)),
@@ -183,9 +184,10 @@ def _span(times: Sequence[int]) -> str:
 
 def _lateness_in_words(job: Job, sources: SourceLines) -> str:
     missing = paragraphs(
-        *(f"Not read: {prose(why)}." for why in job.unread),
+        *(f"Not read: {code(path)}: {prose(why)}." for path, why in sorted(job.unread.items())),
+        *(f"Not read: {code(of.path)}: it does not say which rank it is of." for of in job.rankless),
         not_here(job),
-        *dumps_in_words(job.dumps, job.older_dumps),
+        *dumps_in_words(job.left_out),
     )
     if job.collectives.is_empty():
         return paragraphs(_no_collectives(job), missing)
@@ -208,8 +210,10 @@ def not_here(job: Job) -> str:
     return f"No trace here is of {ranks_in_words(job.missing)}." if job.missing else ""
 
 
-def dumps_in_words(beside: int, older: int) -> list[str]:
-    """How many dumps were left out beside their recordings, and beside later dumps of these."""
+def dumps_in_words(left_out: Mapping[str, int]) -> list[str]:
+    """How many dumps were left out beside their recordings, and beside later dumps of these; by trace."""
+    older = sum(number for trace, number in left_out.items() if is_dump(trace))
+    beside = sum(left_out.values()) - older
     it, its = ("it", "its") if beside == 1 else ("them", "their")
     said = (
         f"{count(beside, 'dump')} left out, as the recording is here too. "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -44,15 +44,15 @@ class JobError(ValueError):
 class Job:
     """The ranks that were recorded, in order; `ranks` is how many the job has.
 
-    `unread` says of each trace of the folder that could not be read why, `dumps` how many were left out, as
-    their recording is there, and `older_dumps` how many, as a later dump of their recording is.
+    `unread` says of each file of the folder that could not be read why, `left_out` of each trace how many
+    dumps of its recording were not read, and `rankless` are the traces that do not say their rank.
     """
 
     parts: tuple[RankPart, ...]
     ranks: int
-    unread: tuple[str, ...] = ()
-    dumps: int = 0
-    older_dumps: int = 0
+    unread: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    rankless: tuple[Trace, ...] = ()
 
     @property
     def missing(self) -> list[int]:
@@ -179,6 +179,12 @@ def lost_facts(trace: Trace) -> str | None:
     if trace.environment or not lacks or not trace.processes["rank"].is_null().all():
         return None
     return "is cut or damaged: the part that says its rank and its host is lost"
+
+
+def behind_path(words: str, path: str) -> str:
+    """What an error says of a trace, as it is shown behind its path."""
+    words = words.removeprefix(f"{path} ")
+    return words.replace(f"cannot read {path}: ", "cannot read it: ").removesuffix(f": {path}")
 
 
 def job_of(traces: Iterable[Trace]) -> Job:

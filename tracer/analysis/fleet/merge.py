@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
 from tracer.analysis.fleet.across import LATE, across, late_in, late_ranks
 from tracer.analysis.fleet.fold import KERNELS, LINES, OPS, STEPS, folded
+from tracer.analysis.fleet.rank_tables import RankTables
+from tracer.analysis.fleet.waiting import Numbered, mismatched_of, unanswered_of, waiting_of
 from tracer.analysis.job.collectives import CALLS, matched, waits
 from tracer.analysis.job.numbering import NEVER
 from tracer.analysis.job.outstanding import to_match, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
 from tracer.analysis.job.stuck_tables import MISMATCHED, UNANSWERED, mismatched_rows, unanswered_rows
-from tracer.fleet.fleet_errors import FleetError
-from tracer.fleet.parts import Kept
-from tracer.fleet.waiting import Numbered, mismatched_of, unanswered_of, waiting_of
-from tracer.fleet.work import parquet
 
 _AT_ONCE = 64
 """Ranks whose tables are in memory together"""
@@ -34,8 +30,8 @@ class _Rank:
     began_ns: int
 
 
-def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFrame]:
-    """The tables of all ranks; `parts` as Parts.all() has them. Raises FleetError if there is none.
+def merge(parts: Sequence[RankTables], at_once: int = _AT_ONCE) -> dict[str, pl.DataFrame]:
+    """The tables of all ranks; `parts`, at least one, by job, rank (unknown ones last), host and trace.
 
     ranks         a row for each rank, with its clock, in how many collectives it came last, how long the
                   others waited for it, how long it waited, and how many of its collective calls have to
@@ -49,8 +45,6 @@ def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFr
     mismatched    a row for each op, of ranks that wait in different collectives of one group
     unanswered    a row for each call in which dumped ranks probably wait for ranks that have no trace here
     """
-    if not parts:
-        raise FleetError("no trace was read so far; give traces, or folders of traces")
     ranks = pl.concat([part.placed("ranks") for part in parts])
     jobs = [_job(job, own, at_once) for job, own in _by_job(parts).items()]
     merged = {name: pl.concat([job[name] for job in jobs]) for name in jobs[0]}
@@ -68,25 +62,14 @@ def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFr
     }
 
 
-def write(tables: dict[str, pl.DataFrame], out: Path) -> None:
-    """`out`/TABLE.parquet for each; an older file stays whole until the new one is. Raises OSError."""
-    for name, table in tables.items():
-        partial = out / f".{name}.parquet.{os.getpid()}"
-        try:
-            partial.write_bytes(parquet(table))
-            partial.replace(out / f"{name}.parquet")
-        finally:
-            partial.unlink(missing_ok=True)
-
-
-def _by_job(parts: Sequence[Kept]) -> dict[str, list[Kept]]:
-    jobs: dict[str, list[Kept]] = {}
+def _by_job(parts: Sequence[RankTables]) -> dict[str, list[RankTables]]:
+    jobs: dict[str, list[RankTables]] = {}
     for part in parts:
         jobs.setdefault(part.job, []).append(part)
     return jobs
 
 
-def _batches(parts: Sequence[Kept], name: str, at_once: int) -> Iterator[pl.DataFrame]:
+def _batches(parts: Sequence[RankTables], name: str, at_once: int) -> Iterator[pl.DataFrame]:
     for first in range(0, len(parts), at_once):
         yield pl.concat([part.placed(name) for part in parts[first : first + at_once]])
 
@@ -95,7 +78,7 @@ def _step_lengths(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.with_columns(total_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def _job(job: str, parts: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
+def _job(job: str, parts: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]:
     """What is known of all ranks of a job together, and `of_ranks`: _CLOCK and _LATE of each."""
     ranked = [part for part in parts if part.rank is not None]
     tables = _of_ranks(ranked, at_once) if ranked else _of_no_rank()
@@ -116,7 +99,7 @@ def _of_no_rank() -> dict[str, pl.DataFrame]:
     }
 
 
-def _of_ranks(ranked: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
+def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]:
     facts = [part.table("ranks").row(0, named=True) for part in ranked]
     ranks = [
         _Rank(part.rank or 0, fact["boot"], fact["began_ns"])
@@ -164,7 +147,7 @@ def _of_ranks(ranked: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
     }
 
 
-def _extent(parts: list[Kept]) -> tuple[int, int]:
+def _extent(parts: list[RankTables]) -> tuple[int, int]:
     """The most calls of a group in a rank, and the most groups of a rank."""
     numbers = groups = 0
     for part in parts:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from tracer.analysis.fleet.rank_tables import RankTables
 from tracer.analysis.job.mismatch import Mismatch, mismatches, waiting_calls
 from tracer.analysis.job.numbering import NEVER, numbering
 from tracer.analysis.job.outstanding import (
@@ -17,13 +18,12 @@ from tracer.analysis.job.outstanding import (
     unanswered,
     unreached,
 )
-from tracer.fleet.parts import Kept
 
 
 class Numbered:
-    """The collective calls of ranks, which are on disk; see job.numbering for what a number is."""
+    """The collective calls of ranks; see job.numbering for what a number is."""
 
-    def __init__(self, parts: Sequence[Kept]) -> None:
+    def __init__(self, parts: Sequence[RankTables]) -> None:
         self._parts = parts
         self.facts = [part.table("ranks").row(0, named=True) for part in parts]
         whole = {part.rank or 0: fact["whole_from_ns"] for part, fact in zip(parts, self.facts, strict=True)}

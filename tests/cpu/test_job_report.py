@@ -212,6 +212,7 @@ def test_the_memory_of_each_rank(launcher: Launcher) -> None:
     report = launcher.run([str(launcher.tracer), "report", "job/"]).out
     (text,) = (part for part in report.split("\n## ") if part.startswith("Memory\n"))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "| cpu" in line]
+    rows.sort()
     assert [row[:2] for row in rows] == [["0", "cpu"], ["1", "cpu"]]
     assert rows[1][5].startswith("`script.py:12`: 4.0 MiB"), rows
     sizes = [

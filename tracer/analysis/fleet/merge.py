@@ -10,15 +10,16 @@ import polars as pl
 from tracer.analysis.fleet.across import LATE, across, late_in, late_ranks
 from tracer.analysis.fleet.fold import KERNELS, LINES, OPS, STEPS, folded
 from tracer.analysis.fleet.rank_tables import RankTables
-from tracer.analysis.fleet.waiting import Numbered, mismatched_of, unanswered_of, waiting_of
+from tracer.analysis.fleet.waiting import Numbered, mismatched_of, waiting_of
 from tracer.analysis.job.collectives import CALLS, matched, waits
 from tracer.analysis.job.numbering import NEVER
-from tracer.analysis.job.outstanding import to_match, without
+from tracer.analysis.job.outstanding import to_match, unanswered, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
 from tracer.analysis.job.stuck_tables import MISMATCHED, UNANSWERED, mismatched_rows, unanswered_rows
 
 _AT_ONCE = 64
 """Ranks whose tables are in memory together"""
+_AS_THEY_ARE = ("groups", "memory", "overlap", "certificates")
 _CLOCK = {"offset_ns": pl.Int64, "clock_error_ns": pl.Int64, "clock": pl.String}
 _LATE = dict.fromkeys(("times_last", "others_waited_ns", "waited_ns", "calls_to_match"), pl.Int64)
 
@@ -35,9 +36,9 @@ def merge(parts: Sequence[RankTables], at_once: int = _AT_ONCE) -> dict[str, pl.
 
     ranks         a row for each rank, with its clock, in how many collectives it came last, how long the
                   others waited for it, how long it waited, and how many of its collective calls have to
-                  match: see analysis.job.outstanding.to_match
+                  match (null: they cannot be counted): see analysis.job.outstanding.to_match
     ops, kernels, steps  a row for each op and key, device kernel, or step of a job: see analysis.fleet.fold
-    groups, memory, certificates  the partial tables of all ranks
+    groups, memory, overlap, certificates  the partial tables of all ranks
     collectives   a row for each collective of a job: see analysis.job.collectives.matched
     late          a row for each rank that others waited for: see analysis.fleet.across.late_ranks
     outstanding   a row for each rank that had not reached a collective when it was dumped, and for which
@@ -55,9 +56,7 @@ def merge(parts: Sequence[RankTables], at_once: int = _AT_ONCE) -> dict[str, pl.
         "ops": folded(_batches(parts, "ops", at_once), OPS),
         "kernels": folded(_batches(parts, "kernels", at_once), KERNELS),
         "steps": folded(map(_step_lengths, _batches(parts, "steps", at_once)), STEPS),
-        "groups": pl.concat([part.placed("groups") for part in parts]),
-        "memory": pl.concat([part.placed("memory") for part in parts]),
-        "certificates": pl.concat([part.placed("certificates") for part in parts]),
+        **{name: pl.concat([part.placed(name) for part in parts]) for name in _AS_THEY_ARE},
         **merged,
     }
 
@@ -100,19 +99,18 @@ def _of_no_rank() -> dict[str, pl.DataFrame]:
 
 
 def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]:
-    facts = [part.table("ranks").row(0, named=True) for part in ranked]
+    numbered = Numbered(ranked)
     ranks = [
         _Rank(part.rank or 0, fact["boot"], fact["began_ns"])
-        for part, fact in zip(ranked, facts, strict=True)
+        for part, fact in zip(ranked, numbered.facts, strict=True)
     ]
-    numbered = Numbered(ranked)
     found = across(ranks, *_extent(ranked), numbered.calls)
     counts = numbered.counts()
-    is_whole = len(ranked) >= max(*(fact["ranks"] or 0 for fact in facts), ranks[-1].rank + 1)
+    is_whole = len(ranked) >= max(*(fact["ranks"] or 0 for fact in numbered.facts), ranks[-1].rank + 1)
     waiting = waiting_of(numbered, counts, found.clocks, found.collectives, is_whole)
     mismatched = mismatched_of(numbered, counts, found.clocks, is_whole)
     explained = is_whole or bool(waiting or mismatched)
-    unanswered = () if explained else unanswered_of(numbered, counts)
+    alone = () if explained else unanswered(numbered.moments(), counts)
     step = numbered.numbering.step
     calls = to_match(counts, waiting, is_whole).rename({"calls": "calls_to_match"})
     collectives = without(found.collectives, waiting)
@@ -125,7 +123,7 @@ def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]
         collectives, pl.concat(lines) if lines else ranked[0].placed("lines").clear(), all_lines
     )
     clocks = found.clocks.select("rank", "offset_ns", clock_error_ns="error_ns", clock="how")
-    waited_ns = dict.fromkeys((of.rank for of in ranks), 0)
+    waited_ns: dict[int, int] = {}
     for place in range(len(ranks)):  # the calls of one rank are in memory at a time
         waited_ns |= waits(numbered.calls(place, 0, NEVER), found.clocks, collectives)
     waited = pl.DataFrame(list(waited_ns.items()), {"rank": pl.Int64, "waited_ns": pl.Int64}, orient="row")
@@ -134,7 +132,12 @@ def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]
         clocks.join(times, on="rank", how="left", maintain_order="left")
         .join(waited, on="rank", how="left", maintain_order="left")
         .join(calls, on="rank", how="left", maintain_order="left")
-        .with_columns(pl.col("times_last", "others_waited_ns", "calls_to_match").fill_null(0))
+        .with_columns(
+            pl.col("times_last", "others_waited_ns").fill_null(0),
+            pl.when(pl.col("rank").is_in(list(numbered.numbering.begins))).then(
+                pl.col("calls_to_match").fill_null(0)
+            ),
+        )
         .select("rank", *_CLOCK, *_LATE)
     )
     return {
@@ -142,7 +145,7 @@ def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]
         "late": late,
         "outstanding": outstanding_rows(waiting, step),
         "mismatched": mismatched_rows(mismatched, step),
-        "unanswered": unanswered_rows(unanswered, step),
+        "unanswered": unanswered_rows(alone, step),
         "of_ranks": of_ranks,
     }
 

@@ -12,10 +12,8 @@ from tracer.analysis.job.numbering import NEVER, numbering
 from tracer.analysis.job.outstanding import (
     MOMENT,
     Outstanding,
-    Unanswered,
     counts,
     outstanding,
-    unanswered,
     unreached,
 )
 
@@ -90,8 +88,3 @@ def mismatched_of(
     if not tables:
         return ()
     return mismatches(pl.concat(tables), counts, moments.join(clocks, on="rank"), whole)
-
-
-def unanswered_of(numbered: Numbered, counts: pl.DataFrame) -> tuple[Unanswered, ...]:
-    """As job.Job.unanswered, where ranks are missing and nothing else explains the wait."""
-    return unanswered(numbered.moments(), counts)

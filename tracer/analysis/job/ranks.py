@@ -22,7 +22,6 @@ from tracer.analysis.job.outstanding import (
     counts,
     moment,
     outstanding,
-    to_match,
     unanswered,
     unreached,
     without,
@@ -130,15 +129,6 @@ class Job:
             for part in self.parts
         ]
         return pl.DataFrame(rows, {"rank": pl.Int64, **MOMENT})
-
-    @property
-    def unmatched(self) -> int:
-        """How many numbered calls are in no row of `collectives`, but for those that are outstanding.
-
-        The calls of a group of one rank have nobody to match.
-        """
-        calls = to_match(counts(self.calls), self.outstanding, whole=not self.missing)
-        return int(calls["calls"].sum()) - int(self.collectives["ranks"].sum())
 
     @cached_property
     def lateness(self) -> tuple[Lateness, ...]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from rank_traces import MS, Rank, add_rank, write_rank
 from synthetic import TraceWriter
 from typer.testing import CliRunner
 
+from tracer.analysis.fleet.across import across
 from tracer.analysis.fleet.merge import merge
+from tracer.analysis.fleet.partial import RANK_CALLS
 from tracer.analysis.job.collectives import waits
 from tracer.analysis.job.folder import load_job
 from tracer.fleet.gather import gather
@@ -197,6 +201,25 @@ def test_why_no_rank_came_last(tmp_path: Path, make: Callable[[Path], None], sai
     make(tmp_path / "job")
     assert in_words(merged(tmp_path / "job", tmp_path / "out"))[-1] == said
     assert f"\n\n{said}\n" in job_page(load_job(tmp_path / "job"), "job")
+
+
+def test_the_clock_of_another_host_is_of_all_calls(tmp_path: Path) -> None:
+    """Host 1 is 50 us ahead in 1,000 calls, and 90 us in the 2,000 after them."""
+
+    def calls_of(place: int, first: int, end: int) -> pl.DataFrame:
+        ahead = pl.when(pl.col("number") < 1000).then(50_000).otherwise(90_000) * place
+        rows = pl.DataFrame([{"number": number} for number in range(first, min(end, 3000))], RANK_CALLS)
+        return rows.with_columns(group=pl.lit("0"), gpu_end_ns=pl.col("number") * 1_000_000 + ahead)
+
+    ranks = [Clock(rank, f"host{rank}") for rank in range(2)]
+    assert across(ranks, 3000, 1, calls_of).clocks["offset_ns"].to_list() == [0, -90_000]
+
+
+@dataclass
+class Clock:
+    rank: int
+    boot: str
+    began_ns: int = 5000
 
 
 def test_a_wait_for_a_rank_that_did_not_come_counts_in_neither(tmp_path: Path) -> None:

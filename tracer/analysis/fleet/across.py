@@ -28,8 +28,6 @@ LATE = {
 }
 _AT_ONCE = 1_000_000
 """Calls; each takes about 200 bytes while it is matched"""
-_FOR_CLOCKS = 1_000
-"""Numbers of each group by which clocks of hosts are compared"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ def across(
 
     `numbers` is how many calls a group has at most, `groups` how many groups a rank is in at most, `at_once`
     how many calls may be in memory. The result does not depend on `at_once`, but for clocks of several
-    hosts: they are compared by as many calls as fit, of at most the first 1,000 of each group.
+    hosts: they are compared by the first calls of each group, as many as fit.
     """
     block = max(1, at_once // max(1, len(ranks) * groups))
 
@@ -60,7 +58,7 @@ def across(
         ]
         return pl.concat(tables).select(list(CALLS))
 
-    clocks = offsets(ranks, calls(0, min(block, numbers, _FOR_CLOCKS)))
+    clocks = offsets(ranks, calls(0, min(block, numbers)))
     found = [matched(calls(first, first + block), clocks) for first in range(0, max(1, numbers), block)]
     return Across(pl.concat(found).sort("came_ns", "group", "number"), clocks)
 

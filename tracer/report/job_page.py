@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import polars as pl
@@ -10,6 +10,8 @@ import polars as pl
 from tracer.analysis.fleet.across import LATE
 from tracer.analysis.fleet.in_memory import tables_of
 from tracer.analysis.job import Job
+from tracer.analysis.job.lateness import Lateness, lateness
+from tracer.analysis.job.parting import partings
 from tracer.analysis.source_lines import SourceLines
 from tracer.report.cells import prose
 from tracer.report.fleet_page import ranks_page
@@ -34,18 +36,20 @@ def job_tables(job: Job, name: str) -> Tables:
     partings  a row for each rank whose path leaves the first rank's: see analysis.job.parting.Parting
     """
     merged = tables_of(job, name)
+    clocks = merged["ranks"].drop_nulls("rank")
+    causes = lateness(job.parts, job.calls, merged["collectives"], clocks)
     lines = {part.rank: SourceLines.of(part.trace) for part in job.parts}
     late = merged["late"].drop(list(_CAUSE)[1:], strict=False)
     return {
         **merged,
-        "late": late.join(_causes(job, lines), on="rank", how="left", maintain_order="left"),
+        "late": late.join(_causes(causes, lines), on="rank", how="left", maintain_order="left"),
         "partings": _partings(job, name, lines),
     }
 
 
-def _causes(job: Job, lines: Mapping[int, SourceLines]) -> pl.DataFrame:
+def _causes(causes: Sequence[Lateness], lines: Mapping[int, SourceLines]) -> pl.DataFrame:
     rows = []
-    for of in job.lateness:
+    for of in causes:
         name = lines[of.rank].name
         before, after = (line and name(line) for line in (of.before, of.after))
         known = of.op or before or after
@@ -61,6 +65,6 @@ def _partings(job: Job, name: str, lines: Mapping[int, SourceLines]) -> pl.DataF
         | {"job": name, "first_rank": first}
         | {"line": of.line and lines[of.rank].name(of.line)}
         | {"first_line": of.first_line and lines[first].name(of.first_line)}
-        for of in job.partings
+        for of in partings(job.parts)
     ]
     return pl.DataFrame(rows, infer_schema_length=None)

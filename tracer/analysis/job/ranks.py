@@ -27,7 +27,6 @@ from tracer.analysis.job.outstanding import (
     without,
 )
 from tracer.analysis.job.part import RankPart
-from tracer.analysis.job.parting import Parting, partings
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -134,11 +133,6 @@ class Job:
     def lateness(self) -> tuple[Lateness, ...]:
         """Of each rank that made others wait, the longest wait first."""
         return lateness(self.parts, self.calls, self.collectives, self.clocks)
-
-    @cached_property
-    def partings(self) -> tuple[Parting, ...]:
-        """Where the dispatch path of a rank leaves that of the first rank."""
-        return partings(self.parts)
 
 
 def ranks_of(trace: Trace) -> list[RankPart]:

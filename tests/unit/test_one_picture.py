@@ -270,6 +270,7 @@ def test_what_ranks_wait_for_is_the_same_document(tmp_path: Path, dumped: float 
     of_job = document("report", str(tmp_path / "job"))
     assert of_job == document("fleet", str(tmp_path / "job"), "-o", str(tmp_path / "out"), "-j", "1")
     assert bool(of_job["outstanding"]) == (dumped is not None)
+    assert of_job["unanswered"] == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -11,9 +11,8 @@ from tracer.analysis.fleet.partial import RANK_CALLS
 from tracer.analysis.job.clocks import Clocked, offsets
 from tracer.analysis.job.collectives import CALLS, matched
 from tracer.analysis.job.lateness import LEAST, MOST, NOISE_NS
+from tracer.analysis.job.stuck import CallsOf
 
-CallsOf = Callable[[int, int, int], pl.DataFrame]
-"""The collective calls of a rank, those with numbers from a first one up to a last one, without it"""
 LATE = {
     "rank": pl.Int64,
     "times": pl.Int64,
@@ -95,11 +94,6 @@ def late_ranks(collectives: pl.DataFrame, lines: pl.DataFrame, all_lines: pl.Dat
         .select(pl.col(name).cast(kind) for name, kind in LATE.items())
         .sort("total_ns", "rank", descending=[True, False])
     )
-
-
-def late_in(collectives: pl.DataFrame) -> list[int]:
-    """The ranks that came last in a collective."""
-    return sorted(collectives["last"].unique().to_list())
 
 
 def _causes(lines: pl.DataFrame, all_lines: pl.DataFrame) -> pl.DataFrame:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracer.analysis.fleet.across import LATE, across, late_in, late_ranks
+from tracer.analysis.fleet.across import LATE, across, late_ranks
 from tracer.analysis.fleet.fold import KERNELS, LINES, OPS, STEPS, folded
+from tracer.analysis.fleet.numbered import Numbered
 from tracer.analysis.fleet.rank_tables import RankTables
-from tracer.analysis.fleet.waiting import Numbered, mismatched_of, waiting_of
 from tracer.analysis.job.collectives import CALLS, matched, waits
 from tracer.analysis.job.numbering import NEVER
-from tracer.analysis.job.outstanding import to_match, unanswered, without
+from tracer.analysis.job.outstanding import to_match, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
+from tracer.analysis.job.stuck import stuck
 from tracer.analysis.job.stuck_tables import MISMATCHED, UNANSWERED, mismatched_rows, unanswered_rows
 
 _AT_ONCE = 64
@@ -107,21 +108,18 @@ def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]
     found = across(ranks, *_extent(ranked), numbered.calls)
     counts = numbered.counts()
     is_whole = len(ranked) >= max(*(fact["ranks"] or 0 for fact in numbered.facts), ranks[-1].rank + 1)
-    waiting = waiting_of(numbered, counts, found.clocks, found.collectives, is_whole)
-    mismatched = mismatched_of(numbered, counts, found.clocks, is_whole)
-    explained = is_whole or bool(waiting or mismatched)
-    alone = () if explained else unanswered(numbered.moments(), counts)
+    waits_in = stuck(numbered.calls, numbered.moments(), counts, found.clocks, found.collectives, is_whole)
+    waiting = waits_in.outstanding
     step = numbered.numbering.step
     calls = to_match(counts, waiting, is_whole).rename({"calls": "calls_to_match"})
     collectives = without(found.collectives, waiting)
-    last = late_in(collectives)
     all_lines = folded(_batches(ranked, "lines", at_once), LINES).with_columns(
         ranks_of_job=pl.lit(len(ranked), pl.Int64)
     )
+    last = set(collectives["last"])
     lines = [part.placed("lines") for part in ranked if part.rank in last]
-    late = late_ranks(
-        collectives, pl.concat(lines) if lines else ranked[0].placed("lines").clear(), all_lines
-    )
+    none = ranked[0].placed("lines").clear()
+    late = late_ranks(collectives, pl.concat([none, *lines]), all_lines)
     clocks = found.clocks.select("rank", "offset_ns", clock_error_ns="error_ns", clock="how")
     waited_ns: dict[int, int] = {}
     for place in range(len(ranks)):  # the calls of one rank are in memory at a time
@@ -144,8 +142,8 @@ def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]
         "collectives": collectives,
         "late": late,
         "outstanding": outstanding_rows(waiting, step),
-        "mismatched": mismatched_rows(mismatched, step),
-        "unanswered": unanswered_rows(alone, step),
+        "mismatched": mismatched_rows(waits_in.mismatched, step),
+        "unanswered": unanswered_rows(waits_in.unanswered, step),
         "of_ranks": of_ranks,
     }
 

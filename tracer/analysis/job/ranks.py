@@ -13,7 +13,7 @@ import polars as pl
 from tracer.analysis.job.clocks import offsets
 from tracer.analysis.job.collectives import collectives_of, matched
 from tracer.analysis.job.lateness import Lateness, lateness
-from tracer.analysis.job.mismatch import Mismatch, mismatches, waiting_calls
+from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.numbering import Numbering, numbering, whole_from
 from tracer.analysis.job.outstanding import (
     MOMENT,
@@ -21,12 +21,10 @@ from tracer.analysis.job.outstanding import (
     Unanswered,
     counts,
     moment,
-    outstanding,
-    unanswered,
-    unreached,
     without,
 )
 from tracer.analysis.job.part import RankPart
+from tracer.analysis.job.stuck import Stuck, stuck
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -93,33 +91,29 @@ class Job:
     def _matched(self) -> pl.DataFrame:
         return matched(self.calls, self.clocks)
 
-    @cached_property
+    @property
     def outstanding(self) -> tuple[Outstanding, ...]:
         """The collectives that ranks waited for when they were dumped, the one that explains others first."""
-        dumped = [part.rank for part in self.parts if part.trace.certificate.get("dumped_ns") is not None]
-        called = counts(self.calls)
-        missing = unreached(called, dumped)
-        if missing.is_empty():
-            return ()
-        moments = self._moments.join(self.clocks, on="rank")
-        return outstanding(missing, self.calls, moments, called, self._matched, whole=not self.missing)
+        return self._stuck.outstanding
 
-    @cached_property
+    @property
     def mismatched(self) -> tuple[Mismatch, ...]:
         """Of dumps: the calls at which ranks of a group wait in different collectives."""
-        if all(part.trace.certificate.get("dumped_ns") is None for part in self.parts):
-            return ()
-        moments = self._moments.join(self.clocks, on="rank")
-        waiting = waiting_calls(self.calls, self._moments)
-        return mismatches(waiting, counts(self.calls), moments, whole=not self.missing)
+        return self._stuck.mismatched
 
-    @cached_property
+    @property
     def unanswered(self) -> tuple[Unanswered, ...]:
         """Of dumps, if traces of other ranks are not here: the calls for whose end ranks probably wait."""
-        dumped = any(part.trace.certificate.get("dumped_ns") is not None for part in self.parts)
-        if not dumped or not self.missing or self.outstanding or self.mismatched:
-            return ()
-        return unanswered(self._moments, counts(self.calls))
+        return self._stuck.unanswered
+
+    @cached_property
+    def _stuck(self) -> Stuck:
+        whole = not self.missing
+        return stuck(self._calls_of, self._moments, counts(self.calls), self.clocks, self._matched, whole)
+
+    def _calls_of(self, place: int, first: int, end: int) -> pl.DataFrame:
+        of_rank = pl.col("rank") == self.parts[place].rank
+        return self.calls.filter(of_rank & pl.col("number").is_between(first, end, closed="left"))
 
     @cached_property
     def _moments(self) -> pl.DataFrame:

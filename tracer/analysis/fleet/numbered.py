@@ -1,4 +1,4 @@
-"""Collective calls of the ranks of a job by their numbers, and those that ranks wait for."""
+"""Collective calls of the ranks of a job by their numbers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from tracer.analysis.fleet.rank_tables import RankTables
-from tracer.analysis.job.mismatch import Mismatch, mismatches, waiting_calls
 from tracer.analysis.job.numbering import NEVER, numbering
-from tracer.analysis.job.outstanding import (
-    MOMENT,
-    Outstanding,
-    counts,
-    outstanding,
-    unreached,
-)
+from tracer.analysis.job.outstanding import MOMENT, counts
 
 
 class Numbered:
@@ -57,34 +50,3 @@ class Numbered:
             for part, fact in zip(self._parts, self.facts, strict=True)
         ]
         return pl.DataFrame(rows, {"rank": pl.Int64, **MOMENT})
-
-
-def waiting_of(
-    numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame, collectives: pl.DataFrame, whole: bool
-) -> tuple[Outstanding, ...]:
-    """As job.Job.outstanding; of each rank only the calls that others lack are in memory."""
-    moments = numbered.moments()
-    missing = unreached(counts, moments.drop_nulls("dumped_ns")["rank"])
-    if missing.is_empty():
-        return ()
-    numbers = missing["number"].unique().to_list()
-    calls = pl.concat(
-        [numbered.calls(place, number, number + 1) for place in range(len(moments)) for number in numbers]
-    )
-    return outstanding(missing, calls, moments.join(clocks, on="rank"), counts, collectives, whole)
-
-
-def mismatched_of(
-    numbered: Numbered, counts: pl.DataFrame, clocks: pl.DataFrame, whole: bool
-) -> tuple[Mismatch, ...]:
-    """As job.Job.mismatched; the calls of one rank are in memory at a time."""
-    moments = numbered.moments()
-    dumped = moments.drop_nulls("dumped_ns")["rank"].to_list()
-    tables = [
-        waiting_calls(numbered.calls(place, 0, NEVER), moments.filter(pl.col("rank") == rank))
-        for place, rank in enumerate(moments["rank"])
-        if rank in dumped
-    ]
-    if not tables:
-        return ()
-    return mismatches(pl.concat(tables), counts, moments.join(clocks, on="rank"), whole)

@@ -315,3 +315,19 @@ def test_one_trace_of_all_ranks_has_the_sections_of_a_job(tmp_path: Path) -> Non
     assert re.findall("^### (.*)$", own, flags=re.M) == [
         *("Ranks", "Who came last", "What differs between ranks", "Collectives", "Where paths part")
     ]
+
+
+def test_the_cause_that_needs_whole_traces_is_in_the_page_of_a_job(tmp_path: Path) -> None:
+    """Rank 1 sleeps 5 ms behind a collective in which rank 0 waits as long, so the sums of both are alike."""
+    for rank in range(2):
+        of = Rank(rank, 2).at(rank * 0.1).calls(waits=True)
+        of.writer.json(0, "source_lines", {"/work/train.py": {"cell": None, "lines": {"1": "x = x / 2"}}})
+        for number in range(6):
+            released = 0.1 + 5.1 * number
+            of.at(released + (5 if rank else 0.02)).computes(line=1)
+            of.at(released + (5.1 if rank else 0.1)).calls(waits=True)
+        of.write(tmp_path / "job")
+    cause = "`/work/train.py:2 -> /work/train.py:1` (`x = x / 2`) took "
+    page = job_page(load_job(tmp_path / "job"), "job")
+    assert page.count(cause) == 2, "in the sentence, and in the table"
+    assert "no line on the host explains it" in fleet_page(merged(tmp_path / "job", tmp_path / "out"))

@@ -175,10 +175,11 @@ def _resident(pid: int) -> int:
 
 def run(template: Template, ranks: int, hops: int, jobs: int, folder: Path, seconds: float) -> Cost:
     """Makes, analyses and deletes traces of `ranks` ranks; no further ones after these seconds."""
+    from tracer.analysis.fleet.merge import merge
     from tracer.fleet.gather import gather
-    from tracer.fleet.merge import merge, write
     from tracer.fleet.parts import Parts
     from tracer.fleet.processes import Processes
+    from tracer.fleet.work import write
 
     out = folder / f"fleet.{ranks}.{hops}"
     shutil.rmtree(out, ignore_errors=True)

@@ -130,7 +130,7 @@ def test_output_and_what_does_not_apply(recorded: Launcher) -> None:
     html = recorded.run([str(recorded.tracer), "report", "job", "--html"])
     assert html.status == 2
     assert html.said == (
-        "tracer: job is a folder: only -o, --force and --rows apply to the report of a job; "
+        "tracer: job is a folder: only -o, --force, --rows and --json apply to the report of a job; "
         "for the rest, give the trace of one rank\n"
     )
 
@@ -212,6 +212,7 @@ def test_the_memory_of_each_rank(launcher: Launcher) -> None:
     report = launcher.run([str(launcher.tracer), "report", "job/"]).out
     (text,) = (part for part in report.split("\n## ") if part.startswith("Memory\n"))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "| cpu" in line]
+    rows.sort()
     assert [row[:2] for row in rows] == [["0", "cpu"], ["1", "cpu"]]
     assert rows[1][5].startswith("`script.py:12`: 4.0 MiB"), rows
     sizes = [
@@ -235,7 +236,7 @@ def test_a_dump_beside_its_recording_and_a_trace_that_cannot_be_read(
     rest = recorded.run([str(recorded.tracer), "report", str(tmp_path)])
     assert rest.status == 0, rest.err
     assert "Not read: " in rest.out
-    assert "rank1.trace is empty" in rest.out
+    assert "rank1.trace`: is empty" in rest.out
     assert "2 of 2 ranks" in rest.out  # by its dump
     (tmp_path / "rank1.dump0001.trace").unlink()
     rest = recorded.run([str(recorded.tracer), "report", str(tmp_path)])

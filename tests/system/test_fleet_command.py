@@ -78,21 +78,21 @@ def test_the_report_says_who_was_last_and_what_differs(folder: Path) -> None:
     assert run.returncode == 1, run.stderr
     assert run.stdout.splitlines() == [
         "3 ranks of 1 job on 1 host, 1 trace not read",
-        "No trace of job job is of rank 3.",
+        "No trace here is of rank 3.",
         "Rank 1 was last in 2 of 2 collectives, by 100.0 us in the median (200.1 us in all): "
         "/work/train.py:1 -> /work/train.py:2 took 80.0 us longer than on the other ranks.",
     ]
     first, second, third = run.stderr.splitlines()
     assert first.startswith(f"tracer: {folder}/job/rank3.trace: is not a trace (it begins with b'no trace")
     assert second == "tracer: 3 traces read, 1 could not be read"
-    assert third == "tracer: wrote fleet/report.md and 12 tables beside it"
+    assert third == "tracer: wrote fleet/report.md and 13 tables beside it"
     report = (folder / "fleet" / "report.md").read_text()
     assert re.findall("^## (.*)$", report, flags=re.M) == [
-        *("Not read", "Who came last", "What differs between ranks", "Collectives", "Ops", "Jobs")
+        *("Not read", "Ranks", "Who came last", "What differs between ranks", "Collectives", "Ops", "Jobs")
     ]
     differs = report.partition("## What differs between ranks")[2].partition("##")[0].splitlines()
     assert [" ".join(cell.split()) for cell in differs[4].split("|")[1:-1]] == [
-        *("job", "`aten::mm` [CPU]", "3 of 3", "3", "6", "1")
+        *("`aten::mm` [CPU]", "3 of 3", "3", "6", "1")
     ]
 
 
@@ -104,7 +104,7 @@ def test_incomplete_ranks_come_first(folder: Path) -> None:
     assert run.stdout.splitlines()[1] == "1 rank of 3 is incomplete."
     report = (folder / "fleet" / "report.md").read_text()
     assert report.index("## Incomplete") < report.index("## Who came last")
-    row = next(line for line in report.splitlines() if line.startswith("| job | 2 "))
+    row = next(line for line in report.splitlines() if line.startswith("| 2 "))
     assert "| a " in row
 
 
@@ -125,7 +125,7 @@ def test_however_many_processes_the_tables_have_the_same_bytes(folder: Path) -> 
     for number in ("1", "3"):
         assert fleet(folder, "job", "-o", f"by{number}", "-j", number).returncode == 0
     one, three = tables(folder / "by1"), tables(folder / "by3")
-    assert len(one) == 12
+    assert len(one) == 13
     assert one == three
     assert (folder / "by1" / "report.md").read_text() == (folder / "by3" / "report.md").read_text()
     assert pl.read_parquet(folder / "by1" / "ranks.parquet")["rank"].to_list() == [0, 1, 2]

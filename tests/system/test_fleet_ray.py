@@ -9,12 +9,13 @@ import polars as pl
 import pytest
 from rank_traces import Rank, write_rank
 
+from tracer.analysis.fleet.merge import merge
 from tracer.fleet.gather import Gathered, gather
-from tracer.fleet.merge import merge, write
 from tracer.fleet.on_ray import OnRay
 from tracer.fleet.parts import Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
+from tracer.fleet.work import write
 
 ray = pytest.importorskip("ray", reason="the package ray is not installed")
 

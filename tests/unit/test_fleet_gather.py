@@ -10,9 +10,9 @@ import pytest
 from rank_traces import add_rank, write_rank
 from synthetic import TraceWriter
 
+from tracer.analysis.fleet.merge import merge
 from tracer.fleet.fleet_errors import FleetError
 from tracer.fleet.gather import Gathered, gather
-from tracer.fleet.merge import merge
 from tracer.fleet.parts import FORMAT, Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import TraceFile, find, on_this_machine
@@ -57,7 +57,7 @@ def test_parts_are_in_folders_by_job_host_and_rank(job: Path, out: Path) -> None
         ["about.json"]
         + [
             f"{name}.parquet"
-            for name in "ranks ops kernels groups calls lines steps memory certificates".split()
+            for name in "ranks ops kernels groups calls lines steps memory overlap certificates".split()
         ]
     )
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-import pytest
 from rank_traces import add_rank, write_rank
 from synthetic import TraceWriter
+from typer.testing import CliRunner
 
 from tracer.analysis.fleet.across import across, late_ranks
 from tracer.analysis.fleet.fold import OPS, folded
+from tracer.analysis.fleet.merge import merge
 from tracer.analysis.fleet.partial import NO_RANK, SCHEMAS, partial_tables, parts_of, unread_tables
 from tracer.fleet.gather import gather
-from tracer.fleet.merge import merge, write
 from tracer.fleet.parts import Kept, Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
+from tracer.fleet.work import write
 from tracer.trace import load
 
 
@@ -142,7 +143,7 @@ def test_merged_tables_do_not_depend_on_how_many_ranks_are_in_memory(tmp_path: P
         {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("one", "all")
     )
     assert one == all_
-    assert len(one) == 12
+    assert len(one) == 13
 
 
 def test_the_late_rank_and_the_lines_in_which_it_lost_the_time(tmp_path: Path) -> None:
@@ -193,8 +194,10 @@ def test_two_jobs_are_apart(tmp_path: Path) -> None:
     assert tables["ops"]["ranks"].to_list() == [2] * 4
 
 
-def test_nothing_was_read() -> None:
-    from tracer.fleet.fleet_errors import FleetError
+def test_nothing_was_read(tmp_path: Path) -> None:
+    from tracer.cli.app import app
 
-    with pytest.raises(FleetError, match="no trace was read so far; give traces, or folders of traces"):
-        merge([])
+    (tmp_path / "part").mkdir()
+    result = CliRunner().invoke(app, ["fleet", "-o", str(tmp_path)])
+    said = "tracer: no trace was read so far; give traces, or folders of traces\n"
+    assert (result.exit_code, result.stderr) == (2, said)

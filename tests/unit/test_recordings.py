@@ -12,10 +12,10 @@ import pytest
 from rank_traces import Rank
 from synthetic import TraceWriter
 
+from tracer.analysis.fleet.merge import merge
 from tracer.analysis.job.folder import load_job, trace_of_rank
 from tracer.analysis.job.recordings import Recording, recordings
 from tracer.fleet.gather import Gathered, gather
-from tracer.fleet.merge import merge
 from tracer.fleet.parts import Parts
 from tracer.fleet.processes import Processes
 from tracer.fleet.traces import find
@@ -67,7 +67,8 @@ class Both(NamedTuple):
 def both(folder: Path) -> Both:
     parts = Parts(folder.with_name("out"))
     gathered = gather(parts, find([str(folder)]), Processes(1))
-    return Both(job_page(load_job(folder), "job"), merge(parts.all()), gathered)
+    page = job_page(load_job(folder), "job").replace("\n  ", " ")
+    return Both(page, merge(parts.all()), gathered)
 
 
 BROKEN = {
@@ -86,7 +87,7 @@ def test_instead_of_a_broken_dump_the_older_one_is_read(tmp_path: Path, why: str
     (job / "rank1.dump0005.trace").write_bytes(data)
     found = both(job)
     assert "**Rank 1 did not reach**" in found.page
-    assert f"Not read: {job}/rank1.dump0005.trace {why}" in found.page.replace("\\", "")
+    assert f"\n- `{job}/rank1.dump0005.trace`: {why}" in found.page.replace("\\", "")
     assert "No trace here" not in found.page
     assert LEFT_OUT.replace("1 older dump", "2 older dumps") in found.page
     assert (found.gathered.read, list(found.gathered.errors)) == (2, [str(job / "rank1.dump0005.trace")])
@@ -104,7 +105,7 @@ def test_half_a_dump_without_an_older_one_is_named(tmp_path: Path) -> None:
     dump(job, 0, 4)
     (job / "rank1.dump0004.trace").write_bytes(half_dump())
     found = both(job)
-    assert f"Not read: {job}/rank1.dump0004.trace is cut or damaged" in found.page
+    assert f"\n- `{job}/rank1.dump0004.trace`: is cut or damaged" in found.page
     assert "No trace here is of rank 1." in found.page
     assert (found.gathered.read, len(found.gathered.errors)) == (1, 1)
     assert heading(found.tables) == "1 rank of 1 job on 1 host, 1 trace not read"
@@ -122,7 +123,7 @@ def test_a_dump_of_another_job_does_not_replace_the_right_one(tmp_path: Path) ->
         "is of another recording (process 99, begun 1970-01-01 01:06:40 UTC) than rank0.dump0004.trace "
         "(process 200, begun 1970-01-01 01:23:20 UTC), whose recording is used; keep one job a folder"
     )
-    assert f"Not read: {other} {why}." in found.page
+    assert f"\n- `{other}`: {why}" in found.page
     assert found.gathered.errors == {str(other): why}
     assert "**Rank 1 did not reach**" in found.page
     assert "2 older dumps left out, as a later one of the same recording is here." in found.page
@@ -145,9 +146,9 @@ def test_files_that_are_no_files_are_named_by_both(tmp_path: Path) -> None:
         "self": "Too many levels of symbolic links",
     }
     for name, why in whys.items():
-        assert f"Not read: cannot read {job}/{name}.trace: {why}." in found.page
+        assert f"\n- `{job}/{name}.trace`: cannot read it: {why}\n" in found.page
         assert found.gathered.errors[str(job / f"{name}.trace")] == f"cannot read it: {why}"
-    assert f"Not read: no such file: {job}/gone.trace." in found.page
+    assert f"\n- `{job}/gone.trace`: no such file\n" in found.page
     assert found.gathered.errors[str(job / "gone.trace")] == "no such file"
     assert (found.gathered.read, len(found.gathered.errors)) == (2, 4)
 
@@ -158,7 +159,7 @@ def test_an_intact_trace_without_a_rank_is_named(tmp_path: Path) -> None:
     writer.process(0)
     writer.write(tmp_path / "job" / "single.trace")
     page = job_page(load_job(tmp_path / "job"), "job")
-    assert f"Not read: {tmp_path}/job/single.trace does not say which rank it is of." in page
+    assert f"`{tmp_path}/job/single.trace` does not say which rank it is of." in page
 
 
 def test_the_trace_of_a_rank_is_not_a_broken_one(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_packed_dumps_are_of_their_recording_too(tmp_path: Path) -> None:
             plain.with_name(f"{plain.name}.xz").write_bytes(lzma.compress(plain.read_bytes()))
             plain.unlink()
     job = load_job(tmp_path / "job")
-    assert (len(job.parts), job.unread, job.older_dumps) == (2, (), 2)
+    assert (len(job.parts), job.unread, list(job.left_out.values())) == (2, {}, [1, 1])
 
 
 def test_dumps_at_a_url_are_chosen_in_the_same_way(tmp_path: Path) -> None:

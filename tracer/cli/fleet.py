@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracer.fleet.gather import Engine, Gathered
     from tracer.fleet.parts import Parts
     from tracer.fleet.traces import TraceFile
-    from tracer.report.fleet_page import Tables
+    from tracer.report.job_tables import Tables
 
 _REPORT = "report.md"
 
@@ -144,11 +144,15 @@ def _counter(traces: int) -> Callable[[TraceFile], None]:
 
 
 def _merged(parts: Parts, output: Path, rows: int) -> Tables:
+    from tracer.analysis.fleet.merge import merge
     from tracer.cli.output import write_output
-    from tracer.fleet.merge import merge, write
+    from tracer.fleet.work import write
     from tracer.report.fleet_page import fleet_page
 
-    tables = merge(parts.all())
+    kept = parts.all()
+    if not kept:
+        fail("no trace was read so far; give traces, or folders of traces", USAGE)
+    tables = merge(kept)
     write(tables, output)
     write_output(output / _REPORT, fleet_page(tables, rows))
     return tables

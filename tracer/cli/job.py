@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.cli.common import USAGE, chosen_trace, fail, progress
+from tracer.cli.documents import print_json
 from tracer.cli.output import check_output, print_report, write_output
 
 if TYPE_CHECKING:
@@ -35,13 +36,20 @@ def rank_of_folder(folder: Path, rank: int | None) -> Path:
         fail(str(error), USAGE)
 
 
-def report_of_folder(folder: Path, output: Path | None, force: bool, rows: int | None) -> None:
+def report_of_folder(folder: Path, output: Path | None, force: bool, rows: int | None, as_json: bool) -> None:
     """Write the report of the ranks in a folder."""
     from tracer.report.job_page import job_page
 
     if output is not None:
         check_output(output, force)
     job = _loaded(folder)
+    if as_json:
+        from tracer.analysis.fleet.in_memory import tables_of
+        from tracer.report.documents import fleet_document
+        from tracer.report.job_tables import ROWS
+
+        print_json(fleet_document(tables_of(job, folder.absolute().name or "/"), rows or ROWS))
+        return
     text = job_page(job, folder.name or str(folder), rows)
     if output is None:
         print_report(text)

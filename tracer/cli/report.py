@@ -93,7 +93,8 @@ def report(
     with the device's figures, or with yours (--peak-bandwidth, --peak-flops).
 
     Of the folder of a job, the report shows its ranks side by side: who came last in
-    which collective, by how much, and which line made it late.
+    which collective, by how much, and which line made it late. With --json it prints
+    what tracer fleet --json prints.
 
     --html writes one file that opens offline: a flame graph by module, line, op or
     key, the timeline of a step, a roofline, and the tables. A click shows the chain
@@ -111,6 +112,7 @@ def report(
       tracer report run.trace --steady
       tracer report run.trace --only kernels --peak-bandwidth 4300
       tracer report run.trace --json | jq '.paths[0].chain[]'
+      tracer report job/ --json | jq '.late[0]'
     """
     if only and (op or steady):
         fail(
@@ -120,14 +122,16 @@ def report(
     if steady and no_phases:
         fail("--steady needs warm-up steps, but --no-phases treats none as warm-up; remove one", USAGE)
     if file is not None and file.is_dir():
-        chosen = html or only or section or op or steady or compiler or no_phases or as_json
+        chosen = html or only or section or op or steady or compiler or no_phases
         if chosen or peak_bandwidth or peak_flops:
             fail(
-                f"{file} is a folder: only -o, --force and --rows apply to the report of a job; "
+                f"{file} is a folder: only -o, --force, --rows and --json apply to the report of a job; "
                 "for the rest, give the trace of one rank",
                 USAGE,
             )
-        report_of_folder(file, output, force, rows)
+        if as_json and output is not None:
+            fail("--json prints the tables of the job; remove -o", USAGE)
+        report_of_folder(file, output, force, rows, as_json)
         return
     if as_json and (html or output is not None or only or section):
         fail("--json prints the hottest paths; remove --html, -o, --only and --section", USAGE)

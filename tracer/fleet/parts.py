@@ -12,22 +12,20 @@ from urllib.parse import quote
 
 import polars as pl
 
+from tracer.analysis.fleet.rank_tables import RankTables
 from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part
 from tracer.trace.bytes.damage import DamagedError, whole
 
-FORMAT = 6
+FORMAT = 7
 """Changes when partial tables do, or what counts as read: parts of another format are made again"""
 ABOUT = "about.json"
 
 
 @dataclass(frozen=True)
-class Kept:
+class Kept(RankTables):
     """A part in the folder; `parts` is how many the trace has."""
 
-    job: str
-    host: str
-    rank: int | None
     trace: str
     version: str
     parts: int
@@ -36,22 +34,11 @@ class Kept:
     folder: Path
 
     def table(self, name: str, first: int | None = None, end: int | None = None) -> pl.DataFrame:
-        """A partial table; of `calls` those with these numbers."""
         file = self.folder / f"{name}.parquet"
         if first is None:
             return pl.read_parquet(file, hive_partitioning=False)
         rows = pl.scan_parquet(file, hive_partitioning=False)
         return rows.filter(pl.col("number").is_between(first, end, closed="left")).collect()
-
-    def placed(self, name: str) -> pl.DataFrame:
-        """A partial table with the columns job, host and rank in front."""
-        rows = self.table(name)
-        return rows.select(
-            pl.lit(self.job, pl.String).alias("job"),
-            pl.lit(self.host, pl.String).alias("host"),
-            pl.lit(self.rank, pl.Int64).alias("rank"),
-            pl.all(),
-        )
 
 
 class Parts:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
 from tracer.analysis.fleet.partial import NO_RANK, partial_tables, parts_of, unread_tables
-from tracer.analysis.job.ranks import lost_facts
+from tracer.analysis.fleet.rank_tables import UNKNOWN
+from tracer.analysis.job.ranks import behind_path, lost_facts
 from tracer.fleet.traces import TraceFile, on_this_machine
 
-UNKNOWN = "unknown"
 _ROW_GROUP = 1 << 16
 
 
@@ -61,7 +63,7 @@ def analyse(task: Task) -> list[Part]:
     except MemoryError:
         return [unread(task.trace, "not enough memory to read it; use fewer processes: -j 1")]
     except Exception as error:
-        return [unread(task.trace, _of_trace(reason(error), local, task.trace.path))]
+        return [unread(task.trace, behind_path(reason(error), local).replace(local, task.trace.path))]
 
 
 def unread(trace: TraceFile, error: str) -> Part:
@@ -83,14 +85,19 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}"
 
 
-def _of_trace(words: str, local: str, path: str) -> str:
-    """An error as it is shown behind the path; it may name a copy, which nobody knows."""
-    words = words.replace(local, path).removeprefix(f"{path} ")
-    return words.replace(f"cannot read {path}: ", "cannot read it: ").removesuffix(f": {path}")
-
-
 def parquet(table: pl.DataFrame) -> bytes:
     """The same bytes for the same rows, however they came together."""
     file = io.BytesIO()
     table.rechunk().write_parquet(file, row_group_size=_ROW_GROUP, statistics=True)
     return file.getvalue()
+
+
+def write(tables: dict[str, pl.DataFrame], out: Path) -> None:
+    """`out`/TABLE.parquet for each; an older file stays whole until the new one is. Raises OSError."""
+    for name, table in tables.items():
+        partial = out / f".{name}.parquet.{os.getpid()}"
+        try:
+            partial.write_bytes(parquet(table))
+            partial.replace(out / f"{name}.parquet")
+        finally:
+            partial.unlink(missing_ok=True)

@@ -204,7 +204,7 @@ def difference_document(before: Trace, after: Trace, found: Difference, limit: i
 
 _OF_A_FLEET = (
     *("ranks", "late", "outstanding", "mismatched", "unanswered"),
-    *("collectives", "memory", "ops", "kernels", "steps"),
+    *("collectives", "memory", "overlap", "ops", "kernels", "steps"),
 )
 
 

@@ -6,51 +6,68 @@ from typing import Any
 
 import polars as pl
 
-from tracer.analysis.job.clocks import UNKNOWN
+from tracer.analysis.job.clocks import EXACT, UNKNOWN
 from tracer.analysis.job.outstanding_table import outstanding_of
 from tracer.analysis.job.stuck_tables import mismatched_of, unanswered_of
-from tracer.base.paths import is_dump
-from tracer.report.cells import code, item, prose, table
+from tracer.report.cells import code, item, prose
 from tracer.report.job_tables import (
+    ROWS,
+    Columns,
+    Tables,
     collectives_table,
     dumps_in_words,
     last_in_words,
     late_table,
+    line_cell,
     mismatch_in_words,
+    number_of,
     ranks_in_words,
+    rows_table,
+    text_of,
+    time_of,
     unanswered_in_words,
     waiting_in_words,
 )
-from tracer.report.page import paragraphs
+from tracer.report.page import paragraphs, percent
 from tracer.report.text import count, duration, left_out, shorten_kernel, size
 
-Tables = dict[str, pl.DataFrame]
-_ROWS = 20
-_KERNEL = 80
+_LONGEST = 80
+"""Of a device kernel or a hop, in a cell"""
 _SLOW = 1.05
 """A rank is slow if its steps take this many medians of all ranks"""
 
 
-def fleet_page(tables: Tables, rows: int = _ROWS) -> str:
-    """Markdown that ends in a newline; `tables` are those of tracer.fleet.merge, shown with at most `rows`.
+def fleet_page(tables: Tables, rows: int = ROWS) -> str:
+    """The page of any number of jobs, with at most `rows` of each table."""
+    return ranks_page(f"# Fleet: {heading(tables)}", tables, rows)
 
-    Ranks that could not be read, or are not complete, come first.
-    """
+
+def ranks_page(head: str, tables: Tables, rows: int | None) -> str:
+    """Markdown that ends in a newline, with at most `rows` of a table; None: of each rank one."""
+    parts = [paragraphs(f"## {title}", text) for title, text in sections(tables, rows)]
+    return paragraphs(head, *in_words(tables), *parts) + "\n"
+
+
+def sections(tables: Tables, rows: int | None) -> list[tuple[str, str]]:
+    """(title, text) of each section that has something to say."""
+    most = rows or ROWS
     parts = [
-        ("", "\n".join(item(line) for line in in_words(tables))),
         ("Not read", _unread(tables, rows)),
         ("Incomplete", _incomplete(tables, rows)),
-        ("Who came last", late_table(tables["late"], rows)),
+        ("Ranks", _ranks(tables, rows)),
+        ("Who came last", late_table(tables, rows)),
         ("Slowest ranks", _slow(tables, rows)),
-        ("What differs between ranks", _differs(tables, rows)),
-        ("Collectives", _collectives(tables, rows)),
-        ("Ops", _ops(tables, rows)),
-        ("Device kernels", _kernels(tables, rows)),
+        ("What differs between ranks", _differs(tables, most)),
+        ("Collectives", collectives_table(tables, most)),
+        ("Communication beside computing", _overlap(tables, rows)),
+        ("Ops", _ops(tables, most)),
+        ("Device kernels", _kernels(tables, most)),
         ("Memory", _memory(tables, rows)),
-        ("Jobs", _jobs(tables, rows)),
+        ("Where paths part", _partings(tables, rows)),
+        ("Clocks", _clocks(tables, rows)),
+        ("Jobs", _jobs(tables, most)),
     ]
-    texts = [paragraphs(f"## {title}" if title else "", text) for title, text in parts if text]
-    return paragraphs(f"# Fleet: {heading(tables)}", *texts) + "\n"
+    return [part for part in parts if part[1]]
 
 
 def heading(tables: Tables) -> str:
@@ -64,9 +81,26 @@ def heading(tables: Tables) -> str:
 
 def in_words(tables: Tables) -> list[str]:
     """What matters most, a sentence or two each; markdown."""
-    read = _read(tables)
-    several = tables["ranks"]["job"].n_unique() > 1
-    found = _waits_in_words(tables, several)
+    return waits_in_words(tables) + facts_in_words(tables)
+
+
+def waits_in_words(tables: Tables) -> list[str]:
+    """Of dumps: which collectives ranks wait for."""
+    found = []
+    for job, _ in _jobs_of(tables["ranks"]):
+        mismatched, waiting, unanswered = (
+            tables[name].filter(pl.col("job") == job) for name in ("mismatched", "outstanding", "unanswered")
+        )
+        said = [mismatch_in_words(*of) for of in mismatched_of(mismatched)]
+        said += [waiting_in_words(*of) for of in outstanding_of(waiting)]
+        said += [unanswered_in_words(*of) for of in unanswered_of(unanswered)]
+        found += [_of_job(job, tables) + words for words in said]
+    return found
+
+
+def facts_in_words(tables: Tables) -> list[str]:
+    """What the traces are, and of each job who came last."""
+    read, found = _read(tables), []
     dumps, incomplete = len(read.filter("whole_dump")), len(_lacking(read))
     if dumps:
         found.append(
@@ -75,48 +109,53 @@ def in_words(tables: Tables) -> list[str]:
         )
     if incomplete:
         found.append(f"{count(incomplete, 'rank')} of {len(read):,} {_is(incomplete)} incomplete.")
-    for job, own in _jobs_of(read):
-        missing = _missing(own)
-        if missing:
-            found.append(f"No trace of job {prose(job)} is of {ranks_in_words(missing)}.")
+    found += missing_in_words(tables)
     for job, own in _jobs_of(tables["ranks"]):
-        found += [_of_job(job, several) + said for said in dumps_in_words(*_dumps(own))]
-    for row in tables["late"].group_by("job", maintain_order=True).first().iter_rows(named=True):
-        of = f" of job {prose(row['job'])}" if several else ""
-        found.append(last_in_words(row, of))
-    if tables["late"].is_empty():
-        matched = len(tables["collectives"])
+        left_out = dict(own.select("trace", pl.col("dumps_left_out").fill_null(0)).iter_rows())
+        found += [_of_job(job, tables) + said for said in dumps_in_words(left_out)]
+    for job, own in _jobs_of(read):
+        late = tables["late"].filter(pl.col("job") == job)
+        of = f" of job {prose(job)}" if _of_job(job, tables) else ""
         found.append(
-            "No rank came last by more than 20 us."
-            if matched
-            else "No collective of two ranks or more is in these traces."
+            last_in_words(late.row(0, named=True), of)
+            if len(late)
+            else _of_job(job, tables) + _nobody_late(job, own, tables)
         )
     return found
 
 
-def _waits_in_words(tables: Tables, several: bool) -> list[str]:
-    """As job_tables.hangs_in_words, of each job."""
+def missing_in_words(tables: Tables) -> list[str]:
+    """Which ranks no trace is of, and which traces are of no rank."""
     found = []
-    for job in tables["ranks"]["job"].unique(maintain_order=True):
-        mismatched, waiting, unanswered = (
-            tables[name].filter(pl.col("job") == job) for name in ("mismatched", "outstanding", "unanswered")
-        )
-        said = [mismatch_in_words(*of, name=str) for of in mismatched_of(mismatched)]
-        said += [waiting_in_words(*of, name=str) for of in outstanding_of(waiting)]
-        said += [unanswered_in_words(*of, name=str) for of in unanswered_of(unanswered)]
-        found += [_of_job(job, several) + words for words in said]
+    for job, own in _jobs_of(_read(tables)):
+        missing, nameless = _missing(own), own.filter(pl.col("rank").is_null())["trace"].to_list()
+        if missing:
+            found.append(f"{_of_job(job, tables)}No trace here is of {ranks_in_words(missing)}.")
+        if nameless and len(nameless) < len(own):
+            more = f", nor do {len(nameless) - 1:,} more" if len(nameless) > 1 else ""
+            found.append(f"{_of_job(job, tables)}{code(nameless[0])} does not say which rank it is of{more}.")
     return found
 
 
-def _of_job(job: str, several: bool) -> str:
-    return f"Job {prose(job)}: " if several else ""
+def _nobody_late(job: str, ranks: pl.DataFrame, tables: Tables) -> str:
+    if len(tables["collectives"].filter(pl.col("job") == job)):
+        return "No rank came last by more than 20 us."
+    groups = tables["groups"].filter(pl.col("job") == job)["group"]
+    cannot = (
+        f"{count(int(ranks['collective_calls'].sum()), 'collective call')} cannot be matched across ranks: "
+    )
+    if groups.count() and len(ranks) > 1 and ranks["calls_to_match"].is_null().all():
+        return (
+            f"{cannot}the traces begin at different moments (rings that overwrote hops, or tracer attach), "
+            "and share no whole step."
+        )
+    if len(groups) and not groups.count():
+        return f"{cannot}their process groups were not recorded, as with `--no-shapes`."
+    return "No collective of two ranks or more is in these traces."
 
 
-def _dumps(ranks: pl.DataFrame) -> tuple[int, int]:
-    """How many dumps were left out beside recordings, and beside later dumps."""
-    left = dict(ranks.select("trace", pl.col("dumps_left_out").fill_null(0)).iter_rows())
-    older = sum(number for trace, number in left.items() if is_dump(trace))
-    return sum(left.values()) - older, older
+def _of_job(job: str, tables: Tables) -> str:
+    return f"Job {prose(job)}: " if tables["ranks"]["job"].n_unique() > 1 else ""
 
 
 def _is(number: int) -> str:
@@ -144,49 +183,51 @@ def _missing(ranks: pl.DataFrame) -> list[int]:
     return sorted(set(range(number)) - have)
 
 
-def _rank(row: dict[str, Any]) -> list[str]:
-    """The first cells of a row about one rank."""
-    return [prose(row["job"]), "" if row["rank"] is None else str(row["rank"])]
-
-
-def _unread(tables: Tables, most: int) -> str:
+def _unread(tables: Tables, most: int | None) -> str:
     rows = tables["ranks"].filter(pl.col("error").is_not_null())
-    lines = [item(f"{code(row['trace'])}: {prose(row['error'])}") for row in rows.head(most).to_dicts()]
-    return paragraphs("\n".join(lines), left_out(len(rows) - most)) if lines else ""
+    shown = rows if most is None else rows.head(most)
+    lines = [item(f"{code(row['trace'])}: {prose(row['error'])}") for row in shown.to_dicts()]
+    return paragraphs("\n".join(lines), left_out(len(rows) - len(lines)).strip())
 
 
-def _incomplete(tables: Tables, most: int) -> str:
-    rows = _lacking(_read(tables))
-    cells = [[*_rank(row), prose(row["host"]), prose(row["verdict"])] for row in rows.head(most).to_dicts()]
-    return (
-        table(["job", "rank", "host", "what is missing"], cells) + left_out(len(rows) - most) if cells else ""
-    )
+def _incomplete(tables: Tables, most: int | None) -> str:
+    columns = {"rank": text_of("rank"), "host": text_of("host"), "what is missing": text_of("verdict")}
+    return rows_table(tables, _lacking(_read(tables)), most, columns)
 
 
-def _slow(tables: Tables, most: int) -> str:
+def _ranks(tables: Tables, most: int | None) -> str:
+    columns: Columns = {
+        "rank": text_of("rank"),
+        "host": text_of("host"),
+        "process": text_of("pid"),
+        "steps": number_of("steps"),
+        "median step": time_of("step_ns"),
+        "op calls": number_of("op_calls"),
+        "last in": number_of("times_last"),
+        "others waited": lambda row: duration(row["others_waited_ns"]) if row["times_last"] else "",
+        "waited": time_of("waited_ns"),
+    }
+    return rows_table(tables, _read(tables).drop_nulls("rank"), most, columns)
+
+
+def _slow(tables: Tables, most: int | None) -> str:
     """By their steps; waiting for another rank is part of a step."""
     ranks = _read(tables).filter(pl.col("step_ns").is_not_null())
     rows = (
-        ranks.with_columns(usual=pl.col("step_ns").median().over("job"))
+        ranks.with_columns(usual=pl.col("step_ns").median().over("job").cast(pl.Int64))
         .filter(pl.col("step_ns") > _SLOW * pl.col("usual"))
         .sort("step_ns", "job", "rank", descending=[True, False, False])
     )
-    if ranks.is_empty():
-        return ""
     if rows.is_empty():
-        return "No rank has steps more than 5 % longer than the median rank."
-    cells = [
-        [
-            *_rank(row),
-            prose(row["host"]),
-            duration(row["step_ns"]),
-            duration(int(row["usual"])),
-            duration(row["waited_ns"]) if row["waited_ns"] is not None else "",
-        ]
-        for row in rows.head(most).to_dicts()
-    ]
-    titles = ["job", "rank", "host", "median step", "of the median rank", "waited"]
-    return table(titles, cells) + left_out(len(rows) - most)
+        return "No rank has steps more than 5 % longer than the median rank." if len(ranks) else ""
+    columns = {
+        "rank": text_of("rank"),
+        "host": text_of("host"),
+        "median step": time_of("step_ns"),
+        "of the median rank": time_of("usual"),
+        "waited": time_of("waited_ns"),
+    }
+    return rows_table(tables, rows, most, columns)
 
 
 def _differs(tables: Tables, most: int) -> str:
@@ -211,98 +252,147 @@ def _differs(tables: Tables, most: int) -> str:
             pl.col("most_hops") - pl.col("least"), "job", "op", "key", descending=[True, False, False, False]
         )
     )
-    cells = [
-        [
-            prose(row["job"]),
-            f"{code(row['op'] or '?')} [{prose(row['key'] or '?')}]",
-            f"{row['ranks']:,} of {row['of']:,}",
-            f"{row['least']:,}",
-            f"{row['most_hops']:,}",
-            "" if row["most_rank"] is None else str(row["most_rank"]),
-        ]
-        for row in ops.head(most).to_dicts()
-    ]
-    titles = ["job", "op and key", "ranks that have it", "fewest hops", "most hops", "first rank with most"]
-    return paragraphs(
-        "\n".join(facts), table(titles, cells, ragged=True) + left_out(len(ops) - most) if cells else ""
-    )
+    columns: Columns = {
+        "op and key": _op,
+        "ranks that have it": lambda row: f"{row['ranks']:,} of {row['of']:,}",
+        "fewest hops": number_of("least"),
+        "most hops": number_of("most_hops"),
+        "first rank with most": text_of("most_rank"),
+    }
+    return paragraphs("\n".join(facts), rows_table(tables, ops, most, columns))
 
 
-def _collectives(tables: Tables, most: int) -> str:
-    matched = tables["collectives"]
-    unmatched = int(tables["ranks"]["calls_to_match"].sum()) - int(matched["ranks"].sum())
-    return collectives_table(matched, unmatched, most)
+def _op(row: dict[str, Any]) -> str:
+    return f"{code(row['op'] or '?')} [{prose(row['key'] or '?')}]"
+
+
+def _overlap(tables: Tables, most: int | None) -> str:
+    def share(row: dict[str, Any]) -> str:
+        whole = row["communication_ns"]
+        return percent(row["beside_ns"] / whole) if whole else ""
+
+    columns: Columns = {
+        "rank": text_of("rank"),
+        "communication": time_of("communication_ns"),
+        "of it beside computing": share,
+        "computing": time_of("computing_ns"),
+        "in steps of": time_of("wall_ns"),
+    }
+    rows = rows_table(tables, tables["overlap"], most, columns)
+    said = "Time of the GPU: kernels of NCCL, and all others, on any stream."
+    return paragraphs(said, rows) if rows else ""
 
 
 def _ops(tables: Tables, most: int) -> str:
+    columns: Columns = {
+        "op and key": _op,
+        "ranks": number_of("ranks"),
+        "op calls": number_of("calls"),
+        "hops": number_of("hops"),
+        "self time": time_of("self_ns"),
+        "longest hop": time_of("longest_ns"),
+        "GPU": lambda row: duration(row["gpu_ns"]) if row["gpu_ns"] else "",
+    }
     ops = tables["ops"].sort("self_ns", "job", "op", "key", descending=[True, False, False, False])
-    cells = [
-        [
-            prose(row["job"]),
-            f"{code(row['op'] or '?')} [{prose(row['key'] or '?')}]",
-            f"{row['ranks']:,}",
-            f"{row['calls']:,}",
-            f"{row['hops']:,}",
-            duration(row["self_ns"]),
-            duration(row["longest_ns"]) if row["longest_ns"] is not None else "",
-            duration(row["gpu_ns"]) if row["gpu_ns"] else "",
-        ]
-        for row in ops.head(most).to_dicts()
-    ]
-    titles = ["job", "op and key", "ranks", "op calls", "hops", "self time", "longest hop", "GPU"]
-    return table(titles, cells, ragged=True) + left_out(len(ops) - most) if cells else ""
+    return rows_table(tables, ops, most, columns)
 
 
 def _kernels(tables: Tables, most: int) -> str:
+    columns: Columns = {
+        "device kernel": lambda row: code(shorten_kernel(row["kernel"] or "?", _LONGEST)),
+        "ranks": number_of("ranks"),
+        "runs": number_of("runs"),
+        "in all": time_of("total_ns"),
+        "on the slowest rank": time_of("most_total_ns"),
+        "which is": text_of("most_rank"),
+    }
     kernels = tables["kernels"].sort("total_ns", "job", "kernel", descending=[True, False, False])
-    cells = [
-        [
-            prose(row["job"]),
-            code(shorten_kernel(row["kernel"] or "?", _KERNEL)),
-            f"{row['ranks']:,}",
-            f"{row['runs']:,}",
-            duration(row["total_ns"]),
-            duration(row["most_total_ns"]),
-            "" if row["most_rank"] is None else str(row["most_rank"]),
-        ]
-        for row in kernels.head(most).to_dicts()
-    ]
-    titles = ["job", "device kernel", "ranks", "runs", "in all", "on the slowest rank", "which is"]
-    return table(titles, cells, ragged=True) + left_out(len(kernels) - most) if cells else ""
+    return rows_table(tables, kernels, most, columns)
 
 
-def _memory(tables: Tables, most: int) -> str:
-    rows = tables["memory"].sort(
-        "peak_bytes", "job", "rank", "device", descending=[True, False, False, False]
+def _memory(tables: Tables, most: int | None) -> str:
+    """Of ranks that were recorded with `--memory`; the line is the one that had most at the peak."""
+
+    def line(row: dict[str, Any]) -> str:
+        if row["most_bytes"] is None:  # only blocks from before the recording were given back
+            return ""
+        return f"{line_cell(row['most_line'])}: {size(row['most_bytes'])}"
+
+    columns: Columns = {
+        "rank": text_of("rank"),
+        "device": text_of("device"),
+        "at the peak": lambda row: size(row["peak_bytes"]),
+        "in step": text_of("peak_step"),
+        "at the end": lambda row: size(row["end_bytes"]),
+        "most of it": line,
+        "blocks": number_of("blocks"),
+    }
+    order = ["peak_bytes", "job", "rank", "device"]
+    rows = tables["memory"].sort(order, descending=[True, False, False, False])
+    return rows_table(tables, rows, most, columns)
+
+
+def _partings(tables: Tables, most: int | None) -> str:
+    """Of a job whose traces are in memory."""
+    if "partings" not in tables or tables["partings"].is_empty():
+        return ""
+    rows = tables["partings"]
+    first = f"rank {rows['first_rank'][0]}"
+
+    def hop(name: str | None, line: str | None) -> str:
+        return f"{code(shorten_kernel(name, _LONGEST))} of {line_cell(line)}" if name else "nothing more"
+
+    columns: Columns = {
+        "rank": text_of("rank"),
+        "hop": number_of("number"),
+        "this rank": lambda row: hop(row["here"], row["line"]),
+        first: lambda row: hop(row["first"], row["first_line"]),
+    }
+    return paragraphs(
+        f"The first hop of each rank that is not the one of {first}, counted on the main thread.",
+        rows_table(tables, rows, most, columns),
     )
-    cells = [
-        [*_rank(row), code(row["device"]), size(row["peak_bytes"]), f"{row['blocks']:,}"]
-        for row in rows.head(most).to_dicts()
-    ]
-    return (
-        table(["job", "rank", "device", "most at one time", "blocks"], cells) + left_out(len(rows) - most)
-        if cells
-        else ""
-    )
+
+
+def _clocks(tables: Tables, most: int | None) -> str:
+    rows = tables["ranks"].drop_nulls("clock")
+    if (rows["clock"] == EXACT).all():
+        return ""
+    said = {EXACT: "the same clock", UNKNOWN: "not known: its times are left out"}
+    columns: Columns = {
+        "rank": text_of("rank"),
+        "clock": lambda row: said.get(row["clock"], "by the ends of collectives"),
+        "may be off by": time_of("clock_error_ns"),
+    }
+    return rows_table(tables, rows, most, columns)
 
 
 def _jobs(tables: Tables, most: int) -> str:
-    jobs = _jobs_of(_read(tables))
-    cells = []
-    for job, own in jobs[:most]:
-        unknown = len(own.filter(pl.col("clock") == UNKNOWN))
-        error = own["clock_error_ns"].max()
-        cells.append(
-            [
-                prose(job),
-                f"{len(own):,}",
-                f"{own['host'].n_unique():,}",
-                f"{own['hops'].sum():,}",
-                f"{own['op_calls'].sum():,}",
-                f"{own['kernels'].sum():,}",
-                f"{own['collective_calls'].sum():,}",
-                f"{unknown:,} unknown" if unknown else f"within {duration(error)}" if error else "exact",  # type: ignore[arg-type]
-            ]
+    rows = (
+        _read(tables)
+        .group_by("job", maintain_order=True)
+        .agg(
+            pl.col("hops", "op_calls", "kernels", "collective_calls").sum(),
+            ranks=pl.len(),
+            hosts=pl.col("host").n_unique(),
+            unknown=(pl.col("clock") == UNKNOWN).sum(),
+            error=pl.col("clock_error_ns").max(),
         )
-    titles = ["job", "ranks", "hosts", "hops", "op calls", "device kernels", "collective calls", "clocks"]
-    return table(titles, cells) + left_out(len(jobs) - most) if cells else ""
+    )
+
+    def clocks(row: dict[str, Any]) -> str:
+        if row["unknown"]:
+            return f"{row['unknown']:,} unknown"
+        return f"within {duration(row['error'])}" if row["error"] else "exact"
+
+    columns: Columns = {
+        "job": text_of("job"),
+        "ranks": number_of("ranks"),
+        "hosts": number_of("hosts"),
+        "hops": number_of("hops"),
+        "op calls": number_of("op_calls"),
+        "device kernels": number_of("kernels"),
+        "collective calls": number_of("collective_calls"),
+        "clocks": clocks,
+    }
+    return rows_table(tables, rows, most, columns)

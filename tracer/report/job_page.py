@@ -1,11 +1,23 @@
-"""The report of a job of several ranks, as a markdown page."""
+"""The report of a job whose traces are in memory: the page of a fleet, with what only whole traces say."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import polars as pl
+
+from tracer.analysis.fleet.across import LATE
+from tracer.analysis.fleet.in_memory import tables_of
 from tracer.analysis.job import Job
+from tracer.analysis.job.lateness import Lateness, lateness
+from tracer.analysis.job.parting import partings
+from tracer.analysis.source_lines import SourceLines
 from tracer.report.cells import prose
-from tracer.report.job_tables import job_parts
-from tracer.report.page import paragraphs
+from tracer.report.fleet_page import ranks_page
+from tracer.report.job_tables import Tables
+
+_CAUSE = {name: LATE[name] for name in ("rank", "before", "after", "op", "excess_ns")} | {"text": pl.String}
 
 
 def job_page(job: Job, name: str, rows: int | None = None) -> str:
@@ -14,5 +26,45 @@ def job_page(job: Job, name: str, rows: int | None = None) -> str:
     head = f"# {prose(name)}: {len(job.parts)} of {job.ranks} ranks on {', '.join(map(prose, hosts))}"
     environment = job.parts[0].trace.environment
     of = f"torch {prose(environment.get('torch'))}, Python {prose(environment.get('python'))}"
-    parts = [paragraphs(f"## {title}" if title else "", text) for title, text in job_parts(job, rows)]
-    return paragraphs(head, of, *parts) + "\n"
+    return ranks_page(f"{head}\n\n{of}", job_tables(job, name), rows)
+
+
+def job_tables(job: Job, name: str) -> Tables:
+    """The merged tables. Two of them need whole traces.
+
+    late      with causes in the collectives in which the rank was late, and the `text` of the line
+    partings  a row for each rank whose path leaves the first rank's: see analysis.job.parting.Parting
+    """
+    merged = tables_of(job, name)
+    clocks = merged["ranks"].drop_nulls("rank")
+    causes = lateness(job.parts, job.calls, merged["collectives"], clocks)
+    lines = {part.rank: SourceLines.of(part.trace) for part in job.parts}
+    late = merged["late"].drop(list(_CAUSE)[1:], strict=False)
+    return {
+        **merged,
+        "late": late.join(_causes(causes, lines), on="rank", how="left", maintain_order="left"),
+        "partings": _partings(job, name, lines),
+    }
+
+
+def _causes(causes: Sequence[Lateness], lines: Mapping[int, SourceLines]) -> pl.DataFrame:
+    rows = []
+    for of in causes:
+        name = lines[of.rank].name
+        before, after = (line and name(line) for line in (of.before, of.after))
+        known = of.op or before or after
+        excess = of.excess_ns if known else None
+        rows.append((of.rank, before, after, of.op, excess, lines[of.rank].text(of.after)))
+    return pl.DataFrame(rows, _CAUSE, orient="row")
+
+
+def _partings(job: Job, name: str, lines: Mapping[int, SourceLines]) -> pl.DataFrame:
+    first = job.parts[0].rank
+    rows = [
+        asdict(of)
+        | {"job": name, "first_rank": first}
+        | {"line": of.line and lines[of.rank].name(of.line)}
+        | {"first_line": of.first_line and lines[first].name(of.first_line)}
+        for of in partings(job.parts)
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)

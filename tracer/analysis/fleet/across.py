@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -11,9 +11,8 @@ from tracer.analysis.fleet.partial import RANK_CALLS
 from tracer.analysis.job.clocks import Clocked, offsets
 from tracer.analysis.job.collectives import CALLS, matched
 from tracer.analysis.job.lateness import LEAST, MOST, NOISE_NS
+from tracer.analysis.job.stuck import CallsOf
 
-CallsOf = Callable[[int, int, int], pl.DataFrame]
-"""The collective calls of a rank, those with numbers from a first one up to a last one, without it"""
 LATE = {
     "rank": pl.Int64,
     "times": pl.Int64,
@@ -28,8 +27,6 @@ LATE = {
 }
 _AT_ONCE = 1_000_000
 """Calls; each takes about 200 bytes while it is matched"""
-_FOR_CLOCKS = 1_000
-"""Numbers of each group by which clocks of hosts are compared"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ def across(
 
     `numbers` is how many calls a group has at most, `groups` how many groups a rank is in at most, `at_once`
     how many calls may be in memory. The result does not depend on `at_once`, but for clocks of several
-    hosts: they are compared by as many calls as fit, of at most the first 1,000 of each group.
+    hosts: they are compared by the first calls of each group, as many as fit.
     """
     block = max(1, at_once // max(1, len(ranks) * groups))
 
@@ -60,7 +57,7 @@ def across(
         ]
         return pl.concat(tables).select(list(CALLS))
 
-    clocks = offsets(ranks, calls(0, min(block, numbers, _FOR_CLOCKS)))
+    clocks = offsets(ranks, calls(0, min(block, numbers)))
     found = [matched(calls(first, first + block), clocks) for first in range(0, max(1, numbers), block)]
     return Across(pl.concat(found).sort("came_ns", "group", "number"), clocks)
 
@@ -97,11 +94,6 @@ def late_ranks(collectives: pl.DataFrame, lines: pl.DataFrame, all_lines: pl.Dat
         .select(pl.col(name).cast(kind) for name, kind in LATE.items())
         .sort("total_ns", "rank", descending=[True, False])
     )
-
-
-def late_in(collectives: pl.DataFrame) -> list[int]:
-    """The ranks that came last in a collective."""
-    return sorted(collectives["last"].unique().to_list())
 
 
 def _causes(lines: pl.DataFrame, all_lines: pl.DataFrame) -> pl.DataFrame:

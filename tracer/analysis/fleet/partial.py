@@ -6,6 +6,7 @@ The exceptions are `calls` and `steps`: a row for each collective call, and for 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -14,6 +15,7 @@ from tracer.analysis.job.collectives import CALLS, collectives_of
 from tracer.analysis.job.lateness import spent, windows_of
 from tracer.analysis.job.numbering import whole_from
 from tracer.analysis.job.outstanding import MOMENT, moment
+from tracer.analysis.job.overlap import Overlap, overlap_of
 from tracer.analysis.job.part import RankPart
 from tracer.analysis.job.ranks import ranks_of
 from tracer.analysis.memory_use import memory_use
@@ -81,7 +83,11 @@ MEMORY: Schema = {
     "peak_step": pl.Int64,
     "allocated_bytes": pl.Int64,
     "blocks": pl.Int64,
+    "end_bytes": pl.Int64,
+    "most_line": pl.String,
+    "most_bytes": pl.Int64,
 }
+OVERLAP: Schema = {field.name: pl.Int64 for field in fields(Overlap)}
 CERTIFICATE: Schema = {"complete": pl.Boolean, "verdict": pl.String, "certificate": pl.String}
 SCHEMAS: dict[str, Schema] = {
     "ranks": RANK,
@@ -92,6 +98,7 @@ SCHEMAS: dict[str, Schema] = {
     "lines": LINES,
     "steps": STEPS,
     "memory": MEMORY,
+    "overlap": OVERLAP,
     "certificates": CERTIFICATE,
 }
 
@@ -124,7 +131,8 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
     calls         a row for each collective call, see job.collectives.collectives_of, by group and number
     lines         time between collectives, by the lines around a gap, or by the line and op that took it
     steps         a row for each step
-    memory        a row for each device
+    memory        a row for each device; most_line had most at the peak, most_bytes then
+    overlap       a row if the GPU ran kernels of NCCL: see job.overlap.Overlap
     certificates  one row: the certificate as JSON
 
     Times are nanoseconds since the trace began.
@@ -143,7 +151,8 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
         "calls": _named(calls.sort("group", "number", "start_ns"), sources, "source"),
         "lines": _summed(_named(_lines(part, calls), sources, "before", "after")),
         "steps": steps,
-        "memory": memory,
+        "memory": _named(memory, sources, "most_line"),
+        "overlap": pl.DataFrame([asdict(found)] if (found := overlap_of(part)) else [], OVERLAP),
         "certificates": pl.DataFrame(
             {
                 "complete": [bool(trace.certificate["complete"])],
@@ -306,7 +315,8 @@ def _steps(steps: pl.DataFrame) -> pl.DataFrame:
 
 def _memory(part: RankPart, trace: Trace) -> pl.DataFrame:
     rows = [
-        (use.device, use.peak_bytes, use.peak_step, use.allocated_bytes, use.blocks)
+        (use.device, use.peak_bytes, use.peak_step, use.allocated_bytes, use.blocks, use.end_bytes)
+        + (use.table.select("source", "peak_bytes").head(1).rows() or [(None, None)])[0]
         for use in memory_use(trace)
         if use.process == part.process
     ]

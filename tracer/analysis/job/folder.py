@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.analysis.job.ranks import Job, JobError, job_of, lost_facts
+from tracer.analysis.job.ranks import Job, JobError, behind_path, job_of, lost_facts
 from tracer.analysis.job.recordings import Recording, recordings
 from tracer.base.progress import portion
 from tracer.trace.bytes.start import start_of_file
@@ -61,8 +61,8 @@ def load_job(folder: str | os.PathLike[str]) -> Job:
 
     found = _recordings(folder)
     traces: list[Trace] = []
-    unread = [f"{path} {why}" for one in found for path, why in one.mixed]
-    beside = older = 0
+    unread = {path: why for one in found for path, why in one.mixed}
+    left_out = {}
     failed: Exception | None = None
     for number, one in enumerate(found):
         for path in one.paths:
@@ -73,16 +73,14 @@ def load_job(folder: str | os.PathLike[str]) -> Job:
                     raise TraceError(f"{path} {lost}")
             except (TraceError, OSError) as error:
                 failed = error
-                unread.append(str(error))
+                unread[path] = behind_path(str(getattr(error, "strerror", None) or error), path)
                 continue
             traces.append(trace)
-            beside, older = (sum(both) for both in zip((beside, older), one.left_out(path), strict=True))
+            left_out[path] = sum(one.left_out(path))
             break
     if failed is not None and not traces:
         raise failed
     job = job_of(traces)
     ranked = {id(part.trace) for part in job.parts}
-    unread += [
-        f"{trace.path} does not say which rank it is of" for trace in traces if id(trace) not in ranked
-    ]
-    return replace(job, unread=tuple(sorted(unread)), dumps=beside, older_dumps=older)
+    rankless = tuple(trace for trace in traces if id(trace) not in ranked)
+    return replace(job, unread=unread, left_out=left_out, rankless=rankless)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -20,19 +19,14 @@ class Overlap:
     kernel ran; `wall_ns`: the steps.
     """
 
-    rank: int
     communication_ns: int
     beside_ns: int
     computing_ns: int
     wall_ns: int
 
 
-def overlaps(parts: Sequence[RankPart]) -> list[Overlap]:
-    """The overlap of each rank whose GPU ran kernels of NCCL."""
-    return [found for part in parts if (found := _overlap(part)) is not None]
-
-
-def _overlap(part: RankPart) -> Overlap | None:
+def overlap_of(part: RankPart) -> Overlap | None:
+    """None if the GPU of the rank ran no kernel of NCCL."""
     activities = part.trace.gpu_activities.filter(
         (pl.col("process") == part.process)
         & (pl.col("kind").cast(pl.String) == "kernel")
@@ -56,7 +50,6 @@ def _overlap(part: RankPart) -> Overlap | None:
     both = _cover(activities)
     parts = within(communication), within(computing)
     return Overlap(
-        rank=part.rank,
         communication_ns=parts[0],
         beside_ns=sum(parts) - within(both),
         computing_ns=parts[1],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import polars as pl
 from tracer.analysis.job.clocks import offsets
 from tracer.analysis.job.collectives import collectives_of, matched
 from tracer.analysis.job.lateness import Lateness, lateness
-from tracer.analysis.job.mismatch import Mismatch, mismatches, waiting_calls
+from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.numbering import Numbering, numbering, whole_from
 from tracer.analysis.job.outstanding import (
     MOMENT,
@@ -21,14 +21,10 @@ from tracer.analysis.job.outstanding import (
     Unanswered,
     counts,
     moment,
-    outstanding,
-    to_match,
-    unanswered,
-    unreached,
     without,
 )
 from tracer.analysis.job.part import RankPart
-from tracer.analysis.job.parting import Parting, partings
+from tracer.analysis.job.stuck import Stuck, stuck
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -44,15 +40,15 @@ class JobError(ValueError):
 class Job:
     """The ranks that were recorded, in order; `ranks` is how many the job has.
 
-    `unread` says of each trace of the folder that could not be read why, `dumps` how many were left out, as
-    their recording is there, and `older_dumps` how many, as a later dump of their recording is.
+    `unread` says of each file of the folder that could not be read why, `left_out` of each trace how many
+    dumps of its recording were not read, and `rankless` are the traces that do not say their rank.
     """
 
     parts: tuple[RankPart, ...]
     ranks: int
-    unread: tuple[str, ...] = ()
-    dumps: int = 0
-    older_dumps: int = 0
+    unread: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    rankless: tuple[Trace, ...] = ()
 
     @property
     def missing(self) -> list[int]:
@@ -95,33 +91,29 @@ class Job:
     def _matched(self) -> pl.DataFrame:
         return matched(self.calls, self.clocks)
 
-    @cached_property
+    @property
     def outstanding(self) -> tuple[Outstanding, ...]:
         """The collectives that ranks waited for when they were dumped, the one that explains others first."""
-        dumped = [part.rank for part in self.parts if part.trace.certificate.get("dumped_ns") is not None]
-        called = counts(self.calls)
-        missing = unreached(called, dumped)
-        if missing.is_empty():
-            return ()
-        moments = self._moments.join(self.clocks, on="rank")
-        return outstanding(missing, self.calls, moments, called, self._matched, whole=not self.missing)
+        return self._stuck.outstanding
 
-    @cached_property
+    @property
     def mismatched(self) -> tuple[Mismatch, ...]:
         """Of dumps: the calls at which ranks of a group wait in different collectives."""
-        if all(part.trace.certificate.get("dumped_ns") is None for part in self.parts):
-            return ()
-        moments = self._moments.join(self.clocks, on="rank")
-        waiting = waiting_calls(self.calls, self._moments)
-        return mismatches(waiting, counts(self.calls), moments, whole=not self.missing)
+        return self._stuck.mismatched
 
-    @cached_property
+    @property
     def unanswered(self) -> tuple[Unanswered, ...]:
         """Of dumps, if traces of other ranks are not here: the calls for whose end ranks probably wait."""
-        dumped = any(part.trace.certificate.get("dumped_ns") is not None for part in self.parts)
-        if not dumped or not self.missing or self.outstanding or self.mismatched:
-            return ()
-        return unanswered(self._moments, counts(self.calls))
+        return self._stuck.unanswered
+
+    @cached_property
+    def _stuck(self) -> Stuck:
+        whole = not self.missing
+        return stuck(self._calls_of, self._moments, counts(self.calls), self.clocks, self._matched, whole)
+
+    def _calls_of(self, place: int, first: int, end: int) -> pl.DataFrame:
+        of_rank = pl.col("rank") == self.parts[place].rank
+        return self.calls.filter(of_rank & pl.col("number").is_between(first, end, closed="left"))
 
     @cached_property
     def _moments(self) -> pl.DataFrame:
@@ -131,24 +123,10 @@ class Job:
         ]
         return pl.DataFrame(rows, {"rank": pl.Int64, **MOMENT})
 
-    @property
-    def unmatched(self) -> int:
-        """How many numbered calls are in no row of `collectives`, but for those that are outstanding.
-
-        The calls of a group of one rank have nobody to match.
-        """
-        calls = to_match(counts(self.calls), self.outstanding, whole=not self.missing)
-        return int(calls["calls"].sum()) - int(self.collectives["ranks"].sum())
-
     @cached_property
     def lateness(self) -> tuple[Lateness, ...]:
         """Of each rank that made others wait, the longest wait first."""
         return lateness(self.parts, self.calls, self.collectives, self.clocks)
-
-    @cached_property
-    def partings(self) -> tuple[Parting, ...]:
-        """Where the dispatch path of a rank leaves that of the first rank."""
-        return partings(self.parts)
 
 
 def ranks_of(trace: Trace) -> list[RankPart]:
@@ -179,6 +157,12 @@ def lost_facts(trace: Trace) -> str | None:
     if trace.environment or not lacks or not trace.processes["rank"].is_null().all():
         return None
     return "is cut or damaged: the part that says its rank and its host is lost"
+
+
+def behind_path(words: str, path: str) -> str:
+    """What an error says of a trace, as it is shown behind its path."""
+    words = words.removeprefix(f"{path} ")
+    return words.replace(f"cannot read {path}: ", "cannot read it: ").removesuffix(f": {path}")
 
 
 def job_of(traces: Iterable[Trace]) -> Job:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tracer.analysis.fleet.in_memory import tables_of
 from tracer.analysis.job import Job, job_of
-from tracer.report.job_tables import hangs_in_words, not_here
+from tracer.report.fleet_page import missing_in_words, waits_in_words
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 
@@ -21,5 +22,6 @@ def data(reading: Reading) -> Job:
 
 
 def markdown(data: Job, page: Page) -> str:
-    said = hangs_in_words(data)
-    return paragraphs(said, not_here(data)) if said else ""
+    tables = tables_of(data, page.name)
+    said = waits_in_words(tables)
+    return paragraphs(*said, *missing_in_words(tables)) if said else ""

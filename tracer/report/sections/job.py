@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from tracer.analysis.job import Job, job_of
-from tracer.report.job_tables import job_parts
+from tracer.report.fleet_page import facts_in_words, sections
+from tracer.report.job_page import job_tables
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 
 title = "Ranks of the job"
 level = 2
+_OF_THE_TRACE = ("Ops", "Device kernels", "Jobs")
+"""Sections that the report of the trace has anyway"""
 
 
 def wanted(reading: Reading) -> bool:
@@ -20,9 +23,10 @@ def data(reading: Reading) -> Job:
 
 
 def markdown(data: Job, page: Page) -> str:
-    return paragraphs(
-        *(
-            paragraphs(f"### {title}" if title else "", text)
-            for title, text in job_parts(data, page.rows, hangs=False)
-        )
-    )
+    tables = job_tables(data, page.name)
+    parts = [
+        paragraphs(f"### {title}", text)
+        for title, text in sections(tables, page.rows)
+        if title not in _OF_THE_TRACE
+    ]
+    return paragraphs(*facts_in_words(tables), *parts)

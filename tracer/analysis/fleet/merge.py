@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
-from tracer.analysis.fleet.across import LATE, across, late_in, late_ranks
+from tracer.analysis.fleet.across import LATE, across, late_ranks
 from tracer.analysis.fleet.fold import KERNELS, LINES, OPS, STEPS, folded
+from tracer.analysis.fleet.numbered import Numbered
+from tracer.analysis.fleet.rank_tables import RankTables
 from tracer.analysis.job.collectives import CALLS, matched, waits
 from tracer.analysis.job.numbering import NEVER
 from tracer.analysis.job.outstanding import to_match, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
+from tracer.analysis.job.stuck import stuck
 from tracer.analysis.job.stuck_tables import MISMATCHED, UNANSWERED, mismatched_rows, unanswered_rows
-from tracer.fleet.fleet_errors import FleetError
-from tracer.fleet.parts import Kept
-from tracer.fleet.waiting import Numbered, mismatched_of, unanswered_of, waiting_of
-from tracer.fleet.work import parquet
 
 _AT_ONCE = 64
 """Ranks whose tables are in memory together"""
+_AS_THEY_ARE = ("groups", "memory", "overlap", "certificates")
 _CLOCK = {"offset_ns": pl.Int64, "clock_error_ns": pl.Int64, "clock": pl.String}
 _LATE = dict.fromkeys(("times_last", "others_waited_ns", "waited_ns", "calls_to_match"), pl.Int64)
 
@@ -34,14 +32,14 @@ class _Rank:
     began_ns: int
 
 
-def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFrame]:
-    """The tables of all ranks; `parts` as Parts.all() has them. Raises FleetError if there is none.
+def merge(parts: Sequence[RankTables], at_once: int = _AT_ONCE) -> dict[str, pl.DataFrame]:
+    """The tables of all ranks; `parts`, at least one, by job, rank (unknown ones last), host and trace.
 
     ranks         a row for each rank, with its clock, in how many collectives it came last, how long the
                   others waited for it, how long it waited, and how many of its collective calls have to
-                  match: see analysis.job.outstanding.to_match
+                  match (null: they cannot be counted): see analysis.job.outstanding.to_match
     ops, kernels, steps  a row for each op and key, device kernel, or step of a job: see analysis.fleet.fold
-    groups, memory, certificates  the partial tables of all ranks
+    groups, memory, overlap, certificates  the partial tables of all ranks
     collectives   a row for each collective of a job: see analysis.job.collectives.matched
     late          a row for each rank that others waited for: see analysis.fleet.across.late_ranks
     outstanding   a row for each rank that had not reached a collective when it was dumped, and for which
@@ -49,8 +47,6 @@ def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFr
     mismatched    a row for each op, of ranks that wait in different collectives of one group
     unanswered    a row for each call in which dumped ranks probably wait for ranks that have no trace here
     """
-    if not parts:
-        raise FleetError("no trace was read so far; give traces, or folders of traces")
     ranks = pl.concat([part.placed("ranks") for part in parts])
     jobs = [_job(job, own, at_once) for job, own in _by_job(parts).items()]
     merged = {name: pl.concat([job[name] for job in jobs]) for name in jobs[0]}
@@ -61,32 +57,19 @@ def merge(parts: Sequence[Kept], at_once: int = _AT_ONCE) -> dict[str, pl.DataFr
         "ops": folded(_batches(parts, "ops", at_once), OPS),
         "kernels": folded(_batches(parts, "kernels", at_once), KERNELS),
         "steps": folded(map(_step_lengths, _batches(parts, "steps", at_once)), STEPS),
-        "groups": pl.concat([part.placed("groups") for part in parts]),
-        "memory": pl.concat([part.placed("memory") for part in parts]),
-        "certificates": pl.concat([part.placed("certificates") for part in parts]),
+        **{name: pl.concat([part.placed(name) for part in parts]) for name in _AS_THEY_ARE},
         **merged,
     }
 
 
-def write(tables: dict[str, pl.DataFrame], out: Path) -> None:
-    """`out`/TABLE.parquet for each; an older file stays whole until the new one is. Raises OSError."""
-    for name, table in tables.items():
-        partial = out / f".{name}.parquet.{os.getpid()}"
-        try:
-            partial.write_bytes(parquet(table))
-            partial.replace(out / f"{name}.parquet")
-        finally:
-            partial.unlink(missing_ok=True)
-
-
-def _by_job(parts: Sequence[Kept]) -> dict[str, list[Kept]]:
-    jobs: dict[str, list[Kept]] = {}
+def _by_job(parts: Sequence[RankTables]) -> dict[str, list[RankTables]]:
+    jobs: dict[str, list[RankTables]] = {}
     for part in parts:
         jobs.setdefault(part.job, []).append(part)
     return jobs
 
 
-def _batches(parts: Sequence[Kept], name: str, at_once: int) -> Iterator[pl.DataFrame]:
+def _batches(parts: Sequence[RankTables], name: str, at_once: int) -> Iterator[pl.DataFrame]:
     for first in range(0, len(parts), at_once):
         yield pl.concat([part.placed(name) for part in parts[first : first + at_once]])
 
@@ -95,7 +78,7 @@ def _step_lengths(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.with_columns(total_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def _job(job: str, parts: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
+def _job(job: str, parts: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]:
     """What is known of all ranks of a job together, and `of_ranks`: _CLOCK and _LATE of each."""
     ranked = [part for part in parts if part.rank is not None]
     tables = _of_ranks(ranked, at_once) if ranked else _of_no_rank()
@@ -116,33 +99,29 @@ def _of_no_rank() -> dict[str, pl.DataFrame]:
     }
 
 
-def _of_ranks(ranked: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
-    facts = [part.table("ranks").row(0, named=True) for part in ranked]
+def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]:
+    numbered = Numbered(ranked)
     ranks = [
         _Rank(part.rank or 0, fact["boot"], fact["began_ns"])
-        for part, fact in zip(ranked, facts, strict=True)
+        for part, fact in zip(ranked, numbered.facts, strict=True)
     ]
-    numbered = Numbered(ranked)
     found = across(ranks, *_extent(ranked), numbered.calls)
     counts = numbered.counts()
-    is_whole = len(ranked) >= max(*(fact["ranks"] or 0 for fact in facts), ranks[-1].rank + 1)
-    waiting = waiting_of(numbered, counts, found.clocks, found.collectives, is_whole)
-    mismatched = mismatched_of(numbered, counts, found.clocks, is_whole)
-    explained = is_whole or bool(waiting or mismatched)
-    unanswered = () if explained else unanswered_of(numbered, counts)
+    is_whole = len(ranked) >= max(*(fact["ranks"] or 0 for fact in numbered.facts), ranks[-1].rank + 1)
+    waits_in = stuck(numbered.calls, numbered.moments(), counts, found.clocks, found.collectives, is_whole)
+    waiting = waits_in.outstanding
     step = numbered.numbering.step
     calls = to_match(counts, waiting, is_whole).rename({"calls": "calls_to_match"})
     collectives = without(found.collectives, waiting)
-    last = late_in(collectives)
     all_lines = folded(_batches(ranked, "lines", at_once), LINES).with_columns(
         ranks_of_job=pl.lit(len(ranked), pl.Int64)
     )
+    last = set(collectives["last"])
     lines = [part.placed("lines") for part in ranked if part.rank in last]
-    late = late_ranks(
-        collectives, pl.concat(lines) if lines else ranked[0].placed("lines").clear(), all_lines
-    )
+    none = ranked[0].placed("lines").clear()
+    late = late_ranks(collectives, pl.concat([none, *lines]), all_lines)
     clocks = found.clocks.select("rank", "offset_ns", clock_error_ns="error_ns", clock="how")
-    waited_ns = dict.fromkeys((of.rank for of in ranks), 0)
+    waited_ns: dict[int, int] = {}
     for place in range(len(ranks)):  # the calls of one rank are in memory at a time
         waited_ns |= waits(numbered.calls(place, 0, NEVER), found.clocks, collectives)
     waited = pl.DataFrame(list(waited_ns.items()), {"rank": pl.Int64, "waited_ns": pl.Int64}, orient="row")
@@ -151,20 +130,25 @@ def _of_ranks(ranked: list[Kept], at_once: int) -> dict[str, pl.DataFrame]:
         clocks.join(times, on="rank", how="left", maintain_order="left")
         .join(waited, on="rank", how="left", maintain_order="left")
         .join(calls, on="rank", how="left", maintain_order="left")
-        .with_columns(pl.col("times_last", "others_waited_ns", "calls_to_match").fill_null(0))
+        .with_columns(
+            pl.col("times_last", "others_waited_ns").fill_null(0),
+            pl.when(pl.col("rank").is_in(list(numbered.numbering.begins))).then(
+                pl.col("calls_to_match").fill_null(0)
+            ),
+        )
         .select("rank", *_CLOCK, *_LATE)
     )
     return {
         "collectives": collectives,
         "late": late,
         "outstanding": outstanding_rows(waiting, step),
-        "mismatched": mismatched_rows(mismatched, step),
-        "unanswered": unanswered_rows(unanswered, step),
+        "mismatched": mismatched_rows(waits_in.mismatched, step),
+        "unanswered": unanswered_rows(waits_in.unanswered, step),
         "of_ranks": of_ranks,
     }
 
 
-def _extent(parts: list[Kept]) -> tuple[int, int]:
+def _extent(parts: list[RankTables]) -> tuple[int, int]:
     """The most calls of a group in a rank, and the most groups of a rank."""
     numbers = groups = 0
     for part in parts:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -36,6 +37,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 UNIT = Path(__file__).parent / "unit"
 _BEFORE = pytest.StashKey[left_behind.Place]()
+_LEFT = pytest.StashKey[list[str]]()
 _BEGUN = pytest.StashKey[tuple[left_behind.Place, float]]()
 # Without deadlines: an example may take long because the machine is busy, and benchmarks hold times.
 hypothesis.settings.register_profile("whole", deadline=None)
@@ -91,6 +93,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         found = left_behind.running_since(begin)
         lines += [f"the process {number}: {command}" for number, command in found]
     if lines:
+        item.stash[_BEFORE].put_back()
         pytest.fail("this test left behind: " + "; ".join(lines), pytrace=False)
 
 
@@ -104,9 +107,24 @@ def pytest_runtest_makereport(call: pytest.CallInfo) -> Generator[None, pytest.T
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if found := left_behind.running_since(0):
+    config = session.config
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        found = config.stash.get(
+            _LEFT, []
+        )  # what is left of workers, as their fork servers, ends without them
+    else:
+        found = [f"{number}: {command}" for number, command in left_behind.running_since(0)]
+        getattr(config, "workeroutput", {})["left_behind"] = found
+    if found:
         print(f"\ntests left these processes behind: {found}", file=sys.stderr)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended: how its session ended does not reach that of its controller."""
+    left = node.config.stash.setdefault(_LEFT, [])
+    left += getattr(node, "workeroutput", {}).get("left_behind", [])
 
 
 def pytest_unconfigure() -> None:

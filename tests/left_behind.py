@@ -1,7 +1,8 @@
 """What a test leaves behind: processes, files outside its folder, a changed environment or current folder.
 
-A test that does so fails by itself, so that the next one does not. What a fixture of a module has set up
-stays for the tests of that module; at the end of the session nothing of it may be left.
+A test that does so fails by itself, and variables and the folder are put back, so that the next one does
+not. What others write into the repository meanwhile looks like the test's. What a fixture of a module has set
+up stays for the tests of that module; at the end of the session nothing of it may be left.
 """
 
 from __future__ import annotations
@@ -41,7 +42,15 @@ class Place:
     @classmethod
     def now(cls) -> Place:
         names = {name: text for name, text in os.environ.items() if not name.startswith(_FREE)}
-        return cls(names, os.getcwd(), frozenset(_names()))
+        return cls(names, _folder(), frozenset(_names()))
+
+    def put_back(self) -> None:
+        """Variables and the folder, for the next test."""
+        for name in Place.now().environment.keys() - self.environment.keys():
+            del os.environ[name]
+        os.environ.update(self.environment)
+        if os.path.isdir(self.folder):
+            os.chdir(self.folder)
 
 
 def changed(*earlier: Place) -> list[str]:
@@ -60,6 +69,13 @@ def changed(*earlier: Place) -> list[str]:
         lines.append(f"the current folder is {now.folder}")
     lines += [f"the file {name}" for name in sorted(now.names - begun.names)]
     return lines
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "one that is gone"
 
 
 def _names() -> Iterator[str]:

@@ -30,6 +30,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib.abc
@@ -209,11 +210,19 @@ def _become_a_rank(ranks: int) -> None:
     for rank in range(ranks):
         child = os.fork()
         if child == 0:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: none outlives a job that is killed
             os.environ.update({**place, **sizes, "RANK": str(rank), "LOCAL_RANK": str(rank)})
             return
         children.append(child)
-    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    os._exit(next((status & 0xFF for status in ended if status), 0))
+    failed = 0
+    while children:
+        ended, status = os.wait()
+        children.remove(ended)
+        if status and not failed:  # as torchrun, which ends the others and says 1
+            failed = 1
+            for child in children:
+                os.kill(child, signal.SIGTERM)
+    os._exit(failed)
 
 
 def _of_tracer(arguments: list[str]) -> list[str]:

@@ -12,12 +12,15 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 _servers: dict[bool, Server] = {}
 """With tracer (False), and without it, of the jobs that it attaches to (True)"""
 _used = 0.0
+_IMPORT_SECONDS = 120
+"""In which a server has imported torch, also on a busy machine"""
 
 
 class ServerEndedError(Exception):
@@ -78,6 +81,11 @@ class Started(subprocess.Popen[str]):
         self._child_created = True
 
 
+def environment(*, jobs: bool = False) -> dict[str, str] | None:
+    """That in which the server began, if there is one."""
+    return _servers[jobs].environment if jobs in _servers and _servers[jobs].is_ours() else None
+
+
 def is_the_server(process: int) -> bool:
     return any(server.process.pid == process for server in _servers.values())
 
@@ -92,6 +100,7 @@ class Server:
 
     def __init__(self, environment: dict[str, str], *, jobs: bool = False) -> None:
         self.pid = os.getpid()
+        self.environment = environment
         self._socket, theirs = socket.socketpair()
         script = Path(__file__).with_name("fork_server.py")
         # Its streams are pipes, as those of the children: Python looks once whether a stream is a file.
@@ -127,14 +136,16 @@ class Server:
         finally:
             for stream in theirs:
                 os.close(stream)
+        child = int(self._line(command, time.monotonic() + _IMPORT_SECONDS))
         until = time.monotonic() + timeout
-        child = int(self._line(command, until) or 0)
         try:
             out, err = _exchange(ours, stdin.encode(), until)
             status, used = self._line(command, until).split()
         except TimeoutError:
-            os.kill(child, signal.SIGKILL)
-            self._line(command, time.monotonic() + 60)
+            with suppress(ProcessLookupError):  # its own children hold its streams
+                os.kill(child, signal.SIGKILL)
+            self.process.kill()  # its next answer would be taken for that to the next request
+            self.process.communicate()
             raise subprocess.TimeoutExpired(command, timeout) from None
         _used += float(used)
         return os.waitstatus_to_exitcode(int(status)), text(out), text(err)
@@ -144,7 +155,7 @@ class Server:
         _adopt(True)
         try:
             self._ask(request, streams)
-            until = time.monotonic() + 60
+            until = time.monotonic() + _IMPORT_SECONDS
             child = int(self._line(request["command"], until))
             self._line(request["command"], until)  # the process that forked it has ended
         finally:
@@ -164,7 +175,10 @@ class Server:
         line = b""
         while not line.endswith(b"\n"):
             self._socket.settimeout(max(until - time.monotonic(), 0.001))
-            part = self._socket.recv(1)
+            try:
+                part = self._socket.recv(1)
+            except ConnectionError:
+                part = b""
             if not part:
                 raise self._ended(command)
             line += part

@@ -38,7 +38,10 @@ SOME_RUNS = re.compile(r"^\S*/resource_tracker\.py:\d+: UserWarning: .*\n(?:  .*
 OUR_LINES = re.compile(r"^tracer: .*\n(?:  .*\n)*", re.MULTILINE)
 SANITIZER = ("LD_PRELOAD", "PYTHONMALLOC") if {"ASAN_OPTIONS", "TSAN_OPTIONS"} & os.environ.keys() else ()
 # Read when libraries are loaded or an interpreter starts, which in a child of the fork server has been.
-READ_EARLY = ("PYTHON", "LD_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "ATEN_", "CUDA")
+READ_EARLY = (
+    *("PYTHON", "LD_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH_", "ATEN_", "CUDA"),
+    *("TZ", "LC_", "LANG"),
+)
 READ_LATE = ("TORCHINDUCTOR_CACHE_DIR",)  # of these names, but read when something is compiled
 READERS = app._READ_TABLES | {"pack"}
 FORKED = {"record", "explain", "compare", "replay"}
@@ -148,7 +151,7 @@ class Launcher:
 
     def start_job(self, *arguments: str) -> subprocess.Popen[str]:
         """`start(sys.executable, *arguments)` of a job that imports torch, forked where that is the same."""
-        if self.fresh or _differs(self.environment):
+        if self.fresh:
             return self.start(sys.executable, *arguments)
         return job(
             *arguments,
@@ -214,7 +217,7 @@ class Launcher:
 def job(*arguments: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
     """`Popen` of a Python that imports torch, which has it already unless it must be fresh."""
     environment = plain_environment() if env is None else env
-    if MUST_BE_FRESH or _differs(environment):
+    if MUST_BE_FRESH or _differs(environment, jobs=True):
         return subprocess.Popen([sys.executable, *arguments], env=environment, text=True, **options)
     server = forked.begin(plain_environment(), jobs=True)
     return forked.Started(["python", *arguments], server, env=environment, **options)
@@ -226,9 +229,9 @@ def plain_environment() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if not name.startswith(others)}
 
 
-def _differs(environment: dict[str, str]) -> bool:
+def _differs(environment: dict[str, str], *, jobs: bool = False) -> bool:
     """Whether libraries would read something else than in the fork server while they are loaded."""
-    servers = plain_environment()
+    servers = forked.environment(jobs=jobs) or plain_environment()
     names = (environment.keys() | servers.keys()) - {*READ_LATE}
     early = [name for name in names if name.startswith(READ_EARLY)]
     return any(environment.get(name) != servers.get(name) for name in early)

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -127,9 +128,35 @@ def test_a_server_that_ends_is_named_and_the_next_run_has_another(launcher: Laun
 
 def test_a_script_that_hangs_is_killed(launcher: Launcher) -> None:
     launcher.write("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    forked.begin(plain_environment())
     with pytest.raises(subprocess.TimeoutExpired):
         forked.run(["python", "script.py"], launcher.folder, launcher.environment, "", 1.0)
     assert launcher.python("-c", "print(1)").out == "1\n"
+
+
+def test_the_answer_to_a_script_that_took_too_long_is_no_other_scripts(launcher: Launcher) -> None:
+    """It has ended, and its child holds its streams: its status must not be that of the next script."""
+    launcher.write(
+        "import os, time\nif os.fork() == 0:\n    time.sleep(5)\n    os._exit(0)\nraise SystemExit(2)\n"
+    )
+    forked.begin(plain_environment())
+    with pytest.raises(subprocess.TimeoutExpired):
+        forked.run(["python", "script.py"], launcher.folder, launcher.environment, "", 1.0)
+    for status in (3, 4, 0):
+        assert launcher.python("-c", f"raise SystemExit({status})").status == status
+    time.sleep(5)  # then the child has ended
+
+
+@pytest.mark.parametrize("name", ["TZ", "LC_ALL", "PYTORCH_JIT"])
+def test_what_the_server_has_read_is_compared_with_its_own_environment(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Also where the test changes the environment of pytest itself."""
+    code = "import sys\nprint('fork_' 'server' in open('/proc/self/cmdline').read())"
+    assert launcher.python("-c", code).out == "True\n"
+    monkeypatch.setenv(name, "0")
+    changed = Launcher(launcher.folder)
+    assert changed.python("-c", code).out == "False\n"
 
 
 def test_a_started_child_runs_while_others_do(launcher: Launcher) -> None:
@@ -159,8 +186,20 @@ def test_a_job_has_its_ranks(launcher: Launcher) -> None:
     )
     run = launcher.job(2, "-o", "job/", "script.py")
     assert sorted(run.out.splitlines()) == ["0 2.0", "1 2.0"]
-    assert run.status == 5
+    assert run.status == 1
     assert len(list((launcher.folder / "job").glob("*.trace"))) == 2
+
+
+def test_a_rank_that_fails_ends_the_others(launcher: Launcher) -> None:
+    launcher.write(
+        "import os, sys, time, torch\nprint(os.getpid(), flush=True)\n"
+        "if os.environ['RANK'] == '0': sys.exit(3)\ntime.sleep(600)\n"
+    )
+    begun = time.monotonic()
+    run = launcher.job(2, "-o", "job/", "script.py")
+    assert run.status == 1
+    assert time.monotonic() - begun < 300
+    assert not [number for number in run.out.split() if os.path.exists(f"/proc/{number}")]
 
 
 def test_signals_are_as_in_a_fresh_interpreter(launcher: Launcher) -> None:

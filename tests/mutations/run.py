@@ -1,6 +1,6 @@
 """Tries mutations: small faults, each of which some test must notice.
 
-    make mutations                                 all of tests/mutations, about half an hour
+    make mutations                                 all of tests/mutations, ten minutes
     make mutations MUTATIONS="cli-last-line"       some, by name
     python tests/mutations/run.py --list           their names, and what each breaks
     python tests/mutations/run.py --nearest-only   only the tests that the patches name

@@ -12,7 +12,7 @@ CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 BEGIN = "import os, subprocess, sys, tempfile\nimport pytest\n"
 
 
-def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     """pytest on one file with the project's conftest.py."""
     (folder / "conftest.py").write_text(
         f"import sys\nsys.path.insert(0, {str(CONFTEST.parent)!r})\n"
@@ -31,7 +31,9 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
         "--rootdir",
         ".",
     ]
-    return subprocess.run([*command, "test_it.py"], cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [*command, *options, "test_it.py"], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,14 +84,29 @@ def test_one():
 """
 
 
+def test_what_a_test_has_changed_is_put_back_for_the_next(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        "def test_leaves():\n    os.environ['LEFT'] = 'x'\n    del os.environ['HOME']\n    os.mkdir('gone')\n"
+        "    os.chdir('gone')\n    os.rmdir('../gone')\n"
+        "def test_next():\n    assert 'LEFT' not in os.environ\n    assert 'HOME' in os.environ\n"
+        "    assert os.path.exists('test_it.py')\n",
+    )
+    assert "2 passed, 1 error" in done.stdout, done.stdout
+    assert "the current folder is one that is gone" in done.stdout
+
+
 def test_what_fixtures_set_and_put_back_is_no_fault(tmp_path: Path) -> None:
     done = run(tmp_path, FIXTURES)
     assert "2 passed" in done.stdout, done.stdout
     assert done.returncode == 0
 
 
-def test_what_a_fixture_of_the_session_leaves_running_fails_the_session(tmp_path: Path) -> None:
-    done = run(tmp_path, LEFT_BY_A_FIXTURE)
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "in a worker"])
+def test_what_a_fixture_of_the_session_leaves_running_fails_the_session(
+    tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    done = run(tmp_path, LEFT_BY_A_FIXTURE, *workers)
     assert done.returncode == 1, done.stdout
     assert "tests left these processes behind" in done.stderr
     assert "sleep 62" in done.stderr

@@ -67,3 +67,31 @@ def test_what_tests_left_running_is_ended(tmp_path: Path, workers: list[str]) ->
     assert "3 failed, 2 passed, 1 error" in done.stdout, done.stdout
     for name in ("failed", "late", "forked", "passed"):
         assert not runs(tmp_path / name), name
+
+
+SLOW_SERVER = """
+import subprocess, sys, time, types, pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def server():
+    server = subprocess.Popen(["sh", "-c", "read line; sleep 4"], stdin=subprocess.PIPE)
+    forked = sys.modules["forked"] = types.ModuleType("forked")
+    forked.is_the_server = lambda number: number == server.pid
+    time.sleep(0.1)
+
+
+def test_one():
+    pass
+"""
+
+
+def test_what_ends_a_while_after_its_worker_is_no_fault(tmp_path: Path) -> None:
+    """As a fork server on a busy machine: the controller of the workers looks when they have ended."""
+    shutil.copy(CONFTEST, tmp_path)
+    (tmp_path / "test_some.py").write_text(SLOW_SERVER)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, "-n", "1"]
+    environment = os.environ | {"PYTHONPATH": str(CONFTEST.parent)}
+    done = subprocess.run(
+        [*command, "test_some.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr

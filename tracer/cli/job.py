@@ -44,11 +44,11 @@ def report_of_folder(folder: Path, output: Path | None, force: bool, rows: int |
         check_output(output, force)
     job = _loaded(folder)
     if as_json:
-        from tracer.analysis.fleet.in_memory import tables_of
+        from tracer.analysis.fleet.in_memory import merged_tables
         from tracer.report.documents import fleet_document
         from tracer.report.job_tables import ROWS
 
-        print_json(fleet_document(tables_of(job, folder.absolute().name or "/"), rows or ROWS))
+        print_json(fleet_document(merged_tables(job, folder.absolute().name or "/"), rows or ROWS))
         return
     text = job_page(job, folder.name or str(folder), rows)
     if output is None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import polars as pl
 
 from tracer.analysis.fleet.across import LATE
-from tracer.analysis.fleet.in_memory import tables_of
+from tracer.analysis.fleet.in_memory import merged_tables
 from tracer.analysis.job import Job
 from tracer.analysis.job.lateness import Lateness, lateness
 from tracer.analysis.job.parting import partings
@@ -26,16 +26,16 @@ def job_page(job: Job, name: str, rows: int | None = None) -> str:
     head = f"# {prose(name)}: {len(job.parts)} of {job.ranks} ranks on {', '.join(map(prose, hosts))}"
     environment = job.parts[0].trace.environment
     of = f"torch {prose(environment.get('torch'))}, Python {prose(environment.get('python'))}"
-    return ranks_page(f"{head}\n\n{of}", job_tables(job, name), rows)
+    tables = job_tables(job, name, merged_tables(job, name))
+    return ranks_page(f"{head}\n\n{of}", tables, rows)
 
 
-def job_tables(job: Job, name: str) -> Tables:
-    """The merged tables. Two of them need whole traces.
+def job_tables(job: Job, name: str, merged: Tables) -> Tables:
+    """The merged tables, and two that need whole traces.
 
     late      with causes in the collectives in which the rank was late, and the `text` of the line
     partings  a row for each rank whose path leaves the first rank's: see analysis.job.parting.Parting
     """
-    merged = tables_of(job, name)
     clocks = merged["ranks"].drop_nulls("rank")
     causes = lateness(job.parts, job.calls, merged["collectives"], clocks)
     lines = {part.rank: SourceLines.of(part.trace) for part in job.parts}

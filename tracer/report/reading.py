@@ -13,6 +13,8 @@ from tracer.analysis import runtime_survey
 from tracer.analysis.compiled import without_calls
 from tracer.analysis.compiling import without_compiler
 from tracer.analysis.cuda_tables import has_cuda
+from tracer.analysis.fleet.in_memory import merged_tables
+from tracer.analysis.job import Job, job_of
 from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
 from tracer.analysis.links import Links, combine
 from tracer.analysis.paths import PathTables, hottest_paths, paths_with, steady_part, survey_paths
@@ -88,6 +90,16 @@ class Reading:
         if not self.has_cuda:
             return ()
         return tuple(self.trace.devices["name"].drop_nulls().unique(maintain_order=True))
+
+    @cached_property
+    def job(self) -> Job:
+        """The ranks that are in the trace."""
+        return job_of([self.trace])
+
+    @cached_property
+    def ranks(self) -> dict[str, pl.DataFrame]:
+        """Their tables, as analysis.fleet.merge has them."""
+        return merged_tables(self.job, self.name)
 
     @cached_property
     def hops(self) -> Forest:

@@ -12,7 +12,7 @@ from tracer.analysis.fleet.rank_tables import UNKNOWN, InMemory
 from tracer.analysis.job import Job, RankPart
 
 
-def tables_of(job: Job, name: str) -> dict[str, pl.DataFrame]:
+def merged_tables(job: Job, name: str) -> dict[str, pl.DataFrame]:
     """As analysis.fleet.merge has them; `name` is that of the job."""
 
     def part_of(part: RankPart) -> InMemory:

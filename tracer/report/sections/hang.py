@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tracer.analysis.fleet.in_memory import tables_of
-from tracer.analysis.job import Job, job_of
 from tracer.report.fleet_page import missing_in_words, waits_in_words
+from tracer.report.job_tables import Tables
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 
@@ -17,11 +16,10 @@ def wanted(reading: Reading) -> bool:
     return dumped and bool(reading.trace.processes["rank"].drop_nulls().len())
 
 
-def data(reading: Reading) -> Job:
-    return job_of([reading.trace])
+def data(reading: Reading) -> Tables:
+    return reading.ranks
 
 
-def markdown(data: Job, page: Page) -> str:
-    tables = tables_of(data, page.name)
-    said = waits_in_words(tables)
-    return paragraphs(*said, *missing_in_words(tables)) if said else ""
+def markdown(data: Tables, page: Page) -> str:
+    said = waits_in_words(data)
+    return paragraphs(*said, *missing_in_words(data)) if said else ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tracer.analysis.job import Job, job_of
 from tracer.report.fleet_page import facts_in_words, sections
 from tracer.report.job_page import job_tables
+from tracer.report.job_tables import Tables
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
 
@@ -18,15 +18,14 @@ def wanted(reading: Reading) -> bool:
     return reading.trace.processes["rank"].drop_nulls().n_unique() > 1
 
 
-def data(reading: Reading) -> Job:
-    return job_of([reading.trace])
+def data(reading: Reading) -> Tables:
+    return job_tables(reading.job, reading.name, reading.ranks)
 
 
-def markdown(data: Job, page: Page) -> str:
-    tables = job_tables(data, page.name)
+def markdown(data: Tables, page: Page) -> str:
     parts = [
         paragraphs(f"### {title}", text)
-        for title, text in sections(tables, page.rows)
+        for title, text in sections(data, page.rows)
         if title not in _OF_THE_TRACE
     ]
-    return paragraphs(*facts_in_words(tables), *parts)
+    return paragraphs(*facts_in_words(data), *parts)

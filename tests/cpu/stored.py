@@ -6,7 +6,6 @@ the installed tracer stay the same.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import inspect
@@ -16,12 +15,12 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+from kept_once import BUILD, key_of, made_once
 from launching import Launcher
 
 import tracer
 
-STORE = Path(__file__).resolve().parents[2] / "build" / "test-traces"
-_DONE = "made"  # a file beside the folder, once all is recorded
+STORE = BUILD / "test-traces"
 
 
 def recorded_once(folder: Path, make: Callable[[Launcher], object]) -> Launcher:
@@ -30,26 +29,17 @@ def recorded_once(folder: Path, make: Callable[[Launcher], object]) -> Launcher:
     Traces name their lines by the folder in which they were recorded: `launcher.made_in`.
     """
     kept = STORE / f"{Path(inspect.getfile(make)).stem}-{make.__qualname__}"
-    kept.mkdir(parents=True, exist_ok=True)
-    place = kept / _key(make)
-    with open(kept / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be making it
-        if not (place / _DONE).exists():
-            for other in kept.iterdir():
-                if other.is_dir():
-                    shutil.rmtree(other)
-            (place / "files").mkdir(parents=True)
-            make(Launcher(place / "files"))
-            (place / _DONE).touch()
-    shutil.copytree(place / "files", folder, dirs_exist_ok=True, symlinks=True)
+    key = key_of(Path(inspect.getfile(make)), version("torch"), sys.version, _installed_tracer())
+
+    def record(place: Path) -> None:
+        (place / "files").mkdir()  # beside them is a mark that they are whole
+        make(Launcher(place / "files"))
+
+    files = made_once(kept, key, record) / "files"
+    shutil.copytree(files, folder, dirs_exist_ok=True, symlinks=True)
     launcher = Launcher(folder)
-    launcher.made_in = place / "files"
+    launcher.made_in = files
     return launcher
-
-
-def _key(make: Callable[[Launcher], object]) -> str:
-    parts = [Path(inspect.getfile(make)).read_bytes(), version("torch").encode(), sys.version.encode()]
-    return hashlib.sha256(b"\0".join([*parts, _installed_tracer()])).hexdigest()[:16]
 
 
 @functools.cache

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from kept_extensions import STORE, made_with
+from kept_once import key_of, made_once
 from lazily import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cmake" / "checks"))
@@ -29,20 +27,9 @@ int main() { std::printf("%s\\n", tracer::dispatch::key_name(0).c_str()); }
 def build(kind: str, csrc: Path) -> Path:
     """The program with these sources, kept as long as they, torch and the compiler stay the same."""
     files = sorted(path for path in csrc.rglob("*") if path.is_file())
-    parts = [PROGRAM.encode(), Path(__file__).read_bytes(), made_with().encode()]
-    parts += [part for path in files for part in (str(path.relative_to(csrc)).encode(), path.read_bytes())]
-    kept = STORE / f"sanitized-{kind}"
-    kept.mkdir(parents=True, exist_ok=True)
-    place = kept / hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-    with open(kept / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be compiling it
-        if not (place / "program").exists():
-            for other in kept.iterdir():
-                if other.is_dir():
-                    shutil.rmtree(other)
-            place.mkdir()
-            compile_program(place, csrc)
-    return place / "program"
+    texts = [part for path in files for part in (str(path.relative_to(csrc)), path)]
+    key = key_of(PROGRAM, Path(__file__), made_with(), *texts)
+    return made_once(STORE / f"sanitized-{kind}", key, lambda place: compile_program(place, csrc)) / "program"
 
 
 def compile_program(folder: Path, csrc: Path) -> None:
@@ -54,12 +41,8 @@ def compile_program(folder: Path, csrc: Path) -> None:
     libraries = [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{home / 'lib'}"]
     flags = ["-std=c++20", "-O1", "-g1", "-w", "-fsanitize=address", "-fsanitize-recover=all"]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    unfinished = folder / "unfinished"
-    subprocess.run(
-        ["g++", *flags, abi, f"-I{csrc}", *headers, *map(str, sources), "-o", str(unfinished), *libraries],
-        check=True,
-    )
-    unfinished.rename(folder / "program")
+    made_of = [abi, f"-I{csrc}", *headers, *map(str, sources), *libraries]
+    subprocess.run(["g++", *flags, *made_of, "-o", str(folder / "program")], check=True)
 
 
 def run_program(folder: Path, program: Path) -> tuple[str, dict[str, list[sanitize.Report]]]:

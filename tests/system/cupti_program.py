@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
+from kept_once import BUILD, compiler, key_of, made_once
+
 ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "csrc"
 PARTS = [CSRC / "cuda/api_function.cpp", CSRC / "fork_locks.cpp", *sorted((CSRC / "trace").glob("*.cpp"))]
-STORE = ROOT / "build/test-objects"
+STORE = BUILD / "test-objects"
 TORCH_THREAD = (
     "namespace at { struct RecordFunction { static unsigned long currentThreadId() { return 1; } }; }\n"
 )
@@ -42,27 +41,10 @@ def _compiler(folder: Path, options: Iterable[str]) -> list[str]:
 
 def _objects(options: Iterable[str]) -> list[Path]:
     """PARTS, compiled: 14 seconds, so they are kept until a file of csrc or the compiler differs."""
-    STORE.mkdir(parents=True, exist_ok=True)
-    folder = STORE / _key(options)
-    with open(STORE / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be compiling them
-        if not (folder / "whole").exists():
-            for other in STORE.iterdir():
-                if other.is_dir():
-                    shutil.rmtree(other)
-            folder.mkdir()
-            subprocess.run([*_compiler(folder, options), "-c", *PARTS], cwd=folder, check=True)
-            (folder / "whole").touch()
-    return sorted(folder.glob("*.o"))
-
-
-def _key(options: Iterable[str]) -> str:
     files = sorted(path for path in CSRC.rglob("*") if path.suffix in (".h", ".cpp"))
-    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
-    texts = [
-        *(path.read_text() for path in [Path(__file__), *files]),
-        compiler,
-        str(cuda_headers()),
-        *options,
-    ]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+    key = key_of(Path(__file__), *files, compiler(), str(cuda_headers()), *options)
+
+    def compile_them(folder: Path) -> None:
+        subprocess.run([*_compiler(folder, options), "-c", *PARTS], cwd=folder, check=True)
+
+    return sorted(made_once(STORE, key, compile_them).glob("*.o"))

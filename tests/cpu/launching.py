@@ -47,7 +47,7 @@ READERS = app._READ_TABLES | {"pack"}
 FORKED = {"record", "explain", "compare", "replay"}
 # CUDA does not survive a fork, and torch may have asked for devices when it was imported.
 MUST_BE_FRESH = bool(SANITIZER) or Path("/dev/nvidiactl").exists()
-TIMEOUT = 900  # seconds; only what hangs takes so long, also on a machine that does ten other things
+TIMEOUT = 300  # seconds; only what hangs takes so long, also on a machine that does ten other things
 
 
 @dataclass(frozen=True)

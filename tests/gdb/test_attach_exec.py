@@ -153,15 +153,13 @@ def test_it_is_stopped_while_it_is_recorded(launcher: Launcher) -> None:
         attaching = launcher.start(*command, "--timeout", "5")
         assert attaching.stderr is not None
         assert "recording process" in attaching.stderr.readline()
+        wait_until(lambda: tracer.load(trace).certificate["hops"], process)  # without any it is incomplete
         process.send_signal(signal.SIGSTOP)
         err = attaching.communicate(timeout=TIMEOUT)[1]
         assert attaching.returncode == 1
         assert f"kill -CONT {process.pid}; if it goes on then: tracer detach {process.pid}" in err
         process.send_signal(signal.SIGCONT)
-        end = time.monotonic() + TIMEOUT
-        while not tracer.load(trace).certificate["complete"]:
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        wait_until(lambda: tracer.load(trace).certificate["complete"], process)
 
 
 STOPS = """\

@@ -18,18 +18,29 @@ def run(
 
     An exception while it runs, such as KeyboardInterrupt, stops it too.
     """
-    with log.open("wb") as output:
-        # In a group of its own, so that Ctrl-C reaches it once and from here.
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until there is somebody to stop
+
+    def receive_interrupts() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     try:
+        with log.open("wb") as output:
+            # In a group of its own, so that Ctrl-C reaches it once and from here.
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=receive_interrupts,
+            )
+    except BaseException:
+        receive_interrupts()
+        raise
+    try:
+        receive_interrupts()
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
         return None

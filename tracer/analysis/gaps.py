@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.cover import Cover
-from tracer.analysis.step_times import outermost, waits
+from tracer.analysis.phases import ops_of
+from tracer.analysis.step_times import waits
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -69,14 +70,14 @@ _NONE = pl.DataFrame(
 def gaps_within(
     trace: Trace, process: int, windows: pl.DataFrame, ops: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Every gap in the windows (start_ns, end_ns) of a process. `ops`: which of step_times.outermost count.
+    """Every gap in the windows (start_ns, end_ns) of a process. `ops`: which of phases.ops_of count.
 
     before, after, before_op, after_op: the lines and ops around it; length: what of it is in the windows, ns.
     """
     waiting = waits(trace, process)
     events = pl.concat(
         [
-            (outermost(trace, process) if ops is None else ops).select("op", "line", "start_ns", "end_ns"),
+            (ops_of(trace, process) if ops is None else ops).select("op", "line", "start_ns", "end_ns"),
             waiting.filter(pl.col("hop").is_null()).select("line", "start_ns", "end_ns", op="name"),
         ],
         how="diagonal",

@@ -10,6 +10,7 @@ import re
 
 PRIVATE_FUNCTIONS = {
     "torch/_C/__init__.pyi": (
+        "_current_graph_task_id",
         "_dispatch_dump",
         "_dispatch_dump_table",
         "_dispatch_get_all_op_names",

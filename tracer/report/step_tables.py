@@ -8,7 +8,15 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.gaps import Gaps
-from tracer.analysis.phases import BACKWARD
+from tracer.analysis.phases import (
+    BACKWARD,
+    COMMUNICATION,
+    COMPILE,
+    DATA,
+    FORWARD,
+    OPTIMIZER,
+    OTHER,
+)
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.step_times import OUTLIER
 from tracer.report.page import percent
@@ -16,8 +24,13 @@ from tracer.report.text import count, duration
 
 MOST_STEPS = 40
 _LONGEST_TEXT = 40
-_PARTS = ("forward", "backward", "optimizer", "waiting", "outside")
-_TITLES = {"waiting": "waiting for GPU", "outside": "outside ops"}
+_PARTS = (*(FORWARD, BACKWARD, OPTIMIZER, DATA, COMMUNICATION, COMPILE, OTHER), "waiting", "outside")
+_TITLES = {
+    COMPILE: "compiling",
+    OTHER: "other ops",
+    "waiting": "waiting for GPU",
+    "outside": "elsewhere",
+}
 
 
 def chosen_steps(table: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -98,8 +98,11 @@ for i in range(3):
 """
 IN_BACKWARD = """
 optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in m.parameters()}
+def step(p):
+    optimizers[p].step()
+    optimizers[p].zero_grad()
 for p in m.parameters():
-    p.register_post_accumulate_grad_hook(lambda p: (optimizers[p].step(), optimizers[p].zero_grad()))
+    p.register_post_accumulate_grad_hook(step)
 for i in range(3):
     m(x).cos().sum().backward()
 """

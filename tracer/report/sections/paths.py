@@ -55,8 +55,8 @@ def _which(data: Paths) -> str:
     share = percent(sum(path.share for path in data.paths))
     return wrapped(
         f"{text}{steady}, by cost in steady steps, with {share} of the time in ops"
-        f"{' there' if steady else ''}. The cost of calls with the same inputs is their median x calls. Hops are "
-        "those of one call. Paths with the same number differ only in kernels that a library chose."
+        f"{' there' if steady else ''}. The cost of calls with the same inputs is their median x calls. Hops "
+        "are those of one call. Paths with the same number differ only in kernels that a library chose."
     )
 
 

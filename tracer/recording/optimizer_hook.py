@@ -52,7 +52,7 @@ def backward_pass() -> int:
 def at_its_end(function: Callable[[], object]) -> bool:
     """Have the backward pass that runs on this thread call a function when it ends; False: it cannot."""
     try:
-        torch.autograd.Variable._execution_engine.queue_callback(function)  # type: ignore[attr-defined]
+        torch.autograd.Variable._execution_engine.queue_callback(function)
     except RuntimeError:
         return False
     return True

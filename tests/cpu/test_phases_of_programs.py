@@ -67,6 +67,7 @@ def recorded(launcher: Launcher, script: str) -> tuple[tracer.Trace, str]:
     return tracer.load(launcher.folder / "run.trace"), run.out
 
 
+@pytest.mark.promise("docs/time.md")
 @pytest.mark.parametrize("loop", [LBFGS, ADAMW, PLAIN], ids=["lbfgs", "adamw with a closure", "plain"])
 def test_phases_are_those_of_the_programs_own_clock(launcher: Launcher, loop: str) -> None:
     trace, said = recorded(launcher, MODEL + loop + SAYS)

@@ -13,7 +13,7 @@ from tracer.analysis.trees import Forest, counts, fold
 from tracer.trace.tables.schema import HOP_KINDS
 
 ONCE = 3
-"""A first call stands apart if it took more than this many medians: it loaded code, or compiled"""
+"""A first call counts by itself if it took more than this many medians: it loaded code, or compiled"""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@
 #include "native/elf.h"
 #include "program_starts.h"
 #include "python/compiled_calls.h"
+#include "python/context.h"
 #include "python/greenlets.h"
 #include "python/module_calls.h"
 #include "python/own_range.h"
@@ -100,6 +101,7 @@ void start(bool runs_ops) {
   trace::start_recording();
   trace::prepare_dumps(running());
   if (runs_ops) trace::current_lane();  // its first chunk now, not at this thread's first op
+  python::learn_contexts();
   dispatch::observe_ranges();
 }
 

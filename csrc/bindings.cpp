@@ -105,6 +105,11 @@ void start(bool runs_ops) {
   dispatch::observe_ranges();
 }
 
+void resume() {
+  trace::start_recording();
+  python::name_open_modules();
+}
+
 // The hops end first: another thread's would be named after a module around the one that it calls, once calls are no
 // longer followed.
 void stop() {
@@ -362,7 +367,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("arm", &arm, py::arg("operators") = std::vector<std::string>());
   m.def("start", &start, py::arg("runs_ops") = true);
   m.def("pause", &trace::pause_recording);
-  m.def("resume", &trace::start_recording);
+  m.def("resume", &resume);
   m.def("stop", &stop);
   m.def("restore", &dispatch::restore, py::call_guard<py::gil_scoped_release>());
   m.def("certificate", &certificate);

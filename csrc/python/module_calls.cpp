@@ -38,10 +38,12 @@ PyObject* modules_name = nullptr;  // "_modules"
 
 struct Call {
   PyObject* module;  // a reference of its own: threads whose C stacks are switched may leave in any order
-  uint32_t path;
+  ModuleNow now;     // inside it; epoch 0: it began in a pause of the recording, and is named when that goes on
 };
+constexpr uint32_t kNeverNamed = ~0u;  // in place of that epoch
 struct Calls {
   size_t depth;
+  bool wait_for_names;  // some of them
   Call calls[kMostCalls];
   Calls* spare;  // another one of this thread, which no greenlet uses
 };
@@ -308,13 +310,13 @@ uint32_t path_in_calls(const Calls& calls, PyObject* module, uint32_t epoch) {
     const Call& call = calls.calls[i];
     if (!call.module) continue;
     if (call.module == module) {
-      if (call.path) define(call.path, epoch);
-      return call.path;
+      if (call.now.id) define(call.now.id, epoch);
+      return call.now.id;
     }
-    if (Place* place = place_of(call.module, module, search)) return defined_path_at(place, call.path, epoch);
+    if (Place* place = place_of(call.module, module, search)) return defined_path_at(place, call.now.id, epoch);
     if (nearest) continue;
     nearest = &call;
-    uint64_t hash = mix(mix(5, call.path), uint64_t(Py_TYPE(module)));
+    uint64_t hash = mix(mix(5, call.now.id), uint64_t(Py_TYPE(module)));
     missed = &misses[hash >> 54];
     search = is_worth_searching(*missed, hash);
   }
@@ -402,28 +404,53 @@ uint32_t name(const Calls& calls, PyObject* module, bool in_backward, uint32_t e
   return 0;  // no memory
 }
 
-PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
-  uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
-  const bool is_known = !epoch || follow_greenlets(switch_calls);  // before the thread's calls are asked for
-  Calls* known = epoch && PyVectorcall_NARGS(flags) > 0 && is_module(arguments[0]) ? calls_of_thread() : nullptr;
-  if (!known) return original(function, arguments, flags, names);
+// Those that began in a pause, the outermost first: once something is recorded.
+void name_begun_in_pause(Calls& calls) {
+  const uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
+  if (!epoch || !calls.wait_for_names) return;
   trace::current_lane();  // a forked child defines nothing before it has recorded something
+  calls.wait_for_names = false;
+  const size_t depth = calls.depth;
+  for (size_t i = 0; i < depth && i < kMostCalls; ++i) {
+    Call& call = calls.calls[i];
+    if (call.now.epoch || !call.module) continue;
+    calls.depth = i;
+    call.now = {epoch, name(calls, call.module, call.now.node, epoch), call.now.node};
+  }
+  calls.depth = depth;
+}
+
+ModuleNow now_inside(Calls& calls, PyObject* module, bool is_known) {
+  name_begun_in_pause(calls);
+  const uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
+  const void* node = torch::autograd::get_current_node().get();
+  if (!is_known) return {kNeverNamed, 0, node};
+  calls.wait_for_names |= !epoch;
+  if (epoch) trace::current_lane();
+  return {epoch, epoch ? name(calls, module, node, epoch) : 0, node};
+}
+
+PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
+  const bool is_recording = trace::recording_epoch.load(std::memory_order_relaxed) || trace::recording_file();  // or in a pause
+  const bool is_known = !is_recording || follow_greenlets(switch_calls);  // before the thread's calls are asked for
+  Calls* known = is_recording && PyVectorcall_NARGS(flags) > 0 && is_module(arguments[0]) ? calls_of_thread() : nullptr;
+  if (!known) return original(function, arguments, flags, names);
   Calls& calls = *known;
   const size_t depth = calls.depth;
   const ModuleNow before = module_now;
   PyObject* module = arguments[0];
-  const void* node = torch::autograd::get_current_node().get();
-  uint32_t path = is_known ? name(calls, module, node, epoch) : 0;
+  const ModuleNow now = now_inside(calls, module, is_known);
   if (depth < kMostCalls) {
     Py_INCREF(module);
     Py_XDECREF(std::exchange(calls.calls[depth].module, module));
-    calls.calls[depth].path = path;
+    calls.calls[depth].now = now;
   }
   calls.depth = depth + 1;
-  module_now = {epoch, path, node};
+  module_now = now;
   PyObject* result = original(function, arguments, flags, names);
-  module_now = before;
   calls.depth = depth;
+  if (result) name_begun_in_pause(calls);  // an exception would be lost
+  module_now = depth && depth <= kMostCalls ? calls.calls[depth - 1].now : before;
   if (depth < kMostCalls) Py_XDECREF(std::exchange(calls.calls[depth].module, nullptr));
   return result;
 }
@@ -450,6 +477,13 @@ void follow_modules(PyObject* wanted) {
   followed = reinterpret_cast<PyFunctionObject*>(function);
   original = followed->vectorcall;
   set_entry(followed, call_module);
+}
+
+void name_open_modules() {
+  if (!followed || !thread_calls || !thread_calls->wait_for_names) return;
+  name_begun_in_pause(*thread_calls);
+  const size_t depth = thread_calls->depth;
+  if (depth && depth <= kMostCalls) module_now = thread_calls->calls[depth - 1].now;
 }
 
 void leave_modules() {

@@ -1,4 +1,4 @@
-"""Ranges by their numbers: crossing, of several tasks and threads, and begun before a window of the recording."""
+"""Ranges by their numbers: of tasks and threads, crossing, begun before a window of the recording."""
 
 from __future__ import annotations
 
@@ -89,7 +89,10 @@ def test_what_two_ranges_of_one_task_cross_is_in_none_of_them(tmp_path: Path) ->
     trace = program.read(tmp_path)
     assert trace.hops["range"].to_list() == ["a", None, "c", None, "b", "serve"]
     assert {name: around for name, (_, _, around, _) in rows(trace).items()} == {
-        **{"serve": None, "a": "serve", "b": "serve", "c": "b"}
+        "serve": None,
+        "a": "serve",
+        "b": "serve",
+        "c": "b",
     }
     assert any("null for 2 hops" in line for line in trace.certificate["not_visible"])
     assert trace.certificate["complete"]

@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -16,11 +15,11 @@
 #include "frame.h"
 #include "function_entry.h"
 #include "greenlets.h"
+#include "module_paths.h"
 
 namespace tracer::python {
 namespace {
 
-using trace::hash_bytes;
 using trace::Interner;
 using trace::mix;
 
@@ -100,41 +99,6 @@ void switch_calls(PyObject* from, PyObject* to) noexcept try {
   suspended.erase(found);
 } catch (...) {
   module_now = {};  // no memory
-}
-
-// ---- paths: ids are those of the trace, the same in all recordings of the process -----------------
-struct Path {
-  std::string root, names;  // class of the outermost module; names from there, apart by dots
-  uint32_t defined;         // the recording that it is defined in
-};
-std::vector<Path>& paths = *new std::vector<Path>;
-Interner& path_ids = *new Interner;
-
-uint32_t path_of(const std::string& root, const std::string& names) {
-  uint64_t hash = mix(mix(1, hash_bytes(root.data(), root.size())), hash_bytes(names.data(), names.size()));
-  if (uint32_t id = path_ids.find(hash)) return id;
-  uint32_t id = path_ids.add(hash);
-  if (id) paths.push_back({root, names, 0});
-  return id;
-}
-
-uint32_t path_below(uint32_t path, const std::string& names) {
-  if (!path) return 0;
-  const Path above = paths[path - 1];
-  return path_of(above.root, above.names.empty() || names.empty() ? above.names + names : above.names + "." + names);
-}
-
-uint32_t path_of_class(PyObject* module) {
-  const char* name = Py_TYPE(module)->tp_name;
-  const char* dot = strrchr(name, '.');
-  return path_of(dot ? dot + 1 : name, {});
-}
-
-void define(uint32_t path, uint32_t epoch) {
-  Path& known = paths[path - 1];
-  if (known.defined == epoch) return;
-  known.defined = epoch;
-  trace::define_for_process(trace::DefinitionBuilder(trace::kModulePath).put(path).put_string(known.names).put_string(known.root));
 }
 
 // ---- trees of modules -----------------------------------------------------------------------------
@@ -279,7 +243,7 @@ uint32_t path_at(Place* place, uint32_t path_above) {
 uint32_t defined_path_at(Place* place, uint32_t path_above, uint32_t epoch) {
   uint32_t path = path_at(place, path_above);
   if (path && place->defined != epoch) {
-    define(path, epoch);
+    define_path(path, epoch);
     place->defined = epoch;
   }
   return path;
@@ -310,7 +274,7 @@ uint32_t path_in_calls(const Calls& calls, PyObject* module, uint32_t epoch) {
     const Call& call = calls.calls[i];
     if (!call.module) continue;
     if (call.module == module) {
-      if (call.now.id) define(call.now.id, epoch);
+      if (call.now.id) define_path(call.now.id, epoch);
       return call.now.id;
     }
     if (Place* place = place_of(call.module, module, search)) return defined_path_at(place, call.now.id, epoch);
@@ -398,7 +362,7 @@ uint32_t name(const Calls& calls, PyObject* module, bool in_backward, uint32_t e
   if (uint32_t path = path_in_calls(calls, module, epoch)) return path;
   uint32_t path = calls.depth ? path_of_class(module) : path_in_frames(module, in_backward);
   if (!calls.depth && !in_backward) remember_root(module, path);
-  if (path) define(path, epoch);
+  if (path) define_path(path, epoch);
   return path;
 } catch (...) {
   return 0;  // no memory

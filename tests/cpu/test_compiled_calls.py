@@ -163,6 +163,62 @@ def test_a_recording_of_ops_loads_no_compiler(launcher: Launcher) -> None:
     assert not said(certificate)
 
 
+DECORATED = """
+import functools, torch
+x = torch.ones(4, 4)
+named = lambda make: lambda function: function  # it looks like a decorator with an argument
+
+@torch.compile(
+    dynamic=False,
+)
+@named(lambda product: 0)
+def product(  # def product
+    x,
+):
+    return torch.mm(x, x)
+
+class Net(torch.nn.Module):
+    @torch.compile(dynamic=False)
+    @torch.no_grad()
+    def forward(self, x):  # def forward
+        return torch.mm(x, x)
+
+@torch.compile(dynamic=False)
+
+def broken(x): # def broken
+    x = torch.mm(x, x)
+    torch._dynamo.graph_break()  # def rest
+    return torch.mm(x, x)
+
+def plain(x):  # def plain
+    return torch.mm(x, x)
+
+product(x), Net()(x), broken(x)
+torch.compile(plain, dynamic=False)(x)
+torch.compile(lambda x: torch.mm(x, x), dynamic=False)(x)  # def <lambda>
+names = {"torch": torch}
+exec("@torch.compile(dynamic=False)\\ndef made(x):\\n    return torch.mm(x, x)", names)
+names["made"](x)
+"""
+
+
+def test_the_line_of_a_compiled_function_is_that_of_its_def(launcher: Launcher) -> None:
+    launcher.write(DECORATED)
+    run = launcher.record("-o", "run.trace", "script.py")
+    assert run.status == 0, run.err
+    trace = tracer.load(launcher.folder / "run.trace")
+    names = ("product", "forward", "broken", "rest", "plain", "<lambda>")
+    lines = DECORATED.splitlines()
+    wanted = [next(n for n, line in enumerate(lines, 1) if line.endswith(f"# def {name}")) for name in names]
+    places = [f"{launcher.folder / 'script.py'}:{line}" for line in wanted]
+    assert trace.compiled_calls["defined_at"].cast(str).to_list() == [*places, "<string>:1"]
+    hops = trace.hops.filter(trace.hops["op"].cast(str) == "aten::mm.out")
+    outermost = hops.filter(hops["parent"].is_null())["called_from"].cast(str).to_list()
+    caller = next(n for n, line in enumerate(lines, 1) if line.startswith("product(x)"))
+    places[1] = f"{launcher.folder / 'script.py'}:{caller}"  # what Dynamo compiled is a function of torch's
+    assert outermost[:6] == places
+
+
 @pytest.mark.promise("record", "docs/compiled.md")
 def test_a_region_without_kernels_of_its_own_needs_no_compiler(launcher: Launcher) -> None:
     """Inductor calls stock's product, so nothing is compiled in C++; the region and its hops are recorded."""

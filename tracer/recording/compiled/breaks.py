@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from tracer.recording.compiled.definition import place_of
+
 _MOST_REASONS = 1000
 _LONGEST_REASON = 500
 _GRAPH_BREAKS = ("Unsupported", "UserError")
@@ -95,18 +97,20 @@ def _break_of(reason: Any) -> _Break:
 def _given_up(told: Mapping[str, Any]) -> _Break | None:
     function, file, line = (told.get(name) for name in ("co_name", "co_filename", "co_firstlineno"))
     code = _code_in_compilation()
+    place = f"{file}:{line}"
     if function is None:  # beyond the recompile limit; and in a backward, which is not Dynamo's
         if code is None:
             return None
-        function, file, line = code.co_name, code.co_filename, code.co_firstlineno
+        function = code.co_name
     if code is not None and code.co_name == function:
         function = getattr(code, "co_qualname", function)  # Net.forward, from Python 3.11 on
+        place = place_of(code)
     if told.get("fail_user_frame_filename") and told.get("fail_user_frame_lineno"):
-        file, line = told["fail_user_frame_filename"], told["fail_user_frame_lineno"]
+        place = f"{told['fail_user_frame_filename']}:{told['fail_user_frame_lineno']}"
     kind, reason = str(told["fail_type"]), in_one_line(told.get("fail_reason") or "")
     if kind not in _GRAPH_BREAKS or not reason:
         reason = f"{kind}: {reason}" if reason else kind
-    return _Break(reason, f"{file}:{line}", str(function))
+    return _Break(reason, place, str(function))
 
 
 def in_one_line(reason: object) -> str:

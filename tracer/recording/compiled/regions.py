@@ -15,8 +15,9 @@ from typing import Any
 
 from tracer.recording.compiled import kept_kernels, kernels_of_module
 from tracer.recording.compiled.breaks import in_one_line
+from tracer.recording.compiled.definition import first_place_of, place_of
 from tracer.recording.compiled.lines import lines_of_graph, moved_lines, with_lines
-from tracer.recording.compiled.origins import bytes_of_kernel, nodes_of_kernel
+from tracer.recording.compiled.origins import bytes_of_kernel, is_of_torch, nodes_of_kernel
 
 Write = Callable[[str, object], None]
 
@@ -145,6 +146,7 @@ class Regions:
             document |= kernels_of_module.describe(code, self._native)
             uses = _uses_of_this_run(region)
             document |= {"how": region.how, "uses": uses}
+            self.lines |= set(_line(document.get("defined_at")))
             self.lines |= {line for several in uses.values() for use in several for line in _lines_of(use)}
             self._write(f"compiled:{region.number}", document)
             if document["hidden"]:
@@ -202,9 +204,13 @@ def _artifact(code: Any) -> str:
 
 def _lines_of(use: dict[str, Any]) -> Iterator[tuple[str, int]]:
     for node in use["nodes"]:
-        file, _, number = (node["source"] or "").rpartition(":")
-        if file and number.isdigit():
-            yield file, int(number)
+        yield from _line(node["source"])
+
+
+def _line(place: str | None) -> Iterator[tuple[str, int]]:
+    file, _, number = (place or "").rpartition(":")
+    if file and number.isdigit():
+        yield file, int(number)
 
 
 def _compile_id() -> object:
@@ -214,14 +220,21 @@ def _compile_id() -> object:
 
 
 def _traced_function() -> dict[str, Any]:
-    """The function that Dynamo traced: its name, file and first line."""
+    """The function that Dynamo traced, and where it is defined.
+
+    The first one outside of torch: torch.no_grad() and others put a function of torch around the user's.
+    """
     context = sys.modules["torch._guards"].TracingContext.try_get()
     codes = getattr(context, "traced_code", None) or ()
     if not codes:
         return {}
-    code = codes[0]
-    name = getattr(code, "co_qualname", code.co_name)
-    return {"function": name, "defined_at": f"{code.co_filename}:{code.co_firstlineno}"}
+    code = next((code for code in codes if not is_of_torch(code.co_filename)), codes[0])
+    place, shown = place_of(code), first_place_of(codes[0])
+    return {
+        "function": getattr(code, "co_qualname", code.co_name),
+        "defined_at": place,
+        "decorated_at": None if shown == place else shown,
+    }
 
 
 def _facts(code: Any) -> dict[str, Any]:

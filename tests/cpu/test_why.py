@@ -12,6 +12,7 @@ from stored import recorded_once
 
 import tracer
 from tracer.analysis.why import Why, why
+from tracer.cli.why import _has_kernel
 from tracer.trace import Trace
 
 SCRIPT = """\
@@ -114,6 +115,26 @@ def test_an_op_without_a_kernel_for_autocast_falls_through(recorded: Launcher, t
     assert "  not           AutocastCPU: the op falls through there: it has no kernel for it\n" in out
     linear = first(trace, "aten::linear", LINEAR[0]).hop["id"]
     assert "AutocastCPU: hidden: autocast is off\n" in explain(recorded, "linear", "--hop", str(linear)).out
+
+
+def test_a_kernel_that_the_trace_has_is_not_denied(trace: Trace) -> None:
+    """The torch here may lack what the program's had, e.g. the kernels of a device's own package."""
+    hop = first(trace, "aten::linear", LINEAR[0]).hop["id"]
+    assert why(trace, hop, lambda *_: False).passed == {"AutocastCPU": "hidden: autocast is off"}
+    without = hops_of(trace, "aten::t", LINEAR[0])["id"][0]
+    assert why(trace, without, lambda *_: False).passed["AutocastCPU"].startswith("the op falls through")
+
+
+def test_a_device_that_the_torch_here_does_not_know_is_not_said_to_lack_kernels() -> None:
+    assert _has_kernel("aten::mm", "AutocastPrivateUse1")
+    assert not _has_kernel("aten::t", "AutocastCPU")
+
+
+def test_modules_are_imported_before_a_hop_is_explained(recorded: Launcher, trace: Trace) -> None:
+    hop = first(trace, "aten::linear", LINEAR[0]).hop["id"]
+    run = explain(recorded, "linear", "--hop", str(hop), "--import", "no_such_module")
+    assert (run.status, run.out) == (1, "")
+    assert "cannot import no_such_module" in run.err
 
 
 def test_groups_of_keys_are_said_in_words(recorded: Launcher, trace: Trace) -> None:

@@ -53,13 +53,15 @@ def explain_hop(operator: str, file: Path, hop: int, *, as_json: bool) -> None:
 
 
 def _has_kernel(op: str, key: str) -> bool:
-    """As the torch here says; True if there is none, or if it does not know the op."""
+    """As the torch here says; True if there is none, or if it knows neither the op nor the device."""
     from tracer.base.extension import installed_torch
 
     if installed_torch() is None:
         return True
     import torch
 
+    if "PrivateUse1" in key and torch._C._get_privateuse1_backend_name() == "privateuseone":
+        return True
     try:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op, key))
     except RuntimeError:

@@ -10,10 +10,10 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
-from tracer.recording.compiled import kept_kernels, kernels_of_module
+from tracer.recording.compiled import earlier, kept_kernels, kernels_of_module
 from tracer.recording.compiled.breaks import in_one_line
 from tracer.recording.compiled.definition import first_place_of, place_of
 from tracer.recording.compiled.lines import lines_of_graph, moved_lines, with_lines
@@ -142,6 +142,8 @@ class Regions:
                     "kept",
                     known,
                 )  # compiled before the recording: its lines are not known
+            if "compile_id" not in region.facts:
+                region.facts |= {"compile_id": None, **_earlier_function()}
             document = {**_facts(code), **region.facts}
             document |= kernels_of_module.describe(code, self._native)
             uses = _uses_of_this_run(region)
@@ -220,12 +222,22 @@ def _compile_id() -> object:
 
 
 def _traced_function() -> dict[str, Any]:
-    """The function that Dynamo traced, and where it is defined.
+    """The function that Dynamo traced."""
+    context = sys.modules["torch._guards"].TracingContext.try_get()
+    return _function(getattr(context, "traced_code", None) or [])
+
+
+def _earlier_function() -> dict[str, Any]:
+    """The function whose code, compiled before the recording, is being called."""
+    frame = earlier.calling_frame()
+    return {} if frame is None else {"compile_id": frame.compile_id, **_function(frame.codes)}
+
+
+def _function(codes: list[CodeType]) -> dict[str, Any]:
+    """Its name and where it is defined. `codes`: that of the frame, and those that it calls.
 
     The first one outside of torch: torch.no_grad() and others put a function of torch around the user's.
     """
-    context = sys.modules["torch._guards"].TracingContext.try_get()
-    codes = getattr(context, "traced_code", None) or ()
     if not codes:
         return {}
     code = next((code for code in codes if not is_of_torch(code.co_filename)), codes[0])

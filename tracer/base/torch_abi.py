@@ -22,6 +22,7 @@ PRIVATE_FUNCTIONS = {
         "_dispatch_library",
         "_get_cudnn_allow_tf32",
         "_get_operation_overload",
+        "_get_privateuse1_backend_name",
         "_get_schema",
         "_get_warnAlways",
         "_set_cudnn_allow_tf32",

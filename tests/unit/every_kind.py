@@ -17,6 +17,7 @@ DOCUMENTS: dict[str, Any] = {
     "compiled:1": {
         "function": "Net.forward",
         "defined_at": "/home/model.py:9",
+        "decorated_at": "/home/model.py:8",
         "direction": "forward",
         "compile_id": "0/0",
         "cache": "miss",

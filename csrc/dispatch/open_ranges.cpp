@@ -78,7 +78,7 @@ void add(OpenRange* range) {
   if (++open_ranges.count > 2 * open_ranges.swept + kFewRanges) sweep();
 }
 
-// Room for what is said of one range, and for what current_lane() guarantees after that. An advance may only have asked for the
+// Room for the events of one range, and for what current_lane() guarantees after that. An advance may only have asked for the
 // next chunk.
 bool make_room(Lane* lane) {
   auto enough = [lane] { return lane->limit - lane->next >= trace::kRoomWords + kSaidWords; };

@@ -24,14 +24,15 @@ def lanes(ranges: pl.DataFrame) -> tuple[list[int], list[int]]:
     """
     lane, around = list[int](), list[int]()
     drawn: dict[tuple[int, int], list[list[int]]] = {}
-    ends = ranges["end_ns"].to_list()
-    columns = ("process", "thread", "parent", "start_ns")
-    for row, (process, thread, parent, start) in enumerate(ranges.select(columns).iter_rows()):
+    ends, parents = ranges["end_ns"].to_list(), parent_rows(ranges).tolist()
+    for row, (process, thread, start) in enumerate(
+        ranges.select("process", "thread", "start_ns").iter_rows()
+    ):
         of_thread = drawn.setdefault((process, thread), [])
         for rows in of_thread:
             while rows and ends[rows[-1]] <= start:
                 rows.pop()
-        fits = (place for place, rows in enumerate(of_thread) if parent is not None and rows[-1:] == [parent])
+        fits = (place for place, rows in enumerate(of_thread) if rows[-1:] == parents[row : row + 1])
         free = (place for place, rows in enumerate(of_thread) if not rows)
         place = next(fits, next(free, len(of_thread)))
         if place == len(of_thread):

@@ -105,11 +105,7 @@ def _ranges_of_step(
         .head(MOST_RANGES)  # a range is as long as those in it, and comes before them
         .sort("id")
     )
-    place = {row: number for number, row in enumerate(drawn["id"].to_list())}
-    parent = pl.Series([place.get(row) for row in drawn["parent"].to_list()], dtype=pl.Int64)
-    lane, around = lanes(
-        drawn.select("process", "thread", start_ns="start", end_ns="end").with_columns(parent=parent)
-    )
+    lane, around = lanes(drawn.with_columns(start_ns="start", end_ns="end"))
     names = drawn["name"].cast(pl.String).fill_null("?")
     rows = zip(names, *(drawn[name] for name in ("start", "end", "track")), lane, around, strict=True)
     return {

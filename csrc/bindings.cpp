@@ -19,6 +19,7 @@
 #include "native/elf.h"
 #include "program_starts.h"
 #include "python/compiled_calls.h"
+#include "python/context.h"
 #include "python/greenlets.h"
 #include "python/module_calls.h"
 #include "python/own_range.h"
@@ -100,7 +101,13 @@ void start(bool runs_ops) {
   trace::start_recording();
   trace::prepare_dumps(running());
   if (runs_ops) trace::current_lane();  // its first chunk now, not at this thread's first op
+  python::learn_contexts();
   dispatch::observe_ranges();
+}
+
+void resume() {
+  trace::start_recording();
+  python::name_open_modules();
 }
 
 // The hops end first: another thread's would be named after a module around the one that it calls, once calls are no
@@ -360,7 +367,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("arm", &arm, py::arg("operators") = std::vector<std::string>());
   m.def("start", &start, py::arg("runs_ops") = true);
   m.def("pause", &trace::pause_recording);
-  m.def("resume", &trace::start_recording);
+  m.def("resume", &resume);
   m.def("stop", &stop);
   m.def("restore", &dispatch::restore, py::call_guard<py::gil_scoped_release>());
   m.def("certificate", &certificate);

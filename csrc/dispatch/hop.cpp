@@ -12,6 +12,7 @@
 #include "../trace/recording.h"
 #include "autograd_node.h"
 #include "call_sites.h"
+#include "open_ranges.h"
 #include "operator_record.h"
 #include "own_cost.h"
 #include "registrations.h"
@@ -66,6 +67,7 @@ struct Outermost {
 
 // What the lane has to say before an outermost hop, at the hop's own time: the clock is read once for all.
 __attribute__((noinline)) Outermost write_what_runs(Lane* lane) {
+  if (__builtin_expect(open_ranges.outermost != nullptr, 0)) say_open_ranges(lane);
   NodeWords node;
   bool other_node = autograd_node_changed(lane, node);
   uint32_t module = python::module_id(lane->epoch, lane->node);

@@ -2,38 +2,28 @@
 
 #include <ATen/record_function.h>
 
-#include <cstring>
 #include <mutex>
 
 #include "../fork_locks.h"
 #include "../native/elf.h"
 #include "../torch_abi/callback_list.h"
-#include "../trace/lane.h"
+#include "open_ranges.h"
 
 namespace tracer::dispatch {
 namespace {
 
-struct OpenRange final : at::ObserverContext {
-  OpenRange(trace::Lane* lane) : lane(lane), epoch(lane->epoch) {}
-  trace::Lane* lane;
-  uint32_t epoch;
+struct Observed final : at::ObserverContext {
+  OpenRange* range = nullptr;
 };
 
 std::unique_ptr<at::ObserverContext> enter_range(const at::RecordFunction& range) {
-  trace::Lane* lane = trace::current_lane();
-  if (!lane) return nullptr;
-  const char* name = range.name();
-  size_t size = strlen(name);
-  uint64_t string = lane->intern_string(trace::hash_bytes(name, size), [&] { return std::string_view(name, size); });
-  trace::write_event(lane, trace::kRangeEnter, lane->now(), string);
-  return std::make_unique<OpenRange>(lane);
+  auto observed = std::make_unique<Observed>();
+  observed->range = begin_range(range.name());
+  return observed;
 }
 
 void leave_range(const at::RecordFunction&, at::ObserverContext* context) {
-  auto* range = static_cast<OpenRange*>(context);
-  // A range may end on another thread than it began on; the innermost range of that thread is another.
-  if (!range || range->lane != trace::thread_lane || range->epoch != range->lane->epoch) return;
-  if (trace::Lane* lane = trace::current_lane()) trace::write_event(lane, trace::kRangeExit, lane->now());
+  if (context) end_range(static_cast<Observed*>(context)->range);
 }
 
 at::CallbackHandle observer = at::INVALID_CALLBACK_HANDLE;
@@ -54,6 +44,7 @@ void hold_the_list_over_forks(size_t version_before, torch_abi::CallbackList* li
 void observe_ranges() {
   std::lock_guard guard(fork_lock<LockOrder::kTables>());
   if (observer != at::INVALID_CALLBACK_HANDLE) return;
+  in_forked_child(forget_open_ranges);
   using torch_abi::CallbackList;
   static auto* list = static_cast<CallbackList*>(native::find_variable("libtorch_cpu.so", torch_abi::kCallbackList, sizeof(CallbackList)));
   size_t version_before = list ? list->version.load() : 0;

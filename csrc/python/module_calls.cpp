@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -16,11 +15,11 @@
 #include "frame.h"
 #include "function_entry.h"
 #include "greenlets.h"
+#include "module_paths.h"
 
 namespace tracer::python {
 namespace {
 
-using trace::hash_bytes;
 using trace::Interner;
 using trace::mix;
 
@@ -38,10 +37,12 @@ PyObject* modules_name = nullptr;  // "_modules"
 
 struct Call {
   PyObject* module;  // a reference of its own: threads whose C stacks are switched may leave in any order
-  uint32_t path;
+  ModuleNow now;     // inside it; epoch 0: it began in a pause of the recording, and is named when that goes on
 };
+constexpr uint32_t kNeverNamed = ~0u;  // in place of that epoch
 struct Calls {
   size_t depth;
+  bool wait_for_names;  // some of them
   Call calls[kMostCalls];
   Calls* spare;  // another one of this thread, which no greenlet uses
 };
@@ -98,41 +99,6 @@ void switch_calls(PyObject* from, PyObject* to) noexcept try {
   suspended.erase(found);
 } catch (...) {
   module_now = {};  // no memory
-}
-
-// ---- paths: ids are those of the trace, the same in all recordings of the process -----------------
-struct Path {
-  std::string root, names;  // class of the outermost module; names from there, apart by dots
-  uint32_t defined;         // the recording that it is defined in
-};
-std::vector<Path>& paths = *new std::vector<Path>;
-Interner& path_ids = *new Interner;
-
-uint32_t path_of(const std::string& root, const std::string& names) {
-  uint64_t hash = mix(mix(1, hash_bytes(root.data(), root.size())), hash_bytes(names.data(), names.size()));
-  if (uint32_t id = path_ids.find(hash)) return id;
-  uint32_t id = path_ids.add(hash);
-  if (id) paths.push_back({root, names, 0});
-  return id;
-}
-
-uint32_t path_below(uint32_t path, const std::string& names) {
-  if (!path) return 0;
-  const Path above = paths[path - 1];
-  return path_of(above.root, above.names.empty() || names.empty() ? above.names + names : above.names + "." + names);
-}
-
-uint32_t path_of_class(PyObject* module) {
-  const char* name = Py_TYPE(module)->tp_name;
-  const char* dot = strrchr(name, '.');
-  return path_of(dot ? dot + 1 : name, {});
-}
-
-void define(uint32_t path, uint32_t epoch) {
-  Path& known = paths[path - 1];
-  if (known.defined == epoch) return;
-  known.defined = epoch;
-  trace::define_for_process(trace::DefinitionBuilder(trace::kModulePath).put(path).put_string(known.names).put_string(known.root));
 }
 
 // ---- trees of modules -----------------------------------------------------------------------------
@@ -277,7 +243,7 @@ uint32_t path_at(Place* place, uint32_t path_above) {
 uint32_t defined_path_at(Place* place, uint32_t path_above, uint32_t epoch) {
   uint32_t path = path_at(place, path_above);
   if (path && place->defined != epoch) {
-    define(path, epoch);
+    define_path(path, epoch);
     place->defined = epoch;
   }
   return path;
@@ -308,13 +274,13 @@ uint32_t path_in_calls(const Calls& calls, PyObject* module, uint32_t epoch) {
     const Call& call = calls.calls[i];
     if (!call.module) continue;
     if (call.module == module) {
-      if (call.path) define(call.path, epoch);
-      return call.path;
+      if (call.now.id) define_path(call.now.id, epoch);
+      return call.now.id;
     }
-    if (Place* place = place_of(call.module, module, search)) return defined_path_at(place, call.path, epoch);
+    if (Place* place = place_of(call.module, module, search)) return defined_path_at(place, call.now.id, epoch);
     if (nearest) continue;
     nearest = &call;
-    uint64_t hash = mix(mix(5, call.path), uint64_t(Py_TYPE(module)));
+    uint64_t hash = mix(mix(5, call.now.id), uint64_t(Py_TYPE(module)));
     missed = &misses[hash >> 54];
     search = is_worth_searching(*missed, hash);
   }
@@ -396,34 +362,59 @@ uint32_t name(const Calls& calls, PyObject* module, bool in_backward, uint32_t e
   if (uint32_t path = path_in_calls(calls, module, epoch)) return path;
   uint32_t path = calls.depth ? path_of_class(module) : path_in_frames(module, in_backward);
   if (!calls.depth && !in_backward) remember_root(module, path);
-  if (path) define(path, epoch);
+  if (path) define_path(path, epoch);
   return path;
 } catch (...) {
   return 0;  // no memory
 }
 
-PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
-  uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
-  const bool is_known = !epoch || follow_greenlets(switch_calls);  // before the thread's calls are asked for
-  Calls* known = epoch && PyVectorcall_NARGS(flags) > 0 && is_module(arguments[0]) ? calls_of_thread() : nullptr;
-  if (!known) return original(function, arguments, flags, names);
+// Those that began in a pause, the outermost first: once something is recorded.
+void name_begun_in_pause(Calls& calls) {
+  const uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
+  if (!epoch || !calls.wait_for_names) return;
   trace::current_lane();  // a forked child defines nothing before it has recorded something
+  calls.wait_for_names = false;
+  const size_t depth = calls.depth;
+  for (size_t i = 0; i < depth && i < kMostCalls; ++i) {
+    Call& call = calls.calls[i];
+    if (call.now.epoch || !call.module) continue;
+    calls.depth = i;
+    call.now = {epoch, name(calls, call.module, call.now.node, epoch), call.now.node};
+  }
+  calls.depth = depth;
+}
+
+ModuleNow now_inside(Calls& calls, PyObject* module, bool is_known) {
+  name_begun_in_pause(calls);
+  const uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
+  const void* node = torch::autograd::get_current_node().get();
+  if (!is_known) return {kNeverNamed, 0, node};
+  calls.wait_for_names |= !epoch;
+  if (epoch) trace::current_lane();
+  return {epoch, epoch ? name(calls, module, node, epoch) : 0, node};
+}
+
+PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
+  const bool is_recording = trace::recording_epoch.load(std::memory_order_relaxed) || trace::recording_file();  // or in a pause
+  const bool is_known = !is_recording || follow_greenlets(switch_calls);  // before the thread's calls are asked for
+  Calls* known = is_recording && PyVectorcall_NARGS(flags) > 0 && is_module(arguments[0]) ? calls_of_thread() : nullptr;
+  if (!known) return original(function, arguments, flags, names);
   Calls& calls = *known;
   const size_t depth = calls.depth;
   const ModuleNow before = module_now;
   PyObject* module = arguments[0];
-  const void* node = torch::autograd::get_current_node().get();
-  uint32_t path = is_known ? name(calls, module, node, epoch) : 0;
+  const ModuleNow now = now_inside(calls, module, is_known);
   if (depth < kMostCalls) {
     Py_INCREF(module);
     Py_XDECREF(std::exchange(calls.calls[depth].module, module));
-    calls.calls[depth].path = path;
+    calls.calls[depth].now = now;
   }
   calls.depth = depth + 1;
-  module_now = {epoch, path, node};
+  module_now = now;
   PyObject* result = original(function, arguments, flags, names);
-  module_now = before;
   calls.depth = depth;
+  if (result) name_begun_in_pause(calls);  // an exception would be lost
+  module_now = depth && depth <= kMostCalls ? calls.calls[depth - 1].now : before;
   if (depth < kMostCalls) Py_XDECREF(std::exchange(calls.calls[depth].module, nullptr));
   return result;
 }
@@ -450,6 +441,13 @@ void follow_modules(PyObject* wanted) {
   followed = reinterpret_cast<PyFunctionObject*>(function);
   original = followed->vectorcall;
   set_entry(followed, call_module);
+}
+
+void name_open_modules() {
+  if (!followed || !thread_calls || !thread_calls->wait_for_names) return;
+  name_begun_in_pause(*thread_calls);
+  const size_t depth = thread_calls->depth;
+  if (depth && depth <= kMostCalls) module_now = thread_calls->calls[depth - 1].now;
 }
 
 void leave_modules() {

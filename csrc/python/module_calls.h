@@ -12,6 +12,9 @@ namespace tracer::python {
 // such function. With the GIL, as leave_modules.
 void follow_modules(PyObject* module_class);
 void leave_modules();
+// After a pause of the recording: names the calls that the calling thread is in. Those of other threads get their names at
+// their next call of a module, or return from one. With the GIL.
+void name_open_modules();
 // Whether the last follow_modules found what it follows.
 bool modules_were_followed();
 

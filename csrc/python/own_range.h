@@ -6,10 +6,6 @@
 #include <cstdint>
 #include <string>
 
-namespace tracer::trace {
-struct Lane;
-}
-
 namespace tracer::python {
 
 // The name of such a range, with kOwnRange in front.
@@ -36,8 +32,7 @@ class OwnRange {
   void leave() noexcept;
 
  private:
-  trace::Lane* lane_ = nullptr;
-  uint32_t epoch_ = 0;
+  uint64_t number_ = 0;
 };
 
 // The same for Python: begins a range, and returns what leave_own_range needs to end it (0: nothing is recorded).

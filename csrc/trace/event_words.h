@@ -12,8 +12,9 @@ namespace tracer::trace {
 constexpr size_t kMostEventWords = 4 + kCallWordsMask;
 
 inline HopEvent kind_of_event(uint64_t first_word) {
-  auto kind = HopEvent(first_word >> kEventKindShift & kEventKindMask);
-  return kind == kThreadKeys && (first_word & kBriefBit) ? kValue : kind;
+  uint64_t kind = first_word >> kEventKindShift & kEventKindMask;
+  bool of_call = (kind >= kApiEnter && kind <= kLibraryExit) || kind == kApiQuery;
+  return HopEvent(first_word & kBriefBit && !of_call ? kind | kBriefKind : kind);
 }
 
 // Words of the event that begins at `words`, with `size` words left; 0: no whole event is there.
@@ -26,6 +27,8 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
       break;
     case kNode:
     case kMemory:
+    case kContext:
+    case kRangeBegin:
     case kValue:
       count = 3;
       break;
@@ -34,6 +37,7 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
       break;
     case kExit:
     case kRangeEnter:
+    case kRangeEnd:
     case kThread:
     case kStep:
     case kModule:

@@ -79,6 +79,7 @@ void enter_chunk(Lane* lane, TraceFile& file, Chunk chunk) {
   lane->next = start + sizeof(ChunkHeader) / 8;
   lane->limit = start + kHopChunkBytes / 8 / 2;  // at the half the next chunk is asked for
   lane->module = ~0u;                            // so that each chunk says it again
+  lane->context = ~0ull;
 }
 
 bool first_chunk(Lane* lane, TraceFile& file) {
@@ -176,6 +177,7 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
     lane->calls_of_hop = 0;
     lane->node = nullptr;
     lane->module = 0;
+    lane->context = ~0ull;
   }
   if (lane->limit - lane->next < kRoomWords && !lane_advance(lane)) return nullptr;
   describe_thread(lane);
@@ -183,6 +185,14 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
 } catch (...) {
   lose_hop();
   return nullptr;
+}
+
+Lane* lane_to_end_range() noexcept {
+  constexpr ptrdiff_t kEndWords = 5;  // and a kContext
+  if (Lane* lane = current_lane()) return lane;
+  Lane* lane = thread_lane;
+  bool paused = lane->epoch == epoch_of_recording() && lane->end_of_window() - lane->next >= kEndWords;
+  return paused ? lane : nullptr;
 }
 
 Lane* lane_for_call_slow() noexcept {
@@ -196,7 +206,7 @@ bool lane_advance(Lane* lane) noexcept try {
   TraceFile* file = recording_file();
   if (!file || lane->epoch != recording_epoch.load()) return false;
   watch_for_damage();
-  uint64_t* end = lane->window_start(lane->window) + kHopChunkBytes / 8;
+  uint64_t* end = lane->end_of_window();
   if (lane->limit != end) {
     lane->limit = end;
     ask_for_chunk(lane);

@@ -76,6 +76,7 @@ struct alignas(64) Lane {
   const void* node = nullptr;   // autograd node named last
   // ---- the next line ----
   uint64_t node_sequence = 0;
+  uint64_t context = 0, context_around = 0;  // named last: kContext
   uint32_t correlation = 0;     // of the API call that began last
   bool captured = false;        // it made a node of a CUDA graph
   // API calls that ended; of these the launches, and the launches of CUDA graphs, that ran now and succeeded
@@ -122,6 +123,7 @@ struct alignas(64) Lane {
     return id;
   }
   uint64_t now() const { return ticks() - start_ticks; }
+  uint64_t* end_of_window() const { return window_start(window) + kHopChunkBytes / 8; }
 };
 
 // constinit: else each use asks first whether the variable has been initialised.
@@ -138,6 +140,15 @@ inline Lane* current_lane() {
   if (__builtin_expect(lane->epoch == epoch && lane->limit - lane->next >= kRoomWords, 1)) return lane;
   return lane_slow(epoch);
 }
+
+// What the calling thread's range is named by at its end: unique in the process, and not that of a range of its parent.
+inline uint64_t new_range_number() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// The calling thread's lane with room for a kRangeEnd, also in a pause of the recording; nullptr when it has none.
+Lane* lane_to_end_range() noexcept;
 
 Lane* lane_for_call_slow() noexcept;
 
@@ -213,7 +224,7 @@ inline void write_event(Lane* lane, HopEvent kind, uint64_t when, Words... words
   uint64_t* at = lane->next;
   size_t i = 0;
   ((at[++i] = words), ...);
-  uint64_t first = kind == kValue ? uint64_t(kThreadKeys) << kEventKindShift | kBriefBit : uint64_t(kind) << kEventKindShift;
+  uint64_t first = (kind & kEventKindMask) << kEventKindShift | (kind & kBriefKind ? kBriefBit : 0);
   std::atomic_ref<uint64_t>(at[0]).store(kEventBit | first | (when & kTicksMask), std::memory_order_release);
   lane->next = at + 1 + sizeof...(words);
   ask_for_lines(lane->next);

@@ -22,7 +22,7 @@
 namespace tracer::trace {
 
 constexpr char kMagic[8] = {'t', 'r', 'a', 'c', 'e', 'r', '\n', '\x1a'};
-constexpr uint32_t kFormatVersion = 6;
+constexpr uint32_t kFormatVersion = 7;
 constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kHopChunkBytes = 1 << 20;
 constexpr uint32_t kDefinitionChunkBytes = 1 << 18;
@@ -112,13 +112,15 @@ static_assert(sizeof(ChunkHeader) == 64);
 //    63   62..59   58      57..0
 //   [ 1 | kind   | brief | ticks since start_ticks ]
 //
+// (an event of a call is shorter where it is brief; another event with that bit is of the kind 16 + kind)
+//
 // so a reader finds all events at once with one comparison, and after damage resynchronises at the
 // next event. The first word is stored last: an event whose first word is zero was never finished.
 enum HopEvent : uint64_t {
   kEnter = 1,       // 5 words
   kExit = 2,        // 2 words
   kNode = 3,        // 3 words
-  kRangeEnter = 4,  // 2 words
+  kRangeEnter = 4,  // 2 words; of version 6, as the next
   kRangeExit = 5,   // 1 word
   kThread = 6,      // 2 words
   kApiEnter = 7,    // 4 words and its arguments
@@ -130,7 +132,10 @@ enum HopEvent : uint64_t {
   kApiQuery = 13,   // 4 words and its arguments
   kMemory = 14,     // 3 words
   kThreadKeys = 15, // 2 words
-  kValue = 16,      // 3 words; its first word has the kind 15 and the bit `brief`
+  kContext = 19,    // 3 words
+  kRangeBegin = 20, // 3 words
+  kRangeEnd = 21,   // 2 words
+  kValue = 31,      // 3 words
 };
 // kEnter, a hop was entered (bit 63 of words 1..4 is 0):
 //   1: the DispatchKeySet handed to the kernel function (raw_repr; its highest key is the hop's key)
@@ -143,9 +148,17 @@ enum HopEvent : uint64_t {
 // kNode, from here on the thread evaluates this autograd node (none when the name is 0):
 //   1: bits 0..62 the node's sequence number
 //   2: bits 0..31 name (string id), bits 32..62 torch's number of the thread that made the node
-// kRangeEnter, record_function began, or a range of tracer's own (its name begins with kOwnRange):
+// kRangeBegin, record_function began, or a range of tracer's own (its name begins with kOwnRange):
 //   1: bits 0..31 name (string id), bits 32..62 source id (0: none; of tracer's own ranges)
-// kRangeExit, the innermost range of this thread ended
+//   2: its number, which no other range of the process has. The number that is known already: the same range, said again.
+//   The time is that of the begin, which may be before a window of the recording, and before the events in front of it.
+// kRangeEnd, a range ended that this thread or another one of the process began; the time may be in a pause of the recording:
+//   1: its number
+// kRangeEnter, kRangeExit: the same without numbers, where the innermost range of the thread ended
+// kContext, from here on the thread runs in this context of contextvars, as each task of asyncio has one. Said before outermost
+// hops and begins of ranges, while a range of the thread is open:
+//   1: the context (an address, 0: none or not known)
+//   2: the context in which it was entered (0: none or not known)
 // kThread, the lane is used by this thread from here on:
 //   1: bits 0..31 OS thread id, bits 32..62 torch's number of the thread (RecordFunction::currentThreadId)
 // kApiEnter, a CUDA runtime or driver function was called; kLibraryEnter, a function of cuBLAS, cuDNN... was:
@@ -189,7 +202,8 @@ constexpr uint64_t kEventBit = 1ull << 63;
 constexpr int kEventKindShift = 59;
 constexpr uint64_t kEventKindMask = 15;
 constexpr int kBriefShift = 58;
-constexpr uint64_t kBriefBit = 1ull << kBriefShift;  // of the events of calls
+constexpr uint64_t kBriefBit = 1ull << kBriefShift;
+constexpr uint64_t kBriefKind = kEventKindMask + 1;  // of other events than calls: that bit, as part of the kind
 constexpr uint64_t kTicksMask = kBriefBit - 1;
 // Of the many words that hold two numbers: bits 0..31, and bits 32..62 or 32..63.
 constexpr int kHighShift = 32;

@@ -151,8 +151,8 @@ def test_a_newer_format(launcher: Launcher, whole: Path) -> None:
 
 def test_an_older_format(launcher: Launcher, whole: Path) -> None:
     content = bytearray(whole.read_bytes())
-    struct.pack_into("<I", content, 8, fmt.FORMAT_VERSION - 1)
-    refused(launcher, bytes(content), f"format {fmt.FORMAT_VERSION - 1}", "never released", "record it again")
+    struct.pack_into("<I", content, 8, fmt.OLDEST_VERSION - 1)
+    refused(launcher, bytes(content), f"format {fmt.OLDEST_VERSION - 1}", "never released", "record it again")
 
 
 def test_cut_within_the_header(launcher: Launcher, whole: Path) -> None:

@@ -130,10 +130,82 @@ print(recording.summary.complete)
     assert tracer.load(launcher.folder / "other.trace").certificate["compiled_calls"] == 1
     assert tracer.load(launcher.folder / "forked.trace").certificate["complete"]
     forked = tracer.load(launcher.folder / "run.trace")
-    assert forked.compiled_calls["function"].null_count() == 3  # compiled before the recording
+    assert (
+        forked.compiled_calls["function"].cast(str).to_list() == ["function"] * 3
+    )  # compiled before the recording
     assert forked.compiled_calls["visible"].all()
     assert len(forked.compiled_kernels) == 3
     assert len(tracer.load(launcher.folder / "other.trace").compiled_kernels) == 1
+
+
+EARLIER = """
+import torch, tracer
+x, wide = torch.ones(4, 4, requires_grad=True), torch.ones(5, 5, requires_grad=True)
+
+@torch.compile(dynamic=False)
+def product(x):  # def product
+    return torch.mm(x, x)
+
+@torch.compile(dynamic=False)
+def broken(x):  # def broken
+    x = torch.mm(x, x)
+    torch._dynamo.graph_break()  # def rest
+    return torch.mm(x, x)
+
+class Net(torch.nn.Module):
+    def forward(self, x):  # def forward
+        return torch.mm(x, x)
+
+net = torch.compile(Net(), dynamic=False)
+
+@torch.compile(dynamic=False)
+@torch.no_grad()
+def inner(x):  # def inner
+    return torch.mm(x, x)
+
+def step():
+    for function, given in ((product, x), (broken, x), (net, x), (product, wide)):
+        function(given).backward(torch.ones_like(given))
+    first, second = product(x), net(x)
+    first.backward(torch.ones(4, 4)), second.backward(torch.ones(4, 4))
+    inner(x)
+
+step()
+with tracer.record("run.trace", cuda="off"): step()
+"""
+
+
+def test_code_from_before_the_recording_has_its_function_and_line(launcher: Launcher) -> None:
+    """Of forwards from the frame that calls them, of backwards from the forward of the same graph."""
+    launcher.write(EARLIER)
+    run = launcher.python("script.py")
+    assert run.status == 0, run.err
+    trace = tracer.load(launcher.folder / "run.trace")
+    assert not trace.certificate["compiled"]["errors"]
+    calls = trace.compiled_calls.select("direction", "defined_at", "compile_id").cast(str).rows()
+    lines = EARLIER.splitlines()
+    names = {
+        f"{launcher.folder / 'script.py'}:{number}": line.partition("# def ")[2]
+        for number, line in enumerate(lines, 1)
+    }
+    found = [(direction, names.get(place, place), compile_id) for direction, place, compile_id in calls]
+    assert found == [
+        ("forward", "product", "0/0"),
+        ("backward", "product", "0/0"),
+        ("forward", "broken", "1/0"),
+        ("forward", "rest", "2/0"),
+        ("backward", "rest", "2/0"),
+        ("backward", "broken", "1/0"),
+        ("forward", "forward", "3/0"),
+        ("backward", "forward", "3/0"),
+        ("forward", "product", "0/1"),
+        ("backward", "product", "0/1"),
+        ("forward", "product", "0/0"),
+        ("forward", "forward", "3/0"),
+        ("backward", "product", "0/0"),
+        ("backward", "forward", "3/0"),
+        ("inference", "inner", "4/0"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +233,62 @@ def test_a_recording_of_ops_loads_no_compiler(launcher: Launcher) -> None:
     assert certificate["complete"]
     assert certificate["compiled_calls"] == 0
     assert not said(certificate)
+
+
+DECORATED = """
+import functools, torch
+x = torch.ones(4, 4)
+named = lambda make: lambda function: function  # it looks like a decorator with an argument
+
+@torch.compile(
+    dynamic=False,
+)
+@named(lambda product: 0)
+def product(  # def product
+    x,
+):
+    return torch.mm(x, x)
+
+class Net(torch.nn.Module):
+    @torch.compile(dynamic=False)
+    @torch.no_grad()
+    def forward(self, x):  # def forward
+        return torch.mm(x, x)
+
+@torch.compile(dynamic=False)
+
+def broken(x): # def broken
+    x = torch.mm(x, x)
+    torch._dynamo.graph_break()  # def rest
+    return torch.mm(x, x)
+
+def plain(x):  # def plain
+    return torch.mm(x, x)
+
+product(x), Net()(x), broken(x)
+torch.compile(plain, dynamic=False)(x)
+torch.compile(lambda x: torch.mm(x, x), dynamic=False)(x)  # def <lambda>
+names = {"torch": torch}
+exec("@torch.compile(dynamic=False)\\ndef made(x):\\n    return torch.mm(x, x)", names)
+names["made"](x)
+"""
+
+
+def test_the_line_of_a_compiled_function_is_that_of_its_def(launcher: Launcher) -> None:
+    launcher.write(DECORATED)
+    run = launcher.record("-o", "run.trace", "script.py")
+    assert run.status == 0, run.err
+    trace = tracer.load(launcher.folder / "run.trace")
+    names = ("product", "forward", "broken", "rest", "plain", "<lambda>")
+    lines = DECORATED.splitlines()
+    wanted = [next(n for n, line in enumerate(lines, 1) if line.endswith(f"# def {name}")) for name in names]
+    places = [f"{launcher.folder / 'script.py'}:{line}" for line in wanted]
+    assert trace.compiled_calls["defined_at"].cast(str).to_list() == [*places, "<string>:1"]
+    hops = trace.hops.filter(trace.hops["op"].cast(str) == "aten::mm.out")
+    outermost = hops.filter(hops["parent"].is_null())["called_from"].cast(str).to_list()
+    caller = next(n for n, line in enumerate(lines, 1) if line.startswith("product(x)"))
+    places[1] = f"{launcher.folder / 'script.py'}:{caller}"  # what Dynamo compiled is a function of torch's
+    assert outermost[:6] == places
 
 
 @pytest.mark.promise("record", "docs/compiled.md")

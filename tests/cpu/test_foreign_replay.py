@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from one_op import one_op
 from typer.testing import CliRunner, Result
 
 import tracer
+from tracer.analysis.recorded_call import RecordedCall, RecordedTensor
 from tracer.base import boundary
 from tracer.cli.app import app
 from tracer.dispatch import attention
@@ -135,27 +137,69 @@ def test_operators_of_torch_with_a_text_are_known() -> None:
     assert refused_names == {"from_file", "_print", "_test_string_default", "_test_ambiguous_defaults"}
 
 
+TENSOR = RecordedTensor(
+    shape=(1, 2, 4, 8),
+    stride=(64, 32, 8, 1),
+    dtype="torch.float32",
+    device="cpu",
+    requires_grad=False,
+    layout="torch.strided",
+    keys=("CPU",),
+)
+
+
+def call_of_attention(query: RecordedTensor, scalars: dict[int, Any]) -> RecordedCall:
+    return RecordedCall(
+        hop=0,
+        call=0,
+        op=attention.OP,
+        key="CPU",
+        runs_at="CPU",
+        line="",
+        text="",
+        torch=None,
+        tensors={0: [query], 1: [TENSOR], 2: [TENSOR]},
+        scalars=scalars,
+    )
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"dtype": "torch.save"},
         {"dtype": "a b"},
         {"device": "cpu:x"},
-        {"stride": [-1, 1]},
-        {"shape": [1 << 62, 8]},
+        {"stride": (64, -32, 8, 1)},
+        {"shape": (1 << 62, 2, 4, 8)},
     ],
 )
 def test_why_of_attention_asks_torch_about_real_tensors_only(wrong: dict[str, Any]) -> None:
-    row = {
-        "shape": [2, 8],
-        "stride": [8, 1],
-        "dtype": "torch.float32",
-        "device": "cpu",
-        "requires_grad": False,
-    }
-    choice = attention.ask([row | wrong, row, row], None)
+    strange = replace(TENSOR, **wrong)
+    choice = attention.ask(call_of_attention(strange, {}), None)
     assert choice.missing.startswith("the torch here cannot make such inputs: ")
     assert len(choice.missing.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "scalars",
+    [
+        {},
+        {at: {"unknown": "SymFloat"} for at in (4, 5, 6, 7)},
+        {4: True, 5: 1, 6: "2", 7: None},
+        {4: 10**400, 5: "False", 6: [1.0], 7: 0.0},
+    ],
+)
+def test_attention_is_asked_about_values_of_the_schema_only(scalars: dict[int, Any]) -> None:
+    choice = attention.ask(call_of_attention(TENSOR, scalars), "math")
+    assert choice.unrecorded == ("dropout_p", "is_causal", "scale", "enable_gqa")
+    assert choice.asked == {"dropout_p": 0.0, "is_causal": False, "scale": None, "enable_gqa": False}
+
+
+def test_a_value_of_attention_that_the_trace_has_is_not_said_to_lack() -> None:
+    scalars = {4: 0.5, 5: False, 6: {"unknown": "SymFloat"}, 7: False}
+    choice = attention.ask(call_of_attention(TENSOR, scalars), "math")
+    assert choice.refused == {"flash": "Both fused kernels do not support non-zero dropout"}
+    assert "  assumed       scale: the trace does not have the values" in list(attention.choice_lines(choice))
 
 
 def test_the_grammar_of_devices_is_that_of_torch() -> None:

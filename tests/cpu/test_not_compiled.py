@@ -106,12 +106,12 @@ def full(x):
     print("full")  # line of full
     return y
 
-@torch.compile(backend=broken_backend)  # line of no_backend
-def no_backend(x):
+@torch.compile(backend=broken_backend)
+def no_backend(x):  # line of no_backend
     return x.sin()
 
-@torch.compile(backend="eager", dynamic=False)  # line of many
-def many(x):
+@torch.compile(backend="eager", dynamic=False)
+def many(x):  # line of many
     return x.sin()
 
 @torch._dynamo.disable

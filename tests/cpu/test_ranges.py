@@ -9,8 +9,8 @@ from stored import recorded_once
 
 import tracer
 from tracer.analysis.call_tree import call_tree
+from tracer.analysis.phases import RANGE_OPS
 from tracer.analysis.ranges import range_times
-from tracer.analysis.step_times import RANGE_OPS
 from tracer.report.html import timeline
 from tracer.report.html.columns import unpacked
 from tracer.report.reading import Reading

@@ -98,6 +98,18 @@ for i in range(5):
     o.step()
     tracer.step()
 """
+IN_BACKWARD = """
+import torch
+m = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4), torch.nn.Sigmoid())
+optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in m.parameters()}
+def hook(p):
+    optimizers[p].step()
+    optimizers[p].zero_grad()
+for p in m.parameters():
+    p.register_post_accumulate_grad_hook(hook)
+for i in range(5):
+    m(torch.ones(2, 3)).sum().backward()
+"""
 SCRIPTS = {
     "gan": GAN,
     "raising": RAISING,
@@ -106,6 +118,7 @@ SCRIPTS = {
     "nested": NESTED,
     "scheduled": SCHEDULED,
     "called later": CALLED_LATER,
+    "in backward": IN_BACKWARD,
 }
 
 
@@ -201,3 +214,39 @@ def test_what_is_compiled_of_a_step_stays_as_it_was(launcher: Launcher, options:
     assert alone.out == "1 4 {}\n", alone.err
     recorded = launcher.record(*options, "-o", "run.trace", "script.py")
     assert (recorded.status, recorded.out) == (0, alone.out), recorded.err
+
+
+@pytest.mark.parametrize(("name", "steps"), [("in backward", range(5)), ("in backward 1:3", range(1, 3))])
+def test_a_step_that_a_hook_of_backward_takes_ends_with_that_backward(
+    folder: Path, name: str, steps: range
+) -> None:
+    trace = tracer.load(folder / f"{name}.trace")
+    for step in steps:
+        found = ops_of(trace, step)
+        assert [found.count(f"aten::{op}") for op in ("sigmoid", "tanh_backward", "add_.Tensor")] == [1, 1, 4]
+
+
+RAISES = """
+import torch
+m = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 4))
+o = torch.optim.SGD(m[1].parameters(), lr=0.1)
+for i in range(5):
+    fails = i == 2
+    m[1].bias.register_post_accumulate_grad_hook(lambda p: o.step()) if i == 0 else None
+    x = m[0](torch.ones(2, 3))
+    def hook(grad):
+        if fails: raise ValueError
+    x.register_hook(hook)
+    try:
+        m[1](x).sum().backward()
+    except ValueError:
+        print("raised")
+    o.zero_grad()
+"""
+
+
+def test_a_backward_that_raises_after_its_step_has_ended_it_by_the_next_one(launcher: Launcher) -> None:
+    launcher.write(RAISES)
+    run = launcher.record("-o", "run.trace", "script.py")
+    assert run.out == "raised\n", run.err
+    assert len(tracer.load(launcher.folder / "run.trace").steps) == 5

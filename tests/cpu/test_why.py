@@ -12,6 +12,7 @@ from stored import recorded_once
 
 import tracer
 from tracer.analysis.why import Why, why
+from tracer.cli.why import _has_kernel
 from tracer.trace import Trace
 
 SCRIPT = """\
@@ -116,6 +117,26 @@ def test_an_op_without_a_kernel_for_autocast_falls_through(recorded: Launcher, t
     assert "AutocastCPU: hidden: autocast is off\n" in explain(recorded, "linear", "--hop", str(linear)).out
 
 
+def test_a_kernel_that_the_trace_has_is_not_denied(trace: Trace) -> None:
+    """The torch here may lack what the program's had, e.g. the kernels of a device's own package."""
+    hop = first(trace, "aten::linear", LINEAR[0]).hop["id"]
+    assert why(trace, hop, lambda *_: False).passed == {"AutocastCPU": "hidden: autocast is off"}
+    without = hops_of(trace, "aten::t", LINEAR[0])["id"][0]
+    assert why(trace, without, lambda *_: False).passed["AutocastCPU"].startswith("the op falls through")
+
+
+def test_a_device_that_the_torch_here_does_not_know_is_not_said_to_lack_kernels() -> None:
+    assert _has_kernel("aten::mm", "AutocastPrivateUse1")
+    assert not _has_kernel("aten::t", "AutocastCPU")
+
+
+def test_modules_are_imported_before_a_hop_is_explained(recorded: Launcher, trace: Trace) -> None:
+    hop = first(trace, "aten::linear", LINEAR[0]).hop["id"]
+    run = explain(recorded, "linear", "--hop", str(hop), "--import", "no_such_module")
+    assert (run.status, run.out) == (1, "")
+    assert "cannot import no_such_module" in run.err
+
+
 def test_groups_of_keys_are_said_in_words(recorded: Launcher, trace: Trace) -> None:
     hop = first(trace, "aten::linear", LINEAR[2]).hop["id"]
     out = explain(recorded, "linear", "--hop", str(hop)).out
@@ -217,6 +238,47 @@ def test_attention_says_which_backend_ran_and_why_not_another(recorded: Launcher
     ]
     assert "flash: All fused kernels require the last dimension of the input to have stride 1" in strided
     assert "  backend       math" in strided
+
+
+ATTENTION = """\
+import torch, torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+q, few = torch.randn(2, 4, 16, 32), torch.randn(2, 2, 16, 32)
+F.scaled_dot_product_attention(q, q, q, dropout_p=0.25)
+with sdpa_kernel(SDPBackend.MATH):
+    F.scaled_dot_product_attention(q, few, few, None, 0, True, scale=2, enable_gqa=True)
+"""
+
+
+def attention_of(launcher: Launcher, *options: str) -> list[str]:
+    """What is said of each call's backends."""
+    launcher.write(ATTENTION)
+    assert launcher.record("--force", "-o", "run.trace", *options, "script.py").status == 0
+    hops = tracer.load(launcher.folder / "run.trace").hops
+    calls = hops.filter(pl.col("op").cast(pl.String) == "aten::scaled_dot_product_attention")["id"]
+    texts = [explain(launcher, "scaled_dot_product_attention", "--hop", str(hop)).out for hop in calls]
+    return [text[text.index("  backend") :] for text in texts]
+
+
+def test_attention_is_asked_about_the_recorded_values(launcher: Launcher) -> None:
+    dropout, turned_off = attention_of(launcher, "--values", "scalars")
+    assert (
+        "  backend       math\n  not           flash: Both fused kernels do not support non-zero dropout\n"
+        in dropout
+    )
+    assert "with dropout_p=0.25, is_causal=False, scale=None, enable_gqa=False\n" in dropout
+    assert "flash: takes these inputs; it was turned off, or another came first\n" in turned_off
+    assert "with dropout_p=0.0, is_causal=True, scale=2.0, enable_gqa=True\n" in turned_off
+    assert "record" not in dropout + turned_off
+
+
+def test_attention_without_values_says_what_may_be_the_reason(launcher: Launcher) -> None:
+    dropout, _ = attention_of(launcher)
+    assert "dropout_p, is_causal, scale or enable_gqa may be the reason, or it was turned off" in dropout
+    assert dropout.endswith(
+        "  assumed       dropout_p, is_causal, scale, enable_gqa: the trace does not have the values; "
+        "to record them: tracer record --values scalars SCRIPT\n"
+    )
 
 
 def test_json(recorded: Launcher, trace: Trace) -> None:

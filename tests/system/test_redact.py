@@ -143,6 +143,7 @@ def test_what_the_compiler_says_of_the_code_is_left_out(tmp_path: Path) -> None:
     region = {
         "function": "Net.forward",
         "defined_at": "/home/my secret/net.py:7",
+        "decorated_at": "/home/my secret/net.py:6",
         "generated": "/tmp/torchinductor_secret/ab/cab.py",
         "recompiled": "0/0: L['self'].mode == 'secret'",
         "uses": {"cpp_fused_mm_0": [{"nodes": [node, mine], "bytes": 4}], "my_kernel": []},
@@ -156,7 +157,7 @@ def test_what_the_compiler_says_of_the_code_is_left_out(tmp_path: Path) -> None:
     compiled = {"breaks": breaks, "missing": [], "errors": errors}
     writer.json(0, "certificate", CERTIFICATE | {"compiled": compiled})
     trace = writer.write(tmp_path / "run.trace")
-    assert unpacked(trace).count(b"secret") == 11
+    assert unpacked(trace).count(b"secret") == 12
     done = redact(trace, tmp_path / "out.trace")
     left = unpacked(tmp_path / "out.trace")
     assert b"secret" not in left
@@ -164,6 +165,7 @@ def test_what_the_compiler_says_of_the_code_is_left_out(tmp_path: Path) -> None:
         b'"recompiled":"0/0: left out"',
         b'"reason":"left out"',
         b'"source":"net.py:9"',
+        b'"decorated_at":"net.py:6"',
         b'["KeyError"]',
     ):
         assert stays in left

@@ -6,7 +6,7 @@ import struct
 import sys
 from typing import Any
 
-from synthetic import ENUMS, TraceWriter, tensor, text
+from synthetic import ENUMS, Lane, TraceWriter, tensor, text
 
 RANGES = ("forward of mine", "\x1fcall:1", "\x1fkernel:triton_poi_0#1", "\x1fphase:backend_compile:0/0")
 SCALARS = ('"mean"', '{"process_group":"0"}', '[1,{"device":"cpu"}]')
@@ -17,6 +17,7 @@ DOCUMENTS: dict[str, Any] = {
     "compiled:1": {
         "function": "Net.forward",
         "defined_at": "/home/model.py:9",
+        "decorated_at": "/home/model.py:8",
         "direction": "forward",
         "compile_id": "0/0",
         "cache": "miss",
@@ -114,8 +115,24 @@ def written(*, closed: bool, hop_chunk_bytes: int = 1 << 10) -> TraceWriter:
             lane.exit()
             for _ in range(1 + len(RANGES)):
                 lane.range_exit()
+            _tasks(lane, step)
             lane.step(step + 1)
             writer.kernel(10 + step, writer.ticks, writer.ticks + 3, name=1, process=process)
         writer.activity(2, 20, 1, 2, size=64, node=5, process=process)
         lane.enter(0)
     return writer
+
+
+def _tasks(lane: Lane, step: int) -> None:
+    """Two that overlap, one of which was entered in the other; and a range as version 6 had it."""
+    first, second = 1000 + 2 * step, 1001 + 2 * step
+    lane.context(0x7F00)
+    lane.range_begin(2, first)
+    lane.context(0x7F40, 0x7F00)
+    lane.range_begin(2, second)
+    lane.unnumbered_enter(2)
+    lane.unnumbered_exit()
+    lane.context(0x7F00)
+    lane.range_end(first)
+    lane.context(0x7F40, 0x7F00)
+    lane.range_end(second)

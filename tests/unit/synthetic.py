@@ -55,6 +55,7 @@ class Lane:
     """(thread that wrote it, words)"""
     definitions: list[bytes] = field(default_factory=list)
     open_hops: list[int] = field(default_factory=list)
+    open_ranges: list[int] = field(default_factory=list)
     sequences: list[int] = field(default_factory=list)
     """of the open hops"""
     open_calls: list[tuple[int, int]] = field(default_factory=list)
@@ -93,10 +94,29 @@ class Lane:
         return self._event(3, sequence, name | made_by << 32)
 
     def range_enter(self, name: int, source: int = 0) -> int:
-        return self._event(4, name | source << 32)
+        """Returns the tick, which is the range's number too."""
+        number = self.file.ticks + 1
+        self.open_ranges.append(number)
+        return self.range_begin(name, number, source)
 
     def range_exit(self) -> int:
+        """Leaves the innermost range that is open."""
+        return self.range_end(self.open_ranges.pop() if self.open_ranges else 1 << 40)
+
+    def range_begin(self, name: int, number: int, source: int = 0, at: int | None = None) -> int:
+        return self._event(4, name | source << 32, number, brief=True, at=at)
+
+    def range_end(self, number: int) -> int:
+        return self._event(5, number, brief=True)
+
+    def unnumbered_enter(self, name: int, source: int = 0) -> int:
+        return self._event(4, name | source << 32)
+
+    def unnumbered_exit(self) -> int:
         return self._event(5)
+
+    def context(self, context: int, around: int = 0) -> int:
+        return self._event(3, context, around, brief=True)
 
     def adopt(self, thread: int, torch_thread: int) -> int:
         self.thread = thread
@@ -173,10 +193,11 @@ class Lane:
         kept = ids[:-1] if brief else ids
         return self._event(kind, call, *kept, *(word & ~(1 << 63) for word in arguments), brief=brief)
 
-    def _event(self, kind: int, *words: int, brief: bool = False) -> int:
+    def _event(self, kind: int, *words: int, brief: bool = False, at: int | None = None) -> int:
         self.file.ticks += 1
-        self.events.append((self.thread, [1 << 63 | kind << 59 | brief << 58 | self.file.ticks, *words]))
-        return self.file.ticks
+        tick = self.file.ticks if at is None else at
+        self.events.append((self.thread, [1 << 63 | kind << 59 | brief << 58 | tick, *words]))
+        return tick
 
     def define(self, kind: int, body: bytes) -> None:
         self.definitions.append(definition(kind, body))
@@ -383,7 +404,7 @@ class TraceWriter:
         chunks = self.chunks()
         end = 4096 + sum(map(len, chunks))
         fields = {
-            "version": 6,
+            "version": 7,
             "header_bytes": 4096,
             "state": 1,
             "error_number": 0,

@@ -31,11 +31,11 @@ def test_a_row_for_each_step_and_for_each_gap(trace: Path) -> None:
     assert result.exit_code == 0, result.output
     steps, outside = result.stdout.split("\n\n")
     assert steps.splitlines() == [
-        "step                    wall  of median  forward  backward  optimizer  waiting for GPU  outside ops",
-        "0                    10.0 us     1.00 x   2.0 us    3.0 us     1.0 us                        4.0 us",
-        "1                    10.0 us     1.00 x   4.8 us                                1.5 us       3.7 us",
-        "after the last step   1.5 us             0.50 us                                             1.0 us",
-        "2 steps: median 10.0 us, longest 10.0 us. Of their wall time: 38.5 % outside ops, 34.0 % forward, "
+        "step                    wall  of median  forward  backward  optimizer  waiting for GPU  elsewhere",
+        "0                    10.0 us     1.00 x   2.0 us    3.0 us     1.0 us                      4.0 us",
+        "1                    10.0 us     1.00 x   4.8 us                                1.5 us     3.7 us",
+        "after the last step   1.5 us             0.50 us                                           1.0 us",
+        "2 steps: median 10.0 us, longest 10.0 us. Of their wall time: 38.5 % elsewhere, 34.0 % forward, "
         "15.0 % backward, 7.5 % waiting for GPU, 5.0 % optimizer.",
     ]
     assert outside.splitlines()[0].split("  ")[0] == "line before -> line after"
@@ -64,3 +64,30 @@ def test_as_json(trace: Path) -> None:
 def test_without_steps_it_says_how_to_see_them(folder: Path) -> None:
     result = shown("run.trace")
     assert "No step ended. To see steps, call tracer.step() after each iteration." in result.stdout
+
+
+def test_the_gaps_of_one_step(trace: Path) -> None:
+    lines = shown("run.trace", "--step", "0").stdout.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["step", "0", "1"]
+    assert lines[-1] == "Outside ops: 4.0 us, 40.0 % of the wall time of step 0."
+    assert "train.py:12 -> train.py:10" in "\n".join(lines)
+    assert "train.py:13" not in "\n".join(lines), "it is of step 1"
+    result = shown("run.trace", "--step", "7")
+    assert result.exit_code == 1
+    assert result.stderr == "tracer: no step 7 ended in this recording; tracer steps shows those that did\n"
+
+
+def test_a_step_that_took_long_has_its_longest_gap_below(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [90_000, 100_000, 110_000, 120_000]
+    starts = [0, 90_000, 100_000, 110_000]
+    ops = [test_step_times.op("a", start, 1) for start in starts]
+    ops.insert(1, test_step_times.op("b", 80_000, 2))
+    made = test_step_times.trace(ops, ends, ["warmup", *["steady"] * 3])
+    monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: made)
+    lines = shown("run.trace").stdout.splitlines()
+    (line,) = (line for line in lines if line.startswith("step 0:"))
+    assert line.startswith("step 0: 88.0 us outside ops, 79.0 us of it train.py:1 -> train.py:2")
+    document = json.loads(shown("run.trace", "--json").stdout)
+    assert [row["longest_ns"] for row in document["longest_gaps"]] == [79_000]

@@ -72,6 +72,28 @@ def a_call(lane: Lane) -> None:
     lane.range_exit()
 
 
+def test_what_runs_in_a_decorated_function_has_the_line_of_its_def(tmp_path: Path) -> None:
+    """Code that Dynamo generated has one line, the first decorator's. Outside of it that line may run too."""
+    writer = TraceWriter()
+    lane = new_lane(writer)
+    lane.define_source(2, "net.py", 3)
+    writer.json(0, "compiled:1", REGION | {"decorated_at": "net.py:3"})
+    lane.enter(0, source=2)
+    lane.exit()
+    lane.range_enter(1, source=1)
+    lane.range_enter(2, source=2)
+    lane.range_exit()
+    for source in (2, 1):
+        lane.enter(0, source=source)
+        lane.exit()
+    lane.range_exit()
+    trace = read(writer, tmp_path)
+    assert trace.hops["called_from"].to_list() == ["net.py:3", "net.py:5", "train.py:30"]
+    assert trace.hops["source"].to_list() == ["net.py:3", "net.py:5", "train.py:30"]
+    assert trace.compiled_kernels["called_from"].to_list() == ["net.py:5"]
+    assert trace.compiled_calls["called_from"].to_list() == ["train.py:30"]
+
+
 def test_calls_and_kernels_have_what_their_region_says(tmp_path: Path) -> None:
     writer = TraceWriter()
     lane = new_lane(writer)

@@ -348,7 +348,7 @@ def test_paths_are_chosen_by_ops_and_by_calls() -> None:
     ]
     text = render(Reading(trace, "t", patterns=["cublas*", "bmm"], paths=1))
     assert (
-        "the 1 hottest of 2 that have `cublas*` or `bmm` in them, of 4 in all, by median x calls, with"
+        "the 1 hottest of 2 that have `cublas*` or `bmm` in them, of 4 in all, by cost in steady steps, with"
         in " ".join(text.split())
     )
     nothing = render(Reading(trace, "t", patterns=["nothing"]))
@@ -363,7 +363,9 @@ def test_paths_of_steady_steps() -> None:
     assert sum(path.share for path in hottest(report)) == pytest.approx(1)
     assert head.data(report).totals.paths == 4
     text = " ".join(render(report).split())
-    which = "the 3 hottest of 3 in the 2 steady steps, of 4, by median x calls, with 100.0 % of the time"
+    which = (
+        "the 3 hottest of 3 in the 2 steady steps, of 4, by cost in steady steps, with 100.0 % of the time"
+    )
     assert f"{which} in ops there." in text
     without = TraceBuilder().calls(hop("aten::mm", "CPU")).trace()
     assert "No dispatch path was recorded in steady steps." in render(Reading(without, "t", steady=True))

@@ -12,6 +12,7 @@ import pytest
 from gpu_trace import PATH
 from synthetic import TraceWriter
 
+from tracer.analysis.phases import phase_of_hops
 from tracer.analysis.source_lines import SourceLines
 from tracer.export.formats import FORMATS
 from tracer.export.parquet import TABLES
@@ -185,12 +186,10 @@ def test_speedscope_below_lines_and_modules(gpu: Trace, tmp_path: Path, by: str)
     expected: Counter[tuple[str, ...]] = Counter()
     hops = gpu.hops.with_columns(pl.col(pl.Categorical).cast(pl.String)).to_dicts()
     sources = SourceLines.of(gpu)
-    for row in hops:
+    for row, kind in zip(hops, phase_of_hops(gpu), strict=True):
         root = row
         while root["parent"] is not None:
             root = hops[root["parent"]]
-        kind = "backward" if root["backward_node"] is not None else "forward"
-        kind = "optimizer" if (root["range"] or "").startswith("Optimizer.") else kind
         if by == "module":
             place = root["module"].split(".") if root["module"] is not None else ["no module"]
         elif root["source"] is None:
@@ -199,9 +198,9 @@ def test_speedscope_below_lines_and_modules(gpu: Trace, tmp_path: Path, by: str)
             place = ["  ".join(filter(None, (sources.name(root["source"]), sources.text(root["source"]))))]
         expected[(kind, *place)] += row["self_ns"]
     assert found == expected
-    assert {kind for kind, *_ in found} == {"forward", "backward", "optimizer"}
+    assert {kind for kind, *_ in found} == {"forward", "backward", "optimizer", "other"}
 
 
 def test_the_usual_flame_graph_has_no_such_frames(gpu: Trace, tmp_path: Path) -> None:
     names = {frame["name"] for frame in speedscope(gpu, tmp_path)["shared"]["frames"]}
-    assert not names & {"forward", "backward", "optimizer"}
+    assert not names & {"forward", "backward", "optimizer", "other"}

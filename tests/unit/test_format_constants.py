@@ -16,6 +16,7 @@ ONLY_READ = {
     "CALL_ALL_ARGUMENTS",
     "CHUNK_ALIGNMENT",
     "NEXT_CHUNK_OFFSET",
+    "OLDEST_VERSION",
     "SLOT_BYTES",
     "WALL_NS_OFFSET",
 }
@@ -42,7 +43,7 @@ def _constants() -> dict[str, int]:
     for word, value in pairs:
         plain = re.sub(r"\b(0x[0-9a-f]+|\d+)u?l{0,2}\b", r"\1", value.strip())
         expression = re.sub(r"\bk\w+\b", lambda other: str(found[_name(other[0])]), plain)
-        assert re.fullmatch(r"[0-9a-fx()<\- ]+", expression), (word, value)
+        assert re.fullmatch(r"[0-9a-fx()<+\- ]+", expression), (word, value)
         found[_name(word)] = eval(expression)
     return found
 

@@ -57,7 +57,7 @@ def test_the_words_of_each_event() -> None:
 
 def test_the_version() -> None:
     assert PAGE.splitlines()[2].startswith(
-        f"Format version {fmt.FORMAT_VERSION}; the reader reads this version only."
+        f"Format version {fmt.FORMAT_VERSION}; the reader reads version {fmt.OLDEST_VERSION} too"
     )
 
 

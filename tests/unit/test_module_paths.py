@@ -10,6 +10,7 @@ from frames import TraceBuilder, hop
 from synthetic import AUTOGRAD_CPU, CERTIFICATE, REDISPATCH, Lane, TraceWriter
 
 from tracer.analysis import flat, surveys
+from tracer.analysis.phases import phase_of_hops
 from tracer.analysis.trees import Forest, fold
 from tracer.report.live_line import live_line
 from tracer.report.reading import Reading
@@ -217,16 +218,17 @@ def test_a_folded_line_names_the_first_module_and_counts_the_others() -> None:
 
 def test_the_survey_and_the_report_have_a_row_a_module() -> None:
     trace = calls().trace()
-    table = surveys.per_module(Forest.of(trace.hops))
-    assert table.select("module", "calls", "hops", "total_ns", "backward_calls", "both_ns").rows() == [
-        ("Model", 1, 1, 1000, 1, 6000),
-        ("layers.0", 1, 2, 4000, 0, 4000),
-        ("layers.1", 1, 2, 4000, 0, 4000),
-        (None, 1, 1, 1000, 0, 1000),
+    table = surveys.per_module(Forest.of(trace.hops), phase_of_hops(trace))
+    columns = ("module", "calls", "hops", "total_ns", "forward_ns", "backward_ns", "rest_ns")
+    assert table.select(columns).rows() == [
+        ("Model", 2, 2, 6000, 1000, 5000, 0),
+        ("layers.0", 1, 2, 4000, 4000, 0, 0),
+        ("layers.1", 1, 2, 4000, 4000, 0, 0),
+        (None, 1, 1, 1000, 0, 0, 1000),
     ]
     text = render(Reading(trace, "x.trace"))
     section = " ".join(text.partition("## Modules")[2].partition("\n## ")[0].split())
-    assert "| `Model` | 1 | 1 | 1.00 us | 1 | 1 | 5.00 us | 40.0 % |" in section
+    assert "| `Model` | 2 | 2 | 6.00 us | 40.0 % | 1.00 us | 5.00 us |" in section
     assert "| no module | 1 | 1 |" in section
 
 
@@ -234,7 +236,7 @@ def test_without_modules_there_is_no_table() -> None:
     builder = TraceBuilder()
     builder.calls(hop("aten::mm", "CPU"))
     trace = builder.trace()
-    assert surveys.per_module(Forest.of(trace.hops)).is_empty()
+    assert surveys.per_module(Forest.of(trace.hops), phase_of_hops(trace)).is_empty()
     assert "## Modules" not in render(Reading(trace, "x.trace"))
 
 

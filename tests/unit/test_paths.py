@@ -35,6 +35,43 @@ def test_one_slow_call_does_not_make_a_path_the_hottest() -> None:
     assert survey["longest_ns"].to_list() == [40_000, 9_000_000]
 
 
+def test_a_large_input_is_not_hidden_by_many_small_ones() -> None:
+    builder = TraceBuilder()
+    small, large = builder.signature(([4], "torch.float32")), builder.signature(([4000], "torch.float32"))
+    builder.calls(*(hop("aten::sqrt", "CPU", inputs=small, self_ns=10) for _ in range(20)))
+    builder.calls(*(hop("aten::sqrt", "CPU", inputs=large, self_ns=9000) for _ in range(4)))
+    builder.calls(*(hop("aten::mm", "CPU", inputs=small, self_ns=500) for _ in range(20)))
+    survey = survey_paths(Forest.of(builder.hops()))
+    assert survey.select("op", "cost_ns").rows() == [("aten::sqrt", 36_200), ("aten::mm", 10_000)]
+
+
+def test_the_steady_steps_decide_which_path_is_the_hottest() -> None:
+    builder = TraceBuilder()
+    builder.calls(*(hop("aten::randn", "CPU", self_ns=90_000, phase="warmup") for _ in range(9)))
+    builder.calls(hop("aten::mm", "CPU", self_ns=10, phase="warmup"))
+    builder.calls(*(hop("aten::mm", "CPU", self_ns=100, phase="steady") for _ in range(3)))
+    builder.calls(*(hop("aten::add", "CPU", self_ns=200, phase="steady") for _ in range(3)))
+    survey = survey_paths(Forest.of(builder.hops()))
+    assert survey.select("op", "cost_ns", "calls").rows() == [
+        ("aten::add", 600, 3),
+        ("aten::mm", 300, 4),
+        ("aten::randn", 0, 9),
+    ]
+
+
+def test_a_first_call_that_loads_code_is_told_apart() -> None:
+    builder = TraceBuilder()
+    builder.calls(*(hop("aten::mm", "CPU", self_ns=ns) for ns in (7_000_000, 100, 100, 900_000)))
+    builder.calls(*(hop("aten::add", "CPU", self_ns=ns) for ns in (100, 100, 7_000_000)))
+    builder.calls(hop("aten::randn", "CPU", self_ns=5_000_000))
+    survey = survey_paths(Forest.of(builder.hops())).sort("op")
+    assert survey.select("op", "once_ns").rows() == [
+        ("aten::add", 0),
+        ("aten::mm", 7_000_000),
+        ("aten::randn", 0),
+    ]
+
+
 def test_the_chain_follows_the_usual_time() -> None:
     def linear(slow: int) -> Hop:
         below = (hop("aten::t", "CPU", self_ns=slow), hop("aten::addmm", "CPU", self_ns=4000))
@@ -69,7 +106,10 @@ def test_hottest_paths_have_nodes_sources_and_inputs_of_their_own_calls_only() -
         (0, "a.py:1", None, None, 1),
         (0, "a.py:1", "a.py:5", "MmBackward0", 1),
     ]
-    assert top.inputs.sort("calls", "signature").rows() == [(0, None, 2), (0, shape, 2)]
+    assert top.inputs.sort("calls", "signature").rows() == [
+        (0, None, 2, 4000, 2000),
+        (0, shape, 2, 4000, 2000),
+    ]
 
 
 def test_nodes_of_several_paths_stay_with_their_path() -> None:

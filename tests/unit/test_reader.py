@@ -74,11 +74,11 @@ def test_a_script_is_not_a_trace(tmp_path: Path) -> None:
         (b"tracer\n\x1a" + bytes(200), r"ends inside its header \(208 of 4096 bytes\)"),
         (
             TraceWriter(header={"version": 5}).data(),
-            r"has trace format 5, which was never released; this tracer reads 6: record it again",
+            r"has trace format 5, which was never released; this tracer reads 6 and 7: record it again",
         ),
         (
             TraceWriter(header={"version": 9}).data(),
-            r"has trace format 9, but this tracer reads 6: upgrade",
+            r"has trace format 9, but this tracer reads 6 and 7: upgrade",
         ),
     ],
 )

@@ -10,7 +10,8 @@ import pytest
 from frames import FakeTrace, TraceBuilder, hop
 
 from tracer.analysis.gaps import gaps
-from tracer.analysis.step_times import AFTER, BACKWARD, WHOLE, step_times
+from tracer.analysis.phases import BACKWARD
+from tracer.analysis.step_times import AFTER, WHOLE, step_times
 from tracer.trace.tables import schema
 
 LINE = "/home/user/project/train.py"

@@ -6,6 +6,7 @@ import polars as pl
 from frames import TraceBuilder, hop
 
 from tracer.analysis import surveys
+from tracer.analysis.phases import phase_of_hops
 from tracer.analysis.trees import Forest
 
 
@@ -41,11 +42,12 @@ def test_per_key() -> None:
 
 
 def test_per_source_puts_backward_beside_the_forward_line() -> None:
-    lines = surveys.per_source(Forest.of(training_step().hops()))
+    trace = training_step().trace()
+    lines = surveys.per_source(Forest.of(trace.hops), phase_of_hops(trace))
     assert lines.rows() == [
-        ("a.py:1", 1, 2, 5000, 2, 2, 10_000),
-        ("a.py:2", 2, 2, 2000, 0, 0, 0),
-        (None, 0, 0, 0, 1, 1, 1000),
+        ("a.py:1", 3, 4, 15_000, 5000, 10_000, 0, 0),
+        ("a.py:2", 2, 2, 2000, 0, 0, 0, 2000),
+        (None, 1, 1, 1000, 0, 1000, 0, 0),
     ]
 
 
@@ -94,8 +96,8 @@ def test_no_hops() -> None:
     forest = Forest.of(hops)
     assert surveys.per_op(hops).is_empty()
     assert surveys.per_key(hops).is_empty()
+    assert surveys.per_source(forest, pl.Series([], dtype=pl.String)).is_empty()
     for survey in (
-        surveys.per_source,
         surveys.per_backward_node,
         surveys.per_thread,
         surveys.open_hops,

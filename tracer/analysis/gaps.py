@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.cover import Cover
-from tracer.analysis.step_times import outermost, waits
+from tracer.analysis.phases import ops_of
+from tracer.analysis.step_times import OUTLIER, waits
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Gaps:
     """Where no thread of a process was in an op, or in an API call that waits for the GPU.
 
-    `of`: the time that was looked at: "steady steps", "steps", or "recording" where no step ended.
+    `of`: the time that was looked at: "steady steps", "steps", "step 3", or "recording" where none ended.
     `wall_ns` and `steps` are those of that time, added up over processes. `table`, most time first:
     before and after (the Python lines of the ops around the gap; null: no Python line;
     phases.BACKWARD: a thread of autograd), before_op and
@@ -33,9 +34,14 @@ class Gaps:
     table: pl.DataFrame
 
 
-def gaps(trace: Trace) -> Gaps:
-    """Of the steady steps; of all steps where none is steady, and of the recording where none ended."""
+def gaps(trace: Trace, step: int | None = None) -> Gaps:
+    """Of the steady steps; of all steps where none is steady, and of the recording where none ended.
+
+    With `step` of that step. Raises LookupError if no process ended it.
+    """
     steps = trace.steps.with_columns(pl.col("phase").cast(pl.String))
+    if step is not None:
+        return _of_step(trace, steps.filter(pl.col("step") == step), step)
     steady = steps.filter(pl.col("phase") == "steady")
     of, windows = ("steady steps", steady) if len(steady) else ("steps", steps)
     if windows.is_empty():
@@ -44,6 +50,35 @@ def gaps(trace: Trace) -> Gaps:
             start_ns=pl.col("start_ns").min(),
             end_ns=pl.max_horizontal(pl.col("start_ns").max(), pl.col("end_ns").max()),
         )
+    return _of_windows(trace, of, windows)
+
+
+def longest_gaps(trace: Trace, times: pl.DataFrame, most: int) -> pl.DataFrame:
+    """The longest gap of each of `most` steps of step_times that took OUTLIER medians, the longest first.
+
+    process, step, wall_ns, outside_ops_ns, and of the gap longest_ns, before and after (see Gaps).
+    """
+    slow = times.filter(pl.col("step").is_not_null() & (pl.col("of_median") >= OUTLIER))
+    rows = []
+    for row in slow.sort("wall_ns", descending=True).head(most).iter_rows(named=True):
+        end_ns = row["start_ns"] + row["wall_ns"]
+        window = pl.DataFrame({"start_ns": [row["start_ns"]], "end_ns": [end_ns]})
+        found = gaps_within(trace, row["process"], window).sort("length", descending=True).head(1)
+        head = {name: row[name] for name in ("process", "step", "wall_ns", "outside_ops_ns")}
+        rows += [
+            head | {"longest_ns": gap["length"], "before": gap["before"], "after": gap["after"]}
+            for gap in found.iter_rows(named=True)
+        ]
+    return pl.DataFrame(rows, _LONGEST)
+
+
+def _of_step(trace: Trace, windows: pl.DataFrame, step: int) -> Gaps:
+    if windows.is_empty():
+        raise LookupError(f"no step {step} ended in this recording; tracer steps shows those that did")
+    return _of_windows(trace, f"step {step}", windows)
+
+
+def _of_windows(trace: Trace, of: str, windows: pl.DataFrame) -> Gaps:
     found = [
         gaps_within(trace, int(number), part.select("start_ns", "end_ns"))
         for (number,), part in windows.sort("process").partition_by("process", as_dict=True).items()
@@ -58,6 +93,15 @@ def gaps(trace: Trace) -> Gaps:
     )
 
 
+_LONGEST = {
+    "process": pl.UInt32,
+    "step": pl.Int64,
+    "wall_ns": pl.Int64,
+    "outside_ops_ns": pl.Int64,
+    "longest_ns": pl.Int64,
+    "before": pl.String,
+    "after": pl.String,
+}
 _NONE = pl.DataFrame(
     schema={
         **dict.fromkeys(("before", "after", "before_op", "after_op"), pl.String),
@@ -69,14 +113,14 @@ _NONE = pl.DataFrame(
 def gaps_within(
     trace: Trace, process: int, windows: pl.DataFrame, ops: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Every gap in the windows (start_ns, end_ns) of a process. `ops`: which of step_times.outermost count.
+    """Every gap in the windows (start_ns, end_ns) of a process. `ops`: which of phases.ops_of count.
 
     before, after, before_op, after_op: the lines and ops around it; length: what of it is in the windows, ns.
     """
     waiting = waits(trace, process)
     events = pl.concat(
         [
-            (outermost(trace, process) if ops is None else ops).select("op", "line", "start_ns", "end_ns"),
+            (ops_of(trace, process) if ops is None else ops).select("op", "line", "start_ns", "end_ns"),
             waiting.filter(pl.col("hop").is_null()).select("line", "start_ns", "end_ns", op="name"),
         ],
         how="diagonal",

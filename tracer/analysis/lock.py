@@ -19,9 +19,9 @@ from tracer.analysis.chain import WAIT, Chain, Link, folded, joined, shape
 from tracer.analysis.compiled import COMPILED_KINDS
 from tracer.analysis.families import family_of
 from tracer.analysis.links import combine
+from tracer.analysis.phases import RANGE_OPS
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.analysis.source_lines import NO_LINE, SourceLines
-from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts, own_or_forward_line
 from tracer.base.paths import short_path
 from tracer.base.visible import visible

@@ -17,6 +17,32 @@ def of_the_script() -> pl.Expr:
     return pl.when(~name.str.contains(OF_TORCH, literal=True)).then(name)
 
 
+def lanes(ranges: pl.DataFrame) -> tuple[list[int], list[int]]:
+    """Where to draw ranges that overlap: the lane of each, and the row around it there (-1: none).
+
+    Of the lanes of its thread, each range has that of its parent, or the first in which nothing else is then.
+    """
+    lane, around = list[int](), list[int]()
+    drawn: dict[tuple[int, int], list[list[int]]] = {}
+    ends, parents = ranges["end_ns"].to_list(), parent_rows(ranges).tolist()
+    for row, (process, thread, start) in enumerate(
+        ranges.select("process", "thread", "start_ns").iter_rows()
+    ):
+        of_thread = drawn.setdefault((process, thread), [])
+        for rows in of_thread:
+            while rows and ends[rows[-1]] <= start:
+                rows.pop()
+        fits = (place for place, rows in enumerate(of_thread) if rows[-1:] == parents[row : row + 1])
+        free = (place for place, rows in enumerate(of_thread) if not rows)
+        place = next(fits, next(free, len(of_thread)))
+        if place == len(of_thread):
+            of_thread.append([])
+        around.append(of_thread[place][-1] if of_thread[place] else -1)
+        of_thread[place].append(row)
+        lane.append(place)
+    return lane, around
+
+
 def range_times(ranges: pl.DataFrame) -> pl.DataFrame:
     """A row for each distinct path of ranges, below that of the path around it, by their first begins.
 
@@ -26,7 +52,7 @@ def range_times(ranges: pl.DataFrame) -> pl.DataFrame:
     """
     duration = (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
     rows = ranges.select("id", "parent", "start_ns", duration, pl.col("name").cast(pl.String).fill_null("?"))
-    inside = rows.group_by("parent").agg(inside=pl.col("ns").sum())
+    inside = _covered_by_those_inside(ranges)
     rows = rows.join(inside, left_on="id", right_on="parent", how="left", maintain_order="left")
     parent = parent_rows(rows)
     path, above = _paths(parent, rows["name"])
@@ -46,6 +72,14 @@ def range_times(ranges: pl.DataFrame) -> pl.DataFrame:
         .sort("path")
     )
     return found[_outermost_first(above, found["first"].to_list())].select(list(_SCHEMA))
+
+
+def _covered_by_those_inside(ranges: pl.DataFrame) -> pl.DataFrame:
+    """For each `parent`, how long one or more of the ranges inside it were open (`inside`)."""
+    ended = pl.col("end_ns").cum_max().shift(1).over("parent")
+    alone = pl.col("end_ns") - pl.max_horizontal("start_ns", ended)
+    children = ranges.filter(pl.col("parent").is_not_null()).sort("start_ns", maintain_order=True)
+    return children.with_columns(alone=alone.clip(0)).group_by("parent").agg(inside=pl.col("alone").sum())
 
 
 def _paths(parent: np.ndarray, names: pl.Series) -> tuple[np.ndarray, list[int]]:

@@ -7,7 +7,7 @@ import polars as pl
 
 from tracer.analysis.distinct import distinct
 from tracer.analysis.medians import finished_median
-from tracer.analysis.phases import in_backward
+from tracer.analysis.phases import BACKWARD, FORWARD, OPTIMIZER, in_backward
 from tracer.analysis.trees import Forest, own_or_forward_line, rows_of_ids
 
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
@@ -48,31 +48,19 @@ def per_key(hops: pl.DataFrame) -> pl.DataFrame:
     return _by_self_time(joined.select("key", "ops", "hops", "self_ns", "median_self_ns"))
 
 
-def per_source(forest: Forest) -> pl.DataFrame:
-    """source, forward and backward outermost calls, hops and times; most time first.
+def per_source(forest: Forest, phases: pl.Series) -> pl.DataFrame:
+    """source, outermost calls and hops, and times; most time first. `phases`: of the rows of the forest.
 
-    Columns: source (null where no Python line is known), calls, hops, total_ns, backward_calls,
-    backward_hops, backward_ns.
+    Columns: source (null where no Python line is known), calls, hops, total_ns, and of that forward_ns,
+    backward_ns, optimizer_ns and rest_ns (every other phase).
     """
-    return _forward_and_backward(_outermost(forest, "source"), "source").sort(
-        pl.col("total_ns") + pl.col("backward_ns"), descending=True, maintain_order=True
-    )
+    return _by_phase(forest, phases, "source")
 
 
-def per_module(forest: Forest) -> pl.DataFrame:
-    """module, forward and backward outermost calls, hops and times; most time first.
-
-    Columns as in per_source, with module (null: in none) for source, and both_ns: forward and backward.
-    Empty where no module is known.
-    """
-    outermost = _outermost(forest, "module")
-    if outermost["module"].null_count() == len(outermost):
-        outermost = outermost.clear()
-    return (
-        _forward_and_backward(outermost, "module")
-        .with_columns(both_ns=pl.col("total_ns") + pl.col("backward_ns"))
-        .sort("both_ns", descending=True, maintain_order=True)
-    )
+def per_module(forest: Forest, phases: pl.Series) -> pl.DataFrame:
+    """The same of modules: module (null: in none) for source. Empty where no module is known."""
+    table = _by_phase(forest, phases, "module")
+    return table.clear() if table["module"].null_count() == len(table) else table
 
 
 def per_backward_node(forest: Forest) -> pl.DataFrame:
@@ -163,15 +151,20 @@ def exceptions(forest: Forest) -> pl.DataFrame:
     )
 
 
-def _forward_and_backward(outermost: pl.DataFrame, by: str) -> pl.DataFrame:
-    backward = pl.col("backward")
-    return outermost.group_by(by, maintain_order=True).agg(
-        calls=(~backward).sum(),
-        hops=pl.col("size").filter(~backward).sum(),
-        total_ns=pl.col("duration").filter(~backward).sum(),
-        backward_calls=backward.sum(),
-        backward_hops=pl.col("size").filter(backward).sum(),
-        backward_ns=pl.col("duration").filter(backward).sum(),
+def _by_phase(forest: Forest, phases: pl.Series, by: str) -> pl.DataFrame:
+    duration, phase = pl.col("duration"), pl.col("part")
+    own = (FORWARD, BACKWARD, OPTIMIZER)
+    outermost = _outermost(forest, by).with_columns(part=phases.filter(pl.Series(forest.parent < 0)))
+    return (
+        outermost.group_by(by, maintain_order=True)
+        .agg(
+            calls=pl.len(),
+            hops=pl.col("size").sum(),
+            total_ns=duration.sum(),
+            **{f"{name}_ns": duration.filter(phase == name).sum() for name in own},
+        )
+        .with_columns(rest_ns=pl.col("total_ns") - pl.sum_horizontal(f"{name}_ns" for name in own))
+        .sort("total_ns", descending=True, maintain_order=True)
     )
 
 

@@ -44,7 +44,8 @@ HasKernel = Callable[[str, str], bool]
 def why(trace: Trace, hop: int, has_kernel: HasKernel | None = None) -> Why:
     """Raises LookupError where the trace has no hop with this id.
 
-    `has_kernel` is asked of autocast's keys: a trace does not say at which hidden keys an op has a kernel.
+    `has_kernel` is asked of autocast's keys at which no hop of the op is: a trace does not say at which
+    hidden keys an op has a kernel.
     """
     if not 0 <= hop < len(trace.hops):
         raise LookupError(f"no hop {hop}; choose 0 to {len(trace.hops) - 1}")
@@ -68,10 +69,15 @@ def why(trace: Trace, hop: int, has_kernel: HasKernel | None = None) -> Why:
         passed=_passed(
             keys.between(row["key"], above["key"] if above else None, brought - set(left)),
             thread,
-            lambda key: has_kernel is None or has_kernel(row["op"], key),
+            lambda key: has_kernel is None or _ran(trace.hops, row["op"], key) or has_kernel(row["op"], key),
         ),
         following=left,
     )
+
+
+def _ran(hops: pl.DataFrame, op: str, key: str) -> bool:
+    """Whether the trace has a hop of the op at the key."""
+    return bool(((hops["op"].cast(pl.String) == op) & (hops["key"].cast(pl.String) == key)).any())
 
 
 def _arguments(signatures: pl.DataFrame, signature: int | None) -> dict[int, list[str]]:

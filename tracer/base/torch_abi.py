@@ -10,6 +10,7 @@ import re
 
 PRIVATE_FUNCTIONS = {
     "torch/_C/__init__.pyi": (
+        "_current_graph_task_id",
         "_dispatch_dump",
         "_dispatch_dump_table",
         "_dispatch_get_all_op_names",
@@ -22,6 +23,7 @@ PRIVATE_FUNCTIONS = {
         "_dispatch_library",
         "_get_cudnn_allow_tf32",
         "_get_operation_overload",
+        "_get_privateuse1_backend_name",
         "_get_schema",
         "_get_warnAlways",
         "_set_cudnn_allow_tf32",
@@ -35,6 +37,8 @@ COMPILER_FUNCTIONS = {
     "torch._inductor.output_code": ("CompiledFxGraph.post_compile",),
     "torch._inductor.compile_fx": ("compile_fx",),
     "torch._inductor.debug": ("set_kernel_post_grad_provenance_tracing",),
+    "torch._dynamo.output_graph": ("GraphCompileReason.__post_init__",),
+    "torch._dynamo.guards": ("get_and_maybe_log_recompilation_reasons",),
     "torch._dynamo.utils": (
         "ChromiumEventLogger._log_timed_event",
         "ChromiumEventLogger.log_instant_event",

@@ -77,6 +77,8 @@ def explain(
             fail("--hop needs the trace that has the hop; give it with --from FILE", USAGE)
         from tracer.cli.why import explain_hop
 
+        if modules:
+            _operators(modules)
         explain_hop(operator, _existing(file), hop, as_json=as_json)
         return
     if file is None:

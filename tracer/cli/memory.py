@@ -40,7 +40,7 @@ def memory(
         print_json(memory_document(trace, uses, limit))
         return
     if not uses:
-        fail(tables.NOT_RECORDED)
+        fail(tables.without_blocks(trace.environment))
     sources = SourceLines.of(trace)
     several = len({use.process for use in uses}) > 1
 

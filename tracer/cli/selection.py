@@ -46,7 +46,7 @@ class Selection:
         """True for the hops that meet every condition; ends the command if no hop does."""
         import polars as pl
 
-        from tracer.analysis.step_times import RANGE_OPS
+        from tracer.analysis.phases import RANGE_OPS
 
         chosen = pl.col("id").is_not_null()
         if self.step is not None:

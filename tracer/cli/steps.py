@@ -2,45 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from tracer.cli.common import SourceFrom, analysing, writing
+import typer
+
+from tracer.cli.common import SourceFrom, analysing, fail, writing
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.filters import File, Limit, Rank
 from tracer.cli.job import trace_or_rank
 from tracer.cli.lines import print_cells
 
 _GAPS = 10
+_MARKED = 3
+
+_Step = Annotated[int | None, typer.Option(metavar="N", min=0, help="Only this step, and its gaps.")]
 
 
 def steps(
     file: File = None,
     limit: Limit = 40,
+    step: _Step = None,
     rank: Rank = None,
     as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
     """Show where the wall time of each step went.
 
-    A row for each step: its wall time, the time in forward, backward and optimizer
-    ops and outside ops; below, between which lines the time outside ops was.
+    A row for each step: its wall time, and of that forward, backward, optimizer and
+    the rest. Below, between which lines the time outside ops was.
 
     \b
     Examples:
       tracer steps
       tracer steps run.trace --limit 0
+      tracer steps run.trace --step 0
       tracer steps run.trace --json | jq '.steps[0]'
     """
     file = trace_or_rank(file, rank)
     with analysing(file) as trace:
-        from tracer.analysis.gaps import gaps
+        from tracer.analysis.gaps import gaps, longest_gaps
         from tracer.analysis.step_times import step_times
 
-        times, outside = step_times(trace), gaps(trace)
+        times = step_times(trace)
+        try:
+            outside = gaps(trace, step)
+        except LookupError as error:
+            fail(str(error))
+        if step is not None:
+            times = times.filter(times["step"] == step)
+        marked = longest_gaps(trace, times, _MARKED)
     if as_json:
         from tracer.report.documents import steps_document
 
-        print_json(steps_document(trace, times, outside, limit))
+        print_json(steps_document(trace, times, outside, marked, limit))
         return
     from tracer.analysis.source_lines import SourceLines
     from tracer.report import step_tables as tables
@@ -55,6 +69,8 @@ def steps(
     with writing():
         print_cells(tables.step_titles(shown), tables.step_cells(shown, lambda text: f"{text} !"))
         for line in tables.below_steps(times, len(times) - len(shown)):
+            print(line)
+        for line in tables.about_marked(marked, SourceLines.of(trace)) if step is None else []:
             print(line)
         if rows:
             print()

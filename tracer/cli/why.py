@@ -53,13 +53,15 @@ def explain_hop(operator: str, file: Path, hop: int, *, as_json: bool) -> None:
 
 
 def _has_kernel(op: str, key: str) -> bool:
-    """As the torch here says; True if there is none, or if it does not know the op."""
+    """As the torch here says; True if there is none, or if it knows neither the op nor the device."""
     from tracer.base.extension import installed_torch
 
     if installed_torch() is None:
         return True
     import torch
 
+    if "PrivateUse1" in key and torch._C._get_privateuse1_backend_name() == "privateuseone":
+        return True
     try:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op, key))
     except RuntimeError:
@@ -68,6 +70,7 @@ def _has_kernel(op: str, key: str) -> bool:
 
 def _attention(trace: Trace, found: Why) -> Choice | None:
     """What torch says of the backends, of an op call of scaled_dot_product_attention."""
+    from tracer.analysis.recorded_call import recorded_call
     from tracer.base.extension import installed_torch
     from tracer.dispatch import attention
 
@@ -82,9 +85,8 @@ def _attention(trace: Trace, found: Why) -> Choice | None:
     ran = attention.backend_that_ran(below["op"].cast(pl.String).to_list())
     if installed_torch() is None:
         return attention.Choice(ran, {}, "torch is not installed here")
-    tensors = trace.signatures.filter(pl.col("id") == found.hop["inputs"]).sort("position")
     with progress("asking torch"):
-        return attention.ask(tensors.to_dicts(), ran)
+        return attention.ask(recorded_call(trace, first), ran)
 
 
 def _names(op: str) -> dict[int, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from tracer.analysis.ranges import lanes
 from tracer.analysis.trees import parent_rows
 from tracer.trace import Trace
 from tracer.trace.tables.schema import Schema
@@ -14,12 +15,13 @@ MARKS: Schema = {
     "process": pl.UInt32,
     "thread": pl.UInt32,
     "parent": pl.Int64,
+    "lane": pl.Int64,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "step": pl.Int64,
     "phase": pl.String,
 }
-"""`thread` is null of what belongs to a process; `parent` is a row of the same table"""
+"""`thread` is null of what belongs to a process; `parent` is a row of the same table, in the same lane"""
 
 
 def step_marks(trace: Trace) -> pl.DataFrame:
@@ -32,9 +34,11 @@ def step_marks(trace: Trace) -> pl.DataFrame:
 
 
 def range_marks(trace: Trace) -> pl.DataFrame:
-    """A slice for each range of record_function."""
-    columns = ("process", "thread", "parent", "start_ns", "end_ns", "step", "phase")
-    return _marks(trace.ranges.select(*columns, name=pl.col("name").cast(pl.String).fill_null("?")))
+    """A slice for each range of record_function; in lanes where they overlap and none is in the other."""
+    columns = ("process", "thread", "start_ns", "end_ns", "step", "phase")
+    lane, around = lanes(trace.ranges)
+    name = pl.col("name").cast(pl.String).fill_null("?")
+    return _marks(trace.ranges.select(*columns, name=name, lane=pl.Series(lane), parent=pl.Series(around)))
 
 
 def compiled_marks(trace: Trace) -> pl.DataFrame:
@@ -108,4 +112,8 @@ def module_marks(trace: Trace) -> pl.DataFrame:
 def _marks(rows: pl.DataFrame) -> pl.DataFrame:
     missing = [pl.lit(None).alias(name) for name in MARKS if name not in rows.columns]
     rows = rows.with_columns(missing).select(pl.col(name).cast(dtype) for name, dtype in MARKS.items())
-    return rows.with_columns(pl.col("parent").fill_null(-1), end_ns=pl.max_horizontal("start_ns", "end_ns"))
+    return rows.with_columns(
+        pl.col("parent").fill_null(-1),
+        pl.col("lane").fill_null(0),
+        end_ns=pl.max_horizontal("start_ns", "end_ns"),
+    )

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.analysis.phases import phase
+from tracer.analysis.phases import phase_of_hops
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.trees import levels
 from tracer.base.package import VERSION
@@ -76,7 +76,7 @@ def _frame(op: str | None, key: str | None, kernel: str | None, registered_at: s
 
 
 class _Roots:
-    """What outermost hops are below: `forward`, `backward` or `optimizer`, and there the line or modules."""
+    """What outermost hops are below: their phase, and there the line or modules."""
 
     def __init__(self, trace: Trace, by: str, first: int) -> None:
         """`first`: the number of the first of `frames`."""
@@ -85,7 +85,7 @@ class _Roots:
         self._sources = SourceLines.of(trace)
         hops = trace.hops
         place = pl.col({"line": "source", "module": "module"}[by]).cast(pl.String)
-        rows = hops.select(kind=phase(), place=place)
+        rows = hops.select(kind=phase_of_hops(trace), place=place)
         distinct = rows.unique(maintain_order=True)
         self.frames_of_root = [self._frames(kind, place, by) for kind, place in distinct.iter_rows()]
         """Numbers of frames, outermost first"""

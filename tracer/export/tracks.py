@@ -52,7 +52,7 @@ class Tracks:
         self.tracks: list[Track] = []
         self._threads = self._add_threads(trace)
         self.activities = self._add_streams(trace.gpu_activities)
-        self._marked: dict[tuple[str, int, int | None], int] = {}
+        self._marked: dict[tuple[str, int, int | None, int], int] = {}
 
     def of_threads(self, table: pl.DataFrame) -> NDArray[np.int64]:
         """The track of each row of a table that has process and thread."""
@@ -60,14 +60,15 @@ class Tracks:
 
     def of_marks(self, kind: str, marks: pl.DataFrame) -> NDArray[np.int64]:
         """The track of each row of marks.MARKS; `kind` is one of RANKS. Tracks that are new are added."""
-        for process, thread in marks.select("process", "thread").unique(maintain_order=True).iter_rows():
-            if (key := (kind, process, thread)) not in self._marked:
+        places = marks.select("process", "thread", "lane")
+        for process, thread, lane in places.unique(maintain_order=True).sort("lane").iter_rows():
+            if (key := (kind, process, thread, lane)) not in self._marked:
                 self._marked[key] = len(self.tracks)
                 name = kind if thread is None else f"{kind} of {self._thread_name(process, thread)}"
+                name += f" ({lane + 1})" if lane else ""
                 number = _FIRST_STREAM_THREAD + len(self.tracks)
                 self.tracks.append(Track(self.processes[process], number, name, False, RANKS[kind]))
-        places = marks.select("process", "thread").iter_rows()
-        return np.array([self._marked[kind, process, thread] for process, thread in places], np.int64)
+        return np.array([self._marked[(kind, *place)] for place in places.iter_rows()], np.int64)
 
     def _thread_name(self, process: int, thread: int) -> str:
         place = int(np.searchsorted(self._threads, np.uint64(process << 32 | thread)))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 _PAUSE = 0.001  # seconds between two looks
@@ -41,6 +42,20 @@ class OptimizerHook:
     def _take_out(self) -> None:
         if self._handle is not None:
             self._handle.remove()
+
+
+def backward_pass() -> int:
+    """The number of the backward pass that runs on this thread; -1: none."""
+    return int(torch._C._current_graph_task_id())
+
+
+def at_its_end(function: Callable[[], object]) -> bool:
+    """Have the backward pass that runs on this thread call a function when it ends; False: it cannot."""
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(function)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _when_no_optimizer_steps(native: ModuleType, act: Callable[[], None]) -> None:

@@ -27,10 +27,10 @@ def source_texts(lines: Iterable[tuple[str, int]], began: float) -> dict[str, di
     left = MOST_BYTES
     texts: dict[str, dict[str, object]] = {}
     for file, wanted in sorted(numbers.items()):
-        content = _content(file, began)
-        if not content:
+        text = content(file, began)
+        if not text:
             continue
-        found = {str(n): content[n - 1].strip()[:_LONGEST_LINE] for n in sorted(wanted) if n <= len(content)}
+        found = {str(n): text[n - 1].strip()[:_LONGEST_LINE] for n in sorted(wanted) if n <= len(text)}
         found = {number: text for number, text in found.items() if text}
         left -= len(file) + sum(len(text.encode("utf-8", "replace")) + 16 for text in found.values())
         if left < 0:
@@ -40,7 +40,7 @@ def source_texts(lines: Iterable[tuple[str, int]], began: float) -> dict[str, di
     return texts
 
 
-def _content(file: str, began: float) -> list[str]:
+def content(file: str, began: float) -> list[str]:
     """The lines of a file, or of code that only this process has, as linecache knows it; else none."""
     linecache = sys.modules.get("linecache")
     entry = getattr(linecache, "cache", {}).get(file)

@@ -21,7 +21,8 @@ class Steps:
 
     A step ends when the script calls `tracer.step()`. As long as it never does, a step ends when
     the optimizer that stepped first returns from `step()`. That is one object: once it is collected,
-    the next optimizer that steps continues the count.
+    the next optimizer that steps continues the count. If a hook of the backward pass steps it, the step
+    ends when that pass does.
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class Steps:
         self._wanted = wanted
         self._last_ended = last_ended
         self._optimizer: weakref.ref | None = None
+        self._in_backward = -1
+        """The backward pass that ends a step when it ends; -1: none"""
         self.ended = 0
         self.counted_by: str | None = None
         self._pid = os.getpid()
@@ -89,6 +92,27 @@ class Steps:
                 self._optimizer = weakref.ref(optimizer)
             if self._optimizer() is optimizer:
                 self.counted_by = BY_OPTIMIZER
+                self._end_with_backward()
+
+    def _end_with_backward(self) -> None:
+        """End the step: now, or with the backward pass in which the optimizer steps."""
+        from tracer.recording.optimizer_hook import at_its_end, backward_pass
+
+        current = backward_pass()
+        if current >= 0 and current == self._in_backward:
+            return
+        if self._in_backward >= 0:  # that pass ended with an exception
+            self._backward_ended(self._in_backward)
+        if current >= 0 and at_its_end(lambda: self._backward_ended(current)):
+            self._in_backward = current
+        else:
+            self._advance()
+
+    def _backward_ended(self, which: int) -> None:
+        self._of_this_process()
+        with self._lock:
+            if self._in_backward == which and not self._over and self.counted_by == BY_OPTIMIZER:
+                self._in_backward = -1
                 self._advance()
 
     def _of_this_process(self) -> None:
@@ -98,6 +122,7 @@ class Steps:
         self._pid = os.getpid()
         self._lock = threading.RLock()  # another thread of the parent may hold the old one
         self._optimizer = None
+        self._in_backward = -1
         self._capturing = 0
         self._captured = False
         self.ended = 0

@@ -83,7 +83,9 @@ def flat_document(trace: Trace, table: pl.DataFrame, by: str, limit: int) -> dic
     return {**_head(trace), "by": by, "rows": rows, "rows_left_out": len(table) - len(shown)}
 
 
-def steps_document(trace: Trace, steps: pl.DataFrame, outside: Gaps, limit: int) -> dict[str, Any]:
+def steps_document(
+    trace: Trace, steps: pl.DataFrame, outside: Gaps, longest: pl.DataFrame, limit: int
+) -> dict[str, Any]:
     """Rows of analysis.step_times, at most `limit` (0: all), and of analysis.gaps."""
     shown = steps.head(limit) if limit else steps
     return {
@@ -94,6 +96,7 @@ def steps_document(trace: Trace, steps: pl.DataFrame, outside: Gaps, limit: int)
         "gaps_wall_ns": outside.wall_ns,
         "outside_ns": outside.outside_ns,
         "gaps": outside.table.to_dicts(),
+        "longest_gaps": longest.to_dicts(),
     }
 
 

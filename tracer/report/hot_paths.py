@@ -29,15 +29,21 @@ class SourceCalls:
 
 @dataclass(frozen=True)
 class InputCalls:
+    """Calls with the same inputs. Times in ns."""
+
     signature: int | None
     calls: int
+    total_ns: int
+    median_ns: int
 
 
 @dataclass(frozen=True)
 class Path:
     """One dispatch path; `nodes` are rows of trees.fold over all its calls. Times in ns.
 
-    `unfinished`: how many of its calls had not finished.
+    cost_ns     what its calls took in the steady steps: the sum over its inputs of median x calls
+    once_ns     what its first call took, if that was much more than the others took; else 0
+    unfinished  how many of its calls had not finished
     """
 
     op: str
@@ -47,6 +53,8 @@ class Path:
     total_ns: int
     median_ns: int
     longest_ns: int
+    cost_ns: int
+    once_ns: int
     share: float
     sources: list[SourceCalls]
     inputs: list[InputCalls]
@@ -73,6 +81,11 @@ class Paths:
     has_cuda: bool
     signatures: pl.DataFrame
     details: dict[int, str]
+
+    @property
+    def costliest_inputs(self) -> list[InputCalls]:
+        """Of each path, the calls that took most of its time: those with the same inputs."""
+        return [max(path.inputs, key=lambda inputs: inputs.median_ns * inputs.calls) for path in self.paths]
 
 
 def hottest_of(reading: Reading) -> Paths:
@@ -140,6 +153,8 @@ def _paths(reading: Reading, whole_ns: int) -> list[Path]:
             total_ns=path["total_ns"],
             median_ns=path["median_ns"],
             longest_ns=path["longest_ns"],
+            cost_ns=path["cost_ns"],
+            once_ns=path["once_ns"],
             share=path["total_ns"] / whole_ns if whole_ns else 0.0,
             sources=[SourceCalls(**row) for row in _of_path(tables.sources, path["path"]).to_dicts()],
             inputs=[InputCalls(**row) for row in _of_path(tables.inputs, path["path"]).to_dicts()],

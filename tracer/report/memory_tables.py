@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tracer.analysis.memory_use import MemoryUse
 from tracer.report.text import count, size
 
-NOT_RECORDED = "Memory was not recorded. To see which lines use it: tracer record --memory SCRIPT."
+_NOT_RECORDED = "Memory was not recorded. To see which lines use it: tracer record --memory SCRIPT."
+_NO_BLOCKS = "No block of memory was allocated or freed while tracer recorded."
+
+
+def without_blocks(environment: Mapping[str, Any]) -> str:
+    """Why a trace has no memory to show."""
+    return _NO_BLOCKS if (environment.get("options") or {}).get("memory") else _NOT_RECORDED
 
 
 def memory_titles() -> list[str]:

@@ -18,6 +18,7 @@ from tracer.analysis.job import Job, job_of
 from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
 from tracer.analysis.links import Links, combine
 from tracer.analysis.paths import PathTables, hottest_paths, paths_with, steady_part, survey_paths
+from tracer.analysis.phases import phase_of_hops
 from tracer.analysis.runtime_survey import Steps, count_steps
 from tracer.analysis.trees import Forest
 
@@ -104,6 +105,11 @@ class Reading:
     @cached_property
     def hops(self) -> Forest:
         return Forest.of(self.trace.hops)
+
+    @cached_property
+    def phases(self) -> pl.Series:
+        """The phase of each row of the trace's hops."""
+        return phase_of_hops(self.trace)
 
     @cached_property
     def links(self) -> Links:

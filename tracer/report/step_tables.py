@@ -8,7 +8,15 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.gaps import Gaps
-from tracer.analysis.phases import BACKWARD
+from tracer.analysis.phases import (
+    BACKWARD,
+    COMMUNICATION,
+    COMPILE,
+    DATA,
+    FORWARD,
+    OPTIMIZER,
+    OTHER,
+)
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.step_times import OUTLIER
 from tracer.report.page import percent
@@ -16,8 +24,13 @@ from tracer.report.text import count, duration
 
 MOST_STEPS = 40
 _LONGEST_TEXT = 40
-_PARTS = ("forward", "backward", "optimizer", "waiting", "outside")
-_TITLES = {"waiting": "waiting for GPU", "outside": "outside ops"}
+_PARTS = (*(FORWARD, BACKWARD, OPTIMIZER, DATA, COMMUNICATION, COMPILE, OTHER), "waiting", "outside")
+_TITLES = {
+    COMPILE: "compiling",
+    OTHER: "other ops",
+    "waiting": "waiting for GPU",
+    "outside": "elsewhere",
+}
 
 
 def chosen_steps(table: pl.DataFrame, most: int) -> pl.DataFrame:
@@ -82,9 +95,21 @@ def below_steps(table: pl.DataFrame, left_out: int) -> list[str]:
     return [*lines, summary(table) or "No step ended. To see steps, call tracer.step() after each iteration."]
 
 
+def about_marked(longest: pl.DataFrame, sources: SourceLines) -> list[str]:
+    """`step 0: 5.9 s outside ops, 4.8 s of it a.py:6 -> a.py:12`: rows of analysis.gaps.longest_gaps."""
+    several = longest["process"].n_unique() > 1
+    return [
+        (f"process {row['process']}, " if several else "")
+        + f"step {row['step']}: {duration(row['outside_ops_ns'])} outside ops, {duration(row['longest_ns'])} "
+        f"of it {row['before']} -> {row['after']}" + (f"  {row['text']}" if row["text"] else "")
+        for row in with_lines(longest.iter_rows(named=True), sources)
+    ]
+
+
 def about_gaps(found: Gaps) -> str:
     """`Outside ops: 122.5 ms, 5.0 % of the wall time of 5 steady steps.`"""
-    of = "the recording" if found.of == "recording" else count(found.steps, found.of.removesuffix("s"))
+    whole = {"recording": "the recording"}.get(found.of, found.of)
+    of = count(found.steps, found.of.removesuffix("s")) if found.of in ("steps", "steady steps") else whole
     part = share(found.outside_ns, found.wall_ns)
     return f"Outside ops: {duration(found.outside_ns)}, {part} of the wall time of {of}."
 

@@ -12,9 +12,8 @@ import polars as pl
 from tracer.analysis.difference.op_calls import base_name, is_work, matched_name, outermost_of, parents, timed
 from tracer.analysis.difference.places import Places, within
 from tracer.analysis.op_work import outputs_of_backward, work_of
-from tracer.analysis.phases import in_backward
+from tracer.analysis.phases import RANGE_OPS, in_backward
 from tracer.analysis.source_lines import SourceLines
-from tracer.analysis.step_times import RANGE_OPS
 
 if TYPE_CHECKING:
     from tracer.trace import Trace

@@ -16,9 +16,8 @@ from tracer.analysis.compiled import outermost
 from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
 from tracer.analysis.links import Links, combine
-from tracer.analysis.phases import in_backward
+from tracer.analysis.phases import RANGE_OPS, in_backward
 from tracer.analysis.source_lines import NO_LINE, SourceLines
-from tracer.analysis.step_times import RANGE_OPS
 from tracer.analysis.trees import Forest, counts
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import polars as pl
 from tracer.analysis.gaps import gaps_within
 from tracer.analysis.job.collectives import NAMESPACE
 from tracer.analysis.job.part import RankPart
-from tracer.analysis.step_times import outermost
+from tracer.analysis.phases import ops_of
 
 NOISE_NS = 20_000
 LEAST, MOST = 0.25, 3.0  # of what a rank was late
@@ -150,7 +150,7 @@ def windows_after_waits(calls: pl.DataFrame, collectives: pl.DataFrame, clocks: 
 
 def spent(part: RankPart, windows: pl.DataFrame) -> pl.DataFrame:
     """Time of a rank in these windows: gaps by the lines around them, and ops by their line."""
-    found = _of_python(outermost(part.trace, part.process))
+    found = _of_python(ops_of(part.trace, part.process))
     gaps = gaps_within(part.trace, part.process, windows, found)
     of_gaps = gaps.group_by("before", "after").agg(total_ns=pl.col("length").sum())
     # A collective that waits is not what made a rank late.

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from tracer.base import torch_abi
+from tracer.recording.compiled.breaks import Breaks
 from tracer.recording.compiled.launches import Launches
 from tracer.recording.compiled.phases import Phases
 from tracer.recording.compiled.regions import Regions
@@ -29,13 +30,16 @@ class Following:
         self.errors: list[str] = []
         self._native = native
         self._wrapped = Wrapped()
-        self.phases = Phases(native)
+        self.breaks = Breaks()
+        self.phases = Phases(native, self.breaks)
         self.regions = Regions(native, write, self._failed, self.phases.is_loading)
         launches = Launches(native, write, self._failed)
         wrappers = {
             "CompiledFxGraph.post_compile": self._post_compile,
             "compile_fx": self._compile_fx,
             "set_kernel_post_grad_provenance_tracing": self._provenance,
+            "GraphCompileReason.__post_init__": self._graph_ended,
+            "get_and_maybe_log_recompilation_reasons": self._guards_failed,
             "ChromiumEventLogger._log_timed_event": self._timed_event,
             "ChromiumEventLogger.log_instant_event": self._instant_event,
             "CachingAutotuner.run": launches.of_inductor,
@@ -51,6 +55,7 @@ class Following:
 
     def begin(self, note: bytes) -> None:
         self._native.follow_compiled(note, self.regions.describe, self._imported, self._wrapped.modules)
+        self._tell(self.breaks.read_list)
         for name in self._wrapped.modules:
             self._imported(name)
 
@@ -60,7 +65,11 @@ class Following:
 
     def document(self) -> dict[str, Any]:
         """What the certificate needs to know: what could not be followed."""
-        return {"missing": sorted(self._wrapped.missing), "errors": self.errors, **self.phases.document()}
+        return {
+            "missing": sorted(self._wrapped.missing),
+            "errors": self.errors,
+            "breaks": self.breaks.document(),
+        }
 
     def _imported(self, name: str) -> None:
         try:
@@ -99,6 +108,21 @@ class Following:
             return original(*arguments, **named)
 
         return provenance
+
+    def _graph_ended(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def post_init(reason: Any) -> None:
+            original(reason)
+            self._tell(self.breaks.graph_ended, reason)
+
+        return post_init
+
+    def _guards_failed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_recompilation_reasons(*arguments: Any, **named: Any) -> Any:
+            reasons = original(*arguments, **named)
+            self._tell(self.regions.guards_failed, reasons)
+            return reasons
+
+        return get_recompilation_reasons
 
     def _timed_event(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def log_timed_event(*arguments: Any, **named: Any) -> Any:

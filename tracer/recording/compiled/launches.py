@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from tracer.recording.compiled.definition import place_of
+
 Function = Callable[..., Any]
 Write = Callable[[str, object], None]
 
@@ -116,7 +118,7 @@ def _facts_of_inductor(autotuner: Any) -> dict[str, Any]:
 def _facts_of_user(function: Any, compiled: Any) -> dict[str, Any]:
     code = getattr(getattr(function, "fn", None), "__code__", None)
     return {
-        "defined_at": f"{code.co_filename}:{code.co_firstlineno}" if code else None,
+        "defined_at": place_of(code) if code else None,
         **_facts(compiled, getattr(compiled, "metadata", None)),
     }
 

@@ -16,10 +16,13 @@ Node = dict[str, Any]
 def user_line(stack: str | None) -> str | None:
     """`file:line` of the innermost frame of a stack trace outside of torch; if there is none, of the last."""
     frames = _FRAME.findall(stack or "")
-    torch_folder = os.path.join(os.path.dirname(str(sys.modules["torch"].__file__)), "")
-    own = [frame for frame in frames if not frame[0].startswith(torch_folder)]
+    own = [frame for frame in frames if not is_of_torch(frame[0])]
     file, line = (own or frames or [(None, None)])[-1]
     return None if file is None else f"{file}:{line}"
+
+
+def is_of_torch(file: str) -> bool:
+    return file.startswith(os.path.join(os.path.dirname(str(sys.modules["torch"].__file__)), ""))
 
 
 def nodes_of_kernel(scheduled: Any, *, is_extern: bool) -> list[Node]:

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
-from tracer.recording.compiled import kept_kernels, kernels_of_module
+from tracer.recording.compiled import earlier, kept_kernels, kernels_of_module
+from tracer.recording.compiled.breaks import in_one_line
+from tracer.recording.compiled.definition import first_place_of, place_of
 from tracer.recording.compiled.lines import lines_of_graph, moved_lines, with_lines
-from tracer.recording.compiled.origins import bytes_of_kernel, nodes_of_kernel
+from tracer.recording.compiled.origins import bytes_of_kernel, is_of_torch, nodes_of_kernel
 
 Write = Callable[[str, object], None]
 
+_MOST_GUARDS = 20
+
 _numbers = itertools.count(1)  # of all recordings of the process: a forked child goes on from its parent's
 _known: dict[int, _Region] = {}  # by the address of the compiled object, as long as it lives
+
+
+class _Compilation:
+    """What is known of one frame that Dynamo compiled."""
+
+    def __init__(self, compile_id: object) -> None:
+        self.compile_id = compile_id
+        """Of torch: the same object as long as the frame and its backward are compiled, or None"""
+        self.recompiled: str | None = None
+        """The guards that failed, `0/0: ...; 0/1: ...`: one for each earlier compilation of the frame"""
+        self.lines: dict[str, str] = {}
+        """node of Dynamo's graph -> line of this run"""
+        self.loaded: list[list[dict[str, Any]]] = []
+        """The kernels of its regions that came from the cache"""
 
 
 class _Region:
@@ -28,6 +47,7 @@ class _Region:
     def __init__(self, code: object, forget: Callable[[int], None]) -> None:
         self.number = next(_numbers)
         self.facts: dict[str, Any] = {}
+        self.compilation = _Compilation(None)
         self.how: str | None = None
         """Where `uses` are from: compiled in this run, or kept from another one"""
         self.uses: kept_kernels.Uses = {}
@@ -59,19 +79,19 @@ class Regions:
         """Kernels that a thread's compiler has made and that belong to no region yet"""
         self._cache: dict[int, str] = {}
         """hit or miss: what the cache last said to a thread"""
-        self._moved: dict[str, list[list[dict[str, Any]]]] = {}
-        """compile id -> the kernels of its regions that were loaded"""
+        self._compilations: dict[int, _Compilation] = {}
+        """By the address of torch's compile id: 0/0 is there again after each torch._dynamo.reset()"""
         self.lines: set[tuple[str, int]] = set()
         """File and number of each line that the trace names as the origin of a kernel"""
         self._hides = False
-        self._lines: dict[str, dict[str, str]] = {}
-        """compile id -> node of Dynamo's graph -> line of this run"""
 
     def traced(self, graph_module: Any) -> None:
         """Dynamo has traced a graph, and Inductor begins to compile it."""
-        compile_id = _compile_id()
-        if compile_id is not None:
-            self._lines[compile_id] = lines_of_graph(graph_module)
+        self._compilation().lines = lines_of_graph(graph_module)
+
+    def guards_failed(self, reasons: list[str]) -> None:
+        """Dynamo compiles a frame again: for each of its earlier compilations the guard that failed."""
+        self._compilation().recompiled = "; ".join(map(_guard, reasons[:_MOST_GUARDS])) or None
 
     def kernel_made(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Inductor has put scheduled nodes into a kernel: what its function for this was called with."""
@@ -97,8 +117,10 @@ class Regions:
         thread = threading.get_ident()
         compiled = self._pending.pop(thread, {})
         cache = self._cache.pop(thread, None)
+        region.compilation = compilation = self._compilation()
         region.facts |= {
-            "compile_id": _compile_id(),
+            "compile_id": None if compilation.compile_id is None else str(compilation.compile_id),
+            "recompiled": compilation.recompiled,
             "cache": "miss" if compiled else "hit" if self._is_loading() else cache,
             **_traced_function(),
         }
@@ -109,8 +131,7 @@ class Regions:
                 kept_kernels.keep(artifact, compiled)
         elif (known := kept_kernels.read(artifact)) is not None:
             region.how, region.uses = "kept", known
-            compile_id = region.facts["compile_id"] or ""
-            self._moved.setdefault(compile_id, []).extend(known.values())
+            compilation.loaded.extend(known.values())
 
     def describe(self, code: Any) -> int:
         """The number of what is called for the first time in this recording; writes its document."""
@@ -121,11 +142,13 @@ class Regions:
                     "kept",
                     known,
                 )  # compiled before the recording: its lines are not known
+            if "compile_id" not in region.facts:
+                region.facts |= {"compile_id": None, **_earlier_function()}
             document = {**_facts(code), **region.facts}
-            document["recompiled"] = _why_recompiled(document.get("compile_id"))
             document |= kernels_of_module.describe(code, self._native)
-            uses = self._uses_of_this_run(region)
+            uses = _uses_of_this_run(region)
             document |= {"how": region.how, "uses": uses}
+            self.lines |= set(_line(document.get("defined_at")))
             self.lines |= {line for several in uses.values() for use in several for line in _lines_of(use)}
             self._write(f"compiled:{region.number}", document)
             if document["hidden"]:
@@ -148,18 +171,32 @@ class Regions:
             region = _known[id(code)] = _Region(code, self._native.forget_compiled)
         return region
 
-    def _uses_of_this_run(self, region: _Region) -> kept_kernels.Uses:
-        """What was kept has lines of the run that compiled it. A forward's nodes tell its backward's too."""
-        if region.how != "kept":
-            return region.uses
-        compile_id = region.facts.get("compile_id") or ""
-        lines = self._lines.get(compile_id, {})
-        loaded = self._moved.get(compile_id, [])
-        moved = moved_lines([use["nodes"] for several in loaded for use in several], lines)
-        return {
-            name: [{**use, "nodes": with_lines(use["nodes"], lines, moved)} for use in several]
-            for name, several in region.uses.items()
-        }
+    def _compilation(self) -> _Compilation:
+        """The one that goes on in this thread."""
+        compile_id = _compile_id()
+        if compile_id is None:
+            return _Compilation(None)
+        known = self._compilations.get(id(compile_id))
+        if known is None or known.compile_id is not compile_id:
+            known = self._compilations[id(compile_id)] = _Compilation(compile_id)
+        return known
+
+
+def _uses_of_this_run(region: _Region) -> kept_kernels.Uses:
+    """What was kept has lines of the run that compiled it. A forward's nodes tell its backward's too."""
+    if region.how != "kept":
+        return region.uses
+    lines = region.compilation.lines
+    moved = moved_lines([use["nodes"] for several in region.compilation.loaded for use in several], lines)
+    return {
+        name: [{**use, "nodes": with_lines(use["nodes"], lines, moved)} for use in several]
+        for name, several in region.uses.items()
+    }
+
+
+def _guard(reason: str) -> str:
+    """`0/0: n == 2  # return x * n  # train.py:3 in f`, without the columns of spaces and the stack."""
+    return re.sub(r"\s{2,}#", "  #", in_one_line(reason))
 
 
 def _artifact(code: Any) -> str:
@@ -169,27 +206,47 @@ def _artifact(code: Any) -> str:
 
 def _lines_of(use: dict[str, Any]) -> Iterator[tuple[str, int]]:
     for node in use["nodes"]:
-        file, _, number = (node["source"] or "").rpartition(":")
-        if file and number.isdigit():
-            yield file, int(number)
+        yield from _line(node["source"])
 
 
-def _compile_id() -> str | None:
-    """`0/1`: the second compilation of the first function; None outside of a compilation."""
+def _line(place: str | None) -> Iterator[tuple[str, int]]:
+    file, _, number = (place or "").rpartition(":")
+    if file and number.isdigit():
+        yield file, int(number)
+
+
+def _compile_id() -> object:
+    """torch's CompileId, `0/1`: the second compilation of the first frame; None outside of a compilation."""
     guards = sys.modules.get("torch._guards")
-    current = guards.CompileContext.current_compile_id() if guards else None
-    return None if current is None else str(current)
+    return guards.CompileContext.current_compile_id() if guards else None
 
 
 def _traced_function() -> dict[str, Any]:
-    """The function that Dynamo traced: its name, file and first line."""
+    """The function that Dynamo traced."""
     context = sys.modules["torch._guards"].TracingContext.try_get()
-    codes = getattr(context, "traced_code", None) or ()
+    return _function(getattr(context, "traced_code", None) or [])
+
+
+def _earlier_function() -> dict[str, Any]:
+    """The function whose code, compiled before the recording, is being called."""
+    frame = earlier.calling_frame()
+    return {} if frame is None else {"compile_id": frame.compile_id, **_function(frame.codes)}
+
+
+def _function(codes: list[CodeType]) -> dict[str, Any]:
+    """Its name and where it is defined. `codes`: that of the frame, and those that it calls.
+
+    The first one outside of torch: torch.no_grad() and others put a function of torch around the user's.
+    """
     if not codes:
         return {}
-    code = codes[0]
-    name = getattr(code, "co_qualname", code.co_name)
-    return {"function": name, "defined_at": f"{code.co_filename}:{code.co_firstlineno}"}
+    code = next((code for code in codes if not is_of_torch(code.co_filename)), codes[0])
+    place, shown = place_of(code), first_place_of(codes[0])
+    return {
+        "function": getattr(code, "co_qualname", code.co_name),
+        "defined_at": place,
+        "decorated_at": None if shown == place else shown,
+    }
 
 
 def _facts(code: Any) -> dict[str, Any]:
@@ -211,12 +268,3 @@ def _facts(code: Any) -> dict[str, Any]:
         "cpp_wrapper": bool(arguments.get("cpp_wrapper")) if arguments else None,
         "process": os.getpid(),
     }
-
-
-def _why_recompiled(compile_id: str | None) -> str | None:
-    utils = sys.modules.get("torch._dynamo.utils")
-    known = getattr(utils, "get_compilation_metrics", None)
-    if compile_id is None or known is None:
-        return None
-    reasons = [m.recompile_reason for m in known() if str(m.compile_id) == compile_id]
-    return next((reason for reason in reasons if reason), None)

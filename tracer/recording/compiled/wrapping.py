@@ -10,6 +10,8 @@ from typing import Any
 
 from tracer.base import torch_abi
 
+_COMPILER = ("torch._dynamo", "torch._inductor")
+
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -73,9 +75,9 @@ class Wrapped:
 
 
 def _exchange_by_name(name: str, old: object, new: object) -> None:
-    """In Inductor's modules that have imported a function by its name."""
+    """In the compiler's modules that have imported a function by its name."""
     for module_name, module in list(sys.modules.items()):
-        if module_name.startswith("torch._inductor") and getattr(module, "__dict__", {}).get(name) is old:
+        if module_name.startswith(_COMPILER) and getattr(module, "__dict__", {}).get(name) is old:
             setattr(module, name, new)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.analysis.ranges import lanes
 from tracer.analysis.step_times import step_times
 from tracer.analysis.trees import Forest
 from tracer.base.visible import LONGEST, visible
@@ -83,7 +84,8 @@ def _ranges_of_step(
 ) -> dict[str, Any]:
     """What ran of each range of record_function in a step, the longest of too many, and how many more.
 
-    Times are ns from the start of the step; `parent` is a place in the list (-1: none).
+    Times are ns from the start of the step; `parent` is a place in the list (-1: none). Ranges of one lane do
+    not overlap but for those in each other.
     """
     end = step["start_ns"] + step["wall_ns"]
     process = step["process"]
@@ -103,20 +105,20 @@ def _ranges_of_step(
         .head(MOST_RANGES)  # a range is as long as those in it, and comes before them
         .sort("id")
     )
-    place = {row: number for number, row in enumerate(drawn["id"].to_list())}
-    rows = drawn.select(
-        pl.col("name").cast(pl.String).fill_null("?"), "start", "end", "parent", "track"
-    ).iter_rows()
+    lane, around = lanes(drawn.with_columns(start_ns="start", end_ns="end"))
+    names = drawn["name"].cast(pl.String).fill_null("?")
+    rows = zip(names, *(drawn[name] for name in ("start", "end", "track")), lane, around, strict=True)
     return {
         "ranges": [
             {
                 "name": visible(name, LONGEST),
                 "start": start - step["start_ns"],
                 "length": max(end - start, 0),
-                "parent": place.get(parent, -1),
+                "parent": parent,
                 "track": track,
+                "lane": lane,
             }
-            for name, start, end, parent, track in rows
+            for name, start, end, track, lane, parent in rows
         ],
         "ranges_left_out": len(inside) - len(drawn),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracer.analysis.device_kernels import table_name
+from tracer.analysis.paths import ONCE
 from tracer.report.cells import code, table, wrapped
 from tracer.report.chain import chain_nodes
 from tracer.report.hot_paths import NAME_WIDTH, Path, Paths, compiler_text, hottest_of, near_equal
@@ -53,8 +54,9 @@ def _which(data: Paths) -> str:
     text += f" that have {words} in them, of {data.among:,} in all" if words else ""
     share = percent(sum(path.share for path in data.paths))
     return wrapped(
-        f"{text}{steady}, by median x calls, with {share} of the time in ops{' there' if steady else ''}. "
-        "Hops are those of one call."
+        f"{text}{steady}, by cost in steady steps, with {share} of the time in ops"
+        f"{' there' if steady else ''}. The cost of calls with the same inputs is their median x calls. Hops "
+        "are those of one call. Paths with the same number differ only in kernels that a library chose."
     )
 
 
@@ -82,8 +84,32 @@ def _overview(data: Paths) -> str:
     titles = ["path:", "total:", "share:", *(["on GPU:"] if data.has_cuda else [])]
     titles += ["calls:", "median:", "longest:", "hops:", "where the time goes"]
     varies = any(_varies(path) for path in data.paths)
-    said = f"**Bold**: the mean is above {_VARIES} medians, because of slow calls, often the first one."
-    return paragraphs(table(titles, rows), said if varies else "")
+    said = f"**Bold**: the mean is above {_VARIES} medians, because of slow calls."
+    return paragraphs(table(titles, rows), said if varies else "", _once(data))
+
+
+def _once(data: Paths) -> str:
+    """First calls that took much longer than the others of their path: they decide no rank."""
+    found = [
+        (number, path)
+        for number, group in enumerate(near_equal(data.paths), 1)
+        for path in group
+        if path.once_ns
+    ]
+    if not found:
+        return ""
+    unit = unit_of(path.once_ns for _, path in found)
+    rows = [
+        [in_unit(path.once_ns, unit), in_unit(path.median_ns, unit), str(number), code(path.op)]
+        for number, path in sorted(found, key=lambda item: -item[1].once_ns)
+    ]
+    return paragraphs(
+        wrapped(
+            f"**Once**: the first call of these paths took more than {ONCE} medians. First calls load code, "
+            "make handles and allocate; they decide no rank."
+        ),
+        table(["first call:", "median:", "path:", "op"], rows),
+    )
 
 
 def _varies(path: Path) -> bool:

@@ -17,9 +17,10 @@ title = "Steps"
 level = 2
 
 _SAID = """\
-A step ends when `optimizer.step()` returns or the script calls `tracer.step()`. The parts add up to
-the wall time: **forward** is every op outside backward and the optimizer, **outside ops** is the time
-when no thread was in an op: Python, data loading, sleeping."""
+A step ends when `optimizer.step()` returns (within `backward()`: when that does) or the script calls
+`tracer.step()`. The parts add up to the wall time. **forward**, **backward** and **optimizer** are
+their ops and the time between these; **elsewhere** is the time in no part. **Outside ops** is all time
+when no thread was in an op, in whichever part: Python, sleeping, waiting for the disk."""
 _WITHOUT = """\
 No step ended in this recording: the row is the time from the first op to the last. To see steps, call
 `tracer.step()` at the end of each iteration. **Outside ops** is the time when no thread was in an op."""

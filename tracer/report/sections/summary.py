@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tracer.analysis.device_kernels import table_name
 from tracer.report.cells import code, table, wrapped
 from tracer.report.chain import chain_nodes
-from tracer.report.hot_paths import Path, compiler_text, hottest_of
-from tracer.report.page import Page, paragraphs
+from tracer.report.hot_paths import InputCalls, Path, compiler_text, hottest_of
+from tracer.report.page import Page, paragraphs, percent
 from tracer.report.reading import Reading
 from tracer.report.text import count, duration, package_relative, shorten_kernel, signature_texts
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
@@ -17,12 +17,20 @@ title = "In one look"
 level = 2
 
 _NAME, _INPUTS = 44, 40
+_SAID = """\
+The hottest paths, by what they cost in the steady steps. Times are those of the op, with all that it
+calls; of a path whose calls have several inputs, of the calls with those that take most."""
 _KERNELS = "These are op calls. The section of compiled code has its kernels."
 
 
 @dataclass(frozen=True)
 class Row:
-    """`kernel`: the device kernel, or on the CPU the kernel function that the time goes to."""
+    """The calls of a path with the inputs that take most of its time. Times in ns.
+
+    kernel      the device kernel, or on the CPU the kernel function that the time goes to
+    total_ns    of these calls, also those in warm-up steps
+    share       of the time in ops
+    """
 
     source: str | None
     backward: bool
@@ -31,6 +39,9 @@ class Row:
     inputs: str
     library: str
     kernel: str
+    calls: int
+    total_ns: int
+    share: float
     median_ns: int
     gpu_ns: int
 
@@ -49,9 +60,14 @@ def wanted(reading: Reading) -> bool:
 
 def data(reading: Reading) -> Summary:
     found = hottest_of(reading)
-    texts = signature_texts(found.signatures, [path.inputs[0].signature for path in found.paths])
+    inputs = found.costliest_inputs
+    texts = signature_texts(found.signatures, [calls.signature for calls in inputs])
     has_compiled = len(reading.trace.compiled_kernels) > 0
-    rows = [_row(path, texts) for path in found.paths if path.unfinished < path.calls]
+    rows = [
+        _row(path, calls, texts)
+        for path, calls in zip(found.paths, inputs, strict=True)
+        if path.unfinished < path.calls
+    ]
     return Summary(rows, found.has_cuda, found.compiler, has_compiled)
 
 
@@ -59,47 +75,53 @@ def markdown(data: Summary, page: Page) -> str:
     if not data.rows:
         return ""
     last = "library function, kernel" if data.has_cuda else "kernel function"
-    titles = ["line", "inputs", last, "median:", *["GPU:"] * data.has_cuda]
+    titles = ["total:", "share:", "calls:", "median:", *["GPU:"] * data.has_cuda]
+    titles += ["line", "op and inputs", last]
     cells = [
         [
-            _line(row, page),
-            code(_cut(row.inputs)),
-            "<br>".join(code(name) for name in (row.library, row.kernel) if name),
+            duration(row.total_ns),
+            percent(row.share),
+            f"{row.calls:,}",
             duration(row.median_ns),
             *[duration(row.gpu_ns) if row.gpu_ns else ""] * data.has_cuda,
+            _line(row, page),
+            f"{code(row.op)}<br>{code(_cut(row.inputs))}" if row.inputs else code(row.op),
+            "<br>".join(code(name) for name in (row.library, row.kernel) if name),
         ]
         for row in data.rows
     ]
     kernels = "" if not data.has_compiled else _KERNELS
-    return paragraphs(table(titles, cells), kernels, wrapped(compiler_text(data.compiler)))
+    return paragraphs(_SAID, table(titles, cells), kernels, wrapped(compiler_text(data.compiler)))
 
 
 def _line(row: Row, page: Page) -> str:
-    """The line, and below it its text, or the op if that is unknown or runs in the backward pass."""
+    """The line, and below it its text, unless the op runs in its backward pass."""
     more = f" and {count(row.more_lines, 'more line')}" if row.more_lines else ""
-    op = f"<br>{code(row.op)}" + " (backward)" * row.backward
-    return page.line(row.source) + more + (op if row.backward else page.text(row.source) or op)
+    return page.line(row.source) + more + ("<br>(backward)" if row.backward else page.text(row.source))
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _INPUTS else f"{text[: _INPUTS - 3]}..."
 
 
-def _row(path: Path, texts: dict[int, str]) -> Row:
+def _row(path: Path, calls: InputCalls, texts: dict[int, str]) -> Row:
     chain = chain_nodes(path.nodes)
     hops = [node for node in chain if node["kind"] in HOP_KINDS]
     libraries = [node["op"] for node in chain if node["kind"] == "library"]
     on_gpu = [node["op"] for node in chain if node["kind"] in GPU_KINDS]
-    first, first_inputs = path.sources[0], path.inputs[0].signature
+    first = path.sources[0]
     kernel = table_name(on_gpu[-1]) if on_gpu else package_relative(hops[-1]["kernel"] or "")
     return Row(
         source=first.source,
         backward=first.backward_node is not None,
         more_lines=len({calls.source for calls in path.sources}) - 1,
         op=path.op,
-        inputs="" if first_inputs is None else texts.get(first_inputs, ""),
+        inputs="" if calls.signature is None else texts.get(calls.signature, ""),
         library=libraries[0] if libraries else "",
         kernel=shorten_kernel(kernel, _NAME),
-        median_ns=path.median_ns,
+        calls=calls.calls,
+        total_ns=calls.total_ns,
+        share=path.share * calls.total_ns / path.total_ns if path.total_ns else 0.0,
+        median_ns=calls.median_ns,
         gpu_ns=path.gpu_ns // path.calls,
     )

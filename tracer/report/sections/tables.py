@@ -135,32 +135,34 @@ KEYS = TableSection(
     ],
     lambda reading: surveys.per_key(reading.trace.hops),
 )
-_BOTH_WAYS: list[Column] = [
+_BY_PHASE: list[Column] = [
     ("calls:", "calls", "count"),
     ("hops:", "hops", "count"),
-    ("forward:", "total_ns", "time"),
-    ("backward calls:", "backward_calls", "count"),
-    ("backward hops:", "backward_hops", "count"),
+    ("total:", "total_ns", "time"),
+    ("share:", "total_ns", "share"),
+    ("forward:", "forward_ns", "time"),
     ("backward:", "backward_ns", "time"),
+    ("optimizer:", "optimizer_ns", "time"),
+    ("rest:", "rest_ns", "time"),
 ]
 SOURCES = TableSection(
     "sources",
     "Source lines",
-    [("line", "source", "line"), *_BOTH_WAYS],
-    lambda reading: surveys.per_source(reading.hops),
+    [("line", "source", "line"), *_BY_PHASE],
+    lambda reading: surveys.per_source(reading.hops, reading.phases),
     """\
-Outermost op calls by the Python line that made them. A backward op call counts at the forward line
-that made its autograd node. AccumulateGrad has no forward op, so it counts at the line that called
-backward().""",
+Outermost op calls by the Python line that made them, and by the phases that Steps has. A backward op
+call counts at the forward line that made its autograd node. AccumulateGrad has no forward op, so it
+counts at the line that called backward().""",
 )
 MODULES = TableSection(
     "modules",
     "Modules",
-    [("module", "module", "module"), *_BOTH_WAYS, ("share:", "both_ns", "share")],
-    lambda reading: surveys.per_module(reading.hops),
+    [("module", "module", "module"), *_BY_PHASE],
+    lambda reading: surveys.per_module(reading.hops, reading.phases),
     """\
-Outermost op calls by the `nn.Module` that made them, without those of the modules inside it. A
-backward op call counts at the module of its forward op call.""",
+Outermost op calls by the `nn.Module` that made them, without those of the modules inside it, and by
+the phases that Steps has. A backward op call counts at the module of its forward op call.""",
     of="module",
 )
 BACKWARD = TableSection(

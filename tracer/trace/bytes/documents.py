@@ -242,8 +242,8 @@ _DOCUMENTS: dict[str, Any] = {
     "compiled": {
         **dict.fromkeys(
             (
-                *("function", "defined_at", "direction", "compile_id", "cache", "recompiled", "generated"),
-                *("artifact", "kind", "how", "hidden"),
+                *("function", "defined_at", "decorated_at", "direction", "compile_id", "cache"),
+                *("recompiled", "generated", "artifact", "kind", "how", "hidden"),
             ),
             _text,
         ),

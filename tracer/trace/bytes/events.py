@@ -22,7 +22,8 @@ _FIRST_MARK = np.uint64(fmt.EVENT_BIT | (fmt.EXIT + 1) << fmt.EVENT_KIND_SHIFT)
 
 @dataclass
 class EventBlock:
-    """Events in the order in which they were written; a query becomes its call and its return.
+    """Events in the order in which they were written; a query becomes its call and its return, and the
+    begins and ends of ranges without numbers become those of ranges with the number 0.
 
     `ticks`, `depth`, `hop` and `enter` have one row for each enter and each exit; `key_set` to
     `call_site` one for each enter; `raised` and `made` (autograd nodes) one for each exit; `kind` to
@@ -115,6 +116,9 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
     second[calls[call_brief & ~entered]] = 0
     third = _words_at(words, call_heads + 3)
     third[call_brief] = 0
+    first, kind = _words_at(words, others + 1), kinds[~hop_events].astype(np.uint8)
+    second[kind == fmt.RANGE_ENTER] = first[kind == fmt.RANGE_EXIT] = 0
+    kind[kind == fmt.RANGE_ENTER], kind[kind == fmt.RANGE_EXIT] = fmt.RANGE_BEGIN, fmt.RANGE_END
     return EventBlock(
         ticks=_ticks(words, at),
         depth=depth,
@@ -127,10 +131,10 @@ def parse_events(words: NDArray[np.uint64], key_sets: dict[int, int]) -> EventBl
         call_site=(placed >> np.uint64(fmt.CALL_SITE_SHIFT)).astype(np.uint8) & fmt.CALL_SITE_MASK,
         raised=(left >> np.uint64(fmt.EXIT_RAISED_SHIFT) & np.uint64(1)).astype(np.bool_),
         made=(left >> np.uint64(fmt.EXIT_NODES_SHIFT)).astype(np.uint32),
-        kind=kinds[~hop_events].astype(np.uint8),
+        kind=kind,
         before=np.cumsum(hop_events, dtype=np.int64)[~hop_events],
         other_ticks=_ticks(words, others),
-        first=_words_at(words, others + 1),
+        first=first,
         second=second,
         call=calls,
         third=third,
@@ -205,8 +209,8 @@ def _kinds(first: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.boo
     """The kind of each event by its first word, and whether it is brief."""
     kinds = (first >> np.uint64(fmt.EVENT_KIND_SHIFT)).astype(np.int64) & fmt.EVENT_KIND_MASK
     brief = first & np.uint64(1 << fmt.BRIEF_SHIFT) != 0
-    value = brief & (kinds == fmt.THREAD_KEYS)  # a kind of its own: four bits name no more
-    return np.where(value, fmt.VALUE, kinds), brief & ~value
+    further = brief & ~_IS_CALL[kinds]  # a kind of its own: four bits name no more
+    return np.where(further, kinds + fmt.BRIEF_KIND, kinds), brief & ~further
 
 
 def _sizes(
@@ -315,7 +319,11 @@ def _plausible(
     good[memory] = (freed < 2) & ((freed == 1) | (size & np.uint64(fmt.MEMORY_SIZE_MASK) > 0))
     calls = np.flatnonzero(whole & _IS_CALL[kinds])
     good[calls] = _plausible_calls(words, heads[calls], kinds[calls], brief[calls])
-    return good & (~brief | _IS_CALL[kinds])
+    begins = np.flatnonzero(whole & (kinds == fmt.RANGE_BEGIN))
+    good[begins] = words[heads[begins] + 2] > 0
+    ends = np.flatnonzero(whole & (kinds == fmt.RANGE_END))
+    good[ends] = words[heads[ends] + 1] > 0
+    return good
 
 
 def _plausible_calls(

@@ -7,8 +7,10 @@ import zlib
 from typing import NamedTuple
 
 MAGIC = b"tracer\n\x1a"
-FORMAT_VERSION = 6
-"""The version that this reader reads: its header ends with `lost_hops`"""
+FORMAT_VERSION = 7
+"""The newest version that this reader reads"""
+OLDEST_VERSION = 6
+"""The oldest one: its ranges have no numbers, and its threads no contexts"""
 HEADER_BYTES = 4096
 SLOT_BYTES = 1 << 20  # of a ring
 SLOT_IN_USE = 2 << 30  # in a slot's owner
@@ -131,9 +133,13 @@ MODULE = 12
 API_QUERY = 13
 MEMORY = 14
 THREAD_KEYS = 15
-VALUE = 16
+BRIEF_KIND = 16  # added to the kind of an event that is no call's and has the bit `brief`
+CONTEXT = 19
+RANGE_BEGIN = 20
+RANGE_END = 21
+VALUE = 31
 # Words of each kind of event, of calls without those of their arguments; 0: there is no such kind.
-EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 3)
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 0, 0, 0, 3, 3, 2, *(0,) * 9, 3)
 
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32

@@ -232,6 +232,7 @@ DOCUMENTS: dict[str, Any] = {
         "called": plain,
         "function": by(_function),
         "defined_at": by(Names.place),
+        "decorated_at": by(Names.place),
         "direction": one_of("forward", "backward", "inference"),
         "compile_id": matching(r"[\d/_!]*"),
         "cache": one_of("hit", "miss", "bypass"),

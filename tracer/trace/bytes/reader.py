@@ -107,15 +107,15 @@ class ChunkFile:
         self.slots = header.ring_slots
         aligned = header.header_bytes % fmt.HEADER_BYTES == 0
         self.first = header.header_bytes if aligned and header.header_bytes <= self.size else fmt.HEADER_BYTES
-        if header.version < fmt.FORMAT_VERSION:
+        if header.version < fmt.OLDEST_VERSION:
             raise TraceError(
                 f"{self.path} has trace format {header.version}, which was never released; this tracer reads "
-                f"{fmt.FORMAT_VERSION}: record it again"
+                f"{fmt.OLDEST_VERSION} and {fmt.FORMAT_VERSION}: record it again"
             )
         if header.version > fmt.FORMAT_VERSION:
             raise TraceError(
                 f"{self.path} has trace format {header.version}, but this tracer reads "
-                f"{fmt.FORMAT_VERSION}: upgrade tracer to read it"
+                f"{fmt.OLDEST_VERSION} and {fmt.FORMAT_VERSION}: upgrade tracer to read it"
             )
         return header
 

@@ -241,7 +241,7 @@ def _uses(events: EventBlock, used: dict[int, str]) -> None:
     low = np.uint64(fmt.LOW_32)
     kernels = events.third[events.kind[events.call] == fmt.API_ENTER] & low
     nodes = events.second[events.kind == fmt.NODE] & low
-    ranges = events.first[events.kind == fmt.RANGE_ENTER] & low
+    ranges = events.first[events.kind == fmt.RANGE_BEGIN] & low
     for number in np.unique(ranges).tolist():
         used.setdefault(number, "range")
     for names, use in ((nodes, "node"), (kernels, "kernel")):

@@ -32,6 +32,10 @@ NO_MODULE = (
     "module is null if no nn.Module was being called. If code calls forward() or another method directly, "
     "that is not a call of the module: its ops have the module of the call around them"
 )
+CROSSING_RANGES = (
+    "range is null for {} in two ranges that cross (the one that began first ended first) in one task: "
+    "which of the two is meant is not known"
+)
 NO_GREENLETS = (
     "module is null in a thread from the moment that the program has set its own greenlet.settrace there: "
     "tracer no longer sees which greenlet runs"
@@ -53,6 +57,7 @@ class Findings:
     open_hops: int = 0
     lost_exits: int = 0
     unmatched_exits: int = 0
+    in_crossing_ranges: int = 0
     undefined_hops: int = 0
     unresolved_kernels: int = 0
     unresolved_why: tuple[str, ...] = ()
@@ -152,6 +157,10 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
         lost = any(document.get("greenlets_lost") is True for document in stated.values())
         certificate["not_visible"] += [NO_GREENLETS] * lost
+    if findings.in_crossing_ranges:
+        certificate["not_visible"].append(
+            CROSSING_RANGES.format(in_words(findings.in_crossing_ranges, "hop"))
+        )
     remarks = _remarks_on_source(recording, stated) + _remarks(certificate, recording.ended, findings)
     if findings.cuda:
         certificate["cuda"] = findings.cuda.counts

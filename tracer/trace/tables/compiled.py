@@ -124,6 +124,31 @@ def with_compiled_kernels(
     return activities.with_columns(compiled_kernel=indices(found))
 
 
+def at_definitions(
+    table: pl.DataFrame, call: Index, documents: list[dict[str, Any]], columns: tuple[str, ...]
+) -> pl.DataFrame:
+    """Rows in calls of compiled code, with the line of the function's `def` for that of its first decorator.
+
+    The latter is all that Python knows of code that Dynamo generated. `call`: of each row, or -1.
+    """
+    moved = {
+        document["decorated_at"]: document["defined_at"]
+        for document in documents
+        if document.get("decorated_at") and document.get("defined_at")
+    }
+    rows = np.flatnonzero(call >= 0) if moved else call[:0]
+    for column in columns if len(rows) else ():
+        texts = table[column].gather(rows).cast(pl.String)
+        code = np.full(len(table), -1, np.int32)
+        for number, decorator in enumerate(moved):
+            code[rows[(texts == decorator).fill_null(value=False).to_numpy()]] = number
+        line = named(list(moved.values()), code)
+        table = table.with_columns(
+            pl.when(line.is_not_null()).then(line).otherwise(pl.col(column)).alias(column)
+        )
+    return table
+
+
 def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], times: Index) -> Index:
     """The row of `table` that was innermost at each place and time; -1: none.
 
@@ -220,7 +245,7 @@ def _kernels_table(
         if key not in origins:
             origins[key] = _origin(document, name, nth)
         found.append(origins[key])
-    table = shared.frame(rows).with_columns(
+    table = at_definitions(shared.frame(rows), call, documents, ("called_from",)).with_columns(
         compiled_call=indices(call),
         parent=indices(shared.above(rows, rows)),
         name=categories(list(names)),

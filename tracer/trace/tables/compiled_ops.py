@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.bytes.arrays import nearest, take
-from tracer.trace.tables.compiled import CompiledTables, innermost
+from tracer.trace.tables.compiled import CompiledTables, at_definitions, innermost
 from tracer.trace.tables.series import indices, named, numbers
 
 Index = NDArray[np.int64]
@@ -20,7 +20,7 @@ _BASE = re.compile(r"(?:extern_kernels\.|torch\.ops\.\w+\.|aten\.|\w+::)?(\w+)")
 
 
 def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.DataFrame:
-    """`hops` with the line that asked for it as the `source` of each op in compiled code.
+    """`hops` with the line that asked for it as the `source` of each op in compiled code, and no decorator's.
 
     The ops of a call of a region are matched by name and order to the nodes that Inductor left as ops. If
     their numbers differ, the sources stay as they are: the line that called the compiled function.
@@ -33,6 +33,7 @@ def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.Data
     inside = np.flatnonzero(call >= 0)
     if not len(inside):
         return hops
+    hops = at_definitions(hops, call, compiled.documents, ("source", "called_from"))
     parent = numbers(hops["parent"])
     outermost = inside[take(call, parent[inside]) != call[inside]]
     ops = hops["op"].gather(indices(outermost)).cast(pl.String).to_list()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +22,7 @@ from tracer.trace.bytes.definitions import (
 )
 from tracer.trace.bytes.endings import DUMPED
 from tracer.trace.bytes.events import EventBlock
-from tracer.trace.bytes.nesting import innermost_open, nest
+from tracer.trace.bytes.nesting import nest
 from tracer.trace.bytes.threads import Piece, Span, pieces, split_lane
 from tracer.trace.tables.backward import (
     Nodes,
@@ -34,6 +33,7 @@ from tracer.trace.tables.backward import (
 )
 from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
 from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
+from tracer.trace.tables.open_ranges import CROSSED, Ends, OpenRanges, open_ranges
 from tracer.trace.tables.ranges import OWN, join_ranges, span_ranges
 from tracer.trace.tables.steps import StepEnds
 from tracer.trace.tables.values import Columns as ValueColumns
@@ -109,6 +109,8 @@ class Gathered:
     vocabulary: Vocabulary
     threads: set[tuple[int, int]]
     """(process, OS thread id)"""
+    in_crossing_ranges: int
+    """Hops in two ranges that cross, so that neither is known to be theirs"""
     lost_exits: int
     unmatched_exits: int
     lost_call_exits: int
@@ -128,8 +130,8 @@ class _LaneIds:
     thread_keys: dict[int, int]
     own_ranges: list[int]
     """Which `names` are of tracer's own ranges"""
-    optimizers: dict[int, int]
-    """Which `names` are of ranges in which torch runs `Optimizer.step`"""
+    optimizers: list[int]
+    """The codes of names of ranges in which torch runs `Optimizer.step`"""
     calls: CallIds
 
 
@@ -154,9 +156,10 @@ def gather_hops(recording: Contents) -> Gathered:
     counted: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     optimizer_steps: dict[int, list[tuple[Codes, np.ndarray]]] = {}
     threads: set[tuple[int, int]] = set()
-    ranges: list[tuple[int, Span, dict[str, np.ndarray]]] = []
-    unmatched = unmatched_calls = 0
+    ranges: list[tuple[Span, dict[str, np.ndarray]]] = []
+    unmatched = unmatched_calls = in_crossing = 0
     lanes = len(recording.lanes)
+    ends = _ends_of_ranges(recording)
     why = bool(recording.definitions.thread_keys)
     # What is open in a dump was so until then, though its thread wrote nothing more.
     header = recording.header
@@ -172,9 +175,13 @@ def gather_hops(recording: Contents) -> Gathered:
             first, last = _first_and_last(block, span)
             if dumped is not None and span is spans[-1]:
                 last = max(last, dumped)
-            changes = _Changes.of(block, span, ids, nodes)
-            if (marked := span_ranges(block, span, ids.names, ids.sources, last)) is not None:
-                ranges.append((first, span, marked))
+            opened = open_ranges(block, span, ends[process], ids.own_ranges)
+            changes = _Changes.of(block, span, ids, nodes, opened)
+            if opened is not None:
+                marked = span_ranges(block, opened, ids.names, ids.sources, last)
+                ranges.append((span, marked))
+                in_crossing += _entered_in(block, span, opened, CROSSED)
+                optimizer_steps.setdefault(process, []).append(_ended_ranges(marked, ids.optimizers))
             calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span)
             returned = span_values(block, span)
             unmatched_calls += calls.unmatched_exits if calls else 0
@@ -188,7 +195,6 @@ def gather_hops(recording: Contents) -> Gathered:
                 # Theirs are of the whole span, behind its first hop.
                 first, calls, blocks, returned = first + 1, None, None, None
                 unmatched += exits
-            optimizer_steps.setdefault(process, []).append(_ended_ranges(block, span, ids.optimizers))
         ended = block.kind == fmt.STEP
         if ended.any():
             counted.setdefault(process, []).append((block.other_ticks[ended], low(block.first[ended])))
@@ -206,7 +212,6 @@ def gather_hops(recording: Contents) -> Gathered:
         if len(ticks := _of_first(ended_ranges)):
             steps[process] = StepEnds.of_all(ticks)
     parts.sort(key=lambda part: (part.span.process, part.span.thread, part.first))
-    ranges.sort(key=lambda part: (part[1].process, part[1].thread, part[0]))
     spans = [part.span for part in parts]
     sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
     offsets = np.cumsum(sizes) - sizes
@@ -242,10 +247,11 @@ def gather_hops(recording: Contents) -> Gathered:
         calls=joined_calls,
         memory=memory,
         values=values,
-        ranges=join_ranges([(span, marked) for _, span, marked in ranges]),
+        ranges=join_ranges(ranges),
         steps=steps,
         vocabulary=vocabulary,
         threads=threads,
+        in_crossing_ranges=in_crossing,
         lost_exits=int(lost.sum()),
         unmatched_exits=unmatched,
         lost_call_exits=int((~joined_calls.returned & ~joined_calls.open).sum()),
@@ -281,9 +287,9 @@ def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Voc
             for number, value in definitions.thread_keys.get(scope, {}).items()
         },
         own_ranges=[number for number, name in names.items() if name.startswith(OWN)],
-        optimizers={
-            number: name_codes[number] for number, name in names.items() if name.startswith(_OPTIMIZER_RANGE)
-        },
+        optimizers=[
+            name_codes[number] for number, name in names.items() if name.startswith(_OPTIMIZER_RANGE)
+        ],
         calls=CallIds(
             functions=vocabulary.functions.of_process(definitions, process),
             stacks={number: vocabulary.stacks((process, stack)) for number, stack in stacks.items()},
@@ -294,9 +300,18 @@ def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Voc
 
 
 def _first_and_last(block: EventBlock, span: Span) -> tuple[int, int]:
-    """The ticks of a span's first and last event."""
-    ticks = [values for values in (block.ticks[span.events], block.other_ticks[span.others]) if len(values)]
-    return min(int(values.min()) for values in ticks), max(int(values.max()) for values in ticks)
+    """The ticks of a span's first and last event.
+
+    Ranges may begin before a window of the recording and end after it: these times count only if there are
+    no others.
+    """
+    hops, others, kind = block.ticks[span.events], block.other_ticks[span.others], block.kind[span.others]
+
+    def without(of_range: int) -> NDArray[np.int64]:
+        found = np.concatenate([hops, others[kind != of_range]])
+        return found if len(found) else others
+
+    return int(without(fmt.RANGE_BEGIN).min()), int(without(fmt.RANGE_END).max())
 
 
 @dataclass
@@ -326,23 +341,16 @@ class _Changes:
     thread_keys: _Changing
 
     @classmethod
-    def of(cls, block: EventBlock, span: Span, ids: _LaneIds, nodes: Nodes) -> _Changes:
+    def of(
+        cls, block: EventBlock, span: Span, ids: _LaneIds, nodes: Nodes, opened: OpenRanges | None
+    ) -> _Changes:
         """Adds the span's autograd nodes to `nodes`."""
         kind, before, first = block.kind[span.others], block.before[span.others], block.first[span.others]
-        ranges = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
-        innermost = innermost_open(np.where(kind[ranges] == fmt.RANGE_ENTER, 1, -1))
-        if ids.own_ranges:
-            began = np.where(
-                kind[ranges] == fmt.RANGE_ENTER, np.arange(len(ranges)), np.append(-1, innermost)[:-1]
-            )
-            own = np.isin(low(first[ranges[began]]), ids.own_ranges) & (began >= 0)
-            ranges = ranges[~own]
-            innermost = innermost_open(np.where(kind[ranges] == fmt.RANGE_ENTER, 1, -1))
         modules = np.flatnonzero(kind == fmt.MODULE)
         evaluated = np.flatnonzero(kind == fmt.NODE)
         keys = np.flatnonzero(kind == fmt.THREAD_KEYS)
         return cls(
-            _Changing(before[ranges], take(lookup(ids.names, low(first[ranges])), innermost)),
+            _range_names(block, ids, opened),
             _Changing(before[modules], lookup(ids.modules, low(first[modules]))),
             _Changing(before[evaluated], node_rows(block, span, evaluated, ids.names, nodes)),
             _Changing(before[keys], lookup(ids.thread_keys, low(first[keys]))),
@@ -398,18 +406,34 @@ def _piece_columns(
     return columns, nesting.unmatched_exits
 
 
-def _ended_ranges(block: EventBlock, span: Span, names: Mapping[int, int]) -> tuple[Codes, NDArray[np.int64]]:
+def _ends_of_ranges(recording: Contents) -> dict[int, Ends]:
+    """Those of each process: a thread may end what another one began."""
+    blocks: dict[int, list[EventBlock]] = {}
+    for (process, _), chunks in recording.lanes.items():
+        blocks.setdefault(process, []).extend(block for _, block in chunks.values())
+    return {process: Ends.of(of_process) for process, of_process in blocks.items()}
+
+
+def _range_names(block: EventBlock, ids: _LaneIds, opened: OpenRanges | None) -> _Changing:
+    if opened is None:
+        return _Changing(np.empty(0, np.int64), np.empty(0, np.int32))
+    names = lookup(ids.names, low(block.first[opened.rows]))
+    return _Changing(opened.before, take(names, opened.innermost))
+
+
+def _entered_in(block: EventBlock, span: Span, opened: OpenRanges, innermost: int) -> int:
+    """How many hops were entered while the innermost range was this."""
+    if not (opened.innermost == innermost).any():
+        return 0
+    enters = np.append(0, np.cumsum(block.enter[span.events]))
+    begins = enters[np.append(opened.before, span.events.stop) - span.events.start]
+    return int(np.diff(begins)[opened.innermost == innermost].sum())
+
+
+def _ended_ranges(ranges: dict[str, np.ndarray], names: list[int]) -> tuple[Codes, NDArray[np.int64]]:
     """The names and ends of the ranges with these names that ended."""
-    if not names:
-        return np.empty(0, np.int32), np.empty(0, np.int64)
-    kind = block.kind[span.others]
-    events = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
-    innermost = innermost_open(np.where(kind[events] == fmt.RANGE_ENTER, 1, -1))
-    exits = np.flatnonzero(kind[events] == fmt.RANGE_EXIT)
-    begun = np.where(exits > 0, innermost[exits - 1], -1)
-    name = take(lookup(names, low(block.first[span.others][events])), begun)
-    named = name >= 0
-    return name[named], block.other_ticks[span.others][events][exits[named]]
+    ended = ~ranges["open"] & np.isin(ranges["name"], names)
+    return ranges["name"][ended], ranges["end"][ended]
 
 
 def _counted_steps(definitions: Definitions, process: int) -> bool:

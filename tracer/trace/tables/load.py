@@ -207,6 +207,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         open_hops=open_hops,
         lost_exits=gathered.lost_exits,
         unmatched_exits=gathered.unmatched_exits,
+        in_crossing_ranges=gathered.in_crossing_ranges,
         undefined_hops=undefined,
         unresolved_kernels=len(kernels.unresolved),
         unresolved_why=tuple(why),

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.arrays import concatenate, lookup, low, nearest, take
 from tracer.trace.bytes.events import EventBlock
-from tracer.trace.bytes.nesting import innermost_open
 from tracer.trace.bytes.threads import Span
+from tracer.trace.tables.open_ranges import OpenRanges
 from tracer.trace.tables.schema import RANGES
 from tracer.trace.tables.series import in_order, indices, named, nanoseconds, nullable
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
@@ -21,38 +21,24 @@ Columns = dict[str, np.ndarray]
 
 
 def span_ranges(
-    block: EventBlock, span: Span, names: Mapping[int, int], sources: Mapping[int, int], last: int
-) -> Columns | None:
-    """The ranges of a span, None if it has none; `last` is the last tick of its thread.
-
-    Rows of parents count from the span's first range. An end without a begin, as when the recording began
-    within a range, is passed over.
-    """
-    kind = block.kind[span.others]
-    events = np.flatnonzero((kind == fmt.RANGE_ENTER) | (kind == fmt.RANGE_EXIT))
-    enter = kind[events] == fmt.RANGE_ENTER
-    if not enter.any():
-        return None
-    ticks = block.other_ticks[span.others][events]
-    innermost = innermost_open(np.where(enter, 1, -1))
-    around = np.append(-1, innermost[:-1])  # the event that began what was innermost before each event
-    leaves = np.flatnonzero(~enter & (around >= 0))
-    end = np.full(len(events), -1, np.int64)
-    end[around[leaves]] = ticks[leaves]
-    rows = np.cumsum(enter) - 1
-    begun = block.first[span.others][events[enter]]
+    block: EventBlock, found: OpenRanges, names: Mapping[int, int], sources: Mapping[int, int], last: int
+) -> Columns:
+    """The ranges of a span, whose rows `parent` counts from 0; `last` is the last tick of its thread."""
+    begun = block.first[found.rows]
+    start = block.other_ticks[found.rows]
     return {
         "name": lookup(names, low(begun)),
         "source": lookup(sources, (begun >> np.uint64(32)).astype(np.uint32)),
-        "parent": take(rows, around[enter]),
-        "start": ticks[enter],
-        "end": np.where(end[enter] >= 0, end[enter], last),
-        "open": end[enter] < 0,
+        "parent": found.parent,
+        "start": start,
+        "end": np.maximum(np.where(found.end >= 0, found.end, last), start),
+        "open": found.end < 0,
+        "number": found.number,
     }
 
 
 def join_ranges(parts: list[tuple[Span, Columns]]) -> Columns:
-    """Puts the ranges of spans, in the order of the table, one after the other."""
+    """Puts the ranges of spans together, each once, ordered by process, thread and start."""
     sizes = [len(columns["start"]) for _, columns in parts]
     offset = 0
     for (_, columns), size in zip(parts, sizes, strict=True):
@@ -63,7 +49,25 @@ def join_ranges(parts: list[tuple[Span, Columns]]) -> Columns:
     }
     for name in ("process", "thread"):
         joined[name] = np.repeat(np.array([getattr(span, name) for span, _ in parts], np.uint32), sizes)
-    return joined
+    number = joined.pop("number")
+    first = _first_of_each(joined["process"], number)
+    order = np.lexsort((joined["start"], joined["thread"], joined["process"]))
+    order = order[first[order] == order]
+    row = np.full(offset + 1, -1, np.int64)
+    row[order] = np.arange(len(order))
+    parent = row[np.append(first, -1)[joined["parent"]]]
+    return {name: values[order] for name, values in {**joined, "parent": parent}.items()}
+
+
+def _first_of_each(process: NDArray[np.uint32], number: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """For each row the first with its process and number; itself where it has no number."""
+    first = np.arange(len(number))
+    numbered = np.flatnonzero(number > 0)
+    order = numbered[np.lexsort((numbered, number[numbered], process[numbered]))]
+    same = (number[order[1:]] == number[order[:-1]]) & (process[order[1:]] == process[order[:-1]])
+    begins = np.flatnonzero(np.append(True, ~same)) if len(order) else order
+    first[order] = np.repeat(order[begins], np.diff(np.append(begins, len(order))))
+    return first
 
 
 def ranges_table(columns: Columns, names: list[str], steps: dict[int, Steps], to_ns: float) -> pl.DataFrame:
@@ -112,4 +116,5 @@ _TYPES = {
     "start": np.int64,
     "end": np.int64,
     "open": np.bool_,
+    "number": np.uint64,
 }

@@ -73,11 +73,16 @@ class Steps:
     begin: int = 0
     """When the process did the first thing that was recorded"""
 
+    @property
+    def _earliest(self) -> int:
+        """What began before is of no recorded step. Ranges may have, if a later step is the first one."""
+        return max(self.begin, self.ends.since) if self.ends.first else self.ends.since
+
     def at(self, times: Index) -> tuple[Index, Index]:
         """The step of each moment, and its index in PHASES; -1: none."""
         place = np.searchsorted(self.ends.times, times, "right")
         step = np.append(self.ends.numbers - 1, -1)[place]
-        step = np.where(times < self.ends.since, -1, step)
+        step = np.where(times < self._earliest, -1, step)
         if self.first_steady < 0:
             return step, np.full(len(step), -1, np.int64)
         return step, np.where(step < 0, -1, place >= self.first_steady)

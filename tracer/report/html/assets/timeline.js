@@ -99,12 +99,12 @@ class Timeline {
     this.note(step);
   }
 
-  // The ranges of record_function have a track above the calls of their thread.
+  // The ranges of record_function have a track above the calls of their thread, and more if they overlap.
   addRanges(step, tracks) {
     const bars = step.ranges.map((range, number) => ({ name: range.name, start: range.start / 1e6, duration: range.length / 1e6, type: "range", range: number, level: 0, children: [] }));
     bars.forEach((bar, number) => {
-      const { parent, track } = step.ranges[number];
-      const place = track - 0.5;
+      const { parent, track, lane } = step.ranges[number];
+      const place = track - 1 / (2 + lane);
       if (!tracks.has(place)) tracks.set(place, { roots: [], levels: 1 });
       const drawn = tracks.get(place);
       if (parent >= 0) {

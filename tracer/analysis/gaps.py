@@ -56,6 +56,8 @@ def gaps(trace: Trace, step: int | None = None) -> Gaps:
 def longest_gaps(trace: Trace, times: pl.DataFrame, most: int) -> pl.DataFrame:
     """The longest gap of each of `most` steps of step_times that took OUTLIER medians, the longest first.
 
+    A step none of whose gaps is a tenth of it is left out.
+
     process, step, wall_ns, outside_ops_ns, and of the gap longest_ns, before and after (see Gaps).
     """
     slow = times.filter(pl.col("step").is_not_null() & (pl.col("of_median") >= OUTLIER))
@@ -68,6 +70,7 @@ def longest_gaps(trace: Trace, times: pl.DataFrame, most: int) -> pl.DataFrame:
         rows += [
             head | {"longest_ns": gap["length"], "before": gap["before"], "after": gap["after"]}
             for gap in found.iter_rows(named=True)
+            if gap["length"] >= _LARGE * row["wall_ns"]
         ]
     return pl.DataFrame(rows, _LONGEST)
 
@@ -93,6 +96,7 @@ def _of_windows(trace: Trace, of: str, windows: pl.DataFrame) -> Gaps:
     )
 
 
+_LARGE = 0.1
 _LONGEST = {
     "process": pl.UInt32,
     "step": pl.Int64,

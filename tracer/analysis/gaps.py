@@ -61,7 +61,7 @@ def gaps(trace: Trace) -> Gaps:
 _NONE = pl.DataFrame(
     schema={
         **dict.fromkeys(("before", "after", "before_op", "after_op"), pl.String),
-        "length": pl.Int64,
+        **dict.fromkeys(("length", "end_ns"), pl.Int64),
     }
 )
 
@@ -71,7 +71,8 @@ def gaps_within(
 ) -> pl.DataFrame:
     """Every gap in the windows (start_ns, end_ns) of a process. `ops`: which of step_times.outermost count.
 
-    before, after, before_op, after_op: the lines and ops around it; length: what of it is in the windows, ns.
+    before, after, before_op, after_op: the lines and ops around it; length: what of it is in the windows, ns;
+    end_ns: when it ended.
     """
     waiting = waits(trace, process)
     events = pl.concat(
@@ -95,6 +96,7 @@ def gaps_within(
             "before_op": events["op"].gather(before),
             "after_op": events["op"].gather(after),
             "length": lengths[kept],
+            "end_ns": cover.starts[1:][kept],
         },
         schema=_NONE.schema,
     )

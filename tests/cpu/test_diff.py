@@ -104,7 +104,10 @@ def test_autocast(launcher: Launcher) -> None:
     assert run.status == 1
     assert "key AutocastCPU only after" in document["causes"]
     assert any(cause.startswith("dtype of inputs differs") for cause in document["causes"])
-    assert "+aten::linear [AutocastCPU]" in run.out
+    assert "+aten::conv2d [AutocastCPU]" in run.out
+    assert re.search(
+        r"the same cause \(.+\) explains \d more changes: .*aten::linear", " ".join(run.out.split())
+    )
     assert "stride" not in " ".join(change_of(document, "aten::matmul")["what"])
 
 
@@ -209,7 +212,8 @@ def test_a_trace_of_another_torch_and_machine(launcher: Launcher) -> None:
     document = json.loads(run.out)
     assert document["facts"]["torch"][1] == "2.11.0+cu130"
     assert f"torch {document['facts']['torch'][0]} -> 2.11.0+cu130" in document["causes"]
-    assert document["remarks"] == [
+    assert document["remarks"][0].startswith("the sides have no Python line in common (script.py before, ")
+    assert document["remarks"][1:] == [
         "only the second trace has CUDA calls and GPU work, so they are not compared; "
         "record the first with --cuda on, on a machine with a GPU"
     ]
@@ -328,13 +332,56 @@ def test_without_steps(launcher: Launcher) -> None:
     for name in ("before", "after"):
         assert launcher.record("-o", f"{name}.trace", "script.py").status == 0
     run = compare(launcher)
-    assert (run.status, run.out) == (
-        0,
-        "the same structure; no steps to compare: call tracer.step() after each iteration\n",
-    )
+    assert run.status == 0
+    assert run.out.startswith("the same structure; the whole run took ")
+    assert "(no steps: call tracer.step() after each iteration)" in " ".join(run.out.split())
+    assert re.search(r"us +\d\.\d\d +script.py:2 +aten::neg +torch.ones", run.out)
     assert compare(launcher, "--fail-over", "5%").status == 2
 
 
 def test_a_trace_that_is_not_there(launcher: Launcher) -> None:
     launcher.write("import torch\n")
     assert compare(launcher).status == 2
+
+
+TRAINING = """\
+import time, torch, tracer
+from torch.nn import functional as F
+torch.manual_seed(0)
+torch.set_num_threads(1)
+up, down = torch.nn.Linear(64, 128), torch.nn.Linear(128, 64)
+optimizer = torch.optim.SGD([*up.parameters(), *down.parameters()], lr=1e-3)
+for step in range(12):
+    batch = torch.randn(64, 64)
+    hidden = up(batch)
+    hidden = {hidden}
+    output = down(hidden)
+    loss = F.mse_loss(output, batch)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+POWER = "sum(torch.tanh(hidden * n) for n in range(40))"
+
+
+@pytest.mark.promise("diff", "docs/diff.md#several-runs-a-side")
+def test_several_runs_a_side_name_the_line_that_changed(launcher: Launcher) -> None:
+    """Each version is recorded twice, in turns; a run of one version beside another is no change."""
+    for number in (1, 2):
+        for version, hidden in (("a", "torch.tanh(hidden)"), ("b", POWER)):
+            launcher.write(TRAINING.format(hidden=hidden))
+            assert launcher.record("-o", f"{version}{number}.trace", "script.py").status == 0
+    command = [str(launcher.tracer), "diff", "--before", "a1.trace", "a2.trace", "--after"]
+    run = launcher.run([*command, "b1.trace", "b2.trace"])
+    document = json.loads(launcher.run([*command, "b1.trace", "b2.trace", "--json", "--limit", "0"]).out)
+    assert (run.status, document["rule"], document["runs"]) == (1, "runs", [2, 2])
+    assert [trace["trace"] for trace in document["traces"]["after"]] == ["b1.trace", "b2.trace"]
+    assert "medians of 2 runs before and 2 after" in " ".join(run.out.split())
+    largest = max(
+        document["lines"], key=lambda row: (row["times"]["after"] or 0) - (row["times"]["before"] or 0)
+    )
+    assert largest["line"] == "script.py:10"
+    (changed,) = {change["line"] for change in document["changes"]}
+    assert changed == "script.py:10"
+    same = json.loads(launcher.run([*command[:4], "--after", "a2.trace", "--json"]).out)
+    assert (same["same_structure"], same["rule"]) == (True, "steps")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
@@ -18,6 +20,8 @@ TRACE = "TRACE"
 """In the place of the trace"""
 OUTPUT = "o"
 """The begin of the names of outputs"""
+COPY = f"{OUTPUT}.again.trace"
+"""A second trace, since a comparison refuses the same file twice"""
 NOT_READING = {
     "record": "runs a script",
     "attach": "records a process",
@@ -38,14 +42,15 @@ NOT_TRIED = {
     "--ncu": "needs a GPU; it writes the text of --script",
     "--tf32": "changes what torch computes",
     "--to": "each format has calls of its own",
+    "--before": "another spelling of the arguments",
+    "--after": "another spelling of the arguments",
     "--rank": "chooses a trace of a job; what is read is a file",
 }
 NEEDS_TORCH = ("explain", "replay")
 PATTERNS = ("*", "aten::mm", "'; import os #")
 OF_ARGUMENTS = {
     "file": [TRACE],
-    "before": [TRACE],
-    "after": [TRACE],
+    "files": [TRACE, COPY],
     "paths": [TRACE],
     "operator": ["aten::mm"],
     "text": [],
@@ -125,6 +130,13 @@ def every_call(commands: Commands | None = None) -> list[list[str]]:
     if unknown:
         raise LookupError(f"say in tests/fuzz/calls.py how to call: {'; '.join(unknown)}")
     return [list(call) for call in dict.fromkeys(map(tuple, calls))]
+
+
+def typed(call: Sequence[str], trace: Path) -> list[str]:
+    """The call with the names of files; makes the copy, in the current folder."""
+    if COPY in call:
+        shutil.copyfile(trace, COPY)
+    return [str(trace) if word == TRACE else word for word in call]
 
 
 def _values(command: str, option: Any, every: list[str]) -> list[list[str]] | None:

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from calls import OUTPUT, TRACE, every_call
+from calls import OUTPUT, every_call, typed
 from hostile_strings import PLANTED
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
@@ -100,9 +100,10 @@ def _of_verb(file: Path, verb: list[str]) -> str:
     outputs += [PICTURE] * (verb[0] == "report")
     for output in outputs:
         _remove(Path(output))
+    words = typed(verb, file)
     try:
         with _limited_time(file), watched() as seen:
-            done = CliRunner().invoke(app, [str(file) if word == TRACE else word for word in verb])
+            done = CliRunner().invoke(app, words)
     except StoodStillError:
         raise
     except BaseException as error:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from calls import NEEDS_TORCH, TRACE, every_call
+from calls import NEEDS_TORCH, TRACE, every_call, typed
 from checks import own_folder
 from towers import towers
 from typer.testing import CliRunner
@@ -77,7 +77,7 @@ def test_work_grows_with_the_trace(
     with own_folder():
         for trace in traces:
             with counted() as calls:
-                done = CliRunner().invoke(app, [str(trace) if word == TRACE else word for word in command])
+                done = CliRunner().invoke(app, typed(command, trace))
             assert done.exit_code in (0, 1), done.stderr or done.exception
             assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
             work.append(calls[0])

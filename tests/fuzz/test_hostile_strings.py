@@ -11,7 +11,7 @@ from pathlib import Path
 import hostile_strings
 import pytest
 import typer
-from calls import NOT_READING, TRACE, every_call
+from calls import NOT_READING, TRACE, every_call, typed
 from checks import VERBS, deed, faults_of, output_fault, own_folder, script_fault, watched
 from every_text import FIELDS, WITHOUT, places
 from hostile_strings import SCRIPTED, VALUES
@@ -115,7 +115,7 @@ def test_no_call_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     refused = []
     with own_folder():
         for call in one_value_of_each_option():
-            done = CliRunner().invoke(app, [str(trace) if word == TRACE else word for word in call])
+            done = CliRunner().invoke(app, typed(call, trace))
             if done.exit_code not in (0, 1):
                 refused.append(call)
     depend = ("--hop", "--fail-over")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import unicodedata
@@ -71,7 +72,7 @@ def test_nothing_raw_in_a_pipe(trace: Path, command: list[str]) -> None:
 
 
 OTHERS = [
-    ["diff", "TRACE", "TRACE"],
+    ["diff", "TRACE", "AGAIN"],
     ["lock", "TRACE"],
     ["certificate", "TRACE"],
     ["ledger", "TRACE"],
@@ -88,7 +89,8 @@ OTHERS = [
 @pytest.mark.parametrize("command", OTHERS, ids=" ".join)
 def test_nothing_raw_on_a_terminal_of_any_command(trace: Path, tmp_path: Path, command: list[str]) -> None:
     ours, theirs = pty.openpty()
-    words = [str(trace) if word == "TRACE" else word for word in command]
+    again = shutil.copy(trace, tmp_path / "again.trace")
+    words = [{"TRACE": str(trace), "AGAIN": str(again)}.get(word, word) for word in command]
     with subprocess.Popen(
         [sys.executable, "-m", "tracer.cli.app", *words],
         cwd=tmp_path,

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tracer.analysis.chain import Chain, Link
-from tracer.analysis.difference import Change, Kind, _change, _different
+from tracer.analysis.difference import Kind
 from tracer.analysis.difference.alignment import aligned
 from tracer.analysis.difference.causes import causes
+from tracer.analysis.difference.change import Change, change_of
+from tracer.analysis.difference.circumstances import different
 from tracer.analysis.difference.kinds import Key, _order
 from tracer.analysis.difference.options import options
 from tracer.analysis.difference.text import without_comment
@@ -93,6 +96,10 @@ def change(before: Chain, after: Chain, *what: str) -> Change:
     return Change(kind("a.py:1", "x", chain=before), kind("a.py:1", "x", chain=after), what, NOTHING)
 
 
+def texts(*arguments: Any) -> list[str]:
+    return [cause.text for cause in causes(*arguments)]
+
+
 def test_causes_in_their_order() -> None:
     changes = [
         change(
@@ -107,7 +114,7 @@ def test_causes_in_their_order() -> None:
         change(MM, MM, "stride 0: 4x1 -> 0: 1x4"),
         change(MM, MM, "stride 0: 4x1 -> 0: 1x4"),
     ]
-    found = causes(changes, {"threads": (4, 1)}, {"torch": ("2.11", None), "platform": ("a", "b")}, (0, 8))
+    found = texts(changes, {"threads": (4, 1)}, {"torch": ("2.11", None), "platform": ("a", "b")}, (0, 8))
     assert found == [
         "threads 4 -> 1",
         "torch 2.11 -> unknown",
@@ -120,7 +127,7 @@ def test_causes_in_their_order() -> None:
         "alignment that a kernel needs align4 -> align1",
     ]
     kernels = [(Link(0, "kernel", name),) for name in ("tensorop_align4", "simt_align1")]
-    assert causes([change(*kernels)], {}, {}, (3, 5)) == []
+    assert texts([change(*kernels)], {}, {}, (3, 5)) == []
 
 
 def test_the_chains_that_are_shown_differ() -> None:
@@ -138,16 +145,16 @@ def test_the_chains_that_are_shown_differ() -> None:
     ("after", "verdict"), [([200] * 9, "slower"), ([50] * 9, "faster"), ([60, 100, 190], "no change")]
 )
 def test_verdicts(after: list[int], verdict: str) -> None:
-    ratio = times_of([100] * 9, after).ratio
+    ratio = times_of([[100] * 9], [after]).ratio
     assert ratio is not None
     assert ratio.verdict == verdict
 
 
-def test_two_steps_have_no_ratio_and_names_are_in_the_order_of_change() -> None:
-    assert times_of([1, 1], [2, 2, 2]).ratio is None
-    assert times_of([0, 0, 0], [2, 2, 2]).ratio is None
-    host = ({"a": [10], "b": [100], "c": [5]}, {"a": [12], "b": [150], "c": [5]})
-    gpu = ({"c": [0]}, {"c": [30]})
+def test_two_steps_have_no_ratio_and_names_are_in_the_order_ofchange_of() -> None:
+    assert times_of([[1, 1]], [[2, 2, 2]]).ratio is None
+    assert times_of([[0, 0, 0]], [[2, 2, 2]]).ratio is None
+    host = ({"a": [[10]], "b": [[100]], "c": [[5]]}, {"a": [[12]], "b": [[150]], "c": [[5]]})
+    gpu = ({"c": [[0]]}, {"c": [[30]]})
     found = times_by_name(host, gpu)
     assert list(found) == ["b", "c", "a"]
     assert (found["c"].gpu.after, found["a"].gpu.after) == (30, None)
@@ -183,22 +190,22 @@ def with_inputs(**inputs: set[str]) -> Kind:
     return replace(kind("a.py:1", "y = x @ w"), inputs=inputs)
 
 
-def test_strides_that_follow_from_the_shape_are_no_change() -> None:
+def test_strides_that_follow_from_the_shape_are_nochange_of() -> None:
     small = {"shape": {"0: 8x16"}, "stride": {"0: 16x1"}, "order": {"0: contiguous"}}
     large = {"shape": {"0: 8x18"}, "stride": {"0: 18x1"}, "order": {"0: contiguous"}}
     turned = {"shape": {"0: 8x18"}, "stride": {"0: 1x8"}, "order": {"0: [1, 0]"}}
-    assert _change(with_inputs(**small), with_inputs(**large)).what == ("shape 0: 8x16 -> 0: 8x18",)
-    assert len(_change(with_inputs(**small), with_inputs(**turned)).what) == 2
+    assert change_of(with_inputs(**small), with_inputs(**large)).what == ("shape 0: 8x16 -> 0: 8x18",)
+    assert len(change_of(with_inputs(**small), with_inputs(**turned)).what) == 2
     same_shape = {**large, "stride": {"0: 36x1"}, "order": {"0: [0, 1] with holes"}}
-    assert _change(with_inputs(**large), with_inputs(**same_shape)).what == ("stride 0: 18x1 -> 0: 36x1",)
+    assert change_of(with_inputs(**large), with_inputs(**same_shape)).what == ("stride 0: 18x1 -> 0: 36x1",)
 
 
-def test_shapes_that_vary_in_both_runs_are_no_change() -> None:
+def test_shapes_that_vary_in_both_runs_are_nochange_of() -> None:
     def shapes(*numbers: int) -> Kind:
         return with_inputs(shape={f"0: {n}x16" for n in numbers})
 
-    assert _change(shapes(1, 2, 3, 4), shapes(3, 7, 8, 9)).what == ()
-    assert _change(shapes(1, 2, 3, 4), shapes(8)).what != ()
+    assert change_of(shapes(1, 2, 3, 4), shapes(3, 7, 8, 9)).what == ()
+    assert change_of(shapes(1, 2, 3, 4), shapes(8)).what != ()
 
 
 def test_the_order_of_dimensions() -> None:
@@ -225,12 +232,12 @@ def test_other_options_of_the_recording_come_first() -> None:
 
 
 def test_what_is_not_known_is_no_difference() -> None:
-    assert _different({"threads": 2, "cpu": "x"}, {"cpu": "y"}, ("threads", "cpu")) == {"cpu": ("x", "y")}
+    assert different({"threads": 2, "cpu": "x"}, {"cpu": "y"}, ("threads", "cpu")) == {"cpu": ("x", "y")}
 
 
 def test_a_key_that_only_some_op_calls_lost() -> None:
     lost = kind("a.py:1", "y = m(x)", chain=(Link(0, "call", "aten::mm", "AutogradCPU"), *MM_CPU))
     left = kind("a.py:1", "y = m(x)", chain=MM_CPU)
     kept = kind("a.py:2", "z = n(x)", chain=(Link(0, "call", "aten::t", "AutogradCPU"),))
-    changes = [_change(lost, left), _change(kept, kept)]
-    assert causes(changes, {}, {}, (0, 0)) == ["key AutogradCPU no longer in 1 kind of op calls"]
+    changes = [change_of(lost, left), change_of(kept, kept)]
+    assert texts(changes, {}, {}, (0, 0)) == ["key AutogradCPU no longer in 1 kind of op calls"]

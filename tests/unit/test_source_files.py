@@ -21,7 +21,7 @@ COMMANDS = {
     "by line": ["tree", "--flat", "--by", "source"],
     "report": ["report"],
     "html": ["report", "-o", "out.html", "--force"],
-    "diff": ["diff", "run.trace"],
+    "diff": ["diff", "again.trace"],
     "lock": ["lock", "-o", "out.lock", "--force"],
     "speedscope": ["export", "--to", "speedscope", "--by", "line", "-o", "out.json", "--force"],
 }
@@ -44,7 +44,9 @@ def victim(folder: Path, name: str = "settings.py") -> Path:
 
 def trace_of(folder: Path, file: Path | str, **environment: Any) -> Path:
     """A killed recording, so its trace has no texts of lines, that names a file."""
-    return one_op(folder / "run.trace", file=str(file), line=2, header=KILLED, environment=environment)
+    for name in ("again.trace", "run.trace"):
+        one_op(folder / name, file=str(file), line=2, header=KILLED, environment=environment)
+    return folder / "run.trace"
 
 
 def read(command: str, *more: str) -> tuple[Result, str]:
@@ -67,7 +69,7 @@ def test_the_folder_that_is_given_is_read(folder: Path, command: str) -> None:
     victim(folder, "copy/settings.py")
     trace_of(folder, "/home/m/settings.py")
     run, written = read(command, "--source-from", "copy")
-    assert ("hunter2" in written) == (command != "diff"), "which shows lines that differ"
+    assert "hunter2" in written
     assert WITHHELD not in run.stderr
 
 

@@ -109,7 +109,7 @@ _LONGEST = {
 _NONE = pl.DataFrame(
     schema={
         **dict.fromkeys(("before", "after", "before_op", "after_op"), pl.String),
-        "length": pl.Int64,
+        **dict.fromkeys(("length", "end_ns"), pl.Int64),
     }
 )
 
@@ -119,7 +119,8 @@ def gaps_within(
 ) -> pl.DataFrame:
     """Every gap in the windows (start_ns, end_ns) of a process. `ops`: which of phases.ops_of count.
 
-    before, after, before_op, after_op: the lines and ops around it; length: what of it is in the windows, ns.
+    before, after, before_op, after_op: the lines and ops around it; length: what of it is in the windows, ns;
+    end_ns: when it ended.
     """
     waiting = waits(trace, process)
     events = pl.concat(
@@ -143,6 +144,7 @@ def gaps_within(
             "before_op": events["op"].gather(before),
             "after_op": events["op"].gather(after),
             "length": lengths[kept],
+            "end_ns": cover.starts[1:][kept],
         },
         schema=_NONE.schema,
     )

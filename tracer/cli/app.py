@@ -27,6 +27,7 @@ from tracer.cli.pack import pack
 from tracer.cli.record import CONTEXT, record
 from tracer.cli.replay import replay
 from tracer.cli.report import report
+from tracer.cli.several import TakesSeveral
 from tracer.cli.sql import sql
 from tracer.cli.steps import steps
 from tracer.cli.top import top
@@ -53,7 +54,7 @@ app.command()(steps)
 app.command()(memory)
 app.command()(watch)
 app.command()(report)
-app.command()(diff)
+app.command(cls=TakesSeveral)(diff)
 app.command()(fleet)
 app.command()(ledger)
 app.command()(lock)

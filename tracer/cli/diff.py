@@ -13,26 +13,39 @@ from tracer.cli.common import (
     USAGE,
     SourceFrom,
     analysing,
-    chosen_trace,
     exclusive,
     fail,
     one_of,
+    progress,
+    reading,
     say,
     writing,
 )
 from tracer.cli.documents import AsJson, print_json
 from tracer.cli.lines import print_cells
 from tracer.cli.output import HTML, check_output, write_output
+from tracer.cli.sides import Sides, chosen_sides
 
 if TYPE_CHECKING:
     from tracer.analysis.difference import Change, Difference, Fusion
+    from tracer.trace import Trace
 
 _ROWS = ("line", "op", "module")
 
 
 def diff(
-    before: Annotated[Path, typer.Argument(help="The trace of the first run.", metavar="BEFORE")],
-    after: Annotated[Path, typer.Argument(help="The trace of the second run.", metavar="AFTER")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="The traces of two runs.", metavar="BEFORE AFTER", show_default=False),
+    ] = None,
+    before: Annotated[
+        list[Path] | None,
+        typer.Option("--before", metavar="TRACE ...", help="Traces of the runs before the change."),
+    ] = None,
+    after: Annotated[
+        list[Path] | None,
+        typer.Option("--after", metavar="TRACE ...", help="Traces of the runs after the change."),
+    ] = None,
     by: Annotated[str, one_of("--by", _ROWS, "Show times by this.")] = "line",
     limit: Annotated[
         int, typer.Option(metavar="N", min=0, help="Show at most N changes and N rows (default 10); 0: all.")
@@ -51,22 +64,28 @@ def diff(
     as_json: AsJson = False,
     source_from: SourceFrom = None,
 ) -> None:
-    """Show what changed between two recordings: structure, inputs, settings and times.
+    """Show what changed between two recordings, or several a side: structure, inputs, settings and times.
 
     Op calls are the same if their line (by its text), operator and direction (forward or
     backward) are; a line that was edited is found by its nn.Module, or if its text is
     similar. Of those that changed, the chain of hops, library calls and kernels is shown
-    as a diff, in the order in which they ran. Times are medians of the steady steps; where
-    the 95 % interval of a ratio reaches 1, that is no change. If both runs recorded
-    --values hash, the first op call whose result differs is shown, and the first NaN.
+    as a diff, in the order in which they ran; changes with one likely cause are one entry.
+    If both runs recorded --values hash, the first op call whose result differs is shown,
+    and the first NaN.
+
+    Times are medians of the steady steps, or of whole runs if there are no steps. With two
+    or more runs a side, a time changed if the sides differ by more than runs of one side
+    do. With one, it changed if the 95 % interval over steps is beyond what unchanged lines
+    show: if these are all slower by one factor, it is the machine.
 
     The exit status is 0 if the structure is the same and 1 if not. With --fail-over it is 1
-    only if the steady step became slower by more than that, and the interval says so too.
+    only if a step became slower by more than that by this rule; give it two runs a side.
 
     \b
     Examples:
       tracer diff before.trace after.trace
-      tracer diff main.trace branch.trace --fail-over 10%
+      tracer diff --before a1.trace a2.trace --after b1.trace b2.trace
+      tracer diff --before main*.trace --after branch*.trace --fail-over 10%
       tracer diff before.trace after.trace --by module
       tracer diff before.trace after.trace -o diff.html
       tracer diff before.trace after.trace --json | jq .causes
@@ -78,31 +97,52 @@ def diff(
         if not html and output.suffix.lower() != ".md":
             fail(f"{output}: a page is markdown or HTML; give a file that ends in .md or .html", USAGE)
         check_output(output, force, html=html)
-    before, after = chosen_trace(before), chosen_trace(after)
-    from tracer.analysis.difference import difference
-
-    with analysing(before) as first:
-        pass
-    with analysing(after) as second:
-        found = difference(first, second)
+    sides = chosen_sides(files, before, after)
+    traces, found = _compared(sides)
     if as_json:
         from tracer.report.documents import difference_document
 
-        print_json(difference_document(first, second, found, limit))
+        print_json(difference_document(*traces, found, limit))
     elif output is not None:
-        _write(output, found, (before, after), limit, html)
+        _write(output, found, sides, limit, html)
     else:
         with writing():
             _show(found, by, limit)
-    if most is None:
-        failed = bool(found.structural)
-    else:
-        ratio = found.step.ratio
-        if ratio is None:
-            fail("--fail-over needs three steps in each trace; record more, or call tracer.step()", USAGE)
-        failed = ratio.value > 1 + most and ratio.low > 1 + most
+    failed = bool(found.structural) if most is None else _is_slower(found, most)
     if failed:
         raise typer.Exit(1)
+
+
+def _compared(sides: Sides) -> tuple[tuple[list[Trace], list[Trace]], Difference]:
+    from tracer.analysis.difference import DifferenceError, difference
+
+    traces: tuple[list[Trace], list[Trace]] = ([], [])
+    for side, files in zip(traces, sides, strict=True):
+        for file in files:
+            with analysing(file) as trace:
+                side.append(trace)
+    last = sides[1][-1]
+    with progress(f"comparing with {last}"), reading(last):
+        try:
+            return traces, difference(*traces)
+        except DifferenceError as error:
+            fail(str(error), USAGE)
+
+
+def _is_slower(found: Difference, most: float) -> bool:
+    """Whether a step is, by more than `most` and by the rule; with a single run on a side it says by what."""
+    from tracer.analysis.difference.times import SLOWER
+    from tracer.report.decision_text import fail_over_reason
+
+    step, machine = found.step, found.pace.value if found.pace and found.pace.uniform else 1.0
+    low = step.beside.low if step.beside else step.ratio.low / machine if step.ratio else 0.0
+    failed = step.verdict == SLOWER and low > 1 + most
+    if not found.several:
+        try:
+            say(fail_over_reason(found, failed))
+        except ValueError as error:
+            fail(f"--fail-over needs {error}", USAGE)
+    return failed
 
 
 def _percent(text: str) -> float:
@@ -115,11 +155,11 @@ def _percent(text: str) -> float:
     return share
 
 
-def _write(output: Path, found: Difference, files: tuple[Path, Path], limit: int, html: bool) -> None:
+def _write(output: Path, found: Difference, sides: Sides, limit: int, html: bool) -> None:
     from tracer.report.difference_page import difference_page
     from tracer.report.html.document import render_document
 
-    names = [file.name for file in files]
+    names = [", ".join(file.name for file in side) for side in sides]
     text = difference_page(found, names[0], names[1], limit)
     write_output(output, render_document(f"{names[0]} and {names[1]}", text) if html else text)
     say(f"wrote {output}")
@@ -127,21 +167,23 @@ def _write(output: Path, found: Difference, files: tuple[Path, Path], limit: int
 
 def _show(found: Difference, by: str, limit: int) -> None:
     from tracer.base.visible import visible
-    from tracer.report.difference_text import first, rows, shown_of, titles, value_lines, verdict
+    from tracer.report.decision_text import decision
+    from tracer.report.difference_text import first, folded, rows, shown_of, titles, value_lines, verdict
 
     lines = wrap(verdict(found), 100, subsequent_indent="  ")
     if found.causes:
         lines += wrap(f"likely causes: {'; '.join(found.causes)}", 100, subsequent_indent="  ")
-    lines += [line for remark in found.remarks for line in wrap(remark, 100, subsequent_indent="  ")]
+    said = [*decision(found), *found.remarks]
+    lines += [line for sentence in said for line in wrap(sentence, 100, subsequent_indent="  ")]
     lines += ["", *value_lines(found.values)] if found.values is not None else []
     if found.fusion is not None:
         for line in lines:
             print(visible(line))
         lines = []
         _show_fusion(found.fusion, limit, by)
-    changed = found.structural
-    for change in first(changed, limit):
-        lines += ["", *_told(change)]
+    changed = folded(found.structural)
+    for change, others in first(changed, limit):
+        lines += ["", *_change(change), *_explained(change, others, limit)]
     cut = shown_of(len(first(changed, limit)), len(changed), "change")
     lines += ["", cut] if cut else []
     for line in lines:
@@ -197,7 +239,13 @@ def _show_fusion(found: Fusion, limit: int, by: str) -> None:
             print(cut)
 
 
-def _told(change: Change) -> list[str]:
+def _explained(change: Change, others: list[Change], limit: int) -> list[str]:
+    from tracer.report.difference_text import explained
+
+    return wrap(explained(change, others, limit), 100, initial_indent="  ", subsequent_indent="    ")
+
+
+def _change(change: Change) -> list[str]:
     from tracer.report.difference_text import chain_diff, place
 
     head = f"{place(change)}  {change.kind.text}".rstrip()

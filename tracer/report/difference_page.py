@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracer.report.cells import code, fenced, prose, table, wrapped
+from tracer.report.decision_text import decision
 from tracer.report.difference_text import (
     LINE,
     MODULE,
     ROWS,
     chain_diff,
+    explained,
     first,
+    folded,
     place,
     rows,
     shown_of,
@@ -35,25 +38,27 @@ def difference_page(found: Difference, before: str, after: str, limit: int) -> s
     ]
     if found.causes:
         parts.insert(2, "Likely causes:")
+    parts.insert(2, "\n".join(f"- {prose(sentence)}" for sentence in decision(found)))
     if found.values is not None:
         parts += ["## Values", "\n".join(f"- {prose(line)}" for line in value_lines(found.values))]
     if found.fusion is not None:
         parts += fusion_parts(found.fusion, limit)
-    changed = found.structural
+    changed = folded(found.structural)
     if changed:
         parts += ["## Structure, in the order in which it ran"]
-        parts += [_change(change) for change in first(changed, limit)]
+        parts += [_change(change, others, limit) for change, others in first(changed, limit)]
         parts += [shown_of(len(first(changed, limit)), len(changed), "change")]
     parts += [_times(by, found, limit) for by in ROWS]
     return paragraphs(*parts) + "\n"
 
 
-def _change(change: Change) -> str:
+def _change(change: Change, others: list[Change], limit: int) -> str:
     kind = change.kind
     head = f"### {prose(place(change))}: {code(kind.op)}"
     what = "\n".join(f"- {prose(word)}" for word in change.what)
     lines = chain_diff(change)
-    return paragraphs(head, code(kind.text), what, fenced(lines, "diff") if lines else "")
+    also = wrapped(prose(explained(change, others, limit)))
+    return paragraphs(head, code(kind.text), what, fenced(lines, "diff") if lines else "", also)
 
 
 def _times(by: str, found: Difference, limit: int) -> str:
@@ -68,7 +73,8 @@ def _times(by: str, found: Difference, limit: int) -> str:
         for row in shown
     ]
     what = "A module counts those within it. " if by == MODULE else ""
-    note = f"{what}Times are medians of what a step spends in outermost ops."
+    unit = "a step" if all(found.steps) else "the whole run"
+    note = f"{what}Times are medians of what {unit} spends in outermost ops."
     return paragraphs(
         f"## Times by {by}", note, table(titles(by, found), cells), shown_of(len(shown), len(of), "row")
     )

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tracer.analysis.chain import diff
+from tracer.analysis.difference.times import MACHINE
+from tracer.report.decision_text import OUTSIDE
 from tracer.report.text import count, duration
 
 if TYPE_CHECKING:
-    from tracer.analysis.difference import Both, Change, Difference, Place, Times, ValueDifference
+    from tracer.analysis.difference import Between, Both, Change, Difference, Place, Times, ValueDifference
 
 LINE, OP, MODULE = "line", "op", "module"
 ROWS = (LINE, OP, MODULE)
 _CHAIN_LINES = 16  # of a change
 _TEXT = 60
+_NAMES = 5  # of changes that are folded
 
 
 def verdict(found: Difference) -> str:
@@ -26,21 +29,45 @@ def verdict(found: Difference) -> str:
 
 
 def _step(found: Difference) -> str:
+    gpu = f"; GPU time {_compared(found.gpu)}" if found.gpu.before or found.gpu.after else ""
+    runs = f"; medians of {found.runs[0]} and {found.runs[1]} runs" if max(found.runs) > 1 else ""
     if not all(found.steps):
-        return "no steps to compare: call tracer.step() after each iteration"
+        whole = f"the whole run took {_compared(found.step)}"
+        return f"{whole} (no steps: call tracer.step() after each iteration{runs}){gpu}"
     kind = "steady step" if found.steady else "step"
     steps = f"{found.steps[0]:,} and {count(found.steps[1], kind)}"
-    gpu = f"; GPU time {_compared(found.gpu)}" if found.gpu.before or found.gpu.after else ""
-    return f"a step took {_compared(found.step)} ({steps}){gpu}"
+    return f"a step took {_compared(found.step)} ({steps}{runs}){gpu}"
 
 
 def _compared(times: Times) -> str:
     one, other = (duration(round(ns)) if ns is not None else "nothing" for ns in (times.before, times.after))
+    words = f"{one} before, {other} after"
     if times.ratio is None:
-        return f"{one} before, {other} after"
+        return f"{words}: {times.factor:.2f} x" if times.factor else words
     ratio = times.ratio
-    interval = f"{ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f})"
-    return f"{one} before, {other} after: {interval}, {ratio.verdict}"
+    verdict = "the machine" if times.verdict == MACHINE else times.verdict
+    return f"{words}: {ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f}), {verdict}"
+
+
+def folded(changes: Sequence[Change]) -> list[tuple[Change, list[Change]]]:
+    """Each change with the later ones that the same likely cause explains."""
+    found: dict[object, tuple[Change, list[Change]]] = {}
+    for number, change in enumerate(changes):
+        if change.cause in found:
+            found[change.cause][1].append(change)
+        else:
+            found[change.cause or number] = (change, [])
+    return list(found.values())
+
+
+def explained(change: Change, others: Sequence[Change], limit: int) -> str:
+    """`the same cause (key AutocastCPU only after) explains 7 more changes: ...`; "" for a single one."""
+    if not change.cause or not others:
+        return ""
+    names = [f"{place(other)} {other.kind.op}" for other in first(others, limit and _NAMES)]
+    left_out = ", ..." * (len(names) < len(others))
+    more = count(len(others), "more change")
+    return f"the same cause ({change.cause.text}) explains {more}: {', '.join(names)}{left_out}"
 
 
 def place(change: Change) -> str:
@@ -60,7 +87,8 @@ def chain_diff(change: Change) -> list[str]:
 def titles(by: str, found: Difference) -> list[str]:
     """The titles of the columns of `rows`; those on the right end in a colon."""
     names = [by] if by != LINE else [LINE, OP]
-    times = ["before:", "after:", "ratio (95 %):", "verdict"]
+    ratio = "ratio (runs):" if found.several else "ratio (95 %):"
+    times = ["before:", "after:", ratio, "verdict"]
     gpu = ["GPU before:", "GPU after:", "GPU ratio:"] if _has_gpu(found) else []
     return names + times + gpu + ["text"] * (by == LINE)
 
@@ -72,8 +100,9 @@ def rows(by: str, found: Difference) -> list[list[str]]:
         return [
             [name, *_cells(both, _there(both.times), found)] for name, both in named.items() if _some(both)
         ]
-    changes = [change for change in found.changes if _some(change.times)]
-    return [_row(change, found) for change in sorted(changes, key=lambda change: -change.times.change_ns)]
+    ranked = [(change.times, _row(change, found)) for change in found.changes]
+    ranked += [(both, _gap_row(lines, both, found)) for lines, both in found.outside.items()]
+    return [row for both, row in sorted(ranked, key=lambda item: -item[0].change_ns) if _some(both)]
 
 
 def _there(times: Times) -> str:
@@ -96,17 +125,22 @@ def _row(change: Change, found: Difference) -> list[str]:
     return [name, kind.op, *_cells(change.times, there, found), text]
 
 
+def _gap_row(lines: Between, both: Both, found: Difference) -> list[str]:
+    return [" -> ".join(lines), OUTSIDE, *_cells(both, _there(both.times), found), ""]
+
+
 def _cells(both: Both, there: str, found: Difference) -> list[str]:
     """before, after, ratio, verdict; and before, after and ratio of the GPU if there is one."""
-    ratio = both.times.ratio
-    cells = [*_figures(both.times), there or (ratio.verdict if ratio else "")]
+    cells = [*_figures(both.times), there or both.times.verdict]
     return cells + _figures(both.gpu) * _has_gpu(found)
 
 
 def _figures(times: Times) -> list[str]:
     ratio = times.ratio
     figures = [duration(round(ns)) if ns is not None else "" for ns in (times.before, times.after)]
-    return [*figures, "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"]
+    if ratio is None:
+        return [*figures, f"{times.factor:.2f}" if times.factor else ""]
+    return [*figures, f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"]
 
 
 def value_lines(values: ValueDifference) -> list[str]:

@@ -15,6 +15,7 @@ from tracer.analysis.lock import Lock
 from tracer.analysis.lock_difference import LineChange
 from tracer.analysis.memory_use import MemoryUse
 from tracer.report.chain import chain_nodes
+from tracer.report.decision_text import decision
 from tracer.report.hot_paths import hottest_of
 from tracer.report.sections import summary
 from tracer.report.text import signature_texts
@@ -153,8 +154,10 @@ def memory_document(trace: Trace, uses: Sequence[MemoryUse], limit: int) -> dict
     return {**_head(trace), "devices": devices}
 
 
-def difference_document(before: Trace, after: Trace, found: Difference, limit: int) -> dict[str, Any]:
-    """Two traces compared (analysis.difference), at most `limit` changes of structure (0: all)."""
+def difference_document(
+    before: Sequence[Trace], after: Sequence[Trace], found: Difference, limit: int
+) -> dict[str, Any]:
+    """The runs of two sides compared (analysis.difference), at most `limit` changes of structure (0: all)."""
     changed = found.structural
     shown = changed[:limit] if limit else changed
 
@@ -172,10 +175,16 @@ def difference_document(before: Trace, after: Trace, found: Difference, limit: i
         }
 
     return {
-        "before": _head(before),
-        "after": _head(after),
+        "before": _head(before[0]),
+        "after": _head(after[0]),
+        "traces": {"before": [_head(one) for one in before], "after": [_head(one) for one in after]},
+        "runs": list(found.runs),
+        "rule": "runs" if found.several else "steps",
+        "pace": found.pace and {**asdict(found.pace), "uniform": found.pace.uniform},
+        "decision": decision(found),
         "same_structure": not changed,
         "step": asdict(found.step),
+        "usual": found.usual and asdict(found.usual),
         "gpu": asdict(found.gpu),
         "steps": list(found.steps),
         "steady": found.steady,
@@ -183,6 +192,14 @@ def difference_document(before: Trace, after: Trace, found: Difference, limit: i
         "remarks": found.remarks,
         "ops": {name: asdict(times) for name, times in found.ops.items()},
         "modules": {name: asdict(times) for name, times in found.modules.items()},
+        "lines": [
+            {"line": line, "backward": backward, **asdict(both)}
+            for (line, backward), both in found.lines.items()
+        ],
+        "outside": [
+            {"before_line": one, "after_line": other, **asdict(both)}
+            for (one, other), both in found.outside.items()
+        ],
         "values": found.values and asdict(found.values),
         "fusion": found.fusion and asdict(found.fusion),
         "facts": {name: list(pair) for name, pair in found.facts.items()},
@@ -195,6 +212,7 @@ def difference_document(before: Trace, after: Trace, found: Difference, limit: i
                 "op": change.kind.op,
                 "backward": change.kind.backward,
                 "what": list(change.what),
+                "cause": change.cause and change.cause.text,
                 **asdict(change.times),
                 "before": side(change.before),
                 "after": side(change.after),

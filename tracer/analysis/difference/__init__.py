@@ -1,21 +1,34 @@
-"""What two traces do differently: op calls by the line that made them, chains, inputs, settings, times."""
+"""What two versions of a program do differently: op calls by line, chains, inputs, settings, times."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.analysis.chain import Chain
+import polars as pl
+
 from tracer.analysis.cuda_tables import has_cuda
-from tracer.analysis.difference.alignment import aligned
+from tracer.analysis.difference.alignment import aligned, renamed_files
+from tracer.analysis.difference.cause import Cause
 from tracer.analysis.difference.causes import causes
-from tracer.analysis.difference.fusing import fusion
+from tracer.analysis.difference.change import Change, change_of, with_kernels
+from tracer.analysis.difference.circumstances import facts_of, settings_of
+from tracer.analysis.difference.compared_steps import ComparedSteps
+from tracer.analysis.difference.folding import cause_of
+from tracer.analysis.difference.fusing import fusion, texts_of
 from tracer.analysis.difference.fusion import Fusion
-from tracer.analysis.difference.kinds import OF_INPUTS, ORDER, Kind, side_of
+from tracer.analysis.difference.kernel_change import KernelChange
+from tracer.analysis.difference.kinds import Kind, Side, side_of
+from tracer.analysis.difference.lines import Line, confirmed, times_by_line, usual_step
 from tracer.analysis.difference.options import options
-from tracer.analysis.difference.text import without_comment
+from tracer.analysis.difference.outside import Between, outside_of
+from tracer.analysis.difference.pace import Pace, pace_of
+from tracer.analysis.difference.places import Places
+from tracer.analysis.difference.remarks import remarks
+from tracer.analysis.difference.several import by_run, kinds_of_runs, share_a_line
 from tracer.analysis.difference.times import Both, Interval, Times, times_by_name, times_of
 from tracer.analysis.difference.values import Place, ValueDifference, value_difference
 
@@ -23,76 +36,70 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 __all__ = [
+    "Between",
     "Both",
+    "Cause",
     "Change",
     "Difference",
+    "DifferenceError",
     "Fusion",
     "Interval",
     "Kind",
+    "Pace",
     "Place",
     "Times",
     "ValueDifference",
     "difference",
 ]
-_VARYING = 4  # different values of a property of inputs, in each of the runs
-_FACTS = ("torch", "torch_cuda", "python", "cpu", "cores", "platform")
+Sides = tuple[Sequence["Trace"], Sequence["Trace"]]
 
 
-@dataclass(frozen=True)
-class Change:
-    """One kind of op calls in both traces; None where a trace has none."""
-
-    before: Kind | None
-    after: Kind | None
-    what: tuple[str, ...]
-    """new, vanished, another chain, dtype float32 -> bfloat16, ...; empty: the structure is the same"""
-    times: Both
-
-    @property
-    def kind(self) -> Kind:
-        kind = self.after or self.before
-        assert kind is not None
-        return kind
-
-    @property
-    def chains(self) -> tuple[Chain, Chain] | None:
-        """The most frequent chains that only one side has, else of all; None if a side has no op calls."""
-        if self.before is None or self.after is None:
-            return None
-        sides = self.before.chains, self.after.chains
-        one, other = (
-            next((chain for chain, _ in mine.most_common() if chain not in its), mine.most_common(1)[0][0])
-            for mine, its in (sides, reversed(sides))
-        )
-        return one, other
+class DifferenceError(ValueError):
+    """These traces cannot be compared; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two traces compared.
+    """The runs of two sides compared.
 
+    runs             how many each side has
     steady           whether only steady steps were compared
+    steps            how many each side has; (0, 0): a trace has none, and whole runs are compared
+    usual            a step without interruptions (lines.usual_step); None: a part of it is in no line
+    pace             what the unchanged lines did; None: too few of them take time
     facts, settings  name -> (before, after), where they differ
     ops, modules     name -> what a step spends in outermost ops of that name, or in the ops of that
                      nn.Module and those in it; the largest change first
-    remarks          what one of the traces lacks for more, and how to record it
+    lines            (name, backward) -> what a step spends in all op calls of the line
+    outside          lines before and after -> what a step spends outside ops between them
+    remarks          what the traces lack for more, and what to do
     """
 
+    runs: tuple[int, int]
     step: Times
+    usual: Times | None
     gpu: Times
     steady: bool
     steps: tuple[int, int]
+    pace: Pace | None
     changes: list[Change]
     facts: dict[str, tuple[Any, Any]]
     settings: dict[str, tuple[Any, Any]]
     ops: dict[str, Both]
     modules: dict[str, Both]
+    lines: dict[Line, Both]
+    outside: dict[Between, Both]
     causes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     values: ValueDifference | None = None
     """None: one of the traces has no hashes of values"""
     fusion: Fusion | None = None
     """None unless one of the traces has compiled code and the other has none"""
+
+    @property
+    def several(self) -> bool:
+        """Whether both sides show how runs of one program differ."""
+        return min(self.runs) > 1
 
     @cached_property
     def structural(self) -> list[Change]:
@@ -109,167 +116,147 @@ class Difference:
         return sorted((change for change in self.changes if change.what), key=since_the_begin)
 
 
-def difference(before: Trace, after: Trace) -> Difference:
-    """Aligns the kinds of op calls of two traces (difference.alignment) and compares them."""
-    traces = (before, after)
-    steady = all("steady" in trace.steps["phase"].cast(str).to_list() for trace in traces)
-    numbers, lengths = zip(*_same_warm_up([_steps(trace, steady) for trace in traces]), strict=True)
-    cuda = all(has_cuda(trace) for trace in traces)
-    one, other = (
-        side_of(trace, steady, steps, cuda=cuda) for trace, steps in zip(traces, numbers, strict=True)
-    )
-    fused = fusion(traces, (numbers[0], numbers[1]))
-    changes = [_change(*pair) for pair in aligned(one.kinds, other.kinds)]
+def difference(before: Sequence[Trace], after: Sequence[Trace]) -> Difference:
+    """Aligns the kinds of op calls of all runs (difference.alignment) and compares the two sides.
+
+    Raises DifferenceError if runs of one side are of different scripts.
+    """
+    traces, sides = [*before, *after], (before, after)
+    steps, first, second = ComparedSteps.of(traces), slice(len(before)), slice(len(before), None)
+    runs = _runs(traces, steps)
+    one, other = runs[first], runs[second]
+    for side, of_side in zip(sides, (one, other), strict=True):
+        _check_scripts(side, of_side)
+    changes = [change_of(*pair) for pair in aligned(kinds_of_runs(one), kinds_of_runs(other))]
+    fused = fusion((before[0], after[0]), (steps.numbers[0] or (), steps.numbers[len(before)] or ()))
     if fused is not None:
-        changes = [_with_kernels(change, fused) for change in changes]
-    facts = _different(before.environment, after.environment, _FACTS)
-    known = _settings(traces)
-    settings = _different(known[0], known[1], tuple(dict.fromkeys([*known[0], *known[1]])))
+        changes = [with_kernels(change, fused) for change in changes]
+    outside, lines = _times((one, other), lambda run: run.outside), times_by_line(changes)
+    pace = pace_of(_unchanged(changes, lines, outside, (len(before), len(after))))
+    changes = [replace(change, times=change.times.judged(pace)) for change in changes]
+    facts, settings = facts_of(sides), settings_of(sides)
+    likely = _causes(sides, changes, settings, facts)
+    changes = [replace(change, cause=cause_of(change, likely)) for change in changes]
+    step = times_of(steps.lengths[first], steps.lengths[second])
+    gpu = times_of([run.gpu_ns for run in one], [run.gpu_ns for run in other])
+    usual = None
+    if not any(has_cuda(trace) or _compiled(trace) for trace in traces):
+        usual = usual_step([*lines.values(), *outside.values()], (len(before), len(after)))
     return Difference(
-        step=times_of(*lengths),
-        gpu=times_of(one.gpu_ns, other.gpu_ns),
-        steady=steady,
-        steps=(len(lengths[0]), len(lengths[1])),
+        runs=(len(before), len(after)),
+        step=_step(step, gpu, usual, pace),
+        usual=usual,
+        gpu=gpu,
+        steady=steps.steady,
+        steps=(steps.count(first), steps.count(second)),
+        pace=pace,
         changes=changes,
         facts=facts,
         settings=settings,
-        ops=times_by_name((one.ops, other.ops), (one.gpu_of_ops, other.gpu_of_ops)),
-        modules=times_by_name((one.modules, other.modules), (one.gpu_of_modules, other.gpu_of_modules)),
-        causes=[
-            *options(before, after),
-            *causes(changes, settings, facts, (_compiled(before), _compiled(after))),
+        ops=_judged(_times((one, other), lambda run: run.ops, lambda run: run.gpu_of_ops), pace),
+        modules=_judged(_times((one, other), lambda run: run.modules, lambda run: run.gpu_of_modules), pace),
+        lines=_judged(lines, pace),
+        outside=_judged(outside, pace),
+        causes=[*options(before[0], after[0]), *(cause.text for cause in likely)],
+        remarks=[
+            *_other_script(sides, one[0], other[0]),
+            *remarks(sides, sum(change.uneven for change in changes)),
         ],
-        remarks=_remarks(traces),
-        values=value_difference(before, after),
+        values=value_difference(before[0], after[0]),
         fusion=fused,
     )
 
 
-def _steps(trace: Trace, steady: bool) -> tuple[list[int], list[int]]:
-    """The numbers and the lengths of the steps that are compared."""
-    steps = trace.steps
-    if steady:
-        steps = steps.filter((steps["phase"].cast(str) == "steady").fill_null(False))
-    return steps["step"].to_list(), (steps["end_ns"] - steps["start_ns"]).to_list()
-
-
-def _same_warm_up(steps: list[tuple[list[int], list[int]]]) -> list[tuple[list[int], list[int]]]:
-    """Without what one trace counts as warm-up and the other does not: a slow program hides it."""
-    first = max((min(numbers, default=0) for numbers, _ in steps), default=0)
-    later = [
-        (
-            [number for number in numbers if number >= first],
-            times[-sum(number >= first for number in numbers) :],
-        )
-        for numbers, times in steps
-    ]
-    return later if all(numbers for numbers, _ in later) else steps
-
-
-def _settings(traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """torch's settings at the end of each recording, and each variable of the environment on its own."""
-    sides = [dict(trace.environment.get("settings") or {}) for trace in traces]
-    variables = [side.pop("variables", None) or {} for side in sides]
-    unset = dict.fromkeys([name for of_side in variables for name in of_side], "not set")
+def _runs(traces: Sequence[Trace], steps: ComparedSteps) -> list[Side]:
+    cuda = all(has_cuda(trace) for trace in traces)
+    first = texts_of(traces[0])
+    files: dict[str, str] = {}
+    for trace in traces[1:]:
+        files |= renamed_files(first, texts_of(trace))
+    places = Places(files)
     return [
-        {**side, **unset, **of_side} if side else {} for side, of_side in zip(sides, variables, strict=True)
+        replace(side_of(trace, steps.steady, numbers, cuda=cuda), outside=outside_of(trace, numbers, places))
+        for trace, numbers in zip(traces, steps.numbers, strict=True)
     ]
+
+
+def _times(
+    sides: tuple[Sequence[Side], Sequence[Side]],
+    host: Callable[[Side], dict[Any, Any]],
+    gpu: Callable[[Side], dict[Any, Any]] = lambda _: {},
+) -> dict[Any, Both]:
+    of_host, of_gpu = (tuple(by_run(side, of) for side in sides) for of in (host, gpu))
+    return times_by_name((of_host[0], of_host[1]), (of_gpu[0], of_gpu[1]))
+
+
+def _judged(times: dict[Any, Both], pace: Pace | None) -> dict[Any, Both]:
+    return {name: both.judged(pace) for name, both in times.items()}
+
+
+def _unchanged(
+    changes: Sequence[Change], lines: dict[Line, Both], outside: dict[Between, Both], runs: tuple[int, int]
+) -> list[list[dict[Any, float]]]:
+    """What unchanged lines take in each run of both sides, and what is outside ops between two of them."""
+    edited = {
+        kind.line for change in changes if change.what for kind in (change.before, change.after) if kind
+    }
+    rows: dict[Any, Both] = {line: both for line, both in lines.items() if line[0] not in edited}
+    rows |= {around: both for around, both in outside.items() if not edited.intersection(around)}
+    return [
+        [
+            {name: both.times.runs[side][run] for name, both in rows.items() if both.times.runs[side]}
+            for run in range(number)
+        ]
+        for side, number in enumerate(runs)
+    ]
+
+
+def _step(step: Times, gpu: Times, usual: Times | None, pace: Pace | None) -> Times:
+    """Its verdict: not that of the machine, unless the GPU, which has its own pace, says the same."""
+    if gpu.verdict == step.verdict:
+        return step
+    judged = step.judged(pace)
+    return judged if usual is None else confirmed(judged, usual, pace)
+
+
+def _check_scripts(traces: Sequence[Trace], runs: Sequence[Side]) -> None:
+    for trace, run in zip(traces[1:], runs[1:], strict=True):
+        if not share_a_line(runs[0], run):
+            raise DifferenceError(
+                f"{traces[0].path} and {trace.path} are on one side and have no Python line in common; "
+                "give runs of the same script"
+            )
+
+
+def _other_script(sides: Sides, one: Side, other: Side) -> list[str]:
+    if share_a_line(one, other):
+        return []
+    names = [Path((side[0].environment.get("argv") or ["?"])[0]).name for side in sides]
+    return [
+        f"the sides have no Python line in common ({names[0]} before, {names[1]} after), so all of it counts "
+        "as changed; to compare versions of a script, record each with tracer record"
+    ]
+
+
+def _causes(
+    sides: Sides,
+    changes: Sequence[Change],
+    settings: dict[str, tuple[Any, Any]],
+    facts: dict[str, tuple[Any, Any]],
+) -> list[Cause]:
+    one, other = (_compiled(side[0]) for side in sides)
+    return causes(changes, settings, facts, (one, other), lambda kernel: _registered(sides[1][0], kernel))
+
+
+def _registered(trace: Trace, kernel: KernelChange) -> str:
+    """`main.cpp:12` of the second kernel function."""
+    op, key, name = kernel.side(1)
+    of = {"op": op, "key": key, "kernel": name}
+    fits = [pl.col(column).cast(pl.String) == value for column, value in of.items()]
+    places = trace.hops.filter(fits)["registered_at"].drop_nulls().head(1)
+    return str(places[0]).rpartition("/")[2] if len(places) else ""
 
 
 def _compiled(trace: Trace) -> int:
     """Calls of code that torch.compile made."""
     return int(trace.certificate.get("compiled_calls") or 0)
-
-
-def _remarks(traces: Sequence[Trace]) -> list[str]:
-    remarks = [
-        f"the {which} trace is not complete, and what it lacks counts as a change: "
-        f"{trace.certificate['verdict']}"
-        for which, trace in zip(("first", "second"), traces, strict=True)
-        if not trace.certificate["complete"]
-    ]
-    for what, option, there in (
-        ("CUDA calls and GPU work", "--cuda on, on a machine with a GPU", [has_cuda(t) for t in traces]),
-        ("hashes of values", "--values hash", [not t.values.is_empty() for t in traces]),
-    ):
-        if any(there) and not all(there):
-            one, other = ("first", "second") if there[0] else ("second", "first")
-            remarks.append(
-                f"only the {one} trace has {what}, so they are not compared; record the {other} with {option}"
-            )
-    return remarks
-
-
-def _change(before: Kind | None, after: Kind | None) -> Change:
-    if before is None or after is None:
-        what = ["new" if before is None else "vanished"]
-    else:
-        edited = without_comment(before.text) != without_comment(after.text)
-        what = [f"line {before.text} -> {after.text}"] if edited else []
-        what += [
-            _changed(name, before.inputs[name], after.inputs[name])
-            for name in OF_INPUTS
-            if _differs(name, before.inputs, after.inputs)
-        ]
-        if set(before.chains) != set(after.chains):
-            what.append("another chain")
-    times = times_of(before.step_ns if before else [], after.step_ns if after else [])
-    gpu = times_of(before.gpu_ns if before else [], after.gpu_ns if after else [])
-    return Change(before, after, tuple(what), Both(times, gpu))
-
-
-def _with_kernels(change: Change, fused: Fusion) -> Change:
-    """Says of an op that only the eager run has which kernels compute it."""
-    eager, compiled = (change.before, change.after) if fused.eager_first else (change.after, change.before)
-    if eager is None or compiled is not None:
-        return change
-    ops = {
-        kernel.name: [op.op for op in kernel.ops if op.text == eager.text]
-        for kernel in fused.kernels
-        if kernel.backward == eager.backward
-    }
-    chain_ops = {_base(link.op) for chain in eager.chains for link in chain}
-    names = [name for name, of in ops.items() if chain_ops.intersection(of)]
-    if not names:
-        return change
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return replace(change, what=(*change.what, f"fused into {names[0]}{more}"))
-
-
-def _base(op: str) -> str:
-    """`aten::add` of `aten::add_.Tensor`: as op_calls.base_name."""
-    return op.partition(".")[0].removesuffix("_")
-
-
-def _differs(name: str, before: dict[str, set[str]], after: dict[str, set[str]]) -> bool:
-    """Whether inputs have another dtype, shape, ...; not if both runs have many, and each run others.
-
-    Strides that follow from another shape are no difference: the order of the dimensions in memory counts.
-    """
-    if name not in before or name not in after or before[name] == after[name]:
-        return False
-    if min(len(before[name]), len(after[name])) >= _VARYING:
-        return False
-    if name == "stride" and before.get("shape") != after.get("shape"):
-        return before.get(ORDER) != after.get(ORDER)
-    return True
-
-
-def _changed(name: str, before: set[str], after: set[str]) -> str:
-    """`dtype 0: float32 -> 0: bfloat16`, `shape also 0: 8x8`: of inputs by their position."""
-    gone, come = (sorted(values) for values in (before - after, after - before))
-    one, other = (", ".join(values[:2]) + ", ..." * (len(values) > 2) for values in (gone, come))
-    if not gone:
-        return f"{name} also {other}"
-    return f"{name} {one} -> {other}" if come else f"{name} no longer {one}"
-
-
-def _different(
-    before: dict[str, Any], after: dict[str, Any], names: Sequence[str]
-) -> dict[str, tuple[Any, Any]]:
-    """What both traces know, and know differently."""
-    return {
-        name: (before[name], after[name])
-        for name in names
-        if before.get(name) is not None and after.get(name) is not None and before[name] != after[name]
-    }

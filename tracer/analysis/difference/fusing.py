@@ -38,14 +38,14 @@ def fusion(traces: tuple[Trace, Trace], steps: tuple[Sequence[int], Sequence[int
     after = compiled.index(True)
     whole = not all(steps)
     of_eager, of_compiled = (None, None) if whole else (steps[1 - after], steps[after])
-    places = Places(renamed_files(*(_texts(traces[side]) for side in (1 - after, after))))
+    places = Places(renamed_files(*(texts_of(traces[side]) for side in (1 - after, after))))
     runs = compiled_runs(traces[after], of_compiled, places)
     nodes = _nodes(runs)
     eager = eager_calls(traces[1 - after], of_eager, places, nodes)
     return _Joined(places, runs, nodes, eager, of_eager, of_compiled).fusion(eager_first=after == 1)
 
 
-def _texts(trace: Trace) -> dict[str, set[str]]:
+def texts_of(trace: Trace) -> dict[str, set[str]]:
     """The texts of the lines of each file."""
     sources, found = SourceLines.of(trace), dict[str, set[str]]()
     for source, text in trace.source_lines.select("source", "text").iter_rows():
@@ -159,7 +159,7 @@ class _Joined:
             kernels=kernels,
             lines=self._lines(),
             modules=self._modules(),
-            own=times_of([], self.runs.own_ns).after,
+            own=times_of([], [self.runs.own_ns]).after,
             unknown=int((~self.runs.kernels["known"]).sum()),
             bytes_unknown=len(kernels) - len(known),
             hidden=self.runs.hidden,
@@ -197,8 +197,8 @@ class _Joined:
             launches=(replaced.select(launches).item() / before, len(runs) / after) if on_gpu else None,
             bytes=moved,
             times=times_of(
-                by_step(replaced.with_columns(taken=taken), "taken", self.before),
-                by_step(runs, "ns", self.after),
+                [by_step(replaced.with_columns(taken=taken), "taken", self.before)],
+                [by_step(runs, "ns", self.after)],
             ),
         )
 
@@ -232,7 +232,7 @@ class _Joined:
                 *self._line(line),
                 backward,
                 list(names[line, backward]),
-                times_of(list(before.get((line, backward), ())), list(after[line, backward])),
+                times_of([list(before.get((line, backward), ()))], [list(after[line, backward])]),
             )
             for line, backward in after
         ]
@@ -287,7 +287,7 @@ class _Joined:
                 for name in _with_those_around(str(module)):
                     before[name] = before.get(name, 0) + own
                     after[name] = after.get(name, 0) + taken * share
-        found = [FusedModule(name, times_of(list(before[name]), list(after[name]))) for name in before]
+        found = [FusedModule(name, times_of([list(before[name])], [list(after[name])])) for name in before]
         return sorted(found, key=lambda module: -abs(module.times.change_ns))
 
     def _line(self, number: int | None) -> tuple[str, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from tracer.analysis.chain import Chain, Link, folded
 from tracer.analysis.compiled import outermost
 from tracer.analysis.cuda_tables import has_cuda
 from tracer.analysis.device_kernels import short_device_kernel
+from tracer.analysis.difference.places import WHOLE
 from tracer.analysis.links import Links, combine
 from tracer.analysis.phases import RANGE_OPS, in_backward
 from tracer.analysis.source_lines import NO_LINE, SourceLines
@@ -27,13 +28,14 @@ OF_INPUTS = ("dtype", "shape", "stride", "device", "layout", "requires_grad")
 ORDER = "order"
 """Beside OF_INPUTS: how the dimensions of each tensor lie in memory, which no size of them changes"""
 _LONGEST_CHAIN = 400  # lines
+T = TypeVar("T")
 ALIGNMENT = re.compile(r"align\d+")
 _SIZES = re.compile(r"\w+=[\d.]+(?:, |$)")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Outermost op calls of one operator at one line, forward or backward, of one trace."""
+    """Outermost op calls of one operator at one line, forward or backward, of one run or of a side's runs."""
 
     line: str
     text: str
@@ -50,10 +52,28 @@ class Kind:
     """Host time of each step"""
     gpu_ns: list[int]
     """GPU time of each step; empty: the trace has no CUDA"""
+    of_runs: tuple[Kind, ...] = ()
+    """Each run's own, of a kind of several; without calls where a run has none"""
 
     @property
     def file(self) -> str:
         return self.line.rpartition(":")[0]
+
+    @property
+    def key(self) -> Key:
+        return (self.file, self.text or self.line, self.op, self.backward)
+
+    @property
+    def runs(self) -> tuple[Kind, ...]:
+        return self.of_runs or (self,)
+
+    @property
+    def in_every_run(self) -> bool:
+        return all(run.calls for run in self.runs)
+
+    def always(self, values: Callable[[Kind], Iterable[T]]) -> set[T]:
+        """What each run has that has such calls: the rest differs from run to run of one program."""
+        return set.intersection(*(set(values(run)) for run in self.runs if run.calls))
 
 
 Key = tuple[str, str, str, bool]
@@ -64,21 +84,25 @@ Key = tuple[str, str, str, bool]
 class Side:
     """What one trace has in the steps that are compared.
 
+    steps           how many
     ops, modules    name -> host time of each step in outermost ops; a module counts those within it too
     gpu_ns          GPU time of each step; empty: the trace has no CUDA
     gpu_of_ops, gpu_of_modules    the same of each name
+    outside         time outside ops of each step, by the lines before and after it
     """
 
     kinds: dict[Key, Kind]
+    steps: int
     ops: dict[str, list[int]]
     modules: dict[str, list[int]]
     gpu_ns: list[int]
     gpu_of_ops: dict[str, list[int]]
     gpu_of_modules: dict[str, list[int]]
+    outside: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
 
-def side_of(trace: Trace, steady: bool, steps: Sequence[int], *, cuda: bool) -> Side:
-    """Kinds in these steps if `steady`, else in the whole trace; times by these steps.
+def side_of(trace: Trace, steady: bool, steps: Sequence[int] | None, *, cuda: bool) -> Side:
+    """Kinds in these steps if `steady`, else in the whole trace; times by these steps (None: one, the run).
 
     cuda: chains go on below the hops, to library calls and kernels, if the trace has them. A kernel of
     compiled code is a kind of its own, and so is an op that compiled code calls.
@@ -90,13 +114,13 @@ def side_of(trace: Trace, steady: bool, steps: Sequence[int], *, cuda: bool) -> 
     op = rows["op"].cast(pl.String)
     wanted = outermost(forest) & (~op.str.starts_with(RANGE_OPS).fill_null(False)).to_numpy()
     if steady:
-        wanted &= rows["step"].is_in(list(steps)).fill_null(False).to_numpy()
+        wanted &= rows["step"].is_in(list(steps or ())).fill_null(False).to_numpy()
     table = (
         rows.filter(pl.Series(wanted))
         .select(
             "inputs",
-            "step",
             "start_ns",
+            (pl.lit(WHOLE) if steps is None else pl.col("step").cast(pl.Int64)).alias("step"),
             pl.col("op").cast(pl.String).fill_null("?"),
             pl.col("module").cast(pl.String),
             line=pl.coalesce(pl.col("source").cast(pl.String), pl.lit("")),
@@ -106,6 +130,7 @@ def side_of(trace: Trace, steady: bool, steps: Sequence[int], *, cuda: bool) -> 
         )
         .with_columns(structure=pl.Series(forest.structure[wanted]), row=pl.Series(np.flatnonzero(wanted)))
     )
+    steps = [WHOLE] if steps is None else steps
     chains = _chains(forest, table, texts)
     inputs = _inputs(trace.signatures)
     kinds: dict[Key, Kind] = {}
@@ -122,15 +147,15 @@ def side_of(trace: Trace, steady: bool, steps: Sequence[int], *, cuda: bool) -> 
             calls=len(part),
             first_ns=int(part["start_ns"][0]),
             chains=_counted((chains[structure], count) for structure, count in counted),
-            inputs=_merged([inputs[number] for number in part["inputs"].unique() if number in inputs]),
+            inputs=merged([inputs[number] for number in part["inputs"].unique() if number in inputs]),
             step_ns=_by_step(part, "ns", steps),
             gpu_ns=_by_step(part, "gpu", steps) if links.has_gpu else [],
         )
-        key = (where.rpartition(":")[0], text or where, name, backward)
-        kinds[key] = _joined(kinds[key], made) if key in kinds else made
+        kinds[made.key] = _joined(kinds[made.key], made) if made.key in kinds else made
     gpu = links.has_gpu
     return Side(
         kinds=kinds,
+        steps=len(steps),
         ops=_ops(table, "ns", steps),
         modules=_modules(table, "ns", steps),
         gpu_ns=_by_step(table, "gpu", steps) if gpu else [],
@@ -171,7 +196,7 @@ def _joined(one: Kind, other: Kind) -> Kind:
         calls=one.calls + other.calls,
         first_ns=min(one.first_ns, other.first_ns),
         chains=one.chains + other.chains,
-        inputs=_merged([one.inputs, other.inputs]),
+        inputs=merged([one.inputs, other.inputs]),
         step_ns=[sum(pair) for pair in zip(one.step_ns, other.step_ns, strict=True)],
         gpu_ns=[sum(pair) for pair in zip(one.gpu_ns, other.gpu_ns, strict=True)],
     )
@@ -185,7 +210,7 @@ def _counted(pairs: Any) -> Counter[Chain]:
     return chains
 
 
-def _merged(parts: Sequence[Mapping[str, set[str]]]) -> dict[str, set[str]]:
+def merged(parts: Sequence[Mapping[str, set[str]]]) -> dict[str, set[str]]:
     merged: dict[str, set[str]] = {}
     for part in parts:
         for name, values in part.items():

@@ -1,7 +1,8 @@
-"""What two recordings were told to record, where that differs: it looks like a change of the program."""
+"""What recordings were told to record, where that differs: it looks like a change of the program."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,13 +13,30 @@ _NOT_COMPARED = frozenset({"override", "then_stop", "max_dumps"})
 
 
 def options(before: Trace, after: Trace) -> list[str]:
-    """`recorded with --ops: all before, aten::*mm* after`, one sentence for each option."""
-    sides = [trace.environment.get("options") or {} for trace in (before, after)]
+    """`recorded with another --ops: all before, aten::*mm* after`, one sentence for each option."""
     return [
-        f"recorded with another --{name.replace('_', '-')}: {_words(sides[0][name])} before, "
-        f"{_words(sides[1][name])} after"
-        for name in sides[0]
-        if name in sides[1] and name not in _NOT_COMPARED and sides[0][name] != sides[1][name]
+        f"recorded with another --{name.replace('_', '-')}: {_words(one)} before, {_words(other)} after"
+        for name, one, other in _differing(before, after)
+    ]
+
+
+def options_within(sides: Sequence[Sequence[Trace]]) -> list[str]:
+    """The same of runs of one side, which should have no such difference."""
+    return [
+        f"{side[0].path} and {trace.path} are of one side and were recorded with another "
+        f"--{name.replace('_', '-')}; record them with the same options"
+        for side in sides
+        for trace in side[1:]
+        for name, _, _ in _differing(side[0], trace)
+    ]
+
+
+def _differing(before: Trace, after: Trace) -> list[tuple[str, Any, Any]]:
+    one, other = (trace.environment.get("options") or {} for trace in (before, after))
+    return [
+        (name, one[name], other[name])
+        for name in one
+        if name in other and name not in _NOT_COMPARED and one[name] != other[name]
     ]
 
 

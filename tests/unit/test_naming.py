@@ -76,7 +76,9 @@ def test_force_replaces_a_trace(tmp_path: Path, begin: bytes) -> None:
         reserve_trace(str(path), force=False)
 
 
-@pytest.mark.parametrize("begin", [b"x", MAGIC[:-1], b"import torch\n", b"\x7fELF\x02\x01\x01\0\0", bytes(100)])
+@pytest.mark.parametrize(
+    "begin", [b"x", MAGIC[:-1], b"import torch\n", b"\x7fELF\x02\x01\x01\0\0", bytes(100)]
+)
 @pytest.mark.parametrize("link", [False, True])
 def test_force_replaces_nothing_else(tmp_path: Path, begin: bytes, link: bool) -> None:
     path = tmp_path / "{run}.trace"
@@ -84,14 +86,16 @@ def test_force_replaces_nothing_else(tmp_path: Path, begin: bytes, link: bool) -
     given = tmp_path / "link.trace" if link else path
     if link:
         given.symlink_to(path)
-    with pytest.raises(RecordingError, match=r"is not a trace, so --force does not overwrite it; give another"):
+    with pytest.raises(
+        RecordingError, match=r"is not a trace, so --force does not overwrite it; give another"
+    ):
         reserve_trace(str(given), force=True)
     assert path.read_bytes() == begin
 
 
 def test_force_does_not_replace_what_only_proc_names() -> None:
     for path in ("/proc/self/exe", "/proc/self/comm"):
-        with pytest.raises(RecordingError, match="is not a trace|cannot be read|permission denied"):
+        with pytest.raises(RecordingError, match=r"is not a trace|cannot be read|permission denied"):
             reserve_trace(path, force=True)
 
 

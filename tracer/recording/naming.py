@@ -108,20 +108,23 @@ def _why_kept(path: str) -> str:
 
     try:
         with open(path, "rb", buffering=0, opener=open_regular) as file:
-            begin, found = file.read(len(MAGIC)), os.fstat(file.fileno())
+            begin = file.read(len(MAGIC))
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if _is_open_as(number, found):
-            return f"is {name}"
+    if name := stream_at(path):
+        return f"is {name}"
     return "" if begin in (b"", MAGIC) else "is not a trace"
 
 
-def _is_open_as(number: int, file: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.fstat(number), file)
-    except OSError:
-        return False  # it is closed
+def stream_at(path: str | os.PathLike[str]) -> str:
+    """`stdout` if the file at `path` is open as that; "" if it is no such stream."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            if os.path.samestat(os.fstat(number), os.stat(path)):
+                return name
+        except OSError:
+            pass  # the stream is closed, or there is no file
+    return ""
 
 
 def remove_if_empty(path: str) -> None:

@@ -3,13 +3,13 @@
 #include <Python.h>
 #include <dlfcn.h>
 #include <spawn.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
 #include <string_view>
 
+#include "mapping.h"
 #include "native/elf.h"
 #include "trace/recording.h"
 
@@ -106,8 +106,8 @@ void take_slots(std::string_view library) {
 
 void follow_starts(const std::vector<std::string>& libraries) {
   if (!not_joined) {
-    void* page = mmap(nullptr, sizeof *not_joined, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return;
+    void* page = map_file(-1, 0, sizeof *not_joined, kReadWrite, MAP_SHARED | MAP_ANONYMOUS);
+    if (!page) return;
     not_joined = new (page) std::atomic<uint32_t>;
     take_slots("");  // the program itself, where Python is no library
     Dl_info python;

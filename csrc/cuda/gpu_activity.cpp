@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "../fork_locks.h"
+#include "../mapping.h"
 #include "../trace/lane.h"
 #include "../trace/recording.h"
 #include "api_calls.h"
@@ -32,16 +32,25 @@ constexpr int kFlushMilliseconds = 200;
 
 std::mutex& lock = fork_lock<LockOrder::kBuffers>();
 auto& free_buffers = *new std::vector<uint8_t*>;
+// Without memory for a spare page. It may be out several times at once, so what is in it is lost.
+alignas(kSparePage) uint8_t last_page[kSparePage];
 auto& spare_pages = *new std::unordered_set<uint8_t*>;
 size_t buffers_made = 0, buffers_out = 0;
 auto& names = *new std::unordered_map<uint64_t, uint32_t>;  // of the recording names_epoch
 uint32_t names_epoch = 0;
 
 uint8_t* make_buffer() {
-  void* memory = mmap(nullptr, kActivityBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  ++buffers_made;
+  void* memory = map_memory(kActivityBufferBytes);
+  if (memory) ++buffers_made;
   return static_cast<uint8_t*>(memory);
+}
+
+uint8_t* make_spare_page() {
+  auto* page = static_cast<uint8_t*>(aligned_alloc(kSparePage, kSparePage));
+  if (!page) return last_page;
+  memset(page, 0, kSparePage);
+  spare_pages.insert(page);
+  return page;
 }
 
 void fill_pool() {
@@ -67,9 +76,7 @@ void CUPTIAPI give_buffer(uint8_t** buffer, size_t* size, size_t* most_records) 
   }
   if (!*buffer) {
     *size = kSparePage;
-    *buffer = static_cast<uint8_t*>(aligned_alloc(kSparePage, kSparePage));
-    memset(*buffer, 0, kSparePage);
-    spare_pages.insert(*buffer);
+    *buffer = make_spare_page();
     return;
   }
   if (++buffers_out > activity_counts.buffers.load()) activity_counts.buffers.store(buffers_out);
@@ -216,6 +223,7 @@ void see(const CUpti_Activity* activity) {
 }
 
 void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
+  if (buffer == last_page) return void(activity_counts.dropped.fetch_add(1));
   static std::mutex& one_at_a_time = fork_lock<LockOrder::kActivities>();
   {
     std::lock_guard guard(one_at_a_time);

@@ -244,7 +244,8 @@ double mean_ns(Lane* lane, const Body& body) {
 }  // namespace
 
 HopLoop loop_of_hops() {
-  static Lane* lane = trace::make_scratch_lane();
+  static Lane* lane = nullptr;
+  if (!lane) lane = trace::make_scratch_lane();
   static c10::KernelFunction none;
   static Hop* hop = [] {
     auto* made = new Hop(none, nullptr, 0, 0);
@@ -252,7 +253,7 @@ HopLoop loop_of_hops() {
     return made;
   }();
   HopLoop found;
-  if (recording()) return found;
+  if (!lane || recording()) return found;
   uint32_t flags = trace::recording_file() ? trace::recording_file()->flags() : 0;
   lane->source = flags & trace::kSource;
   lane->shapes = flags & trace::kShapes;

@@ -13,6 +13,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../mapping.h"
+
 namespace tracer::native {
 namespace {
 
@@ -51,8 +53,8 @@ class MappedFile {
     if (fd < 0) return;
     struct stat status;
     if (fstat(fd, &status) == 0 && status.st_size > 0) {
-      void* mapping = mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-      if (mapping != MAP_FAILED) data_ = static_cast<const char*>(mapping), size_ = size_t(status.st_size);
+      void* mapping = map_file(fd, 0, size_t(status.st_size), PROT_READ, MAP_PRIVATE);
+      if (mapping) data_ = static_cast<const char*>(mapping), size_ = size_t(status.st_size);
     }
     ::close(fd);
   }

@@ -1,13 +1,14 @@
 #include "bus_error.h"
 
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <new>
+
+#include "../mapping.h"
 
 namespace tracer::trace {
 
@@ -37,7 +38,7 @@ bool replace(uintptr_t address) {
     size_t bytes = range->bytes.load();
     if (!begin || address < begin || address >= begin + bytes) continue;
     void* at = reinterpret_cast<void*>(begin);
-    return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == at;
+    return map_memory(bytes, MAP_FIXED | MAP_NORESERVE, at);
   }
   return false;
 }

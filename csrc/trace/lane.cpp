@@ -1,7 +1,6 @@
 #include "lane.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 
 #include <ATen/record_function.h>
 
+#include "../mapping.h"
 #include "chunk_helper.h"
 #include "recording.h"
 
@@ -28,6 +28,8 @@ NoLane nobody;
 std::atomic<Lane*> all_lanes{nullptr};
 std::atomic<uint32_t> lanes_made{0};
 
+constexpr size_t kWindowBytes = size_t(kWindows) * kHopChunkBytes;
+
 // Of a thread in a ring, which may run for ever: its tables then take 2 MiB. What is new later is shown as (other).
 constexpr size_t kMostInRing = 1 << 16;
 
@@ -45,17 +47,20 @@ const pthread_key_t lane_key = [] {
   return made;
 }();
 
-Lane* make_lane() {
+// A lane that nobody knows yet; nullptr without memory for it.
+Lane* new_lane(int flags) {
   auto* lane = new (std::nothrow) Lane;
   if (!lane) return nullptr;
-  void* windows =
-      mmap(nullptr, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (windows == MAP_FAILED) {
-    delete lane;
-    return nullptr;
-  }
-  lane->windows = static_cast<char*>(windows);
-  guard(windows, size_t(kWindows) * kHopChunkBytes);
+  lane->windows = static_cast<char*>(map_memory(kWindowBytes, flags));
+  if (lane->windows) return lane;
+  delete lane;
+  return nullptr;
+}
+
+Lane* make_lane() {
+  Lane* lane = new_lane(MAP_NORESERVE);
+  if (!lane) return nullptr;
+  guard(lane->windows, kWindowBytes);
   lane->number = lanes_made.fetch_add(1);
   Lane* head = all_lanes.load();
   do lane->sibling.store(head);
@@ -243,8 +248,9 @@ void finish_lane(Lane* lane, TraceFile& file) {
   wait_for_helper(lane);
   uint64_t used = uint64_t(lane->next - lane->window_start(lane->window)) * 8;
   // A thread in the middle of a hop writes on into memory of no file: no crash after the file was cut.
-  mmap(lane->windows, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-       -1, 0);
+  if (!map_memory(kWindowBytes, MAP_NORESERVE | MAP_FIXED, lane->windows)) {
+    // Then it writes into the chunk, behind what counts; a cut is handled (bus_error.h).
+  }
   file.finish(lane->chunk, uint32_t(used));
   forget_next_chunk(lane, file);
   lane->definitions.finish(file);
@@ -262,9 +268,8 @@ void forget_lanes() {
 }
 
 Lane* make_scratch_lane() {
-  auto* lane = new Lane;
-  lane->windows = static_cast<char*>(
-      mmap(nullptr, size_t(kWindows) * kHopChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+  Lane* lane = new_lane(MAP_POPULATE);
+  if (!lane) return nullptr;
   lane->next = lane->window_start(0);
   lane->limit = lane->window_start(kWindows);
   return lane;

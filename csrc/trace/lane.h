@@ -236,7 +236,7 @@ Lane* first_lane();
 void finish_lane(Lane* lane, TraceFile& file);
 // In a forked child: its parent's lanes are not its own.
 void forget_lanes();
-// A lane that writes into memory of its own, for measuring; never part of a trace.
+// A lane that writes into memory of its own, for measuring; never part of a trace. nullptr without memory for it.
 Lane* make_scratch_lane();
 
 }  // namespace tracer::trace

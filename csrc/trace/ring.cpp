@@ -8,6 +8,7 @@
 #include <new>
 #include <system_error>
 
+#include "../mapping.h"
 #include "bus_error.h"
 #include "chunk_reader.h"
 #include "trace_file.h"
@@ -27,8 +28,8 @@ uint64_t Ring::end(uint32_t slots) { return header_bytes(slots) + uint64_t(slots
 
 Ring::Ring(Descriptor& descriptor, HeaderPage& page, uint32_t slots)
     : descriptor_(descriptor), page_(page), slots_(slots), first_(header_bytes(slots)) {
-  void* owners = mmap(nullptr, first_ - kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), off_t(kHeaderBytes));
-  if (owners == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "cannot map the ring");
+  void* owners = map_file(descriptor.get(), kHeaderBytes, first_ - kHeaderBytes, kReadWrite, MAP_SHARED);
+  if (!owners) throw std::system_error(errno, std::generic_category(), "cannot map the ring");
   owners_ = static_cast<uint32_t*>(owners);
   guard_ = guard(owners, first_ - kHeaderBytes);
 }

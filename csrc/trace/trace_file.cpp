@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "../mapping.h"
 #include "clock.h"
 #include "crc32.h"
 #include "whole_io.h"
@@ -60,10 +61,7 @@ bool take_access(int fd, const struct stat& other) {
   return fchmod(fd, other.st_mode & 0777) == 0;
 }
 
-HeaderPage* map_header(int fd) {
-  void* page = mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  return page == MAP_FAILED ? nullptr : static_cast<HeaderPage*>(page);
-}
+HeaderPage* map_header(int fd) { return static_cast<HeaderPage*>(map_file(fd, 0, kHeaderBytes, kReadWrite, MAP_SHARED)); }
 
 bool write_at(int fd, const void* data, size_t bytes, uint64_t at) { return may_reach(at + bytes) && pwrite_all(fd, data, bytes, at); }
 
@@ -320,16 +318,16 @@ void* TraceFile::map(Chunk chunk, void* where) {
     stop_for(EBADF);
     return nullptr;
   }
-  void* mapping = mmap(where, chunk.capacity, PROT_READ | PROT_WRITE, MAP_SHARED | (where ? MAP_FIXED : 0), fd, off_t(chunk.offset));
-  if (mapping != MAP_FAILED) return mapping;
+  void* mapping = map_file(fd, chunk.offset, chunk.capacity, kReadWrite, MAP_SHARED | (where ? MAP_FIXED : 0), where);
+  if (mapping) return mapping;
   stop_for(errno);
   return nullptr;
 }
 
 void TraceFile::fill(Chunk chunk) {
-  static const void* zeros = mmap(nullptr, kHopChunkBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  static const void* zeros = map_memory(kHopChunkBytes, MAP_NORESERVE);
   int fd = descriptor_->get();
-  bool may = zeros != MAP_FAILED && fd >= 0 && may_reach(chunk.offset + chunk.capacity);
+  bool may = zeros && fd >= 0 && may_reach(chunk.offset + chunk.capacity);
   if (!may || pwrite(fd, zeros, chunk.capacity, off_t(chunk.offset)) < 0) {
     // Then the pages come one by one, when they are populated.
   }

@@ -16,6 +16,7 @@ from launching import TIMEOUT, Launcher
 import tracer
 from tracer.trace.bytes import format as fmt
 
+OLD = "tracer\n\x1a and the rest of an old trace"
 SIZE = 3 << 20
 # The recorder's descriptor, as the script can find it.
 OURS = """
@@ -241,7 +242,7 @@ def test_one_output_has_one_recorder(launcher: Launcher) -> None:
 
 
 def test_two_recorders_that_begin_at_once(launcher: Launcher) -> None:
-    launcher.write("old", "run.trace")
+    launcher.write(OLD, "run.trace")
     launcher.write("import torch\nfor _ in range(30_000): torch.neg(torch.ones(2))\nprint('ran')\n")
     command = [str(launcher.tracer), "record", "--force", "-o", "run.trace", "script.py"]
     both = [launcher.start(*command) for _ in range(2)]
@@ -255,7 +256,7 @@ def test_two_recorders_that_begin_at_once(launcher: Launcher) -> None:
 
 def test_force_follows_a_link(launcher: Launcher) -> None:
     (launcher.folder / "real").mkdir()
-    launcher.write("old", "real/old.trace")
+    launcher.write(OLD, "real/old.trace")
     (launcher.folder / "run.trace").symlink_to("real/old.trace")
     launcher.write("import torch\ntorch.ones(2)\n")
     assert launcher.record("--force", "-o", "run.trace", "script.py").status == 0
@@ -266,25 +267,25 @@ def test_force_follows_a_link(launcher: Launcher) -> None:
 def test_force_keeps_who_may_read_the_file(launcher: Launcher) -> None:
     launcher.write("import torch\ntorch.ones(2)\n")
     old = launcher.folder / "old.trace"
-    old.write_bytes(b"old")
+    old.write_text(OLD)
     old.chmod(0o600)
     assert launcher.record("--force", "-o", "old.trace", "script.py").status == 0
     assert old.stat().st_mode & 0o777 == 0o600
-    assert old.read_bytes().startswith(b"tracer\n")
+    assert old.read_bytes().startswith(fmt.MAGIC)
 
 
 def test_force_keeps_the_old_file_if_nothing_is_recorded(launcher: Launcher) -> None:
-    launcher.write("old", "run.trace")
+    launcher.write(OLD, "run.trace")
     launcher.write("print('no torch')\n")
     launcher.record("--force", "-o", "run.trace", "script.py")
-    assert (launcher.folder / "run.trace").read_text() == "old"
+    assert (launcher.folder / "run.trace").read_text() == OLD
     assert sorted(os.listdir(launcher.folder)) == ["run.trace", "script.py"]
 
 
 @pytest.mark.fresh
 @pytest.mark.parametrize("wait", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
 def test_a_kill_while_it_begins_leaves_the_old_file_or_the_new_one(launcher: Launcher, wait: float) -> None:
-    launcher.write("old", "run.trace")
+    launcher.write(OLD, "run.trace")
     launcher.write("print('ready', flush=True)\nimport torch\nwhile True: torch.ones(2)\n")
     process = launcher.start(str(launcher.tracer), "record", "--force", "-o", "run.trace", "script.py")
     assert process.stdout.readline() == "ready\n"
@@ -293,7 +294,7 @@ def test_a_kill_while_it_begins_leaves_the_old_file_or_the_new_one(launcher: Lau
     process.communicate(timeout=TIMEOUT)
     assert sorted(os.listdir(launcher.folder)) == ["run.trace", "script.py"]
     data = (launcher.folder / "run.trace").read_bytes()
-    assert data == b"old" or data.startswith(b"tracer\n")
+    assert data == OLD.encode() or data.startswith(fmt.MAGIC)
 
 
 FORKS = """

@@ -15,6 +15,7 @@ import pytest
 from launching import TIMEOUT, Launcher
 
 import tracer
+from tracer.analysis.own_cost import own_cost
 
 
 def hops(launcher: Launcher, name: str = "both.trace") -> pl.DataFrame:
@@ -318,6 +319,27 @@ def test_no_descriptors_are_left(launcher: Launcher) -> None:
     assert plain.status == 0
     assert (traced.status, traced.out) == (plain.status, plain.out)
     assert "Traceback" not in traced.err
+
+
+@pytest.mark.parametrize("room", [512, 1024, 1536])
+def test_address_space_that_is_short_to_the_end(launcher: Launcher, room: int) -> None:
+    """Less KiB than the 2 MiB in which tracer measures what a hop costs, when the script has ended."""
+    launcher.write(
+        "import resource, torch\n"
+        "x = torch.ones(2)\n"
+        "torch.neg(x)\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, (used + ({room} << 10), resource.RLIM_INFINITY))\n"
+        "for _ in range(30_000): torch.neg(x)\n"
+        "print('done', flush=True)\n"
+    )
+    traced = launcher.record("-o", "run.trace", "script.py")
+    assert (traced.status, traced.out, traced.own_err) == (0, "done\n", "")
+    certificate = tracer.load(launcher.folder / "run.trace").certificate
+    assert certificate["complete"] is True, certificate["verdict"]
+    assert own_cost(certificate, 0) is None
+    assert certificate["ns_per_hop"] is None
+    assert "per hop" not in traced.said
 
 
 def test_no_file_beside_the_trace_is_overwritten(launcher: Launcher) -> None:

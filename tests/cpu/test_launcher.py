@@ -14,6 +14,7 @@ import pytest
 from launching import TIMEOUT, Launcher, Run
 
 import tracer
+from tracer.trace.bytes.format import MAGIC
 
 pytestmark = pytest.mark.fresh
 
@@ -272,13 +273,15 @@ def test_existing_output(launcher: Launcher) -> None:
     trace = launcher.folder / "run.trace"
     trace.write_text("precious")
     assert_refused(launcher.record("-o", "run.trace", "script.py"), "run.trace already exists", "--force")
+    assert_refused(launcher.record("--force", "-o", "run.trace", "script.py"), "run.trace is not a trace")
     assert trace.read_text() == "precious"
+    trace.write_bytes(MAGIC + b"precious")
     launcher.write("import sys; sys.exit(1)\n")
     launcher.record("--force", "-o", "run.trace", "script.py")
-    assert trace.read_text() == "precious", "a recording that never began must not overwrite"
+    assert trace.read_bytes() == MAGIC + b"precious", "a recording that never began must not overwrite"
     launcher.write(WITH_TORCH)
     assert "complete" in launcher.record("--force", "-o", "run.trace", "script.py").err
-    assert trace.read_bytes() != b"precious"
+    assert trace.read_bytes() != MAGIC + b"precious"
     assert launcher.traces() == ["run.trace"]
 
 

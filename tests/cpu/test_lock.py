@@ -119,6 +119,7 @@ def test_an_incomplete_trace_is_named(folder: Path) -> None:
             "none.lock does not exist; write it: tracer lock run.trace -o none.lock",
         ),
         (["--check", "first.trace"], 2, "first.trace is not a dispatch lock"),
+        (["--check", "/dev/null"], 2, "cannot read /dev/null: it is not a regular file"),
         (["--check", "dispatch.lock", "-o", "x"], 2, "--check writes nothing; remove -o and --force"),
         (["--steady", "--force"], 1, "--steady: first.trace has no steady step"),
         (["-o", "nowhere/x.lock"], 2, "folder nowhere does not exist"),

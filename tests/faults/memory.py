@@ -26,6 +26,17 @@ resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 for _ in range(20000): torch.neg(x)
 print(sum(ran) + 20001)
 """
+# As it is when the interpreter ends: what tracer does then has no more either.
+TO_THE_END = """
+import resource, torch
+torch.set_num_threads(1)
+x = torch.ones(2)
+torch.neg(x)
+used = int(open('/proc/self/statm').read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, resource.RLIM_INFINITY))
+for _ in range(20000): torch.neg(x)
+print(20001, flush=True)
+"""
 # The most mappings that a process may have: reached, and given back but for 12. The script's threads have
 # theirs before: where glibc finds no memory for a thread's variables it ends the process.
 MAPPINGS = """
@@ -72,6 +83,10 @@ VARIANTS = {
     "address space: nothing more": LIMIT.replace("ROOM", "0"),
     "address space: 3 MiB more": LIMIT.replace("ROOM", "(3 << 20)"),
     "address space: 12 MiB more": LIMIT.replace("ROOM", "(12 << 20)"),
+    **{
+        f"address space: {room} KiB more, to the end": TO_THE_END.replace("ROOM", f"({room} << 10)")
+        for room in (512, 1024, 2048)
+    },
     "mappings": MAPPINGS,
     "1,000 threads": MANY,
     "threads with small stacks": SMALL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import faulthandler
 import inspect
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import tokenize
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -144,7 +146,7 @@ def output_fault(output: Path) -> str:
     if kind == ".md":
         return markdown_fault(output.read_text())
     if kind == ".py":
-        return script_fault(output.read_text())
+        return script_fault(output.read_bytes())
     if kind in (".json", ".chrome", ".speedscope"):
         return json_fault(output.read_bytes())
     if kind in (".svg", ".lock") and (raw := _RAW.search(output.read_text())):
@@ -161,10 +163,11 @@ def json_fault(text: str | bytes) -> str:
     return "" if isinstance(document, dict) else f"a JSON {type(document).__name__}"
 
 
-def script_fault(text: str) -> str:
+def script_fault(text: bytes) -> str:
     """What a script of `tracer replay --script` does beside making tensors and calling one operator."""
     try:
         tree = ast.parse(text)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
     except (SyntaxError, ValueError) as error:
         return f"no Python: {error}"
     for node in ast.walk(tree):
@@ -172,7 +175,7 @@ def script_fault(text: str) -> str:
             return f"has {ast.unparse(node)}"
         if isinstance(node, ast.Call) and not _is_expected(node.func):
             return f"calls {ast.unparse(node)[:100]}"
-    return ""
+    return "" if encoding == "utf-8" else f"is in {encoding}"
 
 
 _IMPORTS = ("import torch", "import time")

@@ -148,7 +148,6 @@ def test_each_kind_of_definition_has_its_texts_changed() -> None:
 
 
 GOOD = """\
-# aten::relu of x, recorded with torch 2
 import time
 import torch
 
@@ -156,6 +155,7 @@ def tensor(size, stride, dtype, device="cpu", below=2):
     flat = torch.randn(3)
     return flat.to(device, dtype).as_strided(size, stride)
 
+# aten::relu of x, recorded with torch 2
 torch.manual_seed(1)
 arguments = [
     tensor((4,), (1,), torch.float32),  # self
@@ -179,10 +179,15 @@ print(f"{time.perf_counter()}")
         (GOOD + "(lambda: 1)()", "calls (lambda: 1)()"),
         (GOOD + "torch.randn.__globals__['os'].system('x')", "calls torch.randn.__globals__"),
         (GOOD + "x = (", "no Python"),
+        ("# coding=unicode_escape \\nimport os\\n#\n" + GOOD, "has import os"),
+        ("import time\n# coding=utf_7 +AAo-import os\n" + GOOD, ""),
+        ("\n# coding=utf_7 +AAo-import os\n" + GOOD, "has import os"),
+        ("# coding=latin-1\n" + GOOD, "is in iso-8859-1"),
+        ("# coding=nosuch\n" + GOOD, "no Python"),
     ],
 )
 def test_what_a_script_may_do(text: str, fault: str) -> None:
-    found = script_fault(text)
+    found = script_fault(text.encode())
     assert found.startswith(fault)
     assert bool(found) == bool(fault)
 

@@ -121,8 +121,8 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path, text, why):
 def test_what_is_no_regular_file_is_not_opened(tmp_path):
     """A pipe would wait for a writer."""
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(MeasuredError, match="it is not a regular file"):
+    for path, why in ((tmp_path / "pipe", "it is not a regular file"), (tmp_path, "it is a folder")):
+        with pytest.raises(MeasuredError, match=why):
             measured.read(path)
 
 

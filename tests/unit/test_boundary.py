@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tracer.base.boundary import StrangeTextError, device, literal, operator, value, word
+from tracer.base.boundary import StrangeTextError, device, literal, open_regular, operator, value, word
 
 ROOT = Path(__file__).parents[2]
 BOUNDARY = {"tracer/base/boundary.py", "tracer/base/interpreter.py"}
@@ -127,6 +128,24 @@ def test_no_exception_is_left_over() -> None:
 )
 def test_each_way_is_seen(source: str) -> None:
     assert list(deeds("tracer/replay/x.py", ast.parse(source)))
+
+
+def test_only_regular_files_of_a_disk_are_opened(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    os.close(open_regular(tmp_path / "empty"))
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/proc/self/status")
+    whys = {
+        tmp_path: "a folder",
+        tmp_path / "pipe": "not a regular file",
+        tmp_path / "link": "not on a disk",
+        "/proc/kmsg": "not on a disk",
+        "/proc/self/status": "not on a disk",
+        "/dev/zero": "not a regular file",
+    }
+    for path, why in whys.items():
+        with pytest.raises(OSError, match=why):
+            open_regular(path)
 
 
 def test_words() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import polars as pl
 import pytest
 from frames import FakeTrace, Hop, TraceBuilder, hop
@@ -10,7 +13,7 @@ from gpu_trace import Sample
 
 from tracer.analysis.lock import lock_of
 from tracer.analysis.lock_difference import compare_locks
-from tracer.analysis.lock_text import LockError, read, written
+from tracer.analysis.lock_text import LockError, load, read, written
 from tracer.report.lock_lines import change_lines
 
 SCRIPT = "/home/user/project/train.py"
@@ -285,3 +288,13 @@ def test_long_paths_are_compared_line_by_line() -> None:
 
     changed = [line for line in difference(trace_of(long("one")), trace_of(long("two"))) if line[4] in "+-"]
     assert changed == ["    -  aten::p9 [CPU] one", "    +  aten::p9 [CPU] two"]
+
+
+def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
+    """A pipe would wait for a writer, and /dev/zero has no end."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="it is not a regular file"):
+            load(path)
+    (tmp_path / "good.lock").write_text("tracer dispatch lock 1\n")
+    assert load(tmp_path / "good.lock").sections == {}

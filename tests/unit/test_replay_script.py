@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,16 @@ PAYLOADS = [
         *(("\n", "\n"), ("\r", "\r"), ("\x0c\n", ""), ("\u2028", ""), ("\x85", ""), ("\0", "")),
         *((" or ", ""), (".", ""), ("float32), ", ""), ("x, ", "#"), ("", ""), ("x\n", "")),
         *(('cpu" or ', ' or "'), ("cpu' or ", " or '"), ("\\", ""), ("'''", "'''"), ('"""', '"""')),
+    )
+]
+# Python decodes a file by a comment of its first two lines: then \n in a text is a new line, and \' a quote.
+COOKIES = [
+    f"{before} coding{sign}{codec} {new_line}{CODE}{new_line}#"
+    for before in ("", "-*-", "vim: set file")
+    for sign in (":", "=")
+    for codec, new_line in (
+        *(("unicode_escape", r"\n"), ("raw_unicode_escape", r"\u000a"), ("utf_7", "+AAo-")),
+        *(("latin-1", ""), ("punycode", ""), ("rot13", ""), ("nosuch", "")),
     )
 ]
 
@@ -70,8 +82,8 @@ FIELDS = (
 
 
 def shape_of(text: str) -> str:
-    """What it does: its syntax, with every text that is data taken out."""
-    tree = ast.parse(text)
+    """What its file does: its syntax, with every text that is data taken out."""
+    tree = ast.parse(text.encode())
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node.value = ""
@@ -81,13 +93,14 @@ def shape_of(text: str) -> str:
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_text_of_a_trace_is_data_or_refused(field: str) -> None:
     wanted = shape_of(script())
-    for payload in PAYLOADS:
+    for payload in (*PAYLOADS, *COOKIES):
         # `Autocast` is a key that the script itself names.
         for text in (payload, f"Autocast{payload}") if field == "key" else (payload,):
             try:
                 made = script(**{field: text})
             except StrangeTextError:
                 continue
+            assert tokenize.detect_encoding(io.BytesIO(made.encode()).readline)[0] == "utf-8", (field, text)
             assert shape_of(made) == wanted, (field, text)
             assert all(map(str.isprintable, made.split("\n"))), (field, text)
 

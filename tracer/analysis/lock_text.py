@@ -12,10 +12,12 @@ lines that begin with # do not count.
 
 from __future__ import annotations
 
+import os
 import re
 
 from tracer.analysis.chain import Link
 from tracer.analysis.lock import Lock, Section
+from tracer.base.boundary import open_regular
 
 VERSION = 1
 _FIRST = re.compile(r"tracer dispatch lock (\d+)(?:, torch (\S+))?$")
@@ -40,6 +42,12 @@ def written(lock: Lock) -> str:
         for chain in section.chains:
             lines += [f"  {link.line}" for link in chain]
     return "\n".join(lines) + "\n"
+
+
+def load(path: str | os.PathLike[str]) -> Lock:
+    """The lock of a file. Raises LockError, OSError and UnicodeDecodeError."""
+    with open(open_regular(path), encoding="utf-8") as file:
+        return read(file.read())
 
 
 def read(text: str) -> Lock:

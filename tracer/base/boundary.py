@@ -124,12 +124,13 @@ def literal(given: object) -> str:
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """A descriptor of a regular file, as an opener makes it. Raises OSError for everything else.
 
-    A trace may name any path. Opening a FIFO waits for a writer, and opening a device may change it.
+    A trace may name any path. Opening a FIFO waits for a writer, opening a device may change it, and reading
+    /proc/kmsg takes the kernel's messages.
     """
-    _check(os.stat(path))
+    _check(path)
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
-        _check(os.fstat(descriptor))  # it may have been replaced since
+        _check(descriptor)  # it may have been replaced since
     except OSError:
         os.close(descriptor)
         raise
@@ -144,8 +145,12 @@ def inside(folder: str, path: str) -> str:
     return found
 
 
-def _check(found: os.stat_result) -> None:
+def _check(file: str | os.PathLike[str] | int) -> None:
+    found = os.stat(file)
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
+    # Files of /proc and /sys say that they are regular, and have neither a size nor a disk.
+    if not found.st_size and not os.statvfs(file).f_blocks:
+        raise OSError(errno.EINVAL, "it is not on a disk, but in /proc or a similar place")

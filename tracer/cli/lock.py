@@ -104,10 +104,10 @@ def _found(file: Path, steady: bool) -> Lock:
 
 
 def _read(path: Path) -> Lock:
-    from tracer.analysis.lock_text import LockError, read
+    from tracer.analysis.lock_text import LockError, load
 
     try:
-        return read(path.read_text(encoding="utf-8"))
+        return load(path)
     except LockError as error:
         fail(f"{path}, {error}", USAGE)
     except UnicodeDecodeError:

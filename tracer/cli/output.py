@@ -31,10 +31,16 @@ def check_place(output: Path, force: bool, trace: Path | None = None, *, folder:
 
     `folder`: a folder is written.
     """
+    from tracer.recording.naming import stream_at
+
     if output.is_dir() and not folder:
         fail(f"{output} is a folder; give a file in it", USAGE)
     if trace is not None and output.exists() and output.samefile(trace):
         fail(f"{output} is the trace itself; give another file", USAGE)
+    if output.exists() and not output.is_dir() and not output.is_file():
+        fail(f"{output} is not a regular file; give another one", USAGE)
+    if name := stream_at(output):
+        fail(f"{output} is {name}; give another file", USAGE)
     if output.exists() and not force:
         fail(f"{output} exists; overwrite it with --force, or give another file", USAGE)
     if not output.parent.is_dir():

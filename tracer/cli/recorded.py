@@ -60,4 +60,4 @@ def reserved(output: str | None, stem: str, force: bool) -> dict[str, Any]:
     if not shown or shown.endswith(os.sep):
         path = naming.reserve_numbered(path, stem)
         return {"path": path, "shown": shown + os.path.basename(path), "reserved": True, "force": False}
-    return {"path": path, "shown": shown, "reserved": naming.reserve(shown, force), "force": force}
+    return {"path": path, "shown": shown, "reserved": naming.reserve_trace(shown, force), "force": force}

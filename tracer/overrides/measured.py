@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tracer.base.boundary import open_regular
 from tracer.base.cache import cache_folder
 from tracer.base.say import say
 
@@ -112,9 +112,8 @@ def _digest(path: str) -> str:
 def read(path: Path) -> Measurements:
     """Raises MeasuredError if there is no such file, if it is damaged, or if its format is unknown."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise MeasuredError("it is not a regular file")  # a pipe would wait for a writer
-        found = json.loads(path.read_text(encoding="utf-8"))
+        with open(open_regular(path), encoding="utf-8") as file:
+            found = json.load(file)
     except OSError as error:
         raise MeasuredError(f"it cannot be read: {error.strerror or error}") from None
     except ValueError:

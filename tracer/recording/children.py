@@ -186,7 +186,8 @@ def _write_certificate(native: ModuleType, began: float) -> dict:
 def add_own_cost(native: ModuleType, certificate: dict) -> None:
     """What recording cost: as timed, and the least that a hop costs."""
     certificate["own_cost"] = own_cost = native.own_cost()
-    certificate["ns_per_hop"] = min(kind["ns"] for kind in own_cost["loop"].values())
+    if least := min(kind["ns"] for kind in own_cost["loop"].values()):  # 0: no memory to measure in
+        certificate["ns_per_hop"] = least
 
 
 def write_not_joined(native: ModuleType) -> None:

@@ -92,6 +92,41 @@ def reserve(path: str, force: bool) -> bool:
     return True
 
 
+def reserve_trace(path: str, force: bool) -> bool:
+    """As reserve; what `force` replaces must be a trace or an empty file, and not where the script prints."""
+    made = reserve(path, force)
+    why = "" if made else _why_kept(path)
+    if why:
+        raise RecordingError(f"{path} {why}, so --force does not overwrite it; give another file")
+    return made
+
+
+def _why_kept(path: str) -> str:
+    # Not at the top: this module is imported before the script runs.
+    from tracer.base.boundary import open_regular
+    from tracer.trace.bytes.format import MAGIC
+
+    try:
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            begin = file.read(len(MAGIC))
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if name := stream_at(path):
+        return f"is {name}"
+    return "" if begin in (b"", MAGIC) else "is not a trace"
+
+
+def stream_at(path: str | os.PathLike[str]) -> str:
+    """`stdout` if the file at `path` is open as that; "" if it is no such stream."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            if os.path.samestat(os.fstat(number), os.stat(path)):
+                return name
+        except OSError:
+            pass  # the stream is closed, or there is no file
+    return ""
+
+
 def remove_if_empty(path: str) -> None:
     """Remove a reserved file that nothing was written to."""
     try:

@@ -290,7 +290,7 @@ class Recording:
         self.path = naming.absolute(self._given)
         self._shown = self._shown or self._given
         if not self._reserved:
-            self._reserved = naming.reserve(self._given, self._force)
+            self._reserved = naming.reserve_trace(self._given, self._force)
 
     def _create(self, native: ModuleType) -> None:
         """Begin the file; if another recording writes to it, a numbered one beside it."""

@@ -43,13 +43,13 @@ def script_of(recorded: RecordedCall, call: Call, *, profiled: bool = False) -> 
     called = f"result = {_function(call)}({', '.join(['*arguments', *by_name])})"
     guard = _guard(call.key)
     begin = [
-        _comment(
-            f"{call.name}{at}, recorded with torch {recorded.torch or 'unknown'}. The values are random."
-        ),
-        "import time",
+        "import time",  # Python looks for the file's encoding in comments of its first two lines
         "import torch",
         "",
         _recipe(),
+        _comment(
+            f"{call.name}{at}, recorded with torch {recorded.torch or 'unknown'}. The values are random."
+        ),
         f"torch.manual_seed({SEED})",
         "arguments = [",
         *(f"    {code},  {_comment(name)}" for name, code in by_position),

@@ -29,11 +29,11 @@ def update(path: Path, test: Path, trace: Trace) -> bool:
     """Writes the snapshot of a trace; False if it was there already, with the same paths."""
     from tracer.analysis.lock import lock_of
     from tracer.analysis.lock_difference import compare_locks
-    from tracer.analysis.lock_text import LockError, read, written
+    from tracer.analysis.lock_text import LockError, load, written
 
     found = lock_of(trace, folder=str(test.parent))
     try:
-        if not compare_locks(read(path.read_text(encoding="utf-8")), found):
+        if not compare_locks(load(path), found):
             return False
     except (OSError, LockError, UnicodeDecodeError):
         pass  # there is none, or one that cannot be read: it is replaced
@@ -48,14 +48,14 @@ def difference(path: Path, test: Path, trace: Trace) -> str:
     """What differs from the snapshot, as a text; "" if nothing does."""
     from tracer.analysis.lock import lock_of
     from tracer.analysis.lock_difference import compare_locks
-    from tracer.analysis.lock_text import LockError, read
+    from tracer.analysis.lock_text import LockError, load
     from tracer.report.lock_lines import change_lines
     from tracer.report.text import count
 
     shown = os.path.relpath(path)
     accept = "pytest --dispatch-update writes it again"
     try:
-        locked = read(path.read_text(encoding="utf-8"))
+        locked = load(path)
     except FileNotFoundError:
         return f"snapshot: {shown} does not exist; pytest --dispatch-update writes it"
     except LockError as error:

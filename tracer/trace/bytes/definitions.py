@@ -164,10 +164,20 @@ class Definitions:
     """Documents that something was taken out of, since it was of another type"""
     _decoded: dict[bytes, Signature] = field(default_factory=dict, repr=False)
     _by_pid: dict[int, int] = field(default_factory=dict, repr=False)
+    _lineage: dict[int, list[int]] = field(default_factory=dict, repr=False)
+    """That of the process that was asked for last"""
     _budget: Budget = field(default_factory=Budget, repr=False)
 
     def lineage(self, process: int) -> list[int]:
-        """The process, and those whose memory it has a copy of because it was forked."""
+        """The process, and those whose memory it has a copy of because it was forked.
+
+        Readers ask for one process after the other, and for each many times.
+        """
+        if process not in self._lineage:
+            self._lineage = {process: self._walked(process)}
+        return self._lineage[process]
+
+    def _walked(self, process: int) -> list[int]:
         line = {process: None}
         last = process
         while (known := self.processes.get(last)) and known.how == "forked":
@@ -232,6 +242,7 @@ class Definitions:
             body.check_end()
             self.processes[number] = ProcessDefinition(number, pid, parent, origin, command)
             self._by_pid[pid] = number
+            self._lineage.clear()
         elif kind == fmt.THREAD_NAME:
             thread, _ = body.fields("IQ")
             name = body.text()

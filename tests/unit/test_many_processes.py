@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 from synthetic import TraceWriter
@@ -84,7 +85,7 @@ def counted() -> Iterator[list[int]]:
     """The instructions of tracer's Python that run in the block."""
     count = [0]
 
-    def one_more(frame: FrameType, event: str, _argument: object) -> object:
+    def one_more(frame: FrameType, event: str, _argument: object) -> Any:
         if not frame.f_code.co_filename.startswith(TRACER):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False

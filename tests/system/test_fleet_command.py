@@ -36,6 +36,7 @@ def fleet(folder: Path, *arguments: str, before: str = "") -> subprocess.Complet
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
 
 
@@ -258,3 +259,24 @@ class Ended(Task):
 
     def __reduce__(self) -> tuple[object, tuple[int]]:
         return os._exit, (3,)
+
+
+@pytest.mark.parametrize("name", ["about.json", "ops.parquet"])
+def test_a_pipe_among_the_parts_does_not_stop_the_command(folder: Path, name: str) -> None:
+    """The folder may be a stranger's: a pipe there would wait for a writer."""
+    assert fleet(folder, "job").returncode == 0
+    (part,) = folder.glob("fleet/part/*/*/rank=2")
+    (part / name).unlink()
+    os.mkfifo(part / name)
+    done = fleet(folder)
+    if name == "about.json":
+        assert (done.returncode, done.stderr.splitlines()[0]) == (
+            0,
+            "tracer: 0 traces read, 0 could not be read",
+        )
+    else:
+        assert done.returncode == 1
+        assert done.stderr == (
+            f"tracer: cannot merge fleet/part: {part.relative_to(folder)}/{name} cannot be read: [Errno 22] "
+            "it is not a regular file; delete that part, and give its trace again\n"
+        )

@@ -37,7 +37,7 @@ KNOWN = {
     ("opens a file", "tracer/trace/bytes/packed.py"): "the trace, and the output that the user names",
     ("opens a file", "tracer/trace/names/completion.py"): "the trace itself",
     ("opens a file", "tracer/export/output.py"): "the output that the user names",
-    ("opens a file", "tracer/fleet/parts.py"): "tables in the folder that the user names",
+    ("opens a file", "tracer/fleet/parts.py"): "the descriptor that open_regular gave",
     ("opens a file", "tracer/report/html/document.py"): "files of tracer",
     ("opens a file", "tracer/report/svg/picture.py"): "files of tracer",
     ("opens a file", "tracer/analysis/api_functions.py"): "a file of tracer",
@@ -49,7 +49,7 @@ RUNS = {"eval", "exec", "compile", "run_path", "run_module"}
 IMPORTS = {"import_module", "__import__", "spec_from_file_location"}
 LIBRARIES = {"CDLL", "PyDLL", "LoadLibrary", "load_library"}
 PICKLES = {"load", "loads", "Unpickler"}
-OPENS = {"open", "read_text", "read_bytes"}
+OPENS = {"open", "read_text", "read_bytes", "read_parquet", "scan_parquet", "read_csv", "scan_csv"}
 
 
 def dotted(node: ast.expr) -> list[str]:
@@ -123,7 +123,12 @@ def test_no_exception_is_left_over() -> None:
             "getattr(torch.ops.aten, x)",
         ),
         *("getattr(getattr(torch.ops, 'aten'), x)", "torch.device(x)", "open(x)", "Path(x).read_text()"),
-        *("subprocess.run([sys.executable, x])", "[target.executable, '-c', x]", "os.open(x, 0)"),
+        *(
+            "pl.scan_parquet(x)",
+            "subprocess.run([sys.executable, x])",
+            "[target.executable, '-c', x]",
+            "os.open(x, 0)",
+        ),
     ],
 )
 def test_each_way_is_seen(source: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import polars as pl
 import pytest
 from exported import Slice, chrome_slices, perfetto_slices
 from gpu_trace import PATH
-from synthetic import TraceWriter
+from synthetic import TraceWriter, tensor
 
 from tracer.export.formats import FORMATS
 from tracer.export.marks import module_marks, range_marks, step_marks
@@ -96,6 +97,31 @@ def test_modules_are_stretches_of_outermost_ops() -> None:
         ("head", 50, 60, "net"),
         ("net", 70, 80, ""),
     ]
+
+
+@pytest.mark.parametrize("kind", ["source", "module", "inputs"])
+def test_a_text_that_many_ops_share_is_not_in_memory_for_each(tmp_path: Path, kind: str) -> None:
+    """500 ops: all of their texts have 4 MB and more."""
+    writer = TraceWriter()
+    writer.process()
+    writer.hop(0, "aten::mm")
+    writer.module_path(1, ".".join("c" * 4000), "M")
+    lane = writer.lane()
+    lane.define_source(1, "/" + "f" * 8000, 3)
+    lane.define_signature(1, *[tensor((1 << 40,) * 60, None, position=0)] * 64)
+    if kind == "module":
+        lane.module(1)
+    for _ in range(500):
+        lane.enter(0, source=int(kind == "source"), signature=int(kind == "inputs"))
+        lane.exit()
+    trace = load(writer.write(tmp_path / "x.trace"))
+    tracemalloc.start()
+    FORMATS["chrome"].write(trace, tmp_path / "x.json")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3_000_000
+    assert (tmp_path / "x.json").stat().st_size < 12_000_000
+    assert len(module_marks(trace)) == (128 if kind == "module" else 0)
 
 
 def memory_trace(folder: Path) -> Trace:

@@ -103,6 +103,21 @@ def test_a_stack_of_unknown_lines_is_not_whole(tmp_path: Path) -> None:
     assert trace.hops.select("source", "python_stack").rows() == [(None, None)]
 
 
+def test_a_stack_of_more_frames_than_are_recorded_is_not_whole(tmp_path: Path) -> None:
+    """Each frame may have a long name: 4 bytes of a trace would be 8,192 characters of a line."""
+    writer = new_writer()
+    lane = new_lane(writer)
+    lane.define_python_stack(5, *[1] * 128)
+    lane.define_python_stack(6, *[1] * 129)
+    lane.define_stack(1, *[7] * 129)
+    run(lane, source=5)
+    run(lane, source=6)
+    trace = read(writer, tmp_path)
+    assert trace.certificate["torn_events"] == 2
+    stack, none = trace.hops["python_stack"]
+    assert (len(trace.python_stacks["frames"][stack]), none) == (128, None)
+
+
 def test_the_tree_has_a_group_a_stack_with_its_lines(tmp_path: Path) -> None:
     writer = new_writer()
     lane = new_lane(writer)

@@ -148,13 +148,19 @@ def _merged(parts: Parts, output: Path, rows: int) -> Tables:
     from tracer.cli.output import write_output
     from tracer.fleet.work import write
     from tracer.report.fleet_page import fleet_page
+    from tracer.trace.bytes.damage import DamagedError, whole
 
     kept = parts.all()
     if not kept:
         fail("no trace was read so far; give traces, or folders of traces", USAGE)
-    tables = merge(kept)
+    try:
+        tables = whole(merge, kept)
+        page = whole(fleet_page, tables, rows)
+    except DamagedError as error:
+        why = " ".join(str(error).split())
+        fail(f"cannot merge {output / 'part'}: {why}; delete that part, and give its trace again")
     write(tables, output)
-    write_output(output / _REPORT, fleet_page(tables, rows))
+    write_output(output / _REPORT, page)
     return tables
 
 

@@ -31,8 +31,8 @@ def write(trace: Trace, path: Path) -> list[str]:
         file.write(f'{head[:-1]}, "traceEvents": [\n'.encode())
         file.write(",\n".join(_names(timeline)).encode())
         for block in timeline.blocks():
-            file.write(b",\n")
-            file.write(",\n".join(_events(timeline.tracks.tracks, block)).encode())
+            for event in _events(timeline.tracks.tracks, block):  # each has the texts of its op
+                file.write(f",\n{event}".encode())
         file.write(b"\n]}\n")
     return timeline.remarks()
 

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace import Trace
+from tracer.trace.bytes.records import LONGEST_NAME
 
 
 class Shape(NamedTuple):
@@ -119,7 +120,7 @@ def _renamed(table: pl.DataFrame, number: str, shared: tuple[str, ...], own: tup
 
 
 def _input_texts(signatures: pl.DataFrame, inputs: pl.Series) -> pl.Series:
-    """`64x64 float32 cpu, 64 int64 cpu` of the signature of each row."""
+    """`64x64 float32 cpu, 64 int64 cpu` of the signature of each row, cut as a name is."""
     shape = (
         pl.when(pl.col("shape").list.len() == 0)
         .then(pl.lit("scalar"))
@@ -136,7 +137,10 @@ def _input_texts(signatures: pl.DataFrame, inputs: pl.Series) -> pl.Series:
     tensor = pl.when(undefined).then(pl.lit("undefined"))
     text = tensor.otherwise(pl.concat_str(parts, separator=" ", ignore_nulls=True)).alias("text")
     texts = (
-        signatures.sort("id", "position").select("id", text).group_by("id").agg(pl.col("text").str.join(", "))
+        signatures.sort("id", "position")
+        .select("id", text)
+        .group_by("id")
+        .agg(pl.col("text").str.join(", ").str.slice(0, LONGEST_NAME))
     )
     last = inputs.max()
     by_number: list[str | None] = [None] * (int(last) + 1 if last is not None else 1)  # type: ignore[arg-type]

@@ -59,6 +59,10 @@ def compiled_marks(trace: Trace) -> pl.DataFrame:
     return _marks(pl.concat([calls, kernels.select(calls.columns)]))
 
 
+_DEEPEST = 128
+"""Modules in modules; a path of a trace may have 4,096 parts, and each op a slice for each of them"""
+
+
 def phase_marks(trace: Trace) -> pl.DataFrame:
     """A slice for each phase of the compiler."""
     columns = ("process", "thread", "parent", "start_ns", "end_ns")
@@ -69,7 +73,8 @@ def module_marks(trace: Trace) -> pl.DataFrame:
     """A slice for each stretch of outermost ops in one module, within that of the module around it.
 
     From the start of the first of these ops to the end of the last: when the module itself was entered and
-    left is not recorded. Ops of the backward pass have the modules of their forward ops.
+    left is not recorded. Ops of the backward pass have the modules of their forward ops. What is deeper than
+    _DEEPEST is one slice.
     """
     if trace.hops["module"].null_count() == len(trace.hops):
         return pl.DataFrame(schema=MARKS)
@@ -79,7 +84,15 @@ def module_marks(trace: Trace) -> pl.DataFrame:
         "thread",
         "start_ns",
         pl.col("end_ns").fill_null(pl.col("start_ns")),
-        parts=pl.col("module").cast(pl.String).str.split("."),
+        "module",
+    )
+    paths = rows["module"].unique().drop_nulls()
+    parts = [path.split(".", _DEEPEST - 1) for path in paths.cast(pl.String)]
+    rows = rows.join(
+        pl.DataFrame({"module": paths, "parts": pl.Series(parts, dtype=pl.List(pl.String))}),
+        on="module",
+        how="left",
+        maintain_order="left",
     ).with_columns(length=pl.col("parts").list.len().fill_null(0))
     tables: list[pl.DataFrame] = []
     above = np.full(len(rows), -1, np.int64)  # the slice around each op at the level before

@@ -12,7 +12,9 @@ from urllib.parse import quote
 
 import polars as pl
 
+from tracer.analysis.fleet.partial import SCHEMAS
 from tracer.analysis.fleet.rank_tables import RankTables
+from tracer.base.boundary import inside, open_regular
 from tracer.fleet.traces import TraceFile
 from tracer.fleet.work import Part
 from tracer.trace.bytes.damage import DamagedError, whole
@@ -20,6 +22,18 @@ from tracer.trace.bytes.damage import DamagedError, whole
 FORMAT = 7
 """Changes when partial tables do, or what counts as read: parts of another format are made again"""
 ABOUT = "about.json"
+_LONGEST_ABOUT = 1 << 20
+_MOST_RANKS = 1 << 20
+"""As trace.bytes.documents: what says which ranks are missing, counts them"""
+_ROWS_PER_BYTE = 16
+"""A part has fewer; a file of some bytes could claim any number of equal rows"""
+_TEXT, _NUMBER, _NULL = str, int, type(None)
+_FIELDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("job", "host", "trace", "version"), (_TEXT,)),
+    **dict.fromkeys(("parts", "format"), (_NUMBER,)),
+    "rank": (_NUMBER, _NULL),
+    "error": (_TEXT, _NULL),
+}
 
 
 @dataclass(frozen=True)
@@ -34,11 +48,21 @@ class Kept(RankTables):
     folder: Path
 
     def table(self, name: str, first: int | None = None, end: int | None = None) -> pl.DataFrame:
+        """Raises DamagedError if the file is not as `write` wrote it."""
         file = self.folder / f"{name}.parquet"
-        if first is None:
-            return pl.read_parquet(file, hive_partitioning=False)
-        rows = pl.scan_parquet(file, hive_partitioning=False)
-        return rows.filter(pl.col("number").is_between(first, end, closed="left")).collect()
+        try:
+            rows = whole(_rows, file, name, first, end)
+            whole(self._check, name, rows)
+        except (DamagedError, pl.exceptions.PanicException) as error:
+            raise DamagedError(f"{file} cannot be read: {error}") from None
+        return rows
+
+    def _check(self, name: str, rows: pl.DataFrame) -> None:
+        """How far readers count must not depend on a number that nobody counted."""
+        if name == "ranks" and not 0 <= (rows.row(0, named=True)["ranks"] or 0) <= _MOST_RANKS:
+            raise ValueError("no job has that many ranks")
+        if name == "groups" and int(rows["calls"].sum()) > len(self.table("calls")):
+            raise ValueError("it has more calls than calls.parquet")
 
 
 class Parts:
@@ -49,7 +73,7 @@ class Parts:
 
     def all(self) -> list[Kept]:
         """Those of this format, by job, rank (unknown ones last), host and trace."""
-        found = [_read(file) for file in self._root.glob(f"job=*/host=*/rank=*/{ABOUT}")]
+        found = [self._read(file.parent) for file in self._root.glob(f"job=*/host=*/rank=*/{ABOUT}")]
         kept = [part for part in found if part is not None]
         return sorted(
             kept, key=lambda of: (of.job, of.rank is None, of.rank or 0, of.host, of.trace, str(of.folder))
@@ -62,8 +86,9 @@ class Parts:
         return parts if whole else []
 
     def write(self, trace: TraceFile, part: Part, parts: int) -> Kept:
-        """Puts a part in its place, all of it or nothing; what was there is replaced."""
+        """Puts a part in its place, all of it or nothing; what was there is replaced. Raises OSError."""
         folder = self.place(trace, part)
+        inside(str(self._root), str(folder.relative_to(self._root)))
         about = Kept(
             trace.job, part.host, part.rank, trace.path, trace.version, parts, part.error, FORMAT, folder
         )
@@ -82,19 +107,38 @@ class Parts:
     def forget(self, trace: str) -> None:
         """Deletes the parts of a trace."""
         for folder in self._index().pop(trace, {}):
-            about = _read(folder / ABOUT)
+            about = self._read(folder)
             if about is not None and about.trace == trace:  # another trace may have taken its place
                 shutil.rmtree(folder, ignore_errors=True)
 
     def place(self, trace: TraceFile, part: Part) -> Path:
         """Where a part goes. One without a rank has the name of its trace instead."""
         rank = part.rank if part.rank is not None else _nameless(trace)
-        return self._root / f"job={_quoted(trace.job)}" / f"host={_quoted(part.host)}" / f"rank={rank}"
+        return self._host(trace.job, part.host) / f"rank={rank}"
+
+    def _host(self, job: str, host: str) -> Path:
+        return self._root / f"job={_quoted(job)}" / f"host={_quoted(host)}"
 
     def drop(self, part: Kept) -> None:
         """Deletes one part."""
         self._index().get(part.trace, {}).pop(part.folder, None)
         shutil.rmtree(part.folder, ignore_errors=True)
+
+    def _read(self, folder: Path) -> Kept | None:
+        """The part in a folder, if it is one of this format, in its own place."""
+        try:
+            part = whole(_kept, folder)
+            is_here = whole(self._is_place, folder, part.job, part.host, part.rank)
+        except DamagedError:
+            return None
+        return part if part.format == FORMAT and is_here else None
+
+    def _is_place(self, folder: Path, job: str, host: str, rank: int | None) -> bool:
+        """Links may lead out of the output, and a part is also deleted."""
+        inside(str(self._root), str(folder.relative_to(self._root)))
+        name = folder.name.removeprefix("rank=")
+        named = name.startswith("none.") if rank is None else name == str(rank) and 0 <= rank < _MOST_RANKS
+        return named and folder.parent == self._host(job, host)
 
     def _of(self, trace: str) -> list[Kept]:
         return list(self._index().get(trace, {}).values())
@@ -118,9 +162,23 @@ def _quoted(name: str) -> str:
     return quote(name, safe=" +@,") if name.strip(".") else name.replace(".", "%2E") or "%00"
 
 
-def _read(file: Path) -> Kept | None:
-    try:
-        part = whole(lambda: Kept(folder=file.parent, **json.loads(file.read_text(encoding="utf-8"))))
-    except DamagedError:
-        return None
-    return part if part.format == FORMAT else None
+def _kept(folder: Path) -> Kept:
+    """What about.json says. The folder may be a stranger's, so it is checked as a trace is."""
+    with open(open_regular(folder / ABOUT), encoding="utf-8") as file:
+        about = json.loads(file.read(_LONGEST_ABOUT))
+    if about.keys() != _FIELDS.keys():
+        raise ValueError("other fields than those of a part")
+    if wrong := [name for name, types in _FIELDS.items() if type(about[name]) not in types]:
+        raise ValueError(f"{wrong[0]} is of another type")
+    return Kept(folder=folder, **about)
+
+
+def _rows(file: Path, name: str, first: int | None, end: int | None) -> pl.DataFrame:
+    with open(open_regular(file), "rb") as opened:
+        rows = pl.scan_parquet(f"/proc/self/fd/{opened.fileno()}", hive_partitioning=False)
+        if rows.collect_schema() != pl.Schema(SCHEMAS[name]):
+            raise ValueError("it has other columns than a part")
+        if rows.select(pl.len()).collect().item() > _ROWS_PER_BYTE * os.fstat(opened.fileno()).st_size:
+            raise ValueError("it has more rows than its bytes can hold")
+        wanted = pl.lit(True) if first is None else pl.col("number").is_between(first, end, closed="left")
+        return rows.filter(wanted).collect()

@@ -30,6 +30,8 @@ def lookup(table: Mapping[int, int], ids: NDArray[np.uint32]) -> Codes:
     """table[id] for each id; -1 where it has none."""
     if not table or not len(ids):
         return np.full(len(ids), -1, np.int32)
+    if len(ids) < len(table):  # as in each of many short lanes, which share a table
+        return np.array([table.get(number, -1) for number in ids.tolist()], np.int32)
     keys = np.array(sorted(table), np.int64)
     codes = np.array([table[key] for key in keys.tolist()], np.int32)
     at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)

@@ -19,6 +19,8 @@ _LONGEST_MEMBER = 64
 """Characters of a member of an enumeration, which is in the text of each call. CUDA's longest has 54"""
 _LONGEST_LIST = 1 << 20
 _LONGEST_LINEAGE = 1000
+_LONGEST_STACK = 128
+"""Frames. Each may have a name of 8,192 characters; the recorder writes up to 64"""
 FORK_SERVER = "multiprocessing.forkserver"
 """In the command of a fork server and of its children: the only command that readers look for"""
 
@@ -164,10 +166,20 @@ class Definitions:
     """Documents that something was taken out of, since it was of another type"""
     _decoded: dict[bytes, Signature] = field(default_factory=dict, repr=False)
     _by_pid: dict[int, int] = field(default_factory=dict, repr=False)
+    _lineage: dict[int, list[int]] = field(default_factory=dict, repr=False)
+    """That of the process that was asked for last"""
     _budget: Budget = field(default_factory=Budget, repr=False)
 
     def lineage(self, process: int) -> list[int]:
-        """The process, and those whose memory it has a copy of because it was forked."""
+        """The process, and those whose memory it has a copy of because it was forked.
+
+        Readers ask for one process after the other, and for each many times.
+        """
+        if process not in self._lineage:
+            self._lineage = {process: self._walked(process)}
+        return self._lineage[process]
+
+    def _walked(self, process: int) -> list[int]:
         line = {process: None}
         last = process
         while (known := self.processes.get(last)) and known.how == "forked":
@@ -232,6 +244,7 @@ class Definitions:
             body.check_end()
             self.processes[number] = ProcessDefinition(number, pid, parent, origin, command)
             self._by_pid[pid] = number
+            self._lineage.clear()
         elif kind == fmt.THREAD_NAME:
             thread, _ = body.fields("IQ")
             name = body.text()
@@ -303,8 +316,8 @@ class Definitions:
 
     def _add_stack(self, scope: Scope, number: int, lines: tuple[int, ...], source_first: bool) -> None:
         sources, functions = self.sources[scope], self.functions_of_sources[scope]
-        if not lines or any(line not in functions for line in lines):
-            raise ValueError("a stack of lines that are not known")
+        if not 0 < len(lines) <= _LONGEST_STACK or any(line not in functions for line in lines):
+            raise ValueError("a stack of lines that are not known, or of too many")
         self.sources[scope][number] = sources[lines[0]]
         frames = self._frames[scope]
         for line in lines:  # frames that stacks share are one text
@@ -330,6 +343,8 @@ class Definitions:
             number, count = body.fields("2I")
             counters = body.fields(f"{count}Q")
             body.check_end()
+            if count > _LONGEST_STACK:
+                raise ValueError("a stack of too many frames")
             self.stacks[scope][number] = counters
         elif kind == fmt.GRAPH_NODE:
             node, original, correlation = body.fields("2QI")

@@ -14,7 +14,7 @@ from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.contents import Contents
 from tracer.trace.bytes.definitions import Definitions, SymbolDefinition
 from tracer.trace.bytes.leases import is_open_elsewhere
-from tracer.trace.names.libraries import LoadedLibraries
+from tracer.trace.names.libraries import Libraries
 from tracer.trace.names.symbols import Symbols, build_id
 
 Found = dict[int, dict[int, SymbolDefinition]]
@@ -41,6 +41,7 @@ def resolve_symbols(definitions: Definitions) -> tuple[Found, list[str]]:
     found: Found = {}
     why: dict[str, None] = {}
     cache = _LibraryCache()
+    libraries = Libraries(definitions)
     counters = _program_counters(definitions)
     for process in definitions.hops.keys() | counters.keys():
         hops = definitions.hops.get(process, {})
@@ -50,7 +51,7 @@ def resolve_symbols(definitions: Definitions) -> tuple[Found, list[str]]:
             for address in kernels | counters.get(process, set())
             if not definitions.symbol(process, address)
         }
-        loaded = LoadedLibraries(definitions, process)
+        loaded = libraries.of(process)
         by_library: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         for address in sorted(unknown):
             if library := loaded.find(address):

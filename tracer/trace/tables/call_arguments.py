@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,16 +78,14 @@ class CallArguments:
             calls.function[self._order], np.arange(len(functions.numbers) + 1), "left"
         )
         self._defined = []
-        enumerations: dict[int, dict[str, dict[int, str]]] = {}
+        enumerations: dict[int, Mapping[str, dict[int, str]]] = {}
         for process, domain, number in functions.numbers:
             defined = definitions.functions[process][domain, number]
             fields = parse_layout(defined.layout)
             if process not in enumerations:
-                enumerations[process] = {
-                    name: values
-                    for owner in reversed(definitions.lineage(process))
-                    for name, values in definitions.enumerations.get(owner, {}).items()
-                }
+                lineage = definitions.lineage(process)
+                known = [own for owner in lineage if (own := definitions.enumerations.get(owner))]
+                enumerations[process] = ChainMap(*known)
             self._defined.append((defined.name, fields, enumerations[process]))
 
     def names(self) -> list[str]:
@@ -133,7 +133,7 @@ class CallArguments:
         rows: NDArray[np.int64],
         ids: NDArray[np.int64],
         fields: list[Field],
-        enumerations: dict[str, dict[int, str]],
+        enumerations: Mapping[str, dict[int, str]],
     ) -> pl.DataFrame:
         columns = {"id": pl.Series(ids[rows].astype(np.uint32))}
         for field, values, known in self._values(rows, fields):
@@ -145,7 +145,7 @@ class CallArguments:
         return pl.DataFrame(columns)
 
     def _texts(
-        self, rows: NDArray[np.int64], fields: list[Field], enumerations: dict[str, dict[int, str]]
+        self, rows: NDArray[np.int64], fields: list[Field], enumerations: Mapping[str, dict[int, str]]
     ) -> pl.Series:
         texts, pieces = [], []
         for number, (field, values, known) in enumerate(self._values(rows, fields)):
@@ -206,7 +206,7 @@ def _decode(data: NDArray[np.uint8], field: Field) -> NDArray[np.generic] | pl.S
 
 
 def _text(
-    field: Field, values: NDArray[np.generic] | pl.Series, enumerations: dict[str, dict[int, str]]
+    field: Field, values: NDArray[np.generic] | pl.Series, enumerations: Mapping[str, dict[int, str]]
 ) -> pl.Series:
     if isinstance(values, pl.Series):
         return values

@@ -116,12 +116,20 @@ class Functions:
 
     numbers: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """(process that defined it, domain, function) -> code"""
+    _codes: dict[tuple[int, ...], dict[int, int]] = field(default_factory=dict)
+    """the processes that a process has its functions from -> what `of_process` returns"""
 
     def of_process(self, definitions: Definitions, process: int) -> dict[int, int]:
-        """Function and domain as in CallColumns.number -> code."""
+        """Function and domain as in CallColumns.number -> code; forked processes share their parent's."""
+        owners = tuple(owner for owner in definitions.lineage(process) if definitions.functions.get(owner))
+        if owners not in self._codes:
+            self._codes[owners] = self._codes_of(definitions, owners)
+        return self._codes[owners]
+
+    def _codes_of(self, definitions: Definitions, owners: tuple[int, ...]) -> dict[int, int]:
         codes: dict[int, int] = {}
-        for owner in reversed(definitions.lineage(process)):
-            for domain, function in definitions.functions.get(owner, {}):
+        for owner in reversed(owners):
+            for domain, function in definitions.functions[owner]:
                 code = self.numbers.setdefault((owner, domain, function), len(self.numbers))
                 codes[function | domain << 16] = code
         return codes

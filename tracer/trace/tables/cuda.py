@@ -211,20 +211,28 @@ def _capturing_calls(activities: Activities, api_calls: pl.DataFrame, definition
         return captured
     pairs = np.stack([activities.process[rows].astype(np.uint64), activities.graph_node[rows]], axis=1)
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    correlations = [_correlation(definitions, process, node) for process, node in distinct.tolist()]
+    made: dict[tuple[int, int], int] = {}
+    correlations = [_correlation(definitions, process, node, made) for process, node in distinct.tolist()]
     calls = _calls_of(api_calls, distinct[:, 0].astype(np.uint32), np.array(correlations, np.uint32))
     captured[rows] = calls[inverse.reshape(-1)]
     return captured
 
 
-def _correlation(definitions: Definitions, process: int, node: int) -> int:
-    """The correlation id of the call in which a node, or the one that it is a copy of, was made; 0: none."""
+def _correlation(definitions: Definitions, process: int, node: int, made: dict[tuple[int, int], int]) -> int:
+    """The correlation id of the call in which a node, or the one that it is a copy of, was made; 0: none.
+
+    `made` has those of nodes on the way, which are copies of the same one.
+    """
     nodes = definitions.graph_nodes.get(process, {})
-    seen = set()
-    while node in nodes and nodes[node].original and node not in seen:
-        seen.add(node)
-        node = nodes[node].original
-    return nodes[node].correlation if node in nodes else 0
+    way = []
+    while (process, node) not in made:
+        made[process, node] = nodes[node].correlation if node in nodes else 0
+        way.append(node)
+        if node in nodes and nodes[node].original:
+            node = nodes[node].original
+    found = made[process, node]
+    made.update(((process, copy), found) for copy in way)
+    return found
 
 
 def _names(

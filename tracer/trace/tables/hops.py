@@ -20,7 +20,7 @@ from tracer.trace.bytes.definitions import (
 from tracer.trace.names.demangle import kernel_name
 from tracer.trace.names.kernels import node_name
 from tracer.trace.names.keys import KeyNames
-from tracer.trace.names.libraries import LoadedLibraries
+from tracer.trace.names.libraries import Libraries
 from tracer.trace.names.modules import module_texts
 from tracer.trace.tables.gather import Gathered, HopColumns
 from tracer.trace.tables.overrides import OverrideNames
@@ -34,7 +34,7 @@ class KernelNames:
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
-        self._libraries: dict[int, LoadedLibraries] = {}
+        self._libraries = Libraries(definitions)
         self.unresolved: set[tuple[int, int]] = set()
 
     def name(self, process: int, hop: HopDefinition) -> str | None:
@@ -49,9 +49,7 @@ class KernelNames:
         self.unresolved.add((process, address))
         if known and known.library:
             return f"{os.path.basename(known.library)}+{known.offset:#x}"
-        if process not in self._libraries:
-            self._libraries[process] = LoadedLibraries(self._definitions, process)
-        return self._libraries[process].offset(address)
+        return self._libraries.of(process).offset(address)
 
 
 def hops_table(

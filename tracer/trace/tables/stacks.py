@@ -12,7 +12,7 @@ import polars as pl
 from tracer.trace.bytes.definitions import Definitions, ProgramCounters
 from tracer.trace.names.demangle import demangle
 from tracer.trace.names.kernels import short_kernel_name
-from tracer.trace.names.libraries import LoadedLibraries
+from tracer.trace.names.libraries import Libraries, LoadedLibraries
 from tracer.trace.tables.schema import FRAME, STACKS
 from tracer.trace.tables.series import in_order
 
@@ -65,16 +65,14 @@ class Stacks:
     def __init__(self, stacks: list[tuple[int, ProgramCounters]], definitions: Definitions) -> None:
         self._frames: list[Frame] = []
         numbers: dict[tuple[int, int], int] = {}
-        libraries: dict[int, LoadedLibraries] = {}
+        libraries = Libraries(definitions)
         self._rows: list[list[int]] = []
         for process, counters in stacks:
             row = []
             for counter in counters:
                 number = numbers.setdefault((process, counter), len(numbers))
                 if number == len(self._frames):
-                    if process not in libraries:
-                        libraries[process] = LoadedLibraries(definitions, process)
-                    self._frames.append(_frame(definitions, libraries[process], process, counter))
+                    self._frames.append(_frame(definitions, libraries.of(process), process, counter))
                 row.append(number)
             self._rows.append(row)
         self._is_vendor = [frame.vendor is not None for frame in self._frames]

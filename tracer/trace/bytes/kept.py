@@ -168,7 +168,7 @@ DOCUMENTS: dict[str, Any] = {
     "environment": {
         **dict.fromkeys(("tracer", "python", "torch", "torch_cuda"), by(_version)),
         **dict.fromkeys(
-            ("platform", "cpu", "cores", "argv", "command", "cwd", "started_at"),
+            ("platform", "own", "cpu", "cores", "argv", "command", "cwd", "started_at"),
             lambda names, _: gone("facts of the environment")(names, ""),
         ),
         "attached": plain,

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import polars as _  # noqa: F401  it looks for torch, which a unit test may not
 import pytest
 from one_op import one_op
 from typer.testing import CliRunner, Result

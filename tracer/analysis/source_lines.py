@@ -30,7 +30,7 @@ class SourceLines:
     cells   the name of each file that is a cell of a notebook
     began   when the recording began (seconds since 1970), if the trace has no texts: its process was
             killed. Then a Python file on this machine that is older has them
-    below   folders of which such files are read: those of the recording, if it is this user's on this machine
+    below   folders whose files are read then: those of the recording, if it is this user's on this machine
     """
 
     folder: str | None = None

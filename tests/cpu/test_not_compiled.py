@@ -12,6 +12,7 @@ import pytest
 from launching import Launcher
 from unpacked import unpacked
 
+from tracer.base.known_names import known_here
 from tracer.trace import load
 from tracer.trace.bytes.redact import redact
 
@@ -251,7 +252,7 @@ def test_the_report_names_the_functions(recorded: Recorded) -> None:
 
 def test_a_redacted_trace_keeps_the_function_and_no_reason(recorded: Recorded, tmp_path: Path) -> None:
     with (tmp_path / "out.trace").open("w+b") as out:
-        done = redact(recorded.launcher.folder / "run.trace", out)
+        done = redact(recorded.launcher.folder / "run.trace", out, known_here())
     breaks = breaks_of(tmp_path / "out.trace")
     assert {one["reason"] for one in breaks} == {"left out"}
     assert [one.get("not_compiled") for one in breaks] == [one.get("not_compiled") for one in recorded.breaks]

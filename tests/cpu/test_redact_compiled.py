@@ -10,6 +10,7 @@ from compiler_cache import use_cache
 from launching import Launcher
 from unpacked import unpacked
 
+from tracer.base.known_names import known_here
 from tracer.trace import load
 from tracer.trace.bytes.redact import redact
 
@@ -44,7 +45,7 @@ def test_no_secret_of_the_program_is_left(tmp_path: Path) -> None:
     for planted in (b"planted folder", b"planted comment", b"planted text", b"planted_variable"):
         assert planted in before
     with (tmp_path / "out.trace").open("wb") as out:
-        done = redact(folder / "run.trace", out)
+        done = redact(folder / "run.trace", out, known_here())
     left = unpacked(tmp_path / "out.trace")
     place = left.find(PLANTED)
     assert place < 0, left[max(place - 200, 0) : place + 200]

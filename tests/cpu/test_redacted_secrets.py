@@ -69,6 +69,16 @@ class zq_listed_mode(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), named=None):
         return function(*arguments, **(named or {}))
 
+# names that look as those of torch and Python
+torch.library.define("aten::zq_listed_aten", "(Tensor x) -> Tensor")
+torch.library.impl("aten::zq_listed_aten", "cpu", lambda x: x.clone())
+torch.ops.aten.zq_listed_aten(torch.ones(3))
+torch.library.define("primzq_listed_prim::x", "(Tensor x) -> Tensor")
+torch.library.impl("primzq_listed_prim::x", "cpu", lambda x: x.clone())
+torch.ops.primzq_listed_prim.x(torch.ones(3))
+sys.path.append("lib/python3.11/dist-packages")
+import zq_listed_package
+
 # ranges, threads, file names
 record = torch.profiler.record_function
 with record("https://bob:zq_gone_range@host"), record("zq_gone_word"):
@@ -155,6 +165,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Launcher, str]:
         Path(library).read_bytes()
     )
     (folder / "zq_listed_module.py").write_text("import torch\ntorch.ones(9).sqrt()  # zq_gone_line\n")
+    package = folder / "lib" / "python3.11" / "dist-packages" / "zq_listed_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import torch\ndef zq_listed_in_package(): torch.ones(9).sqrt()\nzq_listed_in_package()\n"
+    )
     (folder / "zq_listed_overrides").mkdir()
     (folder / "zq_listed_overrides" / "zq_listed_override_file.py").write_text(OVERRIDE)
     launcher.environment |= {
@@ -198,7 +213,15 @@ def test_forty_secrets_are_gone_or_printed(recorded: tuple[Launcher, str]) -> No
     # In the file the next byte may be a digit or a letter too.
     assert [name for name in secrets(after, "listed") if not name.startswith(listed)] == []
     assert len(listed) >= 15
+    assert {"zq_listed_aten", "zq_listed_prim", "zq_listed_package", "zq_listed_in_package"} <= set(listed)
     assert secrets(printed.encode(), "gone") == set()
+
+
+def test_names_of_torch_and_python_are_not_printed(recorded: tuple[Launcher, str]) -> None:
+    """Those of this machine, which is where it was recorded."""
+    _, printed = recorded
+    names = ("aten::relu", "AutogradCPU", "MmBackward0", "RegisterCPU", "nn/modules/linear.py", "libc.so.6")
+    assert [name for name in names if name in printed] == []
 
 
 def test_no_time_of_day_and_no_machine(recorded: tuple[Launcher, str]) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 
 import polars as pl
+import pytest
 from launching import Launcher
 
 import tracer
@@ -59,12 +60,46 @@ def test_children_have_texts_too(launcher: Launcher) -> None:
     assert texts(launcher)["worker.py:4"] == "torch.neg(torch.ones(2))"
 
 
-def test_a_killed_process_has_the_texts_of_files_that_did_not_change(launcher: Launcher) -> None:
+def record_killed(launcher: Launcher) -> None:
     launcher.write(SCRIPT.format(end="os.kill(os.getpid(), 9)"))
     os.utime(launcher.folder / "script.py", (0, 0))
     assert launcher.record("-o", "run.trace", "script.py").status == -signal.SIGKILL
     assert len(tracer.load(launcher.folder / "run.trace").source_lines) == 0
+
+
+def test_a_killed_process_has_the_texts_of_files_that_did_not_change(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_killed(launcher)
+    monkeypatch.setenv("XDG_CACHE_HOME", launcher.environment["XDG_CACHE_HOME"])
     assert texts(launcher)["script.py:4"] == "return x * 2  # twice"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(launcher.folder))
+    assert texts(launcher)["script.py:4"] == "", "the user who reads it has another key"
+
+
+def test_without_a_place_for_the_key_the_script_runs_as_ever(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home that is read-only, and which even root cannot write to."""
+    launcher.environment["XDG_CACHE_HOME"] = "/proc"
+    record_killed(launcher)
+    assert tracer.load(launcher.folder / "run.trace").environment["own"] == ""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
+    assert texts(launcher)["script.py:4"] == ""
+    launcher.write(SCRIPT.format(end="print(y)"))
+    run = launcher.record("-o", "whole.trace", "script.py")
+    assert (run.status, run.out, run.own_err) == (0, "tensor([2., 2.])\n", "")
+
+
+def test_recordings_that_begin_at_once_have_the_same_key(launcher: Launcher) -> None:
+    launcher.environment["XDG_CACHE_HOME"] = str(launcher.folder / "cache")
+    launcher.write(
+        "import os\nfrom tracer.base.own import is_own, mark\n"
+        "pids = []\nfor _ in range(16):\n    pid = os.fork()\n    if not pid:\n"
+        "        os._exit(not is_own({'own': mark({})}))\n    pids.append(pid)\n"
+        "print({os.waitpid(pid, 0)[1] for pid in pids}, os.listdir('cache/tracer'))\n"
+    )
+    assert launcher.python("script.py").out == "{0} ['own.key']\n"
 
 
 def test_a_second_recording_has_no_lines_of_the_first(launcher: Launcher) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import lzma
+import os
+import re
 import struct
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from synthetic import CERTIFICATE, TraceWriter, definition, tensor, text
 from typer.testing import CliRunner
 from unpacked import unpacked
 
+from tracer.base.known_names import KnownNames
 from tracer.cli.app import app
 from tracer.trace import load
 from tracer.trace.bytes import kept
@@ -22,12 +25,18 @@ from tracer.trace.bytes.redact import redact as redact_to
 from tracer.trace.bytes.start import start_of_file
 
 GPU = Path(__file__).parents[1] / "data" / "gpu.trace.xz"
+KNOWN = KnownNames(
+    operators=frozenset(("aten::mm", "aten::to", "aten::relu", "aten::add.Tensor")),
+    keys=frozenset(("Undefined", "CPU", "CUDA", "AutogradCPU", "AutogradCUDA")),
+    types=frozenset(("torch.float32", "cpu", "cuda", "torch.strided")),
+    files={"torch/nn/modules/linear.py": os.devnull, "os.py": os.__file__},
+)
 SECRETS = ("secret", "hunter2", "/home")
 
 
 def redact(trace: Path, output: Path) -> Redaction:
     with output.open("wb") as file:
-        return redact_to(trace, file)
+        return redact_to(trace, file, KNOWN)
 
 
 def made(folder: Path) -> Path:
@@ -84,7 +93,7 @@ def test_no_secret_is_left_in_the_bytes(tmp_path: Path) -> None:
     assert found.processes["command"].to_list() == [""]
     assert dict(done.removed)["texts of source lines"] == 1
     assert dict(done.removed)["environment variables"] == 1
-    assert list(done.left["operators outside of ATen"]) == ["mine::op"]
+    assert list(done.left["operators"]) == ["mine::op"]
 
 
 def test_texts_among_arguments_and_hosts_of_ranks(tmp_path: Path) -> None:
@@ -181,8 +190,8 @@ def test_what_the_compiler_says_of_the_code_is_left_out(tmp_path: Path) -> None:
     }
     assert {kind: list(names) for kind, names in done.left.items()} == {
         "Python functions": ["Net.forward"],
-        "kernels of compiled code": ["my_kernel"],
-        "operators outside of ATen": ["mine::op"],
+        "kernels of compiled code": ["cpp_fused_mm_0", "my_kernel"],
+        "operators": ["mine::op"],
         "files": ["net.py", "cab.py", "k.py"],
     }
 
@@ -220,6 +229,88 @@ def test_no_text_stays_that_is_no_name(tmp_path: Path, planted: str, keys: bool)
     assert place < 0, left[max(place - 50, 0) : place + 50]
     assert not [name for names in done.left.values() for name in names if "planted" in name]
     load(tmp_path / "out.trace")
+
+
+LIKE_THOSE_OF_TORCH = r"""
+{}
+Net.{}
+aten::{}
+prim{}::x
+profiler::{}
+torch::autograd::{}
+torch::autograd::PyNode {}
+triton_{}
+cpp_fused_{}_0
+extern_kernels.{}
+sm80_{}
+_ZN2at6native{}
+ncclDevKernel_{}
+pt_{}_x
+python_{}
+cuda_{}
+Autograd{}
+torch.{}
+{}:0
+{}Error: why
+nccl:{}
+\x1fphase:{}:0/0
+\x1fkernel:triton_{}#1
+Optimizer.step#{}.step
+<frozen {}>
+<frozen os.{}>
+/usr/lib/{}.so
+/usr/lib/python3.11/{}.py
+/usr/lib/python3.11/dist-packages/{}/x.py
+/lib64/lib{}.so.6
+/pytorch/aten/{}.cpp:3
+/__w/pytorch/{}.cpp
+/x/site-packages/torch/{}.py:3
+/usr/local/cuda/{}.so
+/x/site-packages/nvidia/lib{}.so
+x{}xxxxxxxxxxxxxxxxxxxxx.py
+libpython3.{}.so
+/x/python3{}
+__main__.{} (/usr/lib/python3.11/{}.py:3)
+registered at /pytorch/{}.cpp:3 (in /usr/lib/lib{}.so)
+""".split("\n")[1:-1]
+OF_HEADERS = ("9.", "10.", "13.")
+"""Functions, types and devices of CUDA: the recorder has their names, the program cannot choose them"""
+
+
+@pytest.mark.parametrize("form", LIKE_THOSE_OF_TORCH)
+@pytest.mark.parametrize("keys", [False, True], ids=["values", "keys"])
+def test_each_name_that_stays_is_printed_unless_it_is_on_a_list(
+    tmp_path: Path, form: str, keys: bool
+) -> None:
+    """In the place of each text, another name that looks as those of torch, Python or the system do."""
+    planted: list[str] = []
+
+    def change(place: str, old: str) -> str:
+        is_place = place in ("document", "environment.cwd") or place.startswith(OF_HEADERS)
+        if is_place or keys != place.endswith("}"):
+            return old
+        planted.append(f"zq{len(planted)}zq")
+        return form.replace("{}", planted[-1]).replace(r"\x1f", "\x1f")
+
+    trace = tmp_path / "run.trace"
+    trace.write_bytes(changed(written(closed=True).data(), change))
+    done = redact(trace, tmp_path / "out.trace")
+    stay = {name.decode() for name in re.findall(rb"zq\d+zq", unpacked(tmp_path / "out.trace"))}
+    printed = " ".join(name for names in done.left.values() for name in names)
+    assert stay <= set(re.findall(r"zq\d+zq", printed))
+    assert len(planted) > 50
+
+
+def test_what_is_on_a_list_is_not_printed(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.process()
+    writer.hop(0, "aten::mm", registered_at="/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30")
+    lane = writer.lane()
+    lane.define_source(1, "/x/lib/python3.14/site-packages/torch/nn/modules/linear.py", 7)
+    lane.enter(0, source=1)
+    lane.exit()
+    done = redact(writer.write(tmp_path / "run.trace"), tmp_path / "out.trace")
+    assert done.left == {"Python functions": {"function": None}}, "no such function is in that file here"
 
 
 def test_each_kind_of_definition_is_in_the_trace_that_is_tried() -> None:
@@ -336,7 +427,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "-> run.redacted.trace.xz (" in run.stderr
     assert b"secret" not in lzma.decompress(Path("run.redacted.trace.xz").read_bytes())
     assert "  1 texts of source lines" in run.stdout
-    assert "  1 operators outside of ATen: mine::op" in run.stdout
+    assert "  1 operators: mine::op" in run.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.redacted.trace.xz", "run.trace"]
     again = CliRunner().invoke(app, ["pack", "run.trace", "--redact"])
     assert again.exit_code == 2

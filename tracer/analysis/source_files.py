@@ -12,8 +12,8 @@ from tracer.base.boundary import inside, open_regular
 
 _LONGEST_FILE = 16 << 20
 _WITHHELD = (
-    "source lines are shown without their text: the trace has none, and it was not recorded by you on this "
-    "machine since its start; to read them from your copy: --source-from DIR"
+    "source lines are shown without their text: the trace has none, and you did not record it on this "
+    "machine since its start, in the folder of those files; to read them from your copy: --source-from DIR"
 )
 
 
@@ -47,12 +47,12 @@ def read_from(folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
 class SourceFiles:
     """Lines of Python files here: of own traces those not written since, or those in the folder asked for.
 
-    A trace may be somebody else's and name any file. A reader has no business with another kind of file.
+    A trace may be somebody else's and name any file, so no others are opened.
     """
 
-    def __init__(self, cwd: str | None, began: float | None, *, ours: bool) -> None:
-        """`began`: when the recording did, if the trace has no texts. `ours`: see SourceLines."""
-        self._cwd, self._began, self._ours = cwd, began, ours
+    def __init__(self, cwd: str | None, began: float | None, *, below: tuple[str, ...]) -> None:
+        """`began`: when the recording did, if the trace has no texts. `below`: see SourceLines."""
+        self._cwd, self._began, self._folders = cwd, began, below
         self._lines: dict[str, list[str]] = {}
 
     def get(self, source: str) -> str:
@@ -68,12 +68,16 @@ class SourceFiles:
         try:
             if _asked.folder is not None:
                 return _lines(inside(_asked.folder, self._below(file, _asked.folder)))
-            if self._began is not None and self._ours:
-                return _lines(file, self._began)
+            if self._began is not None and (folder := self._own_folder(file)):
+                return _lines(inside(folder, file), self._began)
         except (OSError, UnicodeError, ValueError):
             return []
         _asked.withheld |= self._began is not None and os.path.isfile(file)
         return []
+
+    def _own_folder(self, file: str) -> str:
+        """The one that has the file; "": none."""
+        return next((folder for folder in self._folders if file.startswith(f"{folder.rstrip('/')}/")), "")
 
     def _below(self, file: str, folder: str) -> str:
         """The path of the file in a copy of the folder in which the script ran, or of that folder itself."""

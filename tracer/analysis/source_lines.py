@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracer.analysis.source_files import SourceFiles
-from tracer.base.machine import this_machine
+from tracer.base.own import is_own
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -30,14 +30,14 @@ class SourceLines:
     cells   the name of each file that is a cell of a notebook
     began   when the recording began (seconds since 1970), if the trace has no texts: its process was
             killed. Then a Python file on this machine that is older has them
-    ours    this user recorded it on this machine: only then such files are read
+    below   folders whose files are read then: those of the recording, if it is this user's on this machine
     """
 
     folder: str | None = None
     texts: dict[str, str] = field(default_factory=dict)
     cells: dict[str, str] = field(default_factory=dict)
     began: float | None = None
-    ours: bool = False
+    below: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, trace: Trace) -> SourceLines:
@@ -48,7 +48,7 @@ class SourceLines:
             texts=dict(table.select("source", "text").iter_rows()),
             cells={source.rpartition(":")[0]: cell for source, cell in cells.select("source", "cell").rows()},
             began=None if len(table) else _began(trace.environment),
-            ours=_is_ours(trace),
+            below=_own_folders(trace),
         )
 
     def name(self, source: str) -> str:
@@ -74,15 +74,18 @@ class SourceLines:
 
     @cached_property
     def _on_this_machine(self) -> SourceFiles:
-        return SourceFiles(self.folder, self.began, ours=self.ours)
+        return SourceFiles(self.folder, self.began, below=self.below)
 
 
 NO_SOURCES = SourceLines()
 
 
-def _is_ours(trace: Trace) -> bool:
-    here = this_machine()
-    return bool(here) and trace.environment.get("machine") == here and trace.owner == os.geteuid()
+def _own_folders(trace: Trace) -> tuple[str, ...]:
+    """Where it ran, and where its script is. None of a trace that this user did not record here."""
+    cwd, argv = trace.environment.get("cwd"), trace.environment.get("argv") or [""]
+    if trace.owner != os.geteuid() or not cwd or not is_own(trace.environment):
+        return ()
+    return cwd, os.path.dirname(os.path.join(cwd, argv[0]))
 
 
 def _began(environment: dict[str, Any]) -> float | None:

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 # tests/cpu/test_foreign_replay.py compares the types with those that torch knows.
-_DEVICE = re.compile(
-    r"(?:cpu|cuda|hip|xpu|mps|meta|mkldnn|opengl|opencl|ideep|fpga|maia|ort|xla|lazy|vulkan|mtia|hpu|ipu|ve|"
-    r"privateuseone)(?::\d{1,3})?"
+_DEVICES = (
+    r"cpu|cuda|hip|xpu|mps|meta|mkldnn|opengl|opencl|ideep|fpga|maia|ort|xla|lazy|vulkan|mtia|hpu|ipu|ve|"
+    r"privateuseone"
 )
+DEVICES = frozenset(_DEVICES.split("|"))
+_DEVICE = re.compile(rf"(?:{_DEVICES})(?::\d{{1,3}})?")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _OPERATOR = re.compile(rf"({_WORD.pattern})::({_WORD.pattern})(?:\.({_WORD.pattern}))?")
 DEEPEST = 8

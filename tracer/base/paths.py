@@ -6,6 +6,7 @@ import posixpath
 import re
 
 _DUMP = re.compile(r"(.+)\.dump(\d+)\.trace(\.xz)?")
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/")
 
 
@@ -17,8 +18,8 @@ def short_path(file: str, folder: str, cwd: str = "") -> str:
     """
     if not file.startswith("/"):
         return file
-    if "/site-packages/" in file:
-        return file.rpartition("/site-packages/")[2]
+    if packages := _PACKAGES.match(file):
+        return file[packages.end() :]
     if standard := _STANDARD_LIBRARY.search(file):
         return file[standard.end() :]
     if folder and file.startswith(f"{folder}/"):
@@ -26,11 +27,6 @@ def short_path(file: str, folder: str, cwd: str = "") -> str:
     if cwd and file.startswith(f"{cwd}/"):
         return posixpath.relpath(file, folder)
     return posixpath.basename(file)
-
-
-def in_standard_library(file: str) -> bool:
-    """Whether it is one of Python's own."""
-    return _STANDARD_LIBRARY.search(file) is not None and "/site-packages/" not in file
 
 
 def is_dump(path: str) -> bool:

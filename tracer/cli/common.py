@@ -54,7 +54,8 @@ SourceFrom = Annotated[
         "--source-from",
         metavar="DIR",
         callback=_read_sources,
-        help="Read the text of source lines that the trace lacks from files in DIR.",
+        help="Read the text of source lines that the trace lacks from files in DIR. Default: only for your "
+        "own recordings on this machine, from the folder where they ran.",
     ),
 ]
 """An option of each command that shows source lines"""

@@ -94,6 +94,7 @@ def _redacted_name(file: Path) -> Path:
 
 
 def _redact(file: Path, output: Path, force: bool) -> None:
+    from tracer.base.known_names import known_here
     from tracer.report.text import size
     from tracer.trace import TraceError
     from tracer.trace.bytes import packed
@@ -104,7 +105,7 @@ def _redact(file: Path, output: Path, force: bool) -> None:
         _complete(file)
         try:
             with tempfile.TemporaryFile(dir=output.parent) as plain:
-                done = redact(file, plain)
+                done = redact(file, plain, known_here())
                 plain.seek(0)
                 packed.pack(plain, output, file.stat().st_mode)
         except TraceError as error:
@@ -130,7 +131,7 @@ def _told(done: Redaction) -> Iterator[str]:
     yield "still in it:"
     yield from _wrapped(_STAYS.split())
     if done.left:
-        yield "still in it, and chosen by you; look at each name before you send the file:"
+        yield "still in it, and perhaps chosen by you; look at each name before you send the file:"
     for kind, names in sorted(done.left.items()):
         shown = [repr(name) if " " in name or "," in name else visible(name) for name in names]
         commas = [f"{name}," for name in shown[:-1]]

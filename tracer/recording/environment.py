@@ -6,7 +6,7 @@ import os
 import sys
 from datetime import datetime, timezone
 
-from tracer.base.machine import this_machine
+from tracer.base.own import mark
 from tracer.base.package import VERSION
 
 
@@ -14,13 +14,12 @@ def snapshot(options: dict[str, object]) -> dict[str, object]:
     """The "environment" of a trace, ready for JSON. torch is already imported."""
     import torch
 
-    return {
+    facts: dict[str, object] = {
         "tracer": VERSION,
         "python": sys.version.split()[0],
         "torch": str(torch.__version__),
         "torch_cuda": torch.version.cuda,
         "platform": _platform(),
-        "machine": this_machine(),
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "argv": [str(argument) for argument in getattr(sys, "argv", [])],
@@ -29,6 +28,7 @@ def snapshot(options: dict[str, object]) -> dict[str, object]:
         "started_at": datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
         "options": options,
     }
+    return facts | {"own": mark(facts)}
 
 
 def _platform() -> str:

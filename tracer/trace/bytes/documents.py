@@ -194,7 +194,7 @@ _DOCUMENTS: dict[str, Any] = {
     },
     "source_lines": {str: {"cell": _text, "lines": {str: _text}}},
     "environment": {
-        **dict.fromkeys(("tracer", "python", "torch", "torch_cuda", "platform", "machine", "cpu"), _text),
+        **dict.fromkeys(("tracer", "python", "torch", "torch_cuda", "platform", "own", "cpu"), _text),
         "cores": _count,
         "argv": [_text],
         "command": [_text],

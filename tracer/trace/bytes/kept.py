@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import hashlib
 import os
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tracer.trace.bytes.kept_names import NAME, Names
+from tracer.trace.bytes.kept_names import Names
 
 LEFT_OUT = "left out"
 GONE = object()
@@ -31,6 +32,12 @@ _WHY_HIDDEN = (
     "the C++ kernels of this torch take their arguments another way",
     "this torch launches its Triton kernels another way",
 )
+_FIGURES = frozenset(
+    (
+        *("updateDispatchTableEntry_", "checkInvariants", "wanted", "cpu", "cuda", "program", "loop", "ns"),
+        *("outermost", "inner", "exit", "events", "slow", "before_ns", "after_ns"),
+    )
+)
 _REASONS = ("another reason", "called by the override itself")
 Keep = Callable[[Names, Any], Any]
 """What stays of a field; GONE: nothing"""
@@ -41,9 +48,9 @@ def plain(_: Names, value: Any) -> Any:
 
 
 def figures(names: Names, value: Any) -> Any:
-    """Numbers and flags, at any depth."""
+    """Numbers and flags, at any depth, by names that tracer gives them."""
     if isinstance(value, dict):
-        found = {key: figures(names, each) for key, each in value.items() if NAME.fullmatch(key)}
+        found = {key: figures(names, each) for key, each in value.items() if key in _FIGURES}
         return {key: each for key, each in found.items() if each is not GONE}
     if isinstance(value, list):
         return [each for each in (figures(names, each) for each in value) if each is not GONE]
@@ -97,7 +104,9 @@ def _version(_: Names, text: str) -> Any:
 def _error(names: Names, text: str) -> Any:
     names.done.removed["texts of errors"] += 1
     kind = text.partition(":")[0]
-    return kind if re.fullmatch(r"\w+", kind) else LEFT_OUT
+    if not re.fullmatch(r"\w+", kind):
+        return LEFT_OUT
+    return names.chosen("errors", kind, known=hasattr(builtins, kind))
 
 
 def _function(names: Names, text: str) -> str:
@@ -119,8 +128,8 @@ def _no_space(_: Names, text: str) -> str:
     return text if text in map(os.strerror, errno.errorcode) else LEFT_OUT
 
 
-def _boot(_: Names, text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]  # equal for the ranks of one host, as it was
+def _hashed(_: Names, text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]  # equal if it was, e.g. for the ranks of one host
 
 
 def _source_lines(names: Names, value: Any) -> Any:
@@ -133,7 +142,7 @@ def _keys(names: Names, value: Any) -> Any:
     """Dispatch keys, whose places count."""
     if isinstance(value, list):
         return [_keys(names, each) for each in value]
-    return value if isinstance(value, str) and re.fullmatch(r"\w+", value) else LEFT_OUT
+    return names.key(value) if isinstance(value, str) and re.fullmatch(r"\w+", value) else LEFT_OUT
 
 
 @dataclass(frozen=True)
@@ -144,8 +153,7 @@ class Each:
     value: Any
 
 
-_WORD = matching(r"\w+")
-_ENTRY = {"op": by(Names.op), "key": _WORD, "why": one_of(*_WHY_OF_ENTRY)}
+_ENTRY = {"op": by(Names.op), "key": by(Names.key), "why": one_of(*_WHY_OF_ENTRY)}
 _NODE = {
     "op": by(Names.op),
     "source": by(Names.place),
@@ -160,7 +168,7 @@ DOCUMENTS: dict[str, Any] = {
     "environment": {
         **dict.fromkeys(("tracer", "python", "torch", "torch_cuda"), by(_version)),
         **dict.fromkeys(
-            ("platform", "cpu", "cores", "argv", "command", "cwd", "started_at"),
+            ("platform", "own", "cpu", "cores", "argv", "command", "cwd", "started_at"),
             lambda names, _: gone("facts of the environment")(names, ""),
         ),
         "attached": plain,
@@ -182,16 +190,16 @@ DOCUMENTS: dict[str, Any] = {
         "variables": gone("environment variables"),
     },
     "source_lines": _source_lines,
-    "rank": {"rank": plain, "ranks": plain, "boot": by(_boot), "host": gone("names of hosts")},
+    "rank": {"rank": plain, "ranks": plain, "boot": by(_hashed), "host": gone("names of hosts")},
     "libraries": [
         {"path": by(Names.library), "base": plain, "end": plain, "build_id": matching("[0-9a-f]*")}
     ],
     "enums": {
         **dict.fromkeys(("num_backends", "included_by_default", "excluded_by_default"), plain),
         "keys": _keys,
-        "dtypes": Each(matching(r"\d+"), matching(r"(torch\.)?\w+")),
-        "device_types": Each(matching(r"\d+"), _WORD),
-        "layouts": Each(matching(r"\d+"), matching(r"(torch\.)?\w+")),
+        "dtypes": Each(matching(r"\d+"), by(Names.type)),
+        "device_types": Each(matching(r"\d+"), by(Names.type)),
+        "layouts": Each(matching(r"\d+"), by(Names.type)),
     },
     "certificate": {
         **dict.fromkeys(("entries", "hooked", "rearmed", "lost_hops", "ns_per_hop", "compiled_calls"), plain),
@@ -224,7 +232,10 @@ DOCUMENTS: dict[str, Any] = {
             "state": one_of("recorded", "failed", "held", "no driver", "not built", "off", "not used"),
             "why": one_of(*_WHY_OF_CUDA),
             "driver_calls": one_of("launches", "all", "none"),
-            "library_hooks": Each(_WORD, lambda names, value: value if value is True else False),
+            "library_hooks": Each(
+                by(Names.cuda_function),
+                lambda _, value: value is True,
+            ),
             "torch_profiler": told("texts"),
         },
     },
@@ -238,8 +249,8 @@ DOCUMENTS: dict[str, Any] = {
         "cache": one_of("hit", "miss", "bypass"),
         "recompiled": told("reasons of recompilations", r"\d+/\d+:"),
         "generated": by(Names.library),
-        "artifact": matching(r"\w*"),
-        "kind": _WORD,
+        "artifact": by(_hashed),
+        "kind": by(lambda names, text: names.chosen("classes of compiled code", text)),
         "how": one_of("compiled", "kept"),
         "hidden": one_of(*_WHY_HIDDEN),
         "graph_id": plain,
@@ -263,9 +274,9 @@ DOCUMENTS: dict[str, Any] = {
         "overrides": [
             {
                 "name": by(_override),
-                "mode": _WORD,
+                "mode": one_of("auto", "force"),
                 "operator": by(Names.op),
-                "key": _WORD,
+                "key": by(Names.key),
                 "kernel": by(lambda names, text: names.chosen("kernels of overrides", text)),
                 "registered_at": by(Names.registered_at),
                 **dict.fromkeys(("from_ns", "to_ns", "times", "ran"), plain),

@@ -1,7 +1,7 @@
 """The names and paths that stay in a redacted trace.
 
-A name stays if it has the form of one, as `Net.forward`: then it is noted, and the command prints it. Any
-other text is replaced by a number, or goes.
+A name stays if it has the form of one, as `Net.forward`. It is noted, and the command prints it, unless
+KnownNames has it. Any other text is replaced by a number, or goes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracer.base.paths import in_standard_library, short_path
+from tracer.base.boundary import DEVICES
+from tracer.base.known_names import KnownNames
+from tracer.base.paths import short_path
 
 _PART = r"(?:\w+|<(?:module|lambda|locals|string|unknown|(?:gen|list|dict|set)(?:expr|comp))>)"
 NAME = re.compile(rf"{_PART}(?:(?:\.|::){_PART})*")
@@ -23,38 +25,27 @@ _PSEUDO_FILE = re.compile(
     r"<(?:string|stdin|unknown|unknown source|eval_with_key|frozen [\w.]+|ipython-input-\d+-[0-9a-f]+)>"
     r"(?:\.\d+)?"
 )
+_PSEUDO_FILE_OF_PYTHON = re.compile(r"<(?:string|stdin|unknown|unknown source|eval_with_key)>(?:\.\d+)?")
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)", re.DOTALL)
 _REGISTERED = re.compile(
     r"(?P<how>(?:fallthrough |registered at )*)(?P<file>.+?)(?P<line>:\d+)?( \(in (?P<library>.+)\))?",
     re.DOTALL,
 )
 _PYTHON_KERNEL = re.compile(r"(?P<name>.+) \((?P<file>.+):(?P<line>\d+)\)", re.DOTALL)
-_THREAD = re.compile(r"python[\d.]*|pt_autograd_\d+|pt_[a-z]+_[a-z]+|cuda\d*")
+_THREAD = re.compile(
+    r"python[\d.]*|pt_autograd_\d+|cuda\d*|"
+    r"pt_(?:main_thread|data_pin|data_worker|dist_engine|gloo_runloop|nccl_watchdg|nccl_heartbt|tcpstore_uv)"
+)
 _SHORT_PATH = re.compile(r"[\w.@+=,~ -]+(?:/[\w.@+=,~ -]+)*")
-_NOT_CHOSEN = re.compile(r"[0-9a-z]{20,}\.py|(lib)?python3[\w.]*")
 _OWN_RANGE = re.compile("(?P<kind>\x1f(?:kernel|bench):)(?P<name>[^#]*)(?P<number>#\\d+)?", re.DOTALL)
 _RANGE_OF_CLASS = re.compile(r"(?:Optimizer\.(?:step|zero_grad)|enumerate\(DataLoader\))#(?P<name>[\w.]+)")
 _RANGE_OF_TORCH = re.compile(
-    "\x1f(?:call:\\d+|phase:[\\w. ()<>-]+:[\\d/_!]*)"
+    "\x1f(?:call:\\d+|phase:(?P<phase>[\\w. ()<>-]+):[\\d/_!]*)"
     r"|ProfilerStep#\d+|(?:nccl|gloo|mpi|ucc|xccl):\w+|(?:DistributedDataParallel|DataParallel)\.\w+"
     r"|FSDP::\w+|Torch-Compiled Region: [\d/_]+|TorchDynamo Cache Lookup|Pregraph bytecode"
     r"|AOTDispatcher Runtime Wrapper Prologue|## Call CompiledFxGraph \w+ ##|CompiledFunction\w*"
 )
-_OPS_OF_TORCH = ("aten::", "prim", "profiler::")
-_KERNELS_OF_TORCH = ("cpp_fused", "triton_", "extern_kernels.")
-_KERNELS_OF_LIBRARIES = ("_ZN2at6native", "_ZN7cutlass", "_ZN5cudnn", "sm80_", "sm90_", "ncclDevKernel_")
 _PYTHON_NODE = "torch::autograd::PyNode"
-_SYSTEM = (
-    "/__w/pytorch/",
-    "/usr/lib/",
-    "/usr/lib64/",
-    "/usr/bin/",
-    "/usr/local/cuda",
-    "/lib/",
-    "/lib64/",
-    "/pytorch/",
-)
-_PACKAGES = ("torch/", "nvidia/", "triton/", "tracer/", "numpy/", "polars/")
 _ARGUMENTS = frozenset(
     (
         *("none", "mean", "sum", "batchmean", "constant", "reflect", "reflection", "replicate", "circular"),
@@ -81,7 +72,8 @@ class Redaction:
 class Names:
     """Decides of each name and path what stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: KnownNames) -> None:
+        self.known = known
         self.done = Redaction()
         self.folder = ""
         """The folder of the script"""
@@ -93,11 +85,11 @@ class Names:
         self._counts: Counter[str] = Counter()
         self._numbered: set[str] = set()
 
-    def chosen(self, kind: str, text: str, *torchs: str) -> str:
-        """A name of the form of one; it is noted, unless it begins as those of torch do."""
+    def chosen(self, kind: str, text: str, *, known: bool = False) -> str:
+        """A name of the form of one; it is noted, unless it is known."""
         if not NAME.fullmatch(text):
             return self.instead("name", text) if text else ""
-        if not text.startswith(torchs or ("\0",)):
+        if not known:
             self.done.keep(kind, text)
         return text
 
@@ -118,10 +110,18 @@ class Names:
         begin, blank, name = text.partition(" ")
         if begin == _PYTHON_NODE and blank:
             return f"{begin} {self.chosen('autograd functions', name)}"
-        return self.chosen("autograd functions", text, "torch::")
+        return self.chosen("autograd functions", text, known=text in self.known.nodes)
 
     def op(self, text: str) -> str:
-        return self.chosen("operators outside of ATen", text, *_OPS_OF_TORCH)
+        return self.chosen("operators", text, known=text in self.known.operators)
+
+    def key(self, text: str) -> str:
+        """A dispatch key: one of a backend may have the name that its user gave it."""
+        return self.chosen("dispatch keys", text, known=text in self.known.keys)
+
+    def type(self, text: str) -> str:
+        """Of elements, of devices, of layouts"""
+        return self.chosen("types", text, known=text in self.known.types)
 
     def modules(self, names: str, root: str) -> tuple[str, str]:
         parts = [root, *names.split(".")] if names else [root]
@@ -142,14 +142,13 @@ class Names:
     def device_kernel(self, text: str) -> str:
         if not _SYMBOL.fullmatch(text):
             return self.instead("kernel", text)
-        if not text.startswith(_KERNELS_OF_LIBRARIES):
-            self.done.keep("device kernels", text)
+        self.done.keep("device kernels", text)
         return text
 
     def range(self, text: str) -> str:
         """Torch's ranges and tracer's own; the program's become numbers."""
-        if _RANGE_OF_TORCH.fullmatch(text):
-            self.done.keep("ranges of torch", "" if text.startswith("\x1f") else text)
+        if known := _RANGE_OF_TORCH.fullmatch(text):
+            self.done.keep("ranges of torch", (known["phase"] or "") if text.startswith("\x1f") else text)
             return text
         if known := _RANGE_OF_CLASS.fullmatch(text):
             self.done.keep("optimizers and loaders", known["name"])
@@ -158,8 +157,11 @@ class Names:
             return f"{known['kind']}{self.compiled_kernel(known['name'])}{known['number'] or ''}"
         return self.instead("\x1frange" if text.startswith("\x1f") else "range", text)
 
+    def cuda_function(self, text: str) -> str:
+        return self.chosen("functions of CUDA", text)
+
     def compiled_kernel(self, text: str) -> str:
-        return self.chosen("kernels of compiled code", text, *_KERNELS_OF_TORCH)
+        return self.chosen("kernels of compiled code", text)
 
     def symbol(self, text: str, library: str) -> tuple[str, str]:
         short = self.library(library)
@@ -213,19 +215,12 @@ class Names:
             self.done.keep("files", short)
 
     def _is_own(self, path: str, short: str) -> bool:
-        known = _PSEUDO_FILE.fullmatch(short) or _NOT_CHOSEN.fullmatch(short)
-        return not known and not self._is_of_torch(path, short)
-
-    def _is_of_torch(self, path: str, short: str) -> bool:
-        """Or of Python, or of the system"""
-        if path.startswith((*_SYSTEM, "linux-vdso")) or in_standard_library(path):
-            return True
-        return "/site-packages/" in path and short.startswith(_PACKAGES)
+        return not _PSEUDO_FILE_OF_PYTHON.fullmatch(short) and not self.known.has_file(path, short)
 
     def function(self, text: str, file: str) -> str:
         """A function in Python"""
-        is_of_torch = self._is_of_torch(file, self.file(file))
-        return self.chosen("Python functions", text, *([""] * is_of_torch))
+        known = self.known.has_function(text, self.file(file))
+        return self.chosen("Python functions", text, known=known)
 
     def _short(self, path: str, folder: str) -> str:
         if _PSEUDO_FILE.fullmatch(path):
@@ -253,16 +248,26 @@ class Names:
         return value
 
     def _named(self, name: str, value: Any) -> Any:
-        if name == "process_group" and isinstance(value, str) and not value.isdigit():
-            return hashlib.sha256(value.encode()).hexdigest()[: len(value)]  # the same in all ranks
-        form = _NAMED[name]
-        return value if form is None else value if isinstance(value, str) and form.fullmatch(value) else ""
+        if name == "process_group" and isinstance(value, str):
+            hashed = hashlib.sha256(value.encode()).hexdigest()[: len(value)]  # the same in all ranks
+            return value if value.isdigit() else hashed
+        if name == "device" and isinstance(value, str) and (known := _DEVICE.fullmatch(value)):
+            return f"{self.chosen('types', known['type'], known=known['type'] in DEVICES)}{known['number']}"
+        if name == "unknown" and isinstance(value, str) and _UNKNOWN.fullmatch(value):
+            return value
+        return _numbers(value)
 
 
-_NAMED = {
-    "complex": None,
-    "tensors": None,
-    "device": re.compile(r"[a-z]+(:\d+)?"),
-    "process_group": re.compile(r".*", re.DOTALL),
-    "unknown": re.compile(r"\w+|(list|text) of \d+ (elements|bytes)"),
-}
+_NAMED = frozenset(("complex", "tensors", "device", "process_group", "unknown"))
+_DEVICE = re.compile(r"(?P<type>[a-z]+)(?P<number>(?::\d+)?)")
+_UNKNOWN = re.compile(
+    r"(?:list|text) of \d+ (?:elements|bytes)|Storage|SymInt|SymFloat|SymBool|Tuple|Blob|GenericDict|Future|"
+    r"Await|Stream|Object|PyObject|Uninitialized|Capsule|RRef|Quantizer|Generator|Enum"
+)
+"""Kinds of torch's IValue for which JSON has no type"""
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_numbers(each) for each in value]
+    return value if isinstance(value, (bool, int, float)) else ""

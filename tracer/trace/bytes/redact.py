@@ -18,6 +18,7 @@ from typing import IO
 
 import numpy as np
 
+from tracer.base.known_names import KnownNames
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes import kept
 from tracer.trace.bytes.activities import parse_activities
@@ -38,12 +39,15 @@ Record = tuple[int, int, bytes]
 """Kind, ticks, body"""
 
 
-def redact(path: str | os.PathLike[str], output: IO[bytes]) -> Redaction:
-    """Writes the trace `path`, packed or not, to `output` (not packed). Raises TraceError and OSError."""
+def redact(path: str | os.PathLike[str], output: IO[bytes], known: KnownNames) -> Redaction:
+    """Writes the trace `path`, packed or not, to `output` (not packed). Raises TraceError and OSError.
+
+    Names that are not in `known` are noted.
+    """
     with ChunkFile(os.fspath(path)) as trace:
         header = trace.header()
         places = list(trace.chunks(Losses()))
-        redactor = _Redactor()
+        redactor = _Redactor(known)
         for chunk, place in places:
             redactor.look(chunk, trace.payload(chunk, place))
         output.truncate(trace.size)
@@ -99,8 +103,8 @@ class _Fields(Body):
 
 
 class _Redactor:
-    def __init__(self) -> None:
-        self.names = Names()
+    def __init__(self, known: KnownNames) -> None:
+        self.names = Names(known)
         self._used: defaultdict[tuple[int, int], dict[int, str]] = defaultdict(dict)
         """(process, lane) -> string -> what an event uses it for"""
         self._bodies: dict[int, Callable[[_Fields], bytes]] = {
@@ -189,7 +193,7 @@ class _Redactor:
         op, key, registered_at, rule, python_kernel = (body.text() for _ in range(5))
         return numbers + _texts(
             self.names.op(op),
-            key if re.fullmatch(r"\w*", key) else "",
+            self.names.key(key),
             self.names.registered_at(registered_at),
             rule if rule in RULES else "",
             self.names.python_kernel(python_kernel),

@@ -238,11 +238,12 @@ def test_the_report_shows_kernels_with_their_lines_and_the_compiler(runs: Runs) 
 
 
 def test_the_time_of_a_step_counts_compiled_code(runs: Runs) -> None:
-    from tracer.analysis.step_times import outermost, step_times
+    from tracer.analysis.phases import BACKWARD, FORWARD, ops_of
+    from tracer.analysis.step_times import step_times
 
     calls = runs.trace.compiled_calls
-    compiled = outermost(runs.trace, 0).filter("compiled")
-    assert compiled["backward"].to_list() == [False, True] * 2
+    compiled = ops_of(runs.trace, 0).filter("compiled")
+    assert compiled["phase"].to_list() == [FORWARD, BACKWARD] * 2
     (row,) = step_times(runs.trace).to_dicts()
     longest = (calls["end_ns"] - calls["start_ns"]).to_list()
     assert row["backward_ns"] >= longest[1] + longest[3]

@@ -94,13 +94,10 @@ class Lane:
         return self._event(3, sequence, name | made_by << 32)
 
     def range_enter(self, name: int, source: int = 0) -> int:
-        """Returns the tick, which is the range's number too."""
-        number = self.file.ticks + 1
-        self.open_ranges.append(number)
-        return self.range_begin(name, number, source)
+        self.open_ranges.append(self.file.ticks + 1)
+        return self.range_begin(name, self.open_ranges[-1], source)
 
     def range_exit(self) -> int:
-        """Leaves the innermost range that is open."""
         return self.range_end(self.open_ranges.pop() if self.open_ranges else 1 << 40)
 
     def range_begin(self, name: int, number: int, source: int = 0, at: int | None = None) -> int:

@@ -220,8 +220,16 @@ def test_the_parts_of_a_step_add_up_whatever_overlaps() -> None:
     ranges = [(STEP, 50, 900), ("enumerate(DataLoader)#x", 30, 210), ("gloo:broadcast", 0, 950)]
     steps = pl.DataFrame([(0, 0, None, 0, 1000)], schema.STEPS, orient="row")
     (step,) = step_times(made(CLOSURE, ranges, steps=steps)).to_dicts()
-    parts = ("waiting", "data", "compile", "communication", "optimizer", "backward", "forward", "other")
+    parts = ("waiting", "data", "compile", "communication", "optimizer", "backward", "forward")
     assert sum(step[f"{part}_ns"] for part in (*parts, "outside")) == step["wall_ns"] == 1000
+
+
+def test_ops_of_no_phase_are_outside_of_them() -> None:
+    ops = [row("linear", 0, 10, module="0"), row("randn", 50, 80)]
+    steps = pl.DataFrame([(0, 0, None, 0, 100)], schema.STEPS, orient="row")
+    (step,) = step_times(made(ops, steps=steps)).to_dicts()
+    assert (step["forward_ns"], step["outside_ns"], step["other_ns"]) == (10, 90, 30)
+    assert step["outside_ops_ns"] == 60
 
 
 def test_hops_below_an_op_have_its_phase() -> None:

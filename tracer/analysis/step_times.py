@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.cover import Cover, Times
-from tracer.analysis.phases import PHASES, ProcessPhases
+from tracer.analysis.phases import OTHER, PHASES, ProcessPhases
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 OUTLIER = 1.5
 """A step is marked if it takes this many medians of the steady steps, or of all steps without those."""
 WHOLE, AFTER = "whole recording", "after the last step"
+_ENCLOSING = tuple(phase for phase in PHASES if phase != OTHER)
 PARTS = ("waiting", *PHASES)
 """Of the time of a step that several of them take, each has what those before it do not"""
 
@@ -27,11 +28,11 @@ def step_times(trace: Trace) -> pl.DataFrame:
 
     Columns: process, step (null: not a step), name (the step's number in words), phase, start_ns, wall_ns,
     and its parts, which add up to it: waiting_ns (API calls that wait for the GPU), the time of each phase
-    of analysis.phases (data_ns, compile_ns, communication_ns, optimizer_ns, backward_ns, forward_ns,
-    other_ns: its ops and what lies between them; calls of compiled code are in these too) and outside_ns
-    (the rest: no phase had begun). Then the part of each that is outside ops (data_outside_ns, ...: no
-    thread of the process was in an op or waited for the GPU) and outside_ops_ns (the sum of these and
-    outside_ns), gpu_busy_ns (a kernel, copy or memset ran), ops (outermost op calls) and of_median (wall_ns
+    of analysis.phases (data_ns, compile_ns, communication_ns, optimizer_ns, backward_ns, forward_ns: its ops
+    and what lies between them; calls of compiled code are in these too) and outside_ns (the rest, in no
+    phase). Then other_ns (of the rest, what was in ops), of each phase what was outside ops
+    (data_outside_ns, ...: no thread of the process was in an op or waited for the GPU), outside_ops_ns (all
+    time outside ops), gpu_busy_ns (a kernel, copy or memset ran), ops (outermost op calls) and of_median (wall_ns
     over the median of the process's steady steps; of all its steps without those).
     A process without steps has one row.
     """
@@ -96,12 +97,12 @@ def _of_process(trace: Trace, process: int, windows: pl.DataFrame) -> pl.DataFra
     for phase in PHASES:
         parts[f"{phase}_ns"] = taken.by(*_interval(ops.filter(pl.col("phase") == phase)))
     parts["outside_ops_ns"] = ends - begins - taken.so_far
-    parts |= {f"{phase}_outside_ns": np.zeros(len(windows), np.int64) for phase in PHASES}
+    parts |= {f"{phase}_outside_ns": np.zeros(len(windows), np.int64) for phase in _ENCLOSING}
     for phase, cover in phases.enclosed():
         parts[f"{phase}_outside_ns"] = parts[f"{phase}_outside_ns"] + taken.by(cover.starts, cover.ends)
-    for phase in PHASES:
+    for phase in _ENCLOSING:
         parts[f"{phase}_ns"] = parts[f"{phase}_ns"] + parts[f"{phase}_outside_ns"]
-    parts["outside_ns"] = ends - begins - taken.so_far
+    parts["outside_ns"] = ends - begins - taken.so_far + parts[f"{OTHER}_ns"]
     work = trace.gpu_activities.filter((pl.col("process") == process) & (pl.col("start_ns") > 0))
     parts["gpu_busy_ns"] = Cover.of(*_interval(work)).within(begins, ends)
     parts["ops"] = np.searchsorted(starts, ends, "left") - np.searchsorted(starts, begins, "left")
@@ -132,7 +133,7 @@ def _table(process: int, windows: pl.DataFrame, parts: dict[str, Times]) -> pl.D
     nothing = np.zeros(len(windows), np.int64)
     names = (
         *(f"{part}_ns" for part in PARTS),
-        *("outside_ns", *(f"{phase}_outside_ns" for phase in PHASES), "outside_ops_ns"),
+        *("outside_ns", *(f"{phase}_outside_ns" for phase in _ENCLOSING), "outside_ops_ns"),
         *("gpu_busy_ns", "ops"),
     )
     wall = pl.col("end_ns") - pl.col("start_ns")

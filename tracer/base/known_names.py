@@ -89,7 +89,7 @@ def known_here() -> KnownNames:
         operators=operators,
         keys=frozenset(_keys(torch)),
         types=frozenset(_types(torch)),
-        nodes=frozenset(_nodes(torch)),
+        nodes=frozenset(_nodes()),
         sources=frozenset(_sources(torch, operators)),
         files=files,
     )
@@ -110,8 +110,10 @@ def _types(torch: ModuleType) -> Iterator[str]:
             yield str(value)
 
 
-def _nodes(torch: ModuleType) -> Iterator[str]:
-    for name in vars(torch._C._functions):
+def _nodes() -> Iterator[str]:
+    from torch._C import _functions
+
+    for name in vars(_functions):
         yield from (f"torch::autograd::{name}", f"torch::autograd::generated::{name}")
     yield "torch::autograd::CopySlices"
 

@@ -18,6 +18,7 @@ PRIVATE_FUNCTIONS = {
         "_dispatch_has_kernel_for_dispatch_key",
         "_dispatch_is_alias_key",
         "_dispatch_is_included_in_alias",
+        "_dispatch_key_name",
         "_dispatch_keyset_full",
         "_dispatch_keyset_to_string",
         "_dispatch_library",

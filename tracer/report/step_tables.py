@@ -15,7 +15,6 @@ from tracer.analysis.phases import (
     DATA,
     FORWARD,
     OPTIMIZER,
-    OTHER,
 )
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.step_times import OUTLIER
@@ -24,10 +23,9 @@ from tracer.report.text import count, duration
 
 MOST_STEPS = 40
 _LONGEST_TEXT = 40
-_PARTS = (*(FORWARD, BACKWARD, OPTIMIZER, DATA, COMMUNICATION, COMPILE, OTHER), "waiting", "outside")
+_PARTS = (*(FORWARD, BACKWARD, OPTIMIZER, DATA, COMMUNICATION, COMPILE), "waiting", "outside")
 _TITLES = {
     COMPILE: "compiling",
-    OTHER: "other ops",
     "waiting": "waiting for GPU",
     "outside": "elsewhere",
 }

@@ -19,8 +19,8 @@ level = 2
 _SAID = """\
 A step ends when `optimizer.step()` returns (within `backward()`: when that does) or the script calls
 `tracer.step()`. The parts add up to the wall time. **forward**, **backward** and **optimizer** are
-their ops and the time between these; **elsewhere** is the time in no part. **Outside ops** is all time
-when no thread was in an op, in whichever part: Python, sleeping, waiting for the disk."""
+their ops and the time between these; **elsewhere** is the rest, in other ops and outside. **Outside
+ops** is all time when no thread was in an op, in whichever part: Python, sleeping, reading files."""
 _WITHOUT = """\
 No step ended in this recording: the row is the time from the first op to the last. To see steps, call
 `tracer.step()` at the end of each iteration. **Outside ops** is the time when no thread was in an op."""

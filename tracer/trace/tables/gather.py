@@ -33,7 +33,7 @@ from tracer.trace.tables.backward import (
 )
 from tracer.trace.tables.calls import CallColumns, CallIds, Functions, SpanCalls, join_calls, span_calls
 from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
-from tracer.trace.tables.open_ranges import CROSSED, Ends, OpenRanges, open_ranges
+from tracer.trace.tables.open_ranges import CROSSED, OpenRanges, ends_of_ranges, open_ranges
 from tracer.trace.tables.ranges import OWN, join_ranges, span_ranges
 from tracer.trace.tables.steps import StepEnds
 from tracer.trace.tables.values import Columns as ValueColumns
@@ -159,7 +159,7 @@ def gather_hops(recording: Contents) -> Gathered:
     ranges: list[tuple[Span, dict[str, np.ndarray]]] = []
     unmatched = unmatched_calls = in_crossing = 0
     lanes = len(recording.lanes)
-    ends = _ends_of_ranges(recording)
+    ends = ends_of_ranges(recording)
     why = bool(recording.definitions.thread_keys)
     # What is open in a dump was so until then, though its thread wrote nothing more.
     header = recording.header
@@ -404,14 +404,6 @@ def _piece_columns(
         "lost": ~open_hops & ~closed,
     }
     return columns, nesting.unmatched_exits
-
-
-def _ends_of_ranges(recording: Contents) -> dict[int, Ends]:
-    """Those of each process: a thread may end what another one began."""
-    blocks: dict[int, list[EventBlock]] = {}
-    for (process, _), chunks in recording.lanes.items():
-        blocks.setdefault(process, []).extend(block for _, block in chunks.values())
-    return {process: Ends.of(of_process) for process, of_process in blocks.items()}
 
 
 def _range_names(block: EventBlock, ids: _LaneIds, opened: OpenRanges | None) -> _Changing:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
 from tracer.trace.bytes.arrays import concatenate, low, take
+from tracer.trace.bytes.contents import Contents
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_open
 from tracer.trace.bytes.threads import Span
@@ -269,3 +270,11 @@ class _Tasks:
             seen.add(context)
             yield context
             context = self._around.get(context, 0)
+
+
+def ends_of_ranges(recording: Contents) -> dict[int, Ends]:
+    """Those of each process: a thread may end what another one began."""
+    blocks: dict[int, list[EventBlock]] = {}
+    for (process, _), chunks in recording.lanes.items():
+        blocks.setdefault(process, []).extend(block for _, block in chunks.values())
+    return {process: Ends.of(of_process) for process, of_process in blocks.items()}

@@ -32,8 +32,8 @@ def step_times(trace: Trace) -> pl.DataFrame:
     and what lies between them; calls of compiled code are in these too) and outside_ns (the rest, in no
     phase). Then other_ns (of the rest, what was in ops), of each phase what was outside ops
     (data_outside_ns, ...: no thread of the process was in an op or waited for the GPU), outside_ops_ns (all
-    time outside ops), gpu_busy_ns (a kernel, copy or memset ran), ops (outermost op calls) and of_median (wall_ns
-    over the median of the process's steady steps; of all its steps without those).
+    time outside ops), gpu_busy_ns (a kernel, copy or memset ran), ops (outermost op calls) and of_median
+    (wall_ns over the median of the process's steady steps; of all its steps without those).
     A process without steps has one row.
     """
     tables = [_of_process(trace, process, windows) for process, windows in _windows(trace)]

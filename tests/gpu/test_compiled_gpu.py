@@ -151,7 +151,7 @@ def test_what_fusing_saved_is_counted_in_launches(runs: Runs) -> None:
     assert run.status == 0, run.err
     before = tracer.load(launcher.folder / "eager.trace")
     for mode in ("default", "reduce-overhead"):
-        fused = difference(before, runs.trace(mode)).fusion
+        fused = difference([before], [runs.trace(mode)]).fusion
         assert fused is not None
         assert fused.on_gpu
         assert fused.unknown == 0

@@ -64,7 +64,7 @@ def outermost(file: Path, *, shown: bool = False) -> set[str]:
 def test_speedscope(page, gpu: Trace, tmp_path: Path, by: str) -> None:
     folder, file = fetched(viewers.speedscope), tmp_path / "run.speedscope.json"
     FORMATS["speedscope"].write(gpu, file, by=by)
-    assert outermost(file) == {"forward", "backward", "optimizer"}
+    assert outermost(file) == {"forward", "backward", "optimizer", "other"}
     with viewers.served(folder) as address:
         page.goto(f"{address}/index.html")
         page.locator("input[type=file]").first.set_input_files(file)

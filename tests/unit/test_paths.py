@@ -7,6 +7,8 @@ from frames import Hop, TraceBuilder, hop
 from tracer.analysis.paths import hottest_paths, survey_paths
 from tracer.analysis.trees import Forest
 from tracer.report.chain import chain_nodes
+from tracer.report.reading import Reading
+from tracer.report.sections import summary
 
 
 def mm(source: str | None = None, self_ns: int = 1000, **columns: object):
@@ -72,6 +74,30 @@ def test_a_first_call_that_loads_code_is_told_apart() -> None:
     ]
 
 
+def test_in_one_look_has_the_line_and_the_gpu_time_of_the_inputs_that_it_shows() -> None:
+    """Many small calls come from another line."""
+    builder = TraceBuilder()
+    small, large = builder.signature(([4], "torch.float32")), builder.signature(([4000], "torch.float32"))
+    builder.calls(*(hop("aten::mm", "CPU", inputs=small, source="a.py:1", self_ns=10) for _ in range(20)))
+    builder.calls(*(hop("aten::mm", "CPU", inputs=large, source="a.py:2", self_ns=9000) for _ in range(4)))
+    (row,) = summary.data(Reading(builder.trace(), "x.trace")).rows
+    assert (row.source, row.more_lines, row.inputs) == ("a.py:2", 0, "4000 f32")
+    assert (row.calls, row.total_ns, row.median_ns) == (4, 36_000, 9000)
+    hops = builder.hops()
+    forest = Forest.of(hops.with_columns(gpu_ns=(hops["inputs"] == large).cast(int) * 500))
+    inputs = hottest_paths(forest, survey_paths(forest), 1).inputs
+    assert inputs.select("signature", "gpu_ns").rows() == [(small, 0), (large, 2000)]
+
+
+def test_an_input_of_warm_up_is_not_what_a_path_costs() -> None:
+    builder = TraceBuilder()
+    large, usual = builder.signature(([4000], "torch.float32")), builder.signature(([4], "torch.float32"))
+    builder.calls(hop("aten::mm", "CPU", inputs=large, self_ns=90_000, phase="warmup"))
+    builder.calls(*(hop("aten::mm", "CPU", inputs=usual, self_ns=10, phase="steady") for _ in range(3)))
+    (row,) = summary.data(Reading(builder.trace(), "x.trace")).rows
+    assert (row.inputs, row.total_ns) == ("4 f32", 30)
+
+
 def test_the_chain_follows_the_usual_time() -> None:
     def linear(slow: int) -> Hop:
         below = (hop("aten::t", "CPU", self_ns=slow), hop("aten::addmm", "CPU", self_ns=4000))
@@ -107,8 +133,8 @@ def test_hottest_paths_have_nodes_sources_and_inputs_of_their_own_calls_only() -
         (0, "a.py:1", "a.py:5", "MmBackward0", 1),
     ]
     assert top.inputs.sort("calls", "signature").rows() == [
-        (0, None, 2, 4000, 2000),
-        (0, shape, 2, 4000, 2000),
+        (0, None, 2, 4000, 2000, 4000, "a.py:1", None, 1),
+        (0, shape, 2, 4000, 2000, 4000, "a.py:2", None, 1),
     ]
 
 

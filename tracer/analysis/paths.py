@@ -25,7 +25,8 @@ class PathTables:
     gpu_ns.
     nodes: path and the columns of `trees.fold`, folded over all calls of the path.
     sources: path, source, called_from, backward_node (null: forward), calls; most calls first.
-    inputs: path, signature (id or null), calls, total_ns, median_ns; most calls first.
+    inputs: path, signature (id or null), calls, total_ns, median_ns, cost_ns, the source and backward_node of
+    most of these calls, lines (how many sources there are); with GPU activities gpu_ns. Most calls first.
     """
 
     paths: pl.DataFrame
@@ -49,57 +50,65 @@ def survey_paths(forest: Forest) -> pl.DataFrame:
     is_hop = forest.hops["kind"].is_in(HOP_KINDS).to_numpy()
     sizes = counts(forest.root[is_hop], len(is_hop))
     outermost = (forest.parent < 0) & is_hop
-    measured = [name for name in ("gpu_ns",) if name in forest.hops.columns]
+    measured = _measured(forest)
     roots = (
         forest.hops.select(
-            *("op", "key", *measured, "start_ns", "end_ns", "open", "inputs"),
-            hop="id",
-            steady=(pl.col("phase").cast(pl.String) == "steady").fill_null(False),
+            *("op", "key", *measured, "start_ns", "open", "inputs"), *_timed(forest.hops), hop="id"
         )
         .filter(outermost)
-        .with_columns(
-            duration=pl.col("end_ns") - pl.col("start_ns"),
-            structure=forest.structure[outermost],
-            hops=sizes[outermost],
-        )
+        .with_columns(structure=forest.structure[outermost], hops=sizes[outermost])
+    )
+    costs = (
+        _by_inputs(roots, "structure").group_by("structure").agg(pl.col("cost_ns", "cost_of_all_ns").sum())
     )
     duration = pl.col("duration")
-    first = duration.sort_by("start_ns").first()
+    first, median = duration.sort_by("start_ns").first(), finished_median(duration)
     return (
         roots.group_by("structure")
         .agg(
             pl.col("op", "key", "hop", "hops").first(),
             calls=pl.len(),
-            total_ns=pl.col("duration").sum(),
-            median_ns=finished_median(pl.col("duration")),
+            total_ns=duration.sum(),
+            median_ns=median,
             unfinished=pl.col("open").sum(),
-            longest_ns=pl.col("duration").max(),
-            once_ns=pl.when((pl.len() > 1) & (first > ONCE * finished_median(duration))).then(first),
+            longest_ns=duration.max(),
+            once_ns=pl.when((pl.len() > 1) & (first > ONCE * median)).then(first).otherwise(0),
             **{name: pl.col(name).sum() for name in measured},
         )
-        .join(_costs(roots), on="structure", how="left")
+        .join(costs, on="structure", how="left")
         .sort("cost_ns", "cost_of_all_ns", "hop", descending=[True, True, False])
         .with_row_index("path")
         .select(
             *("structure", "path", "hops", "calls", "total_ns", "median_ns", "longest_ns", "cost_ns"),
-            pl.col("once_ns").fill_null(0),
-            *("op", "key", "hop", "unfinished", *measured),
+            *("once_ns", "op", "key", "hop", "unfinished", *measured),
         )
     )
 
 
-def _costs(roots: pl.DataFrame) -> pl.DataFrame:
-    """structure, cost_ns and cost_of_all_ns: the sum over its inputs, in the steady steps and in all."""
-    cost = finished_median(pl.col("duration")) * pl.len()
-    steady = roots.filter(pl.col("steady"))
-    tables = [
-        rows.group_by("structure", "inputs")
-        .agg(cost.alias(name))
-        .group_by("structure")
-        .agg(pl.col(name).sum())
-        for rows, name in ((steady if len(steady) else roots, "cost_ns"), (roots, "cost_of_all_ns"))
-    ]
-    return tables[1].join(tables[0], on="structure", how="left").with_columns(pl.col("cost_ns").fill_null(0))
+def _measured(forest: Forest) -> list[str]:
+    return [name for name in ("gpu_ns",) if name in forest.hops.columns]
+
+
+def _timed(hops: pl.DataFrame) -> list[pl.Expr]:
+    """duration, and counted: whether a call decides what its path costs."""
+    steady = (pl.col("phase").cast(pl.String) == "steady").fill_null(False)
+    outermost_steady = hops.select((steady & pl.col("parent").is_null()).any()).item()
+    counted = steady if outermost_steady else pl.lit(True)
+    return [(pl.col("end_ns") - pl.col("start_ns")).alias("duration"), counted.alias("counted")]
+
+
+def _by_inputs(calls: pl.DataFrame, by: str, **more: pl.Expr) -> pl.DataFrame:
+    """Calls with the same inputs: by, inputs, calls, total_ns, median_ns, cost_ns and cost_of_all_ns."""
+    duration, counted = pl.col("duration"), pl.col("counted")
+    median = finished_median(duration)
+    return calls.group_by(by, "inputs", maintain_order=True).agg(
+        calls=pl.len(),
+        total_ns=duration.sum(),
+        median_ns=median,
+        cost_ns=(finished_median(duration, counted) * counted.sum()).fill_null(0),
+        cost_of_all_ns=median * pl.len(),
+        **more,
+    )
 
 
 def steady_part(forest: Forest) -> Forest:
@@ -123,14 +132,17 @@ def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTable
     chosen = of_path.is_not_null().to_numpy()
     hops = forest.hops.with_columns(path=of_path)
     groups, nodes = fold(forest.with_hops(hops), ["path"], chosen=chosen)
+    measured = _measured(forest)
     roots = hops.select(
-        *("path", "source", "called_from", "backward_node", "inputs", "open"),
-        duration=pl.col("end_ns") - pl.col("start_ns"),
+        *("path", "source", "called_from", "backward_node", "inputs", "open", *measured), *_timed(hops)
     ).filter(chosen & (forest.parent < 0))
-    inputs = roots.group_by("path", "inputs", maintain_order=True).agg(
-        calls=pl.len(),
-        total_ns=pl.col("duration").sum(),
-        median_ns=finished_median(pl.col("duration")),
+    line = pl.struct("source", "backward_node").mode(maintain_order=True).first()
+    inputs = _by_inputs(
+        roots,
+        "path",
+        line=line,
+        lines=pl.col("source").n_unique(),
+        **{name: pl.col(name).sum() for name in measured},
     )
     return PathTables(
         paths=top.drop("structure"),
@@ -138,9 +150,10 @@ def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTable
         .drop("group", "parent_node")
         .sort("path", maintain_order=True),
         sources=_count(roots, "source", "called_from", "backward_node"),
-        inputs=inputs.rename({"inputs": "signature"}).sort(
-            "path", "calls", descending=[False, True], maintain_order=True
-        ),
+        inputs=inputs.rename({"inputs": "signature"})
+        .drop("cost_of_all_ns")
+        .unnest("line")
+        .sort("path", "calls", descending=[False, True], maintain_order=True),
     )
 
 

@@ -29,12 +29,21 @@ class SourceCalls:
 
 @dataclass(frozen=True)
 class InputCalls:
-    """Calls with the same inputs. Times in ns."""
+    """Calls with the same inputs. Times in ns.
+
+    source, backward_node   of most of them
+    lines                   how many lines called
+    """
 
     signature: int | None
     calls: int
     total_ns: int
     median_ns: int
+    cost_ns: int
+    source: str | None
+    backward_node: str | None
+    lines: int
+    gpu_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,8 +93,8 @@ class Paths:
 
     @property
     def costliest_inputs(self) -> list[InputCalls]:
-        """Of each path, the calls that took most of its time: those with the same inputs."""
-        return [max(path.inputs, key=lambda inputs: inputs.median_ns * inputs.calls) for path in self.paths]
+        """Of each path the calls with the inputs that cost most; where none is steady, that took most."""
+        return [max(path.inputs, key=lambda calls: (calls.cost_ns, calls.total_ns)) for path in self.paths]
 
 
 def hottest_of(reading: Reading) -> Paths:

@@ -109,12 +109,11 @@ def _row(path: Path, calls: InputCalls, texts: dict[int, str]) -> Row:
     hops = [node for node in chain if node["kind"] in HOP_KINDS]
     libraries = [node["op"] for node in chain if node["kind"] == "library"]
     on_gpu = [node["op"] for node in chain if node["kind"] in GPU_KINDS]
-    first = path.sources[0]
     kernel = table_name(on_gpu[-1]) if on_gpu else package_relative(hops[-1]["kernel"] or "")
     return Row(
-        source=first.source,
-        backward=first.backward_node is not None,
-        more_lines=len({calls.source for calls in path.sources}) - 1,
+        source=calls.source,
+        backward=calls.backward_node is not None,
+        more_lines=calls.lines - 1,
         op=path.op,
         inputs="" if calls.signature is None else texts.get(calls.signature, ""),
         library=libraries[0] if libraries else "",
@@ -123,5 +122,5 @@ def _row(path: Path, calls: InputCalls, texts: dict[int, str]) -> Row:
         total_ns=calls.total_ns,
         share=path.share * calls.total_ns / path.total_ns if path.total_ns else 0.0,
         median_ns=calls.median_ns,
-        gpu_ns=path.gpu_ns // path.calls,
+        gpu_ns=calls.gpu_ns // calls.calls,
     )

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -49,20 +50,35 @@ class Kept(RankTables):
 
     def table(self, name: str, first: int | None = None, end: int | None = None) -> pl.DataFrame:
         """Raises DamagedError if the file is not as `write` wrote it."""
-        file = self.folder / f"{name}.parquet"
+        wanted = pl.lit(True) if first is None else pl.col("number").is_between(first, end, closed="left")
+        rows = self._collect(name, lambda rows: rows.filter(wanted))
         try:
-            rows = whole(_rows, file, name, first, end)
             whole(self._check, name, rows)
-        except (DamagedError, pl.exceptions.PanicException) as error:
-            raise DamagedError(f"{file} cannot be read: {error}") from None
+        except DamagedError as error:
+            raise self._damaged(name, error) from None
         return rows
+
+    def _collect(self, name: str, of: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
+        """What `of` takes from a table."""
+        try:
+            return whole(_collected, self._file(name), name, of)
+        except (DamagedError, pl.exceptions.PanicException) as error:
+            raise self._damaged(name, error) from None
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.parquet"
+
+    def _damaged(self, name: str, error: BaseException) -> DamagedError:
+        return DamagedError(f"{self._file(name)} cannot be read: {error}")
 
     def _check(self, name: str, rows: pl.DataFrame) -> None:
         """How far readers count must not depend on a number that nobody counted."""
         if name == "ranks" and not 0 <= (rows.row(0, named=True)["ranks"] or 0) <= _MOST_RANKS:
             raise ValueError("no job has that many ranks")
-        if name == "groups" and int(rows["calls"].sum()) > len(self.table("calls")):
-            raise ValueError("it has more calls than calls.parquet")
+        if name == "groups":
+            known = self._collect("calls", lambda calls: calls.select(pl.len())).item()
+            if int(rows["calls"].sum()) > known:
+                raise ValueError("it has more calls than calls.parquet")
 
 
 class Parts:
@@ -173,12 +189,11 @@ def _kept(folder: Path) -> Kept:
     return Kept(folder=folder, **about)
 
 
-def _rows(file: Path, name: str, first: int | None, end: int | None) -> pl.DataFrame:
+def _collected(file: Path, name: str, of: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
     with open(open_regular(file), "rb") as opened:
         rows = pl.scan_parquet(f"/proc/self/fd/{opened.fileno()}", hive_partitioning=False)
         if rows.collect_schema() != pl.Schema(SCHEMAS[name]):
             raise ValueError("it has other columns than a part")
         if rows.select(pl.len()).collect().item() > _ROWS_PER_BYTE * os.fstat(opened.fileno()).st_size:
             raise ValueError("it has more rows than its bytes can hold")
-        wanted = pl.lit(True) if first is None else pl.col("number").is_between(first, end, closed="left")
-        return rows.filter(wanted).collect()
+        return of(rows).collect()

@@ -10,7 +10,7 @@ import polars as pl
 
 from tracer.analysis.cover import Cover
 from tracer.analysis.phases import ops_of
-from tracer.analysis.step_times import OUTLIER, waits
+from tracer.analysis.step_times import OUTLIER, recorded, waits
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -46,10 +46,7 @@ def gaps(trace: Trace, step: int | None = None) -> Gaps:
     of, windows = ("steady steps", steady) if len(steady) else ("steps", steps)
     if windows.is_empty():
         of = "recording"
-        windows = trace.hops.group_by("process").agg(
-            start_ns=pl.col("start_ns").min(),
-            end_ns=pl.max_horizontal(pl.col("start_ns").max(), pl.col("end_ns").max()),
-        )
+        windows = recorded(trace)
     return _of_windows(trace, of, windows)
 
 
@@ -61,17 +58,15 @@ def longest_gaps(trace: Trace, times: pl.DataFrame, most: int) -> pl.DataFrame:
     process, step, wall_ns, outside_ops_ns, and of the gap longest_ns, before and after (see Gaps).
     """
     slow = times.filter(pl.col("step").is_not_null() & (pl.col("of_median") >= OUTLIER))
+    slow = slow.sort("wall_ns", descending=True).head(most)
+    ops = {process: ops_of(trace, process) for process in slow["process"].unique()}
     rows = []
-    for row in slow.sort("wall_ns", descending=True).head(most).iter_rows(named=True):
-        end_ns = row["start_ns"] + row["wall_ns"]
-        window = pl.DataFrame({"start_ns": [row["start_ns"]], "end_ns": [end_ns]})
-        found = gaps_within(trace, row["process"], window).sort("length", descending=True).head(1)
-        head = {name: row[name] for name in ("process", "step", "wall_ns", "outside_ops_ns")}
-        rows += [
-            head | {"longest_ns": gap["length"], "before": gap["before"], "after": gap["after"]}
-            for gap in found.iter_rows(named=True)
-            if gap["length"] >= _LARGE * row["wall_ns"]
-        ]
+    for row in slow.iter_rows(named=True):
+        process, begin, wall = row["process"], row["start_ns"], row["wall_ns"]
+        window = pl.DataFrame({"start_ns": [begin], "end_ns": [begin + wall]})
+        found = gaps_within(trace, process, window, ops[process]).rename({"length": "longest_ns"})
+        longest = found.filter(pl.col("longest_ns") >= _LARGE * wall).sort("longest_ns", descending=True)
+        rows += [{**row, **gap} for gap in longest.head(1).iter_rows(named=True)]
     return pl.DataFrame(rows, _LONGEST)
 
 

@@ -63,13 +63,15 @@ _WINDOW = {
 }
 
 
+def recorded(trace: Trace) -> pl.DataFrame:
+    """process, start_ns of its first hop and end_ns of its last one, of each process that has hops."""
+    ends = pl.max_horizontal(pl.col("start_ns").max(), pl.col("end_ns").max())
+    return trace.hops.group_by("process").agg(pl.col("start_ns").min(), end_ns=ends).sort("process")
+
+
 def _windows(trace: Trace) -> Iterator[tuple[int, pl.DataFrame]]:
     """The steps of each process that has hops, as _WINDOW has them, and what comes after the last one."""
-    moments = trace.hops.group_by("process").agg(
-        begin=pl.col("start_ns").min(),
-        end=pl.max_horizontal(pl.col("start_ns").max(), pl.col("end_ns").max()),
-    )
-    for process, begin, end in moments.sort("process").iter_rows():
+    for process, begin, end in recorded(trace).iter_rows():
         steps = trace.steps.filter(pl.col("process") == process).select(
             "step",
             "start_ns",

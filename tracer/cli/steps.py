@@ -70,8 +70,9 @@ def steps(
         print_cells(tables.step_titles(shown), tables.step_cells(shown, lambda text: f"{text} !"))
         for line in tables.below_steps(times, len(times) - len(shown)):
             print(line)
-        for line in tables.about_marked(marked, SourceLines.of(trace)) if step is None else []:
-            print(line)
+        if step is None:  # else the table of gaps is that of the step
+            for line in tables.about_marked(marked, SourceLines.of(trace)):
+                print(line)
         if rows:
             print()
             print_cells([*tables.gap_titles(), "text"], cells)

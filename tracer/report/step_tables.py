@@ -8,14 +8,7 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.gaps import Gaps
-from tracer.analysis.phases import (
-    BACKWARD,
-    COMMUNICATION,
-    COMPILE,
-    DATA,
-    FORWARD,
-    OPTIMIZER,
-)
+from tracer.analysis.phases import BACKWARD, COMMUNICATION, COMPILE, DATA, FORWARD, OPTIMIZER
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.step_times import OUTLIER
 from tracer.report.page import percent
@@ -106,8 +99,9 @@ def about_marked(longest: pl.DataFrame, sources: SourceLines) -> list[str]:
 
 def about_gaps(found: Gaps) -> str:
     """`Outside ops: 122.5 ms, 5.0 % of the wall time of 5 steady steps.`"""
-    whole = {"recording": "the recording"}.get(found.of, found.of)
-    of = count(found.steps, found.of.removesuffix("s")) if found.of in ("steps", "steady steps") else whole
+    of = "the recording" if found.of == "recording" else found.of
+    if of.endswith("steps"):
+        of = count(found.steps, of.removesuffix("s"))
     part = share(found.outside_ns, found.wall_ns)
     return f"Outside ops: {duration(found.outside_ns)}, {part} of the wall time of {of}."
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracer.analysis.step_times import recorded
+
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
@@ -50,12 +52,8 @@ def _steps(trace: Trace, steady: bool) -> Steps:
 
 def _whole_run(trace: Trace) -> list[int]:
     """From the first hop to the end of the last one; nothing of a trace without hops."""
-    times = trace.hops.select(
-        begin=pl.col("start_ns").min(),
-        end=pl.max_horizontal(pl.col("start_ns").max(), pl.col("end_ns").max()),
-    )
-    begin, end = times.row(0)
-    return [] if begin is None else [end - begin]
+    spans = recorded(trace).select(pl.col("end_ns").max() - pl.col("start_ns").min())
+    return spans.to_series().drop_nulls().to_list()
 
 
 def _same_warm_up(steps: list[Steps]) -> list[Steps]:

@@ -12,6 +12,7 @@ from tracer.analysis.difference.places import WHOLE, Places, by_step
 from tracer.analysis.gaps import gaps_within
 from tracer.analysis.phases import BACKWARD
 from tracer.analysis.source_lines import NO_LINE, SourceLines
+from tracer.analysis.step_times import recorded
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
@@ -43,10 +44,7 @@ def outside_of(trace: Trace, steps: Sequence[int] | None, places: Places) -> dic
 def _windows(trace: Trace, steps: Sequence[int] | None) -> pl.DataFrame:
     """process, step, start_ns, end_ns"""
     if steps is None:
-        end = pl.max_horizontal(pl.col("start_ns").max(), pl.col("end_ns").max())
-        return trace.hops.group_by("process").agg(
-            step=pl.lit(WHOLE, pl.Int64), start_ns=pl.col("start_ns").min(), end_ns=end
-        )
+        return recorded(trace).with_columns(step=pl.lit(WHOLE, pl.Int64))
     return trace.steps.filter(pl.col("step").is_in(list(steps))).select(
         "process", "step", "start_ns", "end_ns"
     )

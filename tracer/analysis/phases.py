@@ -13,6 +13,8 @@ Every table, tree, page, export and diff asks here, so that none counts an op wh
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,6 @@ _OF_TRANSFERS = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:")  # what back ends ma
 _OF_DISTRIBUTED = ("c10d::", "c10d_functional::", "_c10d_functional::")
 _FIRST_GRADIENT = "aten::ones_like"  # what loss.backward() begins with
 _Flags = NDArray[np.bool_]
-_Names = NDArray[np.object_]
 
 
 def in_backward() -> pl.Expr:
@@ -62,14 +63,13 @@ def calling_line() -> pl.Expr:
 
 def phase_of_hops(trace: Trace) -> pl.Series:
     """The phase of each row of `hops`: that of its outermost op."""
-    found = np.zeros(len(trace.hops), np.int64)
+    codes = np.zeros(len(trace.hops), np.uint32)
     for process in trace.hops["process"].unique().to_list():
         ops = ProcessPhases.of(trace, process).with_marks.filter(pl.col("row").is_not_null())
-        codes = ops["phase"].cast(pl.Enum(PHASES)).to_physical().cast(pl.Int64)
-        found[ops["row"].to_numpy()] = codes.to_numpy()
+        codes[ops["row"].to_numpy()] = ops["phase"].to_physical().to_numpy()
     outer = trace.hops["parent"].is_null().to_numpy()
     root = np.maximum.accumulate(np.where(outer, np.arange(len(outer)), 0))
-    return pl.Series(PHASES, dtype=pl.String).gather(found[root])
+    return _named(codes[root])
 
 
 def ops_of(trace: Trace, process: int) -> pl.DataFrame:
@@ -106,7 +106,7 @@ class ProcessPhases:
         ops = known.select(
             *columns,
             hooked=pl.Series(sequence.as_given(sequence.hooked)),
-            phase=pl.Series(sequence.as_given(_phases(sequence)).astype(str), dtype=pl.String),
+            phase=_named(sequence.as_given(_phases(sequence))),
         )
         return cls(ops.filter(~known["mark"]), ops, ranges, hooks)
 
@@ -236,15 +236,17 @@ class _Ranges:
         name = ranges["name"].cast(pl.String)
 
         def named(*prefixes: str) -> _Spans:
-            found = pl.Series([False]).new_from_index(0, len(ranges))
-            for prefix in prefixes:
-                found |= name.str.starts_with(prefix).fill_null(False)
-            return _Spans.of(ranges.filter(found))
+            return _Spans.of(ranges.filter(_begins_with(name, prefixes)))
 
         return cls(
             *(named(_OF_OPTIMIZERS), named(_OF_STEPS), named(_OF_LOADERS), named(*_OF_TRANSFERS)),
             _Spans.of(trace.compile_phases.filter(pl.col("process") == process)),
         )
+
+
+def _begins_with(names: pl.Series, prefixes: Sequence[str]) -> pl.Series:
+    """Whether a name begins with one of these."""
+    return names.str.contains("|".join(f"^{re.escape(prefix)}" for prefix in prefixes)).fill_null(False)
 
 
 # ---- the phase of each op --------------------------------------------------------------------------
@@ -253,7 +255,7 @@ class _Sequence:
     """The ops of a process in the order of time, `order` their places in what was given; a flag for each."""
 
     order: Times
-    op: _Names
+    makes_ones: _Flags
     thread: Times
     start: Times
     data: _Flags
@@ -264,7 +266,6 @@ class _Sequence:
     forward: _Flags  # of a module, or a backward node came of it
     linked: _Flags  # a backward node came of it
     optimizer: _Flags
-    mark: _Flags
     step_begin: Times  # of the optimizer's step that it is in; -1: none
     step_end: Times
 
@@ -273,30 +274,27 @@ class _Sequence:
         order = np.argsort(known["start_ns"].to_numpy(), kind="stable")
         sorted_ = known[order]
         thread, start = (sorted_[name].fill_null(-1).to_numpy() for name in ("thread", "start_ns"))
-        op, node = sorted_["op"].fill_null("").to_numpy(), sorted_["node"].to_numpy()
-        linked, mark = sorted_["linked"].to_numpy(), sorted_["mark"].to_numpy()
+        node, linked = sorted_["node"].to_numpy(), sorted_["linked"].to_numpy()
 
         def inside(spans: _Spans) -> _Flags:
             flags: _Flags = spans.around(thread, start)[0] >= 0
             return flags
 
-        named = sorted_["range"].str.starts_with(_OF_OPTIMIZERS).fill_null(False).to_numpy()
+        named = _begins_with(sorted_["range"], [_OF_OPTIMIZERS]).to_numpy()
         begin, end = ranges.steps.around(thread, start)
-        distributed = sorted_["op"].fill_null("").str.contains(f"^({'|'.join(_OF_DISTRIBUTED)})")
         return cls(
             order=order,
-            op=op,
+            makes_ones=(sorted_["op"] == _FIRST_GRADIENT).fill_null(False).to_numpy(),
             thread=thread,
             start=start,
             data=inside(ranges.loaders),
             compiling=inside(ranges.compiling),
             hooked=inside(hooks),
             node=node,
-            transfer=distributed.to_numpy(),
+            transfer=_begins_with(sorted_["op"], _OF_DISTRIBUTED).to_numpy(),
             forward=(sorted_["module"].to_numpy() | linked) & ~node,
             linked=linked & ~node,
             optimizer=named | inside(ranges.optimizers),
-            mark=mark,
             step_begin=begin,
             step_end=end,
         )
@@ -311,34 +309,42 @@ class _Sequence:
 def _in_hooks(optimizers: _Spans, ops: pl.DataFrame) -> _Spans:
     """The ranges of optimizers that began while an autograd node ran: the op that began each has the node."""
     began = np.zeros(len(optimizers.start), np.bool_)
-    columns = (ops[name].fill_null(-1).to_numpy() for name in ("thread", "start_ns", "end_ns"))
-    thread, start, end = columns
+    thread, start, end = (ops[name].fill_null(-1).to_numpy() for name in ("thread", "start_ns", "end_ns"))
     node = ops["node"].to_numpy()
     for number in np.unique(optimizers.thread):
         mine, rows = np.flatnonzero(optimizers.thread == number), np.flatnonzero(thread == number)
         place = np.searchsorted(start[rows], optimizers.start[mine], "right") - 1
-        around = rows[np.maximum(place, 0)] if len(rows) else np.zeros(len(mine), np.int64)
-        if len(rows):
-            began[mine] = (place >= 0) & node[around] & (end[around] >= optimizers.start[mine])
+        mine, around = mine[place >= 0], rows[place[place >= 0]]
+        began[mine] = node[around] & (end[around] >= optimizers.start[mine])
     return optimizers.where(began)
 
 
-def _phases(ops: _Sequence) -> _Names:
-    """The phase of each op."""
+def _phases(ops: _Sequence) -> NDArray[np.uint32]:
+    """The phase of each op: its place in PHASES."""
     backward = ops.node & ~ops.hooked & ~ops.data & ~ops.compiling
     following = np.append(backward[1:], False) & (ops.thread == np.append(ops.thread[1:], -1))
-    first_gradient = (ops.op == _FIRST_GRADIENT) & following & ~ops.forward
+    first_gradient = ops.makes_ones & following & ~ops.forward
     forward = ops.forward | (_between_forward(ops, backward) & ~first_gradient)
     told_apart = bool(ops.forward.any())
-    phases: _Names = np.select(
-        [
-            *(ops.data, ops.compiling, ops.hooked, backward | first_gradient, ops.transfer, forward),
-            ops.optimizer,
-        ],
-        [DATA, COMPILE, OPTIMIZER, BACKWARD, COMMUNICATION, FORWARD, OPTIMIZER],
-        OTHER if told_apart else FORWARD,
+    found = [
+        (ops.data, DATA),
+        (ops.compiling, COMPILE),
+        (ops.hooked, OPTIMIZER),
+        (backward | first_gradient, BACKWARD),
+        (ops.transfer, COMMUNICATION),
+        (forward, FORWARD),
+        (ops.optimizer, OPTIMIZER),
+    ]
+    codes = np.select(
+        [flags for flags, _ in found],
+        [PHASES.index(phase) for _, phase in found],
+        PHASES.index(OTHER if told_apart else FORWARD),
     )
-    return phases
+    return codes.astype(np.uint32)
+
+
+def _named(codes: NDArray[np.uint32]) -> pl.Series:
+    return pl.Series(PHASES, dtype=pl.Enum(PHASES)).gather(codes)
 
 
 def _between_forward(ops: _Sequence, backward: _Flags) -> _Flags:
@@ -348,19 +354,22 @@ def _between_forward(ops: _Sequence, backward: _Flags) -> _Flags:
     that its closure computes: from the first forward op within its step to the backward pass there.
     """
     index = np.arange(len(backward))
-    part = np.cumsum(backward)
-    first = np.full(int(part[-1]) + 2 if len(part) else 2, len(index))
-    last = np.full(len(first), -1)
-    linked = np.flatnonzero(ops.linked)
-    np.minimum.at(first, part[linked], linked)
-    np.maximum.at(last, part[linked], linked)
-    between = (index > first[part]) & (index < last[part])
+    first, last = _first_and_last(ops.linked, np.cumsum(backward))
     start = np.append(ops.start, np.iinfo(np.int64).max)
-    begun, next_backward = start[first[part]], start[_next(backward, index)]
+    begun, next_backward = start[first], start[_next(backward, index)]
     in_closure = (ops.step_begin >= 0) & (begun >= ops.step_begin) & (begun < ops.start)
     in_closure &= next_backward < ops.step_end
-    flags: _Flags = np.where(ops.optimizer, in_closure, between)
+    flags: _Flags = np.where(ops.optimizer, in_closure, (index > first) & (index < last))
     return flags
+
+
+def _first_and_last(flags: _Flags, part: Times) -> tuple[Times, Times]:
+    """Of each place the first and the last flag in its part; len(flags) and -1: the part has none."""
+    first, last = np.full(len(flags) + 1, len(flags)), np.full(len(flags) + 1, -1)
+    places = np.flatnonzero(flags)
+    np.minimum.at(first, part[places], places)
+    np.maximum.at(last, part[places], places)
+    return first[part], last[part]
 
 
 def _next(flags: _Flags, index: Times) -> Times:
@@ -386,13 +395,9 @@ def _backward_passes(told: pl.DataFrame) -> Cover:
 def _forward_passes(told: pl.DataFrame) -> Cover:
     """From the first to the last op of each forward pass that a backward node came of."""
     forward = (told["phase"] == FORWARD).to_numpy()
-    number = np.cumsum(~forward)
-    linked = np.flatnonzero(told["linked"].to_numpy() & forward)
-    first, last = np.full(len(forward) + 1, len(forward)), np.full(len(forward) + 1, -1)
-    np.minimum.at(first, number[linked], linked)
-    np.maximum.at(last, number[linked], linked)
+    first, last = _first_and_last(told["linked"].to_numpy() & forward, np.cumsum(~forward))
     place = np.arange(len(forward))
-    return _stretches(told, forward & (place >= first[number]) & (place <= last[number]))
+    return _stretches(told, forward & (place >= first) & (place <= last))
 
 
 def _begins_in_closures(told: pl.DataFrame, steps: _Spans) -> Cover:

@@ -33,6 +33,10 @@ class Ends(NamedTuple):
         rows = [block.kind == fmt.RANGE_END for block in blocks]
         number = concatenate([block.first[at] for block, at in zip(blocks, rows, strict=True)], np.uint64)
         tick = concatenate([block.other_ticks[at] for block, at in zip(blocks, rows, strict=True)], np.int64)
+        return cls.sorted(number, tick)
+
+    @classmethod
+    def sorted(cls, number: NDArray[np.uint64], tick: Index) -> Ends:
         order = np.argsort(number, kind="stable")
         return cls(number[order], tick[order])
 
@@ -123,9 +127,7 @@ class _Events:
     def left_at(self, number: NDArray[np.uint64]) -> Index:
         """The event that ends each of these; -1: none of the span does."""
         rows = np.flatnonzero(self.kind == fmt.RANGE_END)
-        ends = Ends(self.number[rows], rows)
-        order = np.argsort(ends.number, kind="stable")
-        return Ends(ends.number[order], rows[order]).when(number)
+        return Ends.sorted(self.number[rows], rows).when(number)
 
     def unnumbered_pairs(self) -> Index:
         """For each begin the event that ends it if ends have no numbers: that of the innermost; -1: none."""

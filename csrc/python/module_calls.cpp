@@ -16,6 +16,7 @@
 #include "function_entry.h"
 #include "greenlets.h"
 #include "module_paths.h"
+#include "own_range.h"
 
 namespace tracer::python {
 namespace {
@@ -411,6 +412,8 @@ PyObject* call_module(PyObject* function, PyObject* const* arguments, size_t fla
   }
   calls.depth = depth + 1;
   module_now = now;
+  OwnRange outermost;  // no module around it, and no autograd node that runs it again
+  if (!depth && !now.node && now.id) outermost.enter(name_of_calls(now.id));
   PyObject* result = original(function, arguments, flags, names);
   calls.depth = depth;
   if (result) name_begun_in_pause(calls);  // an exception would be lost

@@ -14,6 +14,7 @@ using trace::mix;
 struct Path {
   std::string root, names;  // class of the outermost module; names from there, apart by dots
   uint32_t defined;         // the recording that it is defined in
+  OwnName calls;
 };
 std::vector<Path>& paths = *new std::vector<Path>;
 Interner& path_ids = *new Interner;
@@ -24,7 +25,7 @@ uint32_t path_of(const std::string& root, const std::string& names) {
   uint64_t hash = mix(mix(1, trace::hash_bytes(root.data(), root.size())), trace::hash_bytes(names.data(), names.size()));
   if (uint32_t id = path_ids.find(hash)) return id;
   uint32_t id = path_ids.add(hash);
-  if (id) paths.push_back({root, names, 0});
+  if (id) paths.push_back({root, names, 0, OwnName("module:" + root + (names.empty() ? "" : ".") + names)});
   return id;
 }
 
@@ -46,5 +47,7 @@ void define_path(uint32_t path, uint32_t epoch) {
   known.defined = epoch;
   trace::define_for_process(trace::DefinitionBuilder(trace::kModulePath).put(path).put_string(known.names).put_string(known.root));
 }
+
+const OwnName& name_of_calls(uint32_t path) { return paths[path - 1].calls; }
 
 }  // namespace tracer::python

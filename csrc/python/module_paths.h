@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "own_range.h"
+
 namespace tracer::python {
 
 // `root`: the class of the outermost module; `names`: from there, apart by dots.
@@ -16,5 +18,7 @@ uint32_t path_below(uint32_t path, const std::string& names);
 uint32_t path_of_class(PyObject* module);
 // In the recording with this epoch, once.
 void define_path(uint32_t path, uint32_t epoch);
+// Of tracer's own range around a call of the module there, if it is in no other.
+const OwnName& name_of_calls(uint32_t path);
 
 }  // namespace tracer::python

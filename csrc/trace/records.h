@@ -256,6 +256,7 @@ constexpr uint64_t kMemoryDeviceIndexMask = 255;
 //   call:N         a call of compiled code, which the document "compiled:N" describes (0: none does)
 //   kernel:NAME    a call of a kernel of compiled code, a function or a launch; bench:NAME to find its best configuration
 //   phase:NAME:ID  a phase of compilation ID
+//   module:PATH    a call of an nn.Module that no other one called
 constexpr char kOwnRange = 0x1f;
 constexpr uint32_t kOther = 0x7fffffff;  // an id of a string, source, signature: what it means was not written down
 

@@ -52,6 +52,7 @@ class FakeTrace:
         default_factory=lambda: pl.DataFrame(schema=schema.COMPILED_KERNELS)
     )
     compile_phases: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.COMPILE_PHASES))
+    module_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.MODULE_CALLS))
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.MEMORY))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.STEPS))
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.VALUES))

@@ -159,7 +159,7 @@ def test_a_step_that_is_not_there(tmp_path: Path) -> None:
         load(path, step=20)
     writer = new_recording()
     writer.lane().enter(0)
-    with pytest.raises(TraceError, match=r"no step ended in .*optimizer.step"):
+    with pytest.raises(TraceError, match=r"no step ended in .*tracer\.step\(\)"):
         load(writer.write(tmp_path / "y.trace"), step=0)
 
 

@@ -30,7 +30,7 @@ def trace(
     strings = {name: pl.String if kind == schema.STRING else kind for name, kind in schema.HOPS.items()}
     starts = [min(row["start_ns"] for row in ops), *ends[:-1]]
     steps = [
-        (0, number, phase, start, end)
+        (0, number, phase, start, end, None)
         for number, (phase, start, end) in enumerate(zip(phases, starts, ends, strict=bool(ends)))
     ]
     return replace(

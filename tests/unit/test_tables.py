@@ -47,7 +47,8 @@ COLUMNS = {
     "numMultiprocessors maxIPC maxWarpsPerMultiprocessor maxBlocksPerMultiprocessor "
     "maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor maxRegistersPerBlock "
     "maxSharedMemoryPerBlock maxThreadsPerBlock",
-    "steps": "process step phase start_ns end_ns",
+    "steps": "process step phase start_ns end_ns module",
+    "module_calls": "id module source process thread start_ns end_ns step phase open",
     "source_lines": "source text cell",
     "processes": "process pid how command rank ranks host boot",
     "threads": "process thread name",

@@ -5,7 +5,8 @@ Every table, tree, page, export and diff asks here, so that none counts an op wh
 - backward: an autograd node called the op, wherever that ran: also in a closure that an optimizer calls.
 - optimizer: in a range with which torch marks its optimizers, or in a range within such a one; an optimizer
   that a hook of the backward pass steps is the optimizer. What a closure of it computes is not.
-- forward: in a call of an nn.Module, or a backward node came of it, and what lies between two such ops.
+- forward: in a call of an nn.Module, or a backward node came of it, and what lies between two such ops;
+  calls of outermost modules from begin to end.
 - data: in a range with which torch marks its data loaders. compile: in a phase of torch.compile.
 - communication: an op of torch.distributed.
 - other: none of these. Where a process has neither modules nor backward, all these ops are forward.
@@ -122,6 +123,7 @@ class ProcessPhases:
             (COMMUNICATION, self._ranges.transfers.cover()),
             (OPTIMIZER, self._hooks.cover()),
             (BACKWARD, _backward_passes(told)),
+            (FORWARD, self._ranges.modules.cover()),
             (FORWARD, _forward_passes(told)),
             (BACKWARD, _begins_in_closures(told, self._ranges.steps)),
             (OPTIMIZER, self._ranges.optimizers.cover()),
@@ -229,6 +231,7 @@ class _Ranges:
     loaders: _Spans
     transfers: _Spans
     compiling: _Spans
+    modules: _Spans
 
     @classmethod
     def of(cls, trace: Trace, process: int) -> _Ranges:
@@ -240,7 +243,10 @@ class _Ranges:
 
         return cls(
             *(named(_OF_OPTIMIZERS), named(_OF_STEPS), named(_OF_LOADERS), named(*_OF_TRANSFERS)),
-            _Spans.of(trace.compile_phases.filter(pl.col("process") == process)),
+            *(
+                _Spans.of(table.filter(pl.col("process") == process))
+                for table in (trace.compile_phases, trace.module_calls)
+            ),
         )
 
 

@@ -26,8 +26,9 @@ PARTS = ("waiting", *PHASES)
 def step_times(trace: Trace) -> pl.DataFrame:
     """A row for each step of each process, in order, and one for what ran after the last step.
 
-    Columns: process, step (null: not a step), name (the step's number in words), phase, start_ns, wall_ns,
-    and its parts, which add up to it: waiting_ns (API calls that wait for the GPU), the time of each phase
+    Columns: process, step (null: not a step), name (the step's number in words), phase, module (whose call
+    it is; null: the script or an optimizer said when it ended), start_ns, wall_ns, and its parts, which add
+    up to it: waiting_ns (API calls that wait for the GPU), the time of each phase
     of analysis.phases (data_ns, compile_ns, communication_ns, optimizer_ns, backward_ns, forward_ns: its ops
     and what lies between them; calls of compiled code are in these too) and outside_ns (the rest, in no
     phase). Then other_ns (of the rest, what was in ops), of each phase what was outside ops
@@ -58,6 +59,7 @@ _WINDOW = {
     "step": pl.Int64,
     "name": pl.String,
     "phase": pl.String,
+    "module": pl.String,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
 }
@@ -78,10 +80,11 @@ def _windows(trace: Trace) -> Iterator[tuple[int, pl.DataFrame]]:
             "end_ns",
             name=pl.col("step").cast(pl.String),
             phase=pl.col("phase").cast(pl.String),
+            module=pl.col("module").cast(pl.String),
         )
         last = steps["end_ns"].max() if len(steps) else None
         if last is None or last < end:
-            rest = (None, WHOLE if last is None else AFTER, None, begin if last is None else last, end)
+            rest = (None, WHOLE if last is None else AFTER, None, None, begin if last is None else last, end)
             steps = pl.concat(
                 [steps.select(list(_WINDOW)), pl.DataFrame([rest], _WINDOW, orient="row")], how="vertical"
             )
@@ -144,7 +147,7 @@ def _table(process: int, windows: pl.DataFrame, parts: dict[str, Times]) -> pl.D
     usual = (steady if len(steady) else steps).select(wall.median()).item() if len(steps) > 1 else None
     return windows.select(
         pl.lit(process, pl.UInt32).alias("process"),
-        *("step", "name", "phase", "start_ns"),
+        *("step", "name", "phase", "module", "start_ns"),
         wall.alias("wall_ns"),
         *(pl.lit(pl.Series(parts.get(name, nothing), dtype=pl.Int64)).alias(name) for name in names),
         of_median=pl.when(pl.col("step").is_not_null())

@@ -32,10 +32,11 @@ _RECORDED_BY = {
     "thread_keys": "tracer record --why",
     "key_sets": "tracer record --why",
     "python_stacks": "tracer record --stack N",
-    "steps": "let the script call tracer.step(), or step an optimizer",
+    "steps": "let the script call tracer.step(), step an optimizer, or call an nn.Module",
     "compiled_calls": "let the script call a function of torch.compile",
     "compiled_kernels": "let the script call a function of torch.compile",
     "compile_phases": "let the script compile a function with torch.compile",
+    "module_calls": "let the script call an nn.Module",
     "ranges": "let the script use torch.profiler.record_function",
 }
 

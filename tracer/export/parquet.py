@@ -26,6 +26,7 @@ TABLES = (
     "compiled_calls",
     "compiled_kernels",
     "compile_phases",
+    "module_calls",
     "steps",
     "source_lines",
     "dispatch_keys",

@@ -83,7 +83,14 @@ def below_steps(table: pl.DataFrame, left_out: int) -> list[str]:
     lines = lines if left_out else []
     slow = bool((table["of_median"] >= OUTLIER).any())
     lines += [f"!: {OUTLIER} times the median or more"] if slow else []
+    lines += [f"{said}: nothing else marked a step."] if (said := about_modules(table)) else []
     return [*lines, summary(table) or "No step ended. To see steps, call tracer.step() after each iteration."]
+
+
+def about_modules(table: pl.DataFrame) -> str:
+    """`A step is a call of Net, and what runs until the next one`; "": no step is one."""
+    modules = table["module"].drop_nulls().unique().sort().to_list()
+    return f"A step is a call of {' or '.join(modules)}, and what runs until the next one" if modules else ""
 
 
 def about_marked(longest: pl.DataFrame, sources: SourceLines) -> list[str]:

@@ -10,15 +10,24 @@ from tracer.analysis.step_times import OUTLIER, step_times
 from tracer.report.cells import table
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
-from tracer.report.step_tables import MOST_STEPS, chosen_steps, step_cells, step_titles, summary
+from tracer.report.step_tables import (
+    MOST_STEPS,
+    about_modules,
+    chosen_steps,
+    step_cells,
+    step_titles,
+    summary,
+)
 from tracer.report.text import count
 
 title = "Steps"
 level = 2
 
-_SAID = """\
+_ENDS = """\
 A step ends when `optimizer.step()` returns (within `backward()`: when that does) or the script calls
-`tracer.step()`. The parts add up to the wall time. **forward**, **backward** and **optimizer** are
+`tracer.step()`."""
+_PARTS = """\
+The parts add up to the wall time. **forward**, **backward** and **optimizer** are
 their ops and the time between these; **elsewhere** is the rest, in other ops and outside. **Outside
 ops** is all time when no thread was in an op, in whichever part: Python, sleeping, reading files."""
 _WITHOUT = """\
@@ -47,12 +56,17 @@ def data(reading: Reading) -> StepTimes:
     return StepTimes(chosen, len(steps) - len(chosen), summary(steps), counted)
 
 
+def _told(steps: pl.DataFrame) -> str:
+    by_modules = about_modules(steps)
+    return f"{by_modules}: nothing else marked a step." if by_modules else _ENDS
+
+
 def markdown(data: StepTimes, page: Page) -> str:
     marked = data.steps.filter(pl.col("of_median") >= OUTLIER)
     bold = f"Bold: {OUTLIER} times the median or more." if len(marked) else ""
     rest = f"{count(data.left_out, 'shorter step')} left out." if data.left_out else ""
     return paragraphs(
-        _SAID if data.counted else _WITHOUT,
+        f"{_told(data.steps)} {_PARTS}" if data.counted else _WITHOUT,
         data.summary,
         table(step_titles(data.steps), step_cells(data.steps, lambda text: f"**{text}**")),
         " ".join(text for text in (bold, rest) if text),

@@ -37,6 +37,7 @@ _THREAD = re.compile(
     r"pt_(?:main_thread|data_pin|data_worker|dist_engine|gloo_runloop|nccl_watchdg|nccl_heartbt|tcpstore_uv)"
 )
 _SHORT_PATH = re.compile(r"[\w.@+=,~ -]+(?:/[\w.@+=,~ -]+)*")
+_MODULE_CALL = "\x1fmodule:"
 _OWN_RANGE = re.compile("(?P<kind>\x1f(?:kernel|bench):)(?P<name>[^#]*)(?P<number>#\\d+)?", re.DOTALL)
 _RANGE_OF_CLASS = re.compile(r"(?:Optimizer\.(?:step|zero_grad)|enumerate\(DataLoader\))#(?P<name>[\w.]+)")
 _RANGE_OF_TORCH = re.compile(
@@ -153,6 +154,10 @@ class Names:
         if known := _RANGE_OF_CLASS.fullmatch(text):
             self.done.keep("optimizers and loaders", known["name"])
             return text
+        if text.startswith(_MODULE_CALL):
+            root, _, names = text.removeprefix(_MODULE_CALL).partition(".")
+            names, root = self.modules(names, root)
+            return _MODULE_CALL + ".".join(filter(None, (root, names)))
         if known := _OWN_RANGE.fullmatch(text):
             return f"{known['kind']}{self.compiled_kernel(known['name'])}{known['number'] or ''}"
         return self.instead("\x1frange" if text.startswith("\x1f") else "range", text)

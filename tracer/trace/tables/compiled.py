@@ -1,4 +1,4 @@
-"""Calls of compiled code, runs of its kernels, and phases of the compiler, from tracer's own ranges."""
+"""Tracer's own ranges: calls of compiled code, its kernels, phases of the compiler, calls of modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracer.trace.bytes.arrays import climb, nearest, take
 from tracer.trace.bytes.damage import number_of
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.tables.ranges import OWN, Columns
-from tracer.trace.tables.schema import COMPILE_PHASES, COMPILED_CALLS, COMPILED_KERNELS
+from tracer.trace.tables.schema import COMPILE_PHASES, COMPILED_CALLS, COMPILED_KERNELS, MODULE_CALLS
 from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, numbers
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
@@ -27,6 +27,7 @@ class CompiledTables:
     calls: pl.DataFrame
     kernels: pl.DataFrame
     phases: pl.DataFrame
+    modules: pl.DataFrame
     documents: list[dict[str, Any]] = field(default_factory=list)
     """The description of the region of each call; {}: there is none"""
 
@@ -37,7 +38,7 @@ class _Shared:
 
     columns: Columns
     kinds: list[str]
-    """What each row is: call, kernel, bench, phase"""
+    """What each row is: call, kernel, bench, phase, module"""
     texts: list[str]
     """The text of each row after its kind"""
     sources: list[str]
@@ -87,10 +88,9 @@ def compiled_tables(
 ) -> CompiledTables:
     """The tables of tracer's own ranges (`columns`); their order is that of process, thread and start."""
     if not len(columns["start"]):
-        nothing = (
-            pl.DataFrame(schema=schema) for schema in (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES)
-        )
-        return CompiledTables(next(nothing), next(nothing), next(nothing))
+        schemas = (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES, MODULE_CALLS)
+        calls, kernels, phases, modules = (pl.DataFrame(schema=schema) for schema in schemas)
+        return CompiledTables(calls, kernels, phases, modules)
     parts = [names[code].removeprefix(OWN).partition(":") for code in columns["name"].tolist()]
     shared = _Shared(
         columns, [part[0] for part in parts], [part[2] for part in parts], sources, steps, hops, to_ns
@@ -101,6 +101,7 @@ def compiled_tables(
         _calls_table(shared, calls, documents),
         _kernels_table(shared, calls, documents, definitions),
         _phases_table(shared),
+        _modules_table(shared),
         documents,
     )
 
@@ -344,3 +345,11 @@ def _phases_table(shared: _Shared) -> pl.DataFrame:
         source=pl.col("called_from"),
     )
     return in_order(table, COMPILE_PHASES)
+
+
+def _modules_table(shared: _Shared) -> pl.DataFrame:
+    rows = shared.rows("module")
+    table = shared.frame(rows).with_columns(
+        module=categories([shared.texts[row] for row in rows.tolist()]), source=pl.col("called_from")
+    )
+    return in_order(table, MODULE_CALLS)

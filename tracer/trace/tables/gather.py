@@ -36,11 +36,10 @@ from tracer.trace.tables.memory import MemoryColumns, join_memory, span_memory
 from tracer.trace.tables.open_ranges import CROSSED, OpenRanges, ends_of_ranges, open_ranges
 from tracer.trace.tables.ranges import OWN, join_ranges, span_ranges
 from tracer.trace.tables.steps import StepEnds
+from tracer.trace.tables.unmarked_steps import unmarked_steps
 from tracer.trace.tables.values import Columns as ValueColumns
 from tracer.trace.tables.values import join_values, span_values
 
-_OPTIMIZER_RANGE = "Optimizer.step#"
-"""What torch's ranges around a step of an optimizer begin with"""
 _OTHER = "(other)"
 """Replaces the strings that a ring had no space for"""
 
@@ -130,8 +129,6 @@ class _LaneIds:
     thread_keys: dict[int, int]
     own_ranges: list[int]
     """Which `names` are of tracer's own ranges"""
-    optimizers: list[int]
-    """The codes of names of ranges in which torch runs `Optimizer.step`"""
     calls: CallIds
 
 
@@ -154,7 +151,6 @@ def gather_hops(recording: Contents) -> Gathered:
     nodes = Nodes()
     parts: list[_Part] = []
     counted: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-    optimizer_steps: dict[int, list[tuple[Codes, np.ndarray]]] = {}
     threads: set[tuple[int, int]] = set()
     ranges: list[tuple[Span, dict[str, np.ndarray]]] = []
     unmatched = unmatched_calls = in_crossing = 0
@@ -181,7 +177,6 @@ def gather_hops(recording: Contents) -> Gathered:
                 marked = span_ranges(block, opened, ids.names, ids.sources, last)
                 ranges.append((span, marked))
                 in_crossing += _entered_in(block, span, opened, CROSSED)
-                optimizer_steps.setdefault(process, []).append(_ended_ranges(marked, ids.optimizers))
             calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span)
             returned = span_values(block, span)
             unmatched_calls += calls.unmatched_exits if calls else 0
@@ -206,11 +201,9 @@ def gather_hops(recording: Contents) -> Gathered:
         )
         for process, ends in counted.items()
     }
-    for process, ended_ranges in optimizer_steps.items():
-        if process in steps or _counted_steps(recording.definitions, process):
-            continue
-        if len(ticks := _of_first(ended_ranges)):
-            steps[process] = StepEnds.of_all(ticks)
+    joined_ranges = join_ranges(ranges)
+    names = list(vocabulary.names.numbers)
+    steps |= unmarked_steps(joined_ranges, names, recording.definitions, frozenset(steps))
     parts.sort(key=lambda part: (part.span.process, part.span.thread, part.first))
     spans = [part.span for part in parts]
     sizes = np.array([len(part.columns["start"]) for part in parts], np.int64)
@@ -247,7 +240,7 @@ def gather_hops(recording: Contents) -> Gathered:
         calls=joined_calls,
         memory=memory,
         values=values,
-        ranges=join_ranges(ranges),
+        ranges=joined_ranges,
         steps=steps,
         vocabulary=vocabulary,
         threads=threads,
@@ -287,9 +280,6 @@ def _lane_ids(definitions: Definitions, process: int, lane: int, vocabulary: Voc
             for number, value in definitions.thread_keys.get(scope, {}).items()
         },
         own_ranges=[number for number, name in names.items() if name.startswith(OWN)],
-        optimizers=[
-            name_codes[number] for number, name in names.items() if name.startswith(_OPTIMIZER_RANGE)
-        ],
         calls=CallIds(
             functions=vocabulary.functions.of_process(definitions, process),
             stacks={number: vocabulary.stacks((process, stack)) for number, stack in stacks.items()},
@@ -420,25 +410,6 @@ def _entered_in(block: EventBlock, span: Span, opened: OpenRanges, innermost: in
     enters = np.append(0, np.cumsum(block.enter[span.events]))
     begins = enters[np.append(opened.before, span.events.stop) - span.events.start]
     return int(np.diff(begins)[opened.innermost == innermost].sum())
-
-
-def _ended_ranges(ranges: dict[str, np.ndarray], names: list[int]) -> tuple[Codes, NDArray[np.int64]]:
-    """The names and ends of the ranges with these names that ended."""
-    ended = ~ranges["open"] & np.isin(ranges["name"], names)
-    return ranges["name"][ended], ranges["end"][ended]
-
-
-def _counted_steps(definitions: Definitions, process: int) -> bool:
-    """Whether a process counted its optimizer's steps; of older traces torch's ranges around them tell."""
-    certificate = definitions.documents.get(process, {}).get("certificate")
-    return isinstance(certificate, dict) and isinstance(certificate.get("steps"), dict)
-
-
-def _of_first(ranges: list[tuple[Codes, NDArray[np.int64]]]) -> NDArray[np.int64]:
-    """The ends of the ranges that have the name of the one that ended first."""
-    names = concatenate([name for name, _ in ranges], np.int32)
-    ends = concatenate([end for _, end in ranges], np.int64)
-    return ends[names == names[np.argmin(ends)]] if len(ends) else ends
 
 
 def _join_calls(parts: list[_Part], offsets: NDArray[np.int64]) -> CallColumns:

@@ -48,6 +48,7 @@ from tracer.trace.tables.schema import (
     KEY_SETS,
     LIBRARY_CALLS,
     MEMORY,
+    MODULE_CALLS,
     PROCESSES,
     PYTHON_STACKS,
     RANGES,
@@ -60,7 +61,7 @@ from tracer.trace.tables.schema import (
 )
 from tracer.trace.tables.series import nanoseconds
 from tracer.trace.tables.stacks import Stacks
-from tracer.trace.tables.steps import StepEnds, Steps, find_steps, steps_table
+from tracer.trace.tables.steps import Steps, find_steps, steps_table
 from tracer.trace.tables.values import values_table
 
 # Of the time that loading takes, as it was measured of 10 million hops.
@@ -82,6 +83,7 @@ class Trace:
     `scalars` has a row for each argument that is no tensor, with `--values scalars`.
     `compiled_calls` has a row for each call of code that torch.compile or AOTInductor made,
     `compiled_kernels` for each run of a kernel in it, and `compile_phases` for each phase of the compiler.
+    `module_calls` has a row for each call of an nn.Module that no other one called.
     `dispatch_keys` has every dispatch key of the torch that was recorded, lowest priority first.
     `key_sets` and `thread_keys` have what the columns of that name in `hops` mean, with `--why`.
     `source_lines` has the text of each line that the column `source` names, as far as it is known.
@@ -108,6 +110,7 @@ class Trace:
     compiled_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_CALLS))
     compiled_kernels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_KERNELS))
     compile_phases: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILE_PHASES))
+    module_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MODULE_CALLS))
     key_sets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KEY_SETS))
     dispatch_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DISPATCH_KEYS))
     thread_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=THREAD_KEYS))
@@ -138,6 +141,7 @@ class Trace:
             ranges=of(self.ranges),
             compiled_calls=of(self.compiled_calls),
             compiled_kernels=of(self.compiled_kernels),
+            module_calls=of(self.module_calls),
         )
 
     def arguments(self, function: str) -> pl.DataFrame:
@@ -242,6 +246,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         compiled_calls=compiled.calls,
         compiled_kernels=compiled.kernels,
         compile_phases=compiled.phases,
+        module_calls=compiled.modules,
         dispatch_keys=dispatch_keys_table(first_keys),
         key_sets=key_sets_table(recording.key_sets if vocabulary.thread_keys.numbers else (), first_keys),
         thread_keys=thread_keys_table(vocabulary.thread_keys.numbers, keys),
@@ -283,10 +288,7 @@ def _steps(gathered: Gathered, functions: list[str], to_ns: float) -> dict[int, 
         first = [columns.start[columns.process == process] for columns in (hops, calls)]
         begins[process] = int(nanoseconds(np.concatenate(first), to_ns).min(initial=np.iinfo(np.int64).max))
     return find_steps(
-        {
-            process: StepEnds(nanoseconds(ends.times, to_ns), ends.numbers, round(ends.since * to_ns))
-            for process, ends in gathered.steps.items()
-        },
+        {process: ends.in_nanoseconds(to_ns) for process, ends in gathered.steps.items()},
         begins,
         {
             process: nanoseconds(calls.start[warming & (calls.process == process)], to_ns)

@@ -69,8 +69,7 @@ def _check(ends: dict[int, StepEnds], step: int, path: str) -> None:
     numbers = np.concatenate([known.numbers for known in ends.values()]) if ends else np.empty(0, np.int64)
     if not len(numbers):
         raise MissingStepError(
-            f"no step ended in {path}: a step ends when optimizer.step() returns or the script calls "
-            "tracer.step()"
+            f"no step ended in {path}: let the script call tracer.step() after each iteration"
         )
     if not any(known.span(step) for known in ends.values()):
         first = min(known.first for known in ends.values())

@@ -183,6 +183,7 @@ STEPS: Schema = {
     "phase": STRING,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
+    "module": STRING,
 }
 MEMORY: Schema = {
     "id": ID,
@@ -257,6 +258,18 @@ COMPILE_PHASES: Schema = {
     "thread": pl.UInt32,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
+    "open": pl.Boolean,
+}
+MODULE_CALLS: Schema = {
+    "id": ID,
+    "module": STRING,
+    "source": STRING,
+    "process": pl.UInt32,
+    "thread": pl.UInt32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "step": pl.Int64,
+    "phase": STRING,
     "open": pl.Boolean,
 }
 RANGES: Schema = {

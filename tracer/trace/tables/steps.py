@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.tables.schema import STEPS
-from tracer.trace.tables.series import slices
+from tracer.trace.tables.series import nanoseconds, slices
 
 PHASES = ["warmup", "steady"]
 FEWEST_STEPS = 3
@@ -26,11 +26,13 @@ class StepEnds(NamedTuple):
     """The ends of steps of a process in order, and how many steps had ended then.
 
     `since`: when the first of them began, if something was recorded before that is of no step; else 0.
+    `module`: the outermost module whose calls they are; "": the script or an optimizer said when they end.
     """
 
     times: Index
     numbers: Index
     since: int = 0
+    module: str = ""
 
     @classmethod
     def of_all(cls, times: Index) -> StepEnds:
@@ -49,6 +51,11 @@ class StepEnds(NamedTuple):
         begun_again = np.flatnonzero(np.diff(numbers) <= 0)
         first = int(begun_again[-1]) + 1 if len(begun_again) else 0
         return cls(times[first:], numbers[first:], since)
+
+    def in_nanoseconds(self, to_ns: float) -> StepEnds:
+        """The same, whose times are ticks here."""
+        since, *times = nanoseconds(np.append(self.since, self.times), to_ns).tolist()
+        return self._replace(times=np.array(times, np.int64), since=since)
 
     @property
     def first(self) -> int:
@@ -124,7 +131,7 @@ def steps_table(steps: Mapping[int, Steps]) -> pl.DataFrame:
             zip(known.ends.numbers.tolist(), begins, known.ends.times.tolist(), strict=True)
         ):
             phase = None if known.first_steady < 0 else PHASES[place >= known.first_steady]
-            rows.append((process, number - 1, phase, begin, end))
+            rows.append((process, number - 1, phase, begin, end, known.ends.module or None))
     return pl.DataFrame(rows, STEPS, orient="row")
 
 

@@ -89,8 +89,8 @@ def compiled_tables(
     """The tables of tracer's own ranges (`columns`); their order is that of process, thread and start."""
     if not len(columns["start"]):
         schemas = (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES, MODULE_CALLS)
-        calls, kernels, phases, modules = (pl.DataFrame(schema=schema) for schema in schemas)
-        return CompiledTables(calls, kernels, phases, modules)
+        nothing = [pl.DataFrame(schema=schema) for schema in schemas]
+        return CompiledTables(nothing[0], nothing[1], nothing[2], nothing[3])
     parts = [names[code].removeprefix(OWN).partition(":") for code in columns["name"].tolist()]
     shared = _Shared(
         columns, [part[0] for part in parts], [part[2] for part in parts], sources, steps, hops, to_ns

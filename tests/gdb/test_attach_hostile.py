@@ -5,7 +5,10 @@ Where the tests are root's, the job is another user's, which is where that matte
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -179,6 +182,33 @@ def test_a_trace_that_the_process_names(tmp_path: Path, hostile: Hostile) -> Non
     os.mkfifo(fifo)
     for path in (fifo, tmp_path, Path("/dev/null"), tmp_path / "nosuch\0"):
         assert not left.close(str(path), process)
+
+
+@needs_root
+def test_what_a_process_names_is_opened_with_its_rights(tmp_path: Path) -> None:
+    """Whoever opens the file breaks the lease, which a signal says. The process claims to be of a container."""
+    opened: list[int] = []
+    before = signal.signal(signal.SIGIO, lambda number, _: opened.append(number))
+    path = tmp_path / "roots"
+    path.write_text("root's")
+    path.chmod(0o600)
+    script = f"""TRACER_JOIN='{{"path": "{path}", "session": 1, "program": 1, "process": ['$$', 1, 1]}}' exec sleep 600"""
+    process = subprocess.Popen(
+        ["sh", "-c", f"echo on; {script}"], stdout=subprocess.PIPE, user=12345, group=12345
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"on\n"
+        with path.open("r+b") as leased:
+            fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            while b"sleep" not in Path("/proc", str(process.pid), "cmdline").read_bytes()[:5]:
+                time.sleep(0.01)
+            assert b"TRACER_JOIN" in Path("/proc", str(process.pid), "environ").read_bytes()
+            assert left.close_of(process.pid) is None
+            assert opened == []
+    finally:
+        signal.signal(signal.SIGIO, before)
+        process.kill()
+        process.communicate()
 
 
 @needs_root

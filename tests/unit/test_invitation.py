@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,22 @@ def test_a_process_in_another_container_lives_as_long_as_its_file_is_open(tmp_pa
         assert lives(elsewhere, str(path))
     assert not lives(elsewhere, str(path))
     assert not lives(elsewhere, "/nowhere/at.all")
+
+
+def test_what_an_invitation_names_is_opened_as_a_regular_file_only(tmp_path: Path) -> None:
+    """A job chooses the path, and `tracer attach` may be root's: to open a device can be to use it."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    opened = threading.Thread(target=lambda: os.close(os.open(path, os.O_WRONLY)), daemon=True)
+    opened.start()  # until somebody opens the other end
+    for _ in range(20):
+        assert not lives([1, 1, 1], str(path))
+        opened.join(0.01)
+        assert opened.is_alive()
+    assert running(invitation(path)) is None
+    assert opened.is_alive()
+    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    opened.join()
 
 
 @pytest.mark.parametrize("session", [-1, 1 << 64, "1", None])

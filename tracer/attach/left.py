@@ -35,11 +35,15 @@ def close_of(pid: int) -> str | None:
         mark = invitation.NAME.encode() + b"="
         request = json.loads(next(word for word in words if word.startswith(mark))[len(mark) :])
         path, began, before = str(request["path"]), request["process"], request.get("program")
-        if began[0] != pid or not before or not invitation.lives(began, path):
+        if began[0] != pid or not before:
             return None
+        process = Process(pid)
+        with process.rights():  # the process chose the path, which may be opened
+            if not invitation.lives(began, path):
+                return None
         if invitation.program(pid) in (0, before):
             return None
-        return path if close(path, Process(pid), request["session"]) else None
+        return path if close(path, process, request["session"]) else None
     except (*_NOT_OURS, KeyError, IndexError, StopIteration, RecursionError):
         return None
 

@@ -100,7 +100,9 @@ def has_ended(path: str) -> bool:
 
 
 def _header(path: str) -> bytes:
-    with open(path, "rb") as file:
+    from tracer.base.boundary import open_regular  # not each start of a Python comes here
+
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
         return file.read(_HEADER)
 
 
@@ -134,10 +136,11 @@ def _namespace() -> int:
 
 
 def _is_written(path: str) -> bool:
+    from tracer.base.boundary import open_regular
     from tracer.trace.bytes.leases import is_open_for_writing
 
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_regular(path)
     except OSError:
         return False
     try:

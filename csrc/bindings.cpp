@@ -262,7 +262,7 @@ void write_json(const std::string& kind, const py::bytes& compressed) {
   trace::define_for_process(trace::DefinitionBuilder(trace::kJson).put_string(kind).put_string(std::string(compressed)));
 }
 
-py::dict end() {
+py::dict end(bool process_ends) {
   trace::TraceFile& file = running();
   std::string path = file.path();
   int error = int(file.header().error_number);  // of any process
@@ -273,7 +273,7 @@ py::dict end() {
   {
     py::gil_scoped_release release;
     define_symbols();
-    damaged = trace::close_recording();
+    damaged = trace::close_recording(process_ends);
     if (!damaged) totals = trace::count_totals(path, session);
   }
   py::dict out;
@@ -390,7 +390,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("forget_lines", &python::forget_lines);
   m.def("seen_lines", &python::seen_lines);
   m.def("own_cost", &own_cost);
-  m.def("close", &end);
+  m.def("close", &end, py::arg("process_ends") = false);
   m.def("recording", &recording);
   m.def("dump", &dump, py::arg("path"));
   m.def("keep_dumps", &trace::keep_dumps, py::arg("most"));

@@ -194,8 +194,11 @@ def starts_not_joined() -> int:
 def own_cost() -> dict[str, object]:
     """What recording hops costs: as timed in the program, and in a loop that runs now. Once, after `stop`."""
 
-def close() -> Closed:
-    """Close the file; in the process that made it also trim it."""
+def close(process_ends: bool = False) -> Closed:
+    """Close the file; in the process that made it also trim it.
+
+    If the process ends, SIGUSR2 does nothing from now on.
+    """
 
 def dump(path: str) -> str:
     """Copy the running recording to `path`, where nothing is yet; "": beside it, numbered. Returns the path.

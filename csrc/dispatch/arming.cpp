@@ -226,13 +226,21 @@ void wrap_operator(OperatorRecord& op, OperatorEntry& entry) {
   for (uint32_t index = 0; index < kTableEntries; ++index) wrap_entry(op, entry, index);
 }
 
+// torch calls what wraps also from destructors, where an exception ends the program. An entry that is left as it was runs
+// unseen, and compare() counts it.
+template <class Wrap>
+void unless_no_memory(const Wrap& wrap) try {
+  wrap();
+} catch (const std::exception&) {
+}
+
 // Operators that come and go while hops are in place; called with the dispatcher's lock held.
 struct FollowOperators final : c10::OpRegistrationListener {
   // The table of a new operator was filled before the operator could be found by name.
   void onOperatorRegistered(const c10::OperatorHandle& op) override {
     if (!armed.load(std::memory_order_acquire)) return;
     OperatorEntry& entry = entry_of(op);
-    wrap_operator(record_of(op, entry), entry);
+    unless_no_memory([&] { wrap_operator(record_of(op, entry), entry); });
   }
   // Its schema goes. Kernels of other libraries may stay, and the record has their hops; an operator of another name that
   // is made at this address later gets a record of its own.
@@ -243,12 +251,7 @@ struct FollowOperators final : c10::OpRegistrationListener {
 torch_abi::UpdateEntry update_entry = nullptr;
 torch_abi::CheckInvariants check_invariants = nullptr;
 
-// The dispatcher computes an entry anew (a registration or its end), with its lock held: wrap it again.
-void update_entry_and_wrap(OperatorEntry* entry, const c10::Dispatcher& dispatcher, c10::DispatchKey key) {
-  update_entry(entry, dispatcher, key);
-  if (!armed.load(std::memory_order_acquire)) return;
-  int index = c10::getDispatchTableIndexForDispatchKey(key);
-  if (index < 0) return;
+void wrap_again(OperatorEntry* entry, uint32_t index) {
   OperatorRecord* record = records.find(entry);
   if (!record || record->name != c10::toString(entry->operator_name())) {
     auto op = c10::Dispatcher::singleton().findOp(entry->operator_name());
@@ -258,7 +261,14 @@ void update_entry_and_wrap(OperatorEntry* entry, const c10::Dispatcher& dispatch
   }
   if (!record->wanted) return;
   rearmed.fetch_add(1, std::memory_order_relaxed);
-  wrap_entry(*record, *entry, uint32_t(index));
+  wrap_entry(*record, *entry, index);
+}
+
+// The dispatcher computes an entry anew (a registration or its end), with its lock held: wrap it again.
+void update_entry_and_wrap(OperatorEntry* entry, const c10::Dispatcher& dispatcher, c10::DispatchKey key) {
+  update_entry(entry, dispatcher, key);
+  int index = c10::getDispatchTableIndexForDispatchKey(key);
+  if (index >= 0 && armed.load(std::memory_order_acquire)) unless_no_memory([&] { wrap_again(entry, uint32_t(index)); });
 }
 
 // The check compares entries with kernels, finds hops, and would turn every "not implemented" error

@@ -143,23 +143,33 @@ __attribute__((always_inline)) inline void HopScope::enter(Lane* lane, Hop* hop,
   sequence_ = write_enter(lane, hop, keys, native::return_address(frame), call_site(hop->first_caller, frame), inputs);
 }
 
-void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, TensorArguments arguments) noexcept {
+// No memory for what the hop says first; the event itself needs none.
+void HopScope::lose() noexcept {
+  lane_ = nullptr;
+  trace::lose_hop();
+}
+
+void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, TensorArguments arguments) noexcept try {
   if (!is_first_caller(hop->first_caller, frame)) ask_for_call_site(frame);
   Lane* lane = trace::current_lane();
   if (!lane) return;
   auto write = [&] { enter(lane, hop, keys, frame, arguments.size && lane->shapes ? signature_of(lane, arguments) : 0); };
   if (__builtin_expect(is_timed(lane), 0)) return time_enter(lane, write);
   write();
+} catch (...) {
+  lose();
 }
 
 void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10::impl::OperatorEntry& entry,
-                     const torch::jit::Stack& stack) noexcept {
+                     const torch::jit::Stack& stack) noexcept try {
   Lane* lane = trace::current_lane();
   if (!lane) return;
   bool known = lane->shapes && entry.hasSchema();
   auto write = [&] { enter(lane, hop, keys, frame, known ? signature_of(lane, stack, entry.schema().arguments().size()) : 0); };
   if (__builtin_expect(is_timed(lane), 0)) return time_enter(lane, write);
   write();
+} catch (...) {
+  lose();
 }
 
 void HopScope::write(const Values& values) noexcept {

@@ -90,6 +90,7 @@ class HopScope {
   void write(const Values& values) noexcept;
   void enter(trace::Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs);
   void leave() noexcept;
+  void lose() noexcept;
 
   trace::Lane* lane_ = nullptr;  // nullptr: not recorded
   uint64_t path_;                // the lane's before the hop

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 
@@ -17,6 +16,8 @@
 
 namespace tracer::native {
 namespace {
+
+constexpr uint64_t kPage = 4096;
 
 std::string read_build_id(const dl_phdr_info& info) {
   for (int i = 0; i < info.dlpi_phnum; ++i) {
@@ -182,22 +183,29 @@ void** find_plt_slot(std::string_view library_file_name, const char* symbol) {
   return search.slot;
 }
 
-bool write_plt_slot(void** slot, void* value) {
-  auto page = reinterpret_cast<uint64_t>(slot) & ~uint64_t(4095);
-  // The protection as it is now, from /proc: the loader may have made the page read-only.
-  bool writable = false;
-  if (FILE* maps = fopen("/proc/self/maps", "re")) {
-    char line[512];
-    while (fgets(line, sizeof line, maps)) {
-      uint64_t begin, end;
-      char flags[5];
-      if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &begin, &end, flags) == 3 && begin <= page && page < end) writable = flags[1] == 'w';
+namespace {
+
+// Whether the loader made this page read-only when it had filled it in. /proc may be missing, or no descriptor be left to read it.
+bool is_read_only(uint64_t page) {
+  auto look = [](dl_phdr_info* info, size_t, void* data) {
+    uint64_t wanted = *static_cast<uint64_t*>(data);
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+      const auto& segment = info->dlpi_phdr[i];
+      uint64_t begin = info->dlpi_addr + segment.p_vaddr, end = begin + segment.p_memsz;
+      if (segment.p_type == PT_GNU_RELRO && begin / kPage * kPage <= wanted && wanted < end / kPage * kPage) return 1;
     }
-    fclose(maps);
-  }
-  if (!writable && mprotect(reinterpret_cast<void*>(page), 4096, PROT_READ | PROT_WRITE) != 0) return false;
+    return 0;
+  };
+  return dl_iterate_phdr(look, &page) != 0;
+}
+
+}  // namespace
+
+bool write_plt_slot(void** slot, void* value) {
+  uint64_t page = reinterpret_cast<uint64_t>(slot) / kPage * kPage;
+  if (mprotect(reinterpret_cast<void*>(page), kPage, PROT_READ | PROT_WRITE) != 0) return false;
   std::atomic_ref<void*>(*slot).store(value, std::memory_order_release);
-  if (!writable) mprotect(reinterpret_cast<void*>(page), 4096, PROT_READ);
+  if (is_read_only(page)) mprotect(reinterpret_cast<void*>(page), kPage, PROT_READ);
   return true;
 }
 

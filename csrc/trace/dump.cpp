@@ -283,9 +283,9 @@ void prepare_dumps(const TraceFile& file) {
   copying.clear();
 }
 
-void end_dumps() {
+void end_dumps(bool process_ends) {
   struct sigaction now;
-  bool ours = sigaction(SIGUSR2, nullptr, &now) == 0 && now.sa_handler == on_signal;
+  bool ours = !process_ends && sigaction(SIGUSR2, nullptr, &now) == 0 && now.sa_handler == on_signal;
   if (ours) signal(SIGUSR2, SIG_IGN);  // also one that the timer has sent
   wait_for_turn();
   *source = '\0';

@@ -9,8 +9,9 @@ class TraceFile;
 
 // From now on this file is what is dumped. Its path must lead to it.
 void prepare_dumps(const TraceFile& file);
-// Nothing is dumped any more, and SIGUSR2 does again what it did before dump_on_signal().
-void end_dumps();
+// Nothing is dumped any more, and SIGUSR2 does again what it did before dump_on_signal(); nothing, if the process ends: who sends
+// it cannot know that the recording has ended.
+void end_dumps(bool process_ends);
 
 // In a forked child: the thread that copied is not there.
 void forget_dump();

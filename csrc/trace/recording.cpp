@@ -135,10 +135,10 @@ void finish_lanes() {
   }
 }
 
-bool close_recording() {
+bool close_recording(bool process_ends) {
   TraceFile* file = current_file.load();
   if (!file) return false;
-  end_dumps();
+  end_dumps(process_ends);
   finish_lanes();
   stop_helper();
   {

@@ -12,7 +12,7 @@ uint32_t pauses();                              // how often the recording of th
 void finish_lanes();                            // pauses, and no thread writes into the file any more
 // Ends the recording of this process; the file is closed and deleted. True: another process had cut the file, or written
 // over it.
-bool close_recording();
+bool close_recording(bool process_ends);
 TraceFile* recording_file();
 // The clock at its start; 0: there was none yet.
 uint64_t start_of_recording();

@@ -200,6 +200,27 @@ def test_afterwards_the_signal_is_as_before(tmp_path: Path) -> None:
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGUSR2
 
 
+AT_THE_END = """
+import os, torch
+class Late:
+    def __init__(self): self.kill, self.pid = os.kill, os.getpid
+    def __del__(self): self.kill(self.pid(), 12)
+kept = Late()
+torch.ones(2)
+if os.fork() == 0: raise SystemExit
+print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
+@pytest.mark.fresh
+def test_a_signal_after_the_end_of_the_recording_does_nothing(launcher: Launcher) -> None:
+    """Who sends one each minute cannot know that the job ends. The globals of a script go after atexit."""
+    launcher.write(AT_THE_END)
+    run = launcher.record("--max-size", "16M", "-o", "run.trace", "script.py")
+    assert (run.status, run.out) == (0, "0\n"), run.err
+    assert launcher.traces() == ["run.trace"]
+
+
 def test_beside_threads_that_write(launcher: Launcher) -> None:
     """Dumps of a ring that goes round all the time are whole, but for the pieces taken meanwhile."""
     script = """

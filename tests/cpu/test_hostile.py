@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -340,6 +341,48 @@ def test_address_space_that_is_short_to_the_end(launcher: Launcher, room: int) -
     assert own_cost(certificate, 0) is None
     assert certificate["ns_per_hop"] is None
     assert "per hop" not in traced.said
+
+
+NOTHING_LEFT = """\
+import resource, torch
+x = torch.ones(2)
+resource.setrlimit(resource.{limit}, (4096, resource.RLIM_INFINITY))
+for _ in range(20_000): torch.neg(x)
+print("done", flush=True)
+"""
+
+
+@pytest.mark.fresh  # a child of the fork server ends without the destructors that come to the hooks
+@pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_DATA"])
+@pytest.mark.parametrize("options", [(), ("--memory", "--stack", "8", "--values", "all")])
+def test_no_memory_to_the_end(launcher: Launcher, limit: str, options: tuple[str, ...]) -> None:
+    launcher.write(NOTHING_LEFT.format(limit=limit))
+    traced = launcher.record("-o", "run.trace", *options, "script.py")
+    assert (traced.status, traced.out) == (0, "done\n"), traced.err
+    assert "terminate called" not in traced.err
+
+
+def can_hide_proc() -> bool:
+    hide = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/proc"]
+    return shutil.which("unshare") is not None and subprocess.run(hide, capture_output=True).returncode == 0
+
+
+@pytest.mark.fresh
+def test_without_proc(launcher: Launcher) -> None:
+    """The loader looks up what is called for the first time, and writes beside our hooks."""
+    if not can_hide_proc():
+        pytest.skip("needs a mount namespace of its own")
+    launcher.write(
+        "import os, sys, torch\ntorch.ones(2)\n"
+        "if os.fork() == 0: torch.neg(torch.ones(1)); sys.exit()\n"
+        "print(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+    )
+    hidden = 'mount -t tmpfs none /proc && exec "$@"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", hidden, "sh"]
+    process = launcher.start(*command, str(launcher.tracer), "record", "-o", "run.trace", "script.py")
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, out) == (0, "0\n"), err
+    assert "aten::neg" in set(hops(launcher, "run.trace")["op"])
 
 
 def test_no_file_beside_the_trace_is_overwritten(launcher: Launcher) -> None:

@@ -186,18 +186,18 @@ def test_a_trace_that_the_process_names(tmp_path: Path, hostile: Hostile) -> Non
 
 @needs_root
 def test_what_a_process_names_is_opened_with_its_rights(tmp_path: Path) -> None:
-    """Whoever opens the file breaks the lease, which a signal says. The process claims to be of a container."""
+    """Whoever opens it breaks the lease, which a signal says. The process claims to be in a container."""
     opened: list[int] = []
     before = signal.signal(signal.SIGIO, lambda number, _: opened.append(number))
     path = tmp_path / "roots"
     path.write_text("root's")
     path.chmod(0o600)
-    script = f"""TRACER_JOIN='{{"path": "{path}", "session": 1, "program": 1, "process": ['$$', 1, 1]}}' exec sleep 600"""
-    process = subprocess.Popen(
-        ["sh", "-c", f"echo on; {script}"], stdout=subprocess.PIPE, user=12345, group=12345
-    )
+    invitation = f'{{"path": "{path}", "session": 1, "program": 1, "process": [\'$$\', 1, 1]}}'
+    script = f"echo on; TRACER_JOIN='{invitation}' exec sleep 600"
+    process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, user=12345, group=12345)
     try:
-        assert process.stdout is not None and process.stdout.readline() == b"on\n"
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"on\n"
         with path.open("r+b") as leased:
             fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_WRLCK)
             while b"sleep" not in Path("/proc", str(process.pid), "cmdline").read_bytes()[:5]:

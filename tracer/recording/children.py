@@ -82,14 +82,14 @@ class JoinedRecording:
             return None
         self._running = False
         os.environ.pop(invitation.NAME, None)
-        closed, certificate, were_on = close_part(self._native, self._began)
+        closed, certificate, were_on = close_part(self._native, self._began, at_exit)
         if self._shown is None or self._pid != os.getpid() or closed["damaged"] or closed["gone"]:
             return None
         return summary_of(self._shown, closed, certificate, were_on, ops=self._ops)
 
 
-def close_part(native: ModuleType, began: float) -> tuple[dict, dict, list[dict]]:
-    """Close a child's part of the recording. Its table entries stay hooked: the process is ending.
+def close_part(native: ModuleType, began: float, at_exit: bool) -> tuple[dict, dict, list[dict]]:
+    """Close a child's part of the recording. Its table entries stay hooked: the process mostly ends.
 
     Returns what the file holds, the certificate of this process, and its overrides.
     """
@@ -97,7 +97,7 @@ def close_part(native: ModuleType, began: float) -> tuple[dict, dict, list[dict]
     native.stop()
     were_on = overrides.end()
     certificate = _write_certificate(native, began)
-    return native.close(), certificate, were_on
+    return native.close(at_exit), certificate, were_on
 
 
 def _begin_overrides(options: Options) -> None:

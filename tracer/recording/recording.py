@@ -168,11 +168,11 @@ class Recording:
                 return self.summary
             os.environ.pop(invitation.NAME, None)
             if os.getpid() != self._pid:
-                close_part(native, self._began)
+                close_part(native, self._began, at_exit)
                 return None
             self._forget_the_exit()
             with interrupts.waiting(then_raised=not at_exit):  # less than a second, and the trace stays whole
-                self._close(native)
+                self._close(native, at_exit)
             if self._attached is not None and self.summary is not None:
                 self._attached(self.summary)
         return self.summary
@@ -180,7 +180,7 @@ class Recording:
     def _stop_apart(self) -> None:
         """Stop on another thread: this one is inside of an optimizer, whose hooks it would change."""
         try:
-            _thread.start_new_thread(self.stop_at_exit, ())
+            _thread.start_new_thread(self._stop_or_say, (False,))
         except RuntimeError:
             pass  # the process ends: it stops then
 
@@ -226,7 +226,7 @@ class Recording:
             say(f"{self._shown} will not be written: this process is already being recorded, to {outer}")
         return self
 
-    def _close(self, native: ModuleType) -> None:
+    def _close(self, native: ModuleType, at_exit: bool) -> None:
         native.end_cuda()
         native.stop()
         certificate = cuda_part.certificate(native)  # compares the entries, so before they are restored
@@ -247,7 +247,7 @@ class Recording:
             write_document(native, "certificate", certificate)
         except OSError:
             pass  # the disk is full: close() says so
-        closed = native.close()
+        closed = native.close(at_exit)
         if closed["damaged"]:
             raise FileLostError(f"{self._shown} was cut or overwritten by another process")
         if closed["gone"]:
@@ -267,9 +267,13 @@ class Recording:
             self._finalizer = None
 
     def stop_at_exit(self) -> None:
-        """End, and say what went wrong: the process ends, and nobody else would."""
+        """End, because the process does."""
+        self._stop_or_say(True)
+
+    def _stop_or_say(self, at_exit: bool) -> None:
+        """End, and say what went wrong: nobody else would."""
         try:
-            self.stop(at_exit=True)
+            self.stop(at_exit=at_exit)
         except FileLostError:
             pass
         except (OSError, RuntimeError, RecordingError) as error:

@@ -89,7 +89,7 @@ void enter_chunk(Lane* lane, TraceFile& file, Chunk chunk) {
 
 bool first_chunk(Lane* lane, TraceFile& file) {
   watch_for_damage();
-  Chunk chunk = file.claim(kHopChunkBytes, kHops);
+  Chunk chunk = file.claim(kHopChunkBytes, kHops, true);
   if (!chunk.offset && file.is_ring()) chunk = file.claim_beyond_ring(kHopChunkBytes);
   void* where = lane->window_start(lane->window);
   if (!chunk.offset) return false;

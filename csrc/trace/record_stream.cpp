@@ -13,10 +13,11 @@ namespace {
 
 constexpr uint32_t kPage = 4096;
 
-// A chunk for a record of this many bytes.
-uint32_t chunk_bytes(Stream stream, uint32_t record) {
+// The n-th chunk of a stream, with room for a record of this many bytes.
+uint32_t chunk_bytes(Stream stream, uint32_t record, uint32_t n, bool ring) {
   uint32_t need = (uint32_t(sizeof(ChunkHeader)) + record + kPage - 1) / kPage * kPage;
-  return std::max(need, stream == kDefinitions ? kDefinitionChunkBytes : kActivityChunkBytes);
+  if (stream != kDefinitions) return std::max(need, kActivityChunkBytes);
+  return std::max(need, ring ? std::min(kDefinitionChunkBytes, kFirstDefinitionBytes << std::min(n, 8u)) : kDefinitionChunkBytes);
 }
 
 }  // namespace
@@ -24,7 +25,7 @@ uint32_t chunk_bytes(Stream stream, uint32_t record) {
 char* RecordStream::room(TraceFile& file, Stream stream, uint32_t lane, uint32_t epoch, uint32_t bytes) {
   if (mapping_ && used_ + bytes <= chunk_.capacity) return mapping_ + used_;
   finish(file);
-  Chunk chunk = file.claim(chunk_bytes(stream, bytes), stream);
+  Chunk chunk = file.claim(chunk_bytes(stream, bytes, sequence_, file.is_ring()), stream);
   if (chunk.offset && stream == kActivities && file.is_ring()) file.fill(chunk);
   void* mapping = chunk.offset ? file.map(chunk, nullptr) : nullptr;
   if (!mapping) return nullptr;

@@ -26,6 +26,7 @@ constexpr uint32_t kFormatVersion = 7;
 constexpr uint32_t kHeaderBytes = 4096;
 constexpr uint32_t kHopChunkBytes = 1 << 20;
 constexpr uint32_t kDefinitionChunkBytes = 1 << 18;
+constexpr uint32_t kFirstDefinitionBytes = 1 << 14;  // in a ring, where many short processes may be; the next chunks of a stream grow
 constexpr uint32_t kActivityChunkBytes = 1 << 18;
 
 enum FileState : uint32_t {
@@ -80,8 +81,8 @@ enum HeaderFlags : uint32_t {
 // In next_chunk: no chunk is claimed any more.
 constexpr uint64_t kEndIsFinal = 1ull << 62;
 // A slot's owner: 0 where it was never written, else one of these and the process number (bits 0..29).
-enum SlotOwner : uint32_t { kSlotWritten = 1u << 30, kSlotInUse = 2u << 30 };
-constexpr uint32_t kSlotProcessMask = (1u << 30) - 1;
+enum SlotOwner : uint32_t { kSlotFirst = 1u << 29, kSlotWritten = 1u << 30, kSlotInUse = 2u << 30 };  // kSlotFirst: of its thread
+constexpr uint32_t kSlotProcessMask = (1u << 29) - 1;
 
 constexpr uint32_t kChunkMagic = 0x4b4e4843;  // "CHNK"
 enum Stream : uint16_t { kHops = 1, kDefinitions = 2, kActivities = 3 };

@@ -47,16 +47,25 @@ bool Ring::is_abandoned(uint32_t owner) const {
   return pid == 0 || (kill(pid_t(pid), 0) != 0 && errno == ESRCH);
 }
 
-uint64_t Ring::take(uint32_t process) {
+bool Ring::take_slot(uint32_t index, uint32_t before, uint32_t now) {
+  if ((before & kSlotInUse) && !is_abandoned(before)) return false;
+  if (!std::atomic_ref(owners_[index]).compare_exchange_strong(before, now)) return false;
+  if (before) count_overwritten(offset_of(index));
+  return true;
+}
+
+uint64_t Ring::take(uint32_t process, bool first_of_thread) {
+  std::atomic_ref next(page_.header.next_slot);
+  uint32_t now = kSlotInUse | process | (first_of_thread ? uint32_t(kSlotFirst) : 0);
+  // Once all are written, a thread begins where another one did: else many short processes leave nothing of a long one. What it
+  // overwrites is the oldest of that thread, so that no thread loses a later slot before an earlier one.
+  for (uint32_t i = 0; first_of_thread && next.load() >= slots_ && i < slots_; ++i) {
+    uint32_t index = (process + i) % slots_, before = std::atomic_ref(owners_[index]).load();
+    if ((before & kSlotFirst) && take_slot(index, before, now)) return offset_of(index);
+  }
   for (uint32_t tries = 0; tries < slots_; ++tries) {
-    uint32_t index = std::atomic_ref(page_.header.next_slot).fetch_add(1) % slots_;
-    std::atomic_ref<uint32_t> owner(owners_[index]);
-    uint32_t before = owner.load();
-    if ((before & kSlotInUse) && !is_abandoned(before)) continue;
-    if (!owner.compare_exchange_strong(before, kSlotInUse | process)) continue;
-    uint64_t offset = first_ + uint64_t(index) * kHopChunkBytes;
-    if (before) count_overwritten(offset);
-    return offset;
+    uint32_t index = next.fetch_add(1) % slots_;
+    if (take_slot(index, std::atomic_ref(owners_[index]).load(), now)) return offset_of(index);
   }
   return 0;
 }

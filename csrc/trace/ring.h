@@ -30,18 +30,20 @@ class Ring {
 
   // The file offset of a slot that this process may write, or 0: all are in use. What is still there is counted
   // as overwritten.
-  uint64_t take(uint32_t process);
+  uint64_t take(uint32_t process, bool first_of_thread);
   // Counts what is in a slot as overwritten.
   void count_overwritten(uint64_t offset);
   bool has(uint64_t offset) const { return offset >= first_ && offset < first_ + uint64_t(slots_) * kHopChunkBytes; }
   // The slot is written: it may be taken again.
-  void finish(uint64_t offset, uint32_t process) { owner(offset).store(kSlotWritten | process); }
+  void finish(uint64_t offset, uint32_t process) { owner(offset).store(kSlotWritten | (owner(offset).load() & kSlotFirst) | process); }
   // Nothing was written into the slot.
   void give_back(uint64_t offset) { owner(offset).store(0); }
 
  private:
   std::atomic_ref<uint32_t> owner(uint64_t offset) { return std::atomic_ref(owners_[(offset - first_) / kHopChunkBytes]); }
   bool is_abandoned(uint32_t owner) const;
+  bool take_slot(uint32_t index, uint32_t before, uint32_t now);
+  uint64_t offset_of(uint32_t index) const { return first_ + uint64_t(index) * kHopChunkBytes; }
 
   Descriptor& descriptor_;
   HeaderPage& page_;

@@ -263,7 +263,7 @@ void TraceFile::stop_for(int error) {
   shared(page_->header.state).compare_exchange_strong(recording, kOutOfSpace);
 }
 
-Chunk TraceFile::claim(uint32_t capacity, Stream stream) {
+Chunk TraceFile::claim(uint32_t capacity, Stream stream, bool first_of_thread) {
   if (is_damaged()) return {};
   if (stream == kDefinitions) {
     shared(page_->header.definition_bytes).fetch_add(capacity, std::memory_order_relaxed);
@@ -271,7 +271,7 @@ Chunk TraceFile::claim(uint32_t capacity, Stream stream) {
   }
   if (ring_) {
     if (out_of_space_.load(std::memory_order_relaxed) || !is_open()) return {};
-    return {ring_->take(process_), kHopChunkBytes};
+    return {ring_->take(process_, first_of_thread), kHopChunkBytes};
   }
   uint64_t max = page_->header.max_bytes;
   if (max && shared(page_->header.next_chunk).load() + capacity > max) {
@@ -285,6 +285,7 @@ bool TraceFile::leave_out_definition() {
   if (!ring_) return false;
   FileHeader& header = page_->header;
   uint64_t most = header.max_bytes - uint64_t(header.ring_slots) * kHopChunkBytes;
+  if (!is_root()) most /= 2;  // the rest is the root's, however many processes there are
   if (shared(header.definition_bytes).load(std::memory_order_relaxed) < most) return false;
   shared(header.other_definitions).fetch_add(1, std::memory_order_relaxed);
   return true;

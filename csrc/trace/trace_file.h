@@ -57,7 +57,7 @@ class TraceFile {
   // Reserves a chunk on the disk. An empty Chunk: the recording is over, or there is no space
   // (then the header says so and `out_of_space` holds the errno), or the largest size is reached (`is_full`), or
   // every slot of a ring is in use.
-  Chunk claim(uint32_t capacity, Stream stream);
+  Chunk claim(uint32_t capacity, Stream stream, bool first_of_thread = false);
   // The chunk that the first hops of a thread are written to, where all slots of a ring are in use.
   Chunk claim_beyond_ring(uint32_t capacity) { return claim_at_end(capacity); }
   // Whether definitions that kOther can replace have to be left out; counts one that is.

@@ -117,6 +117,36 @@ work(120_000)
     assert (kept["process"] == 0).mean() > 0.8
 
 
+SHORT_CHILDREN = """
+import os, torch
+ones = torch.ones(2)
+for number in range(40):
+    if os.fork() == 0:
+        for _ in range(20): torch.ones(number + 1).neg()
+        ENDS
+    os.wait()
+    for _ in range(4_000): ones.cos()
+torch.ones(7, 7).sin()
+"""
+
+
+@pytest.mark.parametrize("ends", ["raise SystemExit", "os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_short_processes_do_not_use_a_ring_up(launcher: Launcher, ends: str) -> None:
+    """Nor its space for names: each of more children than there are slots begins where another one did."""
+    trace, _ = recorded(launcher, SHORT_CHILDREN.replace("ENDS", ends), "--max-size", "16M", "script.py")
+    ops = trace.hops["op"].cast(pl.String)
+    assert (ops == "aten::cos").sum() > 9 * 15_000, "of 12 slots with 18,000 hops each"
+    assert (ops == "aten::neg").sum() > 0
+    last = trace.hops.filter(ops == "aten::sin")
+    assert len(last) == 2
+    assert last["source"].cast(pl.String).str.ends_with("script.py:10").all()
+    certificate = trace.certificate
+    assert certificate["open_hops"] == 0
+    assert (
+        certificate["damaged_chunks"] == certificate["undefined_hops"] == certificate["missing_chunks"] == 0
+    )
+
+
 def test_a_killed_ring_is_read(launcher: Launcher) -> None:
     launcher.write(
         LOOP.replace(

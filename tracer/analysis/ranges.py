@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracer.analysis.trees import depths, levels, parent_rows
 
@@ -11,10 +12,61 @@ OF_TORCH = "#"
 """In the names of ranges that torch itself marks: Optimizer.step#SGD.step"""
 
 
-def of_the_script() -> pl.Expr:
-    """The column `range` of hops, null where it is one of torch's own."""
-    name = pl.col("range").cast(pl.String)
-    return pl.when(~name.str.contains(OF_TORCH, literal=True)).then(name)
+def headings(hops: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
+    """`outer > inner` of each hop: the ranges that it is in, without torch's own; null if there is none."""
+    numbers, paths = paths_of_hops(hops, ranges)
+    texts = [" > ".join(name for name in path if OF_TORCH not in name) or None for path in paths]
+    return pl.Series(texts, dtype=pl.String).gather(numbers)
+
+
+def paths_of_hops(
+    hops: pl.DataFrame, ranges: pl.DataFrame
+) -> tuple[NDArray[np.int64], list[tuple[str, ...]]]:
+    """The number of the path of ranges that each hop is in; and the names on each path, outermost first.
+
+    Number 0 is in no range. A range whose begin is not in the trace is a path of its own.
+    """
+    if not hops["range"].count():
+        return np.zeros(len(hops), np.int64), [()]
+    number, above = _paths(parent_rows(ranges), ranges["name"].cast(pl.String).fill_null("?"))
+    first = np.unique(number, return_index=True)[1]
+    paths: list[tuple[str, ...]] = [()]
+    for outer, name in zip(above, ranges["name"].cast(pl.String).gather(first), strict=True):
+        paths.append((*paths[outer + 1], name or "?"))
+    found = np.append(number + 1, 0)[_range_rows(hops, ranges)]
+    alone = hops["range"].cast(pl.String).set(pl.Series(found > 0), None)
+    for name in alone.drop_nulls().unique():
+        found[(alone == name).fill_null(False).to_numpy()] = len(paths)
+        paths.append((name,))
+    return found, paths
+
+
+def _range_rows(hops: pl.DataFrame, ranges: pl.DataFrame) -> NDArray[np.int64]:
+    """The row of the innermost range of each hop: the last of its name that began on its thread, or one
+    around that; -1: none.
+    """
+    keys = [pl.col("process", "thread", "start_ns").cast(pl.Int64)]
+    begins = ranges.select(*keys, name=pl.col("name").cast(pl.String), row=pl.row_index().cast(pl.Int64))
+    moments = hops.select(*keys, name=pl.col("range").cast(pl.String), row=pl.lit(None, pl.Int64))
+    last = pl.col("row").forward_fill().over("process", "thread", "name")
+    every = pl.concat([begins, moments]).with_row_index("place").sort("start_ns", maintain_order=True)
+    row = every.with_columns(last).sort("place")["row"][len(ranges) :].fill_null(-1).to_numpy()
+    name = np.append(ranges["name"].cast(pl.Categorical).to_physical().to_numpy().astype(np.int64), -1)
+    end, parent = np.append(ranges["end_ns"].to_numpy(), 0), np.append(parent_rows(ranges), -1)
+    begun, meant = hops["start_ns"].to_numpy(), name[row]
+    while (wrong := (row >= 0) & ((end[row] < begun) | (name[row] != meant))).any():
+        row = np.where(wrong, parent[row], row)
+    return row
+
+
+def wall_times(ranges: pl.DataFrame) -> pl.DataFrame:
+    """range (its name), wall_ns: from begin to end; what is in another range of its name counts there."""
+    wall, around = dict[str, int](), list[str]()
+    for name, depth, total in range_times(ranges).select("name", "depth", "total_ns").iter_rows():
+        del around[depth:]
+        wall[name] = wall.get(name, 0) + (0 if name in around else total)
+        around.append(name)
+    return pl.DataFrame(list(wall.items()), {"range": pl.String, "wall_ns": pl.Int64}, orient="row")
 
 
 def lanes(ranges: pl.DataFrame) -> tuple[list[int], list[int]]:

@@ -53,19 +53,25 @@ class Around:
         return rows[kept], pl.Series(names, dtype=pl.String).gather(name[kept])
 
 
-def _modules(trace: Trace) -> Around:
+def module_chains(trace: Trace) -> dict[str, tuple[str, ...]]:
+    """Each module of `hops`, then those around it, the outermost last."""
     around = dict(trace.modules.iter_rows())
     names = distinct(trace.hops, "module")["module"].cast(pl.String).drop_nulls().to_list()
-    groups: list[tuple[str | None, ...]] = [(None,)]
+    chains = {}
     for name in names:
-        group = [name]
-        while outer := around.get(group[-1]):
-            group.append(outer)
-        groups.append(tuple(group))
-    numbers = {name: number for number, name in enumerate(names, 1)}
+        chain = [name]
+        while outer := around.get(chain[-1]):
+            chain.append(outer)
+        chains[name] = tuple(chain)
+    return chains
+
+
+def _modules(trace: Trace) -> Around:
+    chains = module_chains(trace)
+    numbers = {name: number for number, name in enumerate(chains, 1)}
     module = trace.hops["module"].cast(pl.String)
     number = module.replace_strict(numbers, default=0, return_dtype=pl.Int64)
-    return Around(number.to_numpy(), groups)
+    return Around(number.to_numpy(), [(None,), *chains.values()])
 
 
 def _ranges(trace: Trace) -> Around:

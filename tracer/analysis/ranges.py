@@ -117,7 +117,7 @@ def range_times(ranges: pl.DataFrame) -> pl.DataFrame:
             calls=pl.len().cast(pl.Int64),
             total_ns=pl.col("ns").sum(),
             median_ns=pl.col("ns").median().round().cast(pl.Int64),
-            p95_ns=pl.col("ns").quantile(0.95, "nearest").cast(pl.Int64),
+            p95_ns=pl.col("ns").quantile(0.95, "higher").cast(pl.Int64),
             longest_ns=pl.col("ns").max(),
             own_ns=(pl.col("ns") - pl.col("inside").fill_null(0)).sum(),
         )

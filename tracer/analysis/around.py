@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.analysis.distinct import distinct
+from tracer.analysis.distinct import numbered
 from tracer.analysis.ranges import paths_of_hops
 
 if TYPE_CHECKING:
@@ -53,25 +53,22 @@ class Around:
         return rows[kept], pl.Series(names, dtype=pl.String).gather(name[kept])
 
 
-def module_chains(trace: Trace) -> dict[str, tuple[str, ...]]:
-    """Each module of `hops`, then those around it, the outermost last."""
+def module_chains(trace: Trace) -> tuple[NDArray[np.int64], list[tuple[str, ...]]]:
+    """The number of each hop's module (-1: none); of each module it and those around, the outermost last."""
     around = dict(trace.modules.iter_rows())
-    names = distinct(trace.hops, "module")["module"].cast(pl.String).drop_nulls().to_list()
-    chains = {}
+    number, names = numbered(trace.hops["module"])
+    chains = []
     for name in names:
         chain = [name]
         while outer := around.get(chain[-1]):
             chain.append(outer)
-        chains[name] = tuple(chain)
-    return chains
+        chains.append(tuple(chain))
+    return number, chains
 
 
 def _modules(trace: Trace) -> Around:
-    chains = module_chains(trace)
-    numbers = {name: number for number, name in enumerate(chains, 1)}
-    module = trace.hops["module"].cast(pl.String)
-    number = module.replace_strict(numbers, default=0, return_dtype=pl.Int64)
-    return Around(number.to_numpy(), [(None,), *chains.values()])
+    number, chains = module_chains(trace)
+    return Around(number + 1, [(None,), *chains])
 
 
 def _ranges(trace: Trace) -> Around:

@@ -80,7 +80,9 @@ def _measured(trace: Trace, by: str, phases: pl.Series | None) -> tuple[pl.DataF
 def _with_wall(totals: pl.DataFrame, wall: pl.DataFrame, *, all_ranges: bool) -> pl.DataFrame:
     """With wall_ns; `all_ranges`: a row also for those in which no op ran."""
     wall = wall if all_ranges else wall.join(totals, on="range", how="semi")
-    return totals.join(wall, on="range", how="full", coalesce=True, nulls_equal=True)
+    return totals.join(
+        wall, on="range", how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
+    )
 
 
 def _totals(counted: pl.DataFrame, by: str) -> pl.DataFrame:

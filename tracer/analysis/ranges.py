@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.analysis.distinct import numbered
 from tracer.analysis.trees import depths, levels, parent_rows
 
 OF_TORCH = "#"
@@ -33,30 +34,35 @@ def paths_of_hops(
     paths: list[tuple[str, ...]] = [()]
     for outer, name in zip(above, ranges["name"].cast(pl.String).gather(first), strict=True):
         paths.append((*paths[outer + 1], name or "?"))
-    found = np.append(number + 1, 0)[_range_rows(hops, ranges)]
-    alone = hops["range"].cast(pl.String).set(pl.Series(found > 0), None)
-    for name in alone.drop_nulls().unique():
-        found[(alone == name).fill_null(False).to_numpy()] = len(paths)
-        paths.append((name,))
-    return found, paths
+    wanted, names = numbered(hops["range"])
+    found = np.append(number + 1, 0)[_range_rows(hops, ranges, wanted, names)]
+    alone = np.flatnonzero((found == 0) & (wanted >= 0))
+    found[alone] = wanted[alone] + len(paths)
+    return found, paths + [(name,) for name in names]
 
 
-def _range_rows(hops: pl.DataFrame, ranges: pl.DataFrame) -> NDArray[np.int64]:
+def _range_rows(
+    hops: pl.DataFrame, ranges: pl.DataFrame, wanted: NDArray[np.int64], names: list[str]
+) -> NDArray[np.int64]:
     """The row of the innermost range of each hop: the last of its name that began on its thread, or one
-    around that; -1: none.
+    around that; -1: none. `wanted`: of each hop which of `names` that range has (-1: none).
     """
+    numbers = {name: number for number, name in enumerate(names)}
+    name = np.array([numbers.get(text or "", -2) for text in ranges["name"].cast(pl.String)], np.int64)
     keys = [pl.col("process", "thread", "start_ns").cast(pl.Int64)]
-    begins = ranges.select(*keys, name=pl.col("name").cast(pl.String), row=pl.row_index().cast(pl.Int64))
-    moments = hops.select(*keys, name=pl.col("range").cast(pl.String), row=pl.lit(None, pl.Int64))
+    inside = np.flatnonzero(wanted >= 0)
+    begins = ranges.select(*keys, name=name, row=pl.row_index().cast(pl.Int64))
+    moments = hops[inside].select(*keys, name=wanted[inside], row=pl.lit(None, pl.Int64))
     last = pl.col("row").forward_fill().over("process", "thread", "name")
     every = pl.concat([begins, moments]).with_row_index("place").sort("start_ns", maintain_order=True)
-    row = every.with_columns(last).sort("place")["row"][len(ranges) :].fill_null(-1).to_numpy()
-    name = np.append(ranges["name"].cast(pl.Categorical).to_physical().to_numpy().astype(np.int64), -1)
+    row = every.select("place", last).sort("place")["row"][len(ranges) :].fill_null(-1).to_numpy()
+    name, begun = np.append(name, -2), hops["start_ns"].to_numpy()[inside]
     end, parent = np.append(ranges["end_ns"].to_numpy(), 0), np.append(parent_rows(ranges), -1)
-    begun, meant = hops["start_ns"].to_numpy(), name[row]
-    while (wrong := (row >= 0) & ((end[row] < begun) | (name[row] != meant))).any():
+    while (wrong := (row >= 0) & ((end[row] < begun) | (name[row] != wanted[inside]))).any():
         row = np.where(wrong, parent[row], row)
-    return row
+    rows = np.full(len(hops), -1)
+    rows[inside] = row
+    return rows
 
 
 def wall_times(ranges: pl.DataFrame) -> pl.DataFrame:

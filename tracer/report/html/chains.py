@@ -65,10 +65,10 @@ def packed_tree(reading: Reading, tree: CallTree) -> str:
 
 def _modules(reading: Reading) -> dict[str, list[str]]:
     """Each module that is in others: all of them, the outermost first."""
-    chains = module_chains(reading.trace).values()
+    _, chains = module_chains(reading.trace)
     return {
         visible(chain[0], LONGEST): [visible(name, LONGEST) for name in reversed(chain)]
-        for chain in chains
+        for chain in sorted(chains)
         if len(chain) > 1
     }
 

@@ -49,7 +49,10 @@ class Process:
             named("Optimizer.step#"),
             named("gloo:", "nccl:", "mpi:", "ucc:", "xccl:"),
         )
-        self.compiling = [row for row in tables["compile_phases"] if row["process"] == number]
+        self.compiling, self.modules = (
+            [row for row in tables[name] if row["process"] == number]
+            for name in ("compile_phases", "module_calls")
+        )
         made = {hop["forward_hop"] for hop in tables["hops"]} - {None}
         linked = {tables["hops"][forward]["root"]["id"] for forward in made}
         outermost = [hop for hop in tables["hops"] if hop["parent"] is None]
@@ -145,6 +148,7 @@ class Process:
         yield "communication", list(map(span, self.transfers))
         yield "optimizer", list(map(span, self.hooked))
         yield "backward", stretches(ops, lambda op: op["phase"] == "backward" or op["hooked"])
+        yield "forward", list(map(span, self.modules))
         yield "forward", stretches(ops, lambda op: op["phase"] == "forward", lambda op: op["linked"])
         turns = [
             (one["end_ns"], other["start_ns"])

@@ -111,7 +111,9 @@ def test_headings_rows_and_section(recorded: Launcher) -> None:
     assert "in range model > decoder" in tree
     assert "Optimizer" not in tree
     flat = read(recorded, "top", "run.trace", "--by", "range")
-    assert {"encoder", "decoder", "model", "data/load", "other thread"} <= {line.rpartition("  ")[2] for line in flat.splitlines()}
+    assert {"encoder", "decoder", "model", "data/load", "other thread"} <= {
+        line.rpartition("  ")[2] for line in flat.splitlines()
+    }
     report = read(recorded, "report", "run.trace")
     rows = report.partition("### Ranges")[2].partition("## ")[0]
     assert "| `data/load` " in rows

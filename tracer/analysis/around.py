@@ -77,7 +77,7 @@ def _ranges(trace: Trace) -> Around:
 
 
 AROUND: dict[str, Callable[[Trace], Around]] = {"module": _modules, "range": _ranges}
-"""By the columns of hops of which one may be in another"""
+"""By the column of hops: its values may be inside others"""
 
 
 def nested(code: _Rows, parent: _Rows, chosen: _Flags) -> _Flags:

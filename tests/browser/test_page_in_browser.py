@@ -14,6 +14,8 @@ from frames import TraceBuilder
 from synthetic import TraceWriter
 
 from tracer.analysis import surveys
+from tracer.analysis.gaps import gaps_of_recording
+from tracer.analysis.source_lines import SourceLines
 from tracer.report.html.page import render_html
 from tracer.report.reading import Reading
 from tracer.report.text import count, duration
@@ -131,6 +133,8 @@ def test_a_click_on_a_bar_shows_its_chain_down_to_the_kernel(opened, resnet: Pat
 def test_a_group_shows_its_heaviest_chain(opened, resnet: Path) -> None:
     page = opened(resnet)
     click_bar(page, 0)
+    assert page.locator("#chain-title").inner_text() == "ResNet"
+    click_bar(page, 1)
     assert page.locator("#chain-title").inner_text() == "blocks"
     assert "Below: the heaviest of" in page.locator("#chain-body").inner_text()
 
@@ -153,8 +157,32 @@ def test_search_counts_what_matches_and_enter_zooms(opened, resnet: Path) -> Non
 
 def test_matches_within_a_match_count_once(opened, training: Path) -> None:
     page = opened(training)
+    in_ops = Reading(test_report.training(), "t").time_in_ops_ns
     page.fill("#search", "::")
-    assert "100.0 %" in page.locator("#found").inner_text()
+    assert f": {duration(in_ops)}, 99.7 %" in page.locator("#found").inner_text()
+
+
+def test_time_outside_ops_is_a_root_with_its_lines_and_its_sum_is_that_of_the_gaps(
+    opened, resnet: Path
+) -> None:
+    trace = load(RESNET)
+    outside = gaps_of_recording(trace)
+    page = opened(resnet)
+    assert "outside ops" in page.locator("#legend").inner_text()
+    for grouping in ("module", "line", "op", "key"):
+        choose(page, "grouping", grouping)
+        note = page.locator("#icicle-note").inner_text()
+        assert f"summed over threads, and {duration(outside.outside_ns)} outside ops." in note
+        page.fill("#search", "outside ops")
+        assert f": {duration(outside.outside_ns)}, " in page.locator("#found").inner_text()
+        pair = outside.table.row(0, named=True)
+        page.fill("#search", f"{short(trace, pair['before'])} -> {short(trace, pair['after'])}")
+        assert f": {duration(pair['total_ns'])}, " in page.locator("#found").inner_text()
+        page.fill("#search", "")
+
+
+def short(trace, line: str) -> str:
+    return SourceLines.of(trace).name(line)
 
 
 def test_zoom_by_buttons_wheel_and_double_click(opened, resnet: Path) -> None:

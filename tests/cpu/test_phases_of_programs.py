@@ -158,10 +158,7 @@ def test_each_op_has_the_phase_that_it_ran_in(
 def test_the_tables_of_lines_and_steps_have_the_same_phases(launcher: Launcher) -> None:
     """Where one thread works, and no op is open."""
     trace, _ = recorded(launcher, MODEL + LBFGS)
-    from tracer.analysis.surveys import per_source
-    from tracer.analysis.trees import Forest
-
-    steps, lines = step_times(trace), per_source(Forest.of(trace.hops), phase_of_hops(trace))
+    steps, lines = step_times(trace), trace.flat("source")
     marks = trace.hops.filter(pl.col("op").cast(pl.String).str.starts_with("profiler::"))
     for phase in ("forward", "backward"):
         in_ops = steps[f"{phase}_ns"].sum() - steps[f"{phase}_outside_ns"].sum()

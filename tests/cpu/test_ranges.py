@@ -106,12 +106,14 @@ def test_what_each_took(trace: Trace) -> None:
 @pytest.mark.promise("tree", "report", "docs/report.md")
 def test_headings_rows_and_section(recorded: Launcher) -> None:
     tree = read(recorded, "tree", "run.trace", "--depth", "1")
-    assert "script.py:17 in range encoder  3 op calls" not in tree  # the line is also that of torch.ones
-    assert "script.py:17 in range encoder  6 op calls" in tree
-    assert "in range decoder" in tree
+    assert "in range model > encoder  3 op calls" not in tree  # the line is also that of torch.ones
+    assert "script.py:17 in range model > encoder  6 op calls" in tree
+    assert "in range model > decoder" in tree
     assert "Optimizer" not in tree
     flat = read(recorded, "top", "run.trace", "--by", "range")
-    assert {"encoder", "decoder", "other thread"} <= {line.rpartition("  ")[2] for line in flat.splitlines()}
+    assert {"encoder", "decoder", "model", "data/load", "other thread"} <= {
+        line.rpartition("  ")[2] for line in flat.splitlines()
+    }
     report = read(recorded, "report", "run.trace")
     rows = report.partition("### Ranges")[2].partition("## ")[0]
     assert "| `data/load` " in rows

@@ -8,8 +8,8 @@ import pytest
 import test_report
 from frames import FakeTrace, TraceBuilder, hop
 
-from tracer.analysis import surveys
 from tracer.analysis.call_tree import CallTree, call_tree
+from tracer.analysis.flat import flat_table
 from tracer.analysis.links import GPU_KINDS, HOP_KINDS
 from tracer.report.reading import Reading
 from tracer.trace import Trace, load
@@ -77,7 +77,7 @@ def test_sums_by_op_key_line_and_module_are_those_of_the_tables() -> None:
     hops = trace.hops.with_columns(pl.col("op", "key", "module").cast(pl.String))
     for column in ("op", "key"):
         ours = nodes.group_by(column).agg(pl.col("rows", "self_ns", "own_ns").sum()).sort(column)
-        table = {"op": surveys.per_op, "key": surveys.per_key}[column](trace.hops)
+        table = flat_table(trace, by=column)
         theirs = table.with_columns(pl.col(column).cast(pl.String)).sort(column)
         assert ours["self_ns"].to_list() == theirs["self_ns"].to_list()
         assert ours["own_ns"].to_list() == theirs["self_ns"].to_list()  # nothing but hops in this trace

@@ -18,6 +18,8 @@ from typer.testing import CliRunner, Result
 from examples import examples
 from tracer.analysis.flat import RunningFlat, flat_table, ranked
 from tracer.report.flat import flat_lines
+from tracer.report.reading import Reading
+from tracer.report.report import render
 from tracer.report.tree import plain
 
 
@@ -36,8 +38,7 @@ def small_trace() -> TraceBuilder:
 
 
 def test_a_row_for_each_op_key_and_kernel() -> None:
-    hops = small_trace().trace().hops
-    table = ranked(flat_table(hops, np.ones(len(hops), bool)), "hops")
+    table = ranked(flat_table(small_trace().trace()), "hops")
     measured = ("op", "key", "kernel", "calls", "hops", "total_ns", "self_ns", "median_ns")
     assert rows(table, *measured) == [
         ("aten::empty", "CPU", "empty_CPU", 3, 3, 3000, 3000, 1000),
@@ -56,21 +57,30 @@ def test_a_row_for_each_op_key_and_kernel() -> None:
     ],
 )
 def test_no_time_is_in_a_total_twice(by: str, expected: list[tuple[object, ...]]) -> None:
-    hops = small_trace().trace().hops
-    table = ranked(flat_table(hops, np.ones(len(hops), bool), by), "self")
+    table = ranked(flat_table(small_trace().trace(), by=by), "self")
     assert rows(table, by, "calls", "hops", "total_ns", "self_ns", "median_ns") == expected
 
 
+def test_an_op_that_calls_itself_counts_once_in_the_report_too() -> None:
+    inner = hop("a::f", "CPU", hop("a::g", "CPU"), self_ns=3000)
+    trace = TraceBuilder().calls(hop("a::f", "CPU", inner, self_ns=1000), times=2).trace()
+    assert rows(flat_table(trace, by="op").head(1), "op", "calls", "total_ns", "longest_ns") == [
+        ("a::f", 2, 10_000, 5000)
+    ]
+    section = render(Reading(trace, "x.trace", sections=["ops"]))
+    assert "| `a::f` | 2 | 4 | 10.00 us | 8.00 us | 80.0 % | 5.00 us |" in " ".join(section.split())
+
+
 def test_only_chosen_hops_count_and_only_they_hide_others() -> None:
-    hops = small_trace().trace().hops
+    trace = small_trace().trace()
+    hops = trace.hops
     inner = (hops["key"] == "CPU").to_numpy() & (hops["op"] == "aten::mm").to_numpy()
-    table = flat_table(hops, inner, "op")
+    table = flat_table(trace, inner, "op")
     assert rows(table, "op", "calls", "hops", "total_ns", "self_ns") == [("aten::mm", 0, 2, 4000, 2000)]
 
 
 def test_sorting() -> None:
-    hops = small_trace().trace().hops
-    table = flat_table(hops, np.ones(len(hops), bool))
+    table = flat_table(small_trace().trace())
     for by, column in (("total", "total_ns"), ("calls", "calls"), ("median", "median_ns")):
         values = ranked(table, by)[column].to_list()
         assert all(a >= b for a, b in pairwise(values)), by
@@ -78,7 +88,7 @@ def test_sorting() -> None:
 
 def test_time_on_the_gpu_is_that_of_the_hop_that_caused_it(gpu_sample) -> None:  # type: ignore[no-untyped-def]
     trace = gpu_sample.trace
-    table = flat_table(trace.hops, np.ones(len(trace.hops), bool), "op", trace.gpu_activities)
+    table = flat_table(trace, by="op")
     caused = trace.gpu_activities.filter(pl.col("hop").is_not_null())
     assert table["gpu_ns"].sum() == (caused["end_ns"] - caused["start_ns"]).sum() > 0
     assert table.filter(pl.col("op") == "aten::t")["gpu_ns"].to_list() in ([], [0])
@@ -100,8 +110,7 @@ def test_lines_fit_a_terminal_of_80_columns() -> None:
     long.columns["kernel"] = "torch::autograd::VariableType::" + "a_very_long_name_of_a_kernel" * 3
     builder.calls(long, times=12_345)
     builder.calls(hop("aten::mm", "CPU"))
-    hops = builder.trace().hops
-    table = ranked(flat_table(hops, np.ones(len(hops), bool)))
+    table = ranked(flat_table(builder.trace()))
     lines = [plain(line) for line in flat_lines(table, "hop", width=80)]
     assert max(map(len, lines)) <= 80
     assert lines[0].split()[:6] == ["calls", "hops", "total", "self", "share", "median"]
@@ -113,8 +122,7 @@ def test_lines_fit_a_terminal_of_80_columns() -> None:
 
 
 def test_by_kernel_function_there_are_hops_and_no_calls() -> None:
-    hops = small_trace().trace().hops
-    table = ranked(flat_table(hops, np.ones(len(hops), bool), "kernel"), "hops")
+    table = ranked(flat_table(small_trace().trace(), by="kernel"), "hops")
     lines = [plain(line).split() for line in flat_lines(table, "kernel")]
     assert lines[0] == ["hops", "total", "self", "share", "median", "kernel", "function"]
     assert [(line[0], line[-1]) for line in lines[1:]] == [
@@ -185,8 +193,8 @@ def test_batches_count_as_the_whole(data: st.DataObject) -> None:
         leaf = hop(data.draw(st.sampled_from(["a::x", "a::y"])), "CPU")
         middle = hop(data.draw(st.sampled_from(["a::x", "a::z"])), "CPU", leaf)
         builder.calls(hop(data.draw(st.sampled_from(["a::x", "a::y"])), "AutogradCPU", middle))
-    hops = builder.trace().hops
-    chosen = np.ones(len(hops), bool)
+    trace = builder.trace()
+    hops = trace.hops
     running = RunningFlat("op")
     ended = np.zeros(len(hops), bool)
     for _ in range(3):  # some hops end in each batch, and what encloses them is there
@@ -195,18 +203,18 @@ def test_batches_count_as_the_whole(data: st.DataObject) -> None:
         ended |= now
     running.add(_open(hops, ended), ~ended)
     names = ("op", "calls", "hops", "self_ns")
-    assert sorted(rows(running.table(), *names)) == sorted(rows(flat_table(hops, chosen, "op"), *names))
+    assert sorted(rows(running.table(), *names)) == sorted(rows(flat_table(trace, by="op"), *names))
 
 
 def test_totals_and_medians_of_batches() -> None:
-    hops = small_trace().trace().hops
-    chosen = np.ones(len(hops), bool)
+    trace = small_trace().trace()
+    hops = trace.hops
     running = RunningFlat("op")
     for root in np.flatnonzero(hops["parent"].is_null().to_numpy()).tolist():
         inside = hops.filter(pl.col("id").is_between(root, root + (2 if root < 6 else 0)))
         running.add(inside, np.ones(len(inside), bool))
     found = {row[0]: row[1:] for row in rows(running.table(), "op", "total_ns", "median_ns")}
-    for op, total, median in rows(flat_table(hops, chosen, "op"), "op", "total_ns", "median_ns"):
+    for op, total, median in rows(flat_table(trace, by="op"), "op", "total_ns", "median_ns"):
         assert found[op][0] == total
         assert found[op][1] == pytest.approx(median, rel=0.023)
 

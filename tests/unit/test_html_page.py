@@ -14,9 +14,11 @@ import numpy as np
 import polars as pl
 import pytest
 import test_report
-from frames import TraceBuilder
+from frames import TraceBuilder, hop
 
-from tracer.report.html import timeline
+from tracer.analysis.gaps import gaps
+from tracer.analysis.step_times import step_times
+from tracer.report.html import chains, timeline
 from tracer.report.html.columns import packed, unpacked
 from tracer.report.html.page import inline, render_html
 from tracer.report.html.sections import to_html
@@ -146,6 +148,46 @@ def test_the_numbers_of_the_page_are_those_of_the_trace(reading: Reading, elemen
     lines = {meta["texts"][number] for number in columns["origins.line"] if number >= 0}
     assert "tests/gpu/sample.py:33" in lines
     assert not any(line.startswith("/work") for line in lines)
+
+
+def test_the_page_has_the_wall_time_of_the_recording_and_the_module_around_each() -> None:
+    """In ops on one thread, and outside ops: as `tracer steps` says, step by step and after the last one."""
+    builder = TraceBuilder().calls(
+        hop("aten::mm", "CPU", source="/x/a.py:1", module="net.0"),
+        hop("aten::add", "CPU", source="/x/a.py:2"),
+        hop("aten::mul", "CPU", source="/x/a.py:1"),
+        times=200,
+    )
+    trace = builder.trace()
+    trace.modules = pl.DataFrame(
+        [("Net", None), ("net", "Net"), ("net.0", "net")], trace.modules.schema, orient="row"
+    )
+    columns, meta = unpacked(Elements(render_html(Reading(trace, "t"))).scripts["script tree-data"])
+    steps = step_times(trace)
+    outermost = columns["nodes.parent"] < 0
+    outside = sum(row[1] for row in meta["outside"])
+    assert outside == steps["outside_ops_ns"].sum() == 599 * 100
+    assert columns["nodes.host_ns"][outermost].sum() + outside == steps["wall_ns"].sum()
+    assert meta["modules"] == {"net.0": ["Net", "net", "net.0"]}
+    assert [row[0] for row in meta["outside"]] == [
+        "/x/a.py:1 -> /x/a.py:2",
+        "/x/a.py:2 -> /x/a.py:1",
+        "/x/a.py:1 -> /x/a.py:1",
+    ]
+    assert [row[2] for row in meta["outside"]] == [200, 200, 199]
+
+
+def test_of_many_pairs_of_lines_the_rest_is_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "MOST_GAPS", 2)
+    builder = TraceBuilder().calls(*(hop("aten::mm", "CPU", source=f"a.py:{line}") for line in range(9)))
+    _, meta = unpacked(Elements(render_html(Reading(builder.trace(), "t"))).scripts["script tree-data"])
+    assert meta["outside"][2:] == [["6 more pairs of lines", 600, 6, 100]]
+
+
+def test_gaps_are_those_of_the_steady_steps_if_the_calls_are(reading: Reading) -> None:
+    page = render_html(Reading(reading.trace, "t", steady=True))
+    _, meta = unpacked(Elements(page).scripts["script tree-data"])
+    assert sum(row[1] for row in meta["outside"]) == gaps(reading.trace).outside_ns
 
 
 def test_the_page_has_the_python_stacks(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from frames import TraceBuilder, hop
 from synthetic import AUTOGRAD_CPU, CERTIFICATE, REDISPATCH, Lane, TraceWriter
 
-from tracer.analysis import flat, surveys
-from tracer.analysis.phases import phase_of_hops
+from tracer.analysis import flat
 from tracer.analysis.trees import Forest, fold
+from tracer.report.flat import flat_lines
 from tracer.report.live_line import live_line
 from tracer.report.reading import Reading
 from tracer.report.report import render
@@ -19,7 +20,7 @@ from tracer.report.tree import plain, tree_lines
 from tracer.trace import Trace, load
 from tracer.trace.bytes.definitions import ModulePath
 from tracer.trace.live.follower import Follower
-from tracer.trace.names.modules import module_texts
+from tracer.trace.names.modules import module_texts, modules_around
 
 GRU, ROOT, LINEAR = 1, 2, 3
 
@@ -216,37 +217,78 @@ def test_a_folded_line_names_the_first_module_and_counts_the_others() -> None:
     assert all(len(line) <= 30 for line in narrow)
 
 
-def test_the_survey_and_the_report_have_a_row_a_module() -> None:
+def test_the_flat_table_and_the_report_have_a_row_a_module() -> None:
     trace = calls().trace()
-    table = surveys.per_module(Forest.of(trace.hops), phase_of_hops(trace))
-    columns = ("module", "calls", "hops", "total_ns", "forward_ns", "backward_ns", "rest_ns")
+    trace.modules = pl.DataFrame(
+        [("Model", None), ("layers", "Model"), ("layers.0", "layers"), ("layers.1", "layers")],
+        schema=trace.modules.schema,
+        orient="row",
+    )
+    table = flat.ranked(flat.flat_table(trace, by="module"), "total")
+    columns = (
+        *("module", "calls", "hops", "self_ns", "total_ns", "forward_ns", "backward_ns", "optimizer_ns"),
+        "rest_ns",
+    )
     assert table.select(columns).rows() == [
-        ("Model", 2, 2, 6000, 1000, 5000, 0),
-        ("layers.0", 1, 2, 4000, 4000, 0, 0),
-        ("layers.1", 1, 2, 4000, 4000, 0, 0),
-        (None, 1, 1, 1000, 0, 0, 1000),
+        ("Model", 2, 2, 6000, 14_000, 9000, 5000, 0, 0),
+        ("layers", 0, 0, 0, 8000, 8000, 0, 0, 0),
+        ("layers.0", 2, 2, 4000, 4000, 4000, 0, 0, 0),
+        ("layers.1", 2, 2, 4000, 4000, 4000, 0, 0, 0),
+        (None, 1, 1, 1000, 1000, 0, 0, 0, 1000),
     ]
     text = render(Reading(trace, "x.trace"))
     section = " ".join(text.partition("## Modules")[2].partition("\n## ")[0].split())
-    assert "| `Model` | 2 | 2 | 6.00 us | 40.0 % | 1.00 us | 5.00 us |" in section
+    assert "| `Model` | 2 | 2 | 6.00 us | 14.00 us | 93.3 % | 9.00 us | 5.00 us |" in section
+    assert "| `layers` | 0 | 0 | 0.00 us | 8.00 us | 53.3 % |" in section
     assert "| no module | 1 | 1 |" in section
+    lines = [plain(line).split() for line in flat_lines(table, "module")]
+    assert lines[0] == ["calls", "hops", "total", "forward", "backward", "self", "share", "module"]
+    assert lines[1] == "2 2 14.0 us 9.0 us 5.0 us 6.0 us 40.0 % Model".split()
+
+
+def test_a_module_that_calls_itself_counts_once_and_only_chosen_hops_hide_others() -> None:
+    inner = hop("aten::mm", "CPU", self_ns=3000, module="a.b")
+    builder = TraceBuilder().calls(
+        hop("my::op", "CPU", inner, hop("aten::neg", "CPU", module="a"), module="a")
+    )
+    trace = builder.trace()
+    hops = trace.hops
+    assert hops["module"].to_list() == ["a", "a.b", "a"]
+    trace.modules = pl.DataFrame([("M", None), ("a", "M"), ("a.b", "a")], trace.modules.schema, orient="row")
+
+    def totals(chosen: np.ndarray | None) -> dict[object, tuple[int, int]]:
+        rows = flat.flat_table(trace, chosen, "module").select("module", "self_ns", "total_ns").rows()
+        return {module: (own, total) for module, own, total in rows}
+
+    assert totals(None) == {"a": (2000, 5000), "a.b": (3000, 3000), "M": (0, 5000)}
+    inner_only = (hops["op"] != "my::op").to_numpy()
+    assert totals(inner_only) == {"a": (1000, 4000), "a.b": (3000, 3000), "M": (0, 4000)}
 
 
 def test_without_modules_there_is_no_table() -> None:
     builder = TraceBuilder()
     builder.calls(hop("aten::mm", "CPU"))
     trace = builder.trace()
-    assert surveys.per_module(Forest.of(trace.hops), phase_of_hops(trace)).is_empty()
     assert "## Modules" not in render(Reading(trace, "x.trace"))
+    assert flat.flat_table(trace, by="module").select("module", "hops").rows() == [(None, 1)]
 
 
-def test_the_flat_table_by_module() -> None:
-    hops = calls().trace().hops
-    chosen = pl.Series([True] * len(hops)).to_numpy()
-    table = flat.ranked(flat.flat_table(hops, chosen, "module"), "self")
-    assert table.select("module", "hops", "self_ns").rows() == [
-        ("Model", 2, 6000),
-        ("layers.0", 2, 4000),
-        ("layers.1", 2, 4000),
-        (None, 1, 1000),
-    ]
+def test_the_table_of_modules_names_what_is_around_each(tmp_path: Path) -> None:
+    writer = new_writer()
+    writer.module_path(40, "a.b.0", "Net")
+    run(writer.lane())
+    assert dict(read(writer, tmp_path).modules.rows()) == {
+        "Seq2Seq": None,
+        "encoder": "Seq2Seq",
+        "encoder.gru": "encoder",
+        "Net": None,
+        "a": "Net",
+        "a.b": "a",
+        "a.b.0": "a.b",
+    }
+
+
+def test_a_path_of_a_million_levels_is_cut() -> None:
+    around = modules_around([ModulePath("x." * 1_000_000 + "y", "Net")])
+    assert len(around) == 66
+    assert sum(map(len, around)) < 3_000_000

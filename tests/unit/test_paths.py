@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from frames import Hop, TraceBuilder, hop
 
-from tracer.analysis.paths import hottest_paths, survey_paths
+from tracer.analysis.paths import calls_and_time, hottest_paths, survey_paths
 from tracer.analysis.trees import Forest
 from tracer.report.chain import chain_nodes
+from tracer.report.hot_paths import hottest_of
 from tracer.report.reading import Reading
+from tracer.report.report import render
 from tracer.report.sections import summary
 
 
@@ -155,3 +160,42 @@ def test_no_hops() -> None:
     survey = survey_paths(forest)
     assert survey.is_empty()
     assert hottest_paths(forest, survey, 10).nodes.is_empty()
+
+
+def test_a_first_call_that_loads_code_is_in_no_other_number_of_its_path() -> None:
+    builder = TraceBuilder()
+    small, large = builder.signature(([4], "torch.float32")), builder.signature(([4000], "torch.float32"))
+    for process in (0, 1):
+        times = (9000, 100, 300)
+        builder.calls(*(hop("aten::mm", "CPU", inputs=small, self_ns=ns) for ns in times), process=process)
+    builder.calls(*(hop("aten::sqrt", "CPU", inputs=large, self_ns=5000) for _ in range(2)))
+    builder.calls(*(hop("aten::sqrt", "CPU", inputs=small, self_ns=10) for _ in range(6)))
+    builder.calls(hop("aten::neg", "CPU", self_ns=9100))
+    forest = Forest.of(builder.hops())
+    survey = survey_paths(forest).sort("op")
+    columns = ("op", "calls", "total_ns", "median_ns", "longest_ns", "once_calls", "once_ns")
+    assert survey.select(columns).rows() == [
+        ("aten::mm", 4, 800, 200, 300, 2, 18_000),
+        ("aten::neg", 1, 9100, 9100, 9100, 0, 0),
+        ("aten::sqrt", 8, 10_060, 10, 5000, 0, 0),
+    ]
+    assert calls_and_time(survey) == (15, 37_960)
+    found = hottest_of(Reading(builder.trace(), "x.trace"))
+    (mm,) = (path for path in found.paths if path.op == "aten::mm")
+    assert mm.share == pytest.approx(800 / 37_960)
+    assert [(one.calls, one.total_ns, one.median_ns) for one in mm.inputs] == [(4, 800, 200)]
+    assert sum(one.calls for one in mm.sources) == 4
+    (row,) = (row for row in summary.data(Reading(builder.trace(), "x.trace")).rows if row.op == "aten::mm")
+    assert (row.calls, row.total_ns, row.median_ns) == (4, 800, 200)
+    text = render(Reading(builder.trace(), "x.trace", sections=["summary", "paths"]))
+    assert "First calls that loaded code or compiled are left out" in text
+    assert "| 18.00 us | 2 | 0.20 us | 3 | `aten::mm` |" in re.sub(r" +", " ", text)
+
+
+def test_path_numbers_that_repeat_are_explained_and_others_say_nothing() -> None:
+    builder = TraceBuilder().calls(mm(), mm(), hop("aten::neg", "CPU"))
+    assert "same number" not in render(Reading(builder.trace(), "x.trace", sections=["paths"]))
+    builder.calls(mm(raised=True))
+    assert "with the same number" in " ".join(
+        render(Reading(builder.trace(), "x.trace", sections=["paths"])).split()
+    )

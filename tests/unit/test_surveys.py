@@ -6,7 +6,8 @@ import polars as pl
 from frames import TraceBuilder, hop
 
 from tracer.analysis import surveys
-from tracer.analysis.phases import phase_of_hops
+from tracer.analysis.flat import flat_table, ranked
+from tracer.analysis.groups import GROUPS
 from tracer.analysis.trees import Forest
 
 
@@ -22,17 +23,17 @@ def training_step() -> TraceBuilder:
     return builder
 
 
-def test_per_op_counts_calls_apart_from_hops() -> None:
-    ops = surveys.per_op(training_step().hops())
-    assert ops.filter(op="aten::mm").rows() == [("aten::mm", 2, 3, 14_000, 14_000, 7000, 9000, 9000)]
-    assert ops["op"][0] == "aten::mm"
+def test_the_table_of_ops_counts_calls_apart_from_hops() -> None:
+    ops = ranked(flat_table(training_step().trace(), by="op"))
+    columns = ("op", "calls", "hops", "total_ns", "self_ns", "median_ns", "p95_ns", "longest_ns")
+    assert ops.select(columns).row(0) == ("aten::mm", 2, 3, 14_000, 14_000, 7000, 9000, 9000)
 
 
 def test_self_times_add_up_to_the_outermost_times() -> None:
     hops = training_step().hops()
     outermost = hops.filter(pl.col("parent").is_null())
     whole = (outermost["end_ns"] - outermost["start_ns"]).sum()
-    assert surveys.per_op(hops)["self_ns"].sum() == whole
+    assert flat_table(training_step().trace(), by="op")["self_ns"].sum() == whole
     assert surveys.per_key(hops)["self_ns"].sum() == whole
 
 
@@ -41,10 +42,11 @@ def test_per_key() -> None:
     assert keys.rows() == [("CPU", 4, 6, 17_000, 1000), ("AutogradCPU", 1, 1, 1000, 1000)]
 
 
-def test_per_source_puts_backward_beside_the_forward_line() -> None:
+def test_the_table_of_lines_puts_backward_beside_the_forward_line() -> None:
     trace = training_step().trace()
-    lines = surveys.per_source(Forest.of(trace.hops), phase_of_hops(trace))
-    assert lines.rows() == [
+    lines = ranked(flat_table(trace, by="source"), "total")
+    columns = ("source", "calls", "hops", "total_ns", "forward_ns", "backward_ns", "optimizer_ns", "rest_ns")
+    assert lines.select(columns).rows() == [
         ("a.py:1", 3, 4, 15_000, 5000, 10_000, 0, 0),
         ("a.py:2", 2, 2, 2000, 0, 0, 0, 2000),
         (None, 1, 1, 1000, 0, 1000, 0, 0),
@@ -94,9 +96,9 @@ def test_a_hop_that_caught_one_exception_and_raised_another_made_two() -> None:
 def test_no_hops() -> None:
     hops = TraceBuilder().hops()
     forest = Forest.of(hops)
-    assert surveys.per_op(hops).is_empty()
     assert surveys.per_key(hops).is_empty()
-    assert surveys.per_source(forest, pl.Series([], dtype=pl.String)).is_empty()
+    for by in GROUPS:
+        assert flat_table(TraceBuilder().trace(), by=by).is_empty()
     for survey in (
         surveys.per_backward_node,
         surveys.per_thread,

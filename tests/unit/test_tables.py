@@ -40,6 +40,7 @@ COLUMNS = {
     "stacks": "id frames",
     "python_stacks": "id frames",
     "values": "hop hash nan infinite view",
+    "modules": "module around",
     "ranges": "id name process thread parent start_ns end_ns step phase open",
     "memory": "id hop process thread time_ns device address bytes allocated_by step",
     "devices": "process device name computeCapabilityMajor computeCapabilityMinor globalMemoryBandwidth "

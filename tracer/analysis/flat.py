@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
 
+from tracer.analysis.around import AROUND, nested
 from tracer.analysis.groups import GROUPS
 from tracer.analysis.medians import finished_median
+from tracer.analysis.phases import BACKWARD, FORWARD, OPTIMIZER, phase_of_hops
+from tracer.analysis.ranges import wall_times
 from tracer.analysis.trees import parent_rows
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
+_IN_PHASES = ("module", "source")
+_OF_ONE = ("median_ns", "p95_ns", "longest_ns")
 
 _CLASSES = 16
 """How many classes of durations per doubling: a median is taken from their counts"""
@@ -15,37 +26,77 @@ _COLUMNS = {"self": "self_ns", "total": "total_ns", "median": "median_ns", "call
 
 
 def flat_table(
-    hops: pl.DataFrame, chosen: np.ndarray, by: str = "hop", activities: pl.DataFrame | None = None
+    trace: Trace, chosen: np.ndarray | None = None, by: str = "hop", phases: pl.Series | None = None
 ) -> pl.DataFrame:
-    """A row for each distinct value of GROUPS[by] among the chosen hops (True in `chosen`).
+    """A row for each distinct value of GROUPS[by] among the chosen hops (True in `chosen`; None: all).
 
     Columns: those of the group, calls (hops that are op calls and not redispatches), hops, total_ns,
-    self_ns, median_ns, and gpu_ns where there are GPU activities: the time of those that its hops
-    caused by themselves. A hop within another of its row counts in neither the total nor the median,
-    so that no time is in a total twice; self times add up to the time in the chosen hops.
+    self_ns, median_ns, p95_ns, longest_ns, and gpu_ns where there are GPU activities: the time of those that
+    its hops caused by themselves. A hop within another of its row counts in neither the total nor the
+    median, so that no time is in a total twice; self times add up to the time in the chosen hops.
+
+    By module and by range, total and those of one hop count the hops of modules or ranges inside too, and one
+    without hops of its own is a row as well. By range, wall_ns is the time from begins to ends. By module and
+    source, forward_ns, backward_ns, optimizer_ns and rest_ns are the parts of the total (`phases`: of each
+    hop, if they are known already).
     """
-    names = GROUPS[by]
-    columns = [
-        pl.col(names),
-        pl.col("kind", "self_ns", "open"),
-        (pl.col("end_ns") - pl.col("start_ns")).alias("ns"),
-    ]
-    nested = _nested(_codes(hops, names), parent_rows(hops), chosen)
-    rows = hops.select(columns).with_columns(nested=pl.Series(nested))
-    measured = ["self_ns"]
-    if activities is not None and len(activities):
-        rows = rows.with_columns(gpu_ns=_own_gpu(hops, activities))
-        measured.append("gpu_ns")
-    if not chosen.all():
-        rows = rows.filter(pl.Series(chosen))
-    own = pl.col("ns").filter(~pl.col("nested"))
-    return rows.group_by(names, maintain_order=True).agg(
-        pl.col(measured).sum(),
-        calls=(pl.col("kind") == "call").sum(),
-        hops=pl.len(),
-        total_ns=own.sum(),
-        median_ns=finished_median(pl.col("ns"), ~pl.col("nested")),
+    hops, names = trace.hops, GROUPS[by]
+    chosen = np.ones(len(hops), np.bool_) if chosen is None else chosen
+    rows, measured = _measured(trace, by, phases)
+    own = (
+        rows.filter(pl.Series(chosen))
+        .group_by(names, maintain_order=True)
+        .agg(pl.col(measured).sum(), calls=(pl.col("kind") == "call").sum(), hops=pl.len())
     )
+    parent, around = parent_rows(hops), AROUND[by](trace) if by in AROUND else None
+    code = _codes(hops, names) if around is None else around.number
+    counted = np.flatnonzero(chosen & ~nested(code, parent, chosen))
+    if around is None:
+        totals = _totals(rows[counted], by)
+    else:
+        counted, value = around.counted(counted, parent, chosen)
+        own = own.with_columns(pl.col(by).cast(pl.String))
+        totals = _totals(rows[counted].with_columns(value.alias(by)), by)
+    if by == "range":
+        totals = _with_wall(totals, wall_times(trace.ranges), all_ranges=bool(chosen.all()))
+    table = own.join(
+        totals, on=names, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
+    )
+    return table.with_columns(pl.exclude(*names, *_OF_ONE).fill_null(0))
+
+
+def _measured(trace: Trace, by: str, phases: pl.Series | None) -> tuple[pl.DataFrame, list[str]]:
+    """The hops with what is counted of them, and the columns that are only their own."""
+    hops, measured = trace.hops, ["self_ns"]
+    rows = hops.select(*GROUPS[by], "kind", "self_ns", "open", ns=pl.col("end_ns") - pl.col("start_ns"))
+    if len(trace.gpu_activities):
+        rows = rows.with_columns(gpu_ns=_own_gpu(hops, trace.gpu_activities))
+        measured.append("gpu_ns")
+    if by in _IN_PHASES:
+        rows = rows.with_columns(part=phase_of_hops(trace) if phases is None else phases)
+    return rows, measured
+
+
+def _with_wall(totals: pl.DataFrame, wall: pl.DataFrame, *, all_ranges: bool) -> pl.DataFrame:
+    """With wall_ns; `all_ranges`: a row also for those in which no op ran."""
+    wall = wall if all_ranges else wall.join(totals, on="range", how="semi")
+    return totals.join(
+        wall, on="range", how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
+    )
+
+
+def _totals(counted: pl.DataFrame, by: str) -> pl.DataFrame:
+    ns, parts = pl.col("ns"), (FORWARD, BACKWARD, OPTIMIZER) if by in _IN_PHASES else ()
+    table = counted.group_by(GROUPS[by], maintain_order=True).agg(
+        total_ns=ns.sum(),
+        median_ns=finished_median(ns),
+        p95_ns=ns.quantile(0.95, "higher").cast(pl.Int64),
+        longest_ns=ns.max(),
+        **{f"{part}_ns": ns.filter(pl.col("part") == part).sum() for part in parts},
+    )
+    if not parts:
+        return table
+    return table.with_columns(rest_ns=pl.col("total_ns") - pl.sum_horizontal(f"{part}_ns" for part in parts))
 
 
 class RunningFlat:
@@ -69,9 +120,9 @@ class RunningFlat:
         names = self._names
         hops = hops.with_columns(pl.col(names).cast(pl.Categorical))
         around = chosen | hops["open"].to_numpy()
-        nested = _nested(_codes(hops, GROUPS[self._by]), parent_rows(hops), around)
+        inner = nested(_codes(hops, GROUPS[self._by]), parent_rows(hops), around)
         duration = (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
-        rows = hops.select(*names, "kind", "self_ns", duration).with_columns(own=pl.Series(~nested))
+        rows = hops.select(*names, "kind", "self_ns", duration).with_columns(own=pl.Series(~inner))
         rows = rows.filter(pl.Series(chosen & ~hops["open"].to_numpy()))
         own = rows.filter(pl.col("own"))
         size = np.floor(np.log2(own["ns"].to_numpy().clip(1)) * _CLASSES)
@@ -115,7 +166,7 @@ def _added(known: pl.DataFrame | None, new: pl.DataFrame, names: list[str]) -> p
 
 def ranked(table: pl.DataFrame, by: str = "self") -> pl.DataFrame:
     """The table, most first by one of SORTS; equal rows stay in their order."""
-    return table.sort(_COLUMNS[by], descending=True, maintain_order=True)
+    return table.sort(_COLUMNS[by], descending=True, nulls_last=True, maintain_order=True)
 
 
 def _own_gpu(hops: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
@@ -133,18 +184,3 @@ def _codes(hops: pl.DataFrame, names: tuple[str, ...]) -> np.ndarray:
         own = hops[name].cast(pl.Categorical).to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
         code = code * (int(own.max(initial=0)) + 1) + own
     return code
-
-
-def _nested(code: np.ndarray, parent: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """True for hops that a chosen hop with the same code encloses."""
-    code = np.where(chosen, code, -1)
-    nested = np.zeros(len(code), np.bool_)
-    rows = np.flatnonzero((parent >= 0) & chosen)
-    above = parent[rows]
-    while len(rows):  # a round for each level of the forest
-        same = code[above] == code[rows]
-        nested[rows[same]] = True
-        above = parent[above]
-        further = ~same & (above >= 0)
-        rows, above = rows[further], above[further]
-    return nested

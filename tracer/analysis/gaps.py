@@ -44,10 +44,12 @@ def gaps(trace: Trace, step: int | None = None) -> Gaps:
         return _of_step(trace, steps.filter(pl.col("step") == step), step)
     steady = steps.filter(pl.col("phase") == "steady")
     of, windows = ("steady steps", steady) if len(steady) else ("steps", steps)
-    if windows.is_empty():
-        of = "recording"
-        windows = recorded(trace)
-    return _of_windows(trace, of, windows)
+    return _of_windows(trace, of, windows) if len(windows) else gaps_of_recording(trace)
+
+
+def gaps_of_recording(trace: Trace) -> Gaps:
+    """Of all that was recorded, in steps or not."""
+    return _of_windows(trace, "recording", recorded(trace))
 
 
 def longest_gaps(trace: Trace, times: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -13,17 +13,15 @@ from tracer.analysis.trees import Forest, counts, fold
 from tracer.trace.tables.schema import HOP_KINDS
 
 ONCE = 3
-"""A first call counts by itself if it took more than this many medians: it loaded code, or compiled"""
+"""A first call is a row of its own if it took more than this many medians of the other calls"""
 
 
 @dataclass(frozen=True)
 class PathTables:
     """The hottest dispatch paths, joined by the column `path` (0 is the hottest).
 
-    paths: path, hops (in one call), calls, total_ns, median_ns, longest_ns, cost_ns and once_ns (see
-    survey_paths), of the first call the op, key and hop (id), and unfinished (calls); with GPU activities
-    gpu_ns.
-    nodes: path and the columns of `trees.fold`, folded over all calls of the path.
+    paths: the columns of survey_paths but structure.
+    nodes: path and the columns of `trees.fold`, folded over all calls of the path, first ones too.
     sources: path, source, called_from, backward_node (null: forward), calls; most calls first.
     inputs: path, signature (id or null), calls, total_ns, median_ns, cost_ns, the source and backward_node of
     most of these calls, lines (how many sources there are); with GPU activities gpu_ns. Most calls first.
@@ -38,63 +36,95 @@ class PathTables:
 def survey_paths(forest: Forest) -> pl.DataFrame:
     """Every distinct path of outermost op calls, the one that costs most in the steady steps first.
 
-    The cost of calls with the same inputs is their median x calls: one call that was preempted, or that
-    loaded code, does not decide which path is the hottest, and many small calls do not hide a large one.
+    The cost of calls with the same inputs is their median x calls: one call that was preempted does not
+    decide which path is the hottest, and many small calls do not hide a large one.
 
     Columns: structure (UInt64, see Forest.structure), path, hops, calls, total_ns, median_ns,
-    longest_ns, cost_ns (in the steady steps; in all where there are none), once_ns (what the first call took
-    if that was more than ONCE medians; else 0), op, key, hop, unfinished (how many of the calls are, and so
-    not in the median, unless all are), and gpu_ns where the forest has GPU activities. What is no hop
-    (links.combine) tells paths apart, counts in no column but gpu_ns, and makes no path of its own.
+    longest_ns, cost_ns (in the steady steps; in all where there are none), op, key, hop (id of a call),
+    unfinished (how many of the calls are, and so not in the median, unless all are), and gpu_ns where the
+    forest has GPU activities. First calls that loaded code or compiled (_once) are in none of these:
+    once_calls counts them, and once_ns is what they took. What is no hop (links.combine) tells paths apart,
+    counts in no column but gpu_ns, and makes no path of its own.
     """
-    is_hop = forest.hops["kind"].is_in(HOP_KINDS).to_numpy()
-    sizes = counts(forest.root[is_hop], len(is_hop))
-    outermost = (forest.parent < 0) & is_hop
-    measured = _measured(forest)
-    roots = (
-        forest.hops.select(
-            *("op", "key", *measured, "start_ns", "open", "inputs"), *_timed(forest.hops), hop="id"
-        )
-        .filter(outermost)
-        .with_columns(structure=forest.structure[outermost], hops=sizes[outermost])
-    )
+    calls, measured = _outermost_calls(forest), _measured(forest)
+    others = calls.filter(~pl.col("once"))
     costs = (
-        _by_inputs(roots, "structure").group_by("structure").agg(pl.col("cost_ns", "cost_of_all_ns").sum())
+        _by_inputs(others, "structure").group_by("structure").agg(pl.col("cost_ns", "cost_of_all_ns").sum())
+    )
+    once = (
+        calls.filter("once").group_by("structure").agg(once_calls=pl.len(), once_ns=pl.col("duration").sum())
     )
     duration = pl.col("duration")
-    first, median = duration.sort_by("start_ns").first(), finished_median(duration)
     return (
-        roots.group_by("structure")
+        others.group_by("structure")
         .agg(
             pl.col("op", "key", "hop", "hops").first(),
             calls=pl.len(),
             total_ns=duration.sum(),
-            median_ns=median,
+            median_ns=finished_median(duration),
             unfinished=pl.col("open").sum(),
             longest_ns=duration.max(),
-            once_ns=pl.when((pl.len() > 1) & (first > ONCE * median)).then(first).otherwise(0),
             **{name: pl.col(name).sum() for name in measured},
         )
         .join(costs, on="structure", how="left")
+        .join(once, on="structure", how="left")
+        .with_columns(pl.col("once_calls", "once_ns").fill_null(0))
         .sort("cost_ns", "cost_of_all_ns", "hop", descending=[True, True, False])
         .with_row_index("path")
         .select(
             *("structure", "path", "hops", "calls", "total_ns", "median_ns", "longest_ns", "cost_ns"),
-            *("once_ns", "op", "key", "hop", "unfinished", *measured),
+            *("once_calls", "once_ns", "op", "key", "hop", "unfinished", *measured),
         )
     )
+
+
+def calls_and_time(survey: pl.DataFrame) -> tuple[int, int]:
+    """How many calls the paths have, and how long those took (ns), first ones too."""
+    calls, ns = survey.select(
+        (pl.col("calls") + pl.col("once_calls")).sum(), (pl.col("total_ns") + pl.col("once_ns")).sum()
+    ).row(0)
+    return int(calls), int(ns)
 
 
 def _measured(forest: Forest) -> list[str]:
     return [name for name in ("gpu_ns",) if name in forest.hops.columns]
 
 
-def _timed(hops: pl.DataFrame) -> list[pl.Expr]:
-    """duration, and counted: whether a call decides what its path costs."""
+def _outermost_calls(forest: Forest) -> pl.DataFrame:
+    """Outermost op calls: columns of hops, hop (id), structure, hops (in the call), duration, once, and
+    counted: whether the call decides what its path costs.
+    """
+    is_hop = forest.hops["kind"].is_in(HOP_KINDS).to_numpy()
+    sizes, outermost = counts(forest.root[is_hop], len(is_hop)), (forest.parent < 0) & is_hop
     steady = (pl.col("phase").cast(pl.String) == "steady").fill_null(False)
-    outermost_steady = hops.select((steady & pl.col("parent").is_null()).any()).item()
-    counted = steady if outermost_steady else pl.lit(True)
-    return [(pl.col("end_ns") - pl.col("start_ns")).alias("duration"), counted.alias("counted")]
+    return (
+        forest.hops.select(
+            *("op", "key", "process", "start_ns", "open", "inputs", "source", "called_from"),
+            *("backward_node", *_measured(forest)),
+            hop="id",
+            duration=pl.col("end_ns") - pl.col("start_ns"),
+            steady=steady,
+        )
+        .filter(outermost)
+        .with_columns(
+            structure=forest.structure[outermost],
+            hops=sizes[outermost],
+            counted=pl.col("steady") | ~pl.col("steady").any(),
+        )
+        .with_columns(once=_once())
+    )
+
+
+def _once() -> pl.Expr:
+    """Whether a call is the first of its path in its process, and took ONCE medians of the others.
+
+    Of those with the same inputs, if there are any: a large input takes longer each time.
+    """
+    duration, done = pl.col("duration"), ~pl.col("open").fill_null(False)
+    first = pl.col("start_ns") == pl.col("start_ns").min().over("structure", "process")
+    others = duration.filter(~first & done).median()
+    usual = pl.coalesce(others.over("structure", "inputs"), others.over("structure"))
+    return (first & done & (duration > ONCE * usual)).fill_null(False)
 
 
 def _by_inputs(calls: pl.DataFrame, by: str, **more: pl.Expr) -> pl.DataFrame:
@@ -132,17 +162,15 @@ def hottest_paths(forest: Forest, survey: pl.DataFrame, limit: int) -> PathTable
     chosen = of_path.is_not_null().to_numpy()
     hops = forest.hops.with_columns(path=of_path)
     groups, nodes = fold(forest.with_hops(hops), ["path"], chosen=chosen)
-    measured = _measured(forest)
-    roots = hops.select(
-        *("path", "source", "called_from", "backward_node", "inputs", "open", *measured), *_timed(hops)
-    ).filter(chosen & (forest.parent < 0))
+    calls = _outermost_calls(forest).filter(~pl.col("once"))
+    roots = calls.join(top.select("structure", "path"), on="structure", how="inner", maintain_order="left")
     line = pl.struct("source", "backward_node").mode(maintain_order=True).first()
     inputs = _by_inputs(
         roots,
         "path",
         line=line,
         lines=pl.col("source").n_unique(),
-        **{name: pl.col(name).sum() for name in measured},
+        **{name: pl.col(name).sum() for name in _measured(forest)},
     )
     return PathTables(
         paths=top.drop("structure"),

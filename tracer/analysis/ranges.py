@@ -4,17 +4,75 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from tracer.analysis.distinct import numbered
 from tracer.analysis.trees import depths, levels, parent_rows
 
 OF_TORCH = "#"
 """In the names of ranges that torch itself marks: Optimizer.step#SGD.step"""
 
 
-def of_the_script() -> pl.Expr:
-    """The column `range` of hops, null where it is one of torch's own."""
-    name = pl.col("range").cast(pl.String)
-    return pl.when(~name.str.contains(OF_TORCH, literal=True)).then(name)
+def headings(hops: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
+    """`outer > inner` of each hop: the ranges that it is in, without torch's own; null if there is none."""
+    numbers, paths = paths_of_hops(hops, ranges)
+    texts = [" > ".join(name for name in path if OF_TORCH not in name) or None for path in paths]
+    return pl.Series(texts, dtype=pl.String).gather(numbers)
+
+
+def paths_of_hops(
+    hops: pl.DataFrame, ranges: pl.DataFrame
+) -> tuple[NDArray[np.int64], list[tuple[str, ...]]]:
+    """The number of the path of ranges that each hop is in; and the names on each path, outermost first.
+
+    Number 0 is in no range. A range whose begin is not in the trace is a path of its own.
+    """
+    if not hops["range"].count():
+        return np.zeros(len(hops), np.int64), [()]
+    number, above = _paths(parent_rows(ranges), ranges["name"].cast(pl.String).fill_null("?"))
+    first = np.unique(number, return_index=True)[1]
+    paths: list[tuple[str, ...]] = [()]
+    for outer, name in zip(above, ranges["name"].cast(pl.String).gather(first), strict=True):
+        paths.append((*paths[outer + 1], name or "?"))
+    wanted, names = numbered(hops["range"])
+    found = np.append(number + 1, 0)[_range_rows(hops, ranges, wanted, names)]
+    alone = np.flatnonzero((found == 0) & (wanted >= 0))
+    found[alone] = wanted[alone] + len(paths)
+    return found, paths + [(name,) for name in names]
+
+
+def _range_rows(
+    hops: pl.DataFrame, ranges: pl.DataFrame, wanted: NDArray[np.int64], names: list[str]
+) -> NDArray[np.int64]:
+    """The row of the innermost range of each hop: the last of its name that began on its thread, or one
+    around that; -1: none. `wanted`: of each hop which of `names` that range has (-1: none).
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    name = np.array([numbers.get(text or "", -2) for text in ranges["name"].cast(pl.String)], np.int64)
+    keys = [pl.col("process", "thread", "start_ns").cast(pl.Int64)]
+    inside = np.flatnonzero(wanted >= 0)
+    begins = ranges.select(*keys, name=name, row=pl.row_index().cast(pl.Int64))
+    moments = hops[inside].select(*keys, name=wanted[inside], row=pl.lit(None, pl.Int64))
+    last = pl.col("row").forward_fill().over("process", "thread", "name")
+    every = pl.concat([begins, moments]).with_row_index("place").sort("start_ns", maintain_order=True)
+    row = every.select("place", last).sort("place")["row"][len(ranges) :].fill_null(-1).to_numpy()
+    name, begun = np.append(name, -2), hops["start_ns"].to_numpy()[inside]
+    end, parent = np.append(ranges["end_ns"].to_numpy(), 0), np.append(parent_rows(ranges), -1)
+    while (wrong := (row >= 0) & ((end[row] < begun) | (name[row] != wanted[inside]))).any():
+        row = np.where(wrong, parent[row], row)
+    rows = np.full(len(hops), -1)
+    rows[inside] = row
+    return rows
+
+
+def wall_times(ranges: pl.DataFrame) -> pl.DataFrame:
+    """range (its name), wall_ns: from begin to end; what is in another range of its name counts there."""
+    wall, around = dict[str, int](), list[str]()
+    for name, depth, total in range_times(ranges).select("name", "depth", "total_ns").iter_rows():
+        del around[depth:]
+        wall[name] = wall.get(name, 0) + (0 if name in around else total)
+        around.append(name)
+    return pl.DataFrame(list(wall.items()), {"range": pl.String, "wall_ns": pl.Int64}, orient="row")
 
 
 def lanes(ranges: pl.DataFrame) -> tuple[list[int], list[int]]:
@@ -65,7 +123,7 @@ def range_times(ranges: pl.DataFrame) -> pl.DataFrame:
             calls=pl.len().cast(pl.Int64),
             total_ns=pl.col("ns").sum(),
             median_ns=pl.col("ns").median().round().cast(pl.Int64),
-            p95_ns=pl.col("ns").quantile(0.95, "nearest").cast(pl.Int64),
+            p95_ns=pl.col("ns").quantile(0.95, "higher").cast(pl.Int64),
             longest_ns=pl.col("ns").max(),
             own_ns=(pl.col("ns") - pl.col("inside").fill_null(0)).sum(),
         )

@@ -7,34 +7,10 @@ import polars as pl
 
 from tracer.analysis.distinct import distinct
 from tracer.analysis.medians import finished_median
-from tracer.analysis.phases import BACKWARD, FORWARD, OPTIMIZER, in_backward
+from tracer.analysis.phases import in_backward
 from tracer.analysis.trees import Forest, own_or_forward_line, rows_of_ids
 
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
-_CALLS = pl.col("kind") == "call"
-
-
-def per_op(hops: pl.DataFrame) -> pl.DataFrame:
-    """op, calls, hops, total_ns, median_ns, p95_ns and longest_ns of the calls, self_ns of all hops.
-
-    Most self time first.
-
-    The total of an op that calls itself counts the inner call in the outer one and by itself;
-    self times add up to the time in ops.
-    """
-    ops = hops.group_by("op", maintain_order=True).agg(
-        calls=_CALLS.sum(), hops=pl.len(), self_ns=pl.col("self_ns").sum()
-    )
-    called = hops.select("op", "open", _DURATION.alias("duration")).filter(hops.select(_CALLS).to_series())
-    duration = pl.col("duration")
-    times = called.group_by("op").agg(
-        total_ns=duration.sum(),
-        median_ns=finished_median(duration),
-        p95_ns=duration.quantile(0.95, "higher").cast(pl.Int64),
-        longest_ns=duration.max(),
-    )
-    joined = ops.join(times, on="op", how="left", maintain_order="left", nulls_equal=True)
-    return _by_self_time(joined.with_columns(pl.col("total_ns").fill_null(0)))
 
 
 def per_key(hops: pl.DataFrame) -> pl.DataFrame:
@@ -46,21 +22,6 @@ def per_key(hops: pl.DataFrame) -> pl.DataFrame:
     ops = distinct(hops, "key", "op").group_by("key").agg(ops=pl.len())
     joined = keys.join(ops, on="key", how="left", maintain_order="left", nulls_equal=True)
     return _by_self_time(joined.select("key", "ops", "hops", "self_ns", "median_self_ns"))
-
-
-def per_source(forest: Forest, phases: pl.Series) -> pl.DataFrame:
-    """source, outermost calls and hops, and times; most time first. `phases`: of the rows of the forest.
-
-    Columns: source (null where no Python line is known), calls, hops, total_ns, and of that forward_ns,
-    backward_ns, optimizer_ns and rest_ns (every other phase).
-    """
-    return _by_phase(forest, phases, "source")
-
-
-def per_module(forest: Forest, phases: pl.Series) -> pl.DataFrame:
-    """The same of modules: module (null: in none) for source. Empty where no module is known."""
-    table = _by_phase(forest, phases, "module")
-    return table.clear() if table["module"].null_count() == len(table) else table
 
 
 def per_backward_node(forest: Forest) -> pl.DataFrame:
@@ -148,23 +109,6 @@ def exceptions(forest: Forest) -> pl.DataFrame:
         .group_by(pl.all(), maintain_order=True)
         .len("count")
         .sort("count", descending=True, maintain_order=True)
-    )
-
-
-def _by_phase(forest: Forest, phases: pl.Series, by: str) -> pl.DataFrame:
-    duration, phase = pl.col("duration"), pl.col("part")
-    own = (FORWARD, BACKWARD, OPTIMIZER)
-    outermost = _outermost(forest, by).with_columns(part=phases.filter(pl.Series(forest.parent < 0)))
-    return (
-        outermost.group_by(by, maintain_order=True)
-        .agg(
-            calls=pl.len(),
-            hops=pl.col("size").sum(),
-            total_ns=duration.sum(),
-            **{f"{name}_ns": duration.filter(phase == name).sum() for name in own},
-        )
-        .with_columns(rest_ns=pl.col("total_ns") - pl.sum_horizontal(f"{name}_ns" for name in own))
-        .sort("total_ns", descending=True, maintain_order=True)
     )
 
 

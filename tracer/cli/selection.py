@@ -42,8 +42,11 @@ class Selection:
     min_ns: int | None = None
     exclude: tuple[str, ...] = ()
 
-    def matching(self, trace: Trace, hops: pl.DataFrame) -> np.ndarray:
-        """True for the hops that meet every condition; ends the command if no hop does."""
+    def matching(self, trace: Trace, hops: pl.DataFrame, *, marks: bool = False) -> np.ndarray:
+        """True for the hops that meet every condition; ends the command if no hop does.
+
+        `marks`: also torch's own ops, by which record_function begins and ends a range, without --op.
+        """
         import polars as pl
 
         from tracer.analysis.phases import RANGE_OPS
@@ -66,7 +69,7 @@ class Selection:
         if self.exclude:
             chosen &= ~pl.col("op").is_in(_excluded(hops, self.exclude)).fill_null(False)
         mask = hops.select(chosen.fill_null(False)).to_series().to_numpy()
-        if self.op is None:  # torch's own ops, by which record_function begins and ends a range
+        if self.op is None and not marks:
             own = hops.select(pl.col("op").cast(pl.String).str.starts_with(RANGE_OPS).fill_null(False))
             without = mask & ~own.to_series().to_numpy()
             mask = without if without.any() else mask  # a step of compiled code may have no other ops

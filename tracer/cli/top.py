@@ -48,7 +48,8 @@ def top(
     A row counts the hops that match: of an op at one key in one kernel function
     (--by hop), of an op, a key, a Python line, a module, a kernel function or a
     range. Self times add up to the time in these hops. A hop inside another of
-    its row does not count in the row's total.
+    its row does not count in the row's total. The total of a module or a range has
+    the modules or ranges inside it too; wall is the time from begin to end.
 
     \b
     Examples:
@@ -65,10 +66,10 @@ def top(
         from tracer.analysis import flat, trees
         from tracer.analysis.source_lines import SourceLines
 
-        chosen = chosen_hops.matching(trace, trace.hops)
+        chosen = chosen_hops.matching(trace, trace.hops, marks=True)
         if depth is not None:
             chosen = chosen & (trees.depths(trees.parent_rows(trace.hops)) < depth)
-        table = flat.ranked(flat.flat_table(trace.hops, chosen, by, trace.gpu_activities), sort)
+        table = flat.ranked(flat.flat_table(trace, chosen, by), sort)
     if as_json:
         from tracer.report.documents import flat_document
 

@@ -130,8 +130,9 @@ def _tree(file: Path, selection: Selection, form: _Form) -> None:
             kept = kept & (hops["end_ns"] - hops["start_ns"] >= selection.min_ns).to_numpy()
         shallow = kept if depth is None else kept & (forest.depth < depth)
         by = [*trees.OF_A_GROUP, _STACK] if len(trace.python_stacks) else trees.OF_A_GROUP
-        shown = hops.filter(shallow).with_columns(
-            source=trees.own_or_forward_line(), range=ranges.of_the_script()
+        shown = hops.filter(shallow)
+        shown = shown.with_columns(
+            source=trees.own_or_forward_line(), range=ranges.headings(shown, trace.ranges)
         )
         groups, nodes = trees.fold(trees.Forest.of(shown), by, identical=fold)
         if form.by_time:

@@ -23,6 +23,7 @@ TABLES = (
     "values",
     "scalars",
     "ranges",
+    "modules",
     "compiled_calls",
     "compiled_kernels",
     "compile_phases",

@@ -38,7 +38,9 @@ class Trace(reader.Trace):
                 raise ValueError(f"no hop is in step {step}")
         forest = trees.Forest.of(rows)
         shown = rows if depth is None else rows.filter(forest.depth < depth)
-        shown = shown.with_columns(source=trees.own_or_forward_line(), range=ranges.of_the_script())
+        shown = shown.with_columns(
+            source=trees.own_or_forward_line(), range=ranges.headings(shown, self.ranges)
+        )
         groups, nodes = trees.fold(trees.Forest.of(shown), trees.OF_A_GROUP)
         cut = nodes.head(limit) if limit else nodes
         heads = {row["group"]: row for row in groups.iter_rows(named=True)}
@@ -56,7 +58,7 @@ class Trace(reader.Trace):
         return Text("\n".join(lines))
 
     def flat(self, by: str = "hop", sort: str = "self") -> pl.DataFrame:
-        """A row per op, key and kernel function, or per `by`: op, key, source, module or kernel.
+        """A row per op, key and kernel function, or per `by`: op, key, source, module, kernel or range.
 
         Columns are those of tracer.analysis.flat.flat_table. `sort`: by self, total, calls, hops or median.
         Raises ValueError for another `by` or `sort`.
@@ -64,8 +66,7 @@ class Trace(reader.Trace):
         for name, value, known in (("by", by, [*GROUPS]), ("sort", sort, [*SORTS])):
             if value not in known:
                 raise ValueError(f"{name}={value!r}: choose {', '.join(known[:-1])} or {known[-1]}")
-        every = pl.Series(name="chosen", values=[True]).new_from_index(0, len(self.hops)).to_numpy()
-        return flat_tables.ranked(flat_tables.flat_table(self.hops, every, by, self.gpu_activities), sort)
+        return flat_tables.ranked(flat_tables.flat_table(self, by=by), sort)
 
     def steps_table(self) -> pl.DataFrame:
         """Where the wall time of each step went, in ns: see tracer.analysis.step_times.step_times."""

@@ -20,6 +20,12 @@ _TITLES = {
     "kernel": "kernel function",
     "range": "range",
 }
+_FIGURES = {
+    "kernel": ["hops", "total", "self", "share", "median"],
+    "module": ["calls", "hops", "total", "forward", "backward", "self", "share"],
+    "range": ["calls", "hops", "wall", "total", "self", "share"],
+}
+_OF_COLUMNS = {"forward": "forward_ns", "backward": "backward_ns", "wall": "wall_ns"}
 _UNKNOWN = {
     "op": "an unknown op",
     "source": NO_LINE,
@@ -40,15 +46,15 @@ def flat_lines(
     """The titles and a line for each of the first `limit` rows (0: all) of a table of analysis.flat.
 
     `share` is the part of the self time of all rows, those that are left out too. By kernel function there
-    are no calls: it ran as often as it has hops, and most of them are redispatches, not op calls. With a
-    width the kernel name is shortened first, then the end is cut off. By source, the text of the line
-    follows.
+    are no calls: it ran as often as it has hops, and most of them are redispatches, not op calls. By module
+    and by range, the total is of all that is in a row, so no median is shown. With a width the kernel name is
+    shortened first, then the end is cut off. By source, the text of the line follows.
     """
     whole = int(table["self_ns"].sum())
     shown = table.head(limit) if limit else table
-    titles = ["calls", "hops", "total", "self", "share", "median", "GPU"]
-    left_out = ["calls"] * (by == "kernel") + ["GPU"] * ("gpu_ns" not in table.columns)
-    titles = [title for title in titles if title not in left_out]
+    titles = _FIGURES.get(by, ["calls", "hops", "total", "self", "share", "median"])
+    titles = [title for title in titles if title not in _OF_COLUMNS or _OF_COLUMNS[title] in table.columns]
+    titles = titles + ["GPU"] * ("gpu_ns" in table.columns)
     rows = [_figures(row, whole, titles) for row in shown.iter_rows(named=True)]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     yield fit([("cost", _aligned(titles, widths)), ("cost", _TITLES[by])], width)
@@ -64,6 +70,7 @@ def _figures(row: dict[str, Any], whole: int, titles: list[str]) -> list[str]:
         "self": duration(row["self_ns"]),
         "share": f"{100 * row['self_ns'] / whole:.1f} %" if whole else "",
         "median": "" if row["median_ns"] is None else duration(row["median_ns"]),
+        **{title: duration(row[name]) if row.get(name) else "" for title, name in _OF_COLUMNS.items()},
         "GPU": duration(row["gpu_ns"]) if row.get("gpu_ns") else "",
     }
     return [figures[title] for title in titles]

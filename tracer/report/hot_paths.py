@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from tracer.analysis.paths import calls_and_time
 from tracer.analysis.runtime_survey import Steps
 from tracer.report.cells import code
 from tracer.report.reading import Reading
@@ -51,7 +52,8 @@ class Path:
     """One dispatch path; `nodes` are rows of trees.fold over all its calls. Times in ns.
 
     cost_ns     what its calls took in the steady steps: the sum over its inputs of median x calls
-    once_ns     what its first call took, if that was much more than the others took; else 0
+    once_ns     what first calls took that took much longer than the others: those are in no other number
+    once_calls  how many these are, at most one in a process
     unfinished  how many of its calls had not finished
     """
 
@@ -63,6 +65,7 @@ class Path:
     median_ns: int
     longest_ns: int
     cost_ns: int
+    once_calls: int
     once_ns: int
     share: float
     sources: list[SourceCalls]
@@ -99,7 +102,7 @@ class Paths:
 
 def hottest_of(reading: Reading) -> Paths:
     """The paths that a report shows."""
-    whole_ns = int(reading.paths_of_part["total_ns"].sum())
+    whole_ns = calls_and_time(reading.paths_of_part)[1]
     return Paths(
         paths=_paths(reading, whole_ns),
         patterns=tuple(reading.patterns),
@@ -163,6 +166,7 @@ def _paths(reading: Reading, whole_ns: int) -> list[Path]:
             median_ns=path["median_ns"],
             longest_ns=path["longest_ns"],
             cost_ns=path["cost_ns"],
+            once_calls=path["once_calls"],
             once_ns=path["once_ns"],
             share=path["total_ns"] / whole_ns if whole_ns else 0.0,
             sources=[SourceCalls(**row) for row in _of_path(tables.sources, path["path"]).to_dicts()],

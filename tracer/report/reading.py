@@ -17,7 +17,14 @@ from tracer.analysis.fleet.in_memory import merged_tables
 from tracer.analysis.job import Job, job_of
 from tracer.analysis.kernel_survey import KernelSurvey, survey_kernels
 from tracer.analysis.links import Links, combine
-from tracer.analysis.paths import PathTables, hottest_paths, paths_with, steady_part, survey_paths
+from tracer.analysis.paths import (
+    PathTables,
+    calls_and_time,
+    hottest_paths,
+    paths_with,
+    steady_part,
+    survey_paths,
+)
 from tracer.analysis.phases import phase_of_hops
 from tracer.analysis.runtime_survey import Steps, count_steps
 from tracer.analysis.trees import Forest
@@ -141,8 +148,7 @@ class Reading:
         if self._of_program is self._chains:
             return 0, 0
         whole, shown = (
-            paths.select(pl.col("calls", "total_ns").sum()).row(0)
-            for paths in (self.all_paths, survey_paths(without_calls(self._of_program)))
+            calls_and_time(paths) for paths in (self.all_paths, survey_paths(without_calls(self._of_program)))
         )
         return whole[0] - shown[0], whole[1] - shown[1]
 
@@ -198,7 +204,7 @@ class Reading:
     @cached_property
     def time_in_ops_ns(self) -> int:
         """Time of the outermost op calls, added up over threads."""
-        return int(self.all_paths["total_ns"].sum()) if len(self.all_paths) else 0
+        return calls_and_time(self.all_paths)[1]
 
 
 def with_cuda(reading: Reading) -> bool:

@@ -6,13 +6,20 @@ from typing import Any
 
 import polars as pl
 
+from tracer.analysis.around import module_chains
 from tracer.analysis.call_tree import CallTree
 from tracer.analysis.device_kernels import table_name
+from tracer.analysis.gaps import gaps, gaps_of_recording
 from tracer.analysis.source_lines import SourceLines
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.columns import of_table, packed
 from tracer.report.reading import Reading
+from tracer.report.step_tables import with_lines
 from tracer.report.text import package_relative, signature_texts
+
+MOST_GAPS = 300
+"""Pairs of lines around time outside ops that have a bar of their own"""
+_OF_GAPS = ("total_ns", "gaps", "longest_ns")
 
 
 def packed_tree(reading: Reading, tree: CallTree) -> str:
@@ -52,7 +59,34 @@ def packed_tree(reading: Reading, tree: CallTree) -> str:
         for number, frames in _frames(reading, tree)
     }
     columns = of_table("nodes", nodes) | of_table("labels", labels) | of_table("origins", origins)
-    return packed(columns, {"texts": texts.texts, "stacks": stacks, "said": _said(reading)})
+    meta = {"texts": texts.texts, "stacks": stacks, "said": _said(reading)}
+    return packed(columns, meta | {"modules": _modules(reading), "outside": _outside(reading, sources)})
+
+
+def _modules(reading: Reading) -> dict[str, list[str]]:
+    """Each module that is in others: all of them, the outermost first."""
+    _, chains = module_chains(reading.trace)
+    return {
+        visible(chain[0], LONGEST): [visible(name, LONGEST) for name in reversed(chain)]
+        for chain in sorted(chains)
+        if len(chain) > 1
+    }
+
+
+def _outside(reading: Reading, sources: SourceLines) -> list[list[Any]]:
+    """The time outside ops by the lines around it: both lines, ns, how many gaps, the longest (ns)."""
+    if reading.patterns:
+        return []
+    found = gaps(reading.trace) if reading.steady else gaps_of_recording(reading.trace)
+    table = found.table
+    rows = [
+        [visible(f"{row['before']} -> {row['after']}", LONGEST), *(row[name] for name in _OF_GAPS)]
+        for row in with_lines(table.head(MOST_GAPS).iter_rows(named=True), sources)
+    ]
+    if len(rest := table[MOST_GAPS:]):
+        sums = rest.select(pl.col("total_ns", "gaps").sum(), pl.col("longest_ns").max())
+        rows.append([f"{len(rest):,} more pairs of lines", *sums.row(0)])
+    return rows
 
 
 def _frames(reading: Reading, tree: CallTree) -> list[tuple[int, list[str]]]:

@@ -127,9 +127,11 @@ def _title(path: Path) -> str:
 
 
 def _cost(path: Path) -> str:
-    """Calls and times; the longest call too if it is far longer, as a first one that loads code is."""
+    """Calls and times; the longest call too if it is far longer; first calls that loaded code apart."""
     words = [count(path.calls, "call"), f"{duration(path.total_ns)} in total"]
     words.append(f"median {duration(path.median_ns)}")
     if path.longest_ns > _STANDS_OUT * path.median_ns:
         words.append(f"longest {duration(path.longest_ns)}")
+    if path.once_calls:
+        words.append(f"once {duration(path.once_ns)}")
     return ", ".join(words)

@@ -19,6 +19,7 @@ title = "Hottest paths"
 level = 2
 
 _CHAIN = 6
+_SAME = " Paths with the same number ran the same ops, but other kernels or CUDA calls, or raised."
 _VARIES = 3
 
 
@@ -56,7 +57,7 @@ def _which(data: Paths) -> str:
     return wrapped(
         f"{text}{steady}, by cost in steady steps, with {share} of the time in ops"
         f"{' there' if steady else ''}. The cost of calls with the same inputs is their median x calls. Hops "
-        "are those of one call. Paths with the same number differ only in kernels that a library chose."
+        f"are those of one call.{_SAME if len(near_equal(data.paths)) < len(data.paths) else ''}"
     )
 
 
@@ -89,7 +90,7 @@ def _overview(data: Paths) -> str:
 
 
 def _once(data: Paths) -> str:
-    """First calls that took much longer than the others of their path: they decide no rank."""
+    """First calls that took much longer than the others of their path."""
     found = [
         (number, path)
         for number, group in enumerate(near_equal(data.paths), 1)
@@ -100,15 +101,21 @@ def _once(data: Paths) -> str:
         return ""
     unit = unit_of(path.once_ns for _, path in found)
     rows = [
-        [in_unit(path.once_ns, unit), in_unit(path.median_ns, unit), str(number), code(path.op)]
+        [
+            in_unit(path.once_ns, unit),
+            f"{path.once_calls:,}",
+            in_unit(path.median_ns, unit),
+            str(number),
+            code(path.op),
+        ]
         for number, path in sorted(found, key=lambda item: -item[1].once_ns)
     ]
     return paragraphs(
         wrapped(
-            f"**Once**: the first call of these paths took more than {ONCE} medians. First calls load code, "
-            "make handles and allocate; they decide no rank."
+            f"**Once**: the first call of these paths took more than {ONCE} medians of the others. First "
+            "calls load code, make handles, allocate and compile. They are in no other number of these paths."
         ),
-        table(["first call:", "median:", "path:", "op"], rows),
+        table(["first call:", "times:", "median:", "path:", "op"], rows),
     )
 
 

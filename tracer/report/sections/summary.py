@@ -20,6 +20,7 @@ _NAME, _INPUTS = 44, 40
 _SAID = """\
 The hottest paths, by what they cost in the steady steps. Times are those of the op, with all that it
 calls; of a path whose calls have several inputs, of the calls with those that take most."""
+_ONCE = "First calls that loaded code or compiled are left out; Hottest paths has them, as **once**."
 _KERNELS = "These are op calls. The section of compiled code has its kernels."
 
 
@@ -52,6 +53,7 @@ class Summary:
     has_cuda: bool
     compiler: tuple[int, int]
     has_compiled: bool
+    has_once: bool
 
 
 def wanted(reading: Reading) -> bool:
@@ -68,7 +70,8 @@ def data(reading: Reading) -> Summary:
         for path, calls in zip(found.paths, inputs, strict=True)
         if path.unfinished < path.calls
     ]
-    return Summary(rows, found.has_cuda, found.compiler, has_compiled)
+    has_once = any(path.once_calls for path in found.paths)
+    return Summary(rows, found.has_cuda, found.compiler, has_compiled, has_once)
 
 
 def markdown(data: Summary, page: Page) -> str:
@@ -90,8 +93,8 @@ def markdown(data: Summary, page: Page) -> str:
         ]
         for row in data.rows
     ]
-    kernels = "" if not data.has_compiled else _KERNELS
-    return paragraphs(_SAID, table(titles, cells), kernels, wrapped(compiler_text(data.compiler)))
+    notes = [_ONCE] * data.has_once + [_KERNELS] * data.has_compiled
+    return paragraphs(_SAID, table(titles, cells), *notes, wrapped(compiler_text(data.compiler)))
 
 
 def _line(row: Row, page: Page) -> str:

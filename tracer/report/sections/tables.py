@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracer.analysis import surveys
+from tracer.analysis.flat import flat_table, ranked
 from tracer.report.page import Column, Page, paragraphs
 from tracer.report.reading import Reading, Rows
 
@@ -70,6 +71,11 @@ def _backward_nodes(reading: Reading) -> pl.DataFrame:
     return surveys.per_backward_node(reading.hops).with_columns(source=pl.coalesce("source", "called_from"))
 
 
+def _flat(by: str, sort: str = "total") -> Callable[[Reading], pl.DataFrame]:
+    """The rows of `tracer top --by ... --sort ...`."""
+    return lambda reading: ranked(flat_table(reading.trace, by=by, phases=reading.phases), sort)
+
+
 OPEN_HOPS = TableSection(
     "open_hops",
     "Open at the end",
@@ -118,9 +124,9 @@ OPS = TableSection(
         ("p95:", "p95_ns", "time"),
         ("longest:", "longest_ns", "time"),
     ],
-    lambda reading: surveys.per_op(reading.trace.hops),
-    "Total, median, p95 and longest count op calls with everything that they called. "
-    "Self is the time of the op's own hops.",
+    _flat("op", "self"),
+    "Total, median, p95 and longest count op calls with everything that they called; an op that calls itself "
+    "counts once. Self is the time of the op's own hops.",
 )
 KEYS = TableSection(
     "keys",
@@ -135,9 +141,10 @@ KEYS = TableSection(
     ],
     lambda reading: surveys.per_key(reading.trace.hops),
 )
+
+
+_COUNTS: list[Column] = [("calls:", "calls", "count"), ("hops:", "hops", "count")]
 _BY_PHASE: list[Column] = [
-    ("calls:", "calls", "count"),
-    ("hops:", "hops", "count"),
     ("total:", "total_ns", "time"),
     ("share:", "total_ns", "share"),
     ("forward:", "forward_ns", "time"),
@@ -148,21 +155,22 @@ _BY_PHASE: list[Column] = [
 SOURCES = TableSection(
     "sources",
     "Source lines",
-    [("line", "source", "line"), *_BY_PHASE],
-    lambda reading: surveys.per_source(reading.hops, reading.phases),
+    [("line", "source", "line"), *_COUNTS, *_BY_PHASE],
+    _flat("source"),
     """\
-Outermost op calls by the Python line that made them, and by the phases that Steps has. A backward op
+Op calls by the Python line that made them, and their time by the phases that Steps has. A backward op
 call counts at the forward line that made its autograd node. AccumulateGrad has no forward op, so it
 counts at the line that called backward().""",
 )
 MODULES = TableSection(
     "modules",
     "Modules",
-    [("module", "module", "module"), *_BY_PHASE],
-    lambda reading: surveys.per_module(reading.hops, reading.phases),
+    [("module", "module", "module"), *_COUNTS, ("self:", "self_ns", "time"), *_BY_PHASE],
+    _flat("module"),
     """\
-Outermost op calls by the `nn.Module` that made them, without those of the modules inside it, and by
-the phases that Steps has. A backward op call counts at the module of its forward op call.""",
+Calls, hops and self are of the ops that the `nn.Module` made itself. Total has those of the modules
+inside it too, and the phases that Steps has are its parts. A backward op call counts at the module of its
+forward op call.""",
     of="module",
 )
 BACKWARD = TableSection(

@@ -6,6 +6,8 @@ from collections import defaultdict
 
 from tracer.trace.bytes.definitions import ModulePath
 
+_MOST_LEVELS = 64  # of a path: a hostile one has thousands
+
 
 def module_texts(paths: list[ModulePath]) -> list[str]:
     """`encoder.gru` of each path; the class of the outermost module where it is that module itself.
@@ -23,3 +25,16 @@ def module_texts(paths: list[ModulePath]) -> list[str]:
         else path.names
         for path in paths
     ]
+
+
+def modules_around(paths: list[ModulePath]) -> dict[str, str | None]:
+    """Each module, and the one around it by its path: containers that are never called, too."""
+    around: dict[str, str | None] = {}
+    for path, text in zip(paths, module_texts(paths), strict=True):
+        around[outer := path.root] = None
+        begin = text.removesuffix(path.names)
+        for name in path.names.split(".", _MOST_LEVELS) if path.names else ():
+            module = begin + name
+            around.setdefault(module, outer)
+            outer, begin = module, f"{module}."
+    return around

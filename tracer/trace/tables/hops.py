@@ -13,6 +13,7 @@ from tracer.trace.bytes.arrays import Numbering
 from tracer.trace.bytes.definitions import (
     Definitions,
     HopDefinition,
+    ModulePath,
     PythonStack,
     ScalarDefinition,
     Signature,
@@ -21,10 +22,19 @@ from tracer.trace.names.demangle import kernel_name
 from tracer.trace.names.kernels import node_name
 from tracer.trace.names.keys import KeyNames
 from tracer.trace.names.libraries import Libraries
-from tracer.trace.names.modules import module_texts
+from tracer.trace.names.modules import module_texts, modules_around
 from tracer.trace.tables.gather import Gathered, HopColumns
 from tracer.trace.tables.overrides import OverrideNames
-from tracer.trace.tables.schema import HOP_KINDS, HOPS, ID, PYTHON_STACKS, SCALARS, SIGNATURES, STRING
+from tracer.trace.tables.schema import (
+    HOP_KINDS,
+    HOPS,
+    ID,
+    MODULES,
+    PYTHON_STACKS,
+    SCALARS,
+    SIGNATURES,
+    STRING,
+)
 from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, slices
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
@@ -205,6 +215,10 @@ def python_stacks_table(stacks: list[PythonStack]) -> pl.DataFrame:
         pl.DataFrame({"id": of_frames, "frames": frames}).group_by("id", maintain_order=True).agg("frames")
     )
     return in_order(ids.to_frame().join(grouped, on="id", how="left", maintain_order="left"), PYTHON_STACKS)
+
+
+def modules_table(paths: list[ModulePath]) -> pl.DataFrame:
+    return pl.DataFrame(list(modules_around(paths).items()), MODULES, orient="row")
 
 
 def scalars_table(signatures: list[Signature]) -> pl.DataFrame:

@@ -30,6 +30,7 @@ from tracer.trace.tables.gather import Gathered, gather_hops
 from tracer.trace.tables.hops import (
     KernelNames,
     hops_table,
+    modules_table,
     python_stacks_table,
     scalars_table,
     signatures_table,
@@ -49,6 +50,7 @@ from tracer.trace.tables.schema import (
     LIBRARY_CALLS,
     MEMORY,
     MODULE_CALLS,
+    MODULES,
     PROCESSES,
     PYTHON_STACKS,
     RANGES,
@@ -78,6 +80,7 @@ class Trace:
     each GPU of each process, `python_stacks` for each distinct stack; its first line is `source`.
     `steps` has a row for each step that ended: its process, number, phase, start and end.
     `ranges` has a row for each range of torch.profiler.record_function.
+    `modules` has a row for each nn.Module that was called or contains one, and names the one around it.
     `memory` has a row for each block that torch's allocators gave out or took back, with `--memory`.
     `values` has a row for each hop that returned tensors, with `--values hash`.
     `scalars` has a row for each argument that is no tensor, with `--values scalars`.
@@ -107,6 +110,7 @@ class Trace:
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=VALUES))
     scalars: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCALARS))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
+    modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MODULES))
     compiled_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_CALLS))
     compiled_kernels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_KERNELS))
     compile_phases: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILE_PHASES))
@@ -243,6 +247,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         values=values,
         scalars=scalars_table(list(vocabulary.signatures.numbers)),
         ranges=ranges_table(ranges, names, steps, to_ns),
+        modules=modules_table(list(vocabulary.modules.numbers)),
         compiled_calls=compiled.calls,
         compiled_kernels=compiled.kernels,
         compile_phases=compiled.phases,

@@ -284,6 +284,7 @@ RANGES: Schema = {
     "phase": STRING,
     "open": pl.Boolean,
 }
+MODULES: Schema = {"module": pl.String, "around": pl.String}
 SOURCE_LINES: Schema = {"source": pl.String, "text": pl.String, "cell": pl.String}
 PROCESSES: Schema = {
     "process": pl.UInt32,

@@ -1,7 +1,7 @@
 // What the two drawings share: flame-chart-js with the colours of the page, a tooltip, zoom.
 const { FlameChartContainer, FlameChartPlugin, TimeGridPlugin, TogglePlugin, UIPlugin } = flameChartJs;
 Object.getPrototypeOf(UIPlugin).defaultMaxListeners = 0; // every track listens to one mouse
-const TYPES = ["module", "group", "range", "autograd", "wrapper", "composite", "backend", "library", "api", "kernel", "copy", "dim", "match"];
+const TYPES = ["module", "group", "range", "autograd", "wrapper", "composite", "backend", "library", "api", "kernel", "copy", "outside", "dim", "match"];
 const BAR = 18;
 const FONT = '12px system-ui, "DejaVu Sans", sans-serif';
 

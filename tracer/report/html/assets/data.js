@@ -49,6 +49,8 @@ class Calls {
     this.texts = meta.texts;
     this.stacks = meta.stacks;
     this.said = meta.said;
+    this.modules = meta.modules; // of a module in others: all of them, the outermost first
+    this.outside = meta.outside.map(([lines, ns, gaps, longest]) => ({ lines, ns, gaps, longest }));
     this.parent = columns["nodes.parent"];
     this.label = columns["nodes.label"];
     this.origin = columns["nodes.origin"];
@@ -64,7 +66,8 @@ class Calls {
     // By label, in lower case: what a search looks at.
     this.searched = this.names.map((name, label) => (name + " " + (this.of(label, "kernel") || "")).toLowerCase());
     this.types = this.kinds.map((kind, label) => this.typeOf(label));
-    this.total = { host: this.sum("own_ns"), gpu: this.sum("own_gpu_ns"), calls: 0 };
+    const outside = this.outside.reduce((sum, gap) => sum + gap.ns, 0);
+    this.total = { host: this.sum("own_ns") + outside, gpu: this.sum("own_gpu_ns"), calls: 0, outside };
     for (let node = 0; node < this.size; node++) {
       if (this.hop[this.label[node]]) this.total.calls += this.column("rows")[node];
     }

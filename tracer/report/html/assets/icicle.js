@@ -38,6 +38,8 @@ class Icicle {
 
   tip(bar) {
     const width = this.tree.width(this.measure)[bar.place];
+    const gap = this.tree.gaps.get(bar.place);
+    if (gap) return [this.tree.name(bar.place), [duration(gap.ns) + " " + OUTSIDE + ", " + percent(width, this.drawn.total), count(gap.gaps, "gap") + ", the longest " + duration(gap.longest)]];
     const lines = [this.value(width) + " " + (this.measure === "gpu" ? "on the GPU" : this.measure === "host" ? "on the host" : "with those in it") + ", " + percent(width, this.drawn.total)];
     const label = this.tree.label[bar.place];
     if (label >= 0) {
@@ -51,7 +53,8 @@ class Icicle {
   note() {
     const { drawn, measure } = this;
     const unit = { host: "host time", gpu: "GPU time", calls: "hops" }[measure];
-    const words = [...this.calls.said, "All " + this.value(drawn.total) + (measure === "calls" ? " of the dispatcher" : measure === "host" ? " in ops, summed over threads" : " of the GPU") + "."];
+    const outside = measure === "host" ? this.calls.total.outside : 0;
+    const words = [...this.calls.said, "All " + this.value(drawn.total - outside) + (measure === "calls" ? " of the dispatcher" : measure === "host" ? " in ops, summed over threads" : " of the GPU") + (outside ? ", and " + duration(outside) + " " + OUTSIDE : "") + "."];
     if (drawn.leftOut) words.push(count(drawn.leftOut, "bar") + " without " + unit + " left out.");
     if (this.tree.grouping === "key") words.push("By key: the own time of each hop.");
     document.getElementById("icicle-note").textContent = words.join(" ");

@@ -15,9 +15,10 @@ function choices(id, options, chosen, onChange) {
 }
 
 function legend(calls, timeline) {
-  const texts = { module: "module or key", group: "line", range: "range", autograd: "autograd", wrapper: "other functionality", composite: "composite", backend: "backend", library: "library", api: "API", kernel: "GPU kernel", copy: "GPU copy" };
+  const texts = { module: "module or key", group: "line", range: "range", autograd: "autograd", wrapper: "other functionality", composite: "composite", backend: "backend", library: "library", api: "API", kernel: "GPU kernel", copy: "GPU copy", outside: OUTSIDE };
   const holder = document.getElementById("legend");
   const drawn = new Set([...calls.types, "module", "group"]);
+  if (calls.outside.length) drawn.add("outside");
   if (timeline.steps.some((step) => step.ranges.length)) drawn.add("range");
   for (const [type, text] of Object.entries(texts)) {
     if (!drawn.has(type)) continue;

@@ -1,6 +1,7 @@
 // The calls in the order of a grouping: groups (modules, lines, ...) above, calls below, equal ones merged.
 const GROUPINGS = { module: "module", line: "line", op: "op", key: "key" };
 const MEASURES = { host: "host time", gpu: "GPU time", calls: "calls" };
+const OUTSIDE = "outside ops";
 const NONE = { module: "no module", line: "no Python line", key: "no key" };
 
 class Tree {
@@ -16,6 +17,8 @@ class Tree {
     this.groups = new Map();
     this.slots = new Int32Array(2 ** Math.ceil(Math.log2(2 * calls.size + 2))).fill(-1);
     grouping === "key" ? this.byKey() : this.byOrigin();
+    this.gaps = new Map(); // time outside ops: of a group the lines around it
+    for (const gap of calls.outside) this.gaps.set(this.group(this.group(-1, OUTSIDE, "outside"), gap.lines, "outside"), gap);
     this.groups = this.slots = null;
     this.values = {};
   }
@@ -88,10 +91,8 @@ class Tree {
     const backward = calls.ofOrigin(origin, "backward");
     let parent = -1;
     if (grouping === "module") {
-      const module = calls.ofOrigin(origin, "module");
-      // A module that is shown by its class has spaces or brackets, and no path to split.
-      const parts = /^[\w.]+$/.test(module) ? module.split(".") : [module || NONE.module];
-      for (let end = 1; end <= parts.length; end++) parent = this.group(parent, parts.slice(0, end).join("."), "module");
+      const module = calls.ofOrigin(origin, "module") || NONE.module;
+      for (const each of calls.modules[module] || [module]) parent = this.group(parent, each, "module");
     }
     parent = this.group(parent, line, "group");
     return backward ? this.group(parent, "backward", "group") : parent;
@@ -104,7 +105,7 @@ class Tree {
     for (let node = 0; node < calls.size; node++) {
       const label = calls.label[node];
       if (!calls.hop[label] && calls.parent[node] >= 0) continue;
-      const key = calls.hop[label] ? calls.of(label, "key") || NONE.key : "outside ops";
+      const key = calls.hop[label] ? calls.of(label, "key") || NONE.key : "calls outside ops";
       const call = this.call(this.group(-1, key, "module"), label);
       const line = calls.ofOrigin(calls.origin[node], "line") || NONE.line;
       const place = this.group(call, line, "group");
@@ -127,6 +128,7 @@ class Tree {
       if (time) found[place] += time[node];
       else if (calls.hop[calls.label[node]]) found[place] += rows[node];
     }
+    if (measure === "host") for (const [place, gap] of this.gaps) found[place] = gap.ns;
     // A call has its own time with all below it; a group, and any count, is the sum of what is in it.
     for (let place = this.size - 1; place >= 0; place--) {
       const parent = this.parent[place];
@@ -154,7 +156,7 @@ class Tree {
     return this.label[place] < 0 ? this.type[place] : this.calls.types[this.label[place]];
   }
 
-  // What flame-chart-js draws: nested bars, the widest first. Bars of no width are left out, and counted.
+  // What flame-chart-js draws: nested bars, the widest first, time outside ops last. Bars of no width are left out, and counted.
   // A tree may have a million nodes: nothing here is made for a node but its bar.
   bars(measure) {
     const width = this.width(measure);
@@ -172,7 +174,8 @@ class Tree {
     const below = (place, from, level) => {
       const places = [];
       for (let each = first[place + 1]; each >= 0; each = after[each]) places.push(each);
-      if (places.length > 1) places.sort((a, b) => width[b] - width[a]);
+      const isOutside = (each) => place < 0 && this.type[each] === "outside";
+      if (places.length > 1) places.sort((a, b) => isOutside(a) - isOutside(b) || width[b] - width[a]);
       let start = from;
       return places.map((each) => {
         const duration = width[each] / scale;

@@ -127,8 +127,8 @@ def test_numpy_in_the_place_of_stock(compared: tuple[Run, str]) -> None:
         "tracer: pictures beside it: report.ratios.svg\n"
     )
     assert "**3 of 3 cases right; the override ran in 2**" in text
-    assert cells(text, "mm fp32")[-1] == "right"
-    assert cells(text, "mm fp64")[-1] == "right"
+    assert cells(text, "mm fp32")[-1] == "no difference"
+    assert cells(text, "mm fp64")[-1] == "no difference"
     assert cells(text, "mm bf16")[-1] == "stock ran, handed over"
     assert "\x1b" not in text
 
@@ -170,7 +170,7 @@ def test_cat_is_compared_byte_by_byte(launcher: Launcher) -> None:
     launcher.write(OVERRIDES, "kernels.py")
     run = compare(launcher, "cat", "--override", "kernels:slow_cat", "--case", "512", "--pairs", "2")
     assert run.status == 0
-    assert cells(run.out, "2 x 64x512")[-2:] == ["same bytes", "right"]
+    assert cells(run.out, "2 x 64x512")[-2:] == ["same bytes", "no difference"]
     assert cells(run.out, "4 x 64x512")[-1] == "stock ran, handed over"
     assert "1 call handed over to stock: more than two tensors" in run.out
 
@@ -213,7 +213,7 @@ def test_calls_of_the_override_itself_are_not_handed_over(launcher: Launcher) ->
     only = ("--case", "fp32 64x64", "--pairs", "2", "--seconds", "0.1")
     run = compare(launcher, "mm", "--override", "kernels.py:fine", *only)
     assert (run.status, run.err) == (0, "")
-    assert cells(run.out, "mm fp32")[-1] == "right"
+    assert cells(run.out, "mm fp32")[-1] == "no difference"
 
 
 def test_cases_and_trials_that_are_wrong_are_both_said(launcher: Launcher) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import time
+import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,28 +13,31 @@ from launching import Launcher
 from lazily import torch
 
 from tracer import overrides
-from tracer.compare.cases import FAMILIES
 from tracer.compare.several import implementations
 from tracer.compare.switch import Switch
-from tracer.compare.trials import TrialResult, _tried, run_trials, trials_of
+from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS
+from tracer.compare.trials import Trials, _tried, run_trials, trials_of
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     before = torch._C._dispatch_dump_table("aten::mm")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # small products wait for each other's threads on a busy machine
     yield
+    torch.set_num_threads(threads)
     for name in set(overrides.registered()) & {"tested", "other"}:
         overrides.unregister(name)
     assert torch._C._dispatch_dump_table("aten::mm") == before
 
 
-def tried(function: Callable, operator: str = "aten::mm", family: str = "mm") -> list[TrialResult]:
+def tried(function: Callable, operator: str = "aten::mm", *, quick: bool = True) -> Trials:
     overrides.register(operator, "CPU", function, name="tested")
-    return run_trials(family, Switch(["tested"]))
+    return run_trials(Switch(["tested"]), quick=quick)
 
 
-def wrong(results: list[TrialResult]) -> dict[str, str]:
-    return {result.name: result.wrong for result in results if result.wrong}
+def wrong(trials: Trials) -> dict[tuple[str, str], str]:
+    return {(result.kind, result.name): result.wrong for result in trials.wrong}
 
 
 def stock(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
@@ -100,35 +107,179 @@ def raising(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     return torch.mm(self, mat2)
 
 
+LAYOUTS, VALUES, DTYPES, SIZES = "layouts", "special values", "dtypes", "sizes"
+USUAL = "usual calls", "mm, usual"
+TRANSPOSED = LAYOUTS, "mm, transposed"
+
+
 @pytest.mark.parametrize(
     ("function", "trial", "said"),
     [
-        (other_for_strided_self, "mm, transposed self", "relative error"),
-        (transposed_strides, "mm, float32", "strides (1, 24), but stock has (40, 1)"),
-        (part_of_a_buffer, "mm, float32", "the result is a part of 3,904 bytes, but stock's has 3,840"),
-        (the_same_buffer, "mm, float32", "two calls return the same memory"),
-        (requires_grad, "mm, float32", "requires_grad True, but stock has False"),
-        (other_for_integers, "mm, int64", "other values than stock's"),
-        (other_for_empty, "mm, nothing to add up", "relative error"),
-        (without_nan, "mm, nan in both", "relative error"),
-        (one_ulp_more, "mm, float32", "it changes input 0"),
-        (written_and_put_back, "mm, float32", "it writes to input 0: its version counter rose"),
-        (raising, "mm, transposed self", "it raised ValueError: contiguous tensors only"),
+        (other_for_strided_self, TRANSPOSED, "an element is"),
+        (transposed_strides, USUAL, "strides (1, 24), but stock has (40, 1)"),
+        (part_of_a_buffer, USUAL, "the result is a part of 3,904 bytes, but stock's has 3,840"),
+        (the_same_buffer, USUAL, "two calls return the same memory"),
+        (requires_grad, USUAL, "requires_grad True, but stock has False"),
+        (other_for_integers, (DTYPES, "mm, int64"), "other values than stock's"),
+        (other_for_empty, (SIZES, "mm, nothing to add up"), "an element is"),
+        (without_nan, (VALUES, "mm, nan in it"), "other NaN or infinity than stock's"),
+        (one_ulp_more, USUAL, "it changes input 0"),
+        (written_and_put_back, USUAL, "it writes to input 0: its version counter rose"),
+        (raising, TRANSPOSED, "it raised ValueError: contiguous tensors only"),
     ],
 )
-def test_each_wrong_override_is_found(function: Callable, trial: str, said: str) -> None:
+def test_each_wrong_override_is_found(function: Callable, trial: tuple[str, str], said: str) -> None:
     found = wrong(tried(function))
     assert found[trial].startswith(said), found
 
 
-def test_an_override_that_does_as_stock_is_right() -> None:
-    results = tried(stock)
-    assert wrong(results) == {}
-    assert all(result.ran and not result.skipped for result in results)
-    assert len(results) >= 20
+# Each is stock in all calls but those of one kind.
+def differs_where_memory_is_shared(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    result = torch.mm(a, b)
+    shared = a.numel() and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    return result.neg_() if shared and result.is_floating_point() else result
 
 
-def test_cat_and_gru_are_tried_too() -> None:
+def ignores_conjugates(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.mm(a.conj() if a.is_conj() else a, b)
+
+
+def by_way_of_doubles(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.dtype != torch.int64 or b.dtype != torch.int64:
+        return torch.mm(a, b)
+    return torch.mm(a.double(), b.double()).long()
+
+
+def draws(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    torch.randint(9, (1,))
+    return torch.mm(a, b)
+
+
+def flushes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    torch.set_flush_denormal(True)
+    return torch.mm(a, b)
+
+
+def cuts(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.dim() == b.dim() == 2 and a.shape[1] > b.shape[0]:
+        a = a[:, : b.shape[0]]
+    return torch.mm(a, b)
+
+
+def another_exception(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.dim() != 2:
+        raise TypeError("matrices only")
+    return torch.mm(a, b)
+
+
+_KNOWN: dict[tuple, tuple[torch.Tensor, torch.Tensor]] = {}
+
+
+def remembers(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """By address and version, so that only a write that no version counts is missed."""
+    key = (*((t.data_ptr(), t._version, t.shape, t.stride(), t.dtype) for t in (a, b)), a.device)
+    if key not in _KNOWN:
+        _KNOWN[key] = (torch.mm(a, b), a)
+    return _KNOWN[key][0].clone()
+
+
+_SCRATCH: dict[tuple, torch.Tensor] = {}
+
+
+def not_for_two_threads(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.dtype != torch.float32 or b.dtype != a.dtype or a.dim() != 2 or b.dim() != 2 or a.shape[1] != len(b):
+        return torch.mm(a, b)
+    scratch = _SCRATCH.setdefault((len(a), b.shape[1]), torch.empty(len(a), b.shape[1]))
+    torch.mm(a, b, out=scratch)
+    time.sleep(0.0002)  # another thread's turn
+    return scratch.clone()
+
+
+def of_the_default_dtype(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    result = torch.mm(a, b)
+    return torch.empty(result.shape).copy_(result) if result.dtype == torch.float32 else result
+
+
+def warns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.dtype == torch.float16:
+        warnings.warn("slow for halves", stacklevel=1)
+    return torch.mm(a, b)
+
+
+@pytest.mark.parametrize(
+    ("function", "kinds", "said"),
+    [
+        (other_for_strided_self, {LAYOUTS, "gradients", "gradcheck"}, "an element is"),
+        (differs_where_memory_is_shared, {"shared memory"}, "an element is"),
+        (ignores_conjugates, {LAYOUTS}, "an element is"),
+        (by_way_of_doubles, {VALUES}, "other values than stock's"),
+        (draws, {"usual calls", "errors"}, "it changes the generator of the CPU"),
+        (flushes, {"usual calls"}, "it changes how denormal numbers are treated"),
+        (cuts, {"errors"}, "it returned a result, but stock raises RuntimeError"),
+        (another_exception, {"errors"}, "it raised TypeError, but stock raises RuntimeError"),
+        (remembers, {"inputs changed in place"}, "the values of result after its inputs changed by another"),
+        (not_for_two_threads, {"two threads"}, ""),
+        (of_the_default_dtype, {"another default dtype"}, "dtype torch.float64, but stock has torch.float32"),
+        (warns, {DTYPES}, "warnings ['UserWarning: slow for halves'], but stock []"),
+    ],
+)
+def test_a_difference_of_one_kind_is_found(function: Callable, kinds: set[str], said: str) -> None:
+    found = tried(function).wrong
+    assert kinds <= {result.kind for result in found}
+    assert any(result.wrong.startswith(said) for result in found), found
+    at_all = {"usual calls", *kinds} if "usual calls" in kinds else kinds
+    assert ("usual calls" in {result.kind for result in found}) == ("usual calls" in at_all)
+
+
+_KEPT: list[torch.Tensor] = []
+_COUNT = [0]
+
+
+def leaks(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    result = torch.mm(a, b)
+    _KEPT.append(result.clone())
+    return result
+
+
+def wrong_in_a_late_call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    _COUNT[0] += 1
+    result = torch.mm(a, b)
+    return result.neg_() if _COUNT[0] % 700 == 0 and result.is_floating_point() else result
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (leaks, "1,000 calls kept "),
+        (wrong_in_a_late_call, "the same bits in all calls False, but stock True"),
+    ],
+)
+def test_many_calls_find_what_one_does_not(function: Callable, said: str) -> None:
+    found = wrong(tried(function, quick=False))
+    _KEPT.clear()
+    assert found["1,000 calls", "mm, usual"].startswith(said), found
+
+
+def test_an_override_that_does_as_stock_differs_in_nothing() -> None:
+    trials = tried(stock, quick=False)
+    assert wrong(trials) == {}
+    assert {result.kind for result in trials.results if result.ran} >= {
+        *(WAYS.keys() - {"vmap"}),  # of mm it calls bmm
+        *ONCE,
+        "samples of torch",
+        SIZES,
+    }
+    assert sum(result.refused for result in trials.results) > 20
+    assert dict(trials.not_tried) == dict.fromkeys(ON_A_GPU, "the override is for the CPU")
+
+
+def differs(function: Callable, operator: str) -> set[str]:
+    found = tried(function, operator)
+    overrides.unregister("tested")
+    return {result.kind for result in found.wrong}
+
+
+def test_other_operators_are_tried_too() -> None:
     def cat(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
         return torch.cat(tensors, dim)
 
@@ -136,24 +287,25 @@ def test_cat_and_gru_are_tried_too() -> None:
         result = torch.cat(tensors, dim)
         return result + 0.0 if result.is_floating_point() else result
 
-    assert wrong(tried(cat, "aten::cat", "cat")) == {}
-    overrides.unregister("tested")
-    assert wrong(tried(without_sign, "aten::cat", "cat")) == {
-        "cat, nan, inf and -0.0": "other values than stock's"
-    }
-    overrides.unregister("tested")
+    def of_the_first_dtype(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
+        return torch.cat(tensors, dim).to(tensors[0].dtype) if tensors else torch.cat(tensors, dim)
+
+    assert differs(cat, "aten::cat") == set()
+    assert differs(without_sign, "aten::cat") == {VALUES}
+    assert DTYPES in differs(of_the_first_dtype, "aten::cat")
+    # One that has no list of its own: by its schema.
+    assert differs(lambda self, *rest, **named: torch.neg(self), "aten::neg") == set()
+    assert {"usual calls"} <= differs(lambda self: torch.neg(self) + 1, "aten::neg")
     overrides.register(
         "aten::addmm", "CPU", lambda *given, **named: torch.addmm(*given, **named), name="tested"
     )
-    results = [_tried(trial, Switch(["tested"])) for trial in trials_of("gru")]  # gru itself is composite
-    assert wrong(results) == {}
-    assert not any(result.skipped for result in results)
+    switch = Switch(["tested"])
+    results = [_tried(trial, switch, "gru") for trial in trials_of("aten::gru", "cpu", {}, quick=True)]
+    assert [result for result in results if result and result.wrong] == []  # gru itself is composite
 
 
 def test_only_operators_of_the_override_are_tried() -> None:
-    assert {result.name.partition(",")[0] for result in tried(stock)} == {"mm"}
-    assert run_trials("cat", Switch(["tested"])) == []
-    assert all(len(trials_of(family)) > 5 for family in FAMILIES)
+    assert {result.name.partition(",")[0] for result in tried(stock).results} == {"mm"}
 
 
 def test_overrides_of_one_operator_are_apart_and_others_together() -> None:
@@ -191,16 +343,21 @@ def compare(launcher: Launcher, *arguments: str):
 
 
 def test_a_wrong_trial_ends_with_status_1_and_one_line(launcher: Launcher) -> None:
-    run = compare(launcher, "mm", "--override", "kernels.py:leaky", "--pairs", "2", "--details", "0")
+    run = compare(launcher, "mm", "--override", "kernels.py:leaky", "--quick", "--details", "0")
     assert run.status == 1
-    assert run.err == (
-        "tracer: wrong in 17 of 20 trials; mm, float32: requires_grad True, but stock has False\n"
+    said = r"tracer: wrong in (\d+) of (\d+) trials; mm, usual: requires_grad True, but stock has False\n"
+    found = re.fullmatch(said, run.err)
+    assert found, run.err
+    text = " ".join(run.out.split())
+    assert (
+        f"**WRONG in 0 of 9 cases and {found[1]} of {found[2]} trials of 18 kinds; the override ran" in text
     )
-    assert "**WRONG: 9 of 9 cases right; the override ran in 8; 17 trials wrong**" in run.out
     assert "## Trials" in run.out
-    fine = compare(launcher, "mm", "--override", "kernels.py:fine", "--pairs", "2", "--details", "0")
+    fine = compare(launcher, "mm", "--override", "kernels.py:fine", "--quick", "--json")
     assert (fine.status, fine.err) == (0, "")
-    assert "20 of 20 trials are right; the override ran in 20." in " ".join(fine.out.split())
+    (comparison,) = json.loads(fine.out)["comparisons"]
+    assert not any(result["wrong"] for result in comparison["trials"]["results"])
+    assert ["samples of torch", "--quick"] in comparison["trials"]["not_tried"]
 
 
 def test_several_implementations_have_a_summary_and_a_picture(launcher: Launcher) -> None:
@@ -209,18 +366,17 @@ def test_several_implementations_have_a_summary_and_a_picture(launcher: Launcher
         "kernels.py:fine",
         "--override",
         "kernels.py:leaky",
-        "--pairs",
-        "2",
+        "--quick",
         "--details",
         "0",
     )
     run = compare(launcher, "mm", *both, "-o", "mm.md")
     assert run.status == 1
-    assert "leaky: wrong in 17 of 20 trials" in run.err
+    assert "leaky: wrong in " in run.err
     text = (launcher.folder / "mm.md").read_text()
     assert text.startswith("# tracer compare mm: stock beside `fine`, `leaky`\n")
-    assert "- `fine`: 9 of 9 cases right" in text
-    assert "- `leaky`: WRONG: 9 of 9 cases right" in text
+    assert "- `fine`: no difference found in 9 cases and" in text
+    assert "- `leaky`: WRONG in 0 of 9 cases and" in text
     assert text.count("\n# tracer compare mm: stock beside") == 2
     assert "mm.ratios.svg" in text
     picture = (launcher.folder / "mm.ratios.svg").read_text()

@@ -28,7 +28,11 @@ KNOWN = {
     ("imports", "tracer/cli/explain.py"): "the user's --import",
     ("takes a pickle", "tracer/fleet/processes.py"): "from a process that this one has started",
     ("names of torch", "tracer/compare/roof.py"): "float32 or bfloat16",
-    ("names of torch", "tracer/compare/trials.py"): "a dtype of tracer's own cases",
+    (
+        "names of torch",
+        "tracer/compare/trial_samples.py",
+    ): "a dtype and an operator of tracer's own cases or of the user's override",
+    ("names of torch", "tracer/compare/trial_database.py"): "a dtype of tracer's own list",
     ("names of torch", "tracer/compare/workload.py"): "a dtype of tracer's own cases",
     (
         "names of torch",

@@ -97,12 +97,13 @@ def row(text: str, name: str) -> list[str]:
 def test_a_case_on_the_cpu() -> None:
     text = render(comparison(right()))
     assert text.startswith(
-        "# tracer compare mm: stock beside `mine`\n\n**1 of 1 case right; the override ran in 1**"
+        "# tracer compare mm: stock beside `mine`\n\n"
+        "**no difference found in 1 case; 1.25 times as fast as stock**"
     )
     assert row(text, "command")[1] == "`tracer compare mm`"
     assert row(text, "mm fp32 8x8") == [
         *("1", "mm fp32 8x8 8x8", "20.0 us", "10.0 us", "2.00 (2.00 to 2.00)"),
-        *("40 % -> 50 %", "2.00", "right"),
+        *("40 % -> 50 %", "2.00", "no difference"),
     ]
     assert row(text, "wall time")[1:] == [
         "20.0 us (20.0 us to 20.0 us)",
@@ -127,7 +128,7 @@ def test_a_case_on_the_gpu_has_host_wall_and_gpu_time() -> None:
         *("20.0 us", "10.0 us", "2.00 (2.00 to 2.00)"),
         *("5.0 us", "4.0 us", "1.25 (1.25 to 1.25)"),
         *("6.0 us", "8.0 us", "0.75 (0.75 to 0.75)"),
-        *("in L2", "2.00", "right"),
+        *("in L2", "2.00", "no difference"),
     ]
     assert "limit, of" not in text
     assert row(text, "host time")[1].startswith("9.0 us")
@@ -140,7 +141,7 @@ def test_a_case_on_the_gpu_has_host_wall_and_gpu_time() -> None:
 
 def test_bytes_beyond_the_cache_are_a_limit() -> None:
     text = render(comparison(right(), device=CUDA))
-    assert row(text, "mm fp32 8x8")[-3:] == ["40 % -> 50 %", "2.00", "right"]
+    assert row(text, "mm fp32 8x8")[-3:] == ["40 % -> 50 %", "2.00", "no difference"]
     assert row(text, "limit, of the GPU time")[1:] == ["40 %", "50 %", ""]
     said = " ".join(text.split())
     assert (
@@ -198,7 +199,7 @@ def test_a_command_is_shown_without_the_folders_of_the_machine() -> None:
 
 def test_a_wrong_result_shows_the_worst_element() -> None:
     text = render(comparison(right(), wrong()))
-    assert "**WRONG: 1 of 2 cases right; the override ran in 2**" in text
+    assert "**WRONG in 1 of 2 cases; 1.25 times as fast as stock (1.00 to 1.25)**" in text
     assert row(text, "mm bf16")[-1] == "**WRONG**"
     assert (
         "**Wrong**, `result`: far off. The worst element is [3, 7]: stock 1.5, override 2.5, float64 1.5."
@@ -212,7 +213,7 @@ def test_what_was_handed_over_and_what_raised() -> None:
     assert row(text, "mm fp64")[-1] == "stock ran, handed over"
     assert row(text, "mm fp16")[-1] == "**raised**"
     assert "```text\nTraceback (most recent call last):\nValueError: no `fp16`\n```" in text
-    assert "WRONG: 1 of 2 cases right; the override ran in 0" in text
+    assert "WRONG in 1 of 2 cases; the override ran in 0 cases" in text
     assert "In which the override ran" not in text
 
 
@@ -220,7 +221,7 @@ def test_bits_that_differ_from_call_to_call_are_said() -> None:
     case = right()
     case.repeats = False
     text = render(comparison(case))
-    assert row(text, "mm fp32 8x8")[-1] == "right, not the same bits twice"
+    assert row(text, "mm fp32 8x8")[-1] == "no difference, not the same bits twice"
     assert "- two calls of the override gave different bits" in text
 
 

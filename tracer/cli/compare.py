@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CONTEXT = {"ignore_unknown_options": True}
 _SHOWN = 60  # characters of a line
 _PAIRS, _SECONDS = 50, 60.0
+_QUICK = 10, 2.0
 
 
 def compare(
@@ -88,6 +89,9 @@ def compare(
             help="Write the report to OUT.md instead of stdout; with --tune, the measurements to OUT.json.",
         ),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer pairs and trials of the built-in cases: a first look.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -98,8 +102,8 @@ def compare(
     that an override computed: both dispatch chains side by side, times with their
     spread, errors against float64, memory, the device's limit, and the calls that
     the override handed over to stock. Overrides compute every call that they can
-    (mode force). Small calls with unusual inputs follow: layouts, dtypes, empty ones,
-    NaN; each result must be what stock's is, in strides and memory too. Several
+    (mode force). Trials follow, small calls of twenty kinds: layouts, dtypes, errors,
+    shared memory, threads, gradients; the override must do as stock does. Several
     overrides for one operator are compared one by one, with a summary. Options may
     follow SCRIPT; everything after -- goes to the script. The exit status is 1 if a
     result is wrong, or if SCRIPT writes something else to stdout than with stock.
@@ -116,6 +120,7 @@ def compare(
       tracer compare mm
       tracer compare gru --case T1 --case bf16 -o compare_gru.md
       tracer compare mm --override my_kernels.py:my_mm
+      tracer compare mm --override my_kernels.py:my_mm --quick
       tracer compare mm --override my_kernels.py:my_mm --json | jq '.comparisons[].cases[]'
       tracer compare mm --override a.py:first --override a.py:second -o mm.md
       tracer compare --override mm,cat train.py --epochs 1
@@ -123,6 +128,7 @@ def compare(
       tracer compare --tune mm gru --case 8x1536 --case T32
     """
     exclusive(json=as_json, tune=tune)
+    exclusive(quick=quick, tune=tune)
     exclusive(json=as_json, output=output)
     exclusive(json=as_json, details=details)
     what = what or []
@@ -146,7 +152,8 @@ def compare(
         if len(what) > 1:
             fail(f"{what[0]} takes no arguments; remove {what[1]} (options begin with --)", USAGE)
         peaks = (peak_bandwidth, peak_flops)
-        measured = (pairs or _PAIRS, _SECONDS if seconds is None else seconds)
+        usual = _QUICK if quick else (_PAIRS, _SECONDS)
+        measured = (pairs or usual[0], usual[1] if seconds is None else seconds, quick)
         with prints_to_stderr(as_json):
             comparisons, wrong = _cases(what[0], names, case or [], measured, peaks)
         shown = _document(comparisons, wrong) if as_json else _report(comparisons, details, pictures)
@@ -172,7 +179,7 @@ def _cases(
     family: str,
     names: list[str],
     patterns: list[str],
-    measured: tuple[int, float],
+    measured: tuple[int, float, bool],
     peaks: tuple[float | None, float | None],
 ) -> tuple[list[Comparison], str]:
     """One comparison for each implementation, and in one line what is wrong; "" if nothing is."""
@@ -190,14 +197,18 @@ def _cases(
         listed = "; ".join(known.name for known in cases_of(family, switch.device))
         fail(f"no {family} case has {' or '.join(patterns)} in its name; the cases are: {listed}", USAGE)
     bandwidth, flops = peaks
+    pairs, seconds, quick = measured
     settings = Settings(
-        *measured,
+        pairs,
+        seconds,
         bandwidth * 1e9 if bandwidth else None,
         flops * 1e12 if flops else None,
+        quick=quick,
     )
-    trials_of = None if patterns else family
     title = f"tracer compare {family}"
-    comparisons = [compare_cases(title, cases, switch, settings, _watching, trials_of) for switch in switches]
+    comparisons = [
+        compare_cases(title, cases, switch, settings, _watching, not patterns) for switch in switches
+    ]
     for comparison in comparisons:
         if not any(result.ran or result.failed for result in comparison.cases):
             say(f"{', '.join(comparison.overrides)} never ran, so stock was compared with itself")
@@ -240,9 +251,9 @@ def _wrong(comparison: Comparison) -> str:
             check = first.wrong[0]
             why = f"{check.output}: {check.wrong}. {element(check.worst) if check.worst else ''}".strip()
         said.append(f"wrong in {len(bad)} of {count(len(comparison.cases), 'case')}; {first.name}: {why}")
-    if failed := comparison.wrong_trials:
+    if failed := comparison.trials.wrong:
         trial = failed[0]
-        trials = count(len(comparison.trials), "trial")
+        trials = count(len(comparison.trials.results), "trial")
         said.append(f"wrong in {len(failed)} of {trials}; {trial.name}: {trial.wrong}")
     return "; ".join(said)
 

@@ -17,7 +17,7 @@ from tracer.compare.model import CaseResult, Comparison, Timing
 from tracer.compare.roof import BYTES, Limit
 from tracer.compare.spread import Spread, ratio_text
 from tracer.compare.timing import GRAPH_CALLS
-from tracer.compare.trials import TrialResult
+from tracer.compare.verdict import is_no_bound, trial_tables, verdict
 from tracer.overrides.counts import BY_ITSELF
 from tracer.report.cells import code, fenced, item, prose, table, wrapped
 from tracer.report.svg.bars import Ratio as Bar
@@ -48,7 +48,7 @@ def render(comparison: Comparison, details: int | None = None, pictures: Picture
         *_pictures(comparison, pictures),
         *_ratios_note(comparison),
         *_notes(comparison),
-        *_trials(comparison.trials),
+        *trial_tables(comparison.trials),
     ]
     parts += [item(prose(remark)) for remark in comparison.remarks]
     if comparison.certificate:
@@ -97,36 +97,6 @@ def _chosen(cases: list[CaseResult], details: int | None) -> list[int]:
 
     numbers = sorted(range(1, len(cases) + 1), key=changes, reverse=True)
     return sorted(numbers[:details])
-
-
-def verdict(comparison: Comparison) -> str:
-    """One sentence: how many cases are right, and in how many the override ran."""
-    cases = comparison.cases
-    wrong = sum(not case.passed for case in cases)
-    ran = sum(bool(case.ran) for case in cases)
-    right = f"{len(cases) - wrong} of {count(len(cases), 'case')} right"
-    failed = len(comparison.wrong_trials)
-    trials = f"; {count(failed, 'trial')} wrong" if failed else ""
-    return f"{'WRONG: ' if wrong or failed else ''}{right}; the override ran in {ran}{trials}"
-
-
-def _trials(trials: list[TrialResult]) -> list[str]:
-    """The trials that are wrong, and how many are right; nothing where none was made."""
-    if not trials:
-        return []
-    made = [trial for trial in trials if not trial.skipped]
-    wrong = [trial for trial in made if trial.wrong]
-    ran = sum(trial.ran for trial in made)
-    text = (
-        "Small calls with unusual inputs: other layouts and dtypes, empty ones, NaN and infinity. In each "
-        "the result must have stock's strides, storage and requires_grad, the inputs must stay as they are, "
-        f"and a later call must leave the result alone. {len(made) - len(wrong)} of "
-        f"{count(len(made), 'trial')} are right; the override ran in {ran}"
-    )
-    if left := len(trials) - len(made):
-        text += f"; {count(left, 'trial')} that stock refuses {'is' if left == 1 else 'are'} left out"
-    shown = table(["trial", "what is wrong"], [[prose(trial.name), prose(trial.wrong)] for trial in wrong])
-    return ["## Trials", wrapped(f"{text}."), *([shown] if wrong else [])]
 
 
 def facts_table(facts: dict[str, Any]) -> str:
@@ -282,15 +252,10 @@ def _share_cell(case: CaseResult, on_gpu: bool) -> str:
     """`35 % -> 52 %`: how near stock and override come to the limit; of the wall time it is said."""
     if case.limit is None or case.limited is None:
         return ""
-    if _is_no_bound(case.limit):
+    if is_no_bound(case.limit):
         return "in L2"
     stock, override = (_share(case.limit, of) for of in (case.limited.stock, case.limited.override))
     return f"{stock} -> {override}{'' if case.gpu or not on_gpu else ', wall'}"
-
-
-def _is_no_bound(limit: Limit) -> bool:
-    """The inputs are the same in every call, so that they come from the L2 cache if they fit in."""
-    return limit.by == BYTES and limit.in_cache
 
 
 def _share(limit: Limit, of: Spread) -> str:
@@ -318,12 +283,12 @@ def _error_cell(case: CaseResult) -> str:
 
 
 def result_of(case: CaseResult) -> str:
-    """`right`, `WRONG`, `raised` or who ran, in words."""
+    """`no difference`, `WRONG`, `raised` or who ran, in words."""
     if case.failed:
         return "**raised**"
     if case.wrong or case.broken:
         return "**WRONG**"
-    words = ["right"] if case.ran else ["stock ran"]
+    words = ["no difference"] if case.ran else ["stock ran"]
     if any(why != BY_ITSELF for reasons in case.handed_over.values() for why in reasons):
         words.append("handed over" if not case.ran else "some calls handed over")
     if not case.repeats:
@@ -395,7 +360,7 @@ def _figures(case: CaseResult, device: str) -> str:
     for name, timing in kinds[:1] if device == CPU else kinds:
         if timing:
             rows.append([f"{name} time", spread(timing.stock), spread(timing.override), interval(timing)])
-    if case.limit and case.limited and not _is_no_bound(case.limit):
+    if case.limit and case.limited and not is_no_bound(case.limit):
         sides = case.limited.stock, case.limited.override
         name = "the GPU time" if case.gpu else "the wall time"
         rows.append([f"limit, of {name}", *(_share(case.limit, side) for side in sides), ""])
@@ -428,7 +393,7 @@ def _limit(limit: Limit, device: str) -> str:
         return wrapped(
             f"At the best that stock reached here, {rate}, its {limit.by} take {time_of(limit.ns)}."
         )
-    if _is_no_bound(limit):
+    if is_no_bound(limit):
         return wrapped(
             f"No limit is known: the memory moves its bytes in {time_of(limit.ns)}, but they fit into the L2 "
             "cache, where the calls before left them."

@@ -20,7 +20,7 @@ from tracer.compare.model import CaseResult, Chains, Comparison, Timing
 from tracer.compare.roof import CpuRoof, GpuRoof, Roof, limit_of
 from tracer.compare.switch import Switch
 from tracer.compare.timing import CLOCKS_NS, measure
-from tracer.compare.trials import run_trials
+from tracer.compare.trials import Trials, run_trials
 from tracer.compare.workload import Results, Workload, cold_runs, precision, prepare, without_warnings
 from tracer.report.text import count
 from tracer.trace import Trace, load
@@ -34,6 +34,7 @@ class Settings:
     """How much is measured: pairs of samples a case, seconds a case, and peaks that the user knows.
 
     graph_backward    capture backward passes in graphs too
+    quick             fewer trials
     clocks_ns         how long each case keeps a GPU busy first, until its clocks have risen
     """
 
@@ -42,6 +43,7 @@ class Settings:
     bandwidth: float | None = None
     flops: float | None = None
     graph_backward: bool = False
+    quick: bool = False
     clocks_ns: int = CLOCKS_NS
 
 
@@ -51,11 +53,11 @@ def compare_cases(
     switch: Switch,
     settings: Settings,
     watching: Watching,
-    trials_of: str | None = None,
+    trials: bool = False,
 ) -> Comparison:
     """Runs every case with stock kernels and with the overrides; the overrides are off afterwards.
 
-    `trials_of`: also make the trials of this family.
+    `trials`: also make the trials of the overrides' operators.
 
     A case that raises has the traceback in its result, and the next one goes on.
     """
@@ -65,10 +67,10 @@ def compare_cases(
             result, work = _measured(case, switch, settings)
             results.append(result)
             works.append(work)
-    trials = []
-    if trials_of is not None:
-        with watching("calls with unusual inputs"):
-            trials = run_trials(trials_of, switch)
+    tried = Trials()
+    if trials:
+        with watching("calls of many kinds"):
+            tried = run_trials(switch, quick=settings.quick)
     remarks: list[str] = []
     with (
         watching("recording the chains"),
@@ -92,7 +94,7 @@ def compare_cases(
         cases=results,
         certificate=certificate_of(trace) if trace else {},
         remarks=remarks,
-        trials=trials,
+        trials=tried,
     )
 
 

@@ -13,7 +13,7 @@ from tracer.compare.chains import Chain
 from tracer.compare.roof import Limit
 from tracer.compare.spread import Ratio, Spread
 from tracer.compare.timing import Samples
-from tracer.compare.trials import TrialResult
+from tracer.compare.trials import Trials
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,4 @@ class Comparison:
     cases: list[CaseResult]
     certificate: dict[str, Any]
     remarks: list[str]
-    trials: list[TrialResult] = field(default_factory=list)
-
-    @property
-    def wrong_trials(self) -> list[TrialResult]:
-        return [trial for trial in self.trials if trial.wrong]
+    trials: Trials = field(default_factory=Trials)

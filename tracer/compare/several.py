@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tracer.compare.markdown import facts_table, interval, render, result_of, time_of, verdict
+from tracer.compare.markdown import facts_table, interval, render, result_of, time_of
 from tracer.compare.model import Comparison
 from tracer.compare.switch import Switch
+from tracer.compare.verdict import verdict
 from tracer.report.cells import code, prose, table, wrapped
 from tracer.report.svg.bars import Ratio as Bar
 from tracer.report.svg.bars import bars_svg

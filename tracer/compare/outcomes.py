@@ -1,0 +1,196 @@
+"""What a call did, as observations by name, and in a phrase how those of an override differ from stock's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from tracer.compare.kept import same_bytes, shared_memory
+
+INPUT = "the result is the memory of an input"
+_OF_TORCH = ("requires_grad", "is_conj", "is_neg", "is_inference")
+_TOLERANCE = {"float64": 1e-11, "complex128": 1e-11, "float32": 1e-5, "complex64": 1e-5}
+_LOW_TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
+"""Of an element, from stock's: by its magnitude and the usual one together"""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception in place of a result."""
+
+    kind: str
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Raised:
+        lines = str(error).splitlines()
+        return cls(type(error).__name__, lines[0] if lines else "")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a user of a result would notice before its values."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    device: Any
+    layout: Any
+    strides: tuple[int, ...]
+    storage_offset: int
+    requires_grad: bool
+    is_conj: bool
+    is_neg: bool
+    is_inference: bool
+    memory_of: tuple[int, ...]
+    """The inputs whose storage it has"""
+    storage: int = field(compare=False)
+    """Bytes"""
+
+    @classmethod
+    def of(cls, tensor: Any, inputs: Sequence[Any]) -> Form:
+        import torch
+
+        dense = tensor.layout == torch.strided
+        return cls(
+            tuple(tensor.shape),
+            tensor.dtype,
+            tensor.device,
+            tensor.layout,
+            tensor.stride() if dense else (),
+            tensor.storage_offset() if dense else 0,
+            tensor.requires_grad,
+            tensor.is_conj(),
+            tensor.is_neg(),
+            tensor.is_inference(),
+            tuple(n for n, one in enumerate(inputs) if dense and shared_memory(tensor, [one])),
+            tensor.untyped_storage().nbytes() if dense else 0,
+        )
+
+
+@dataclass(frozen=True)
+class Values:
+    """A copy. `moved`: each element has the bytes of an element of an input, so there is no rounding."""
+
+    tensor: Any
+    moved: bool = False
+
+
+Observation = Any
+"""Raised, Form, Values or what `==` compares: a text is said as it is"""
+Story = dict[str, Observation]
+
+
+def values_of(tensor: Any, inputs: Sequence[Any] = ()) -> Values:
+    import torch
+
+    copy = tensor.detach()
+    copy = (copy.to_dense() if copy.layout != torch.strided else copy).resolve_conj().resolve_neg().clone()
+    return Values(copy, _is_moved(copy, inputs))
+
+
+def difference(stock: Story, again: Story, override: Story) -> str:
+    """The first one, in a phrase; "": none. What stock does otherwise `again` is not compared."""
+    for name, theirs in stock.items():
+        if name not in again or _differs(name, theirs, again[name]):
+            continue
+        if name not in override:
+            return f"{name}: nothing to compare, as it raised before"
+        if said := _differs(name, theirs, override[name]):
+            return said
+    return ""
+
+
+def _differs(name: str, stock: Observation, override: Observation) -> str:
+    if isinstance(stock, Raised) or isinstance(override, Raised):
+        return _other_exception(stock, override)
+    if isinstance(stock, Form):
+        return _prefixed(name, _other_form(stock, override))
+    if isinstance(stock, Values):
+        return _prefixed(name, _other_values(stock, override))
+    if stock == override:
+        return ""
+    return (
+        str(override) if isinstance(override, str) and override else f"{name} {override}, but stock {stock}"
+    )
+
+
+def _prefixed(name: str, said: str) -> str:
+    return f"{name}: {said}" if said and name.strip() != "result" else said
+
+
+def _other_exception(stock: Observation, override: Observation) -> str:
+    if not isinstance(stock, Raised):
+        return f"it raised {override.kind}: {override.text}".rstrip(": ")
+    if not isinstance(override, Raised):
+        return f"it returned a result, but stock raises {stock.kind}: {stock.text}".rstrip(": ")
+    same = stock.kind == override.kind
+    return "" if same else f"it raised {override.kind}, but stock raises {stock.kind}: {stock.text}"
+
+
+def _other_form(stock: Form, override: Form) -> str:
+    if not isinstance(override, Form):
+        return "no tensor, but stock returns one"
+    if stock.memory_of != override.memory_of and override.memory_of:
+        return INPUT
+    for name in Form.__dataclass_fields__:
+        theirs, ours = getattr(stock, name), getattr(override, name)
+        if name != "storage" and theirs != ours:
+            return f"{name if name in _OF_TORCH else name.replace('_', ' ')} {ours}, but stock has {theirs}"
+    if override.storage > stock.storage:
+        return f"the result is a part of {override.storage:,} bytes, but stock's has {stock.storage:,}"
+    return ""
+
+
+def _other_values(stock: Values, override: Values) -> str:
+    import torch
+
+    theirs, ours = stock.tensor, override.tensor
+    if theirs.shape != ours.shape or theirs.dtype != ours.dtype:
+        return f"{ours.dtype} of {tuple(ours.shape)}, but stock has {theirs.dtype} of {tuple(theirs.shape)}"
+    if same_bytes(theirs, ours):
+        return ""
+    floating = theirs.is_floating_point() or theirs.is_complex()
+    if stock.moved or not floating:
+        return "other values than stock's"
+    theirs, ours = (torch.view_as_real(t) if t.is_complex() else t for t in (theirs, ours))
+    dtype = str(stock.tensor.dtype).removeprefix("torch.")
+    most = _TOLERANCE.get(dtype) or _LOW_TOLERANCE.get(dtype, 1e-1)
+    theirs, ours = theirs.double(), ours.double()
+    finite = theirs.isfinite()
+    if not torch.equal(theirs[~finite].nan_to_num(1.5), ours[~finite].nan_to_num(1.5)):
+        return "other NaN or infinity than stock's"
+    theirs, ours = theirs[finite], ours[finite]
+    if not ours.isfinite().all():
+        return "it is not finite, but stock's is"
+    usual = float(theirs.square().mean().sqrt()) if len(theirs) else 0.0
+    error = (ours - theirs).abs()
+    if not (error > most * (theirs.abs() + usual)).any():
+        return ""
+    furthest = float(error.max()) / usual if usual else float("inf")
+    return f"an element is {furthest:.2g} times the usual magnitude from stock's, which allows {most:.2g}"
+
+
+_MOST_MOVED = 1 << 20
+
+
+def _is_moved(result: Any, inputs: Sequence[Any]) -> bool:
+    """Whether all bit patterns of a result are those of inputs of its dtype."""
+    import torch
+
+    same = [one.detach() for one in inputs if one.dtype == result.dtype and one.layout == torch.strided]
+    if not same or not result.numel() or prod(result.shape) > _MOST_MOVED:
+        return False
+    known = result[result == result]  # NaN has many patterns, and no sum keeps them
+    patterns = [_patterns(one.resolve_conj().resolve_neg()) for one in same]
+    return bool(len(known)) and bool(torch.isin(_patterns(known), torch.cat(patterns)).all())
+
+
+def _patterns(tensor: Any) -> Any:
+    import torch
+
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    return tensor.contiguous().view(whole).flatten()

@@ -1,0 +1,81 @@
+"""What a comparison says in one sentence, and what was tried."""
+
+from __future__ import annotations
+
+from tracer.compare.cases import CPU
+from tracer.compare.model import Comparison
+from tracer.compare.roof import BYTES, Limit
+from tracer.compare.spread import ratio_text
+from tracer.compare.trials import Trials
+from tracer.report.cells import prose, table, wrapped
+from tracer.report.text import count
+
+_MOST_WRONG = 40
+
+
+def verdict(comparison: Comparison) -> str:
+    """One sentence: what differs from stock, in how many calls that was looked for, and the speed."""
+    cases, trials = comparison.cases, comparison.trials
+    wrong = sum(not case.passed for case in cases)
+    looked = [(wrong, count(len(cases), "case"))]
+    if trials.results:
+        made = f"{count(len(trials.results), 'trial')} of {count(len(trials.kinds), 'kind')}"
+        looked.append((len(trials.wrong), made))
+    said = [f"no difference found in {' and '.join(made for _, made in looked)}"]
+    if any(bad for bad, _ in looked):
+        said = [f"WRONG in {' and '.join(f'{bad} of {made}' for bad, made in looked)}"]
+    ran = [case for case in cases if case.ran]
+    if len(ran) < len(cases):
+        said.append(f"the override ran in {count(len(ran), 'case')}")
+    if ratios := sorted(case.limited.ratio.value for case in ran if case.limited):
+        middle = ratios[len(ratios) // 2]
+        spread_of = f" ({ratio_text(ratios[0])} to {ratio_text(ratios[-1])})" if ratios[1:] else ""
+        said.append(f"{ratio_text(middle)} times as fast as stock{spread_of}")
+    return "; ".join([*said, *_too_fast(comparison)])
+
+
+def _too_fast(comparison: Comparison) -> list[str]:
+    """A warning of the case that is the farthest above what the device can do."""
+    shares = [
+        (100 * case.limit.ns / case.limited.override.median, number)
+        for number, case in enumerate(comparison.cases, 1)
+        if case.ran and case.limit and case.limited and case.limited.override.median
+        if not is_no_bound(case.limit)
+    ]
+    most, number = max(shares, default=(0.0, 0))
+    if round(most) <= 100:
+        return []
+    known = "what stock reached at its best" if comparison.device == CPU else "the device's limit"
+    return [f"WARNING: {most:.0f} % of {known} in case {number}, so it may not compute each call"]
+
+
+def trial_tables(trials: Trials) -> list[str]:
+    """What was tried by kind, and what is wrong; nothing where no trial was made."""
+    if not trials.results:
+        return []
+    rows = []
+    for kind in trials.kinds:
+        of = [trial for trial in trials.results if trial.kind == kind]
+        figures = len(of), sum(t.ran for t in of), sum(t.refused for t in of), sum(bool(t.wrong) for t in of)
+        rows.append([*map(str, figures), prose(kind)])
+    rows += [["0", "", "", "", f"{prose(kind)}: not tried, {prose(why)}"] for kind, why in trials.not_tried]
+    text = (
+        "Small calls, each with stock and with the override. What is compared: exceptions by their type, "
+        "shapes, dtypes, strides, storage, aliasing and values of results, what became of the inputs, "
+        "generators and settings, warnings, a second call. **refused**: stock raises, so the override must."
+    )
+    wrong = [[prose(t.kind), prose(t.name), prose(t.wrong)] for t in trials.wrong]
+    shown = table(["kind", "trial", "what is wrong"], wrong[:_MOST_WRONG])
+    more = f"{len(wrong) - _MOST_WRONG} more: `--json`." if len(wrong) > _MOST_WRONG else ""
+    return [
+        "## Trials",
+        wrapped(text),
+        table(["trials:", "override ran:", "refused:", "wrong:", "kind"], rows),
+        *([shown] if wrong else []),
+        more,
+    ]
+
+
+def is_no_bound(limit: Limit) -> bool:
+    """The inputs are the same in every call, so that they come from the L2 cache if they fit in."""
+    return limit.by == BYTES and limit.in_cache

@@ -155,6 +155,12 @@ def test_each_op_has_the_phase_that_it_ran_in(
     assert {op: parts[op] for op in expected} == {op: [phase] for op, phase in expected.items()}
 
 
+def test_what_a_worker_of_a_loader_does_is_data(launcher: Launcher) -> None:
+    trace, _ = recorded(launcher, MODEL + LOADER.replace("batch_size=4", "batch_size=4, num_workers=1"))
+    of_worker = phase_of_hops(trace).filter(trace.hops["process"] == 1)
+    assert set(of_worker) == {"data"}
+
+
 def test_the_tables_of_lines_and_steps_have_the_same_phases(launcher: Launcher) -> None:
     """Where one thread works, and no op is open."""
     trace, _ = recorded(launcher, MODEL + LBFGS)

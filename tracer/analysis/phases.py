@@ -7,7 +7,8 @@ Every table, tree, page, export and diff asks here, so that none counts an op wh
   that a hook of the backward pass steps is the optimizer. What a closure of it computes is not.
 - forward: in a call of an nn.Module, or a backward node came of it, and what lies between two such ops;
   calls of outermost modules from begin to end.
-- data: in a range with which torch marks its data loaders. compile: in a phase of torch.compile.
+- data: in a range with which torch marks its data loaders, or in a thread that it names a worker of one.
+- compile: in a phase of torch.compile.
 - communication: an op of torch.distributed.
 - other: none of these. Where a process has neither modules nor backward, all these ops are forward.
 """
@@ -39,6 +40,7 @@ RANGE_OPS = "profiler::_record_function"
 _OF_OPTIMIZERS = "Optimizer."  # torch marks `Optimizer.step#Adam.step` and `Optimizer.zero_grad#...`
 _OF_STEPS = "Optimizer.step#"
 _OF_LOADERS = "enumerate(DataLoader)#"
+_LOADING = "pt_data_worker"
 _OF_TRANSFERS = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:")  # what back ends mark, on threads of their own
 _OF_DISTRIBUTED = ("c10d::", "c10d_functional::", "_c10d_functional::")
 _FIRST_GRADIENT = "aten::ones_like"  # what loss.backward() begins with
@@ -232,6 +234,8 @@ class _Ranges:
     transfers: _Spans
     compiling: _Spans
     modules: _Spans
+    workers: Times
+    """The threads of workers of a data loader, as torch names them"""
 
     @classmethod
     def of(cls, trace: Trace, process: int) -> _Ranges:
@@ -247,7 +251,13 @@ class _Ranges:
                 _Spans.of(table.filter(pl.col("process") == process))
                 for table in (trace.compile_phases, trace.module_calls)
             ),
+            _workers(trace, process),
         )
+
+
+def _workers(trace: Trace, process: int) -> Times:
+    threads = trace.threads.filter(pl.col("process") == process)
+    return threads.filter(threads["name"].cast(pl.String) == _LOADING)["thread"].cast(pl.Int64).to_numpy()
 
 
 def _begins_with(names: pl.Series, prefixes: Sequence[str]) -> pl.Series:
@@ -293,7 +303,7 @@ class _Sequence:
             makes_ones=(sorted_["op"] == _FIRST_GRADIENT).fill_null(False).to_numpy(),
             thread=thread,
             start=start,
-            data=inside(ranges.loaders),
+            data=inside(ranges.loaders) | np.isin(thread, ranges.workers),
             compiling=inside(ranges.compiling),
             hooked=inside(hooks),
             node=node,

@@ -268,6 +268,7 @@ enum CallSite : uint64_t {
   kRedispatch = 2,  // at::_ops::X::redispatch
 };
 
+  kUnasked = 3,     // code that was read and has not asked torch's profiler: a redispatch iff the enclosing hop is of the same op
 // ---- stream of definitions ---------------------------------------------------------------------
 // Records of multiples of 8 bytes. The head's first 8 bytes are stored last.
 constexpr uint16_t kDefinitionMagic = 0xd5f1;

@@ -194,6 +194,7 @@ BY_PARENT = 0
 CALL = 1
 REDISPATCH = 2
 
+UNASKED = 3
 # The stream of definitions: records of multiples of 8 bytes.
 DEFINITION_MAGIC = 0xD5F1
 DEFINITION_HEAD = struct.Struct("<IHHQ")

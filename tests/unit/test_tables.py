@@ -42,7 +42,7 @@ COLUMNS = {
     "values": "hop hash nan infinite view",
     "modules": "module around",
     "ranges": "id name process thread parent start_ns end_ns step phase open",
-    "memory": "id hop process thread time_ns device address bytes allocated_by step",
+    "memory": "id hop process thread time_ns device address bytes allocated_by source step",
     "devices": "process device name computeCapabilityMajor computeCapabilityMinor globalMemoryBandwidth "
     "globalMemorySize constantMemorySize l2CacheSize numThreadsPerWarp coreClockRate numMemcpyEngines "
     "numMultiprocessors maxIPC maxWarpsPerMultiprocessor maxBlocksPerMultiprocessor "

@@ -152,7 +152,7 @@ def parse_marks(words: NDArray[np.uint64]) -> EventBlock:
     """
     heads = np.flatnonzero(words >= _FIRST_MARK)
     kinds, _ = _kinds(words[heads])
-    marks = ~_IS_CALL[kinds] & (kinds != fmt.MEMORY) & (kinds != fmt.VALUE)
+    marks = ~_IS_CALL[kinds] & ~np.isin(kinds, (fmt.MEMORY, fmt.MEMORY_LINE, fmt.VALUE))
     heads, sizes = heads[marks], _WORDS[kinds[marks]]
     whole = heads + sizes <= len(words)
     heads, sizes = heads[whole], sizes[whole]
@@ -309,7 +309,7 @@ def _plausible(
     placed = words[heads[enters] + 4]
     # An exit that damage made an enter, with the zeros behind it for a body, has no return address.
     good[enters] = placed >> np.uint64(fmt.RETURN_ADDRESS_SHIFT) != 0
-    numbered = np.flatnonzero(whole & ((kinds == fmt.STEP) | (kinds == fmt.MODULE)))
+    numbered = np.flatnonzero(whole & np.isin(kinds, (fmt.STEP, fmt.MODULE, fmt.MEMORY_LINE)))
     good[numbered] = words[heads[numbered] + 1] >> np.uint64(32) == 0
     memory = np.flatnonzero(whole & (kinds == fmt.MEMORY))
     block, size = words[heads[memory] + 1], words[heads[memory] + 2]

@@ -44,7 +44,8 @@ NO_GREENLETS = (
 BEFORE_ATTACHED = (
     "what had begun before tracer attached to the running program: op calls, modules, ranges, memory"
 )
-NO_MEMORY = "blocks of memory on {}: this torch shows no calls of that allocator"
+NO_MEMORY = "blocks of memory {}: this torch shows no calls of that allocator"
+ALLOCATORS = {"cpu": "on the CPU", "reported": "on GPUs and other devices, and shared memory"}
 
 
 @dataclass
@@ -151,7 +152,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         certificate["not_visible"].insert(0, compiled.in_a_sentence(code, all_of_them))
     certificate["attached"] = _attached(recording)
     certificate["not_visible"] += [BEFORE_ATTACHED] * certificate["attached"]
-    certificate["not_visible"] += _memory_not_seen(recording, stated)
+    certificate["not_visible"] += _memory_not_seen(stated)
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
         certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
@@ -181,17 +182,12 @@ def _attached(recording: Contents) -> bool:
     return any(isinstance(facts, dict) and facts.get("attached") is True for facts in found)
 
 
-def _memory_not_seen(recording: Contents, stated: dict[int, dict[str, Any]]) -> list[str]:
+def _memory_not_seen(stated: dict[int, dict[str, Any]]) -> list[str]:
     """The allocators that were to be recorded, and whose calls were not found."""
-    missing = set()
-    for process, document in stated.items():
-        memory = document["memory"] if _is(document, "memory", dict) else {}
-        if not memory.get("wanted"):
-            continue
-        environment = recording.definitions.documents[process].get("environment")
-        has_cuda = isinstance(environment, dict) and environment.get("torch_cuda")
-        missing |= {name for name in ("cpu", "cuda") if not memory.get(name) and (name == "cpu" or has_cuda)}
-    return [NO_MEMORY.format(name.upper()) for name in sorted(missing)]
+    found = [document["memory"] for document in stated.values() if _is(document, "memory", dict)]
+    wanted = [memory for memory in found if memory.get("wanted")]
+    missing = [name for name in ALLOCATORS if any(memory.get(name) is False for memory in wanted)]
+    return [NO_MEMORY.format(ALLOCATORS[name]) for name in missing]
 
 
 def _in_words(verdict: Verdict, hops: int) -> str:

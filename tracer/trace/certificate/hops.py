@@ -23,10 +23,14 @@ from tracer.trace.certificate.verdict import (
 )
 
 NOT_VISIBLE = (
-    "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk) bypasses the "
-    "dispatch table: its own hop is not recorded, the hops inside it are",
+    "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk, the Python dispatcher) "
+    "bypasses the dispatch table: its own hop is not recorded, the hops inside it are",
     "kernels that the program took from the dispatcher (get_kernel) before the recording began "
     "bypass the dispatch table: calls of them are not recorded",
+)
+BELOW_PYTHON_DISPATCHER = (
+    "{} that the Python dispatcher called, past the dispatch table: torch.export, make_fx, AOTAutograd (so "
+    "torch.compile) and enable_python_dispatcher() use it. The hop at the key PythonDispatcher is there"
 )
 NO_MODULE = (
     "module is null if no nn.Module was being called. If code calls forward() or another method directly, "
@@ -60,6 +64,8 @@ class Findings:
     unmatched_exits: int = 0
     in_crossing_ranges: int = 0
     undefined_hops: int = 0
+    python_dispatched: int = 0
+    """Hops at the key PythonDispatcher: each calls one kernel without a hop"""
     unresolved_kernels: int = 0
     unresolved_why: tuple[str, ...] = ()
     clock_known: bool = True
@@ -107,6 +113,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         "lost_exits": findings.lost_exits,
         "unmatched_exits": findings.unmatched_exits,
         "undefined_hops": findings.undefined_hops,
+        "python_dispatched": findings.python_dispatched,
         "chunks": recording.chunks,
         "damaged_chunks": losses.damaged_chunks,
         "missing_chunks": losses.missing_chunks,
@@ -150,6 +157,9 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         certificate["compiled"] = code
     if code and code["calls_not_visible"]:
         certificate["not_visible"].insert(0, compiled.in_a_sentence(code, all_of_them))
+    if findings.python_dispatched:
+        kernels = in_words(findings.python_dispatched, "kernel")
+        certificate["not_visible"].append(BELOW_PYTHON_DISPATCHER.format(kernels))
     certificate["attached"] = _attached(recording)
     certificate["not_visible"] += [BEFORE_ATTACHED] * certificate["attached"]
     certificate["not_visible"] += _memory_not_seen(stated)

@@ -217,6 +217,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         unmatched_exits=gathered.unmatched_exits,
         in_crossing_ranges=gathered.in_crossing_ranges,
         undefined_hops=undefined,
+        python_dispatched=int((hops["key"] == "PythonDispatcher").sum()),
         unresolved_kernels=len(kernels.unresolved),
         unresolved_why=tuple(why),
         clock_known=clock_known,

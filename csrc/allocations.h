@@ -5,8 +5,8 @@ namespace tracer {
 
 struct AllocationState {
   bool wanted = false;
-  bool cpu = false;   // the CPU's allocator is seen
-  bool cuda = false;  // CUDA's is; false too where libc10_cuda is not loaded
+  bool cpu = false;       // the CPU's allocator is seen
+  bool reported = false;  // and blocks that others report to torch's profiler: of CUDA and other devices, and shared memory
 };
 
 // From now on in this process, or no longer. The slots that were taken stay taken: without a recording they pass calls on.

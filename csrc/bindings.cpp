@@ -157,7 +157,7 @@ py::dict certificate() {
   py::dict allocators;
   allocators["wanted"] = memory.wanted;
   allocators["cpu"] = memory.cpu;
-  allocators["cuda"] = memory.cuda;
+  allocators["reported"] = memory.reported;
   out["memory"] = allocators;
   guards["updateDispatchTableEntry_"] = state.guards_update;
   guards["checkInvariants"] = state.guards_check;

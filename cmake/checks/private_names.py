@@ -37,6 +37,9 @@ LIBRARIES = {
         "_ZN3c1010Dispatcher17runRecordFunctionE",
         "_ZN3c1010Dispatcher27callWithDispatchKeySlowPath",
         "_ZN3c1025callUnboxedKernelFunctionI",
+        "_ZN3c104impl18BoxedKernelWrapperI",
+        "_ZN2at6native12cpu_fallbackE",
+        "25pythonTLSSnapshotFallbackE",
         "_ZN3c104impl13OperatorEntry25updateDispatchTableEntry_ERKNS_10DispatcherENS_11DispatchKeyE",
         "_ZNK3c104impl13OperatorEntry15checkInvariantsEv",
         "_ZNK4c10d12ProcessGroup12getGroupNameB5cxx11Ev",
@@ -49,6 +52,7 @@ LIBRARIES = {
         "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm",
         "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv",
         "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+        "_ZN3c1020ThreadLocalDebugInfo3getENS_13DebugInfoKindE",
     ),
     "libtorch_python.so": ("N5torch8autograd6PyNodeE", "PythonKernelHolder"),
 }

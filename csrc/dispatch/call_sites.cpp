@@ -85,6 +85,9 @@ int64_t words_of_caller(void* const* frame) {
   return words;
 }
 
+// Of code where the question is missing.
+constexpr trace::CallSite kNoneAsked = native::kReadsCode ? trace::kUnasked : trace::kByParent;
+
 // Bytes from the question to the call: 30 to 300 in optimised code, 500 in callBoxed without optimisation, and 90 more for
 // each argument of a typed call.
 constexpr uint64_t kMostBytes = 512, kMostBytesOfExtension = 2048;
@@ -94,7 +97,7 @@ trace::CallSite site_by_code(uint64_t address) {
   bool known = in_known_library(address);
   uint64_t bytes = known ? kMostBytes : kMostBytesOfExtension;
   if (native::calls_before(address, bytes, profiler_functions.data(), profiler_functions.size())) return trace::kCall;
-  return known ? trace::kByParent : kBehindHelper;
+  return known ? kNoneAsked : kBehindHelper;
 }
 
 }  // namespace
@@ -105,14 +108,14 @@ trace::CallSite call_site_behind(void* const* frame) noexcept {
     int64_t words = words_of_caller(frame);
     if (!words) return trace::kByParent;
     uint64_t address = native::plain_address(frame[words]);
-    // What an extension's own helpers were called by is not asked beyond the extension.
-    if (in_known_library(address) != known) return trace::kByParent;
+    // What an extension's own helpers were called by is not asked beyond the extension: none of them has asked the profiler.
+    if (in_known_library(address) != known) return known ? trace::kByParent : kNoneAsked;
     trace::CallSite site = call_site_at(address);
     if (site != kBehindHelper) return site;
     if (known) return trace::kByParent;
     frame = native::frame_of_caller(frame, words);
   }
-  return trace::kByParent;
+  return frame ? kNoneAsked : trace::kByParent;
 }
 
 bool prepare_call_sites() {
@@ -148,7 +151,7 @@ trace::CallSite look_up_call_site(uint64_t address) noexcept {
     free = slot ^ i;
     break;
   }
-  call_site_cache[free].store(address << 2 | site, std::memory_order_relaxed);
+  call_site_cache[free].store(address << kCallSiteBits | site, std::memory_order_relaxed);
   return site;
 }
 

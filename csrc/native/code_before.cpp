@@ -77,14 +77,37 @@ uint64_t function_of(uint64_t address) {
   return reinterpret_cast<uint64_t>(_Unwind_FindEnclosingFunction(reinterpret_cast<void*>(address - 1)));
 }
 
+// Where a conditional jump at `at` leads; 0: there is none.
+uint64_t jump_target(uint64_t at) {
+  if (read<uint8_t>(at) >> 4 == 7) return at + 2 + uint64_t(int64_t(read<int8_t>(at + 1)));
+  bool is_near = read<uint8_t>(at) == 0x0f && read<uint8_t>(at + 1) >> 4 == 8;
+  return is_near ? at + 6 + uint64_t(int64_t(read<int32_t>(at + 2))) : 0;
+}
+
+// The last block between `begin` and `end` that a jump leads to from between `first` and `begin`: the jump, or 0. Compilers
+// put what is rare, such as the call of a boxed kernel, behind what is usual.
+uint64_t jump_into(uint64_t begin, uint64_t end, uint64_t first) {
+  uint64_t found = 0, block = begin;
+  for (uint64_t at = begin - 2; at >= first; --at)
+    if (uint64_t target = jump_target(at); target > block && target < end) found = at, block = target;
+  return found;
+}
+
 }  // namespace
 
 bool calls_before(uint64_t address, uint64_t bytes, const void* const* functions, size_t count) noexcept {
   constexpr uint64_t kCall = 5, kShortestCall = 2, kLongestCall = 7;
   Segment segment = segment_of(address);
   uint64_t first = std::max({segment.begin + 1, function_of(address), address - bytes});
+  bool may_jump = segment.end && read<uint8_t>(address - kCall) == 0xe8;
   for (uint64_t at = address - kShortestCall - kCall; segment.end && at >= first; --at) {
-    if (at + kCall + kLongestCall < address && is_call_by_pointer(at + kCall)) return false;
+    if (at + kCall + kLongestCall < address && is_call_by_pointer(at + kCall)) {
+      uint64_t jump = may_jump ? jump_into(at + kCall, address - kCall + 1, first) : 0;
+      if (!jump) return false;
+      may_jump = false;
+      at = jump - kCall + 1;
+      continue;
+    }
     uint64_t target = at + kCall + uint64_t(int64_t(read<int32_t>(at + 1)));
     bool direct = read<uint8_t>(at) == 0xe8 && segment.has_code(target, 1);
     bool by_slot = read<uint16_t>(at - 1) == 0x15ff && segment.has_data(target, 8);  // call *slot(%rip), as -fno-plt has it

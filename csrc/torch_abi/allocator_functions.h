@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
-#include <c10/core/Device.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace tracer::torch_abi {
 
 constexpr const char* kC10 = "libc10.so";
-constexpr const char* kC10Cuda = "libc10_cuda.so";
 
 // ProfiledCPUMemoryReporter::New(void*, size_t) and Delete(void*): of each block of the CPU's allocator. Declared as c10 declares
 // them; a member function is called with the object as its first argument.
@@ -18,9 +17,10 @@ constexpr const char* kCpuBlockFreed = "_ZN3c1025ProfiledCPUMemoryReporter6Delet
 using CpuBlockAllocated = void (*)(void*, void*, size_t);
 using CpuBlockFreed = void (*)(void*, void*);
 
-// reportMemoryUsageToProfiler(void* block, int64_t size, size_t allocated, size_t reserved, Device): of each block of the CUDA
-// allocator; the size is negative where it is freed.
+// c10::reportMemoryUsageToProfiler(), which the allocators of other devices and of shared memory call, in whatever library they
+// are. It asks ThreadLocalDebugInfo::get() for the thread's MemoryReportingInfoBase and passes the block on to that.
 constexpr const char* kBlockReported = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
-using BlockReported = void (*)(void*, int64_t, size_t, size_t, c10::Device);
+constexpr const char* kGetDebugInfo = "_ZN3c1020ThreadLocalDebugInfo3getENS_13DebugInfoKindE";
+using GetDebugInfo = c10::DebugInfoBase* (*)(c10::DebugInfoKind);
 
 }  // namespace tracer::torch_abi

@@ -24,10 +24,14 @@ FunctionKind kind_of_function(std::string_view name) {
     return FunctionKind::kCalls;
   if (name.starts_with("_ZNK3c1010Dispatcher15redispatchBoxedE") || name.starts_with("_ZNK3c1014OperatorHandle15redispatchBoxedE"))
     return FunctionKind::kRedispatches;
-  // Compilers inline Dispatcher::callBoxed into these fallbacks, which call their own operator again.
+  // Compilers inline Dispatcher::redispatchBoxed into these fallbacks.
+  if (name.starts_with("_ZN2at6native12cpu_fallbackE") || name.find("25pythonTLSSnapshotFallbackE") != std::string_view::npos)
+    return FunctionKind::kRedispatches;
+  // And Dispatcher::callBoxed into these, which call their own operator again.
   if (name.find("21functionalizeFallbackE") != std::string_view::npos || name.starts_with("_ZL17get_local_results"))
     return FunctionKind::kCalls;
-  if (name.starts_with("_ZN3c1025callUnboxedKernelFunctionI")) return FunctionKind::kHelper;
+  if (name.starts_with("_ZN3c1025callUnboxedKernelFunctionI") || name.starts_with("_ZN3c104impl18BoxedKernelWrapperI"))
+    return FunctionKind::kHelper;
   return FunctionKind::kOther;
 }
 

@@ -41,6 +41,7 @@ inline size_t words_of_event(const uint64_t* words, size_t size) {
     case kThread:
     case kStep:
     case kModule:
+    case kMemoryLine:
     case kThreadKeys:
       count = 2;
       break;

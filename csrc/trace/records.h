@@ -136,6 +136,7 @@ enum HopEvent : uint64_t {
   kContext = 19,    // 3 words
   kRangeBegin = 20, // 3 words
   kRangeEnd = 21,   // 2 words
+  kMemoryLine = 30, // 2 words
   kValue = 31,      // 3 words
 };
 // kEnter, a hop was entered (bit 63 of words 1..4 is 0):
@@ -196,6 +197,7 @@ enum HopEvent : uint64_t {
 //   1: bits 0..47 address, bits 48..60 depth (open hops of the thread), bit 61 it was taken back
 //   2: bits 0..47 bytes (0 of a CPU block that was taken back: those of its allocation), bits 48..54 DeviceType, bits 55..62
 //      device index + 1
+// kMemoryLine, the kMemory that follows was given out to this line of Python, while no hop was open:  1: bits 0..31 source id
 
 // The positions above by name. A SHIFT is the number of a part's lowest bit, a MASK covers the part once it was shifted down to
 // bit 0, a BIT is one bit in its place. tracer/trace/bytes/format.py has the same names, and a test compares the two lists.
@@ -266,6 +268,7 @@ enum CallSite : uint64_t {
   kByParent = 0,    // other code: a redispatch iff the enclosing hop is of the same op, at a higher key
   kCall = 1,        // at::_ops::X::call, Dispatcher::callBoxed, callWithDispatchKeySlowPath, code that has these inlined
   kRedispatch = 2,  // at::_ops::X::redispatch
+  kUnasked = 3,     // code that was read and has not asked torch's profiler: a redispatch iff the enclosing hop is of the same op
 };
 
 // ---- stream of definitions ---------------------------------------------------------------------

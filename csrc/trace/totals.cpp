@@ -189,8 +189,9 @@ class LaneCounter {
         uint64_t site = event[4] >> kCallSiteShift & kCallSiteMask;
         ++totals_.hops;
         int priority = std::bit_width(event[1]);
-        bool continues = !open_.empty() && open_.back().op == op && priority < open_.back().priority;
-        totals_.op_calls += site == kCall || (site == kByParent && !continues);
+        bool same = !open_.empty() && open_.back().op == op;
+        bool continues = site == kUnasked ? same : site == kByParent && same && priority < open_.back().priority;
+        totals_.op_calls += site != kRedispatch && !continues;
         open_.push_back({op, priority});
         break;
       }

@@ -24,3 +24,21 @@ def test_a_call_that_bypasses_the_dispatch_table_has_no_hop(tmp_path: Path) -> N
     assert "aten::relu" in ops
     (said,) = (text for text in trace.certificate["not_visible"] if "callBoxedForDispatchKey" in text)
     assert "OpOverload._op_dk" in said
+    assert trace.certificate["python_dispatched"] == 0
+
+
+@pytest.mark.promise("tracer.record", "docs/limits.md#what-is-not-visible")
+def test_kernels_below_the_python_dispatcher_are_counted(tmp_path: Path) -> None:
+    import torch
+    from torch._dispatch.python import enable_python_dispatcher
+
+    vector = torch.ones(3)
+    with tracer.record(tmp_path / "run.trace"), enable_python_dispatcher():
+        vector.expm1()
+        vector.requires_grad_().erf()
+    trace = tracer.load(tmp_path / "run.trace")
+    hidden = trace.hops.filter(trace.hops["key"] == "PythonDispatcher")
+    assert {"aten::expm1", "aten::erf"} <= set(hidden["op"].cast(str))
+    assert trace.certificate["python_dispatched"] == len(hidden) > 1
+    (said,) = (text for text in trace.certificate["not_visible"] if "make_fx" in text)
+    assert said.startswith(f"{len(hidden)} kernels")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import polars as pl
 import pytest
 from launching import Launcher, Run
+from lazily import torch
 
 import tracer
 from tracer.analysis.memory_use import memory_use
@@ -107,6 +109,41 @@ def test_children_and_threads(launcher: Launcher) -> None:
     assert {4000, 8000, -8000} <= set(parent["bytes"])
     # The parent's block: how large it is cannot be known in the child.
     assert set(child["bytes"]) == {None, 12000, -12000}
+
+
+BESIDE_ALLOCATORS = """\
+import json, torch
+from torch.profiler import ProfilerActivity, profile
+
+def work():
+    held = torch.load("kept.pt")
+    flat = torch.ones(1 << 16)
+    flat.untyped_storage().resize_(0)
+    flat.untyped_storage().resize_(1 << 17)
+    shared = torch.arange(1 << 15).share_memory_()
+    file = torch.from_file("kept.bin", shared=True, size=1 << 14)
+
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    work()
+events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+json.dump([event.nbytes() for event in events], open("witness.json", "w"))
+"""
+
+
+def test_memory_that_no_op_asks_for_has_its_line(launcher: Launcher) -> None:
+    """Files that are loaded, storages that are resized and shared memory, which torch maps itself."""
+    torch.save({"weight": torch.zeros(1 << 18)}, launcher.folder / "kept.pt")
+    (launcher.folder / "kept.bin").write_bytes(bytes(1 << 16))
+    trace = recorded(launcher, BESIDE_ALLOCATORS, "--memory")
+    lines = ("source", "op", "own_peak_bytes")
+    (use,) = memory_use(trace)
+    found = {
+        (source.rpartition(":")[2], op): size for source, op, size in use.table.select(lines).iter_rows()
+    }
+    assert (found["5", None] >> 20, found["8", None], found["9", None]) == (1, 1 << 17, 1 << 18)
+    assert found["10", "aten::from_file"] == 1 << 16
+    given = Counter(trace.memory["bytes"].drop_nulls())
+    assert given == Counter(json.loads((launcher.folder / "witness.json").read_text()))
 
 
 def test_it_is_left_out_unless_asked_for(launcher: Launcher) -> None:

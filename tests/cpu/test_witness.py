@@ -153,6 +153,52 @@ def boxed_calls() -> Step:
     return run
 
 
+def under_a_mode() -> Step:
+    """The Python dispatcher passes calls on at its own key."""
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Passes(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, arguments=(), keywords=None):
+            return op(*arguments, **keywords or {})
+
+    def run() -> None:
+        with Passes(), enable_python_dispatcher():
+            a = torch.randn(3, 3, requires_grad=True)
+            (a.erf() @ a).logsumexp(1).sum().backward()
+
+    return run
+
+
+def exported() -> Step:
+    net = nn.Sequential(nn.Linear(4, 3), nn.Softplus())
+    batch = torch.export.Dim("batch")
+    return lambda: torch.export.export(net, (torch.randn(5, 4),), dynamic_shapes=({0: batch},)).module()(
+        torch.randn(2, 4)
+    )
+
+
+def made_by_fx() -> Step:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    gradient = torch.func.grad(lambda x: (x.cumsum(0) * x.atan()).sum())
+    return lambda: make_fx(gradient, tracing_mode="symbolic")(torch.randn(4))
+
+
+def compiled() -> Step:
+    weight = torch.randn(3, 3, requires_grad=True)
+
+    def step() -> None:
+        torch._dynamo.reset()
+        function = torch.compile(
+            lambda x: (x @ weight).tanh().var(1), backend="aot_eager_decomp_partition", dynamic=True
+        )
+        function(torch.randn(4, 3)).sum().backward()
+
+    return step
+
+
+COMPILERS = [under_a_mode, exported, made_by_fx, compiled]
 PROGRAMS = [autocast, mode, vmap_of_grad, functionalize, conjugated, meta_and_sparse, boxed_calls]
 
 
@@ -295,7 +341,7 @@ def test_profiler_on_every_thread(tmp_path: Path) -> None:
     assert [first_difference(*pair) for pair in zip(expected, found, strict=True)] == [""] * len(MODELS)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", PROGRAMS + COMPILERS)
 def test_profiler_where_calls_look_like_redispatches(tmp_path: Path, program: Callable[[], Step]) -> None:
     (expected,), (found,) = profiled_and_traced(tmp_path, program())
     assert len(expected) > 5

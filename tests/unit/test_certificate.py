@@ -191,21 +191,19 @@ def test_a_certificate_of_another_form_is_no_error(tmp_path: Path, document: Any
 
 
 @pytest.mark.parametrize(
-    ("torch_cuda", "memory", "missing"),
+    ("memory", "missing"),
     [
-        (None, {"wanted": True, "cpu": True, "cuda": False}, []),
-        ("13.0", {"wanted": True, "cpu": True, "cuda": True}, []),
-        ("13.0", {"wanted": True, "cpu": True, "cuda": False}, ["CUDA"]),
-        ("13.0", {"wanted": True, "cpu": False, "cuda": False}, ["CPU", "CUDA"]),
-        ("13.0", {"wanted": False, "cpu": False, "cuda": False}, []),
+        ({"wanted": True, "cpu": True, "reported": True}, []),
+        ({"wanted": True, "cpu": True, "reported": False}, ["on GPUs and other devices, and shared memory"]),
+        ({"wanted": True, "cpu": False, "reported": True}, ["on the CPU"]),
+        ({"wanted": False, "cpu": False, "reported": False}, []),
     ],
 )
 def test_an_allocator_that_could_not_be_recorded(
-    tmp_path: Path, torch_cuda: str | None, memory: dict[str, bool], missing: list[str]
+    tmp_path: Path, memory: dict[str, bool], missing: list[str]
 ) -> None:
     writer = TraceWriter()
     writer.process(certificate={**CERTIFICATE, "memory": memory})
-    writer.json(0, "environment", {"torch_cuda": torch_cuda})
     writer.hop(0)
     lane = writer.lane()
     lane.enter(0)

@@ -13,7 +13,7 @@ from tracer.trace import Trace, load
 
 NS = 10
 ACCUMULATE_GRAD = 2**63 - 1
-BY_PARENT = 0
+BY_PARENT, UNASKED = 0, 3
 
 COLUMNS = {
     "hops": "id op key kernel kind source start_ns end_ns self_ns module step phase parent process thread "
@@ -42,7 +42,7 @@ COLUMNS = {
     "values": "hop hash nan infinite view",
     "modules": "module around",
     "ranges": "id name process thread parent start_ns end_ns step phase open",
-    "memory": "id hop process thread time_ns device address bytes allocated_by step",
+    "memory": "id hop process thread time_ns device address bytes allocated_by source step",
     "devices": "process device name computeCapabilityMajor computeCapabilityMinor globalMemoryBandwidth "
     "globalMemorySize constantMemorySize l2CacheSize numThreadsPerWarp coreClockRate numMemcpyEngines "
     "numMultiprocessors maxIPC maxWarpsPerMultiprocessor maxBlocksPerMultiprocessor "
@@ -138,6 +138,18 @@ def test_kind_goes_by_call_site_and_else_by_the_enclosing_op(tmp_path: Path) -> 
     assert trace.hops["kind"].to_list() == expected
     assert trace.hops["op"].to_list()[3] == "aten::add.Tensor"
     assert trace.certificate["op_calls"] == 6
+
+
+def test_code_that_did_not_ask_the_profiler_passes_on_the_call_of_its_op_at_any_key(tmp_path: Path) -> None:
+    writer = writer_with("aten::mm", "aten::add.Tensor")
+    lane = writer.lane()
+    lane.enter(0, AUTOGRAD_CPU)
+    for op, key_set in ((0, CPU), (0, AUTOGRAD_CPU), (0, AUTOGRAD_CPU & ~1 | 2), (1, CPU)):
+        hop(lane, op, key_set, call_site=UNASKED)
+    lane.exit()
+    hop(lane, 0, call_site=UNASKED)
+    trace = read(writer, tmp_path)
+    assert trace.hops["kind"].to_list() == ["call", *["redispatch"] * 3, "call", "call"]
 
 
 def test_key_is_the_highest_of_the_key_set(tmp_path: Path) -> None:

@@ -71,10 +71,11 @@ def _with_origin(trace: Trace) -> pl.DataFrame:
     memory = trace.memory.with_columns(
         pl.col("device").cast(pl.String), block=pl.coalesce("allocated_by", "id")
     )
-    blocks = memory.select(block="id", hop="hop").join(asking, on="hop", how="left", maintain_order="left")
-    return memory.join(
-        blocks.select("block", "source", op="origin_op"), on="block", how="left", maintain_order="left"
+    blocks = memory.select("hop", block="id", line=pl.col("source").cast(pl.String)).join(
+        asking, on="hop", how="left", maintain_order="left"
     )
+    origins = blocks.select("block", source=pl.coalesce("source", "line"), op="origin_op")
+    return memory.drop("source").join(origins, on="block", how="left", maintain_order="left")
 
 
 def _of_device(process: int, device: str, rows: pl.DataFrame) -> MemoryUse:

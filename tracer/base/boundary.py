@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import stat
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +38,15 @@ class NotInTorchError(StrangeTextError):
 
 
 def device(text: str) -> str:
-    """`cpu`, `cuda:1`."""
-    return _of(_DEVICE, text, "a device")[0]
+    """`cpu`, `cuda:1`, `npu:0` if the torch that is loaded calls the device of a back end so."""
+    kind, colon, index = text.partition(":")
+    _of(_DEVICE, f"privateuseone{colon}{index}" if kind == _renamed() else text, "a device")
+    return text
+
+
+def _renamed() -> str | None:
+    torch = sys.modules.get("torch")
+    return torch._C._get_privateuse1_backend_name() if torch else None
 
 
 def word(text: str, what: str) -> str:

@@ -21,6 +21,7 @@ from tracer.recording.options import Options
 from tracer.recording.summary import Summary, summary_of
 
 _groups: process_groups.ProcessGroups | None = None  # of this process's recording
+_names: dict[str, object] = {}  # of torch's numbers, as this process wrote them into its recording
 
 
 class Stoppable(Protocol):
@@ -63,7 +64,7 @@ class JoinedRecording:
         options = Options.of({**request, "cuda": "off" if request.get("cuda") == "off" else "auto"})
         native.arm(options.ops)
         write_document(native, "libraries", native.libraries())
-        write_document(native, "enums", native.enums())
+        write_names(native)
         cuda.begin(native, options, request.get("cupti_unusable", ""))
         follow_python(native, options)
         joined = cls(native, request.get("shown") if closes else None, bool(options.ops))
@@ -154,6 +155,19 @@ def write_document(native: ModuleType, kind: str, document: object) -> None:
     native.write_json(kind, _compressed(document))
 
 
+def write_names(native: ModuleType) -> None:
+    """Put the names of torch's keys, dtypes and devices into the trace."""
+    global _names
+    _names = native.enums()
+    write_document(native, "enums", _names)
+
+
+def write_changed_names(native: ModuleType) -> None:
+    """The same at the end, if the program has renamed a device (rename_privateuse1_backend)."""
+    if native.enums() != _names:
+        write_names(native)
+
+
 def write_source_texts(native: ModuleType, began: float) -> None:
     """Put the texts of the lines that this process named into the trace. OSError: the disk is full."""
     from tracer.recording.source_texts import source_texts
@@ -174,6 +188,7 @@ def _write_certificate(native: ModuleType, began: float) -> dict:
             _groups.end()
         write_source_texts(native, began)
         write_not_joined(native)
+        write_changed_names(native)
         certificate = {**cuda.certificate(native), "steps": steps.end(), "compiled": of_compiled}
         add_own_cost(native, certificate)
         certificate["outlived"] = invitation.has_ended(str(native.recording()))

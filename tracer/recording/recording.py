@@ -26,7 +26,9 @@ from tracer.recording.children import (
     close_with_multiprocessing,
     follow_python,
     stop_last,
+    write_changed_names,
     write_document,
+    write_names,
     write_not_joined,
     write_source_texts,
 )
@@ -116,7 +118,7 @@ class Recording:
                 facts |= {"attached": True} if self._attached is not None else {}
                 write_document(native, "environment", facts)
                 write_document(native, "libraries", native.libraries())
-                write_document(native, "enums", native.enums())
+                write_names(native)
                 cuda_part.begin(native, self._options, self._unusable)
                 follow_python(native, self._options)
                 overrides.begin(self._options)
@@ -243,6 +245,7 @@ class Recording:
         try:
             write_source_texts(native, self._began)
             write_not_joined(native)
+            write_changed_names(native)
             write_document(native, "settings", settings())
             write_document(native, "certificate", certificate)
         except OSError:

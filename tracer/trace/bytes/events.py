@@ -14,7 +14,6 @@ _WORDS = np.array(fmt.EVENT_WORDS, np.int64)
 _OF_CALL = (fmt.API_ENTER, fmt.API_EXIT, fmt.LIBRARY_ENTER, fmt.LIBRARY_EXIT, fmt.API_QUERY)
 _IS_CALL = np.isin(np.arange(len(_WORDS)), _OF_CALL)
 _LONGEST = max(fmt.EVENT_WORDS) + fmt.CALL_WORDS_MASK
-_CALL_SITES = 3
 _ENTER = np.uint64(1 << 63 - fmt.EVENT_KIND_SHIFT | fmt.ENTER)
 _FIRST_MARK = np.uint64(fmt.EVENT_BIT | (fmt.EXIT + 1) << fmt.EVENT_KIND_SHIFT)
 """As numbers, the first words of all events but enters and exits of hops are this or larger."""
@@ -153,7 +152,7 @@ def parse_marks(words: NDArray[np.uint64]) -> EventBlock:
     """
     heads = np.flatnonzero(words >= _FIRST_MARK)
     kinds, _ = _kinds(words[heads])
-    marks = ~_IS_CALL[kinds] & (kinds != fmt.MEMORY) & (kinds != fmt.VALUE)
+    marks = ~_IS_CALL[kinds] & ~np.isin(kinds, (fmt.MEMORY, fmt.MEMORY_LINE, fmt.VALUE))
     heads, sizes = heads[marks], _WORDS[kinds[marks]]
     whole = heads + sizes <= len(words)
     heads, sizes = heads[whole], sizes[whole]
@@ -308,10 +307,9 @@ def _plausible(
     good = np.ones(len(heads), np.bool_)
     enters = np.flatnonzero(whole & (kinds == fmt.ENTER))
     placed = words[heads[enters] + 4]
-    sites = (placed >> np.uint64(fmt.CALL_SITE_SHIFT)) & np.uint64(3)
     # An exit that damage made an enter, with the zeros behind it for a body, has no return address.
-    good[enters] = (sites < _CALL_SITES) & (placed >> np.uint64(fmt.RETURN_ADDRESS_SHIFT) != 0)
-    numbered = np.flatnonzero(whole & ((kinds == fmt.STEP) | (kinds == fmt.MODULE)))
+    good[enters] = placed >> np.uint64(fmt.RETURN_ADDRESS_SHIFT) != 0
+    numbered = np.flatnonzero(whole & np.isin(kinds, (fmt.STEP, fmt.MODULE, fmt.MEMORY_LINE)))
     good[numbered] = words[heads[numbered] + 1] >> np.uint64(32) == 0
     memory = np.flatnonzero(whole & (kinds == fmt.MEMORY))
     block, size = words[heads[memory] + 1], words[heads[memory] + 2]

@@ -137,9 +137,10 @@ BRIEF_KIND = 16  # added to the kind of an event that is no call's and has the b
 CONTEXT = 19
 RANGE_BEGIN = 20
 RANGE_END = 21
+MEMORY_LINE = 30
 VALUE = 31
 # Words of each kind of event, of calls without those of their arguments; 0: there is no such kind.
-EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 0, 0, 0, 3, 3, 2, *(0,) * 9, 3)
+EVENT_WORDS = (0, 5, 2, 3, 2, 1, 2, 4, 3, 4, 3, 2, 2, 4, 3, 2, 0, 0, 0, 3, 3, 2, *(0,) * 8, 2, 3)
 
 LOW_32 = 0xFFFFFFFF
 HIGH_31 = 0x7FFFFFFF  # of a word shifted right by 32
@@ -193,6 +194,7 @@ VALUE_UNREAD = 4
 BY_PARENT = 0
 CALL = 1
 REDISPATCH = 2
+UNASKED = 3
 
 # The stream of definitions: records of multiples of 8 bytes.
 DEFINITION_MAGIC = 0xD5F1

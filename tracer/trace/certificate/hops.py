@@ -23,10 +23,14 @@ from tracer.trace.certificate.verdict import (
 )
 
 NOT_VISIBLE = (
-    "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk) bypasses the "
-    "dispatch table: its own hop is not recorded, the hops inside it are",
+    "Dispatcher::callBoxedForDispatchKey (OpOverload.decompose, OpOverload._op_dk, the Python dispatcher) "
+    "bypasses the dispatch table: its own hop is not recorded, the hops inside it are",
     "kernels that the program took from the dispatcher (get_kernel) before the recording began "
     "bypass the dispatch table: calls of them are not recorded",
+)
+BELOW_PYTHON_DISPATCHER = (
+    "{} that the Python dispatcher called, past the dispatch table: torch.export, make_fx, AOTAutograd (so "
+    "torch.compile) and enable_python_dispatcher() use it. The hop at the key PythonDispatcher is there"
 )
 NO_MODULE = (
     "module is null if no nn.Module was being called. If code calls forward() or another method directly, "
@@ -44,7 +48,8 @@ NO_GREENLETS = (
 BEFORE_ATTACHED = (
     "what had begun before tracer attached to the running program: op calls, modules, ranges, memory"
 )
-NO_MEMORY = "blocks of memory on {}: this torch shows no calls of that allocator"
+NO_MEMORY = "blocks of memory {}: this torch shows no calls of that allocator"
+ALLOCATORS = {"cpu": "on the CPU", "reported": "on GPUs and other devices, and shared memory"}
 
 
 @dataclass
@@ -59,6 +64,8 @@ class Findings:
     unmatched_exits: int = 0
     in_crossing_ranges: int = 0
     undefined_hops: int = 0
+    python_dispatched: int = 0
+    """Hops at the key PythonDispatcher: each calls one kernel without a hop"""
     unresolved_kernels: int = 0
     unresolved_why: tuple[str, ...] = ()
     clock_known: bool = True
@@ -106,6 +113,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         "lost_exits": findings.lost_exits,
         "unmatched_exits": findings.unmatched_exits,
         "undefined_hops": findings.undefined_hops,
+        "python_dispatched": findings.python_dispatched,
         "chunks": recording.chunks,
         "damaged_chunks": losses.damaged_chunks,
         "missing_chunks": losses.missing_chunks,
@@ -149,9 +157,12 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         certificate["compiled"] = code
     if code and code["calls_not_visible"]:
         certificate["not_visible"].insert(0, compiled.in_a_sentence(code, all_of_them))
+    if findings.python_dispatched:
+        kernels = in_words(findings.python_dispatched, "kernel")
+        certificate["not_visible"].append(BELOW_PYTHON_DISPATCHER.format(kernels))
     certificate["attached"] = _attached(recording)
     certificate["not_visible"] += [BEFORE_ATTACHED] * certificate["attached"]
-    certificate["not_visible"] += _memory_not_seen(recording, stated)
+    certificate["not_visible"] += _memory_not_seen(stated)
     if any("modules" in document for document in stated.values()):
         certificate["modules"] = all(document.get("modules") is True for document in stated.values())
         certificate["not_visible"] += [NO_MODULE] * certificate["modules"]
@@ -181,17 +192,12 @@ def _attached(recording: Contents) -> bool:
     return any(isinstance(facts, dict) and facts.get("attached") is True for facts in found)
 
 
-def _memory_not_seen(recording: Contents, stated: dict[int, dict[str, Any]]) -> list[str]:
+def _memory_not_seen(stated: dict[int, dict[str, Any]]) -> list[str]:
     """The allocators that were to be recorded, and whose calls were not found."""
-    missing = set()
-    for process, document in stated.items():
-        memory = document["memory"] if _is(document, "memory", dict) else {}
-        if not memory.get("wanted"):
-            continue
-        environment = recording.definitions.documents[process].get("environment")
-        has_cuda = isinstance(environment, dict) and environment.get("torch_cuda")
-        missing |= {name for name in ("cpu", "cuda") if not memory.get(name) and (name == "cpu" or has_cuda)}
-    return [NO_MEMORY.format(name.upper()) for name in sorted(missing)]
+    found = [document["memory"] for document in stated.values() if _is(document, "memory", dict)]
+    wanted = [memory for memory in found if memory.get("wanted")]
+    missing = [name for name in ALLOCATORS if any(memory.get(name) is False for memory in wanted)]
+    return [NO_MEMORY.format(ALLOCATORS[name]) for name in missing]
 
 
 def _in_words(verdict: Verdict, hops: int) -> str:

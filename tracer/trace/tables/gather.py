@@ -177,7 +177,7 @@ def gather_hops(recording: Contents) -> Gathered:
                 marked = span_ranges(block, opened, ids.names, ids.sources, last)
                 ranges.append((span, marked))
                 in_crossing += _entered_in(block, span, opened, CROSSED)
-            calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span)
+            calls, blocks = span_calls(block, span, ids.calls, last), span_memory(block, span, ids.sources)
             returned = span_values(block, span)
             unmatched_calls += calls.unmatched_exits if calls else 0
             for piece in pieces(block, span):

@@ -159,12 +159,12 @@ def is_redispatch(
 ) -> NDArray[np.bool_]:
     """Whether a hop continues the op call of the hop around it.
 
-    If the code that called it does not tell: if it has the same op, at a key below that hop's. An
-    operator that calls itself begins again at a key as high.
+    If the code that called it has not asked torch's profiler: if it has the same op, which a fallback
+    may pass on at a key as high. If that code does not tell: if it has the same op, at a key below that
+    hop's. An operator that calls itself begins again at a key as high.
     """
-    redispatch: NDArray[np.bool_] = (call_site == fmt.REDISPATCH) | (
-        (call_site == fmt.BY_PARENT) & same_op & below
-    )
+    by_op = (call_site == fmt.UNASKED) | (call_site == fmt.BY_PARENT) & below
+    redispatch: NDArray[np.bool_] = (call_site == fmt.REDISPATCH) | by_op & same_op
     return redispatch
 
 

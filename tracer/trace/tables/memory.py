@@ -10,13 +10,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
-from tracer.trace.bytes.arrays import concatenate
+from tracer.trace.bytes.arrays import Codes, concatenate, lookup, low
 from tracer.trace.bytes.events import EventBlock
 from tracer.trace.bytes.nesting import innermost_at
 from tracer.trace.bytes.threads import Span
 from tracer.trace.names.keys import KeyNames
 from tracer.trace.tables.schema import MEMORY
-from tracer.trace.tables.series import categories, in_order, indices, nanoseconds, nullable
+from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable
 from tracer.trace.tables.steps import Steps, steps_of_rows
 
 Index = NDArray[np.int64]
@@ -38,17 +38,24 @@ class MemoryColumns:
     freed: NDArray[np.bool_]
     device: Index
     """DeviceType, and from bit 7 on the index + 1"""
+    source: Codes
+    """The line of a block that no hop asked for; -1: none"""
 
     def __len__(self) -> int:
         return len(self.time)
 
 
-def span_memory(block: EventBlock, span: Span) -> dict[str, np.ndarray] | None:
-    """The columns of a span, None if it has none. Rows of hops count from the span's first."""
-    at = np.flatnonzero(block.kind[span.others] == fmt.MEMORY)
+def span_memory(block: EventBlock, span: Span, sources: dict[int, int]) -> dict[str, np.ndarray] | None:
+    """The columns of a span, None if it has none. Rows of hops count from the span's first.
+
+    `sources` has the codes of lines.
+    """
+    kind, words = block.kind[span.others], block.first[span.others]
+    at = np.flatnonzero(kind == fmt.MEMORY)
     if not len(at):
         return None
-    first, second = block.first[span.others][at], block.second[span.others][at]
+    first, second = words[at], block.second[span.others][at]
+    lines = np.where((at > 0) & (kind[at - 1] == fmt.MEMORY_LINE), low(words[at - 1]), np.uint32(0))
     depth = (first >> np.uint64(fmt.MEMORY_DEPTH_SHIFT)).astype(np.int64) & fmt.MAX_DEPTH
     before = block.before[span.others][at] - span.events.start
     return {
@@ -58,6 +65,7 @@ def span_memory(block: EventBlock, span: Span) -> dict[str, np.ndarray] | None:
         "bytes": (second & np.uint64(fmt.MEMORY_SIZE_MASK)).astype(np.int64),
         "freed": (first >> np.uint64(fmt.MEMORY_FREED_SHIFT) & np.uint64(1)).astype(np.bool_),
         "device": (second >> np.uint64(fmt.MEMORY_DEVICE_TYPE_SHIFT)).astype(np.int64),
+        "source": lookup(sources, lines),
     }
 
 
@@ -77,7 +85,11 @@ def join_memory(parts: list[tuple[Span, int, dict[str, np.ndarray]]]) -> MemoryC
 
 
 def memory_table(
-    columns: MemoryColumns, keys: Mapping[int, KeyNames], steps: dict[int, Steps], to_ns: float
+    columns: MemoryColumns,
+    keys: Mapping[int, KeyNames],
+    sources: list[str],
+    steps: dict[int, Steps],
+    to_ns: float,
 ) -> pl.DataFrame:
     """A row for each block that was given out (`bytes` above 0) or taken back (below 0, null: not known)."""
     allocated_by = _allocations(columns)
@@ -98,6 +110,7 @@ def memory_table(
             "address": columns.address,
             "bytes": pl.Series(size).set(pl.Series(size == 0), None) if len(size) else size,
             "allocated_by": indices(allocated_by),
+            "source": named(sources, columns.source),
             "step": nullable(step),
         }
     )
@@ -133,4 +146,5 @@ _COLUMN_TYPES = {
     "bytes": np.int64,
     "freed": np.bool_,
     "device": np.int64,
+    "source": np.int32,
 }

@@ -195,6 +195,7 @@ MEMORY: Schema = {
     "address": pl.Int64,
     "bytes": pl.Int64,
     "allocated_by": ID,
+    "source": STRING,
     "step": pl.Int64,
 }
 VALUES: Schema = {"hop": ID, "hash": pl.UInt64, "nan": pl.Boolean, "infinite": pl.Boolean, "view": pl.Boolean}

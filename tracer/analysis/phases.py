@@ -247,10 +247,8 @@ class _Ranges:
 
         return cls(
             *(named(_OF_OPTIMIZERS), named(_OF_STEPS), named(_OF_LOADERS), named(*_OF_TRANSFERS)),
-            *(
-                _Spans.of(table.filter(pl.col("process") == process))
-                for table in (trace.compile_phases, trace.module_calls)
-            ),
+            _Spans.of(trace.compile_phases.filter(pl.col("process") == process)),
+            _Spans.of(trace.module_calls.filter(pl.col("process") == process)),
             _workers(trace, process),
         )
 

@@ -131,7 +131,7 @@ def test_with_provenance_each_place_has_its_lines_if_they_are_of_this_run(
         "extern_kernels.addmm:1": [there + of_torch],
         "cpp_fused_add_gelu_0:2": [here],
         "cpp_fused_add_gelu_0:3": [
-            *(here, there, stack("/net.py", 2, "z = gelu(x)"), stack("/other.py", 2, "z = gelu(x) + y")),
+            *(here, there, stack("/net.py", 1, "x = relu(y) + 1"), stack("/other.py", 2, "z = gelu(x) + y")),
             *(stack("/net.py", 30, "z = gelu(x) + y"), "no stack"),
         ],
     }

@@ -51,6 +51,8 @@ class _Region:
         self.how: str | None = None
         """Where `uses` are from: compiled in this recording, kept from another one, the module's text"""
         self.uses: kept_kernels.Uses = {}
+        self.document: dict[str, Any] | None = None
+        """What a trace has of it, once it was called"""
         address = id(code)
 
         def gone(_: object) -> None:
@@ -139,8 +141,9 @@ class Regions:
             region = self._region(code)
             if region.how is None:
                 region.how, region.uses = _known_of(code, traced=False)
-            if "compile_id" not in region.facts:
-                region.facts |= {"compile_id": None, **_earlier_function()}
+            if not region.facts.get("function"):
+                region.facts.setdefault("compile_id", None)
+                earlier.tell_frame(lambda frame: self._found(region, frame))
             document = {**_facts(code), **region.facts}
             document |= kernels_of_module.describe(code, self._native)
             uses = _uses_of_this_run(region)
@@ -149,6 +152,7 @@ class Regions:
             self.lines |= {
                 line for several in uses.values() for place in _lines_of(several) for line in _line(place)
             }
+            region.document = document
             self._write(f"compiled:{region.number}", document)
             if document["hidden"]:
                 self._hide()
@@ -157,6 +161,14 @@ class Regions:
             self._failed(error)
             self._hide()
             return 0
+
+    def _found(self, region: _Region, frame: earlier.Frame) -> None:
+        """The function of code that was compiled before the recording. It may have been described without."""
+        region.facts |= {"compile_id": frame.compile_id, **_function(frame.codes)}
+        if region.document is not None:
+            region.document |= region.facts
+            self.lines |= set(_line(region.facts["defined_at"]))
+            self._write(f"compiled:{region.number}", region.document)
 
     def _hide(self) -> None:
         """Says in the trace, as long as nobody has, that kernels ran which are not recorded."""
@@ -238,12 +250,6 @@ def _traced_function() -> dict[str, Any]:
     """The function that Dynamo traced."""
     context = sys.modules["torch._guards"].TracingContext.try_get()
     return _function(getattr(context, "traced_code", None) or [])
-
-
-def _earlier_function() -> dict[str, Any]:
-    """The function whose code, compiled before the recording, is being called."""
-    frame = earlier.calling_frame()
-    return {} if frame is None else {"compile_id": frame.compile_id, **_function(frame.codes)}
 
 
 def _function(codes: list[CodeType]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ std::unordered_map<PyObject*, OwnName>& names_of_code = *new std::unordered_map<
 CompiledCode& described = *new CompiledCode{};
 uint32_t counted_in = 0;  // the recording that `calls` are of
 uint64_t calls = 0;
+thread_local int imports_around = 0;  // that this thread is in
 thread_local PyObject* called_in_pause = nullptr;  // what was called last while nothing was recorded, and has not returned
 
 vectorcallfunc original_of(PyObject* function) {
@@ -127,11 +128,25 @@ void look_at(const torch_abi::PythonClass& compiled) {
   PyErr_Clear();
 }
 
-// importlib's _find_and_load, which Python calls for a module that is not loaded.
+// Begins the range of an import, in a thread that has recorded something: a forked child that only imports writes nothing.
+void enter_import(OwnRange& range, PyObject* name) noexcept try {
+  uint32_t epoch = trace::recording_epoch.load(std::memory_order_relaxed);
+  if (!epoch || trace::thread_lane->epoch != epoch) return;
+  if (const char* text = PyUnicode_AsUTF8(name)) range.enter(OwnName(std::string("import:") + text));
+  PyErr_Clear();
+} catch (...) {  // no memory
+}
+
+// importlib's _find_and_load, which Python calls for a module that is not loaded. The outermost import is a range.
 PyObject* import_module(PyObject* function, PyObject* const* arguments, size_t flags, PyObject* names) {
   PyObject* name = PyVectorcall_NARGS(flags) > 0 ? arguments[0] : nullptr;
+  if (name && !PyUnicode_Check(name)) name = nullptr;
+  OwnRange range;
+  if (imports_around++ == 0 && name) enter_import(range, name);
   PyObject* module = original_of(function)(function, arguments, flags, names);
-  if (!module || !name || !PyUnicode_Check(name)) return module;
+  --imports_around;
+  range.leave();
+  if (!module || !name) return module;
   for (const torch_abi::PythonClass& compiled : torch_abi::kCompiled)
     if (PyUnicode_CompareWithASCIIString(name, compiled.module) == 0) look_at(compiled);
   for (const std::string& watched : described.modules) {

@@ -182,24 +182,27 @@ __attribute__((noinline)) uint32_t stack_id(trace::Lane* lane, int most) {
 }
 
 // Which lines do not call compiled code themselves: those of context managers, in which phases of the compiler run, and the
-// first line of a function, which Dynamo's code of it has. Finding out reads the line table, so it is remembered. With the GIL.
+// first line of a function, which Dynamo's code of it has; and whether a line is of an installed library. Finding out reads the
+// line table, so it is remembered. With the GIL.
 enum Passed : uint64_t { kNotPassed, kContext, kAtBegin };
-constexpr int kMostPassed = 8;
+constexpr int kMostPassed = 8, kMostPassedLibraries = 64;
 struct KnownLine {
   uint64_t hash;
   Passed passed;
+  bool of_library;
 };
 constexpr int kKnownLineBits = 8;
 KnownLine known_lines[1 << kKnownLineBits];
 
-Passed how_passed(const Line& line) {
+KnownLine known_line(const Line& line) {
   KnownLine& known = known_lines[line.hash >> (64 - kKnownLineBits)];
-  if (known.hash == line.hash) return known.passed;
+  if (known.hash == line.hash) return known;
   PyCodeObject* code = line.code.code;
-  bool in_context = text_of(code->co_filename).ends_with("/contextlib.py");
+  std::string file = text_of(code->co_filename);
+  bool of_library = file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
   bool at_begin = PyCode_Addr2Line(code, line.instruction) == code->co_firstlineno;
-  known = {line.hash, in_context ? kContext : at_begin ? kAtBegin : kNotPassed};
-  return known.passed;
+  known = {line.hash, file.ends_with("/contextlib.py") ? kContext : at_begin ? kAtBegin : kNotPassed, of_library};
+  return known;
 }
 
 }  // namespace
@@ -224,23 +227,26 @@ uint32_t source_id(trace::Lane* lane) {
   return visible_lines(lane, &line, 1) ? id_of(lane, line) : 0;
 }
 
-uint32_t calling_source_id(trace::Lane* lane) {
+uint32_t calling_source_id(trace::Lane* lane, bool pass_libraries) {
   PyThreadState* thread = PyGILState_GetThisThreadState();
   if (!kFramesKnown || !thread) return 0;
-  Line first{};
+  Line first{}, of_library{};
   int seen = 0;
+  int most = pass_libraries ? kMostPassedLibraries : kMostPassed;
   Frame frame = Frame::current(thread);
-  for (int i = 0; frame && i < kMostFrames && seen < kMostPassed; ++i, frame = frame.caller()) {
+  for (int i = 0; frame && i < kMostFrames && seen < most; ++i, frame = frame.caller()) {
     Fingerprint code = fingerprint_of(frame.code());
     uint64_t hash = hash_if_visible(lane, code);
     if (!hash) continue;
     int instruction = frame.instruction();
     Line line{code, instruction, mix(hash, uint64_t(instruction))};
     if (!seen++) first = line;
-    Passed passed = how_passed(line);
-    if (passed == kNotPassed || (passed == kAtBegin && seen > 1)) return id_of(lane, line);
+    KnownLine known = known_line(line);
+    if (known.passed == kContext || (known.passed == kAtBegin && seen == 1)) continue;
+    if (!pass_libraries || !known.of_library) return id_of(lane, line);
+    if (!of_library.hash) of_library = line;
   }
-  return seen ? id_of(lane, first) : 0;
+  return seen ? id_of(lane, of_library.hash ? of_library : first) : 0;
 }
 
 }  // namespace tracer::python

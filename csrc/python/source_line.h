@@ -22,6 +22,7 @@ void set_stack_lines(int lines, bool of_torch);
 // Reads the thread's own frames as they are in memory: they cannot change while it is in here.
 uint32_t source_id(trace::Lane* lane);
 // The same of what calls compiled code: a function that Dynamo compiled runs its own first line then, so its caller's.
-uint32_t calling_source_id(trace::Lane* lane);
+// `pass_libraries`: the first one outside of installed libraries, if there is one.
+uint32_t calling_source_id(trace::Lane* lane, bool pass_libraries);
 
 }  // namespace tracer::python

@@ -171,7 +171,10 @@ def step():
     inner(x)
 
 step()
-with tracer.record("run.trace", cuda="off"): step()
+loss = net(x)
+with tracer.record("run.trace", cuda="off"):
+    loss.backward(torch.ones(4, 4))
+    step()
 """
 
 
@@ -190,6 +193,7 @@ def test_code_from_before_the_recording_has_its_function_and_line(launcher: Laun
     }
     found = [(direction, names.get(place, place), compile_id) for direction, place, compile_id in calls]
     assert found == [
+        ("backward", "forward", "3/0"),  # its forward is called later
         ("forward", "product", "0/0"),
         ("backward", "product", "0/0"),
         ("forward", "broken", "1/0"),

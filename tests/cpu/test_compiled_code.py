@@ -185,14 +185,19 @@ def test_a_hit_of_the_cache_has_the_lines_of_this_run(runs: Runs) -> None:
         assert numbers(new) == {line + 3 for line in numbers(old)}
 
 
-def test_a_hit_of_what_was_compiled_without_tracer_has_no_line(runs: Runs) -> None:
+def test_a_hit_of_what_was_compiled_without_tracer_has_ops_and_no_line(runs: Runs) -> None:
     runs.run("alone", "script.py", kept="nothing-kept")
     trace = runs.load("alone-script")
     kernels = trace.compiled_kernels
-    assert kernels["origin"].unique().to_list() == ["name"]
+    assert kernels["origin"].unique().to_list() == ["text"]
     assert kernels["source"].null_count() == len(kernels) > 0
+    ops = [
+        dict(zip(one["name"].cast(pl.String), one["fused_ops"].list.sort().to_list(), strict=True))
+        for one in (kernels, runs.trace.compiled_kernels)
+    ]
+    assert ops[0] == ops[1]
     code = trace.certificate["compiled"]
-    assert (code["by_name"], code["from_nodes"]) == (len(kernels), 0)
+    assert (code["from_nodes"], code["with_line"], code["by_name"]) == (len(kernels), 0, 0)
     warm, cold = (written(lock_of(one)) for one in (trace, runs.trace))
     assert warm == cold, "what ran while it was compiled is not in a lock"
     assert "\n  compiled function\n" in cold

@@ -241,3 +241,41 @@ def test_a_graph_from_before_the_recording_has_its_nodes_and_the_line_of_the_rep
     assert replayed["name"].null_count() == 0
     launches = trace.api_calls[replayed["api_call"].to_numpy()]
     assert launches["source"].null_count() == 0
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("provenance", [0, 1])
+def test_code_from_before_the_recording_has_its_ops_and_with_provenance_its_lines(
+    runs: Runs, mode: str, provenance: int
+) -> None:
+    """As if the recording had seen the compilation: the same kernels with the same ops and lines."""
+    launcher = Launcher(runs.launcher.folder / f"earlier-{mode}-{provenance}")
+    launcher.folder.mkdir()
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME"):
+        launcher.environment[name] = str(launcher.folder / name)
+    config = f"torch._inductor.config.trace.provenance_tracking_level = {provenance}\ntorch.manual_seed"
+    window = "if _ == 2:\n        import tracer\n        recording = tracer.record('run.trace').start()\n    "
+    text = MODEL.replace("torch.manual_seed", config, 1)
+    launcher.write(text.replace("weight.grad = ", window + "weight.grad = ", 1) + "recording.stop()\n")
+    run = launcher.python("script.py", mode)
+    assert run.status == 0, run.err
+    trace = tracer.load(launcher.folder / "run.trace")
+    assert trace.certificate["compiled"]["errors"] == []
+    assert set(trace.compiled_calls["function"].cast(pl.String)) == {"function"}
+    assert trace.compiled_calls["defined_at"].null_count() == 0
+    if mode == "reduce-overhead":
+        return  # the graphs were captured before the recording: it has no runs of kernels
+    columns = pl.col("name", "origin").cast(pl.String), "fused_ops", "sources"
+    found, wanted = (
+        {row["name"]: row for row in one.compiled_kernels.select(columns).iter_rows(named=True)}
+        for one in (trace, runs.trace(mode))
+    )
+    triton = [name for name in found if name.startswith("triton_")]
+    assert set(found) == set(wanted)
+    assert {found[name]["origin"] for name in triton} == {"text"}
+    for name in triton:
+        ops = set(found[name]["fused_ops"])
+        assert ops, name
+        assert ops <= set(wanted[name]["fused_ops"]), name
+        lines = numbers(found[name]["sources"] or ())
+        assert lines == (numbers(wanted[name]["sources"]) if provenance else set()), name

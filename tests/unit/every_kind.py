@@ -8,7 +8,10 @@ from typing import Any
 
 from synthetic import ENUMS, Lane, TraceWriter, tensor, text
 
-RANGES = ("forward of mine", "\x1fcall:1", "\x1fkernel:triton_poi_0#1", "\x1fphase:backend_compile:0/0")
+RANGES = (
+    *("forward of mine", "\x1fcall:1", "\x1fkernel:triton_poi_0#1", "\x1fphase:backend_compile:0/0"),
+    "\x1fimport:torch._dynamo",
+)
 SCALARS = ('"mean"', '{"process_group":"0"}', '[1,{"device":"cpu"}]')
 DOCUMENTS: dict[str, Any] = {
     "settings": {"threads": 2, "float32_matmul_precision": "highest", "variables": {"OMP_NUM_THREADS": "2"}},

@@ -54,6 +54,7 @@ class FakeTrace:
     )
     compile_phases: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.COMPILE_PHASES))
     module_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.MODULE_CALLS))
+    imports: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.IMPORTS))
     memory: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.MEMORY))
     steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.STEPS))
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.VALUES))

@@ -6,10 +6,13 @@ import json
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 import test_cli_tree
 import test_step_times
 from typer.testing import CliRunner, Result
+
+from tracer.trace.tables.schema import IMPORTS
 
 folder = test_cli_tree.folder
 
@@ -91,3 +94,29 @@ def test_a_step_that_took_long_has_its_longest_gap_below(
     assert line.startswith("step 0: 88.0 us outside ops, 79.0 us of it train.py:1 -> train.py:2")
     document = json.loads(shown("run.trace", "--json").stdout)
     assert [row["longest_ns"] for row in document["longest_gaps"]] == [79_000]
+
+
+@pytest.mark.parametrize(
+    ("took", "said"), [(30_000, None), (30_010, "importing b and 2 more 39.5 us"), (0, None)]
+)
+def test_a_gap_that_was_mostly_an_import_names_the_module(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, took: int, said: str | None
+) -> None:
+    """Of the imports that count for the gap, from 1,000 to 80,000, is what was in it, in its process."""
+    starts = [0, 80_000, 90_000, 100_000, 110_000]
+    ops = [test_step_times.op("a", start, 1 + (start == 80_000)) for start in starts]
+    spans = [(0, "a", 500, 10_000), (0, "b", 11_000, 11_000 + took), (0, "c", 79_500, 1 << 40)]
+    names = "process", "module", "start_ns", "end_ns"
+    imports = [dict(zip(names, span, strict=True)) for span in (*spans, (1, "d", 1_000, 80_000))]
+    made = test_step_times.trace(
+        ops,
+        [90_000, 100_000, 110_000, 120_000],
+        ["warmup", *["steady"] * 3],
+        imports=pl.DataFrame([dict.fromkeys(IMPORTS) | row for row in imports], IMPORTS),
+    )
+    monkeypatch.setattr(sys.modules["tracer.trace"], "load", lambda path: made)
+    (line,) = (line for line in shown("run.trace").stdout.splitlines() if line.startswith("step 0:"))
+    assert line.endswith(f"train.py:1 -> train.py:2{f', {said}' if said else ''}")
+    (row,) = json.loads(shown("run.trace", "--json").stdout)["longest_gaps"]
+    figures = row["importing"], row["imports"], row["importing_ns"]
+    assert figures == (("b", 3, 39_510) if said else (None, None, None))

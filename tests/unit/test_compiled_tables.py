@@ -41,6 +41,7 @@ NAMES = {
     6: "\x1fbench:triton_poi_fused_add_3",
     7: "\x1fcall:2",
     8: "\x1fkernel:double#4",
+    9: "\x1fimport:torch._dynamo",
 }
 
 
@@ -92,6 +93,46 @@ def test_what_runs_in_a_decorated_function_has_the_line_of_its_def(tmp_path: Pat
     assert trace.hops["source"].to_list() == ["net.py:3", "net.py:5", "train.py:30"]
     assert trace.compiled_kernels["called_from"].to_list() == ["net.py:5"]
     assert trace.compiled_calls["called_from"].to_list() == ["train.py:30"]
+
+
+def test_a_function_of_an_installed_library_has_the_line_that_called_it(tmp_path: Path) -> None:
+    """A line of a library says nothing to its user, and would be the first of a table."""
+    writer = TraceWriter()
+    lane = new_lane(writer)
+    library = "/home/me/venv/lib/python3.11/site-packages/models/net.py"
+    lane.define_source(2, library, 3)
+    lane.define_source(3, "train.py", 31)
+    writer.json(0, "compiled:1", REGION | {"decorated_at": f"{library}:3", "defined_at": f"{library}:5"})
+    for caller in (1, 3):
+        lane.range_enter(1, source=caller)
+        lane.enter(0, source=2)
+        lane.exit()
+        lane.range_exit()
+    trace = read(writer, tmp_path)
+    for column in ("called_from", "source"):
+        assert trace.hops[column].to_list() == ["train.py:30", "train.py:31"]
+    assert trace.compiled_calls["defined_at"].to_list() == [f"{library}:5"] * 2
+
+
+def test_imports_are_rows_of_their_own(tmp_path: Path) -> None:
+    """One in a call of compiled code does not come between it and its kernels."""
+    writer = TraceWriter()
+    lane = new_lane(writer)
+    writer.json(0, "compiled:1", REGION)
+    lane.range_enter(9, source=1)
+    lane.range_exit()
+    lane.range_enter(1, source=1)
+    lane.range_enter(9)
+    lane.range_enter(2)
+    lane.range_exit()
+    lane.range_exit()
+    lane.range_exit()
+    trace = read(writer, tmp_path)
+    assert trace.imports["module"].to_list() == ["torch._dynamo"] * 2
+    assert trace.imports["source"].to_list() == ["train.py:30", None]
+    assert (trace.imports["end_ns"] > trace.imports["start_ns"]).all()
+    assert trace.compiled_kernels["compiled_call"].to_list() == [0]
+    assert trace.ranges.is_empty()
 
 
 def test_calls_and_kernels_have_what_their_region_says(tmp_path: Path) -> None:

@@ -280,6 +280,17 @@ def test_variables(variables: dict[str, str], state: str, text: str) -> None:
     assert text in found.text
 
 
+@pytest.mark.parametrize(
+    ("value", "advised"), [(None, True), ("", True), ("0", True), ("1", False), ("2", False)]
+)
+def test_lines_of_earlier_compiled_code_are_advised(value: str | None, advised: bool) -> None:
+    variables = {} if value is None else {"INDUCTOR_PROVENANCE": value}
+    found = environment.check_provenance(variables)
+    assert found.state == "ok"
+    assert ("INDUCTOR_PROVENANCE=1" in found.advice) == advised
+    assert ("keep their lines" in found.text) != advised
+
+
 def test_a_preloaded_library_that_is_missing_is_named() -> None:
     (found,) = environment.check_environment({"LD_PRELOAD": "/usr:/nowhere/a.so"}, no_site=False)
     assert found.advice == "/nowhere/a.so does not exist: unset LD_PRELOAD"

@@ -37,6 +37,7 @@ COLUMNS = {
     "generated threads bytes registers spills num_warps called_from parent hop process thread start_ns "
     "end_ns step phase open",
     "compile_phases": "id name compile_id parent source process thread start_ns end_ns open",
+    "imports": "id module source process thread start_ns end_ns step phase open",
     "stacks": "id frames",
     "python_stacks": "id frames",
     "values": "hop hash nan infinite view",

@@ -57,7 +57,8 @@ def longest_gaps(trace: Trace, times: pl.DataFrame, most: int) -> pl.DataFrame:
 
     A step none of whose gaps is a tenth of it is left out.
 
-    process, step, wall_ns, outside_ops_ns, and of the gap longest_ns, before and after (see Gaps).
+    process, step, wall_ns, outside_ops_ns, and of the gap longest_ns, before and after (see Gaps). If imports
+    took most of it: importing (the module that took longest), imports (how many) and importing_ns (of all).
     """
     slow = times.filter(pl.col("step").is_not_null() & (pl.col("of_median") >= OUTLIER))
     slow = slow.sort("wall_ns", descending=True).head(most)
@@ -68,8 +69,29 @@ def longest_gaps(trace: Trace, times: pl.DataFrame, most: int) -> pl.DataFrame:
         window = pl.DataFrame({"start_ns": [begin], "end_ns": [begin + wall]})
         found = gaps_within(trace, process, window, ops[process]).rename({"length": "longest_ns"})
         longest = found.filter(pl.col("longest_ns") >= _LARGE * wall).sort("longest_ns", descending=True)
-        rows += [{**row, **gap} for gap in longest.head(1).iter_rows(named=True)]
+        for gap in longest.head(1).iter_rows(named=True):
+            end = min(gap["end_ns"], begin + wall)
+            rows.append({**row, **gap, **_imports(trace, process, end - gap["longest_ns"], end)})
     return pl.DataFrame(rows, _LONGEST)
+
+
+def _imports(trace: Trace, process: int, begin: int, end: int) -> dict[str, object]:
+    """What a process imported for most of this time; {}: something else took it."""
+    taken = pl.min_horizontal(pl.col("end_ns"), end) - pl.max_horizontal(pl.col("start_ns"), begin)
+    modules = (
+        trace.imports.filter((pl.col("process") == process) & (taken > 0))
+        .group_by(pl.col("module").cast(pl.String))
+        .agg(imports=pl.len(), ns=taken.sum())
+        .sort("ns", "module", descending=[True, False])
+    )
+    total = min(int(modules["ns"].sum()), end - begin)  # of several threads
+    if 2 * total <= end - begin:
+        return {}
+    return {
+        "importing": modules["module"][0],
+        "imports": int(modules["imports"].sum()),
+        "importing_ns": total,
+    }
 
 
 def _of_step(trace: Trace, windows: pl.DataFrame, step: int) -> Gaps:
@@ -102,6 +124,9 @@ _LONGEST = {
     "longest_ns": pl.Int64,
     "before": pl.String,
     "after": pl.String,
+    "importing": pl.String,
+    "imports": pl.Int64,
+    "importing_ns": pl.Int64,
 }
 _NONE = pl.DataFrame(
     schema={

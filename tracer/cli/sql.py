@@ -37,6 +37,7 @@ _RECORDED_BY = {
     "compiled_kernels": "let the script call a function of torch.compile",
     "compile_phases": "let the script compile a function with torch.compile",
     "module_calls": "let the script call an nn.Module",
+    "imports": "let the script import a module after its first op",
     "ranges": "let the script use torch.profiler.record_function",
 }
 

@@ -12,7 +12,8 @@ from tracer.doctor.finding import Finding
 from tracer.overrides import measured
 from tracer.recording import invitation
 
-_NAME = "environment"
+_NAME, _COMPILED = "environment", "compiled"
+_PROVENANCE = "INDUCTOR_PROVENANCE"
 
 
 def check_environment(variables: Mapping[str, str], *, no_site: bool | None = None) -> Iterator[Finding]:
@@ -21,6 +22,17 @@ def check_environment(variables: Mapping[str, str], *, no_site: bool | None = No
     if not findings:
         findings = [Finding("ok", _NAME, "no variable is set that affects recording")]
     yield from findings
+
+
+def check_provenance(variables: Mapping[str, str]) -> Finding:
+    """Whether torch.compile keeps the lines of its kernels for a recording that begins later."""
+    value = variables.get(_PROVENANCE, "")
+    if value not in ("", "0"):
+        text = f"{_PROVENANCE}={value}: kernels of torch.compile keep their lines"
+        return Finding("ok", _COMPILED, text)
+    text = "kernels that torch.compile makes in a recording have their lines"
+    advice = f"those from before it (--steps, attach): {_PROVENANCE}=1, which compiles all of them once more"
+    return Finding("ok", _COMPILED, text, advice)
 
 
 def _of_tracer(variables: Mapping[str, str]) -> Iterator[Finding]:

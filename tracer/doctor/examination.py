@@ -38,3 +38,4 @@ def examine(*, with_gpu: bool = False) -> Iterator[Finding]:
     yield machine.check_compiler()
     yield from machine.check_disk()
     yield from environment.check_environment(os.environ)
+    yield environment.check_provenance(os.environ)

@@ -28,6 +28,7 @@ TABLES = (
     "compiled_kernels",
     "compile_phases",
     "module_calls",
+    "imports",
     "steps",
     "source_lines",
     "dispatch_keys",

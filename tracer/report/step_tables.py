@@ -94,14 +94,25 @@ def about_modules(table: pl.DataFrame) -> str:
 
 
 def about_marked(longest: pl.DataFrame, sources: SourceLines) -> list[str]:
-    """`step 0: 5.9 s outside ops, 4.8 s of it a.py:6 -> a.py:12`: rows of analysis.gaps.longest_gaps."""
+    """`step 0: 5.9 s outside ops, 4.8 s of it a.py:6 -> a.py:12, importing torch._dynamo 4.4 s`.
+
+    `longest`: rows of analysis.gaps.longest_gaps.
+    """
     several = longest["process"].n_unique() > 1
     return [
         (f"process {row['process']}, " if several else "")
         + f"step {row['step']}: {duration(row['outside_ops_ns'])} outside ops, {duration(row['longest_ns'])} "
-        f"of it {row['before']} -> {row['after']}" + (f"  {row['text']}" if row["text"] else "")
+        f"of it {row['before']} -> {row['after']}{_importing(row)}"
+        + (f"  {row['text']}" if row["text"] else "")
         for row in with_lines(longest.iter_rows(named=True), sources)
     ]
+
+
+def _importing(row: dict[str, Any]) -> str:
+    if row["importing"] is None:
+        return ""
+    more = f" and {row['imports'] - 1:,} more" if row["imports"] > 1 else ""
+    return f", importing {row['importing']}{more} {duration(row['importing_ns'])}"
 
 
 def about_gaps(found: Gaps) -> str:

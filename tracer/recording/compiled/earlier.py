@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
@@ -25,8 +25,15 @@ _of_graphs: weakref.WeakKeyDictionary[type, Frame] = weakref.WeakKeyDictionary()
 """AOTAutograd's class of a graph -> the frame that called its forward: below a backward there is none"""
 
 
-def calling_frame() -> Frame | None:
-    """The frame that Dynamo compiled, from inside of a call of its region."""
+_waiting: weakref.WeakKeyDictionary[type, list[Callable[[Frame], None]]] = weakref.WeakKeyDictionary()
+"""Who wants that frame, of graphs whose forward was not called in the recording yet"""
+
+
+def tell_frame(told: Callable[[Frame], None]) -> None:
+    """Calls `told` with the frame that Dynamo compiled, from inside of a call of its region.
+
+    Of a backward that runs first, once its forward calls this.
+    """
     graph: type | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -35,11 +42,17 @@ def calling_frame() -> Frame | None:
         original = _original(frame.f_code)
         if original is not None:
             found = Frame([original, *_functions_in(frame)], _compile_id(original, frame.f_code))
+            told(found)
             if graph is not None:
                 _of_graphs[graph] = found
-            return found
+                for later in _waiting.pop(graph, ()):
+                    later(found)
+            return
         frame = frame.f_back
-    return None if graph is None else _of_graphs.get(graph)
+    if graph is not None and graph in _of_graphs:
+        told(_of_graphs[graph])
+    elif graph is not None:
+        _waiting.setdefault(graph, []).append(told)
 
 
 def _graph_of(frame: FrameType) -> type | None:

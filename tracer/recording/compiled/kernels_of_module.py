@@ -7,7 +7,7 @@ import sys
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
-_DEFINED = re.compile(r"^(\w+) = async_compile\.(\w+)\(", re.MULTILINE)
+DEFINED = re.compile(r"^(\w+) = async_compile\.(\w+)\(", re.MULTILINE)
 _THREADS = re.compile(r"#pragma omp parallel num_threads\((\d+)\)")
 LAUNCHES = "torch._inductor.runtime.triton_heuristics", "CachingAutotuner"
 """The module and the class through which Inductor's Python code launches Triton kernels"""
@@ -73,7 +73,7 @@ def _globals(code: Any) -> dict[str, Any]:
 def _defined(source: str) -> dict[str, Any]:
     """Of each kernel its language, the line of its definition in the generated module, and its threads."""
     kernels: dict[str, Any] = {}
-    matches = list(_DEFINED.finditer(source))
+    matches = list(DEFINED.finditer(source))
     for match, following in zip(matches, [*matches[1:], None], strict=False):
         end = len(source) if following is None else following.start()
         language = _LANGUAGES.get(match[2])

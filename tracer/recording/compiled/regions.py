@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
-from tracer.recording.compiled import earlier, kept_kernels, kernels_of_module
+from tracer.recording.compiled import earlier, kept_kernels, kernels_of_module, module_text
 from tracer.recording.compiled.breaks import in_one_line
 from tracer.recording.compiled.definition import first_place_of, place_of
 from tracer.recording.compiled.lines import lines_of_graph, moved_lines, with_lines
@@ -49,8 +49,10 @@ class _Region:
         self.facts: dict[str, Any] = {}
         self.compilation = _Compilation(None)
         self.how: str | None = None
-        """Where `uses` are from: compiled in this run, or kept from another one"""
+        """Where `uses` are from: compiled in this recording, kept from another one, the module's text"""
         self.uses: kept_kernels.Uses = {}
+        self.document: dict[str, Any] | None = None
+        """What a trace has of it, once it was called"""
         address = id(code)
 
         def gone(_: object) -> None:
@@ -129,27 +131,28 @@ class Regions:
             region.how, region.uses = "compiled", compiled
             if artifact:
                 kept_kernels.keep(artifact, compiled)
-        elif (known := kept_kernels.read(artifact)) is not None:
-            region.how, region.uses = "kept", known
-            compilation.loaded.extend(known.values())
+        else:
+            region.how, region.uses = _known_of(code, traced=True)
+            compilation.loaded.extend(region.uses.values())
 
     def describe(self, code: Any) -> int:
         """The number of what is called for the first time in this recording; writes its document."""
         try:
             region = self._region(code)
-            if region.how is None and (known := kept_kernels.read(_artifact(code))) is not None:
-                region.how, region.uses = (
-                    "kept",
-                    known,
-                )  # compiled before the recording: its lines are not known
-            if "compile_id" not in region.facts:
-                region.facts |= {"compile_id": None, **_earlier_function()}
+            if region.how is None:
+                region.how, region.uses = _known_of(code, traced=False)
+            if not region.facts.get("function"):
+                region.facts.setdefault("compile_id", None)
+                earlier.tell_frame(lambda frame: self._found(region, frame))
             document = {**_facts(code), **region.facts}
             document |= kernels_of_module.describe(code, self._native)
             uses = _uses_of_this_run(region)
             document |= {"how": region.how, "uses": uses}
             self.lines |= set(_line(document.get("defined_at")))
-            self.lines |= {line for several in uses.values() for use in several for line in _lines_of(use)}
+            self.lines |= {
+                line for several in uses.values() for place in _lines_of(several) for line in _line(place)
+            }
+            region.document = document
             self._write(f"compiled:{region.number}", document)
             if document["hidden"]:
                 self._hide()
@@ -158,6 +161,14 @@ class Regions:
             self._failed(error)
             self._hide()
             return 0
+
+    def _found(self, region: _Region, frame: earlier.Frame) -> None:
+        """The function of code that was compiled before the recording. It may have been described without."""
+        region.facts |= {"compile_id": frame.compile_id, **_function(frame.codes)}
+        if region.document is not None:
+            region.document |= region.facts
+            self.lines |= set(_line(region.facts["defined_at"]))
+            self._write(f"compiled:{region.number}", region.document)
 
     def _hide(self) -> None:
         """Says in the trace, as long as nobody has, that kernels ran which are not recorded."""
@@ -182,12 +193,27 @@ class Regions:
         return known
 
 
+def _known_of(code: Any, *, traced: bool) -> tuple[str, kept_kernels.Uses]:
+    """How the kernels of code are known that was not compiled in this recording, and their uses.
+
+    `traced`: Dynamo did trace it, so that what was kept can have lines.
+    """
+    stacks = module_text.stacks_of(code)
+    known = kept_kernels.read(_artifact(code)) if traced or not stacks else None
+    if known is not None:
+        return "kept", known
+    return "text", module_text.uses_of_text(getattr(code, "source_code", None) or "", stacks)
+
+
 def _uses_of_this_run(region: _Region) -> kept_kernels.Uses:
     """What was kept has lines of the run that compiled it. A forward's nodes tell its backward's too."""
-    if region.how != "kept":
+    if region.how == "compiled":
         return region.uses
-    lines = region.compilation.lines
-    moved = moved_lines([use["nodes"] for several in region.compilation.loaded for use in several], lines)
+    lines, loaded = region.compilation.lines, region.compilation.loaded
+    if region.how == "kept":
+        moved = moved_lines([use["nodes"] for several in loaded for use in several], lines)
+    else:
+        moved = {line: line for several in region.uses.values() for line in _lines_of(several)}
     return {
         name: [{**use, "nodes": with_lines(use["nodes"], lines, moved)} for use in several]
         for name, several in region.uses.items()
@@ -204,9 +230,8 @@ def _artifact(code: Any) -> str:
     return str(getattr(code, "_fx_graph_cache_key", None) or getattr(code, "cache_key", ""))
 
 
-def _lines_of(use: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    for node in use["nodes"]:
-        yield from _line(node["source"])
+def _lines_of(several: list[dict[str, Any]]) -> Iterator[str]:
+    return (node["source"] for use in several for node in use["nodes"] if node["source"])
 
 
 def _line(place: str | None) -> Iterator[tuple[str, int]]:
@@ -225,12 +250,6 @@ def _traced_function() -> dict[str, Any]:
     """The function that Dynamo traced."""
     context = sys.modules["torch._guards"].TracingContext.try_get()
     return _function(getattr(context, "traced_code", None) or [])
-
-
-def _earlier_function() -> dict[str, Any]:
-    """The function whose code, compiled before the recording, is being called."""
-    frame = earlier.calling_frame()
-    return {} if frame is None else {"compile_id": frame.compile_id, **_function(frame.codes)}
 
 
 def _function(codes: list[CodeType]) -> dict[str, Any]:

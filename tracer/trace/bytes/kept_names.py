@@ -32,13 +32,14 @@ _REGISTERED = re.compile(
     re.DOTALL,
 )
 _PYTHON_KERNEL = re.compile(r"(?P<name>.+) \((?P<file>.+):(?P<line>\d+)\)", re.DOTALL)
+_COMPILED_KERNELS = "kernels of compiled code"
 _THREAD = re.compile(
     r"python[\d.]*|pt_autograd_\d+|cuda\d*|"
     r"pt_(?:main_thread|data_pin|data_worker|dist_engine|gloo_runloop|nccl_watchdg|nccl_heartbt|tcpstore_uv)"
 )
 _SHORT_PATH = re.compile(r"[\w.@+=,~ -]+(?:/[\w.@+=,~ -]+)*")
 _MODULE_CALL = "\x1fmodule:"
-_OWN_RANGE = re.compile("(?P<kind>\x1f(?:kernel|bench):)(?P<name>[^#]*)(?P<number>#\\d+)?", re.DOTALL)
+_OWN_RANGE = re.compile("(?P<kind>\x1f(?:kernel|bench|import):)(?P<name>[^#]*)(?P<number>#\\d+)?", re.DOTALL)
 _RANGE_OF_CLASS = re.compile(r"(?:Optimizer\.(?:step|zero_grad)|enumerate\(DataLoader\))#(?P<name>[\w.]+)")
 _RANGE_OF_TORCH = re.compile(
     "\x1f(?:call:\\d+|phase:(?P<phase>[\\w. ()<>-]+):[\\d/_!]*)"
@@ -159,14 +160,15 @@ class Names:
             names, root = self.modules(names, root)
             return _MODULE_CALL + ".".join(filter(None, (root, names)))
         if known := _OWN_RANGE.fullmatch(text):
-            return f"{known['kind']}{self.compiled_kernel(known['name'])}{known['number'] or ''}"
+            of = "imported modules" if "import" in known["kind"] else _COMPILED_KERNELS
+            return f"{known['kind']}{self.chosen(of, known['name'])}{known['number'] or ''}"
         return self.instead("\x1frange" if text.startswith("\x1f") else "range", text)
 
     def cuda_function(self, text: str) -> str:
         return self.chosen("functions of CUDA", text)
 
     def compiled_kernel(self, text: str) -> str:
-        return self.chosen("kernels of compiled code", text)
+        return self.chosen(_COMPILED_KERNELS, text)
 
     def symbol(self, text: str, library: str) -> tuple[str, str]:
         short = self.library(library)

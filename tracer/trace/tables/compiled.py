@@ -1,4 +1,4 @@
-"""Tracer's own ranges: calls of compiled code, its kernels, phases of the compiler, calls of modules."""
+"""Tracer's own ranges: calls of compiled code, its kernels, phases of the compiler, modules, imports."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from tracer.trace.bytes.arrays import climb, nearest, take
 from tracer.trace.bytes.damage import number_of
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.tables.ranges import OWN, Columns
-from tracer.trace.tables.schema import COMPILE_PHASES, COMPILED_CALLS, COMPILED_KERNELS, MODULE_CALLS
+from tracer.trace.tables.schema import (
+    COMPILE_PHASES,
+    COMPILED_CALLS,
+    COMPILED_KERNELS,
+    IMPORTS,
+    MODULE_CALLS,
+    Schema,
+)
 from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, numbers
 from tracer.trace.tables.steps import PHASES, Steps, steps_of_rows
 
 Index = NDArray[np.int64]
 
+_LIBRARIES = "/(?:site|dist)-packages/"
 _FROM_NAME = {"C++": r"cpp_", "Triton": r"triton_"}
 
 
@@ -28,8 +36,11 @@ class CompiledTables:
     kernels: pl.DataFrame
     phases: pl.DataFrame
     modules: pl.DataFrame
+    imports: pl.DataFrame
     documents: list[dict[str, Any]] = field(default_factory=list)
     """The description of the region of each call; {}: there is none"""
+    functions: pl.DataFrame = field(default_factory=lambda: _functions([], pl.Series([], dtype=pl.String)))
+    """See _functions"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,7 @@ class _Shared:
 
     columns: Columns
     kinds: list[str]
-    """What each row is: call, kernel, bench, phase, module"""
+    """What each row is: call, kernel, bench, phase, module, import"""
     texts: list[str]
     """The text of each row after its kind"""
     sources: list[str]
@@ -88,21 +99,25 @@ def compiled_tables(
 ) -> CompiledTables:
     """The tables of tracer's own ranges (`columns`); their order is that of process, thread and start."""
     if not len(columns["start"]):
-        schemas = (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES, MODULE_CALLS)
+        schemas = (COMPILED_CALLS, COMPILED_KERNELS, COMPILE_PHASES, MODULE_CALLS, IMPORTS)
         nothing = [pl.DataFrame(schema=schema) for schema in schemas]
-        return CompiledTables(nothing[0], nothing[1], nothing[2], nothing[3])
+        return CompiledTables(nothing[0], nothing[1], nothing[2], nothing[3], nothing[4])
     parts = [names[code].removeprefix(OWN).partition(":") for code in columns["name"].tolist()]
     shared = _Shared(
         columns, [part[0] for part in parts], [part[2] for part in parts], sources, steps, hops, to_ns
     )
     calls = shared.rows("call")
     documents = _documents(shared, calls, definitions)
+    calls_table = _calls_table(shared, calls, documents)
+    functions = _functions(documents, calls_table["called_from"])
     return CompiledTables(
-        _calls_table(shared, calls, documents),
-        _kernels_table(shared, calls, documents, definitions),
+        calls_table,
+        _kernels_table(shared, calls, documents, functions, definitions),
         _phases_table(shared),
-        _modules_table(shared),
+        _modules_table(shared, "module", MODULE_CALLS),
+        _modules_table(shared, "import", IMPORTS),
         documents,
+        functions,
     )
 
 
@@ -126,28 +141,44 @@ def with_compiled_kernels(
 
 
 def at_definitions(
-    table: pl.DataFrame, call: Index, documents: list[dict[str, Any]], columns: tuple[str, ...]
+    table: pl.DataFrame, call: Index, functions: pl.DataFrame, columns: tuple[str, ...]
 ) -> pl.DataFrame:
-    """Rows in calls of compiled code, with the line of the function's `def` for that of its first decorator.
+    """Rows in calls of compiled code, with a line of the function (see _functions) for that of its begin.
 
     The latter is all that Python knows of code that Dynamo generated. `call`: of each row, or -1.
     """
-    moved = {
-        document["decorated_at"]: document["defined_at"]
-        for document in documents
-        if document.get("decorated_at") and document.get("defined_at")
-    }
-    rows = np.flatnonzero(call >= 0) if moved else call[:0]
+    rows = np.flatnonzero(call >= 0)
+    of = functions[call[rows]]
     for column in columns if len(rows) else ():
-        texts = table[column].gather(rows).cast(pl.String)
+        begins = (table[column].gather(rows).cast(pl.String) == of["begin"]).fill_null(value=False)
+        shown = of["shown"].filter(begins)
+        lines = shown.unique(maintain_order=True).drop_nulls().to_list()
         code = np.full(len(table), -1, np.int32)
-        for number, decorator in enumerate(moved):
-            code[rows[(texts == decorator).fill_null(value=False).to_numpy()]] = number
-        line = named(list(moved.values()), code)
+        code[rows[begins.to_numpy()]] = numbers(
+            shown.replace_strict(lines, range(len(lines)), default=None, return_dtype=pl.Int64)
+        )
+        line = named(lines, code)
         table = table.with_columns(
             pl.when(line.is_not_null()).then(line).otherwise(pl.col(column)).alias(column)
         )
     return table
+
+
+def _functions(documents: list[dict[str, Any]], called_from: pl.Series) -> pl.DataFrame:
+    """Of the function of each call: where it begins, with its first decorator, and the line shown for that.
+
+    The line of the `def`; of a function of an installed library the line that called it.
+    """
+    places = pl.DataFrame(
+        {
+            "begin": [document.get("decorated_at") or document.get("defined_at") for document in documents],
+            "place": [document.get("defined_at") for document in documents],
+            "caller": called_from.cast(pl.String),
+        },
+        {"begin": pl.String, "place": pl.String, "caller": pl.String},
+    )
+    of_library = pl.col("place").str.contains(_LIBRARIES)
+    return places.select("begin", shown=pl.when(of_library).then("caller").otherwise("place"))
 
 
 def innermost(table: pl.DataFrame, process: NDArray[Any], thread: NDArray[Any], times: Index) -> Index:
@@ -220,7 +251,11 @@ def _is_visible(document: dict[str, Any]) -> bool | None:
 
 
 def _kernels_table(
-    shared: _Shared, calls: Index, documents: list[dict[str, Any]], definitions: Definitions
+    shared: _Shared,
+    calls: Index,
+    documents: list[dict[str, Any]],
+    functions: pl.DataFrame,
+    definitions: Definitions,
 ) -> pl.DataFrame:
     rows = shared.rows("kernel", "bench")
     call = shared.above(rows, calls)
@@ -246,7 +281,7 @@ def _kernels_table(
         if key not in origins:
             origins[key] = _origin(document, name, nth)
         found.append(origins[key])
-    table = at_definitions(shared.frame(rows), call, documents, ("called_from",)).with_columns(
+    table = at_definitions(shared.frame(rows), call, functions, ("called_from",)).with_columns(
         compiled_call=indices(call),
         parent=indices(shared.above(rows, rows)),
         name=categories(list(names)),
@@ -347,9 +382,9 @@ def _phases_table(shared: _Shared) -> pl.DataFrame:
     return in_order(table, COMPILE_PHASES)
 
 
-def _modules_table(shared: _Shared) -> pl.DataFrame:
-    rows = shared.rows("module")
+def _modules_table(shared: _Shared, kind: str, schema: Schema) -> pl.DataFrame:
+    rows = shared.rows(kind)
     table = shared.frame(rows).with_columns(
         module=categories([shared.texts[row] for row in rows.tolist()]), source=pl.col("called_from")
     )
-    return in_order(table, MODULE_CALLS)
+    return in_order(table, schema)

@@ -23,7 +23,7 @@ def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.Data
     """`hops` with the line that asked for it as the `source` of each op in compiled code, and no decorator's.
 
     The ops of a call of a region are matched by name and order to the nodes that Inductor left as ops. If
-    their numbers differ, the sources stay as they are: the line that called the compiled function.
+    their numbers differ, the sources stay as they are: the line of the compiled function.
     """
     calls = compiled.calls
     if calls.is_empty() or hops.is_empty():
@@ -33,7 +33,7 @@ def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.Data
     inside = np.flatnonzero(call >= 0)
     if not len(inside):
         return hops
-    hops = at_definitions(hops, call, compiled.documents, ("source", "called_from"))
+    hops = at_definitions(hops, call, compiled.functions, ("source", "called_from"))
     parent = numbers(hops["parent"])
     outermost = inside[take(call, parent[inside]) != call[inside]]
     ops = hops["op"].gather(indices(outermost)).cast(pl.String).to_list()

@@ -46,6 +46,7 @@ from tracer.trace.tables.schema import (
     COMPILED_KERNELS,
     DEVICES,
     DISPATCH_KEYS,
+    IMPORTS,
     KEY_SETS,
     LIBRARY_CALLS,
     MEMORY,
@@ -87,6 +88,7 @@ class Trace:
     `compiled_calls` has a row for each call of code that torch.compile or AOTInductor made,
     `compiled_kernels` for each run of a kernel in it, and `compile_phases` for each phase of the compiler.
     `module_calls` has a row for each call of an nn.Module that no other one called.
+    `imports` has a row for each outermost import of a module that was not loaded.
     `dispatch_keys` has every dispatch key of the torch that was recorded, lowest priority first.
     `key_sets` and `thread_keys` have what the columns of that name in `hops` mean, with `--why`.
     `source_lines` has the text of each line that the column `source` names, as far as it is known.
@@ -115,6 +117,7 @@ class Trace:
     compiled_kernels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_KERNELS))
     compile_phases: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILE_PHASES))
     module_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MODULE_CALLS))
+    imports: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=IMPORTS))
     key_sets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KEY_SETS))
     dispatch_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DISPATCH_KEYS))
     thread_keys: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=THREAD_KEYS))
@@ -253,6 +256,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         compiled_kernels=compiled.kernels,
         compile_phases=compiled.phases,
         module_calls=compiled.modules,
+        imports=compiled.imports,
         dispatch_keys=dispatch_keys_table(first_keys),
         key_sets=key_sets_table(recording.key_sets if vocabulary.thread_keys.numbers else (), first_keys),
         thread_keys=thread_keys_table(vocabulary.thread_keys.numbers, keys),

@@ -273,6 +273,7 @@ MODULE_CALLS: Schema = {
     "phase": STRING,
     "open": pl.Boolean,
 }
+IMPORTS = MODULE_CALLS
 RANGES: Schema = {
     "id": ID,
     "name": STRING,

@@ -49,17 +49,21 @@ def per_key(hops: pl.DataFrame) -> pl.DataFrame:
 
 
 def per_source(forest: Forest, phases: pl.Series) -> pl.DataFrame:
-    """source, outermost calls and hops, and times; most time first. `phases`: of the rows of the forest.
+    """source, calls and hops, and times; most time first. `phases`: of the rows of the forest.
 
-    Columns: source (null where no Python line is known), calls, hops, total_ns, and of that forward_ns,
-    backward_ns, optimizer_ns and rest_ns (every other phase).
+    Each moment counts for one line: that of an op call which a Python kernel makes is not the line's that
+    called the kernel. Columns: source (null where no Python line is known), calls, hops, total_ns, and of
+    that forward_ns, backward_ns, optimizer_ns and rest_ns (every other phase).
     """
-    return _by_phase(forest, phases, "source")
+    parts = pl.DataFrame({"begins": _begin_lines(forest), "part": phases})
+    rows = forest.hops.select("source", duration="self_ns", size=pl.lit(1)).hstack(parts)
+    return _by_phase(rows, "source")
 
 
 def per_module(forest: Forest, phases: pl.Series) -> pl.DataFrame:
     """The same of modules: module (null: in none) for source. Empty where no module is known."""
-    table = _by_phase(forest, phases, "module")
+    parts = pl.DataFrame({"part": phases.filter(pl.Series(forest.parent < 0))})
+    table = _by_phase(_outermost(forest, "module").hstack(parts).with_columns(begins=True), "module")
     return table.clear() if table["module"].null_count() == len(table) else table
 
 
@@ -151,14 +155,21 @@ def exceptions(forest: Forest) -> pl.DataFrame:
     )
 
 
-def _by_phase(forest: Forest, phases: pl.Series, by: str) -> pl.DataFrame:
+def _begin_lines(forest: Forest) -> pl.Series:
+    """Whether each hop is an op call of its line: it is outermost, or a line in a Python kernel called it."""
+    line = forest.hops["source"].to_physical()
+    around = line.gather(pl.Series(np.maximum(forest.parent, 0)))
+    return line.ne_missing(around) | pl.Series(forest.parent < 0)
+
+
+def _by_phase(rows: pl.DataFrame, by: str) -> pl.DataFrame:
+    """`rows` has the column `by`, begins (an op call), size (hops), duration (ns) and part (the phase)."""
     duration, phase = pl.col("duration"), pl.col("part")
     own = (FORWARD, BACKWARD, OPTIMIZER)
-    outermost = _outermost(forest, by).with_columns(part=phases.filter(pl.Series(forest.parent < 0)))
     return (
-        outermost.group_by(by, maintain_order=True)
+        rows.group_by(by, maintain_order=True)
         .agg(
-            calls=pl.len(),
+            calls=pl.col("begins").sum(),
             hops=pl.col("size").sum(),
             total_ns=duration.sum(),
             **{f"{name}_ns": duration.filter(phase == name).sum() for name in own},

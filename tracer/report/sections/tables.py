@@ -151,7 +151,8 @@ SOURCES = TableSection(
     [("line", "source", "line"), *_BY_PHASE],
     lambda reading: surveys.per_source(reading.hops, reading.phases),
     """\
-Outermost op calls by the Python line that made them, and by the phases that Steps has. A backward op
+Op calls by the Python line that made them, and by the phases that Steps has. A line that calls a kernel
+written in Python does not have the time of that kernel's lines. A backward op
 call counts at the forward line that made its autograd node. AccumulateGrad has no forward op, so it
 counts at the line that called backward().""",
 )

@@ -385,7 +385,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("follow_allocations", &follow_allocations, py::arg("wanted"));
   m.def("follow_starts", &follow_starts, py::arg("libraries"));
   m.def("starts_not_joined", &starts_not_joined);
-  m.def("hide_sources", &python::hide_sources, py::arg("folders"));
+  m.def("hide_sources", &python::hide_sources, py::arg("folders"), py::arg("library"));
   m.def("runs_code_of", [](const py::str& file) { return python::runs_code_of(file.ptr()); }, py::arg("file"));
   m.def("forget_lines", &python::forget_lines);
   m.def("seen_lines", &python::seen_lines);

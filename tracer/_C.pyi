@@ -145,7 +145,7 @@ def seen_lines() -> list[tuple[str, int]]:
 def write_json(kind: str, compressed: bytes) -> None:
     """Put a document into the trace, JSON compressed with zlib."""
 
-def hide_sources(folders: Sequence[str]) -> None:
+def hide_sources(folders: Sequence[str], library: str) -> None:
     """Code in these folders is never named as the source line."""
 
 def set_stack_lines(lines: int, of_torch: bool) -> None:

@@ -23,7 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "tests" / "system"))
+TESTS = HERE.parents[1] / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "system")]
 from cupti_program import build, cuda_headers  # noqa: E402
 
 TABLE = HERE / "table.json"

@@ -232,7 +232,7 @@ __attribute__((noinline)) void begin_recorded_call(Lane* lane, ApiFunction& func
   uint32_t kernel = 0;
   if (const char* name = data->symbolName) kernel = name_id(lane, name);
   uint32_t stack = stack_id(lane, function.at_call, uint64_t(id) | uint64_t(driver) << trace::kCallDriverShift, kernel, frame);
-  uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
+  uint64_t source = lane->source ? python::own_source_id(lane) : 0;
   write_enter(lane, trace::kApiEnter, data, function, call_word(id, driver, lane), stack, trace::two_numbers(kernel, source), lane->now());
   lane->calls += 1;
   lane->calls_of_hop += 1;

@@ -28,7 +28,7 @@ OpenCall begin_library_call(LibraryFunction& function, const uint64_t* arguments
     describe(trace::kLibrary, function.number, function.name, function.layout);
     function.described_epoch.store(lane->epoch, std::memory_order_release);
   }
-  uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
+  uint64_t source = lane->source ? python::own_source_id(lane) : 0;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
   uint64_t nested = lane->calls < trace::kMaxCallDepth ? lane->calls : trace::kMaxCallDepth;
   lane->next[2] = 0;

@@ -195,11 +195,6 @@ void visit(const TensorArguments& arguments, Visitor& visitor) {
   }
 }
 
-struct BoxedArguments {
-  const c10::IValue* first;
-  size_t size;
-};
-
 template <class Visitor>
 void visit(const BoxedArguments& arguments, Visitor& visitor) {
   for (size_t i = 0; i < arguments.size; ++i) {
@@ -247,7 +242,29 @@ __attribute__((noinline)) Hasher hash_other(Hasher hasher, const TensorArgument&
   return visitor.hasher;
 }
 
+struct ClassVisitor {
+  PyTypeObject* found = nullptr;
+
+  void tensor(uint16_t, const at::Tensor& value) {
+    const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
+    PyObject* object = impl->key_set().has(c10::DispatchKey::Python) ? torch_abi::python_object(*impl) : nullptr;
+    if (object && (!found || PyType_IsSubtype(Py_TYPE(object), found))) found = Py_TYPE(object);
+  }
+};
+
+template <class Arguments>
+PyTypeObject* find_class(const Arguments& arguments) noexcept try {
+  ClassVisitor visitor;
+  visit(arguments, visitor);
+  return visitor.found;
+} catch (...) {
+  return nullptr;
+}
+
 }  // namespace
+
+PyTypeObject* class_of(const TensorArguments& arguments) noexcept { return find_class(arguments); }
+PyTypeObject* class_of(const BoxedArguments& arguments) noexcept { return find_class(arguments); }
 
 uint32_t signature_of(trace::Lane* lane, const TensorArguments& arguments) noexcept try {
   Hasher hasher;
@@ -263,9 +280,7 @@ uint32_t signature_of(trace::Lane* lane, const TensorArguments& arguments) noexc
   return 0;
 }
 
-uint32_t signature_of(trace::Lane* lane, const torch::jit::Stack& stack, size_t arguments) noexcept try {
-  if (arguments > stack.size()) return 0;
-  BoxedArguments boxed{stack.data() + (stack.size() - arguments), arguments};
+uint32_t signature_of(trace::Lane* lane, const BoxedArguments& boxed) noexcept try {
   HashVisitor visitor;
   visit(boxed, visitor);
   std::string scalars;

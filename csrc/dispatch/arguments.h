@@ -1,6 +1,8 @@
 // The tensor arguments of a hop, as one id for each distinct signature (shapes, strides, dtypes...).
 #pragma once
 
+#include <Python.h>
+
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -22,6 +24,16 @@ struct TensorArguments {
   const TensorArgument* list;
   size_t size;
 };
+
+struct BoxedArguments {
+  const c10::IValue* first = nullptr;
+  size_t size = 0;
+};
+
+// The last `count` values of a stack, if it has as many.
+inline BoxedArguments last_arguments(const torch::jit::Stack& stack, size_t count) {
+  return count > stack.size() ? BoxedArguments{} : BoxedArguments{stack.data() + (stack.size() - count), count};
+}
 
 template <class T>
 using Plain = std::remove_cv_t<std::remove_reference_t<T>>;
@@ -47,6 +59,11 @@ inline void add_tensor_argument(TensorArgument* list, size_t& filled, uint16_t p
 
 // Signature ids of the lane; 0 where there is no tensor. Reads no Python, throws nothing.
 uint32_t signature_of(trace::Lane* lane, const TensorArguments& arguments) noexcept;
-uint32_t signature_of(trace::Lane* lane, const torch::jit::Stack& stack, size_t arguments) noexcept;
+uint32_t signature_of(trace::Lane* lane, const BoxedArguments& arguments) noexcept;
+
+// The class of the tensors among these whose __torch_dispatch__ torch calls first: the first one, but a subclass of it goes
+// before it. nullptr where none has one.
+PyTypeObject* class_of(const TensorArguments& arguments) noexcept;
+PyTypeObject* class_of(const BoxedArguments& arguments) noexcept;
 
 }  // namespace tracer::dispatch

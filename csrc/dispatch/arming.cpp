@@ -47,7 +47,7 @@ struct OtherOwner {
 PointerMap<OtherOwner>& other_owners = *new PointerMap<OtherOwner>;
 PointerMap<Hop>& older_hops = *new PointerMap<Hop>;  // by Hop*: the earlier hop of the same entry
 
-// Of all hops, whose ids count from 1. They are made in blocks: malloc's words around each, and a list of them, would be a
+// The hops of entries. They are made in blocks: malloc's words around each, and a list of them, would be a
 // quarter of their memory.
 struct AllHops {
   static constexpr size_t kBlock = 1024;
@@ -57,7 +57,8 @@ struct AllHops {
   Hop* make(const c10::KernelFunction& kernel, const OperatorRecord* op, uint32_t index) {
     if (size % kBlock == 0) blocks.push_back(static_cast<Hop*>(::operator new(kBlock * sizeof(Hop))));
     Hop* room = blocks.back() + size % kBlock;
-    return new (room) Hop(kernel, op, uint32_t(++size), index);
+    ++size;
+    return new (room) Hop(kernel, op, ++hops_made, index);
   }
   Hop* at(size_t place) const { return blocks[place / kBlock] + place % kBlock; }
 };

@@ -7,11 +7,13 @@
 
 #include "../python/module_calls.h"
 #include "../python/python_kernel.h"
+#include "../python/running_frame.h"
 #include "../python/source_line.h"
 #include "../torch_abi/dispatch_table.h"
 #include "../trace/recording.h"
 #include "autograd_node.h"
 #include "call_sites.h"
+#include "class_hops.h"
 #include "open_ranges.h"
 #include "operator_record.h"
 #include "own_cost.h"
@@ -41,11 +43,11 @@ void name_after_user(Hop* hop) {
 }
 
 // The definition of a hop, once for each recording of each process.
-__attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::DispatchKeySet keys) {
+void describe(Lane* lane, Hop* hop, c10::DispatchKeySet keys) {
   uint32_t index = hop->table_index;
   if (index >= torch_abi::kTableEntries) index = uint32_t(keys.getDispatchTableIndexForDispatchKeySet());
   torch_abi::Registration registration = registration_of(*hop->op, index);
-  if (hop->flags & trace::kPythonHop) name_after_user(hop);
+  if (hop->flags & trace::kPythonHop && !is_python_fallback(*hop)) name_after_user(hop);
   const std::string* python_name = python_name_of(hop);
   lane->define(trace::DefinitionBuilder(trace::kHop)
                    .put(hop->id)
@@ -61,17 +63,26 @@ __attribute__((noinline, cold)) void describe(Lane* lane, Hop* hop, c10::Dispatc
   hop->described_epoch.store(lane->epoch, std::memory_order_release);
 }
 
-struct Outermost {
+// The hop to write for one that is not described yet. That of the fallback for key Python never is: each class whose
+// __torch_dispatch__ it calls has a hop of its own.
+template <class Arguments>
+__attribute__((noinline, cold)) Hop* described(Lane* lane, Hop* hop, c10::DispatchKeySet keys, const Arguments& arguments) {
+  if (is_python_fallback(*hop)) hop = hop_of_class(hop, dispatching_class(arguments));
+  if (hop->described_epoch.load(std::memory_order_acquire) != lane->epoch) describe(lane, hop, keys);
+  return hop;
+}
+
+struct Begin {
   uint64_t when, source;
 };
 
 // What the lane has to say before an outermost hop, at the hop's own time: the clock is read once for all.
-__attribute__((noinline)) Outermost write_what_runs(Lane* lane) {
+__attribute__((noinline)) Begin write_what_runs(Lane* lane) {
   if (__builtin_expect(open_ranges.outermost != nullptr, 0)) say_open_ranges(lane);
   NodeWords node;
   bool other_node = autograd_node_changed(lane, node);
   uint32_t module = python::module_id(lane->epoch, lane->node);
-  uint64_t source = lane->source ? python::source_id(lane) : 0;
+  uint64_t source = lane->source ? python::outermost_source_id(lane) : 0;
   // These may have written definitions only; the room for events is still there.
   uint64_t when = lane->now();
   if (other_node) trace::write_event(lane, trace::kNode, when, node.sequence, node.name_and_thread);
@@ -82,14 +93,25 @@ __attribute__((noinline)) Outermost write_what_runs(Lane* lane) {
   return {when, source};
 }
 
+// Of a hop that Python code calls which runs inside another hop.
+__attribute__((noinline)) Begin note_own_line(Lane* lane) {
+  lane->frame = python::running_frame(lane);
+  uint64_t source = python::source_id(lane);
+  return {lane->now(), source};
+}
+
+inline Begin begin(Lane* lane) {
+  if (lane->depth == 0) return write_what_runs(lane);
+  return __builtin_expect(python::has_own_line(lane), 0) ? note_own_line(lane) : Begin{lane->now(), 0};
+}
+
 // Gives back the autograd sequence number that it wrote.
 __attribute__((always_inline)) inline uint32_t write_enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, uint64_t return_address,
                                                            trace::CallSite site, uint32_t inputs) {
-  if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) describe(lane, hop, keys);
   uint64_t raw = keys.raw_repr();
   uint64_t sequence = at_autograd_key(raw) ? at::sequence_number::peek() & trace::kLow32 : trace::kNoSequence;
   uint64_t depth = lane->depth < trace::kMaxDepth ? lane->depth : trace::kMaxDepth;
-  auto [when, source] = depth == 0 ? write_what_runs(lane) : Outermost{lane->now(), 0};
+  auto [when, source] = begin(lane);
   if (__builtin_expect(lane->why, 0)) write_thread_keys(lane, when);
   trace::write_event(
       lane, trace::kEnter, when, raw & ~trace::kEventBit, trace::two_numbers(hop->id, source),
@@ -134,13 +156,17 @@ const void* vtable_of_a_hop() {
 
 const void* const hop_vtable = vtable_of_a_hop();
 
+template <class Arguments>
 __attribute__((always_inline)) inline void HopScope::enter(Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame,
-                                                           uint32_t inputs) {
+                                                           uint32_t inputs, const Arguments& arguments) {
+  trace::CallSite site = call_site(hop->first_caller, frame);
+  if (__builtin_expect(hop->described_epoch.load(std::memory_order_acquire) != lane->epoch, 0)) hop = described(lane, hop, keys, arguments);
   lane_ = lane;
   epoch_ = lane->epoch;
   hop_ = hop->id;
   path_ = lane->path;
-  sequence_ = write_enter(lane, hop, keys, native::return_address(frame), call_site(hop->first_caller, frame), inputs);
+  frame_ = lane->frame;
+  sequence_ = write_enter(lane, hop, keys, native::return_address(frame), site, inputs);
 }
 
 // No memory for what the hop says first; the event itself needs none.
@@ -153,7 +179,7 @@ void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, Ten
   if (!is_first_caller(hop->first_caller, frame)) ask_for_call_site(frame);
   Lane* lane = trace::current_lane();
   if (!lane) return;
-  auto write = [&] { enter(lane, hop, keys, frame, arguments.size && lane->shapes ? signature_of(lane, arguments) : 0); };
+  auto write = [&] { enter(lane, hop, keys, frame, arguments.size && lane->shapes ? signature_of(lane, arguments) : 0, arguments); };
   if (__builtin_expect(is_timed(lane), 0)) return time_enter(lane, write);
   write();
 } catch (...) {
@@ -164,8 +190,8 @@ void HopScope::enter(Hop* hop, c10::DispatchKeySet keys, void* const* frame, c10
                      const torch::jit::Stack& stack) noexcept try {
   Lane* lane = trace::current_lane();
   if (!lane) return;
-  bool known = lane->shapes && entry.hasSchema();
-  auto write = [&] { enter(lane, hop, keys, frame, known ? signature_of(lane, stack, entry.schema().arguments().size()) : 0); };
+  BoxedArguments arguments = entry.hasSchema() ? last_arguments(stack, entry.schema().arguments().size()) : BoxedArguments{};
+  auto write = [&] { enter(lane, hop, keys, frame, lane->shapes ? signature_of(lane, arguments) : 0, arguments); };
   if (__builtin_expect(is_timed(lane), 0)) return time_enter(lane, write);
   write();
 } catch (...) {
@@ -193,6 +219,7 @@ void HopScope::leave() noexcept {
   Lane* lane = lane_;
   if (lane->epoch != epoch_) return;
   lane->path = path_;
+  lane->frame = frame_;
   if (trace::recording_epoch.load(std::memory_order_relaxed) != epoch_) {
     lane->depth -= 1;  // left during a pause: later hops of this recording are not inside
     return;

@@ -41,6 +41,9 @@ const std::string* python_name_of(const Hop* hop);
 // With the GIL. The name is never freed.
 void set_python_name(const Hop* hop, std::string* name);
 
+// Ids count from 1.
+inline std::atomic<uint32_t> hops_made{0};
+
 extern const void* const hop_vtable;
 inline bool is_hop(const c10::OperatorKernel* functor) { return functor && torch_abi::vtable_of(functor) == hop_vtable; }
 
@@ -88,12 +91,14 @@ class HopScope {
     write(values);
   }
   void write(const Values& values) noexcept;
-  void enter(trace::Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs);
+  template <class Arguments>
+  void enter(trace::Lane* lane, Hop* hop, c10::DispatchKeySet keys, void* const* frame, uint32_t inputs, const Arguments& arguments);
   void leave() noexcept;
   void lose() noexcept;
 
   trace::Lane* lane_ = nullptr;  // nullptr: not recorded
   uint64_t path_;                // the lane's before the hop
+  const void* frame_;            // likewise
   uint32_t epoch_;
   uint32_t hop_;
   uint32_t sequence_;  // as in its kEnter

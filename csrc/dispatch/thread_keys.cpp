@@ -1,27 +1,22 @@
 #include "thread_keys.h"
 
-#include <Python.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <cstring>
 #include <string>
 
+#include "class_hops.h"
+
 namespace tracer::dispatch {
 namespace {
 
 using c10::impl::TorchDispatchModeTLS;
 
-// The class of a mode lives as long as the mode, which the thread's stack holds: its name is read without the GIL.
-const char* class_of_mode(int64_t place) {
-  const auto& mode = TorchDispatchModeTLS::get_stack_at(place);
-  return Py_TYPE(mode->ptr(&mode->pyinterpreter()))->tp_name;
-}
-
 uint64_t hash_of_modes() {
   uint64_t hash = 1;
   for (int64_t place = 0, modes = TorchDispatchModeTLS::stack_len(); place < modes; ++place) {
-    const char* name = class_of_mode(place);
+    const char* name = class_of_mode(place)->tp_name;
     hash = trace::mix(hash, trace::hash_bytes(name, strlen(name)));
   }
   return hash;
@@ -31,7 +26,7 @@ uint64_t hash_of_modes() {
 std::string text_of_modes() {
   std::string text;
   for (int64_t place = 0, modes = TorchDispatchModeTLS::stack_len(); place < modes; ++place)
-    text += std::string(class_of_mode(place)) + "\n";
+    text += std::string(class_of_mode(place)->tp_name) + "\n";
   return text;
 }
 

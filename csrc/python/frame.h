@@ -32,6 +32,7 @@ class Frame {
   PyCodeObject* code() const { return nullptr; }
   int instruction() const { return 0; }
   PyObject* first_local() const { return nullptr; }
+  static const void* innermost(PyThreadState*) { return nullptr; }
 };
 #elif PY_VERSION_HEX >= 0x030B0000
 inline constexpr bool kFramesKnown = true;
@@ -48,11 +49,13 @@ inline PyObject* object_of(PyObject* reference) { return reference; }
 
 class Frame {
  public:
-  static Frame current(PyThreadState* thread) {
+  static Frame current(PyThreadState* thread) { return python_frame(innermost(thread)); }
+  // To be compared only.
+  static _PyInterpreterFrame* innermost(PyThreadState* thread) {
 #if PY_VERSION_HEX >= 0x030D0000
-    return python_frame(thread->current_frame);
+    return thread->current_frame;
 #else
-    return python_frame(thread->cframe ? thread->cframe->current_frame : nullptr);
+    return thread->cframe ? thread->cframe->current_frame : nullptr;
 #endif
   }
   explicit operator bool() const { return frame_ != nullptr; }
@@ -95,6 +98,7 @@ inline constexpr bool kFramesKnown = true;
 class Frame {
  public:
   static Frame current(PyThreadState* thread) { return Frame(thread->frame); }
+  static const void* innermost(PyThreadState* thread) { return thread->frame; }
   explicit operator bool() const { return frame_ != nullptr; }
   Frame caller() const { return Frame(frame_->f_back); }
   PyCodeObject* code() const { return frame_->f_code; }

@@ -8,14 +8,16 @@
 namespace tracer::python {
 namespace {
 
-std::string text_of(PyObject* object, const char* attribute) {
-  PyObject* value = PyObject_GetAttrString(object, attribute);
+// Of a str, else nothing. Takes the reference.
+std::string string_of(PyObject* value) {
   const char* text = value && PyUnicode_Check(value) ? PyUnicode_AsUTF8(value) : nullptr;
   std::string result = text ? text : "";
   Py_XDECREF(value);
   PyErr_Clear();
   return result;
 }
+
+std::string text_of(PyObject* object, const char* attribute) { return string_of(PyObject_GetAttrString(object, attribute)); }
 
 // The function that the decorators of a function wrap. A new reference.
 PyObject* undecorated(PyObject* function) {
@@ -89,6 +91,25 @@ std::string* kernel_name(c10::OperatorKernel* functor) {
   static auto& names = *new std::unordered_map<c10::OperatorKernel*, std::string*>;
   std::string*& name = names[functor];
   if (!name) name = new std::string(describe(function));
+  return name;
+}
+
+std::string* name_of_torch_dispatch(PyTypeObject* type) {
+  PyObject *error, *value, *traceback;
+  PyErr_Fetch(&error, &value, &traceback);
+  auto of_type = [&](const char* attribute) {  // not by way of a metaclass, which may be the user's
+    PyObject* name = PyUnicode_FromString(attribute);
+    PyObject* found = name ? PyType_Type.tp_getattro(reinterpret_cast<PyObject*>(type), name) : nullptr;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return found;
+  };
+  auto* name = new std::string(string_of(of_type("__module__")) + "." + string_of(of_type("__qualname__")) + ".__torch_dispatch__");
+  PyObject* method = of_type("__torch_dispatch__");
+  PyObject* function = method && PyMethod_Check(method) ? PyMethod_GET_FUNCTION(method) : method;
+  if (function && PyFunction_Check(function)) *name += place_of(function);
+  Py_XDECREF(method);
+  PyErr_Restore(error, value, traceback);
   return name;
 }
 

@@ -16,4 +16,8 @@ std::string* kernel_name(c10::OperatorKernel* functor);
 // registered; nullptr where the functor is of nothing like that.
 std::string* name_of_custom_op(c10::OperatorKernel* functor);
 
+// The same of the __torch_dispatch__ of a class, named after that class: `module.Class.__torch_dispatch__ (file:line)`. Of the
+// user's code nothing runs.
+std::string* name_of_torch_dispatch(PyTypeObject* type);
+
 }  // namespace tracer::python

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "code_objects.h"
-#include "frame.h"
+#include "running_frame.h"
 #include "seen_lines.h"
 
 namespace tracer::python {
@@ -15,6 +15,7 @@ using trace::mix;
 constexpr int kMostFrames = 1024;
 constexpr int kMostStackLines = 64;
 std::vector<std::string>& hidden = *new std::vector<std::string>;
+std::string& library = *new std::string;
 
 // What identifies a code object: its address alone may be another's after it was freed.
 struct Fingerprint {
@@ -66,35 +67,44 @@ bool is_launcher(PyCodeObject* code, const std::string& file) {
   return file == "<string>" && text_of(code->co_name) == "launcher" && code->co_argcount > 0;
 }
 
-bool is_hidden(PyCodeObject* code) {
-  std::string file = text_of(code->co_filename);
-  if (file.starts_with("<frozen ") || is_generated(file) || is_launcher(code, file)) return true;
-  for (const auto& folder : hidden)
-    if (file.starts_with(folder)) return true;
-  return false;
+// Whose code it is. What torch and the standard library make of text is no line of the program, but that of `python -c` is:
+// it counts where no file of the program runs. Lines of the standard library count where there is nothing else.
+enum Owner : uint64_t { kHidden, kLibrary, kText, kProgram };
+
+bool is_of_library(const std::string& file) {
+  return !library.empty() && file.starts_with(library) && file.find("/site-packages/") == std::string::npos &&
+         file.find("/dist-packages/") == std::string::npos;
 }
 
-// Which code objects are visible, and the hashes of these, per lane: a cache of sets. Finding out takes as long as many
-// hops, so two code objects whose addresses meet must not take turns in one place.
-struct Visibility {
-  Fingerprint code;
-  uint64_t hash;  // 0: not visible
-};
-constexpr size_t kVisibilitySets = 256;
-constexpr size_t kVisibilityWays = 8;
+Owner owner_of(PyCodeObject* code) {
+  std::string file = text_of(code->co_filename);
+  if (file.starts_with("<frozen ") || is_generated(file) || is_launcher(code, file)) return kHidden;
+  for (const auto& folder : hidden)
+    if (file.starts_with(folder)) return kHidden;
+  return is_of_library(file) ? kLibrary : file == "<string>" ? kText : kProgram;
+}
 
-// The hash of a visible code object; 0 for others.
-uint64_t hash_if_visible(trace::Lane* lane, const Fingerprint& code) {
-  if (!lane->source_cache) lane->source_cache = calloc(kVisibilitySets * kVisibilityWays, sizeof(Visibility));
-  auto* cache = static_cast<Visibility*>(lane->source_cache);
-  if (!cache) return 0;
+// Whose code objects are, and their hashes, per lane: a cache of sets. Finding out takes as long as many hops, so two code
+// objects whose addresses meet must not take turns in one place.
+struct KnownCode {
+  Fingerprint code;
+  uint64_t hash;  // its two low bits are the Owner
+};
+constexpr size_t kKnownCodeSets = 256;
+constexpr size_t kKnownCodeWays = 8;
+constexpr uint64_t kOwnerMask = 3;
+
+uint64_t hash_with_owner(trace::Lane* lane, const Fingerprint& code) {
+  if (!lane->source_cache) lane->source_cache = calloc(kKnownCodeSets * kKnownCodeWays, sizeof(KnownCode));
+  auto* cache = static_cast<KnownCode*>(lane->source_cache);
+  if (!cache) return kHidden;
   uint64_t hash = (uint64_t(code.code) >> 4) * 0x9E3779B97F4A7C15ull;
-  Visibility* set = cache + (hash >> 56) * kVisibilityWays;
-  for (size_t way = 0; way < kVisibilityWays && set[way].code.code; ++way)
+  KnownCode* set = cache + (hash >> 56) * kKnownCodeWays;
+  for (size_t way = 0; way < kKnownCodeWays && set[way].code.code; ++way)
     if (set[way].code == code) return set[way].hash;
   // The newest is first; the oldest goes.
-  for (size_t way = kVisibilityWays - 1; way > 0; --way) set[way] = set[way - 1];
-  set[0] = {code, is_hidden(code.code) ? 0 : hash_of(code) | 1};
+  for (size_t way = kKnownCodeWays - 1; way > 0; --way) set[way] = set[way - 1];
+  set[0] = {code, (hash_of(code) & ~kOwnerMask) | owner_of(code.code)};
   return set[0].hash;
 }
 
@@ -125,27 +135,45 @@ uint32_t id_of(trace::Lane* lane, const Line& line) {
   return id;
 }
 
-// The first visible lines of the calling thread, innermost first; returns how many there are, at most `most`.
-int visible_lines(trace::Lane* lane, Line* lines, int most) {
-  PyThreadState* thread = PyGILState_GetThisThreadState();
-  if (!thread) return 0;
+inline int lines_of(Owner owner, trace::Lane* lane, Frame frame, Line* lines, int most) {
   int count = 0;
-  Frame frame = Frame::current(thread);
   for (int i = 0; frame && count < most && i < kMostFrames; ++i, frame = frame.caller()) {
-    PyCodeObject* code = frame.code();
-    Fingerprint fingerprint = fingerprint_of(code);
-    uint64_t hash = hash_if_visible(lane, fingerprint);
-    if (!hash) continue;
+    Fingerprint code = fingerprint_of(frame.code());
+    uint64_t hash = hash_with_owner(lane, code);
+    if ((hash & kOwnerMask) != owner) continue;
     int instruction = frame.instruction();
-    lines[count++] = {fingerprint, instruction, mix(hash, uint64_t(instruction))};
+    lines[count++] = {code, instruction, mix(hash, uint64_t(instruction))};
   }
   return count;
 }
 
-// The same of all lines, torch's too.
-int all_lines(Line* lines, int most) {
-  PyThreadState* thread = PyGILState_GetThisThreadState();
+// The innermost frame of the outermost stretch of the standard library: what is further in, torch called.
+Frame first_of_library(trace::Lane* lane, Frame frame) {
+  Frame found = frame;
+  bool inside = false;
+  for (int i = 0; frame && i < kMostFrames; ++i, frame = frame.caller()) {
+    bool is_inside = (hash_with_owner(lane, fingerprint_of(frame.code())) & kOwnerMask) == kLibrary;
+    if (is_inside && !inside) found = frame;
+    inside = is_inside;
+  }
+  return found;
+}
+
+__attribute__((noinline, cold)) int lines_without_program(trace::Lane* lane, Frame frame, Line* lines, int most) {
+  int count = lines_of(kText, lane, frame, lines, most);
+  return count ? count : lines_of(kLibrary, lane, first_of_library(lane, frame), lines, most);
+}
+
+// The first visible lines of the calling thread, innermost first; returns how many there are, at most `most`.
+inline int visible_lines(trace::Lane* lane, PyThreadState* thread, Line* lines, int most) {
   if (!thread) return 0;
+  Frame frame = Frame::current(thread);
+  int count = lines_of(kProgram, lane, frame, lines, most);
+  return __builtin_expect(count, 1) ? count : lines_without_program(lane, frame, lines, most);
+}
+
+// The same of all lines, torch's too.
+int all_lines(PyThreadState* thread, Line* lines, int most) {
   int count = 0;
   for (Frame frame = Frame::current(thread); frame && count < most; frame = frame.caller()) {
     Fingerprint code = fingerprint_of(frame.code());
@@ -159,13 +187,13 @@ std::atomic<int> stack_lines{1};
 std::atomic<bool> torch_lines{false};
 
 // The id of the first lines together.
-__attribute__((noinline)) uint32_t stack_id(trace::Lane* lane, int most) {
+__attribute__((noinline)) uint32_t stack_id(trace::Lane* lane, PyThreadState* thread, int most) {
   Line lines[kMostStackLines + 1];
   bool all = torch_lines.load(std::memory_order_relaxed);
   // With torch's lines the one that is the source comes first, and then all of them.
-  int count = visible_lines(lane, lines, all ? 1 : most);
+  int count = visible_lines(lane, thread, lines, all ? 1 : most);
   if (!count) return 0;
-  if (all) count += all_lines(lines + 1, most);
+  if (all) count += all_lines(thread, lines + 1, most);
   uint64_t hash = mix(11, uint64_t(count));
   for (int i = 0; i < count; ++i) hash = mix(hash, lines[i].hash);
   if (uint32_t id = lane->sources.find(hash)) return id;
@@ -181,27 +209,31 @@ __attribute__((noinline)) uint32_t stack_id(trace::Lane* lane, int most) {
   return id;
 }
 
-// Which lines do not call compiled code themselves: those of context managers, in which phases of the compiler run, and the
-// first line of a function, which Dynamo's code of it has; and whether a line is of an installed library. Finding out reads the
-// line table, so it is remembered. With the GIL.
-enum Passed : uint64_t { kNotPassed, kContext, kAtBegin };
-constexpr int kMostPassed = 8, kMostPassedLibraries = 64;
+inline uint32_t source_of(trace::Lane* lane, PyThreadState* thread) {
+  if (!kFramesKnown) return 0;
+  int most = stack_lines.load(std::memory_order_relaxed);
+  if (__builtin_expect(most > 1, 0)) return stack_id(lane, thread, most);
+  Line line;
+  return visible_lines(lane, thread, &line, 1) ? id_of(lane, line) : 0;
+}
+
+// Whether a line does not call compiled code itself, as the first one of a function, which Dynamo's code of it has; and whether
+// it is of an installed library. Finding out reads the line table, so it is remembered. With the GIL.
+constexpr int kMostPassed = 64;
 struct KnownLine {
   uint64_t hash;
-  Passed passed;
-  bool of_library;
+  bool at_begin, of_library;
 };
 constexpr int kKnownLineBits = 8;
 KnownLine known_lines[1 << kKnownLineBits];
 
-KnownLine known_line(const Line& line) {
+const KnownLine& known_line(const Line& line) {
   KnownLine& known = known_lines[line.hash >> (64 - kKnownLineBits)];
   if (known.hash == line.hash) return known;
   PyCodeObject* code = line.code.code;
   std::string file = text_of(code->co_filename);
   bool of_library = file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
-  bool at_begin = PyCode_Addr2Line(code, line.instruction) == code->co_firstlineno;
-  known = {line.hash, file.ends_with("/contextlib.py") ? kContext : at_begin ? kAtBegin : kNotPassed, of_library};
+  known = {line.hash, PyCode_Addr2Line(code, line.instruction) == code->co_firstlineno, of_library};
   return known;
 }
 
@@ -209,8 +241,9 @@ KnownLine known_line(const Line& line) {
 
 bool can_read_source_lines() { return kFramesKnown; }
 
-void hide_sources(std::vector<std::string> folders) {
+void hide_sources(std::vector<std::string> folders, std::string of_library) {
   hidden = std::move(folders);
+  library = std::move(of_library);
   watch_code_objects();
 }
 
@@ -219,34 +252,20 @@ void set_stack_lines(int lines, bool of_torch) {
   stack_lines = lines < 1 ? 1 : lines > kMostStackLines ? kMostStackLines : lines;
 }
 
-uint32_t source_id(trace::Lane* lane) {
-  if (!kFramesKnown) return 0;
-  int most = stack_lines.load(std::memory_order_relaxed);
-  if (__builtin_expect(most > 1, 0)) return stack_id(lane, most);
-  Line line;
-  return visible_lines(lane, &line, 1) ? id_of(lane, line) : 0;
-}
+uint32_t source_id(trace::Lane* lane) { return source_of(lane, PyGILState_GetThisThreadState()); }
+
+uint32_t outermost_source_id(trace::Lane* lane) { return source_of(lane, note_frame(lane)); }
+
+uint32_t own_source_id(trace::Lane* lane) { return has_own_line(lane) ? source_id(lane) : 0; }
 
 uint32_t calling_source_id(trace::Lane* lane, bool pass_libraries) {
-  PyThreadState* thread = PyGILState_GetThisThreadState();
-  if (!kFramesKnown || !thread) return 0;
-  Line first{}, of_library{};
-  int seen = 0;
-  int most = pass_libraries ? kMostPassedLibraries : kMostPassed;
-  Frame frame = Frame::current(thread);
-  for (int i = 0; frame && i < kMostFrames && seen < most; ++i, frame = frame.caller()) {
-    Fingerprint code = fingerprint_of(frame.code());
-    uint64_t hash = hash_if_visible(lane, code);
-    if (!hash) continue;
-    int instruction = frame.instruction();
-    Line line{code, instruction, mix(hash, uint64_t(instruction))};
-    if (!seen++) first = line;
-    KnownLine known = known_line(line);
-    if (known.passed == kContext || (known.passed == kAtBegin && seen == 1)) continue;
-    if (!pass_libraries || !known.of_library) return id_of(lane, line);
-    if (!of_library.hash) of_library = line;
-  }
-  return seen ? id_of(lane, of_library.hash ? of_library : first) : 0;
+  if (!kFramesKnown) return 0;
+  Line lines[kMostPassed];
+  int seen = visible_lines(lane, PyGILState_GetThisThreadState(), lines, pass_libraries ? kMostPassed : 2);
+  int first = seen > 1 && known_line(lines[0]).at_begin;
+  int at = first;
+  while (pass_libraries && at < seen && known_line(lines[at]).of_library) ++at;
+  return seen ? id_of(lane, lines[at < seen ? at : first]) : 0;
 }
 
 }  // namespace tracer::python

@@ -30,4 +30,13 @@ struct AnsweredByPython : c10::TensorImpl {
   bool layout() const { return python_custom_layout_; }
 };
 
+// The Python object of a tensor, which stays as long as the tensor does; nullptr of one that Python has not seen.
+template <class Tensor>
+PyObject* python_object(const Tensor& tensor) {
+  if constexpr (requires { tensor.pyobj_slot()->load_pyobj(); })
+    return tensor.pyobj_slot()->load_pyobj();
+  else
+    return tensor.pyobj_slot()->_unchecked_untagged_pyobj();
+}
+
 }  // namespace tracer::torch_abi

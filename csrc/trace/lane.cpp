@@ -180,7 +180,7 @@ Lane* lane_slow(uint32_t epoch) noexcept try {
     lane->path = 0;
     lane->calls = lane->runtime_calls = 0;
     lane->calls_of_hop = 0;
-    lane->node = nullptr;
+    lane->node = lane->frame = nullptr;
     lane->module = 0;
     lane->context = ~0ull;
   }

@@ -75,6 +75,8 @@ struct alignas(64) Lane {
   uint32_t module = 0;          // nn.Module named last
   const void* node = nullptr;   // autograd node named last
   // ---- the next line ----
+  void* python_thread = nullptr;  // its PyThreadState, at the outermost hop
+  const void* frame = nullptr;  // of Python, when the innermost open hop was entered (python/running_frame.h)
   uint64_t node_sequence = 0;
   uint64_t context = 0, context_around = 0;  // named last: kContext
   uint32_t correlation = 0;     // of the API call that began last

@@ -141,7 +141,7 @@ enum HopEvent : uint64_t {
 };
 // kEnter, a hop was entered (bit 63 of words 1..4 is 0):
 //   1: the DispatchKeySet handed to the kernel function (raw_repr; its highest key is the hop's key)
-//   2: bits 0..31 hop id, bits 32..62 source id (0: none)
+//   2: bits 0..31 hop id, bits 32..62 source id (0: none; inside another hop: that of the hop around)
 //   3: bits 0..31 autograd sequence number (kNoSequence: not at an Autograd key), bits 32..62 signature id (0: none)
 //   4: bits 0..12 depth (open hops of the thread before this one), bits 13..14 call site class, bits 15..62 return address
 // kExit, the innermost open hop was left:
@@ -166,8 +166,8 @@ enum HopEvent : uint64_t {
 // kApiEnter, a CUDA runtime or driver function was called; kLibraryEnter, a function of cuBLAS, cuDNN... was:
 //   1: the call (below)
 //   2: bits 0..31 CUPTI's correlation id (0 of a library call), bits 32..62 native stack (stack id, 0: none)
-//   3: bits 0..31 device kernel that is launched (string id, 0: none), bits 32..62 source id (0: none; known
-//      only where no hop is open)
+//   3: bits 0..31 device kernel that is launched (string id, 0: none), bits 32..62 source id (0: none; where
+//      a hop is open: that of the hop)
 //   4...: as many argument words as the call says, without their bit 63
 //   Brief: word 3 is 0 and left out; the arguments are the words 3...
 // kApiExit, kLibraryExit, it returned:

@@ -19,7 +19,7 @@ std::vector<CodeRange> code_of_python() { return {}; }
 void note_addresses(const uint64_t*, size_t) {}
 }  // namespace native
 namespace python {
-uint32_t source_id(trace::Lane*) { return 0; }
+uint32_t own_source_id(trace::Lane*) { return 0; }
 }  // namespace python
 namespace cuda {
 void add_driver_functions(ApiFunctions&) {}

@@ -11,7 +11,7 @@
 
 // What the rest of the extension would do, which needs Python or the headers of CUDA.
 namespace tracer::python {
-uint32_t source_id(trace::Lane*) { return 0; }
+uint32_t own_source_id(trace::Lane*) { return 0; }
 }  // namespace tracer::python
 namespace tracer::cuda {
 const std::vector<Enumeration>& enumerations() {

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import Lane, TraceWriter
+from synthetic import AUTOGRAD_CPU, Lane, TraceWriter
 
 from examples import examples
 from tracer.trace import Trace, load
@@ -77,6 +77,25 @@ def words(layout: str, *values: Any) -> tuple[int, ...]:
 
 
 # ---- nesting --------------------------------------------------------------------------------------
+
+
+def test_a_call_in_a_python_kernel_has_the_line_that_runs(tmp_path: Path) -> None:
+    """Of a backward hop it is the forward line, as the hop's own is."""
+    writer = new_writer()
+    lane = writer.lane()
+    lane.define_source(1, "train.py", 3)
+    lane.define_source(2, "kernel.py", 9)
+    lane.define_string(1, "AddBackward0")
+    lane.enter(0, AUTOGRAD_CPU, source=1, sequence=0)
+    lane.api(GET_DEVICE, 0, correlation=1)
+    lane.api(LAUNCH, correlation=2, source=2)
+    lane.exit()
+    lane.node(1, sequence=0, made_by=1)
+    lane.enter(0, source=1)
+    lane.api(LAUNCH, correlation=3, source=2)
+    lane.exit()
+    calls = read(writer, tmp_path).api_calls
+    assert calls["source"].to_list() == ["train.py:3", "kernel.py:9", "train.py:3"]
 
 
 def test_a_call_belongs_to_the_innermost_open_hop(tmp_path: Path) -> None:

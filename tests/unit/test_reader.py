@@ -16,7 +16,7 @@ from synthetic import TraceWriter
 from examples import examples
 from tracer.trace import TraceError, load
 from tracer.trace.bytes import format as fmt
-from tracer.trace.bytes.nesting import nest
+from tracer.trace.bytes.nesting import nest, sources_inside
 
 # ---- any recording reads back ----------------------------------------------------------------
 
@@ -129,16 +129,23 @@ def test_numbers_are_those_of_the_writer() -> None:
 # ---- nesting ----------------------------------------------------------------------------------------
 
 
-def test_nest_finds_parents_exits_and_outermost_hops() -> None:
+def test_nest_finds_parents_and_exits() -> None:
     # 0( 1( 2() 3() ) ) 4()
     depth = np.array([0, 1, 2, 2, 2, 2, 1, 0, 0, 0], np.uint16)
     enter = np.array([1, 1, 1, 0, 1, 0, 0, 0, 1, 0], np.bool_)
     hop = np.array([9, 8, 7, 7, 6, 6, 8, 9, 5, 5], np.uint32)
     nesting = nest(depth, enter, hop)
     assert nesting.parent.tolist() == [-1, 0, 1, 1, -1]
-    assert nesting.outermost.tolist() == [0, 0, 0, 0, 4]
     assert nesting.exit.tolist() == [7, 6, 3, 5, 9]
     assert nesting.unmatched_exits == 0
+
+
+def test_a_hop_without_a_line_of_its_own_has_that_of_the_hop_around_it() -> None:
+    # 0( 1( 2() 3( 4() ) ) 5() ) 6( 7() ) 8(): 7 is in a hop that no Python called
+    parent = np.array([-1, 0, 1, 1, 3, 0, -1, 6, -1])
+    source = np.array([5, 0, 7, 8, 0, 0, 0, 9, 5], np.uint32)
+    assert sources_inside(source, parent).tolist() == [5, 5, 7, 8, 8, 5, 0, 9, 5]
+    assert sources_inside(source[:0], parent[:0]).tolist() == []
 
 
 def test_nest_ends_a_hop_whose_exit_is_lost_where_the_thread_is_seen_above_it() -> None:

@@ -53,6 +53,21 @@ def test_the_table_of_lines_puts_backward_beside_the_forward_line() -> None:
     ]
 
 
+def test_lines_of_a_python_kernel_have_its_time_and_no_moment_counts_twice() -> None:
+    inner = hop("aten::mm", "CPU", hop("aten::t", "CPU", source="k.py:7"), self_ns=4000, source="k.py:7")
+    call = hop(
+        "mine::op", "AutogradCPU", hop("mine::op", "CPU", inner, inner, source="a.py:1"), source="a.py:1"
+    )
+    trace = TraceBuilder().calls(call, hop("aten::neg", "CPU", source="k.py:7")).trace()
+    lines = surveys.per_source(Forest.of(trace.hops), phase_of_hops(trace))
+    assert lines.select("source", "calls", "hops", "total_ns").rows() == [
+        ("k.py:7", 3, 5, 11_000),
+        ("a.py:1", 1, 2, 2000),
+    ]
+    outermost = trace.hops.filter(pl.col("parent").is_null())
+    assert lines["total_ns"].sum() == (outermost["end_ns"] - outermost["start_ns"]).sum()
+
+
 def test_per_backward_node_names_the_forward_op() -> None:
     nodes = surveys.per_backward_node(Forest.of(training_step().hops()))
     assert nodes.rows() == [

@@ -160,6 +160,19 @@ def test_how_a_hop_ended_keeps_subtrees_apart() -> None:
     assert len(nodes) == 3
 
 
+def test_lines_in_a_python_kernel_keep_subtrees_apart() -> None:
+    def of_lines(*lines: int) -> Hop:
+        inner = (hop("aten::mm", "CPU", source=f"k.py:{line}") for line in lines)
+        return hop("mine::op", "CPU", *inner, source="a.py:1")
+
+    builder = TraceBuilder().calls(of_lines(7, 7, 8), of_lines(7, 7, 8), of_lines(8, 8, 8))
+    _, nodes = fold(Forest.of(builder.hops()), BY)
+    assert nodes.select("op", "source", "count").rows() == [
+        *[("mine::op", "a.py:1", 2), ("aten::mm", "k.py:7", 2), ("aten::mm", "k.py:8", 1)],
+        *[("mine::op", "a.py:1", 1), ("aten::mm", "k.py:8", 3)],
+    ]
+
+
 def test_distinct_inputs_of_folded_calls_are_listed() -> None:
     builder = TraceBuilder()
     small = builder.signature(([4], "torch.float32"))

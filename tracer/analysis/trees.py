@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracer.analysis.medians import finished_median
 from tracer.base import heap
@@ -92,8 +93,11 @@ class Forest:
 
     @cached_property
     def structure(self) -> np.ndarray:
-        """One number (uint64) a hop, equal where op, key, kernel, kind, end and all below are."""
-        number = _labels(self.hops)
+        """One number (uint64) a hop, equal where op, key, kernel, kind, end and all below are.
+
+        With all below the lines of Python kernels in them.
+        """
+        number = _labels(self.hops) + _own_lines(self.hops, self.parent)
         for rows in reversed(list(self.levels())[1:]):
             parent = self.parent[rows]  # in order of entry, so siblings are adjacent
             first = np.flatnonzero(np.diff(parent, prepend=-1))
@@ -247,6 +251,14 @@ def fold(
     )
     measured += ["gpu_total_ns"] * bool(measured)
     return groups.sort("group"), _nodes(hops, nodes, measured)
+
+
+def _own_lines(hops: pl.DataFrame, parent: np.ndarray) -> NDArray[np.uint64]:
+    """One number a hop, equal where the line is; 0 if it is outermost or has the line of the hop around."""
+    line = _codes(hops["source"])
+    changed = (parent >= 0) & (line != line[parent])
+    number: NDArray[np.uint64] = np.where(changed, line + 1, 0).astype(np.uint64) * _GOLDEN
+    return number
 
 
 def _together(forest: Forest, chosen: np.ndarray | None) -> Iterator[np.ndarray]:

@@ -37,7 +37,9 @@ def load() -> ModuleType:
             f"({_first_line(error)}); {rebuild()}"
         ) from None
     if module.recording() is None:  # running threads read the list
-        module.hide_sources([_folder(torch.__file__), os.path.join(FOLDER, ""), *_launchers()])
+        module.hide_sources(
+            [_folder(torch.__file__), os.path.join(FOLDER, ""), *_launchers()], _folder(os.__file__)
+        )
     return module
 
 

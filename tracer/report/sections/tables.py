@@ -158,7 +158,8 @@ SOURCES = TableSection(
     [("line", "source", "line"), *_COUNTS, *_BY_PHASE],
     _flat("source"),
     """\
-Op calls by the Python line that made them, and their time by the phases that Steps has. A backward op
+Op calls by the Python line that made them, and their time by the phases that Steps has. The total of a
+line that calls a kernel written in Python has the time of that kernel's lines. A backward op
 call counts at the forward line that made its autograd node. AccumulateGrad has no forward op, so it
 counts at the line that called backward().""",
 )

@@ -7,11 +7,13 @@ of one depth are looked at together.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
+from tracer.trace.bytes.arrays import nearest
 
 Index = NDArray[np.int64]
 
@@ -22,8 +24,6 @@ class Nesting:
 
     parent: Index
     """Row of the innermost enclosing hop; -1: none."""
-    outermost: Index
-    """Row of the outermost enclosing hop; its own where there is none."""
     exit: Index
     """Event that is its exit; -1: none."""
     end: Index
@@ -49,7 +49,6 @@ def nest(depth: NDArray[np.uint16], enter: NDArray[np.bool_], hop: NDArray[np.ui
     depth = _beyond_the_deepest(depth, enter)
     count = len(depth)
     parent = np.full(count, -1, np.int64)
-    outermost = np.arange(count)
     leave = np.full(count, -1, np.int64)
     end = np.full(count, -1, np.int64)
     order = np.argsort(depth, kind="stable")
@@ -67,7 +66,6 @@ def nest(depth: NDArray[np.uint16], enter: NDArray[np.bool_], hop: NDArray[np.ui
             over = last[entered]
             over = np.where((over >= 0) & enter[over], over, -1)
             parent[inner] = over
-            outermost[inner] = np.where(over >= 0, outermost[over], inner)
         pairs = np.flatnonzero(
             entered[:-1] & ~entered[1:] & (last[:-1] == last[1:]) & (hop[here[:-1]] == hop[here[1:]])
         )
@@ -79,14 +77,28 @@ def nest(depth: NDArray[np.uint16], enter: NDArray[np.bool_], hop: NDArray[np.ui
             end[here[lone]] = _first_after(here, above, lone, end[parent[here[lone]]], parent)
         above = here
     rows = np.cumsum(enter) - 1
-    parent, outermost = parent[enter], rows[outermost[enter]]
+    parent = parent[enter]
     return Nesting(
         parent=np.where(parent >= 0, rows[parent], -1),
-        outermost=outermost,
         exit=leave[enter],
         end=end[enter],
         unmatched_exits=int(count - enter.sum()) - matched,
     )
+
+
+def sources_inside(source: NDArray[Any], parent: Index) -> NDArray[Any]:
+    """The id of the line that ran each hop: its own if it has one (not 0), else that of the hop around it.
+
+        f(x)    parent -1  source 5                    5
+          sin            0       7  in a Python kernel  7
+            sin          1       0                      7
+          cos            0       0                      5
+
+    The writer gives a hop its own if it is outermost, or if other Python code called it than called the hop
+    around it.
+    """
+    named = nearest(parent, source != 0)
+    return source[np.where(named >= 0, named, np.arange(len(source)))]
 
 
 def _beyond_the_deepest(depth: NDArray[np.uint16], enter: NDArray[np.bool_]) -> NDArray[np.uint16]:

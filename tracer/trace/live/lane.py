@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.trace.bytes import format as fmt
-from tracer.trace.bytes.arrays import low
+from tracer.trace.bytes.arrays import low, nearest
 from tracer.trace.bytes.events import EventBlock
-from tracer.trace.bytes.nesting import nest
+from tracer.trace.bytes.nesting import nest, sources_inside
 
 Index = NDArray[np.int64]
 
@@ -22,7 +22,7 @@ class LiveRows:
 
     `parent` is a row of these (-1: none); `end` of an open hop is the last tick that was read;
     `nested` are the ticks of the ended hops directly in it; `size` of an outermost hop counts the
-    ended hops in it, and itself; `source` is that of the outermost hop around it.
+    ended hops in it, and itself; `source` is its own, else that of the hop around it.
     """
 
     process: int
@@ -91,10 +91,10 @@ class LiveLane:
         exits = np.cumsum(~enter) - 1
         closed = nesting.exit >= 0
         rows.raised[closed] = block.raised[exits[nesting.exit[closed]]]
-        outermost = nesting.outermost
-        rows.source = rows.source[outermost]
+        rows.source = sources_inside(rows.source, rows.parent)
         inner = ended & (rows.parent >= 0)
         np.add.at(rows.nested, rows.parent[inner], (rows.end - rows.start)[inner])
+        outermost = nearest(rows.parent, rows.parent < 0)
         rows.size += np.bincount(outermost[ended], minlength=len(rows.size))
         self._open = rows.take(rows.open)
         return rows

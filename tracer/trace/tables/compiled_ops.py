@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracer.trace.bytes.arrays import nearest, take
+from tracer.trace.bytes.arrays import Numbering, nearest, take
 from tracer.trace.tables.compiled import CompiledTables, at_definitions, innermost
 from tracer.trace.tables.series import indices, named, numbers
 
@@ -34,6 +34,7 @@ def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.Data
     if not len(inside):
         return hops
     hops = at_definitions(hops, call, compiled.functions, ("source", "called_from"))
+    hops = _called_where_the_region_is(hops, inside, call[inside], calls)
     parent = numbers(hops["parent"])
     outermost = inside[take(call, parent[inside]) != call[inside]]
     ops = hops["op"].gather(indices(outermost)).cast(pl.String).to_list()
@@ -55,6 +56,27 @@ def with_lines_of_nodes(hops: pl.DataFrame, compiled: CompiledTables) -> pl.Data
         return hops
     line = named(list(lines), code)
     return hops.with_columns(source=pl.when(line.is_not_null()).then(line).otherwise(pl.col("source")))
+
+
+def _called_where_the_region_is(
+    hops: pl.DataFrame, inside: Index, call: Index, calls: pl.DataFrame
+) -> pl.DataFrame:
+    """`hops` with the line that called the region as `called_from`, where that is the region's `def`.
+
+    Code that Dynamo generated runs no line of its own. `inside`: the rows in a call, `call`: its row.
+    """
+    places: Numbering[str] = Numbering()
+    defined, called = (calls[name].cast(pl.String).to_list() for name in ("defined_at", "called_from"))
+    callers = np.array([places(line) if line else -1 for line in called], np.int32)
+    code = np.full(len(hops), -1, np.int32)
+    for of in np.unique(call).tolist():
+        if not defined[of]:
+            continue
+        rows = inside[call == of]
+        at_def = (hops["called_from"].gather(rows).cast(pl.String) == defined[of]).fill_null(value=False)
+        code[rows[at_def.to_numpy()]] = callers[of]
+    line = named(list(places.numbers), code)
+    return hops.with_columns(called_from=pl.when(line.is_not_null()).then(line).otherwise("called_from"))
 
 
 def _lines_of_ops(document: dict[str, Any]) -> dict[str, list[str | None]]:

@@ -9,14 +9,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.trace.bytes.activities import Activities, copy_names
-from tracer.trace.bytes.arrays import lookup, take
+from tracer.trace.bytes.arrays import Codes, lookup, take
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.bytes.format import GPU_KERNEL, GPU_MEMCPY, PROCESS_LANE
 from tracer.trace.names.demangle import demangle
 from tracer.trace.names.roles import role
 from tracer.trace.tables.call_arguments import CallArguments
 from tracer.trace.tables.calls import CallColumns
-from tracer.trace.tables.gather import Gathered
+from tracer.trace.tables.gather import Gathered, HopColumns
 from tracer.trace.tables.schema import API_CALLS, DEVICES, GPU_ACTIVITIES, GPU_KINDS, LIBRARY_CALLS
 from tracer.trace.tables.series import categories, in_order, indices, named, nanoseconds, nullable, numbers
 from tracer.trace.tables.stacks import Stacks, library_of_function
@@ -38,6 +38,13 @@ class CallTables:
     """The id of each row of CallColumns in its table"""
 
 
+def _sources(calls: CallColumns, hops: HopColumns) -> Codes:
+    """The line of the hop around it; in a Python kernel the line that calls, but for backward hops."""
+    of_hop, forward = take(hops.source, calls.hop), take(hops.forward, calls.hop)
+    sources: Codes = np.where((calls.called_from >= 0) & (forward < 0), calls.called_from, of_hop)
+    return sources
+
+
 def call_tables(
     gathered: Gathered, arguments: CallArguments, stacks: Stacks, steps: dict[int, Steps], to_ns: float
 ) -> CallTables:
@@ -49,7 +56,7 @@ def call_tables(
     functions = arguments.names()
     start = nanoseconds(calls.start, to_ns)
     step, phase = steps_of_rows(steps, calls.process, start)
-    source = np.where(calls.hop >= 0, take(gathered.hops.source, calls.hop), calls.called_from)
+    source = _sources(calls, gathered.hops)
     library, library_call = _libraries(calls, functions, stacks)
     shared = pl.DataFrame(
         {

@@ -22,7 +22,7 @@ from tracer.trace.bytes.definitions import (
 )
 from tracer.trace.bytes.endings import DUMPED
 from tracer.trace.bytes.events import EventBlock
-from tracer.trace.bytes.nesting import nest
+from tracer.trace.bytes.nesting import nest, sources_inside
 from tracer.trace.bytes.threads import Piece, Span, pieces, split_lane
 from tracer.trace.tables.backward import (
     Nodes,
@@ -370,6 +370,7 @@ def _piece_columns(
     made[closed] = block.made[span.exits][leaves]
 
     source = block.source[span.enters]
+    line = sources_inside(source, nesting.parent)
     sequence = block.sequence[span.enters].astype(np.int64)
     sequence[sequence == fmt.NO_SEQUENCE] = -1
     position = np.flatnonzero(enter) + span.events.start
@@ -381,9 +382,9 @@ def _piece_columns(
         "start": start,
         "end": np.maximum(end, start),
         "signature": lookup(ids.signatures, block.signature[span.enters]),
-        "called_from": lookup(ids.sources, source)[nesting.outermost],
+        "called_from": lookup(ids.sources, line),
         "module": changes.modules.at(position),
-        "python_stack": lookup(ids.python_stacks, source)[nesting.outermost],
+        "python_stack": lookup(ids.python_stacks, line),
         "range": changes.ranges.at(position),
         "sequence": sequence,
         "node": changes.nodes.at(position),

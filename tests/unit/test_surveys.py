@@ -59,13 +59,13 @@ def test_lines_of_a_python_kernel_have_its_time_and_no_moment_counts_twice() -> 
         "mine::op", "AutogradCPU", hop("mine::op", "CPU", inner, inner, source="a.py:1"), source="a.py:1"
     )
     trace = TraceBuilder().calls(call, hop("aten::neg", "CPU", source="k.py:7")).trace()
-    lines = surveys.per_source(Forest.of(trace.hops), phase_of_hops(trace))
-    assert lines.select("source", "calls", "hops", "total_ns").rows() == [
-        ("k.py:7", 3, 5, 11_000),
-        ("a.py:1", 1, 2, 2000),
+    lines = flat_table(trace, by="source")
+    assert lines.select("source", "calls", "hops", "self_ns", "total_ns").rows() == [
+        ("a.py:1", 1, 2, 2000, 12_000),
+        ("k.py:7", 5, 5, 11_000, 11_000),
     ]
     outermost = trace.hops.filter(pl.col("parent").is_null())
-    assert lines["total_ns"].sum() == (outermost["end_ns"] - outermost["start_ns"]).sum()
+    assert lines["self_ns"].sum() == (outermost["end_ns"] - outermost["start_ns"]).sum()
 
 
 def test_per_backward_node_names_the_forward_op() -> None:

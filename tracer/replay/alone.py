@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from tracer import overrides
@@ -18,6 +19,7 @@ from tracer.compare.program import Alone
 from tracer.compare.roof import CpuRoof, GpuRoof, Limit, Roof, limit_of
 from tracer.replay.arguments import plan_arguments
 from tracer.replay.call import Call, runner, why_not_here
+from tracer.replay.fitting import with_fitting_values
 from tracer.replay.replay_errors import CannotReplayError
 from tracer.replay.results import errors, exact_results, same_results, tensors_in
 from tracer.trace import Trace
@@ -38,6 +40,7 @@ class MakesAgain:
             call = Call(op, plan_arguments(recorded, op._schema, {}), recorded.runs_at)
             if why := why_not_here(call):
                 return Alone(why=why)
+            call = with_fitting_values(call, nullcontext)
             return self._made(call, self._limit(trace, recorded, call))
         except (CannotReplayError, StrangeTextError) as error:
             return Alone(why=str(error))

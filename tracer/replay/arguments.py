@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall, RecordedTensor
-from tracer.base.boundary import DEEPEST, NotInTorchError, StrangeTextError, device, torch_dtype, value
+from tracer.base.boundary import (
+    DEEPEST,
+    NotInTorchError,
+    StrangeTextError,
+    device,
+    saved_tensors,
+    torch_dtype,
+    value,
+)
 from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
 _LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "_mkldnn")
@@ -265,7 +273,7 @@ def _from_file(path: str, kind: str, name: str, recorded: list[RecordedTensor], 
     import torch
 
     try:
-        there = torch.load(path, map_location="cpu", weights_only=True)
+        there = saved_tensors(path)
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise WrongOptionError(f"{name}: cannot read {path}: {first}") from None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tracer.base.boundary import torch_constant, torch_device, torch_dtype
+from tracer.base.boundary import saved_tensors, torch_constant, torch_device, torch_dtype
 from tracer.replay.arguments import Constant, Device, Dtype, FromFile, TensorPlan
 from tracer.replay.recipe import fitted
 from tracer.replay.recipe import tensor as make_tensor
@@ -104,9 +104,7 @@ def _tensor(plan: TensorPlan, below: int, device: str | None, shared: dict[int, 
 
 
 def _loaded(given: FromFile, device: str | None) -> Any:
-    import torch
-
-    there = torch.load(given.path, map_location="cpu", weights_only=True)
+    there = saved_tensors(given.path)
     found = (there if given.place is None else there[given.place]).detach().to(device or given.device)
     return found.requires_grad_() if given.requires_grad and not given.written else found
 

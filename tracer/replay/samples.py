@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from tracer.base.boundary import torch_operator
 from tracer.base.interpreter import helper
 
 _PATIENCE = 300
@@ -72,10 +73,8 @@ def _of_sample(operator: str, function: Any, sample: Any) -> Iterator[tuple[str,
     if found:
         yield from found
         return
-    space, _, name = operator.partition("::")  # it calls others, so no mode sees it
-    packet = getattr(getattr(torch.ops, space), name.partition(".")[0])
-    overload = getattr(packet, name.partition(".")[2] or "default")
-    names = [argument.name for argument in overload._schema.arguments]
+    # It calls others, so no mode sees it.
+    names = [argument.name for argument in torch_operator(operator)._schema.arguments]
     pairs = [*zip(names, given, strict=False), *sample.kwargs.items()]
     yield from ((name, one) for name, one in pairs if isinstance(one, torch.Tensor))
 

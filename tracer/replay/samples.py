@@ -11,6 +11,7 @@ from typing import Any
 
 from tracer.base.boundary import torch_operator
 from tracer.base.interpreter import helper
+from tracer.compare.trial_database import database
 
 _PATIENCE = 300
 """Seconds"""
@@ -40,9 +41,8 @@ def print_fits(operator: str) -> None:
 def _arguments(operator: str) -> Iterator[tuple[str, Any]]:
     """The tensors that the operator gets in samples, with the names of its arguments."""
     import torch
-    from torch.testing._internal.common_methods_invocations import op_db
 
-    for entry in op_db:
+    for entry in database():
         if _plain(operator) not in map(_plain, (entry.name, entry.aten_name or "")):
             continue
         known = [dtype for dtype in (torch.float32, torch.float64, torch.int64) if dtype in entry.dtypes]

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "../torch_abi/process_group.h"
+#include "shared_memory.h"
 
 namespace tracer::dispatch {
 namespace {
@@ -138,6 +139,41 @@ void put(std::string& json, const c10::IValue& value) {
   }
 }
 
+SharedMemory memory_of(const c10::IValue* first, size_t size) {
+  SharedMemory memory;
+  for (size_t i = 0; i < size; ++i) {
+    if (first[i].isTensor()) {
+      memory.add(first[i].toTensor());
+    } else if (first[i].isTensorList() || first[i].isOptionalTensorList()) {
+      for (const c10::IValue& element : first[i].toListRef())
+        if (element.isTensor()) memory.add(element.toTensor());
+    }
+  }
+  return memory;
+}
+
+// `{"memory":[0,64]}`; `null` in it for a tensor that shares none.
+void put_memory(std::string& json, SharedMemory& memory) {
+  json += "{\"memory\":";
+  json += memory.next();
+  json += '}';
+}
+
+// Behind a list of tensors: `{"tensors":[true,true],"memory":[[0,0],null]}`.
+void put_memory_of_list(std::string& json, const c10::IValue& value, SharedMemory& memory) {
+  if (json.back() != '}') return;
+  json.pop_back();
+  json += ",\"memory\":[";
+  bool first = true;
+  for (const c10::IValue& element : value.toListRef()) {
+    if (!element.isTensor()) continue;
+    if (!first) json += ',';
+    first = false;
+    json += memory.next();
+  }
+  json += "]}";
+}
+
 template <class T>
 void append(std::string& bytes, T number) {
   bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
@@ -149,11 +185,19 @@ std::string scalars_of(const c10::IValue* first, size_t size, bool only_groups) 
   std::string bytes;
   uint32_t count = 0;
   append(bytes, count);
+  SharedMemory memory;
+  if (!only_groups) memory = memory_of(first, size);
+  bool shared = memory.found();
   for (size_t i = 0; i < size; ++i) {
     // Of a collective also whether its caller waits for it: the flag behind the group.
-    if (first[i].isTensor() || (only_groups && !process_group(first[i]) && !(count && first[i].isBool()))) continue;
+    if (only_groups && !process_group(first[i]) && !(count && first[i].isBool())) continue;
+    if (first[i].isTensor() && !shared) continue;
     std::string json;
-    put(json, first[i]);
+    if (first[i].isTensor())
+      put_memory(json, memory);
+    else
+      put(json, first[i]);
+    if (shared && (first[i].isTensorList() || first[i].isOptionalTensorList())) put_memory_of_list(json, first[i], memory);
     append(bytes, uint16_t(i));
     append(bytes, uint32_t(json.size()));
     bytes += json;

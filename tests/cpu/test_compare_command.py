@@ -268,7 +268,11 @@ def test_a_script_with_stock_and_with_the_override(launcher: Launcher) -> None:
     assert run.out == ""
     text = (launcher.folder / "report.md").read_text()
     assert text.startswith("# `train.py --rows 8`: stock beside `numpy_mm`")
-    assert "**the overrides computed 6 calls; stdout is the same**" in text
+    assert re.search(
+        r"\*\*the overrides computed 6 calls; its calls are [\d.]+ x \(95 %: [\d.]+ to [\d.]+\) as fast as "
+        r"stock's; stdout is the same(; WARNING.*)?\*\*",
+        text,
+    )
     assert "Both sides wrote the same to stdout: 1 line." in text
     assert cells(text, "8x16 f32, 16x4 f32")[2:4] == ["3", "3"]
     assert re.fullmatch(r"[\d.]+ \([\d.]+ to [\d.]+\)", cells(text, "in ops")[3])
@@ -276,6 +280,11 @@ def test_a_script_with_stock_and_with_the_override(launcher: Launcher) -> None:
     assert text.count("- complete: ") == 2
     assert cells(text, "`aten::mm [CPU]`")[:2] == ["`numpy_mm`", "force"]
     assert "`aten::addmm` never ran" in text
+    alone = text[text.index("## Errors, memory and the limit") :]
+    for error in cells(alone, "8x16 f32, 16x4 f32")[2:4]:
+        assert 0 < float(error) < 1e-6
+    assert cells(alone, "8x16 f32, 16x4 f32")[4:8] == ["128 B"] * 4
+    assert re.fullmatch(r"\d+ % -> \d+ %", cells(alone, "8x16 f32, 16x4 f32")[8])
     assert [path.name for path in launcher.folder.glob("*.trace")] == []
 
 
@@ -284,7 +293,12 @@ def test_a_script_whose_output_differs(launcher: Launcher) -> None:
     launcher.write(SCRIPT, "train.py")
     run = compare(launcher, "--override", "kernels:wrong", "--repeats", "1", "train.py", "exactly")
     assert run.status == 1
-    assert run.err.startswith("tracer: stdout differs from stock's: ")
+    assert re.match(
+        r"tracer: aten::mm 8x16 f32, 16x4 f32, called again alone: relative error [\d.]+, but stock has "
+        r"[\de.-]+; stdout differs from stock's: ",
+        run.err,
+    )
+    assert "; WRONG in aten::mm: relative error " in run.out
     assert "stdout differs**" in run.out
     assert re.search(r"```diff\n--- stock\n\+\+\+ override\n", run.out)
     assert "rows exactly" in run.out
@@ -338,7 +352,11 @@ NEEDS_GPU = "to compare your own: --override FILE.py:FUNCTION"
         ([], "nothing to compare; give tracer compare mm|gru|cat"),
         (["mm"], NEEDS_GPU),
         (["mm", "--override", "gru"], NEEDS_GPU),
-        (["mm", "--override", "kernels.py:loose"], "does not say which operator it is for"),
+        (
+            ["mm", "--override", "kernels.py:loose"],
+            'for; write above it: @tracer.overrides.register("aten::mm", ',
+        ),
+        (["gru", "--override", "kernels.py:loose"], '@tracer.overrides.register("aten::gru.input", "CPU", '),
         (["mm", "--override", "nothing"], "unknown override nothing; choose mm, gru, cat"),
         (["mm", "--override", "nothing.py:mm"], "no file nothing.py"),
         (

@@ -11,8 +11,9 @@ import pytest
 from doubled_mm import doubled, operands, ran, registered_doubled, table
 from lazily import torch
 
-from tracer.overrides import HandOver, OverrideError, register, registered, unregister, use
+from tracer.overrides import HandOver, OverrideError, names, register, registered, unregister, use
 from tracer.overrides.counts import BY_ITSELF
+from tracer.overrides.meant import meant_by
 
 _table_as_it_was = doubled_mm._table_as_it_was
 
@@ -156,7 +157,9 @@ def test_what_it_raises_in_backward_comes_out_of_backward() -> None:
 def test_a_result_of_another_type_is_refused(operator: str, result: Callable, text: str) -> None:
     a, b = operands()
     register(operator, "CPU", lambda *arguments, **named: result(a), name="strange")
-    with use("strange"), pytest.raises(OverrideError, match=f"override strange of {operator} .CPU. {text}"):
+    instead = r'; to leave a call to stock: raise tracer.overrides.HandOver\("why"\)$'
+    said = f"override strange of {operator} .CPU. {text}{instead}"
+    with use("strange"), pytest.raises(OverrideError, match=said):
         torch.mm(a, b) if operator == "aten::mm" else torch.topk(a, 1)
     assert ran("strange", operator) == 0
 
@@ -294,7 +297,7 @@ def test_names_of_modules_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("kernels_of_test:twice", "is registered as second and first; give one of these names"),
         (
             "kernels_of_test:loose",
-            'write above it: @tracer.overrides.register."aten::mm", "CPU", name="loose".',
+            'write above it: @tracer.overrides.register."NAMESPACE::OPERATOR", "CPU", name="loose".',
         ),
         ("kernels_of_test:mm", "module kernels_of_test has no function mm"),  # not the built-in one
         ("kernels_of_test:gone", "module kernels_of_test has no function gone and registers no override of"),
@@ -318,3 +321,29 @@ def test_one_of_several_names_that_cannot_be_used_leaves_none_on() -> None:
         both.__enter__()
     assert table() == before
     assert not registered()["doubled"].is_on
+
+
+@pytest.mark.parametrize(
+    ("function", "operator"),
+    [
+        ("my_tanh", "aten::tanh"),
+        ("triton_bmm_2", "aten::bmm"),
+        ("fast_add", "aten::add.Tensor"),
+        ("group_norm_bf16", "aten::native_group_norm"),
+        ("log_softmax", "aten::_log_softmax"),
+        ("mine", ""),
+        ("__", ""),
+    ],
+)
+def test_the_operator_that_a_function_is_meant_for(function: str, operator: str) -> None:
+    assert meant_by(function) == operator
+
+
+def test_a_function_without_a_decorator_is_told_its_operator(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def slow_erf(self): return self\ndef other(self): return self\n")
+    said = 'does not say which operator it is for; write above it: @tracer.overrides.register("'
+    with pytest.raises(OverrideError) as raised:
+        names.find(f"{tmp_path / 'own.py'}:slow_erf")
+    assert str(raised.value).endswith(f'{said}aten::erf", "CPU", name="slow_erf")')
+    with pytest.raises(OverrideError, match=r'register\("NAMESPACE::OPERATOR", "CPU", name="other"'):
+        names.find(f"{tmp_path / 'own.py'}:other")

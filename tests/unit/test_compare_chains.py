@@ -60,14 +60,16 @@ def test_calls_by_their_inputs_and_what_stands_below_one() -> None:
     builder.calls(hop("aten::matmul", "AutogradCPU", call), hop("aten::mul", "CPU"))
     builder.calls(hop("aten::mm", "CPU", inputs=large))
     tables = ChainTables(builder.trace())
-    calls = tables.calls("aten::mm")
+    calls = tables.calls(["aten::mm"])
     assert calls["inputs"].to_list() == ["4x4 f32, 4x4 f32", "8x8 f32, 8x8 f32"]
+    assert calls["hop"].to_list() == [1, 5]
     assert calls["duration_ns"].to_list() == [3000, 1000]
     assert calls["structure"].n_unique() == 2
     below = tables.below(calls["place"][0])
     assert [link.op for link in below.links] == ["aten::mm", "aten::mm", "aten::conj"]
     assert [link.op for link in tables.below(calls["place"][1]).links] == ["aten::mm"]
-    assert tables.calls("aten::bmm").is_empty()
+    assert tables.calls(["aten::bmm"]).is_empty()
+    assert tables.calls(["aten::mm", "aten::matmul"])["op"].to_list() == ["aten::matmul", "aten::mm"]
 
 
 def test_paths_of_python_kernels_are_those_from_the_folder_of_the_program() -> None:
@@ -104,7 +106,7 @@ def test_counts_of_cuda_are_those_of_the_step_alone() -> None:
 
 def test_a_real_chain_goes_down_to_the_device_kernel(sample: Sample) -> None:
     tables = ChainTables(sample.trace)
-    calls = tables.calls("aten::mm")
+    calls = tables.calls(["aten::mm"])
     assert len(calls) > 2
     chain = tables.below(calls["place"][0])
     kinds = [link.kind for link in chain.links]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tracer.compare.chains import ChainTables
 from tracer.compare.document import comparisons_document, program_document
 from tracer.compare.markdown import command_line, render
 from tracer.compare.model import CaseResult, Chains, Comparison, Timing
-from tracer.compare.program import OpComparison, ProgramComparison
+from tracer.compare.program import Alone, OpComparison, ProgramComparison
 from tracer.compare.program_markdown import render as render_program
 from tracer.compare.roof import BYTES, Limit
 from tracer.compare.timing import Samples
@@ -226,7 +227,13 @@ def test_bits_that_differ_from_call_to_call_are_said() -> None:
 
 
 def program(**changes: object) -> ProgramComparison:
-    op = OpComparison("aten::mm", "8x8 f32", (3, 3), timing(3000, 6000, 3), (0, 0), chains(), (0, 2))
+    alone = Alone(
+        (Deviation(1e-7, 1e-7, 1.0), Deviation(3e-7, 3e-7, 1.0)),
+        (Memory(1, 256, 256), Memory(2, 2048, 1024)),
+        Limit(500, BYTES, 1e9),
+    )
+    times = timing(1000, 2000, 3), timing(3500, 9000, 3)
+    op = OpComparison("aten::mm", "8x8 f32", (3, 3), *times, (0, 0), chains(), (0, 2), alone)
     state = {"name": "mine", "mode": "force", "operator": "aten::mm", "key": "CPU", "kernel": "mine.mm"}
     state |= {"registered_at": None, "from_ns": 0, "to_ns": None, "times": 1, "processes": 1, "ran": 3}
     state |= {"hops": 3, "handed_over": {"float64": 2}, "never_ran": None}
@@ -238,6 +245,8 @@ def program(**changes: object) -> ProgramComparison:
         "process": timing(3e9, 3e9, 3),
         "elapsed": timing(1e9, 2e9, 3),
         "in_ops": timing(5e8, 1e9, 3),
+        "in_calls": timing(3000, 6000, 3),
+        "in_calls_gpu": None,
         "gpu": None,
         "ops": [op],
         "hops": (556, 811),
@@ -254,12 +263,19 @@ def program(**changes: object) -> ProgramComparison:
 def test_a_script() -> None:
     text = render_program(program())
     assert text.startswith("# `train.py --epochs 1`: stock beside `mine`")
-    assert "**the overrides computed 3 calls; 2 calls handed over to stock; stdout is the same**" in text
+    assert (
+        "**the overrides computed 3 calls; 2 calls handed over to stock; its calls are 0.50 x (95 %: 0.50 to "
+        "0.50) as fast as stock's; stdout is the same**"
+    ) in text
     assert row(text, "in ops") == [
         *("in ops", "500.0 ms (500.0 ms to 500.0 ms)", "1.0 s (1.0 s to 1.0 s)", "0.50 (0.50 to 0.50)")
     ]
     assert row(text, "8x8 f32") == [
-        *("`aten::mm`", "8x8 f32", "3", "3", "3.0 us", "6.0 us", "0.50 (0.50 to 0.50)")
+        *("`aten::mm`", "8x8 f32", "3", "3", "1.0 us", "2.0 us", "0.50 (0.50 to 0.50)", "3.5 us", "9.0 us")
+    ]
+    alone = text[text.index("## Errors, memory and the limit") :]
+    assert row(alone, "8x8 f32")[2:] == [
+        *("1e-07", "3e-07", "256 B", "2.0 KiB", "256 B", "1.0 KiB", "50 % -> 25 %")
     ]
     assert "handed 2 calls over to stock: float64" in text
     assert "2 calls of the override became another chain" in " ".join(text.split())
@@ -274,9 +290,38 @@ def test_a_script_whose_output_differs_and_whose_override_never_ran() -> None:
     assert "It differs between runs of stock, too." in text
 
 
+def test_what_a_script_s_override_computes_wrong_or_not_at_all_is_in_the_verdict() -> None:
+    (op,) = program().ops
+    assert op.alone is not None
+    far = replace(op, alone=replace(op.alone, wrong="relative error 0.1, but stock has 1e-07"))
+    assert "; WRONG in aten::mm: relative error 0.1, but stock has 1e-07; " in render_program(
+        program(ops=[far])
+    )
+    fast = replace(op, call=timing(1000, 100, 3))
+    text = render_program(program(ops=[fast]))
+    warning = "WARNING: the override of aten::mm reached 500 % of the device's limit"
+    assert f"; {warning}: does it compute each call?**" in text
+    unknown = replace(op, alone=Alone(why="argument 1 'dim' was not recorded"))
+    assert "- `aten::mm` 8x8 f32: not called again: argument 1 'dim' was not recorded" in render_program(
+        program(ops=[unknown])
+    )
+
+
+def test_of_a_gpu_the_verdict_has_the_speed_there_and_the_limit_is_held_against_it() -> None:
+    (op,) = program().ops
+    on_gpu = replace(op, gpu_ns=(3000, 1500))
+    text = render_program(program(ops=[on_gpu], in_calls_gpu=timing(3000, 1500, 3)))
+    assert (
+        "0.50 x (95 %: 0.50 to 0.50) as fast as stock's by host time, 2.00 x (95 %: 2.00 to 2.00) by GPU"
+        in text
+    )
+    assert row(text[text.index("## Errors") :], "8x8 f32")[-1] == "50 % -> 100 %"
+
+
 def test_one_run_has_no_interval() -> None:
     once = program(runs=1, in_ops=timing(5e8, 1e9, 1))
     assert row(render_program(once), "in ops")[1:] == ["500.0 ms", "1.0 s", "0.50"]
+    assert "its calls are 0.50 x as fast as stock's;" in render_program(once)
 
 
 def test_cases_one_by_one_are_those_that_are_wrong_and_those_that_change_the_most() -> None:
@@ -305,9 +350,9 @@ COMPARISON = {
 }
 PROGRAM = {
     *("wrong", "command", "overrides", "runs", "facts", "hops", "process", "elapsed", "in_ops", "gpu"),
-    *("output", "output_lines", "steady_output", "states", "ops", "certificates"),
+    *("in_calls", "in_calls_gpu", "output", "output_lines", "steady_output", "states", "ops", "certificates"),
 }
-OP = {"op", "inputs", "calls", "gpu_ns", "total", "chains", "other_chains"}
+OP = {"op", "inputs", "calls", "gpu_ns", "call", "total", "chains", "other_chains", "alone"}
 
 
 def printed(document: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -375,6 +420,7 @@ def test_the_document_of_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert op.keys() == OP
     assert (op["op"], op["calls"]) == ("aten::mm", [3, 3])
     assert op["other_chains"] == [0, 2]
+    check_time(op["call"])
     check_time(op["total"])
     check_chains(op["chains"])
 

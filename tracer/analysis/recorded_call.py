@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedTensor:
-    """`keys`: the tensor's dispatch keys, highest first."""
+    """`keys`: the tensor's dispatch keys, highest first.
+
+    `memory`: which memory of the call it shares with others, and the bytes before its first element there,
+    as JSON has them; None: it shares none, or that was not recorded.
+    """
 
     shape: tuple[int, ...] | None
     stride: tuple[int, ...] | None
@@ -27,6 +31,7 @@ class RecordedTensor:
     requires_grad: bool
     layout: str | None
     keys: tuple[str, ...]
+    memory: Any = None
 
     @property
     def undefined(self) -> bool:
@@ -41,6 +46,7 @@ class RecordedCall:
     tensors   by argument position; None if the arguments were not recorded (--no-shapes)
     scalars   by argument position: what JSON has, {"device": ...}, {"tensors": [...]}, {"unknown": ...};
               None if they were not recorded
+    result    the hash of the values of what it returned; None if they were not recorded or not read
     """
 
     hop: int
@@ -55,6 +61,7 @@ class RecordedCall:
     scalars: dict[int, Any] | None
     cut: bool = field(default=False)
     """The signature names as many tensors as it may: the call may have had more"""
+    result: int | None = None
 
 
 class NoSuchHopError(LookupError):
@@ -99,6 +106,7 @@ def recorded_call(trace: Trace, hop: int) -> RecordedCall:
     with_scalars = bool(len(trace.scalars.filter(~pl.col("id").is_in(groups.implode()))))
     if tensors is None and options.get("shapes") and not with_scalars:
         tensors = {}  # the call has no tensor
+    scalars = dict(_scalars(trace.scalars, row["inputs"])) if with_scalars else None
     return RecordedCall(
         hop=hop,
         call=call,
@@ -108,10 +116,32 @@ def recorded_call(trace: Trace, hop: int) -> RecordedCall:
         line=sources.name(source) if source else "",
         text=sources.text(source),
         torch=trace.environment.get("torch"),
-        tensors=tensors,
-        scalars=dict(_scalars(trace.scalars, row["inputs"])) if with_scalars else None,
+        tensors=None if tensors is None else _with_memory(tensors, scalars or {}),
+        scalars=scalars,
         cut=tensors is not None and sum(map(len, tensors.values())) >= MOST_TENSORS,
+        result=result_of(trace, call),
     )
+
+
+def result_of(trace: Trace, hop: int) -> int | None:
+    """The hash of the values that an op call returned."""
+    found = trace.values.filter(pl.col("hop") == hop)["hash"]
+    return None if found.is_empty() else found[0]
+
+
+def _with_memory(
+    tensors: dict[int, list[RecordedTensor]], scalars: dict[int, Any]
+) -> dict[int, list[RecordedTensor]]:
+    """With the memory that each shares: `{"memory": [0, 64]}` of a tensor, a list of such of a list."""
+    found = dict(tensors)
+    for position, value in scalars.items():
+        if not isinstance(value, dict) or "memory" not in value or position not in found:
+            continue
+        memory = value["memory"] if "tensors" in value else [value["memory"]]
+        if isinstance(memory, list) and len(memory) == len(found[position]):
+            pairs = zip(found[position], memory, strict=True)
+            found[position] = [replace(tensor, memory=one) for tensor, one in pairs]
+    return found
 
 
 def _tensors(signatures: pl.DataFrame, number: int) -> dict[int, list[RecordedTensor]]:

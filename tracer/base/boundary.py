@@ -88,6 +88,13 @@ def torch_constant(name: str) -> Any:
     return found
 
 
+def saved_tensors(path: str) -> Any:
+    """What torch.save wrote into a file that the user named: tensors and lists of them, no other objects."""
+    import torch
+
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def torch_device(name: str) -> Any:
     import torch
 

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from tracer.compare.program import ProgramComparison
     from tracer.compare.switch import Switch
     from tracer.overrides import OverrideError
+    from tracer.replay.alone import MakesAgain
     from tracer.report.svg.picture import Pictures
 
 # Options may follow the script; those that tracer does not know go to the script.
 CONTEXT = {"ignore_unknown_options": True}
 _SHOWN = 60  # characters of a line
+_OPERATORS = {"mm": "aten::mm", "gru": "aten::gru.input", "cat": "aten::cat"}
 _PAIRS, _SECONDS = 50, 60.0
 _QUICK = 10, 2.0
 
@@ -105,7 +107,8 @@ def compare(
     (mode force). Trials follow, small calls of twenty kinds: layouts, dtypes, errors,
     shared memory, threads, gradients; the override must do as stock does. Several
     overrides for one operator are compared one by one, with a summary. Options may
-    follow SCRIPT; everything after -- goes to the script. The exit status is 1 if a
+    follow SCRIPT; everything after -- goes to the script. SCRIPT runs once more for the
+    arguments of its calls, which are then made again alone. The exit status is 1 if a
     result is wrong, or if SCRIPT writes something else to stdout than with stock.
 
     --tune measures a list of its own, for some minutes: GPU time in
@@ -161,7 +164,8 @@ def compare(
         if case or details is not None:
             given = "--case" if case else "--details"
             fail(f"{given} applies only to the built-in cases ({', '.join(FAMILIES)}); remove it", USAGE)
-        shown, wrong = _script(what, names, repeats, as_json)
+        with prints_to_stderr(as_json):
+            shown, wrong = _script(what, names, repeats, (peak_bandwidth, peak_flops), as_json)
     if isinstance(shown, dict):
         print_json(shown)
     elif output is None:
@@ -185,7 +189,7 @@ def _cases(
     """One comparison for each implementation, and in one line what is wrong; "" if nothing is."""
     from tracer.compare.cases import cases_of
 
-    switches = _switches(names or [family])
+    switches = _switches(names or [family], family)
     from tracer.compare.measurement import Settings, compare_cases
 
     devices = {switch.device for switch in switches}
@@ -196,15 +200,8 @@ def _cases(
     if not cases:
         listed = "; ".join(known.name for known in cases_of(family, switch.device))
         fail(f"no {family} case has {' or '.join(patterns)} in its name; the cases are: {listed}", USAGE)
-    bandwidth, flops = peaks
     pairs, seconds, quick = measured
-    settings = Settings(
-        pairs,
-        seconds,
-        bandwidth * 1e9 if bandwidth else None,
-        flops * 1e12 if flops else None,
-        quick=quick,
-    )
+    settings = Settings(pairs, seconds, *_per_second(peaks), quick=quick)
     title = f"tracer compare {family}"
     comparisons = [
         compare_cases(title, cases, switch, settings, _watching, not patterns) for switch in switches
@@ -258,10 +255,11 @@ def _wrong(comparison: Comparison) -> str:
     return "; ".join(said)
 
 
-def _switches(names: list[str]) -> list[Switch]:
+def _switches(names: list[str], family: str) -> list[Switch]:
     """One for each implementation of the same operators."""
     from tracer.overrides import OverrideError
     from tracer.overrides import names as given_names
+    from tracer.overrides.meant import UNKNOWN
 
     folder = os.getcwd()
     try:
@@ -278,7 +276,7 @@ def _switches(names: list[str]) -> list[Switch]:
         with _watching(f"loading {', '.join(names)}"):
             return [Switch(group) for group in implementations(names)]
     except OverrideError as error:
-        fail(_said(error), USAGE)
+        fail(_said(error).replace(UNKNOWN, _OPERATORS[family]), USAGE)
     except CannotCompareError as error:
         fail(str(error), USAGE)
     except Exception as error:
@@ -300,7 +298,11 @@ def _said(error: OverrideError) -> str:
 
 
 def _script(
-    command: list[str], names: list[str], repeats: int, as_json: bool
+    command: list[str],
+    names: list[str],
+    repeats: int,
+    peaks: tuple[float | None, float | None],
+    as_json: bool,
 ) -> tuple[str | dict[str, Any], str]:
     if not names:
         fail("no overrides given; give some: tracer compare --override NAMES SCRIPT", USAGE)
@@ -314,13 +316,36 @@ def _script(
     from tracer.overrides import OverrideError
 
     try:
-        found = compare_program(command, names, repeats, _watching)
+        found = compare_program(
+            command, names, repeats, _watching, lambda given: _again(command, given, peaks)
+        )
     except OverrideError as error:
         fail(_said(error), USAGE)
     except ProgramError as error:
         fail(str(error))
-    wrong = _other_output(found)
+    wrong = "; ".join(filter(None, (_wrong_alone(found), _other_output(found))))
     return program_document(found, wrong) if as_json else render(found), wrong
+
+
+def _again(command: list[str], names: list[str], peaks: tuple[float | None, float | None]) -> MakesAgain:
+    from tracer.replay.alone import MakesAgain
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(command[0])))  # modules are found as beside the script
+    return MakesAgain(names, *_per_second(peaks))
+
+
+def _per_second(peaks: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
+    bandwidth, flops = peaks
+    return bandwidth * 1e9 if bandwidth else None, flops * 1e12 if flops else None
+
+
+def _wrong_alone(found: ProgramComparison) -> str:
+    """In one line the first op call whose result is wrong when it is made again alone; "" if none is."""
+    if not found.wrong_alone:
+        return ""
+    first = found.wrong_alone[0]
+    assert first.alone is not None
+    return f"{first.op} {first.inputs}, called again alone: {first.alone.wrong}"
 
 
 def _other_output(found: ProgramComparison) -> str:

@@ -21,6 +21,7 @@ from tracer.cli.common import (
     exclusive,
     fail,
     one_of,
+    progress,
     say,
     writing,
 )
@@ -58,7 +59,9 @@ def replay(
     ] = None,
     arg: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Give an argument that was not recorded. Repeatable."),
+        typer.Option(
+            metavar="NAME=VALUE", help="Give an argument; of a tensor NAME=@FILE.pt (torch.save). Repeatable."
+        ),
     ] = None,
     imported: Annotated[
         list[str] | None,
@@ -81,9 +84,9 @@ def replay(
     """Run one op call of a trace again, alone, and compare it with a change.
 
     tracer makes the arguments from the trace: shapes, strides, dtypes and devices of
-    tensors, with random values; numbers, lists and flags need a recording with
-    --values scalars. It runs the op call as it was and with the change, and prints both
-    times, the errors from float64 and both dispatch chains.
+    tensors, with random values; numbers, lists and flags, and which tensors share
+    memory, need a recording with --values scalars. It runs the op call as it was and with
+    the change, and prints both times, the errors from float64 and both dispatch chains.
 
     --script writes a file of about 30 lines that needs torch only, to send to somebody.
 
@@ -102,6 +105,7 @@ def replay(
       tracer replay run.trace --hop 17 --override mine.py:kernel
       tracer replay gpu.trace --hop 17 --tf32 on
       tracer replay gpu.trace --hop 17 --key CPU --arg stride=[1,1]
+      tracer replay run.trace --hop 17 --arg weight=@weight.pt
       tracer replay run.trace --hop 17 --script repro.py
     """
     if hop < 0:
@@ -132,12 +136,14 @@ def replay(
     from tracer.replay.arguments import plan_arguments
     from tracer.replay.call import Call
     from tracer.replay.change import Change, check_key, override_names
+    from tracer.replay.fitting import with_fitting_values
     from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
     try:
         op = torch_operator(recorded.op)
         check_allowed(op, imported=bool(imported), unsafe=unsafe)
         call = Call(op, plan_arguments(recorded, op._schema, given), recorded.runs_at)
+        call = with_fitting_values(call, progress)
         with prints_to_stderr(as_json):
             names = override_names(override or [])
         change = Change(names, None if tf32 is None else tf32 == "on", key, threads)
@@ -198,7 +204,7 @@ def _compare(
     from tracer.replay.run import replay as run
 
     with prints_to_stderr(json_of is not None):
-        found = run(call, change)
+        found = run(call, change, recorded.result)
     if json_of is not None:
         from tracer.replay.document import replay_document
 

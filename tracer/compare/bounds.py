@@ -11,6 +11,7 @@ STOCK_FACTOR = 2.0
 """An override may be this much further from float64 than stock, plus a quarter of the bound."""
 _FLOOR = 0.25
 LEAST_COSINE = 0.999
+_LARGEST = 0.03
 
 _UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-12}
 """Half a unit in the last place"""
@@ -55,3 +56,9 @@ def bound_of(case: Case, output: str) -> Bound | None:
 def allowance(bound: float, stock: float) -> float:
     """What an override may reach where stock is that far off; the bound itself where stock exceeds it."""
     return min(bound, STOCK_FACTOR * stock + _FLOOR * bound) if stock <= bound else bound
+
+
+def loose(dtype: str, stock: float) -> float:
+    """What an override of any operator may reach where stock is that far off: 1,000 units beyond twice."""
+    unit = _UNIT.get(dtype, 0.0)
+    return STOCK_FACTOR * stock + min(1000 * unit, _LARGEST)

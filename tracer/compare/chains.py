@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -93,8 +93,7 @@ class ChainTables:
 
     def of_hop(self, hop: int) -> Chain:
         """A hop of the trace, and everything inside it."""
-        ids = self._rows["hop" if "hop" in self._rows.columns else "id"].cast(pl.Int64)
-        return self.below(int(ids.index_of(hop) or 0))
+        return self.below(int(self._hop_of(self._rows).index_of(hop) or 0))
 
     def last(self, op: str) -> Chain | None:
         """The last outermost call of `op`; None if there is none."""
@@ -108,32 +107,58 @@ class ChainTables:
         after = np.flatnonzero(depth[place + 1 :] <= depth[place])  # rows are in the order of entry
         return self._chain(self._rows.slice(place, int(after[0]) + 1 if len(after) else None))
 
-    def calls(self, op: str) -> pl.DataFrame:
-        """Every op call of `op`: place, inputs (as text), structure, duration_ns, gpu_ns.
+    def of_calls(self, places: Sequence[int]) -> Chain:
+        """What calls with one structure (see `calls`) became: the first one, with the median times of all."""
+        chosen = np.zeros(len(self._rows), bool)
+        chosen[np.asarray(places)] = True
+        rows = self._rows.filter(pl.Series(self._forest.below(chosen)))
+        nodes = self._nodes(rows.with_columns(process=pl.lit(0)))  # those of all processes are one group
+        once = pl.when(pl.col("level") == 0).then(1).otherwise("count").cast(nodes.schema["count"])
+        return replace(self.below(places[0]), nodes=nodes.with_columns(count=once))
 
-        `structure` is equal where the chains are (Forest.structure).
+    def calls(self, operators: Sequence[str]) -> pl.DataFrame:
+        """The calls of these operators that no other one of them encloses.
+
+        Columns: place, hop, op, inputs (as text), structure, duration_ns, gpu_ns. `structure` is equal
+        where the chains are (Forest.structure).
         """
-        rows = self._rows.with_row_index("place").with_columns(structure=self._forest.structure)
-        calls = rows.filter(
-            (pl.col("kind").cast(pl.String) == "call") & (pl.col("op").cast(pl.String) == op)
-        ).with_columns(pl.col("inputs").cast(pl.Int64))
+        kind, op = (pl.col(name).cast(pl.String) for name in ("kind", "op"))
+        rows = self._rows.with_row_index("place").with_columns(op=op, structure=self._forest.structure)
+        called = self._rows.select((kind == "call") & op.is_in(list(operators))).to_series().to_numpy()
+        calls = rows.filter(pl.Series(called & ~self._inside(called)))
+        calls = calls.with_columns(pl.col("inputs").cast(pl.Int64))
         texts = signature_texts(self._trace.signatures, calls["inputs"].unique().to_list())
         names = pl.DataFrame(
             {"inputs": list(texts), "text": list(texts.values())}, {"inputs": pl.Int64, "text": pl.String}
         )
         return calls.join(names, on="inputs", how="left", maintain_order="left").select(
             "place",
+            "op",
             "structure",
+            hop=self._hop_of(calls),
             inputs=pl.col("text").fill_null(""),
             duration_ns=pl.col("end_ns") - pl.col("start_ns"),
             gpu_ns=pl.col("gpu_ns") if "gpu_ns" in calls.columns else pl.lit(0),
         )
 
+    @staticmethod
+    def _hop_of(rows: pl.DataFrame) -> pl.Series:
+        """The id of each row's hop; `id` numbers rows of all kinds where calls and GPU activities are too."""
+        return rows["hop" if "hop" in rows.columns else "id"].cast(pl.Int64)
+
+    def _inside(self, matching: np.ndarray) -> np.ndarray:
+        """True for rows that a match encloses."""
+        inside = np.zeros(len(matching), bool)
+        for rows in list(self._forest.levels())[1:]:
+            above = self._forest.parent[rows]
+            inside[rows] = inside[above] | matching[above]
+        return inside
+
     def _chain(self, rows: pl.DataFrame) -> Chain:
         kind = rows["kind"].cast(pl.String)
         hops, gpu = rows.filter(kind.is_in(HOP_KINDS)), rows.filter(kind.is_in(GPU_KINDS))
-        ids = hops["hop" if "hop" in rows.columns else "id"].cast(pl.Int64)
-        roles = self._trace.api_calls.filter(self._calls_hop.is_in(ids.implode()))["role"].cast(pl.String)
+        of_hop = self._calls_hop.is_in(self._hop_of(hops).implode())
+        roles = self._trace.api_calls.filter(of_hop)["role"].cast(pl.String)
         return Chain(
             nodes=self._nodes(rows) if len(rows) else pl.DataFrame(),
             counts=Counts(

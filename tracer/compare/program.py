@@ -8,26 +8,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import polars as pl
-
 from tracer.base.interpreter import own_command
+from tracer.compare.accuracy import Deviation
+from tracer.compare.call_memory import Memory
 from tracer.compare.chains import ChainTables
 from tracer.compare.measurement import Watching
 from tracer.compare.model import Chains, Timing
+from tracer.compare.roof import Limit
+from tracer.compare.sides import Key, OfCalls, Side, side_of
 from tracer.compare.switch import forced
 from tracer.compare.timing import Samples
 from tracer.overrides import builtin
 from tracer.overrides import names as given_names
 from tracer.trace import Trace, TraceError, load
 
-_Key = tuple[str, str]
-"""An operator, and the tensors that it was given as text"""
-_MOST_CHAINS = 10
 _SHOWN_OF_STDERR = 15
 
 
@@ -36,17 +36,57 @@ class ProgramError(Exception):
 
 
 @dataclass(frozen=True)
+class Alone:
+    """A call of a script made again alone, with random values: stock's figures, then the override's.
+
+    errors   from float64, of the result that is the furthest off; None if unknown
+    memory   what a call allocates; None if unknown
+    limit    the least time that the device allows; None if unknown
+    why      it was not made again; "" if it was
+    wrong    what is wrong with the override's results, in a phrase; "" if nothing is
+    """
+
+    errors: tuple[Deviation | None, Deviation | None] = (None, None)
+    memory: tuple[Memory | None, Memory | None] = (None, None)
+    limit: Limit | None = None
+    why: str = ""
+    wrong: str = ""
+
+
+MakeAgain = Callable[[Trace, int], Alone]
+"""Makes the op call of a hop again, with stock and with the overrides"""
+
+
+@dataclass(frozen=True)
 class OpComparison:
-    """The calls of one operator with the same inputs. Times are sums over a run."""
+    """The calls of one operator with the same inputs, that no other operator of an override encloses.
+
+    call           the median time of a call in each run
+    total          all calls of a run
+    gpu_ns         of all calls of a run: the median over the runs
+    other_chains   calls that became another chain than the one shown, in the last run
+    """
 
     op: str
     inputs: str
     calls: tuple[int, int]
+    call: Timing
     total: Timing
     gpu_ns: tuple[int, int]
     chains: Chains | None = None
     other_chains: tuple[int, int] = (0, 0)
-    """Calls that became another chain than the one shown"""
+    alone: Alone | None = None
+
+    @property
+    def shares(self) -> tuple[float, float] | None:
+        """How near a call of each side comes to the limit (1: at it), on the GPU if its time is known."""
+        if self.alone is None or self.alone.limit is None:
+            return None
+        times = [side.median for side in (self.call.stock, self.call.override)]
+        if all(self.gpu_ns):
+            times = [ns / calls for ns, calls in zip(self.gpu_ns, self.calls, strict=True)]
+        limit = self.alone.limit.ns
+        return (limit / times[0], limit / times[1]) if all(times) else None
 
 
 @dataclass(frozen=True)
@@ -56,6 +96,8 @@ class ProgramComparison:
     process          from the start of the process to its end
     elapsed          from the first hop to the last
     in_ops           the sum of the outermost op calls
+    in_calls         of the overrides' operators: number of calls x median of a call, over all inputs
+    in_calls_gpu     on the GPU, the sum of their calls; None where there were none
     gpu              the sum of the GPU's activities; None where there were none
     output           what differs in stdout, as a unified diff; empty: nothing
     steady_output    whether stock wrote the same in every run
@@ -67,6 +109,8 @@ class ProgramComparison:
     runs: int
     elapsed: Timing
     in_ops: Timing
+    in_calls: Timing
+    in_calls_gpu: Timing | None
     gpu: Timing | None
     process: Timing
     ops: list[OpComparison]
@@ -78,6 +122,10 @@ class ProgramComparison:
     facts: dict[str, Any]
     certificates: tuple[dict[str, Any], dict[str, Any]]
 
+    @property
+    def wrong_alone(self) -> list[OpComparison]:
+        return [op for op in self.ops if op.alone and op.alone.wrong]
+
 
 @dataclass(frozen=True)
 class _Run:
@@ -88,23 +136,16 @@ class _Run:
     path: Path
 
 
-@dataclass
-class _Side:
-    """The figures of all runs of one side in ns, in order; `tables` and `calls` are those of the last."""
-
-    trace: Trace
-    tables: ChainTables
-    elapsed: list[float] = field(default_factory=list)
-    in_ops: list[float] = field(default_factory=list)
-    gpu: list[float] = field(default_factory=list)
-    totals: list[dict[_Key, int]] = field(default_factory=list)
-    calls: dict[_Key, pl.DataFrame] = field(default_factory=dict)
-
-
 def compare_program(
-    command: Sequence[str], names: Sequence[str], runs: int, watching: Watching
+    command: Sequence[str],
+    names: Sequence[str],
+    runs: int,
+    watching: Watching,
+    make_again: Callable[[list[str]], MakeAgain],
 ) -> ProgramComparison:
-    """Runs a script with its arguments `runs` times on each side.
+    """Runs a script with its arguments `runs` times on each side, then once for the arguments of its calls.
+
+    `make_again`: from the names of the overrides, what makes calls again alone.
 
     Raises OverrideError if a name is wrong or a built-in override cannot run here, ProgramError if the
     script fails.
@@ -122,16 +163,20 @@ def compare_program(
                 with watching(f"run {number + 1} of {runs}, {which}"):
                     path = Path(place) / f"{which}{number}.trace"
                     of_side.append(_run(command, switched_on, path, which))
-        with watching("reading the traces"):
-            try:
-                return _compared(list(command), stock, override)
-            except (TraceError, OSError) as error:
-                raise ProgramError(f"cannot read the trace of {command[0]}: {error}") from None
+        try:
+            with watching("reading the traces"):
+                found = _compared(list(command), stock, override)
+            with watching("making its calls again, alone"):
+                return _with_calls_alone(found, Path(place) / "arguments.trace", make_again(wanted))
+        except (TraceError, OSError) as error:
+            raise ProgramError(f"cannot read the trace of {command[0]}: {error}") from None
 
 
-def _run(command: Sequence[str], names: Sequence[str], path: Path, which: str) -> _Run:
+def _run(
+    command: Sequence[str], names: Sequence[str], path: Path, which: str, options: Sequence[str] = ()
+) -> _Run:
     override = ["--override", ",".join(names)] if names else []
-    record = own_command("record", "-o", str(path), *override)
+    record = own_command("record", "-o", str(path), *override, *options)
     begin = time.perf_counter()
     done = subprocess.run(
         [*record, *command],
@@ -166,7 +211,10 @@ def _without_summary(lines: list[str], path: Path) -> list[str]:
 def _compared(command: list[str], stock: list[_Run], override: list[_Run]) -> ProgramComparison:
     states: list[dict[str, Any]] = load(override[-1].path).certificate.get("overrides", [])
     operators = list(dict.fromkeys(state["operator"] for state in states))
-    left, right = _figures(stock, operators), _figures(override, operators)
+    left = side_of((load(run.path) for run in stock), operators)
+    right = side_of((load(run.path) for run in override), operators, left.longest)
+    assert left.trace is not None
+    assert right.trace is not None
     lines, others = stock[-1].output.splitlines(), override[-1].output.splitlines()
     difference = list(difflib.unified_diff(lines, others, "stock", "override", lineterm="", n=1))
     seconds = Samples([run.seconds * 1e9 for run in stock], [run.seconds * 1e9 for run in override])
@@ -177,7 +225,9 @@ def _compared(command: list[str], stock: list[_Run], override: list[_Run]) -> Pr
         process=_timing(seconds),
         elapsed=_timing(Samples(left.elapsed, right.elapsed)),
         in_ops=_timing(Samples(left.in_ops, right.in_ops)),
-        gpu=_timing(Samples(left.gpu, right.gpu)) if min(*left.gpu, *right.gpu) else None,
+        in_calls=_timing(Samples(left.calls, right.calls)),
+        in_calls_gpu=_timing_of_gpu(left.calls_gpu, right.calls_gpu),
+        gpu=_timing_of_gpu(left.gpu, right.gpu),
         ops=_ops(left, right),
         hops=(len(left.trace.hops), len(right.trace.hops)),
         output=difference,
@@ -189,61 +239,51 @@ def _compared(command: list[str], stock: list[_Run], override: list[_Run]) -> Pr
     )
 
 
-def _figures(runs: list[_Run], operators: list[str]) -> _Side:
-    side: _Side | None = None
-    for run in runs:
-        trace = load(run.path)
-        side = _Side(trace, ChainTables(trace)) if side is None else side
-        side.trace, side.tables = trace, ChainTables(trace)
-        hops, activities = trace.hops, trace.gpu_activities
-        outermost = hops.filter(pl.col("parent").is_null())
-        elapsed = int(hops["end_ns"].max() or 0) - int(hops["start_ns"].min() or 0)  # type: ignore[arg-type]
-        side.elapsed.append(float(elapsed))
-        side.in_ops.append(float((outermost["end_ns"] - outermost["start_ns"]).sum()))
-        side.gpu.append(float((activities["end_ns"] - activities["start_ns"]).sum()))
-        side.calls = {
-            (op, str(key[0])): calls
-            for op in operators
-            for key, calls in side.tables.calls(op).partition_by("inputs", as_dict=True).items()
-        }
-        side.totals.append({key: int(calls["duration_ns"].sum()) for key, calls in side.calls.items()})
-    assert side is not None
-    return side
-
-
-def _ops(stock: _Side, override: _Side) -> list[OpComparison]:
+def _ops(stock: Side, override: Side) -> list[OpComparison]:
     """Of each operator and inputs that both sides called, those with the most time in stock first."""
-    both = [key for key in stock.calls if key in override.calls]
-    both.sort(key=lambda key: -stock.totals[-1][key])
-    found = []
-    for place, key in enumerate(both):
-        sides = stock, override
-        totals = Samples(*([float(run.get(key, 0)) for run in side.totals] for side in sides))
-        tables = [side.calls[key] for side in sides]
-        chains, others = None, (0, 0)
-        if place < _MOST_CHAINS:
-            usual = [_usual(calls) for calls in tables]
-            chains = Chains.of(*(side.tables.below(at) for side, (at, _) in zip(sides, usual, strict=True)))
-            others = usual[0][1], usual[1][1]
-        found.append(
-            OpComparison(
-                op=key[0],
-                inputs=key[1],
-                calls=(len(tables[0]), len(tables[1])),
-                total=_timing(totals),
-                gpu_ns=(int(tables[0]["gpu_ns"].sum()), int(tables[1]["gpu_ns"].sum())),
-                chains=chains,
-                other_chains=others,
-            )
-        )
-    return found
+    both = [key for key in stock.by_key if key in override.by_key]
+    both.sort(key=lambda key: -stock.by_key[key].total[-1])
+    return [_op(key, stock.by_key[key], override.by_key[key]) for key in both]
 
 
-def _usual(calls: pl.DataFrame) -> tuple[int, int]:
-    """The place of the first call with the most frequent chain, and how many calls have others."""
-    structures = calls.group_by("structure", maintain_order=True).agg(pl.col("place").first(), count=pl.len())
-    row = structures.sort("count", descending=True, maintain_order=True).row(0, named=True)
-    return int(row["place"]), len(calls) - int(row["count"])
+def _op(key: Key, stock: OfCalls, override: OfCalls) -> OpComparison:
+    sides = stock, override
+    chains, others = None, (0, 0)
+    if stock.chains and override.chains:
+        usual = [side.usual() for side in sides]
+        chains = Chains.of(usual[0][0], usual[1][0])
+        others = usual[0][1], usual[1][1]
+    return OpComparison(
+        op=key[0],
+        inputs=key[1],
+        calls=(stock.count, override.count),
+        call=_timing(Samples(stock.median, override.median)),
+        total=_timing(Samples(stock.total, override.total)),
+        gpu_ns=(round(median(stock.gpu)), round(median(override.gpu))),
+        chains=chains,
+        other_chains=others,
+    )
+
+
+def _with_calls_alone(found: ProgramComparison, path: Path, make_again: MakeAgain) -> ProgramComparison:
+    """The operators whose chains are shown are also called alone, with the arguments of one more run."""
+    shown = [op for op in found.ops if op.chains]
+    if not shown:
+        return found
+    patterns = [word for op in dict.fromkeys(op.op for op in shown) for word in ("--ops", op)]
+    _run(found.command, [], path, "for arguments", ["--values", "scalars", *patterns])
+    trace = load(path)
+    calls = ChainTables(trace).calls([op.op for op in shown])
+    hops = {(op, inputs): hop for hop, op, inputs in calls.select("hop", "op", "inputs").iter_rows()}
+    ops = []
+    for op in found.ops:
+        hop = hops.get((op.op, op.inputs)) if op.chains else None
+        ops.append(op if hop is None else replace(op, alone=make_again(trace, hop)))
+    return replace(found, ops=ops)
+
+
+def _timing_of_gpu(stock: list[float], override: list[float]) -> Timing | None:
+    return _timing(Samples(stock, override)) if min(*stock, *override) else None
 
 
 def _timing(samples: Samples) -> Timing:

@@ -18,7 +18,7 @@ def samples_of_torch(operator: str, device: str) -> list[Sample]:
     import torch
 
     base = operator.partition("::")[2]
-    known = [entry for entry in _database() if base in (entry.aten_name, entry.name)]
+    known = [entry for entry in database() if base in (entry.aten_name, entry.name)]
     found: list[Sample] = []
     for entry in known:
         kinds = entry.supported_dtypes(device)
@@ -29,7 +29,8 @@ def samples_of_torch(operator: str, device: str) -> list[Sample]:
     return found
 
 
-def _database() -> list[Any]:
+def database() -> list[Any]:
+    """The entries (OpInfo). Raises what their import raises."""
     import sys
     import types
     import unittest

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tracer.overrides import builtin, registry
 from tracer.overrides.file_module import module_name
+from tracer.overrides.meant import UNKNOWN, meant_by
 from tracer.overrides.override import AUTO, MODES, Override
 from tracer.overrides.override_errors import BuiltinError, OverrideError
 
@@ -96,9 +97,10 @@ def find(text: str) -> tuple[Override, str]:
         raise OverrideError(
             f"module {given.module} has no function {given.name} and registers no override of that name"
         )
+    operator = meant_by(given.name) or UNKNOWN
     raise OverrideError(
         f"{given.text} does not say which operator it is for; write above it: "
-        f'@tracer.overrides.register("aten::mm", "CPU", name="{given.name}")'
+        f'@tracer.overrides.register("{operator}", "CPU", name="{given.name}")'
     )
 
 

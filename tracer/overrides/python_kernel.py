@@ -120,7 +120,8 @@ class PythonKernel:
             wanted = " and ".join(self._returns) or "nothing"
             raise OverrideError(
                 f"the override {self.name} of {self.target} returned {type(result).__name__}, "
-                f"but the operator returns {wanted}"
+                f"but the operator returns {wanted}; to leave a call to stock: "
+                'raise tracer.overrides.HandOver("why")'
             )
 
 

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall, RecordedTensor
-from tracer.base.boundary import DEEPEST, NotInTorchError, StrangeTextError, device, torch_dtype, value
+from tracer.base.boundary import (
+    DEEPEST,
+    NotInTorchError,
+    StrangeTextError,
+    device,
+    saved_tensors,
+    torch_dtype,
+    value,
+)
 from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
 _LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "_mkldnn")
@@ -23,9 +31,16 @@ PLAIN_KEYS = re.compile(
 _OF_TENSORS = re.compile(PLAIN_KEYS.pattern + r"|Conjugate|Negative", re.ASCII)
 
 
+Refuse = Callable[[str], CannotReplayError]
+
+
 @dataclass(frozen=True)
 class TensorPlan:
-    """A tensor to make. `dtype`: `float32`. `written`: the op writes into it."""
+    """A tensor to make. `dtype`: `float32`. `written`: the op writes into it.
+
+    memory   which memory of the call it shares with others, and the elements before its first one there
+    fit      what its values must be for the operator (see fitting.py); "": any
+    """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -35,6 +50,8 @@ class TensorPlan:
     conjugate: bool
     negative: bool
     written: bool
+    memory: tuple[int, int] | None = None
+    fit: str = ""
 
     @property
     def elements(self) -> int:
@@ -45,8 +62,20 @@ class TensorPlan:
 
 
 @dataclass(frozen=True)
+class FromFile:
+    """A tensor that the user gave: that of a file, or element `place` of the list in it."""
+
+    path: str
+    place: int | None
+    device: str
+    text: str
+    requires_grad: bool
+    written: bool
+
+
+@dataclass(frozen=True)
 class Argument:
-    """`value`: a TensorPlan, a list with TensorPlans and None, or a value of Python (see script.code_of).
+    """`value`: a TensorPlan or FromFile, a list of such and None, or a value of Python (see script.code_of).
 
     `given`: recorded, default (not recorded, the schema's default), user, or dropped (it cannot be rebuilt
     and may be left out, such as a generator).
@@ -120,6 +149,8 @@ def _planned(call: RecordedCall, argument: Any, position: int, given: str | None
     written = argument.alias_info is not None and argument.alias_info.is_write
     tensors = (call.tensors or {}).get(position, [])
     recorded = None if call.scalars is None else call.scalars.get(position)
+    if given is not None and given.startswith("@") and "Tensor" in kind:
+        return Argument(argument.name, _from_file(given[1:], kind, name, tensors, written), "user", keyword)
     if given is not None:
         return Argument(argument.name, _from_user(given, kind, name), "user", keyword)
     if "Tensor" in kind:
@@ -142,9 +173,6 @@ def _planned(call: RecordedCall, argument: Any, position: int, given: str | None
     )
 
 
-Refuse = Callable[[str], CannotReplayError]
-
-
 def _plan(tensor: RecordedTensor, written: bool, refuse: Refuse) -> TensorPlan | None:
     if tensor.undefined:
         return None
@@ -161,7 +189,7 @@ def _plan(tensor: RecordedTensor, written: bool, refuse: Refuse) -> TensorPlan |
     if len(stride) != len(tensor.shape) or min((*tensor.shape, *stride), default=0) < 0:
         raise StrangeTextError(f"no tensor has the shape {tensor.shape} with the strides {stride}")
     dtype = tensor.dtype.removeprefix("torch.")
-    torch_dtype(dtype)
+    item = torch_dtype(dtype).itemsize
     return TensorPlan(
         shape=tensor.shape,
         stride=stride,
@@ -171,7 +199,20 @@ def _plan(tensor: RecordedTensor, written: bool, refuse: Refuse) -> TensorPlan |
         conjugate="Conjugate" in tensor.keys,
         negative="Negative" in tensor.keys,
         written=written,
+        memory=_memory(tensor.memory, item, refuse),
     )
+
+
+def _memory(recorded: Any, item: int, refuse: Refuse) -> tuple[int, int] | None:
+    """The number of a memory, and the elements of `item` bytes before the first one."""
+    match recorded:
+        case None:
+            return None
+        case [int(number), int(offset)] if number >= 0 and offset >= 0:
+            if offset % item:
+                raise refuse("shares memory, and begins there within an element")
+            return number, offset // item
+    raise StrangeTextError(f"no memory of a call is {recorded}")
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -225,6 +266,37 @@ def _dtype_names() -> dict[int, str]:
     }
 
 
+def _from_file(path: str, kind: str, name: str, recorded: list[RecordedTensor], written: bool) -> Any:
+    """Of a file that torch.save wrote: a tensor, or a list of them. Raises WrongOptionError."""
+    import pickle
+
+    import torch
+
+    try:
+        there = saved_tensors(path)
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise WrongOptionError(f"{name}: cannot read {path}: {first}") from None
+    several = isinstance(there, (list, tuple)) and "List" in kind
+    tensors = list(there) if several else [there]
+    if not all(isinstance(one, torch.Tensor) for one in tensors) or several != ("List" in kind):
+        wanted = "a list of tensors" if "List" in kind else "one tensor"
+        raise WrongOptionError(f"{name} needs {wanted} from {path}: torch.save(VALUE, {path!r})")
+    like = recorded[0] if recorded else None
+    found = [
+        FromFile(
+            path,
+            place if several else None,
+            "cpu" if like is None or like.device is None else device(like.device),
+            f"{one.dtype} {list(one.shape)}".removeprefix("torch."),
+            bool(like and like.requires_grad and (one.is_floating_point() or one.is_complex())),
+            written,
+        )
+        for place, one in enumerate(tensors)
+    ]
+    return found if several else found[0]
+
+
 def _from_user(text: str, kind: str, name: str) -> Any:
     """Raises WrongOptionError."""
     import ast
@@ -238,10 +310,13 @@ def _from_user(text: str, kind: str, name: str) -> Any:
         if "Device" in kind:
             return Device(device(text))
         found = ast.literal_eval(text)
+        if "Tensor" in kind and found is not None:
+            raise ValueError
         return value(list(found) if isinstance(found, tuple) else found)
     except (ValueError, SyntaxError, RecursionError):
         if "str" in kind:
             return text
-        raise WrongOptionError(
-            f"{name} ({kind}) cannot be {text!r}; give a number, a list such as [1,1], True or None"
-        ) from None
+        instead = (
+            "@FILE.pt, which torch.save wrote" if "Tensor" in kind else "a number, a list such as [1,1], True"
+        )
+        raise WrongOptionError(f"{name} ({kind}) cannot be {text!r}; give {instead} or None") from None

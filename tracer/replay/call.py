@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.replay.arguments import Argument, Device
-from tracer.replay.make import fresh, integers_below, made, plans
+from tracer.replay.make import fresh, made, memories, plans, tensors
 from tracer.replay.replay_errors import CannotReplayError
 from tracer.report.text import size as size_text
 
@@ -39,13 +39,20 @@ class Call:
 
     @property
     def writes(self) -> bool:
-        return any(plan.written for plan in plans(self.values))
+        return any(tensor.written for tensor in tensors(self.values))
+
+    @property
+    def whole(self) -> bool:
+        """Nothing of its inputs is drawn, left out or not initialised."""
+        known = all(argument.given in ("recorded", "user") for argument in self.arguments)
+        drawn = any(plan.elements for plan in plans(self.values))
+        return known and not drawn and "empty" not in self.name
 
     @property
     def devices(self) -> set[str]:
         """The devices of its tensors, and those that it was asked for."""
         asked = {value.name for value in self.values if isinstance(value, Device)}
-        return {plan.device for plan in plans(self.values)} | asked
+        return {tensor.device for tensor in tensors(self.values)} | asked
 
     def made(self, device: str | None = None) -> list[Any]:
         """Its arguments; the same random values at each time. Raises CannotReplayError: too large."""
@@ -53,11 +60,12 @@ class Call:
 
         self._check_size()
         torch.manual_seed(SEED)
-        below = integers_below(self.values)
-        return [made(value, below, device) for value in self.values]
+        return made(self.values, device)
 
     def _check_size(self) -> None:
-        needed = _BYTES * sum(plan.elements for plan in plans(self.values))
+        alone = sum(plan.elements for plan in plans(self.values) if plan.memory is None)
+        shared = sum(memory.elements for memory in memories(self.values).values())
+        needed = _BYTES * (alone + shared)
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if needed > there:
             raise CannotReplayError(
@@ -84,7 +92,7 @@ def runner(call: Call, key: str | None, device: str | None) -> Callable[[], Any]
     def run() -> Any:
         now = values
         if call.writes:
-            now = [fresh(plan, value) for plan, value in zip(call.values, values, strict=True)]
+            now = fresh(call.values, values)
         plain, by_name = call.split(now)
         with _below(call.key if key is None else key):
             if keys is not None:

@@ -38,6 +38,10 @@ def replay_document(
         "changed": as_document(found.changed),
         "times": {name: _times(timing, found) for name, timing in found.timings.items()},
         "same_results": found.same,
+        "results_as_recorded": {
+            "stock": found.stock.as_recorded,
+            "changed": found.changed.as_recorded if found.changed else None,
+        },
         "chain_as_recorded": recorded_chain.links == stock.links if recorded_chain and stock else None,
     }
 

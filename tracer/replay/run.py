@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tracer.analysis.recorded_call import result_of
 from tracer.compare.accuracy import Deviation
 from tracer.compare.cases import CPU, CUDA
 from tracer.compare.chains import Chain, ChainTables
@@ -36,6 +37,8 @@ class Side:
     """How far each result is from float64; see results.errors"""
     repeats: bool | None = None
     """Two runs returned the same; if not, the results are random or not initialised, and have no error"""
+    as_recorded: bool | None = None
+    """The results have the recorded hash; None: no hash was recorded, or inputs are not the recorded ones"""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,11 @@ class Replay:
         return [side for side in (self.stock, self.changed) if side is not None and side.chain is not None]
 
 
-def replay(call: Call, change: Change) -> Replay:
-    """Makes the call as it was and, if something is changed, with the change. Raises CannotReplayError."""
+def replay(call: Call, change: Change, recorded: int | None = None) -> Replay:
+    """Makes the call as it was and, if something is changed, with the change. Raises CannotReplayError.
+
+    `recorded`: the hash of the values that the recorded call returned.
+    """
     stock = Side("stock", why=why_not_here(call))
     changed = Side(change.title) if change.title else None
     if stock.why and change.device not in ("cpu", "meta"):
@@ -82,7 +88,9 @@ def replay(call: Call, change: Change) -> Replay:
             results[title] = tensors_in(_tried(call, run))
             sides[title].repeats = same_results(results[title], tensors_in(_tried(call, run)))
             sides[title].errors = errors(results[title], exact if sides[title].repeats else None)
-            sides[title].chain = _chain(call, run)
+            hashed = recorded is not None and call.whole and bool(sides[title].repeats)
+            sides[title].chain, result = _recorded(call, run, hashed)
+            sides[title].as_recorded = None if result is None else result == recorded
     repeat = all(side.repeats for side in sides.values())
     same = same_results(*results.values()) if len(results) == 2 and repeat else None
     on_cpu = not any(device.startswith("cuda") for device in call.devices) or change.device == "cpu"
@@ -117,7 +125,7 @@ def _tried(call: Call, run: Callable[[], Any]) -> Any:
     except Exception as error:
         first = next(iter(str(error).splitlines()), "").rstrip(".")
         random = any(True for _ in plans(call.values))
-        why = "; the values are random, so it may run with the recorded ones" if random else ""
+        why = "; the values are random, so it may run with others: --arg NAME=@FILE.pt" if random else ""
         raise CannotReplayError(f"{call.name} raised {type(error).__name__}: {first}{why}") from error
 
 
@@ -141,8 +149,8 @@ def _times(call: Call, change: Change, runs: dict[str, Callable[[], Any]]) -> Ti
     return measure(lambda: current[0](), on, CUDA, pairs=_PAIRS, seconds=_SECONDS, graph=not call.writes)
 
 
-def _chain(call: Call, run: Callable[[], Any]) -> Chain:
-    """What the call becomes once it is warm, as recorded."""
+def _recorded(call: Call, run: Callable[[], Any], hashed: bool) -> tuple[Chain, int | None]:
+    """What the call becomes once it is warm; with `hashed` also the hash of its results."""
     from tracer.base.errors import RecordingError
     from tracer.recording.recording import record
     from tracer.trace import load
@@ -150,11 +158,12 @@ def _chain(call: Call, run: Callable[[], Any]) -> Chain:
     folder = tempfile.mkdtemp(prefix="tracer-replay-")
     path = os.path.join(folder, "replay.trace")
     try:
-        with record(path, source=False):
+        with record(path, source=False, values="hash" if hashed else "none"):
             run()
         if not os.path.exists(path):
             raise CannotReplayError("this process is already being recorded; replay without tracer record")
-        chain = ChainTables(load(path)).last(call.name)
+        trace = load(path)
+        chain = ChainTables(trace).last(call.name)
     except RecordingError as error:
         raise CannotReplayError(f"the replay cannot be recorded: {error}") from error
     finally:
@@ -163,4 +172,4 @@ def _chain(call: Call, run: Callable[[], Any]) -> Chain:
         os.rmdir(folder)
     if chain is None:
         raise CannotReplayError(f"the replay of {call.name} recorded no hop of it; please report this")
-    return chain
+    return chain, result_of(trace, chain.nodes["hop"][0]) if hashed else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import os
 import re
 from typing import Any
 
@@ -11,9 +12,9 @@ from tracer.analysis.recorded_call import RecordedCall
 from tracer.base.boundary import device, literal, operator, word
 from tracer.base.visible import LONGEST, visible
 from tracer.replay import recipe
-from tracer.replay.arguments import Constant, Device, Dtype, TensorPlan
+from tracer.replay.arguments import Constant, Device, Dtype, FromFile, TensorPlan
 from tracer.replay.call import SEED, Call
-from tracer.replay.make import integers_below
+from tracer.replay.make import integers_below, memories, plans
 
 _ANNOTATION = re.compile(r": Any\b| -> Any|: (?:str|int)(?= = )")
 _TIMED = """\
@@ -42,15 +43,21 @@ def script_of(recorded: RecordedCall, call: Call, *, profiled: bool = False) -> 
     by_name = [f"{word(a.name, 'a name')}={code_of(a.value, below)}" for a in call.arguments if a.keyword]
     called = f"result = {_function(call)}({', '.join(['*arguments', *by_name])})"
     guard = _guard(call.key)
+    shared = [
+        f"shared{int(number)} = tensor({_numbers((memory.elements,))}, (1,), {_dtype(memory.dtype)}"
+        f"{_on(memory.device)}{_below(memory.dtype, below)})"
+        for number, memory in sorted(memories(call.values).items())
+    ]
     begin = [
         "import time",  # Python looks for the file's encoding in comments of its first two lines
         "import torch",
         "",
-        _recipe(),
+        *map(_recipe, [recipe.tensor, *[recipe.fitted] * any(plan.fit for plan in plans(call.values))]),
         _comment(
             f"{call.name}{at}, recorded with torch {recorded.torch or 'unknown'}. The values are random."
         ),
         f"torch.manual_seed({SEED})",
+        *shared,
         "arguments = [",
         *(f"    {code},  {_comment(name)}" for name, code in by_position),
         "]",
@@ -67,19 +74,42 @@ def code_of(value: Any, below: int) -> str:
     if isinstance(value, list):
         return f"[{', '.join(code_of(element, below) for element in value)}]"
     if isinstance(value, TensorPlan):
-        words = [_numbers(value.shape), _numbers(value.stride), f"torch.{word(value.dtype, 'a dtype')}"]
-        if value.device != "cpu":
-            words.append(f'"{device(value.device)}"')
-        if not value.dtype.startswith(("float", "bfloat", "complex", "bool")) and below != 2:
-            words.append(f"below={below}")
-        made = f"tensor({', '.join(words)})" + ".conj()" * value.conjugate
+        made = _tensor(value, below)
+        made = f"fitted({made}, {literal(value.fit)})" if value.fit else made
+        made += ".conj()" * value.conjugate
         made = f"torch._neg_view({made})" if value.negative else made
+        return made + ".requires_grad_()" * (value.requires_grad and not value.written)
+    if isinstance(value, FromFile):
+        made = f"torch.load({literal(os.path.abspath(value.path))}, weights_only=True)"
+        made += "" if value.place is None else f"[{int(value.place)}]"
+        made += f".detach().to({literal(device(value.device))})"
         return made + ".requires_grad_()" * (value.requires_grad and not value.written)
     if isinstance(value, (Dtype, Constant)):
         return f"torch.{word(value.name, 'a name')}"
     if isinstance(value, Device):
         return f'torch.device("{device(value.name)}")'
     return literal(value)
+
+
+def _tensor(plan: TensorPlan, below: int) -> str:
+    size, stride, dtype = _numbers(plan.shape), _numbers(plan.stride), _dtype(plan.dtype)
+    if plan.memory is None:
+        return f"tensor({size}, {stride}, {dtype}{_on(plan.device)}{_below(plan.dtype, below)})"
+    number, before = map(int, plan.memory)
+    return f"shared{number}.view({dtype}).as_strided({size}, {stride}, {before})"
+
+
+def _dtype(name: str) -> str:
+    return f"torch.{word(name, 'a dtype')}"
+
+
+def _on(name: str) -> str:
+    return "" if name == "cpu" else f', "{device(name)}"'
+
+
+def _below(dtype: str, below: int) -> str:
+    wide = dtype.startswith(("float", "bfloat", "complex", "bool"))
+    return "" if wide or below == 2 else f", below={below}"
 
 
 def _comment(text: str) -> str:
@@ -97,10 +127,8 @@ def _function(call: Call) -> str:
     return f"torch.ops.{space}.{base}.{overload}"
 
 
-def _recipe() -> str:
-    source = (
-        inspect.getsource(recipe.tensor).replace("    import torch\n\n", "").replace("  # noqa: B905", "")
-    )
+def _recipe(function: Any) -> str:
+    source = inspect.getsource(function).replace("    import torch\n\n", "").replace("  # noqa: B905", "")
     return _ANNOTATION.sub("", source).replace("device = ", "device=").replace("below = ", "below=")
 
 

@@ -11,9 +11,9 @@ from tracer.compare.both_chains import both_chains
 from tracer.compare.chains import Chain
 from tracer.compare.model import Chains
 from tracer.compare.spread import Spread, ratio_text
-from tracer.replay.arguments import Argument, TensorPlan
+from tracer.replay.arguments import Argument, FromFile, TensorPlan
 from tracer.replay.call import Call
-from tracer.replay.make import integers_below, plans
+from tracer.replay.make import integers_below, plans, tensors
 from tracer.replay.run import Replay, Side
 from tracer.replay.script import code_of
 from tracer.report.text import duration
@@ -35,6 +35,8 @@ def heading(recorded: RecordedCall, call: Call, here: str) -> Iterator[str]:
         yield f"  recorded with torch {recorded.torch or 'unknown'}, replayed with torch {here}"
     for argument in call.arguments:
         yield f"  {argument.name} = {_value(argument)}"
+    if recorded.scalars is None and sum(plan.elements > 0 for plan in plans(call.values)) > 1:
+        yield "  whether tensors shared memory was not recorded; record with --values scalars"
     if any(not _is_wide(plan.dtype) for plan in plans(call.values)):
         yield f"  integers in tensors are random, from 0 to {integers_below(call.values) - 1}"
 
@@ -47,9 +49,15 @@ def _value(argument: Argument) -> str:
 def shown(value: Any) -> str:
     """A value of an argument as Python code; of a tensor what it is like."""
     if isinstance(value, TensorPlan):
-        grad = ", requires grad" if value.requires_grad else ""
-        return f"{value.dtype} {list(value.shape)} strides {list(value.stride)} on {value.device}{grad}"
-    if isinstance(value, list) and any(True for _ in plans(value)):
+        more = ", requires grad" if value.requires_grad else ""
+        if value.memory is not None:
+            number, before = value.memory
+            more += f", in shared memory {number}" + (f" from element {before}" if before else "")
+        more += f", values {value.fit}" if value.fit else ""
+        return f"{value.dtype} {list(value.shape)} strides {list(value.stride)} on {value.device}{more}"
+    if isinstance(value, FromFile):
+        return f"{value.text} of {value.path}"
+    if isinstance(value, list) and any(True for _ in tensors(value)):
         return f"[{'; '.join(shown(one) for one in value)}]"
     return code_of(value, 2)
 
@@ -76,6 +84,7 @@ def compared(found: Replay, recorded_chain: Chain | None) -> Iterator[str]:
         yield "two runs of it differ: the results are random, or not initialised"
     if found.same is not None:
         yield "the results are equal" if found.same else "the results differ"
+    yield from _as_recorded(found)
     if found.tf32_on_cpu and found.same:
         yield "TF32 is a mode of GPUs: it has no effect on this call, which ran on the CPU"
     yield ""
@@ -91,6 +100,15 @@ def compared(found: Replay, recorded_chain: Chain | None) -> Iterator[str]:
     if recorded_chain is not None and found.stock.chain is not None:
         yield ""
         yield _chain_line(recorded_chain, found.stock.chain)
+
+
+def _as_recorded(found: Replay) -> Iterator[str]:
+    """Of each side whose results could be compared with the recorded hash."""
+    for side in found.ran:
+        if side.as_recorded is not None:
+            of = "" if side is found.stock and found.changed is None else f" of {side.title}"
+            equal = "have the recorded hash" if side.as_recorded else "do not have the recorded hash"
+            yield f"the results{of} {equal}"
 
 
 def _chain_line(recorded: Chain, replayed: Chain) -> str:

@@ -1,0 +1,136 @@
+"""A call of a script made again alone, for `tracer compare SCRIPT`: errors, memory and the device's limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from tracer import overrides
+from tracer.analysis.op_work import work_of
+from tracer.analysis.recorded_call import RecordedCall, recorded_call
+from tracer.base.boundary import StrangeTextError, torch_operator
+from tracer.compare.accuracy import Deviation
+from tracer.compare.bounds import loose
+from tracer.compare.call_memory import Memory, memory_of
+from tracer.compare.cases import CPU, CUDA, STRICT, TF32, Case
+from tracer.compare.chains import facts_of_gpu
+from tracer.compare.program import Alone
+from tracer.compare.roof import CpuRoof, GpuRoof, Limit, Roof, limit_of
+from tracer.replay.arguments import plan_arguments
+from tracer.replay.call import Call, runner, why_not_here
+from tracer.replay.fitting import with_fitting_values
+from tracer.replay.replay_errors import CannotReplayError
+from tracer.replay.results import errors, exact_results, same_results, tensors_in
+from tracer.trace import Trace
+
+
+class MakesAgain:
+    """Makes op calls of a script's own trace again. `names`: the overrides; peaks as in `tracer compare`."""
+
+    def __init__(self, names: Sequence[str], bandwidth: float | None, flops: float | None) -> None:
+        self._names = tuple(names)
+        self._peaks = bandwidth, flops
+        self._roofs: dict[str, Roof | None] = {}
+
+    def __call__(self, trace: Trace, hop: int) -> Alone:
+        recorded = recorded_call(trace, hop)
+        try:
+            op = torch_operator(recorded.op)
+            call = Call(op, plan_arguments(recorded, op._schema, {}), recorded.runs_at)
+            if why := why_not_here(call):
+                return Alone(why=why)
+            call = with_fitting_values(call, nullcontext)
+            return self._made(call, self._limit(trace, recorded, call))
+        except (CannotReplayError, StrangeTextError) as error:
+            return Alone(why=str(error))
+        except Exception as error:  # of stock: values are random
+            return Alone(why=f"stock raised {_said(error)} with random values")
+
+    def _made(self, call: Call, limit: Limit | None) -> Alone:
+        run = runner(call, None, None)
+        stock, memory = tensors_in(run()), memory_of(run, _device(call))
+        repeats = same_results(stock, tensors_in(run()))  # else they are random, or not initialised
+        exact = exact_results(call) if repeats else None
+        of_stock = errors(stock, exact)
+        ours: list[Deviation | None] = []
+        memories: tuple[Memory | None, Memory | None] = (memory, None)
+        wrong = ""
+        try:
+            with overrides.use(*self._names):
+                results = tensors_in(run())
+                memories = memory, memory_of(run, _device(call))
+            ours = errors(results, exact)
+            wrong = _other_form(stock, results)
+            if repeats and not wrong:
+                wrong = _other_values(stock, results, of_stock, ours)
+        except Exception as error:
+            wrong = f"it raised {_said(error)}"
+        return Alone((_worst(of_stock), _worst(ours)), memories, limit, wrong=wrong)
+
+    def _limit(self, trace: Trace, recorded: RecordedCall, call: Call) -> Limit | None:
+        rows = [
+            {"shape": tensor.shape, "stride": tensor.stride, "dtype": tensor.dtype}
+            for tensors in (recorded.tensors or {}).values()
+            for tensor in tensors
+        ]
+        device = _device(call)
+        if device not in self._roofs:
+            self._roofs[device] = self._roof(trace, device)
+        roof = self._roofs[device]
+        case = Case("", recorded.op, (), mode=TF32 if _in_tf32() else STRICT)
+        return limit_of(roof, case, work_of(recorded.op, rows)) if roof else None
+
+    def _roof(self, trace: Trace, device: str) -> Roof | None:
+        if device == CPU:
+            return CpuRoof(*self._peaks)
+        facts = facts_of_gpu(trace)
+        return GpuRoof(facts, *self._peaks) if facts else None
+
+
+def _device(call: Call) -> str:
+    return CUDA if any(device.startswith("cuda") for device in call.devices) else CPU
+
+
+def _in_tf32() -> bool:
+    import torch
+
+    return bool(torch.backends.cuda.matmul.allow_tf32)
+
+
+def _said(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "").rstrip(".")
+    return f"{type(error).__name__}: {first}"
+
+
+def _worst(found: list[Deviation | None]) -> Deviation | None:
+    """NaN is the worst."""
+    known = [one for one in found if one is not None]
+    return max(known, key=lambda one: (one.relative != one.relative, one.relative), default=None)
+
+
+def _other_form(stock: list[Any], ours: list[Any]) -> str:
+    if len(stock) != len(ours):
+        return f"it returned {len(ours)} tensors, but stock {len(stock)}"
+    for one, other in zip(stock, ours, strict=True):
+        for name in ("shape", "dtype", "device"):
+            theirs, here = getattr(one, name), getattr(other, name)
+            if theirs != here:
+                return f"{name} {_plain(here)}, but stock has {_plain(theirs)}"
+    return ""
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, tuple) else value
+
+
+def _other_values(
+    stock: list[Any], ours: list[Any], of_stock: list[Deviation | None], of_ours: list[Deviation | None]
+) -> str:
+    for one, other, theirs, here in zip(stock, ours, of_stock, of_ours, strict=True):
+        if theirs is not None and here is not None:
+            if not here.relative <= loose(str(one.dtype).removeprefix("torch."), theirs.relative):
+                return f"relative error {here.relative:.2g}, but stock has {theirs.relative:.2g}"
+        elif not one.is_floating_point() and same_results([one], [other]) is False:
+            return "other values than stock's"
+    return ""

@@ -68,7 +68,7 @@ def hits(script: Path) -> tuple[float, int]:
     with Session([str(script)], target.look(sys.executable), program.find(), backtrace=FRAMES) as session:
         session.start()
         for function in FUNCTIONS:
-            assert breakpoints.place(session, function) == 1, function
+            assert not breakpoints.place(session, function), function
         session.run()
         records = list(session.records())
         assert len(records) >= 100 * (len(FUNCTIONS) - 1), len(records)

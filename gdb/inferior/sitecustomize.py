@@ -63,7 +63,7 @@ def _measure_and_trap(folder):
     import threading
 
     facts = {}
-    for name in ("tensor_layout", "python_layout", "schemas"):
+    for name in ("tensor_layout", "python_layout", "schemas", "dispatch_table"):
         try:
             facts[name] = _load(os.path.join(_HERE, name + ".py")).measure()
         except Exception as error:

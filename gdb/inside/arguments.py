@@ -21,6 +21,8 @@ _ONE = {
     "c10::DeviceType", "c10::DispatchKey",
 }  # fmt: skip
 
+_BY_ADDRESS = ("c10::SymInt", "c10::Scalar", "at::Generator", "c10::Storage")  # they have destructors
+
 
 def parameters(demangled):
     """The parameter types of a demangled function, [] where it has none or they are unknown."""
@@ -93,7 +95,7 @@ class Arguments:
         if kind in ("STRING", "C10_STRING"):
             first, second = walk.integers(2)
             return self._read.text(first, second) if kind == "C10_STRING" else self._read.text(second, first)
-        if kind in ("c10::SymInt", "c10::Scalar"):  # with a destructor: by its address
+        if kind in _BY_ADDRESS:
             return self._read.read(kind, walk.integer())
         if kind.startswith("std::array<bool, "):
             count = int(re.sub(r"\D", "", kind[len("std::array<bool, ") :]))
@@ -102,18 +104,12 @@ class Arguments:
             return self._optional("c10::ArrayRef<%s>" % inner(kind), walk)
         if kind.startswith("OPTIONAL<"):
             return self._optional(inner(kind), walk)
-        if kind in ("c10::Storage", "at::Generator"):
-            walk.integer()
-            return None
         return _HERE
 
     def _optional(self, kind, walk):
         """An optional that travels in registers, in memory, or, with a destructor, by its address."""
         first = self._read.flag_first
-        if kind in ("at::Generator", "c10::Storage"):
-            walk.integer()
-            return None
-        if kind in ("at::Tensor", "c10::SymInt", "c10::Scalar"):
+        if kind == "at::Tensor" or kind in _BY_ADDRESS:
             return self._read.read("OPTIONAL<%s>" % kind, walk.integer())
         needed = room(kind)
         if needed is None or first is None:

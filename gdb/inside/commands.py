@@ -5,7 +5,6 @@ import re
 
 import console
 import finish
-import kernels
 import wording
 from here import Here
 from hops import Hops, of_offsets
@@ -175,7 +174,8 @@ class BreakOp(Command):
             if not chosen:
                 raise gdb.GdbError(f"{words[0]} has no call function of its own; give a key")
         else:
-            chosen, key = kernels.at_key(path, words[1], self.debugger.place.tensors.key_sets)
+            operator = next(point["op"] for point in path if point["kind"] == "operator")
+            chosen, key = self.debugger.table.at_key(operator, words[1])
         group = {"spec": spec, "halt": True, "key": key}
         self.debugger.add(group, [dict(point, spec=spec) for point in chosen], internal=False)
         functions = dict.fromkeys("{} of {}".format(point["name"], point["op"]) for point in chosen)

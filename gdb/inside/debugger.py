@@ -10,6 +10,7 @@ from arguments import Arguments
 from frames import Backtraces
 from here import Here
 from hops import of_offsets
+from kernels import Table
 from memory import InferiorMemory
 from plumbing import Plumbing
 from python_stack import PythonStack
@@ -47,7 +48,7 @@ class Debugger:
         memory = InferiorMemory()
         measured = self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS)
         tensors = Tensors(measured, memory)
-        values = Values(tensors, memory, measured.get("flag_first"))
+        values = Values(tensors, memory, measured.get("flag_first"), measured.get("scalars", ()))
         self.place = Place(
             memory,
             tensors,
@@ -58,6 +59,7 @@ class Debugger:
             self._measured(facts, "schemas", "names of arguments", {}),
             options,
         )
+        self.table = self._dispatch_table(facts)
         # `aten::add.Tensor` by `aten::add_Tensor`, as the classes of at::_ops are named
         self.operators = {name.replace(".", "_"): name for name in self.place.schemas}
         self._leaving = self._watch_exec()
@@ -88,15 +90,21 @@ class Debugger:
             return otherwise
         return found
 
+    def _dispatch_table(self, facts):
+        measured = self._measured(facts, "dispatch_table", "kernel functions", {"operators": {}, "tables": {}})
+        table = Table(measured, self.place.memory, self.place.tensors.key_sets, self.place.backtraces.short_name)
+        if measured["operators"] and not table.readable:
+            self.notes.append("no kernel functions: the layout of the dispatcher's table is unknown")
+        return table
+
     def add(self, group, points, internal=True):
-        """Sets the points of a breakpoint; returns how many could be set. `internal`: unseen by the user."""
+        """Sets the points of a breakpoint; returns what it cannot stop at. `internal`: unseen by the user."""
+        said = len(self.notes)
+        points = self._expanded(group, points)
         made = Group(**group)
-        if group.get("key") and not self.place.tensors.key_sets.has_name(group["key"]):
-            self.notes.append("%s: this torch has no dispatch key %s" % (made.spec, group["key"]))
         self.groups[made.spec] = made
         placed = 0
         for point in points:
-            self._name_operator(point)
             location = self._location(point)
             if location is None:
                 continue
@@ -104,7 +112,27 @@ class Debugger:
             placed += 1
         if made.counting:
             self._companions.setdefault(made.counting, []).extend(self.points[-placed:] if placed else [])
-        return placed
+        return self.notes[said:]
+
+    def _expanded(self, group, points):
+        """The points, with the kernel functions of each operator in the place of a point "operator"."""
+        found = []
+        for point in points:
+            self._name_operator(point)
+            if point["kind"] == "operator":
+                try:
+                    kernels, key = self._kernels(point["op"], group.get("key"))
+                except gdb.GdbError as error:
+                    self.notes.append("%s: %s" % (group["spec"], error))
+                else:
+                    group["key"] = key
+                    found += [dict(kernel, spec=group["spec"]) for kernel in kernels]
+            else:
+                found.append(point)
+        return found
+
+    def _kernels(self, operator, key):
+        return self.table.at_key(operator, key) if key else (self.table.kernels(operator), None)
 
     def flush(self):
         """Writes out the records so far."""
@@ -200,6 +228,9 @@ class Debugger:
     def _location(self, point):
         if "location" in point:
             return point["location"]
+        if "address" in point:
+            point.update(at_entry(point["kind"], point["symbol"], point["op"], self.place.schemas))
+            return "*%#x" % point["address"]
         base = self.place.backtraces.base(point["library"])
         if base is None:
             return None

@@ -31,7 +31,8 @@ class Here:
         if _HOP.match(symbol) and not offset:
             return self._of_symbol(symbol)
         for point in self._debugger.points:
-            if point.is_valid() and point.location == f"*{pc:#x}" and "types" in point.described:
+            here = point.is_valid() and point.location == f"*{pc:#x}" and "types" in point.described
+            if here and point.is_meant(gdb.newest_frame()):
                 return point.described  # the host knows the operator of a kernel function
         return self._of_symbol(symbol) if symbol and not offset else self._of_line()
 

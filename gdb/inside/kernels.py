@@ -1,48 +1,151 @@
-"""Which of an operator's kernel functions run at a dispatch key, as far as their names tell."""
+"""The kernel functions of an operator, as the dispatcher's table has them at this moment."""
 
-import re
+import struct
+
+from symbols import symbol_at
 
 import gdb
 
-_WRAPPER = re.compile(r"wrapper_([A-Za-z0-9]+)_")
-_NAMESPACES = {
-    "torch::autograd::VariableType::": "Autograd",
-    "torch::ADInplaceOrView::": "ADInplaceOrView",
-    "torch::TraceType::": "Tracer",
-    "at::functionalization::": "Functionalize",
-}
+_STRIDES = range(24, 88, 8)  # bytes of a c10::KernelFunction; 40 in torch 2.13
+_OFFSETS = range(64, 1024, 8)  # where in an entry the table begins
+_SPAN = 12288  # bytes that hold an entry
+_FALLTHROUGH = "c10::fallthrough_kernel("
+_RUNTIME = "WrapFunctionIntoRuntimeFunctor"
+_LONG = 64  # characters of a name that is not worth its place in a sentence
+_FUNCTOR_WORDS = 5  # vtable and counts, then the pointer to the function
 
 
-def at_key(path, key, key_sets):
-    """(points, key to be asked at each hit, or None) for kernel functions that run at `key`.
+class Table:
+    """Reads the tables of operators. `measured`: what inferior/dispatch_table.py found.
 
-    `path`: the points of the operator. A kernel function that is registered for many keys at once, such as
-    Autograd or CompositeImplicitAutograd, runs at `key` when that is what it is called with.
+    A kernel is a description for a Point: {kind, op, name, symbol, address, keys, functor, operator_at}. `keys`:
+    where it runs. The functions of fallbacks, and of kernels that were registered as pointers, are shared: functor
+    and operator say whose call it is.
     """
-    kernels = [point for point in path if point["kind"] in ("kernel", "boxed kernel")]
-    own = [point for point in kernels if registered_at(point["name"]) == key]
-    if own:
-        return own, None
-    shared = [point for point in kernels if _may_run_at(registered_at(point["name"]), key, key_sets)]
-    if shared:
-        return shared, key
-    names = ", ".join(dict.fromkeys(point["name"] for point in kernels)) or "none that has a name"
-    raise gdb.GdbError(f"no kernel function of this operator is known to run at {key}; there are: {names}")
+
+    def __init__(self, measured, memory, key_sets, short_name):
+        self.operators = measured["operators"]
+        self._memory = memory
+        self._short_name = short_name
+        self._indices = key_sets.indices()
+        self._layout = self._fitting(measured["tables"])
+        self._names = {address: name for name, address in self.operators.items()}
+
+    @property
+    def readable(self):
+        """Whether it was found how a table lies in memory."""
+        return self._layout is not None
+
+    def operator_at(self, address):
+        """The operator whose entry is at `address`; None if there is none."""
+        if address not in self._names:
+            self._learn()
+        return self._names.get(address)
+
+    def kernels(self, operator):
+        """All kernels of an operator, the unboxed function of each before the boxed one."""
+        if operator not in self.operators:
+            self._learn()
+        if operator not in self.operators or not self.readable:
+            return []
+        found = {}
+        entry = self.operators[operator]
+        for key, words in self._rows(entry):
+            found.setdefault(words, []).append(key)
+        return [
+            dict(point, op=operator, keys=keys, functor=words[0], operator_at=entry)
+            for words, keys in found.items()
+            for point in self._functions(words)
+        ]
+
+    def at_key(self, operator, key):
+        """(the kernels that run at `key`, `key` or None if it stands for several). Raises gdb.GdbError."""
+        known = self.kernels(operator)
+        found = [each for each in known if key in each["keys"]]
+        if found:
+            return found, key
+        # the names of wrappers tell a key such as CompositeExplicitAutograd, which is not in the table
+        found = [each for each in known if each["name"].startswith("wrapper_%s_" % key)]
+        if found:
+            return found, None
+        if key not in self._indices:
+            raise gdb.GdbError("this torch has no dispatch key %s" % key)
+        own = [each for each in known if each["functor"]]  # the others are fallbacks of a key
+        names = dict.fromkeys(name if len(name := each["name"]) < _LONG else "one at " + each["keys"][0] for each in own)
+        there = ", ".join(names) or "none that has a name"
+        raise gdb.GdbError("%s has no kernel function at %s; there are: %s" % (operator, key, there))
+
+    def _rows(self, entry):
+        offset, stride = self._layout
+        memory = self._memory.read(entry + offset, stride * (1 + max(self._indices.values())))
+        count = min(4, stride // 8)
+        for key, index in self._indices.items():
+            yield key, struct.unpack_from("<%dQ" % count, memory, stride * index)
+
+    def _functions(self, words):
+        """The functions of a table's row: {functor, boxed, unboxed, unboxed with symbolic integers}."""
+        functor, boxed, *unboxed = words
+        for kind, address in [*(("kernel", each) for each in unboxed), ("boxed kernel", boxed)]:
+            symbol, offset = symbol_at(address) if address else ("", 0)
+            if symbol and not offset and not symbol.startswith(_FALLTHROUGH):
+                name = self._short_name(self._registered(functor) if _RUNTIME in symbol else symbol)
+                yield {"kind": kind, "name": name, "symbol": symbol, "address": address}
+
+    def _registered(self, functor):
+        """The symbol of the function to which a functor points."""
+        for word in self._words(functor + 8, _FUNCTOR_WORDS):
+            symbol, offset = symbol_at(word)
+            if symbol and not offset:
+                return symbol
+        return "a function without a name"
+
+    def _learn(self):
+        """Adds operators that were registered since: all entries are in one circular list."""
+        begin = node = next(iter(self.operators.values())) - 16
+        while True:
+            (node,) = self._words(node, 1)
+            if node == begin:
+                return
+            if node + 16 not in self._names:
+                name = self._name(node + 16)
+                if "::" in name:
+                    self.operators[name] = node + 16
+                    self._names[node + 16] = name
+
+    def _name(self, entry):
+        """An entry begins with two texts, name and overload; "" where there are none, at the list's end."""
+        try:
+            (at, length), (more, rest) = self._words(entry, 2), self._words(entry + 32, 2)
+            if length > 1000 or rest > 1000:
+                return ""
+            name, overload = self._memory.read(at, length), self._memory.read(more, rest)
+            return (name + (b"." + overload if rest else b"")).decode()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def _fitting(self, tables):
+        """(offset, stride) at which the rows of each sample are equal where torch tells the same of them."""
+        samples = []
+        for operator, text in tables.items():
+            rows = [line.partition(": ")[::2] for line in text.splitlines()]
+            rows = [(self._indices[key], told) for key, told in rows if key in self._indices]
+            samples.append((self._memory.read(self.operators[operator], _SPAN), rows))
+        fitting = [
+            (offset, stride)
+            for stride in _STRIDES
+            for offset in _OFFSETS
+            if all(_fits(offset, stride, *sample) for sample in samples)
+        ]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def _words(self, address, count):
+        return struct.unpack("<%dQ" % count, self._memory.read(address, 8 * count))
 
 
-def registered_at(name):
-    """The key, or the name for several keys, that a kernel function was registered for; None: unknown."""
-    match = _WRAPPER.match(name)
-    if match:
-        return match[1]
-    return next((key for start, key in _NAMESPACES.items() if name.startswith(start)), None)
-
-
-def _may_run_at(registered, key, key_sets):
-    if registered is None:
-        return key_sets.has(key)
-    if not key_sets.has_of_backends(key):
-        return False
-    if key.startswith("Autograd"):
-        return registered == "Autograd" or registered.startswith("CompositeImplicitAutograd")
-    return registered.startswith("Composite")
+def _fits(offset, stride, memory, rows):
+    seen = {}
+    for index, told in rows:
+        at = offset + stride * index
+        if seen.setdefault(told, memory[at : at + stride]) != memory[at : at + stride]:
+            return False
+    return len(set(seen.values())) > 2 and offset + stride * (1 + max(rows)[0]) <= len(memory)

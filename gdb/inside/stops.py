@@ -48,6 +48,8 @@ class Point(gdb.Breakpoint):
         frame = gdb.newest_frame()
         if "location" in self.described and (frame.name() or "").endswith(_STUBS):
             return False  # gdb places breakpoints at the stubs of other libraries too
+        if not self.is_meant(frame):
+            return False
         self.hits += 1
         if self.group.counting:
             return False
@@ -58,6 +60,17 @@ class Point(gdb.Breakpoint):
             return False
         self._emit(seen.record(self.hits, thread))
         return self.group.halt
+
+    def is_meant(self, frame):
+        """Whether the function runs for this kernel: other operators, and other kernels, may share it."""
+        described = self.described
+        if "functor" not in described:
+            return True
+        registers = EntryRegisters(frame, self._place.memory)
+        first, second = registers.integers()[:2]
+        if described["kind"] == "kernel":
+            return described["functor"] in (first, second)
+        return first == described["functor"] and registers.word(second) == described["operator_at"]
 
     def _at(self, pc):
         """What is known of the point; of one that gdb placed, whether arguments are in registers there."""
@@ -131,9 +144,16 @@ class Look:
 
     @property
     def key(self):
-        """The dispatch key at which a kernel function or the rest of a redispatch runs, else None."""
+        """The dispatch key at which a kernel function or the rest of a redispatch runs, else None.
+
+        The keys that were handed over may hold higher ones, which code in Python has passed by.
+        """
         self.arguments()
-        return None if self._key_set is None else self._place.tensors.key_sets.highest(self._key_set)
+        if self._key_set is None:
+            return None
+        key_sets, own = self._place.tensors.key_sets, self._described.get("keys", ())
+        passed = (name for name in key_sets.names(self._key_set) if name in own)
+        return next(passed, None) or key_sets.highest(self._key_set)
 
     def tensors(self):
         """The tensors among the arguments, those of lists one by one."""

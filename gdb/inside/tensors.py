@@ -27,6 +27,14 @@ class KeySets:
         """Whether a key of this torch has that name; True where their names are unknown."""
         return not self._names or self.has(name)
 
+    def indices(self):
+        """{key: its place in the dispatcher's tables}: keys that each backend has, have one for each."""
+        found = {}
+        places = (name for row in self._names for name in (row[1:] or row))
+        for place, name in enumerate(places):
+            found.setdefault(name, place)
+        return found
+
     def highest(self, raw):
         """The key of highest priority, None where it has no name."""
         return self._name((raw >> self._backends).bit_length(), self._backend_bits(raw).bit_length())

@@ -22,6 +22,8 @@ _INTEGERS = {
     "c10::ScalarType": "<B", "c10::Layout": "<B", "c10::MemoryFormat": "<B", "c10::DispatchKeySet": "<Q",
     "c10::DispatchKey": "<H", "c10::DeviceType": "<B", "c10::Device": "<H",
 }  # fmt: skip
+_SCALARS = {"float": "<d", "int": "<q", "uint64": "<Q", "bool": "<?"}
+_HANDLES = {"at::Generator": "generator", "c10::Storage": "storage"}
 _TENSORS = ("at::Tensor", "at::TensorBase", "at::OptionalTensorRef")
 # (size, alignment) of what an optional or a list may hold, besides integers
 _ROOM = {
@@ -63,10 +65,12 @@ class Values:
     """Reads values with the tensors of this process.
 
     `flag_first`: whether an optional keeps its flag before its value, None where that is unknown.
+    `scalars`: [(tag of a c10::Scalar, what it holds)].
     """
 
-    def __init__(self, tensors, memory, flag_first=False):
+    def __init__(self, tensors, memory, flag_first=False, scalars=((0, "float"), (1, "int"))):
         self.flag_first = flag_first
+        self._scalars = dict(scalars)
         self._tensors = tensors
         self._memory = memory
 
@@ -93,6 +97,9 @@ class Values:
         if kind == "c10::SymInt":
             (word,) = struct.unpack("<q", self.bytes(address, 8))
             return "symbolic" if word < _SYMBOLIC else word
+        if kind in _HANDLES:
+            (word,) = self._words(address, 1)
+            return "a %s at %#x" % (_HANDLES[kind], word) if word else None
         if kind in ("STRING", "C10_STRING"):
             first, second = self._words(address, 2)
             return self.text(first, second) if kind == "C10_STRING" else self.text(second, first)
@@ -219,11 +226,12 @@ class Values:
         """c10::Scalar: a tag, then a union aligned for a complex number."""
         memory = self.bytes(address, 32)
         tag = struct.unpack_from("<I", memory)[0]
-        if tag == 0:
-            return struct.unpack_from("<d", memory, 16)[0]
-        if tag == 1:
-            return struct.unpack_from("<q", memory, 16)[0]
-        return dict(UNKNOWN, why="a scalar of tag %d" % tag)  # numbers that differ between versions
+        kind = self._scalars.get(tag)
+        if kind == "complex":
+            return str(complex(*struct.unpack_from("<2d", memory, 16))).strip("()")
+        if kind is None:
+            return dict(UNKNOWN, why="a scalar of tag %d" % tag)
+        return struct.unpack_from(_SCALARS[kind], memory, 16)[0]
 
     def _words(self, address, count):
         if not 0 <= count < 1_000_000:

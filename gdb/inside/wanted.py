@@ -26,7 +26,7 @@ class Group:
         self._at = at
         self._when = compile(when, "--when", "eval") if when is not None else None
         self._limit = limit
-        self._key = key
+        self.key = key
         self._running = {}  # thread: [(stack pointer, wanted)]
 
     def wants(self, kind, thread, stack_pointer, seen):
@@ -34,10 +34,10 @@ class Group:
         running = self._running.setdefault(thread, [])
         while running and running[-1][0] <= stack_pointer:
             running.pop()
-        if self._key is not None:
+        if self.key is not None:
             wanted = (
                 kind in _KERNELS
-                and seen.key == self._key
+                and seen.key == self.key
                 and self._holds(seen)
                 and self._count()
                 and self._take()

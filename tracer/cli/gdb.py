@@ -138,8 +138,7 @@ def gdb(
         with Walk(surroundings, command, interactive=interactive) as walk:
             for spec in job.specs:
                 walk.stop_at(spec, at=at, when=when, limit=limit or None, halt=interactive)
-            interrupted = _run(job, walk, interactive)
-            status = _report(walk, outputs, interrupted)
+            status = _report(walk, outputs, _run(job, walk, interactive))
     except (DebuggerError, RecordingError) as error:
         fail(str(error))
     except KeyboardInterrupt:
@@ -248,9 +247,9 @@ def _check_outputs(outputs: list[Path], force: bool) -> None:
             atexit.register(naming.remove_if_empty, str(path))
 
 
-def _run(job: _Job, walk: Walk, interactive: bool) -> bool:
-    """Runs the job; returns whether it was interrupted."""
-    from tracer.debugger.walk import run_script
+def _run(job: _Job, walk: Walk, interactive: bool) -> int | None:
+    """Runs the job; returns the exit status if it did not come to its end."""
+    from tracer.debugger.walk import SessionError, run_script
 
     try:
         if job.session is not None:
@@ -261,8 +260,12 @@ def _run(job: _Job, walk: Walk, interactive: bool) -> bool:
             _to_the_end(walk, interactive)
     except KeyboardInterrupt:
         walk.note("interrupted by Ctrl-C")
-        return True
-    return False
+        return _INTERRUPTED
+    except SessionError as error:
+        sys.stderr.write("".join(error.traceback.format()))
+        walk.note(f"the session ended early: {error}")
+        return 1
+    return None
 
 
 def _again(site: Site, walk: Walk, interactive: bool) -> None:
@@ -293,8 +296,8 @@ def _hand_over(walk: Walk) -> None:
     hand_over(walk.session)
 
 
-def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
-    """Prints and writes what was found; returns the exit status."""
+def _report(walk: Walk, outputs: list[Path], ended: int | None) -> int:
+    """Prints and writes what was found; returns the exit status, which is `ended` if that is known."""
     from tracer.debugger.findings import missing
     from tracer.debugger.report import render
 
@@ -310,8 +313,8 @@ def _report(walk: Walk, outputs: list[Path], interrupted: bool) -> int:
         failed = True
     for line in [*missing(found.counts), *found.notes]:
         say(line)
-    if interrupted:
-        return _INTERRUPTED
+    if ended is not None:
+        return ended
     status = found.exit_status or 0
     return (128 - status if status < 0 else status) or int(failed)
 

@@ -25,17 +25,17 @@ _OF_OPERATOR = re.compile(
 )
 
 
-def place(session: Session, spec: str, **wanted: Any) -> int:
-    """Sets the breakpoint `spec`; returns how many addresses it has. Raises DebuggerError."""
+def place(session: Session, spec: str, **wanted: Any) -> list[str]:
+    """Sets the breakpoint `spec`; returns what it cannot stop at, in sentences. Raises DebuggerError."""
     keyed = _KEYED.fullmatch(spec)
     if keyed:
         wanted["key"] = keyed[2]
     points = points_of(session.functions, spec)
-    placed = session.add(spec, points, **wanted)
+    said = session.add(spec, points, **wanted)
     for companion in _companions(session.functions, spec, points):
         counted = [point for point in session.functions.points(companion) if point.kind != "redispatch"]
         session.add(f"{companion} (beside {spec})", counted, counting=spec)
-    return placed
+    return said
 
 
 def check_condition(text: str) -> None:
@@ -74,8 +74,8 @@ def points_of(functions: Functions, spec: str) -> list[Point]:
     if keyed:
         if not any(point.op for point in found):
             raise DebuggerError(f"{spec}: only an operator has dispatch keys{functions.near_names(name)}")
-        found = [replace(point, spec=spec) for point in found if point.kind in ("kernel", "boxed kernel")]
-        if not found:
+        found = [replace(point, spec=spec) for point in found if point.kind == "operator"]
+        if functions.stripped:
             raise DebuggerError(
                 f"{spec}: the kernel functions of {name} have no names in this torch; use --break {name}"
             )

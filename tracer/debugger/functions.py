@@ -22,8 +22,7 @@ _WITH_BODIES = [
     torch_abi.GENERATED_NAMESPACES[kind] for kind in ("VariableType", "ADInplaceOrViewType", "TraceType")
 ]
 _BODIES = ("wrapper_", *(shown for shown, _ in _WITH_BODIES))
-# Texts in the mangled symbols of all that can be on a dispatch path; the bodies where there is DWARF
-_DISPATCH = (torch_abi.OPERATOR_CLASSES, torch_abi.UNBOXED_WRAPPERS, torch_abi.BOXED_WRAPPERS)
+# Texts in the mangled symbols of kernel functions themselves, which are stops where there is DWARF
 _BODY_TEXTS = (
     b"wrapper_",
     *(mangled.removesuffix(torch_abi.ANONYMOUS).encode() for _, mangled in _WITH_BODIES),
@@ -34,10 +33,11 @@ _MOST_MATCHES = 40
 
 @dataclass(frozen=True)
 class Point:
-    """One address to stop at. `kind`: call, redispatch, kernel, boxed kernel, body, function; or line.
+    """One address to stop at. `kind`: call, redispatch, body, function; or line.
 
-    A kernel is the dispatcher's wrapper, which gets the dispatch key; its body is the kernel
-    function itself, a stop of its own where it has debug information.
+    An "operator" stands for all its kernel functions: gdb/inside/kernels.py reads the dispatcher's table for
+    them. Those are the dispatcher's wrappers, which get the dispatch key; a body is the kernel function itself,
+    a stop of its own where it has debug information.
     """
 
     spec: str
@@ -174,19 +174,17 @@ class Functions:
         return f"; near: {', '.join(near)}" if near else ""
 
     def _path(self, spec: str, operator: str) -> list[Point]:
-        """call, redispatch and every kernel function of an operator, in every library."""
-        wrapped = _wrapped_names(operator)
-        name = wrapped[0]
-        texts = [f"{len(name)}{name}{function}E" for function in ("4call", "10redispatch")]
-        texts += [f"{len(wrapper)}{wrapper}E" for wrapper in wrapped]
-        texts += [f"_{wrapper}E" for wrapper in wrapped]
-        points = []
+        """call and redispatch of an operator in every library, its kernel functions, and their bodies."""
+        names = [operator.removeprefix("aten::").replace(".", "_"), *_kernel_names(operator)]
+        texts = [f"{between}{name}{end}" for name in names for between in (len(name), "_")
+                 for end in ("E", "4callE", "10redispatchE")]  # fmt: skip
+        points = [Point(spec, "operator", op=operator)]
         for library, found in self._dispatch_symbols.items():
             for mangled, offset in found:
                 if not any(text in mangled for text in texts):
                     continue
                 symbol = demangle_trusted(mangled)
-                kind = _kind(symbol, name, wrapped)
+                kind = _kind(symbol, names)
                 if kind is not None:
                     short = short_kernel_name(symbol)
                     points.append(Point(spec, kind, short, symbol, library, offset, operator))
@@ -196,7 +194,7 @@ class Functions:
     def _dispatch_symbols(self) -> dict[str, list[tuple[str, int]]]:
         """Of each library what can be on a dispatch path: one search for all operators."""
         return {
-            library: _without_stubs(symbols.search(*_DISPATCH, *(_BODY_TEXTS if symbols.has_lines else ())))
+            library: _without_stubs(symbols.search(torch_abi.OPERATOR_CLASSES, *(_BODY_TEXTS if symbols.has_lines else ())))
             for library, symbols in self.libraries.items()
         }
 
@@ -226,29 +224,23 @@ def _without_stubs(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
     return [each for each in found if not each[0].endswith("$plt")]
 
 
-def _wrapped_names(operator: str) -> list[str]:
-    """What follows the key in the names of wrappers: of structured kernels, of others, of out variants."""
+def _kernel_names(operator: str) -> list[str]:
+    """What torchgen calls kernel functions, behind their key: structured ones, others, out variants."""
     base, _, overload = operator.removeprefix("aten::").partition(".")
     if not overload:
         return [base, f"_{base}"]
     return [f"{base}_{overload}", f"{overload}_{base}", f"{overload}_{base}_out", f"{base}_out_{overload}"]
 
 
-def _kind(symbol: str, name: str, wrapped: Sequence[str]) -> str | None:
-    """What a function is on the dispatch path of the operator whose class is `name`; None if nothing."""
+def _kind(symbol: str, names: Sequence[str]) -> str | None:
+    """What a function is on an operator's dispatch path; None if nothing. `names`: its class, its kernels."""
     if symbol.endswith("[clone .cold]"):
         return None
-    if symbol.startswith(f"at::_ops::{name}::call("):
-        return "call"
-    if symbol.startswith(f"at::_ops::{name}::redispatch("):
-        return "redispatch"
-    ends = "|".join(map(re.escape, wrapped))
+    for kind in ("call", "redispatch"):
+        if symbol.startswith(f"at::_ops::{names[0]}::{kind}("):
+            return kind
     kernel = short_kernel_name(symbol)
     # a key has no underscore in its name, so that wrapper_CPU___int_mm is not taken for one of mm
-    own = bool(re.fullmatch(rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{ends})", kernel))
-    own = own or kernel.rpartition("::")[2] in (name, wrapped[-1])
-    if not symbol.startswith((torch_abi.UNBOXED_WRAPPER, torch_abi.BOXED_WRAPPER)):
-        return "body" if own and kernel.startswith(_BODIES) else None
-    if ">::call(" not in symbol or not (own or f"at::_ops::{name}::call" in symbol):
-        return None
-    return "boxed kernel" if symbol.startswith(torch_abi.BOXED_WRAPPER) else "kernel"
+    wrapper = rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{'|'.join(map(re.escape, names))})"
+    own = re.fullmatch(wrapper, kernel) or kernel.rpartition("::")[2] in (names[0], names[-1])
+    return "body" if own and kernel.startswith(_BODIES) else None

@@ -40,6 +40,7 @@ _SETTINGS = (
 )
 _SIGNALS_SEEN = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGINT")
 _OURS = ("PYTHONPATH", "LD_PRELOAD")  # variables that the session changes and the script gets back
+_FROM_KERNEL, _FROM_USER = 0x80, 0  # si_code of a signal: the terminal's, another process's
 _HALT_SECONDS = 5.0
 _START_SECONDS = 600.0  # a debug build reads its symbols for minutes
 
@@ -126,10 +127,11 @@ class Session:
             self._resume()
         return False
 
-    def add(self, spec: str, points: Sequence[Point], **wanted: Any) -> int:
-        """Sets a breakpoint; returns at how many of its points. `wanted` as in gdb/inside/wanted.py."""
+    def add(self, spec: str, points: Sequence[Point], **wanted: Any) -> list[str]:
+        """Sets a breakpoint; returns what it cannot stop at, in sentences. `wanted` as in gdb/inside/wanted.py."""
         group = {"spec": spec, **wanted}
-        return self.call("add", group=group, points=[point.described() for point in points])
+        said: list[str] = self.call("add", group=group, points=[point.described() for point in points])
+        return said
 
     def run(self) -> bool:
         """Lets the script run on until a breakpoint that halts; False where it has ended."""
@@ -145,13 +147,14 @@ class Session:
             else:
                 return True
 
-    def step(self, times: int = 1) -> None:
-        """Steps `times` source lines at a halt and records the new place."""
+    def step(self, times: int = 1) -> bool:
+        """Steps `times` source lines at a halt and records the new place; False where the script has ended."""
         for _ in range(times):
             self.mi.command("-exec-step")
             if self._wait() is None:
-                return
+                return False
         self.call("step_stop")
+        return True
 
     def next_hop(self) -> bool:
         """Runs to the next call or redispatch in this thread and records it; False at the script's end."""
@@ -289,14 +292,23 @@ class Session:
     def _answer(self, reason: str) -> None:
         """Handles a stop that is not at one of tracer's breakpoints, before the script continues."""
         if reason == "SIGINT":
-            if self.interrupted:
-                raise KeyboardInterrupt  # the second time it is meant for us
-            self.interrupted = True
+            if self._is_typed():
+                if self.interrupted:
+                    raise KeyboardInterrupt  # the second time it is meant for us
+                self.interrupted = True
             self._delivered = "SIGINT"
         elif reason == "SIGTRAP" and self._handles(signal.SIGTRAP):
             self._delivered = "SIGTRAP"
         elif reason in _SIGNALS_SEEN and self.torch_imported:
             self.call("signal_stop", name=reason)
+
+    def _is_typed(self) -> bool:
+        """Whether the SIGINT that stopped the script is a Ctrl-C: the terminal's, or one that came by way of us."""
+        code, sender = (
+            int(self.mi.command(f"-data-evaluate-expression $_siginfo.{name}")["value"])
+            for name in ("si_code", "_sifields._kill.si_pid")
+        )
+        return code == _FROM_KERNEL or (code == _FROM_USER and sender == os.getpid())
 
     def _handles(self, number: signal.Signals) -> bool:
         """Whether the script has a handler of its own for a signal."""

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +123,7 @@ class Walk:
         if advice:
             _say(advice)
         if self.session.torch_imported:
-            breakpoints.place(self.session, spec, **wanted)
+            self._place(spec, **wanted)
         else:
             self._waiting.append((spec, wanted))
 
@@ -135,9 +136,13 @@ class Walk:
             self.notes.append(_without_torch(self.session.exit_status))
             return False
         for spec, wanted in self._waiting:
-            breakpoints.place(self.session, spec, **wanted)
+            self._place(spec, **wanted)
         self._waiting.clear()
         return True
+
+    def _place(self, spec: str, **wanted: Any) -> None:
+        for line in breakpoints.place(self.session, spec, **wanted):
+            _say(line)
 
     def go(self) -> dict[str, Any] | None:
         """Continues to the next breakpoint with `halt`; returns its stop, or None at the program's end."""
@@ -145,23 +150,30 @@ class Walk:
             return None
         return self._moved(self.session.run())
 
-    def step(self, times: int = 1) -> dict[str, Any]:
+    def step(self, times: int = 1) -> dict[str, Any] | None:
         """Steps source lines, into functions that have debug information, and records the new place."""
-        self.session.step(times)
-        self._collect()
-        return self.records[-1]
+        self._at_a_stop("step")
+        return self._moved(self.session.step(times))
 
     def next_hop(self) -> dict[str, Any] | None:
         """Runs to the next call or redispatch of any operator in this thread; None at the program's end."""
+        self._at_a_stop("next_hop")
         return self._moved(self.session.next_hop())
 
     def finish_op(self) -> dict[str, Any] | None:
         """Runs to the end of the innermost op call, before it returns; its result is among the arguments."""
+        self._at_a_stop("finish_op")
         return self._moved(self.session.finish_op())
 
     def plumbing(self, shown: bool) -> None:
         """Whether `step` leads into the standard library and the dispatcher's helpers (at first: no)."""
         self.session.call("show_plumbing", wanted=shown)
+
+    def _at_a_stop(self, move: str) -> None:
+        if self._ended:
+            raise DebuggerError(f"{move}() needs a stop, but the program has ended: go() returned None")
+        if not self.session.torch_imported:
+            raise DebuggerError(f"{move}() needs a stop, but the program has not started: call go() before")
 
     def _moved(self, halted: bool) -> dict[str, Any] | None:
         self._collect()
@@ -278,4 +290,20 @@ def run_script(path: Path, walk: Walk) -> None:
     if not callable(space.get("walk")):
         raise DebuggerError(f"{path} has no function walk(gdb), so it is not a session script")
     walk.introduction = " ".join((space.get("__doc__") or "").split())
-    space["walk"](walk)
+    try:
+        space["walk"](walk)
+    except Exception as error:
+        raise SessionError(path, error) from error
+
+
+class SessionError(Exception):
+    """A session script raised `error`; the stops until then are still there."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        self.traceback = traceback.TracebackException.from_exception(error)
+        frames = self.traceback.stack
+        own = [number for number, frame in enumerate(frames) if frame.filename == str(path)]
+        end = own[-1] + 1 if isinstance(error, DebuggerError) else len(frames)  # how tracer said so is no news
+        self.traceback.stack = traceback.StackSummary.from_list(list(frames)[own[0] : end])
+        line = frames[own[-1]].lineno
+        super().__init__(f"{path.name}:{line} raised {type(error).__name__}: {error}")

@@ -228,6 +228,7 @@ def run_on():
 
 def _show(event, debugger, here):
     """Tells of a stop at a breakpoint about which gdb itself keeps silent."""
+    debugger.learn()
     points = getattr(event, "breakpoints", [])
     if points and debugger.leave():
         print("the process is about to become another program (exec), which tracer does not examine")

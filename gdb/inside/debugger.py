@@ -49,17 +49,22 @@ class Debugger:
         measured = self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS)
         tensors = Tensors(measured, memory)
         values = Values(tensors, memory, measured.get("flag_first"), measured.get("scalars", ()))
+        short_name = _load(names).short_kernel_name
+        self.table = self._dispatch_table(facts, memory, tensors.key_sets, short_name)
         self.place = Place(
             memory,
             tensors,
             values,
             Arguments(values),
-            Backtraces(_load(names).short_kernel_name, memory),
+            Backtraces(short_name, memory),
             self._python_stack(facts["python_layout"], memory),
             self._measured(facts, "schemas", "names of arguments", {}),
+            self.table,
+            self._changed,
             options,
         )
-        self.table = self._dispatch_table(facts)
+        self._tables = {}  # breakpoint: {operator: state of its table when its kernel functions were set}
+        self._late = []  # (breakpoint, operator) of which the table has changed
         # `aten::add.Tensor` by `aten::add_Tensor`, as the classes of at::_ops are named
         self.operators = {name.replace(".", "_"): name for name in self.place.schemas}
         self._leaving = self._watch_exec()
@@ -90,9 +95,9 @@ class Debugger:
             return otherwise
         return found
 
-    def _dispatch_table(self, facts):
+    def _dispatch_table(self, facts, *others):
         measured = self._measured(facts, "dispatch_table", "kernel functions", {"operators": {}, "tables": {}})
-        table = Table(measured, self.place.memory, self.place.tensors.key_sets, self.place.backtraces.short_name)
+        table = Table(measured, *others)
         if measured["operators"] and not table.readable:
             self.notes.append("no kernel functions: the layout of the dispatcher's table is unknown")
         return table
@@ -100,39 +105,58 @@ class Debugger:
     def add(self, group, points, internal=True):
         """Sets the points of a breakpoint; returns what it cannot stop at. `internal`: unseen by the user."""
         said = len(self.notes)
-        points = self._expanded(group, points)
-        made = Group(**group)
-        self.groups[made.spec] = made
-        placed = 0
-        for point in points:
-            location = self._location(point)
-            if location is None:
-                continue
-            self.points.append(Point(location, self.place, made, point, self.emit, internal))
-            placed += 1
-        if made.counting:
-            self._companions.setdefault(made.counting, []).extend(self.points[-placed:] if placed else [])
-        return self.notes[said:]
-
-    def _expanded(self, group, points):
-        """The points, with the kernel functions of each operator in the place of a point "operator"."""
-        found = []
+        made = self.groups[group["spec"]] = Group(**group)
+        before = len(self.points)
         for point in points:
             self._name_operator(point)
             if point["kind"] == "operator":
-                try:
-                    kernels, key = self._kernels(point["op"], group.get("key"))
-                except gdb.GdbError as error:
-                    self.notes.append("%s: %s" % (group["spec"], error))
-                else:
-                    group["key"] = key
-                    found += [dict(kernel, spec=group["spec"]) for kernel in kernels]
+                self._set_kernels(made, point["op"])
             else:
-                found.append(point)
-        return found
+                self._set(made, point, internal)
+        if made.counting:
+            self._companions.setdefault(made.counting, []).extend(self.points[before:])
+        return self.notes[said:]
 
-    def _kernels(self, operator, key):
-        return self.table.at_key(operator, key) if key else (self.table.kernels(operator), None)
+    def _set(self, group, point, internal=True):
+        location = self._location(point)
+        if location is not None:
+            self.points.append(Point(location, self.place, group, point, self.emit, internal))
+
+    def _set_kernels(self, group, operator):
+        """Stops at the kernel functions that an operator has now, which are none before it is registered."""
+        tables = self._tables.setdefault(group.spec, {})
+        known = operator in tables
+        tables[operator] = self.table.state(operator)
+        if tables[operator] is None:
+            return
+        try:
+            kernels = self.table.kernels(operator)
+            if group.key:
+                kernels, group.key = self.table.at_key(operator, group.key)
+        except gdb.GdbError as error:
+            self.notes.append("%s: %s" % (group.spec, error))
+            return
+        placed = [point.described for point in self.points if point.group is group] if known else []
+        for kernel in kernels:
+            if not any(_same(kernel, each) for each in placed):
+                self._set(group, dict(kernel, spec=group.spec))
+
+    def _changed(self, spec, operator):
+        """Whether an operator that is being called has other kernel functions than when they were set."""
+        tables = self._tables.get(spec)
+        if tables is None or tables.get(operator) == self.table.state(operator):
+            return False
+        self._late.append((spec, operator))
+        return True
+
+    def learn(self):
+        """Sets the kernel functions for which calls were halted; whether the halt is for nothing else."""
+        late, self._late = self._late, []
+        wanted, self.place.halts = self.place.halts, False
+        for spec, operator in late:
+            self._set_kernels(self.groups[spec], operator)
+        hop = self._hops is not None and self._hops.enabled and self._hops.reached
+        return bool(late) and not wanted and not hop
 
     def flush(self):
         """Writes out the records so far."""
@@ -262,6 +286,10 @@ class Debugger:
     def remove(self):
         """Takes all breakpoints away; what they counted stays."""
         _delete(self.points)
+
+
+def _same(kernel, described):
+    return all(kernel[name] == described.get(name) for name in ("kind", "address", "functor"))
 
 
 def _delete(points):

@@ -70,7 +70,7 @@ class Backtraces:
     """Reads backtraces of the selected thread. `short_name` shortens a demangled C++ name."""
 
     def __init__(self, short_name, memory):
-        self.short_name = short_name
+        self._short_name = short_name
         self._memory = memory
         self._last = {}  # thread: Walk
         self._known = {}  # (pc, how many frames of it came before, whether innermost): Frame
@@ -135,7 +135,7 @@ class Backtraces:
         name = frame.name() or ""
         library = gdb.solib_name(pc) or gdb.current_progspace().filename
         file, line = (place.symtab.fullname(), place.line) if place.symtab else (None, None)
-        short = self.short_name(name) if name else ""
+        short = self._short_name(name) if name else ""
         return Frame(
             short,
             name,

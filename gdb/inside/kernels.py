@@ -1,6 +1,7 @@
 """The kernel functions of an operator, as the dispatcher's table has them at this moment."""
 
 import struct
+from fnmatch import fnmatchcase
 
 from symbols import symbol_at
 
@@ -42,15 +43,18 @@ class Table:
             self._learn()
         return self._names.get(address)
 
+    def matching(self, address, wanted):
+        """The operator whose entry is at `address`, if `wanted` names it: whole, without its overload, or with *."""
+        name = self.operator_at(address) or ""
+        return name if wanted in (name, name.split(".")[0]) or fnmatchcase(name, wanted) else None
+
     def kernels(self, operator):
         """All kernels of an operator, the unboxed function of each before the boxed one."""
-        if operator not in self.operators:
-            self._learn()
-        if operator not in self.operators or not self.readable:
+        memory, found = self.state(operator), {}
+        if memory is None:
             return []
-        found = {}
         entry = self.operators[operator]
-        for key, words in self._rows(entry):
+        for key, words in self._rows(memory):
             found.setdefault(words, []).append(key)
         return [
             dict(point, op=operator, keys=keys, functor=words[0], operator_at=entry)
@@ -75,9 +79,17 @@ class Table:
         there = ", ".join(names) or "none that has a name"
         raise gdb.GdbError("%s has no kernel function at %s; there are: %s" % (operator, key, there))
 
-    def _rows(self, entry):
+    def state(self, operator):
+        """The table's bytes, which differ if a kernel function was registered since; None if it is unknown."""
+        if operator not in self.operators:
+            self._learn()
+        if operator not in self.operators or not self.readable:
+            return None
         offset, stride = self._layout
-        memory = self._memory.read(entry + offset, stride * (1 + max(self._indices.values())))
+        return self._memory.read(self.operators[operator] + offset, stride * (1 + max(self._indices.values())))
+
+    def _rows(self, memory):
+        stride = self._layout[1]
         count = min(4, stride // 8)
         for key, index in self._indices.items():
             yield key, struct.unpack_from("<%dQ" % count, memory, stride * index)

@@ -13,13 +13,14 @@ from variables import argument_names, arguments, local_variables
 import gdb
 
 _FUNCTOR = "c10::impl::wrap_kernel_functor_unboxed_<"
+_MOST_ARGUMENTS = 100  # of an operator that the script brought: all that are on the stack
 _STUBS = ("@plt", "$plt")
 
 
 class Place:
     """What every look needs: how to read tensors, arguments and stacks of this process."""
 
-    def __init__(self, memory, tensors, values, arguments, backtraces, python_stack, schemas, options):
+    def __init__(self, memory, tensors, values, arguments, backtraces, python_stack, schemas, table, changed, options):
         self.memory = memory
         self.tensors = tensors
         self.values = values
@@ -27,7 +28,10 @@ class Place:
         self.backtraces = backtraces
         self.python_stack = python_stack
         self.schemas = schemas
+        self.table = table
+        self.changed = changed  # whether an operator has other kernel functions than when a breakpoint was set
         self.options = options
+        self.halts = False  # whether a breakpoint has stopped for the user
         self.began = time.monotonic()
 
 
@@ -53,17 +57,22 @@ class Point(gdb.Breakpoint):
         self.hits += 1
         if self.group.counting:
             return False
-        seen = Look(self._place, self._at(frame.pc()), frame)
+        described = self._at(frame)
+        late = described["kind"].endswith("call") and self._place.changed(self.group.spec, described["op"])
+        seen = Look(self._place, described, frame)
         stack_pointer = int(frame.read_register("rsp")) & (2**64 - 1)
         thread = gdb.selected_thread().ptid[1]
         if not self.group.wants(self.described["kind"], thread, stack_pointer, seen):
-            return False
+            return late
         self._emit(seen.record(self.hits, thread))
-        return self.group.halt
+        self._place.halts = self._place.halts or self.group.halt
+        return self.group.halt or late
 
     def is_meant(self, frame):
         """Whether the function runs for this kernel: other operators, and other kernels, may share it."""
         described = self.described
+        if described["kind"] == "boxed call":
+            return self._called(frame) is not None
         if "functor" not in described:
             return True
         registers = EntryRegisters(frame, self._place.memory)
@@ -72,9 +81,17 @@ class Point(gdb.Breakpoint):
             return described["functor"] in (first, second)
         return first == described["functor"] and registers.word(second) == described["operator_at"]
 
-    def _at(self, pc):
+    def _called(self, frame):
+        """The operator of a boxed call, if it is meant. A std::function points to a lambda, which holds a handle."""
+        registers = EntryRegisters(frame, self._place.memory)
+        entry = registers.word(registers.word(registers.integers()[0]))
+        return self._place.table.matching(entry, self.described["op"])
+
+    def _at(self, frame):
         """What is known of the point; of one that gdb placed, whether arguments are in registers there."""
-        described = self.described
+        described, pc = self.described, frame.pc()
+        if described["kind"] == "boxed call":
+            return dict(described, op=self._called(frame))
         if "location" not in described or described["kind"] != "function":
             return described
         if pc not in self._entries:
@@ -193,13 +210,17 @@ class Look:
         types = list(described["types"])
         registers = EntryRegisters(self._frame, self._place.memory, described.get("entered", False))
         names = self._place.schemas.get(described.get("op") or "", {}).get("arguments", [])
-        if described["kind"] == "boxed kernel":
-            _, _, self._key_set, stack = registers.integers()[:4]
+        if described["kind"].startswith("boxed"):
+            _, called, key_set, stack = registers.integers()[:4]
+            if described["kind"] == "boxed kernel":
+                self._key_set = key_set
+            else:
+                stack, names = called, names or range(_MOST_ARGUMENTS)
             try:
                 values = [("c10::IValue", value) for value in self._place.values.boxed(stack, len(names))]
             except (NoTensorError, OSError):
                 values = []
-            return _named(names, values)
+            return _named(list(map(str, names)), values)
         leading = {"kernel": 2, "redispatch": 1}.get(described["kind"], 0)
         values, skipped = self._place.arguments.read(types[leading:], registers, described["hidden"], leading)
         if leading and skipped is not None:

@@ -2,7 +2,8 @@
 
 _FUNCTIONS = {"len": len, "any": any, "all": all, "min": min, "max": max, "sum": sum, "range": range}
 _KERNELS = ("kernel", "boxed kernel")
-_BEGINS = ("call", "function", "line")  # kinds of points at which an op call or a hit begins
+_CALLS = ("call", "boxed call")
+_BEGINS = (*_CALLS, "function", "line")  # kinds of points at which an op call or a hit begins
 
 
 class Group:
@@ -44,7 +45,7 @@ class Group:
             )
         elif kind in _BEGINS:
             wanted = self._holds(seen) and self._count() and self._take()
-            if kind == "call":
+            if kind in _CALLS:
                 running.append((stack_pointer, wanted))
         elif running:
             wanted = running[-1][1]

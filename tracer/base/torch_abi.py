@@ -77,8 +77,9 @@ OVERRIDING_WARNING = "(?s)Warning only once for all operators.*"
 OPERATOR_CLASSES = b"_ZN2at4_ops"
 OPERATOR_CLASS = re.compile(r"_ZN2at4_ops\d+(\w+?)4callE")
 OPERATOR_FUNCTION = re.compile(r"_ZN2at4_ops\d+(\w+?)(?:4|10)(call|redispatch)E[^.]*$")
+BOXED_CALLER, INVOKED = b"21createOperatorFromC10", "_M_invoke"
+"""The function that torch.ops calls for every operator: a lambda, which holds the operator's handle"""
 UNBOXED_WRAPPERS = b"28wrap_kernel_functor_unboxed_"
-BOXED_WRAPPERS = b"31make_boxed_from_unboxed_functor"
 ANONYMOUS = "12_GLOBAL__N_1"
 # The same names demangled.
 UNBOXED_WRAPPER = "c10::impl::wrap_kernel_functor_unboxed_<"

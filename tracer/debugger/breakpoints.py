@@ -70,22 +70,31 @@ def points_of(functions: Functions, spec: str) -> list[Point]:
         return [Point(spec, "line", location=spec)]
     keyed = _KEYED.fullmatch(spec)
     name = keyed[1] if keyed else spec
-    found = functions.points(name)
+    # what torch does not have may come with a library that the script loads
+    found = functions.points(name) or [Point(spec, "function", location=name), *_later(functions, spec, name)]
     if keyed:
         if not any(point.op for point in found):
             raise DebuggerError(f"{spec}: only an operator has dispatch keys{functions.near_names(name)}")
-        found = [replace(point, spec=spec) for point in found if point.kind == "operator"]
+        # at a call it is seen that kernel functions were registered since
+        kinds = ("operator", "call", "boxed call")
+        found = [replace(point, spec=spec) for point in found if point.kind in kinds]
         if functions.stripped:
             raise DebuggerError(
                 f"{spec}: the kernel functions of {name} have no names in this torch; use --break {name}"
             )
-    # what torch does not have may come with a library that the script loads
-    return found or [Point(spec, "function", location=name)]
+    return found
+
+
+def _later(functions: Functions, spec: str, name: str) -> list[Point]:
+    """The points of an operator that is not ATen's: `mine::twice`."""
+    if name.count("::") != 1:
+        return []
+    return [Point(spec, "operator", op=name), *functions.boxed_calls(spec, name)]
 
 
 def advice(functions: Functions, spec: str, points: Sequence[Point]) -> str | None:
     """What to know before the run of a breakpoint that this torch cannot reach; None if it can."""
-    if any(point.location is None for point in points):
+    if points[0].location is None:
         return None
     if points[0].kind == "line":
         if functions.has_lines:

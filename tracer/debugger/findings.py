@@ -11,7 +11,8 @@ from typing import Any
 
 _LONGEST_COMMAND = 200  # characters
 _SYSTEM = ("libc.so", "libc-", "libm.so", "libstdc++", "ld-linux", "libpthread")
-_WORDS = {"call": "called", "redispatch": "redispatched"}
+_CALLS = ("call", "boxed call")
+_WORDS = {"call": "called", "boxed call": "called by torch.ops", "redispatch": "redispatched"}
 
 
 @dataclass
@@ -89,10 +90,14 @@ def missing(counts: dict[str, Any]) -> list[str]:
         if any(note.startswith(f"{group['spec']}: ") for note in counts["notes"]):
             continue  # it says why
         points = [point for point in counts["points"] if point["spec"] == group["spec"]]
-        reached = _path(points)
+        calls = [point for point in points if point["kind"] in _CALLS] if group["spec"].endswith("]") else []
+        named = [point for point in points if point["kind"] != "boxed call"]
+        reached = _path([point for point in points if point not in calls])
         if reached:
             said.append(f"{group['spec']}: no hit met the conditions, but it ran: {reached}")
-        elif points and all(point["pending"] for point in points):
+        elif _path(calls):
+            said.append(f"{group['spec']} was never reached; {_path(calls)}")
+        elif named and all(point["pending"] for point in named):
             if points[0]["kind"] == "line":
                 said.append(f"{group['spec']}: no loaded library has code at this line")
                 continue

@@ -27,13 +27,14 @@ _BODY_TEXTS = (
     b"wrapper_",
     *(mangled.removesuffix(torch_abi.ANONYMOUS).encode() for _, mangled in _WITH_BODIES),
 )
+_INTERNAL = "L"  # before the name of a function with internal linkage, as gcc mangles it
 _FUNCTION_LINE = re.compile(r"^- func: ([\w.]+)\(", re.MULTILINE)
 _MOST_MATCHES = 40
 
 
 @dataclass(frozen=True)
 class Point:
-    """One address to stop at. `kind`: call, redispatch, body, function; or line.
+    """One address to stop at. `kind`: call, boxed call, redispatch, body, function; or line.
 
     An "operator" stands for all its kernel functions: gdb/inside/kernels.py reads the dispatcher's table for
     them. Those are the dispatcher's wrappers, which get the dispatch key; a body is the kernel function itself,
@@ -135,9 +136,17 @@ class Functions:
                     points.append(
                         Point(pattern, match[2], name, demangle_trusted(mangled), library, offset, operator)
                     )
-        if not points:
+        if not points and pattern.startswith("aten::"):
             raise DebuggerError(f"no operator matches {pattern}{self.near_names(pattern)}")
-        return points
+        return points + self.boxed_calls(pattern, pattern)
+
+    def boxed_calls(self, spec: str, operator: str) -> list[Point]:
+        """Where Python calls an operator by torch.ops. `operator`: its name, or a pattern."""
+        return [
+            Point(spec, "boxed call", "torch.ops", demangle_trusted(mangled), library, offset, operator)
+            for library, found in self._boxed_callers
+            for mangled, offset in found
+        ]
 
     def hops(self) -> dict[str, list[int]]:
         """For each library the offsets of all at::_ops::X::call and ::redispatch in it."""
@@ -157,7 +166,7 @@ class Functions:
         if not spaces:
             return ""
         nested = "".join(f"{len(space)}{space}" for space in spaces)
-        following = re.compile(nested + r"(\d+)(\w+)")
+        following = re.compile(nested + rf"{_INTERNAL}?(\d+)(\w+)")
         names = set()
         for symbols in self.libraries.values():
             for mangled, _ in symbols.search(nested.encode()):
@@ -178,7 +187,7 @@ class Functions:
         names = [operator.removeprefix("aten::").replace(".", "_"), *_kernel_names(operator)]
         texts = [f"{between}{name}{end}" for name in names for between in (len(name), "_")
                  for end in ("E", "4callE", "10redispatchE")]  # fmt: skip
-        points = [Point(spec, "operator", op=operator)]
+        points = [Point(spec, "operator", op=operator), *self.boxed_calls(spec, operator)]
         for library, found in self._dispatch_symbols.items():
             for mangled, offset in found:
                 if not any(text in mangled for text in texts):
@@ -189,6 +198,14 @@ class Functions:
                     short = short_kernel_name(symbol)
                     points.append(Point(spec, kind, short, symbol, library, offset, operator))
         return points
+
+    @cached_property
+    def _boxed_callers(self) -> list[tuple[str, list[tuple[str, int]]]]:
+        return [
+            (library, [each for each in found if torch_abi.INVOKED in each[0] and not each[0].endswith(".cold")])
+            for library, symbols in self.libraries.items()
+            if (found := symbols.search(torch_abi.BOXED_CALLER))
+        ]
 
     @cached_property
     def _dispatch_symbols(self) -> dict[str, list[tuple[str, int]]]:
@@ -202,8 +219,8 @@ class Functions:
         """The functions whose name without parameters, templates and anonymous namespaces ends so."""
         last = spec.rpartition("::")[2]
         encoded = [f"{len(part)}{part}" for part in spec.split("::")[-2:]]
-        # the two last names are side by side, or an anonymous namespace is between them
-        texts = [between.join(encoded).encode() for between in ("", torch_abi.ANONYMOUS)]
+        # between the two last names is nothing, an anonymous namespace, or the mark of a static function
+        texts = [between.join(encoded).encode() for between in ("", torch_abi.ANONYMOUS, _INTERNAL)]
         texts.append(f"\0{last}\0".encode())
         points = []
         for library, symbols in self.libraries.items():

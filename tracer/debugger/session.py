@@ -144,7 +144,7 @@ class Session:
                 self._answer(reason)
             elif self.call("leave"):
                 self.replaced = True
-            else:
+            elif not self.call("learn"):
                 return True
 
     def step(self, times: int = 1) -> bool:

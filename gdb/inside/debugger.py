@@ -14,7 +14,7 @@ from kernels import Table
 from memory import InferiorMemory
 from plumbing import Plumbing
 from python_stack import PythonStack
-from stops import Leaving, Look, Place, Point, at_entry
+from stops import Forks, Leaving, Look, Place, Point, at_entry
 from symbols import behind_prologue
 from tensors import Tensors
 from values import Values
@@ -68,6 +68,7 @@ class Debugger:
         # `aten::add.Tensor` by `aten::add_Tensor`, as the classes of at::_ops are named
         self.operators = {name.replace(".", "_"): name for name in self.place.schemas}
         self._leaving = self._watch_exec()
+        self._forks = Forks()
         self.groups = {}
         self.points = []
         self._companions = {}  # breakpoint: the points that only count beside it
@@ -236,6 +237,7 @@ class Debugger:
         """How often each point was reached, for what the user asks when nothing was recorded."""
         return {
             "notes": self.notes,
+            "forks": self._forks.hits,
             "points": [
                 {"spec": point.group.spec, "kind": point.described["kind"], "op": point.described.get("op"),
                  "name": point.described.get("name"), "hits": point.hits,
@@ -285,7 +287,7 @@ class Debugger:
 
     def remove(self):
         """Takes all breakpoints away; what they counted stays."""
-        _delete(self.points)
+        _delete([*self.points, self._forks])
 
 
 def _same(kernel, described):

@@ -1,5 +1,6 @@
 """The kernel functions of an operator, as the dispatcher's table has them at this moment."""
 
+import re
 import struct
 from fnmatch import fnmatchcase
 
@@ -13,6 +14,7 @@ _SPAN = 12288  # bytes that hold an entry
 _FALLTHROUGH = "c10::fallthrough_kernel("
 _RUNTIME = "WrapFunctionIntoRuntimeFunctor"
 _LONG = 64  # characters of a name that is not worth its place in a sentence
+_BOXED_FUNCTOR = re.compile(r"c10::BoxedKernel::makeFromFunctor<(.*?)>\(")
 _FUNCTOR_WORDS = 5  # vtable and counts, then the pointer to the function
 
 
@@ -100,11 +102,16 @@ class Table:
         for kind, address in [*(("kernel", each) for each in unboxed), ("boxed kernel", boxed)]:
             symbol, offset = symbol_at(address) if address else ("", 0)
             if symbol and not offset and not symbol.startswith(_FALLTHROUGH):
-                name = self._short_name(self._registered(functor) if _RUNTIME in symbol else symbol)
+                name = self._short_name(self._registered(functor, symbol))
                 yield {"kind": kind, "name": name, "symbol": symbol, "address": address}
 
-    def _registered(self, functor):
-        """The symbol of the function to which a functor points."""
+    def _registered(self, functor, symbol):
+        """The symbol of what was registered: a function to which a functor points, or a functor's own class."""
+        boxed = _BOXED_FUNCTOR.match(symbol)
+        if boxed:
+            return boxed[1]
+        if _RUNTIME not in symbol:
+            return symbol
         for word in self._words(functor + 8, _FUNCTOR_WORDS):
             symbol, offset = symbol_at(word)
             if symbol and not offset:

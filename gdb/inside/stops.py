@@ -119,6 +119,19 @@ class Leaving(gdb.Breakpoint):
         return self.reached
 
 
+class Forks(gdb.Breakpoint):
+    """Counts the children that the process forks. They run on without gdb."""
+
+    def __init__(self):
+        super().__init__("*%#x" % int(gdb.parse_and_eval("(long)&fork")), internal=True)
+        self.silent = True
+        self.hits = 0
+
+    def stop(self):
+        self.hits += 1
+        return False
+
+
 def _text(memory, address):
     try:
         return memory.read(address, 4096).split(b"\0")[0]

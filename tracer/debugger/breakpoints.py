@@ -108,7 +108,10 @@ def advice(functions: Functions, spec: str, points: Sequence[Point]) -> str | No
     else:
         near = functions.near_functions(spec).removeprefix("; ")
         reason = f" ({near})" if near else ""
-    return f"{spec} is not in torch{reason}; tracer waits for a library that the script loads"
+    later = "a library that the script loads"
+    if len(points) > 1:
+        later += ", or an operator that it registers"
+    return f"{spec} is not in torch{reason}; tracer waits for {later}"
 
 
 def _companions(functions: Functions, spec: str, points: list[Point]) -> list[str]:

@@ -72,9 +72,11 @@ def below_python(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def missing(counts: dict[str, Any]) -> list[str]:
-    """What was not recorded: stops beyond the limit; and for each breakpoint without a record, how often its
-    operator ran, and by which path."""
-    said = []
+    """What was not recorded: children; stops beyond the limit; and for each breakpoint without a record, how
+    often its operator ran, and by which path."""
+    forks = counts.get("forks", 0)
+    were = "1 forked child was" if forks == 1 else f"{forks:,} forked children were"
+    said = [f"{were} not followed: only the script's first process was examined"] if forks else []
     for group in counts.get("groups", []):
         if group["counting"]:
             continue

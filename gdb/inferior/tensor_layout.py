@@ -9,6 +9,7 @@ import os
 import struct
 
 _BYTES = 384  # more than any TensorImpl so far has
+_NODE = 640  # of a node of autograd that keeps a scalar, and a little more
 _NO_INDEX = 0xFF  # a device without an index, such as "cpu"
 # c10/core/DeviceType.h, whose numbers are part of torch's ABI
 _DEVICE_TYPES = (
@@ -141,12 +142,12 @@ def _scalars(torch):
         base = torch.ones(1, requires_grad=True)
         for kind, (value, _) in values.items():
             node = base.pow(value).grad_fn
-            nodes[kind] = ctypes.string_at(ctypes.c_void_p.from_address(id(node) + object.__basicsize__).value, 512)
+            nodes[kind] = ctypes.string_at(ctypes.c_void_p.from_address(id(node) + object.__basicsize__).value, _NODE)
     parts = {"complex": (2.5, 7.0)}
     packed = {kind: struct.pack(form, *parts.get(kind, (value,))) for kind, (value, form) in values.items()}
     (at,) = [
         at
-        for at in range(16, 480, 8)
+        for at in range(16, _NODE - 16, 16)
         if all(nodes[kind][at : at + len(value)] == value for kind, value in packed.items())
     ]
     tags = [(struct.unpack_from("<I", nodes[kind], at - 16)[0], kind) for kind in values]

@@ -17,7 +17,7 @@ from python_stack import PythonStack
 from stops import Forks, Leaving, Look, Place, Point, at_entry
 from symbols import behind_prologue
 from tensors import Tensors
-from values import Values
+from values import SCALARS, Values
 from wanted import Group
 
 import gdb
@@ -48,7 +48,7 @@ class Debugger:
         memory = InferiorMemory()
         measured = self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS)
         tensors = Tensors(measured, memory)
-        values = Values(tensors, memory, measured.get("flag_first"), measured.get("scalars", ()))
+        values = Values(tensors, memory, measured.get("flag_first"), measured.get("scalars") or SCALARS)
         short_name = _load(names).short_kernel_name
         self.table = self._dispatch_table(facts, memory, tensors.key_sets, short_name)
         self.place = Place(

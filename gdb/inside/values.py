@@ -22,7 +22,8 @@ _INTEGERS = {
     "c10::ScalarType": "<B", "c10::Layout": "<B", "c10::MemoryFormat": "<B", "c10::DispatchKeySet": "<Q",
     "c10::DispatchKey": "<H", "c10::DeviceType": "<B", "c10::Device": "<H",
 }  # fmt: skip
-_SCALARS = {"float": "<d", "int": "<q", "uint64": "<Q", "bool": "<?"}
+SCALARS = ((0, "float"), (1, "int"))  # the tags of a c10::Scalar that all versions share
+_SCALAR_FORMS = {"float": "<d", "int": "<q", "uint64": "<Q", "bool": "<?"}
 _HANDLES = {"at::Generator": "generator", "c10::Storage": "storage"}
 _TENSORS = ("at::Tensor", "at::TensorBase", "at::OptionalTensorRef")
 # (size, alignment) of what an optional or a list may hold, besides integers
@@ -68,7 +69,7 @@ class Values:
     `scalars`: [(tag of a c10::Scalar, what it holds)].
     """
 
-    def __init__(self, tensors, memory, flag_first=False, scalars=((0, "float"), (1, "int"))):
+    def __init__(self, tensors, memory, flag_first=False, scalars=SCALARS):
         self.flag_first = flag_first
         self._scalars = dict(scalars)
         self._tensors = tensors
@@ -231,7 +232,7 @@ class Values:
             return str(complex(*struct.unpack_from("<2d", memory, 16))).strip("()")
         if kind is None:
             return dict(UNKNOWN, why="a scalar of tag %d" % tag)
-        return struct.unpack_from(_SCALARS[kind], memory, 16)[0]
+        return struct.unpack_from(_SCALAR_FORMS[kind], memory, 16)[0]
 
     def _words(self, address, count):
         if not 0 <= count < 1_000_000:

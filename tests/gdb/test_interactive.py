@@ -298,11 +298,13 @@ def test_break_op(open_terminal: Opener) -> None:
     terminal = open_terminal(MATMUL + "raise SystemExit(3)\n", "aten::matmul")
     terminal.until(PROMPT)
     assert terminal.ask("break-op mmm").startswith("no operator aten::mmm; near: aten::mm, ")
-    for key in ("Foo", "FuncTorchBatched"):  # no key; a key at which mm has no function of its own
-        answer = terminal.ask(f"break-op mm {key}")
-        assert answer.startswith(f"no kernel function of this operator is known to run at {key}; there are: ")
-        assert "wrapper_CPU_mm" in answer
-        assert "\n" not in answer
+    assert terminal.ask("break-op mm Foo") == "this torch has no dispatch key Foo"
+    answer = terminal.ask("break-op mm SparseCUDA")
+    assert answer.startswith("aten::mm has no kernel function at SparseCUDA; there are: ")
+    assert "wrapper_CPU_mm" in answer
+    assert "\n" not in answer
+    assert "mm_batch_rule" in terminal.ask("break-op mm FuncTorchBatched")
+    assert terminal.ask("break-op mm CompositeExplicitAutogradNonFunctional").endswith("Functional_mm of aten::mm")
     assert terminal.ask("break-op").startswith("break-op needs an operator")
     began = terminal.cpu_seconds()
     assert terminal.ask("break-op mm CPU").endswith("wrapper_CPU_mm of aten::mm")

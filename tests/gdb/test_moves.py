@@ -30,14 +30,17 @@ def walk(gdb):
         gdb.finish_op()
     except Exception as error:
         gdb.note(f"{type(error).__name__}: {error}")
+    seen[0]["no such field"]
 """
 
 
 def test_next_hop_and_finish_op(launcher: Launcher) -> None:
-    """And finish_op at the end of a call says that it is over."""
+    """And finish_op at the end of a call says that it is over. What the script raises loses no stop."""
     launcher.write(HOPS, "hops.py")
     found = debug(launcher, "--session", "hops.py")
-    assert found.run.status == 0, found.run.err
+    assert found.run.status == 1, found.run.err
+    assert 'Traceback (most recent call last):\n  File "hops.py", line 20, in walk\n' in found.run.err
+    assert "the session ended early: hops.py:20 raised KeyError: 'no such field'" in found.markdown
     assert "DebuggerError: finish_op: aten::mm is at its end" in found.run.err
     assert [(stop["kind"], stop["op"]) for stop in found.stops] == [
         ("function", None),

@@ -292,14 +292,15 @@ def run_script(path: Path, walk: Walk) -> None:
     walk.introduction = " ".join((space.get("__doc__") or "").split())
     try:
         space["walk"](walk)
-    except Exception as error:
-        raise SessionError(path, error) from error
+    except (Exception, SystemExit) as error:
+        if not isinstance(error, SystemExit) or error.code:
+            raise SessionError(path, error) from error
 
 
 class SessionError(Exception):
     """A session script raised `error`; the stops until then are still there."""
 
-    def __init__(self, path: Path, error: Exception) -> None:
+    def __init__(self, path: Path, error: BaseException) -> None:
         self.traceback = traceback.TracebackException.from_exception(error)
         frames = self.traceback.stack
         own = [number for number, frame in enumerate(frames) if frame.filename == str(path)]

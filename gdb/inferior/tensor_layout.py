@@ -135,14 +135,16 @@ def _flag_first(contents, device):
 
 
 def _scalars(torch):
-    """[(tag of a c10::Scalar, what it holds)]: versions differ. A node of autograd keeps the exponent of a power."""
+    """[(tag of a c10::Scalar, what it holds)]: versions differ. A node of autograd keeps an exponent."""
     values = {"float": (2.5, "<d"), "int": (7, "<q"), "bool": (True, "<?"), "complex": (2.5 + 7j, "<2d")}
     nodes = {}
     with torch.enable_grad():
         base = torch.ones(1, requires_grad=True)
         for kind, (value, _) in values.items():
             node = base.pow(value).grad_fn
-            nodes[kind] = ctypes.string_at(ctypes.c_void_p.from_address(id(node) + object.__basicsize__).value, _NODE)
+            nodes[kind] = ctypes.string_at(
+                ctypes.c_void_p.from_address(id(node) + object.__basicsize__).value, _NODE
+            )
     parts = {"complex": (2.5, 7.0)}
     packed = {kind: struct.pack(form, *parts.get(kind, (value,))) for kind, (value, form) in values.items()}
     (at,) = [

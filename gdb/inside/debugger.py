@@ -64,7 +64,7 @@ class Debugger:
             options,
         )
         self._tables = {}  # breakpoint: {operator: state of its table when its kernel functions were set}
-        self._late = []  # (breakpoint, operator) of which the table has changed
+        self._late = []  # (breakpoint, operator) with a table that has changed
         # `aten::add.Tensor` by `aten::add_Tensor`, as the classes of at::_ops are named
         self.operators = {name.replace(".", "_"): name for name in self.place.schemas}
         self._leaving = self._watch_exec()
@@ -97,7 +97,9 @@ class Debugger:
         return found
 
     def _dispatch_table(self, facts, *others):
-        measured = self._measured(facts, "dispatch_table", "kernel functions", {"operators": {}, "tables": {}})
+        measured = self._measured(
+            facts, "dispatch_table", "kernel functions", {"operators": {}, "tables": {}}
+        )
         table = Table(measured, *others)
         if measured["operators"] and not table.readable:
             self.notes.append("no kernel functions: the layout of the dispatcher's table is unknown")

@@ -21,9 +21,9 @@ _FUNCTOR_WORDS = 5  # vtable and counts, then the pointer to the function
 class Table:
     """Reads the tables of operators. `measured`: what inferior/dispatch_table.py found.
 
-    A kernel is a description for a Point: {kind, op, name, symbol, address, keys, functor, operator_at}. `keys`:
-    where it runs. The functions of fallbacks, and of kernels that were registered as pointers, are shared: functor
-    and operator say whose call it is.
+    A kernel is a description for a Point: {kind, op, name, symbol, address, keys, functor, operator_at}.
+    `keys`: where it runs. The functions of fallbacks, and of kernels that were registered as pointers, are
+    shared: functor and operator say whose call it is.
     """
 
     def __init__(self, measured, memory, key_sets, short_name):
@@ -46,7 +46,7 @@ class Table:
         return self._names.get(address)
 
     def matching(self, address, wanted):
-        """The operator whose entry is at `address`, if `wanted` names it: whole, without its overload, or with *."""
+        """The operator whose entry is at `address`, if `wanted` names it: with or without overload, or by *."""
         name = self.operator_at(address) or ""
         return name if wanted in (name, name.split(".")[0]) or fnmatchcase(name, wanted) else None
 
@@ -65,7 +65,7 @@ class Table:
         ]
 
     def at_key(self, operator, key):
-        """(the kernels that run at `key`, `key` or None if it stands for several). Raises gdb.GdbError."""
+        """(the kernels that run at `key`, `key` or None if it means several). Raises gdb.GdbError."""
         known = self.kernels(operator)
         found = [each for each in known if key in each["keys"]]
         if found:
@@ -77,18 +77,22 @@ class Table:
         if key not in self._indices:
             raise gdb.GdbError("this torch has no dispatch key %s" % key)
         own = [each for each in known if each["functor"]]  # the others are fallbacks of a key
-        names = dict.fromkeys(name if len(name := each["name"]) < _LONG else "one at " + each["keys"][0] for each in own)
+        names = dict.fromkeys(
+            name if len(name := each["name"]) < _LONG else "one at " + each["keys"][0] for each in own
+        )
         there = ", ".join(names) or "none that has a name"
         raise gdb.GdbError("%s has no kernel function at %s; there are: %s" % (operator, key, there))
 
     def state(self, operator):
-        """The table's bytes, which differ if a kernel function was registered since; None if it is unknown."""
+        """The table's bytes, which differ after a registration; None if it is unknown."""
         if operator not in self.operators:
             self._learn()
         if operator not in self.operators or not self.readable:
             return None
         offset, stride = self._layout
-        return self._memory.read(self.operators[operator] + offset, stride * (1 + max(self._indices.values())))
+        return self._memory.read(
+            self.operators[operator] + offset, stride * (1 + max(self._indices.values()))
+        )
 
     def _rows(self, memory):
         stride = self._layout[1]

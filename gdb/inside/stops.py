@@ -20,7 +20,9 @@ _STUBS = ("@plt", "$plt")
 class Place:
     """What every look needs: how to read tensors, arguments and stacks of this process."""
 
-    def __init__(self, memory, tensors, values, arguments, backtraces, python_stack, schemas, table, changed, options):
+    def __init__(
+        self, memory, tensors, values, arguments, backtraces, python_stack, schemas, table, changed, options
+    ):
         self.memory = memory
         self.tensors = tensors
         self.values = values
@@ -29,7 +31,9 @@ class Place:
         self.python_stack = python_stack
         self.schemas = schemas
         self.table = table
-        self.changed = changed  # whether an operator has other kernel functions than when a breakpoint was set
+        self.changed = (
+            changed  # whether an operator has other kernel functions than when a breakpoint was set
+        )
         self.options = options
         self.halts = False  # whether a breakpoint has stopped for the user
         self.began = time.monotonic()
@@ -82,7 +86,7 @@ class Point(gdb.Breakpoint):
         return first == described["functor"] and registers.word(second) == described["operator_at"]
 
     def _called(self, frame):
-        """The operator of a boxed call, if it is meant. A std::function points to a lambda, which holds a handle."""
+        """The operator of a boxed call if it is meant. A std::function points to a lambda that holds a handle."""
         registers = EntryRegisters(frame, self._place.memory)
         entry = registers.word(registers.word(registers.integers()[0]))
         return self._place.table.matching(entry, self.described["op"])

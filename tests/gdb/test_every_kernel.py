@@ -13,10 +13,10 @@ import tracer
 
 pytestmark = pytest.mark.gdb
 
-# kernels that are registered as pointers (autocast, vmap), fallbacks of a key (Negative), boxed calls, an operator
-# that is not ATen's, and kernels that are registered while the script runs
+# kernels that are registered as pointers (autocast, vmap), fallbacks of a key (Negative), boxed calls, an
+# operator that is not ATen's, and kernels that are registered while the script runs
 KINDS = """
-import sys, warnings, torch
+import sys, warnings, torch, torch._dispatch.python
 warnings.simplefilter("ignore")
 print("the script runs", file=sys.stderr, flush=True)
 torch.set_num_threads(1)
@@ -26,7 +26,8 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 torch.vmap(torch.addmm)(torch.ones(2, 3), torch.ones(2, 3, 3), torch.ones(2, 3, 3))
 torch.addmm(bias, torch.ones(3, 3, dtype=torch.complex64).conj().imag, x)
 torch.ops.aten.addmm(bias, x, x)
-torch.compile(lambda a: torch.addmm(bias, a, a).relu(), backend="aot_eager")(torch.ones(3, 3))
+with torch._dispatch.python.enable_python_dispatcher():
+    torch.bmm(torch.ones(2, 3, 3), torch.ones(2, 3, 3))
 own = torch.library.Library("own_kernels", "DEF")
 own.define("thrice(Tensor x) -> Tensor")
 own.impl("thrice", lambda x: x * 3, "CompositeExplicitAutograd")
@@ -36,7 +37,7 @@ late.impl("addmm", lambda bias, a, b, beta=1, alpha=1: a + b, "CPU")
 torch.addmm(bias, x, x)
 """
 SPECS = ("aten::addmm", "own_kernels::thrice", "aten::addmm [AutocastCPU]", "aten::baddbmm [Negative]",
-         "aten::addmm [SparseCUDA]", "aten::addmm [NoKey]", "aten::*baddbm*")  # fmt: skip
+         "aten::addmm [SparseCUDA]", "aten::addmm [NoKey]", "aten::*baddbm*", "aten::bmm")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,16 @@ def test_stops_at_kernels_are_the_recorded_hops(seen: tuple[Launcher, Debugged])
     wanted = Counter(hops.filter(pl.col("op").is_in(["aten::addmm", "own_kernels::thrice"])).iter_rows())
     stops = [stop for stop in found.stops if stop["spec"] in SPECS[:2] and "kernel" in stop["kind"]]
     assert Counter((stop["op"], stop["key"]) for stop in stops) == wanted
-    assert {"AutocastCPU", "FuncTorchBatched", "Negative", "PythonDispatcher"} <= {key for _, key in wanted}
+    assert {"AutocastCPU", "FuncTorchBatched", "Negative"} <= {key for _, key in wanted}
+
+
+def test_a_kernel_below_the_python_dispatcher_has_its_own_key(seen: tuple[Launcher, Debugged]) -> None:
+    _, found = seen
+    kernels = {(stop["key"], stop["function"]) for stop in found.stops if "kernel" in stop["kind"]}
+    assert ("AutogradCPU", "torch::autograd::VariableType::bmm") in kernels
+    assert {function for key, function in kernels if key == "PythonDispatcher"} == {
+        "pythonDispatcherFallback"
+    }
 
 
 def test_one_key_and_boxed_calls(seen: tuple[Launcher, Debugged]) -> None:
@@ -75,13 +85,15 @@ def test_what_cannot_be_a_stop_is_said_before_the_run(seen: tuple[Launcher, Debu
     before, _, after = found.run.err.partition("the script runs")
     assert "aten::addmm [SparseCUDA]: aten::addmm has no kernel function at SparseCUDA; there are: " in before
     assert "aten::addmm [NoKey]: this torch has no dispatch key NoKey" in before
-    assert "own_kernels::thrice is not in torch; tracer waits for a library that the script loads, or" in before
+    assert (
+        "own_kernels::thrice is not in torch; tracer waits for a library that the script loads, or" in before
+    )
     assert "aten::baddbmm [Negative] was never reached" in after
     assert "no hit met the conditions" not in after
 
 
 READINGS = """
-import os, torch
+import os, signal, subprocess, time, torch
 generator = torch.Generator().manual_seed(3)
 torch.rand(2, generator=generator)
 torch.randperm(4)
@@ -93,13 +105,14 @@ x = torch.empty(0)
 storage = torch.ones(4).untyped_storage()
 x.set_(storage)
 print(hex(storage._cdata))
-for _ in range(2):
-    try:
-        os.system(f"kill -INT {os.getpid()}")
-        while True:
-            pass
-    except KeyboardInterrupt:
-        print("interrupted by the script itself", flush=True)
+received = []
+signal.signal(signal.SIGINT, lambda *_: received.append(len(received)))
+for sent in (1, 2, 3):
+    subprocess.run(["kill", "-INT", str(os.getpid())])
+    deadline = time.monotonic() + 60
+    while len(received) < sent and time.monotonic() < deadline:
+        time.sleep(0.01)
+print(received)
 if os.fork() == 0:
     os._exit(0)
 os.wait()
@@ -115,8 +128,8 @@ def test_readings_signals_and_children(launcher: Launcher) -> None:
              "torch::autograd::THPVariable_randpern"]  # fmt: skip
     found = debug(launcher, "script.py", *(word for spec in specs for word in ("-b", spec)))
     assert found.run.status == 0, found.run.err
-    storage, *interrupted = found.run.out.splitlines()
-    assert interrupted == ["interrupted by the script itself"] * 2
+    storage, received = found.run.out.splitlines()
+    assert received == "[0, 1, 2]"
     read = [
         (stop["op"], argument["name"], argument["value"])
         for stop in found.stops
@@ -132,6 +145,8 @@ def test_readings_signals_and_children(launcher: Launcher) -> None:
     assert values["aten::full", "fill_value"] == 2**63 + 1
     assert values["aten::set_.source_Storage", "source"] == f"a storage at {storage}"
     assert "THPVariable_randperm is not in" not in found.run.err
-    assert "THPVariable_randpern is not in torch (near: torch::autograd::THPVariable_randperm" in found.run.err
+    assert (
+        "THPVariable_randpern is not in torch (near: torch::autograd::THPVariable_randperm" in found.run.err
+    )
     assert "torch::autograd::THPVariable_randperm" in found.functions()
     assert "1 forked child was not followed: only the script's first process was examined" in found.run.err

@@ -304,7 +304,9 @@ def test_break_op(open_terminal: Opener) -> None:
     assert "wrapper_CPU_mm" in answer
     assert "\n" not in answer
     assert "mm_batch_rule" in terminal.ask("break-op mm FuncTorchBatched")
-    assert terminal.ask("break-op mm CompositeExplicitAutogradNonFunctional").endswith("Functional_mm of aten::mm")
+    assert terminal.ask("break-op mm CompositeExplicitAutogradNonFunctional").endswith(
+        "Functional_mm of aten::mm"
+    )
     assert terminal.ask("break-op").startswith("break-op needs an operator")
     began = terminal.cpu_seconds()
     assert terminal.ask("break-op mm CPU").endswith("wrapper_CPU_mm of aten::mm")

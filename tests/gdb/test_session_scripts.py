@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
+import polars as pl
 import pytest
 from debugging import debug
 from launching import Launcher
+
+import tracer
 
 pytestmark = pytest.mark.gdb
 
@@ -26,6 +30,16 @@ T = [
     "wrapper_CompositeExplicitAutograd__t",
 ]
 LINEAR = ["at::_ops::linear::call", "wrapper_CompositeImplicitAutograd__linear"]
+
+COMPARED = [
+    "conv2d",
+    "layer_norm",
+    "scaled_dot_product_attention",
+    "custom_operator",
+    "raises",
+    "vmap",
+    "autocast",
+]
 
 PATHS = {
     "mm": [
@@ -113,19 +127,32 @@ def test_gru(launcher: Launcher) -> None:
     assert "more op calls were not recorded" in found.run.err
 
 
+@pytest.mark.parametrize("name", COMPARED)
+def test_kernel_functions_are_the_hops_of_a_recording(launcher: Launcher, name: str) -> None:
+    space = runpy.run_path(str(Path(tracer.__file__).parent / "gdb" / f"{name}.py"))
+    launcher.write(space["PROGRAM"])
+    assert launcher.record("-o", "run.trace", "script.py").status == 0
+    hops = tracer.load(launcher.folder / "run.trace").hops.select(pl.col("op", "key").cast(pl.String))
+    operators = set(space["OPERATORS"])
+    wanted = [hop for hop in hops.iter_rows() if hop[0] in operators or hop[0].split(".")[0] in operators]
+    found = debug(launcher, name)
+    assert found.run.status == 0, found.run.err
+    stops = [stop for stop in found.stops if "kernel" in stop["kind"]]
+    assert sorted((stop["op"], stop["key"]) for stop in stops) == sorted(wanted)
+    assert {op.split(".")[0] for op, _ in wanted} == operators
+
+
 def test_the_sessions_are_listed_with_a_line_each(launcher: Launcher) -> None:
     listed = launcher.run([str(launcher.tracer), "gdb", "--list"])
     lines = dict(line.split(None, 1) for line in listed.out.splitlines())
-    assert list(lines) == [*sorted(PATHS | {"gru": []}), "debug_build/nine_stops"]
+    assert list(lines) == [*sorted([*PATHS, "gru", *COMPARED]), "debug_build/nine_stops"]
     assert lines["cat"] == "The path of torch.cat"
 
 
 def test_the_sessions_are_short_and_listed(launcher: Launcher) -> None:
-    import tracer
-
     folder = Path(tracer.__file__).parent / "gdb"
     scripts = sorted(folder.glob("*.py"))
-    assert [script.stem for script in scripts] == ["backward", "cat", "embedding", "gru", "linear", "mm"]
+    assert [script.stem for script in scripts] == sorted([*PATHS, "gru", *COMPARED])
     assert max(len(script.read_text().splitlines()) for script in scripts) <= 40
     listed = launcher.run([str(launcher.tracer), "gdb", "no-such-session", "-b", "aten::mm"])
     assert all(script.stem in listed.err for script in scripts)

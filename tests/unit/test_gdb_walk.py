@@ -45,7 +45,9 @@ def test_an_error_of_tracers_own_ends_at_the_session_script(tmp_path: Path) -> N
 def test_a_session_script_may_end_by_exit(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("import sys\ndef walk(gdb):\n    sys.exit()\n")
     run_script(tmp_path / "own.py", SimpleNamespace())  # type: ignore[arg-type]
-    assert "SystemExit: no stop" in str(raised(tmp_path / "own.py", "def walk(gdb):\n    raise SystemExit('no stop')\n"))
+    assert "SystemExit: no stop" in str(
+        raised(tmp_path / "own.py", "def walk(gdb):\n    raise SystemExit('no stop')\n")
+    )
 
 
 @pytest.mark.parametrize("move", ["step", "next_hop", "finish_op"])

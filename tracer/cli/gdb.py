@@ -118,7 +118,7 @@ def gdb(
       tracer gdb -b aten::cat --interactive train.py
       tracer gdb --overlay mm train.py
       tracer gdb --from run.trace --hop 4711
-      tracer gdb mm            (a session; others: gru cat embedding linear backward)
+      tracer gdb mm            (a session; tracer gdb --list names the others)
     """
     from tracer.base.errors import RecordingError
     from tracer.debugger.debugger_errors import DebuggerError

@@ -36,8 +36,8 @@ _MOST_MATCHES = 40
 class Point:
     """One address to stop at. `kind`: call, boxed call, redispatch, body, function; or line.
 
-    An "operator" stands for all its kernel functions: gdb/inside/kernels.py reads the dispatcher's table for
-    them. Those are the dispatcher's wrappers, which get the dispatch key; a body is the kernel function itself,
+    An "operator" means all its kernel functions: gdb/inside/kernels.py finds them in the dispatcher's table.
+    Those are the dispatcher's wrappers, which get the dispatch key; a body is the kernel function itself,
     a stop of its own where it has debug information.
     """
 
@@ -202,7 +202,10 @@ class Functions:
     @cached_property
     def _boxed_callers(self) -> list[tuple[str, list[tuple[str, int]]]]:
         return [
-            (library, [each for each in found if torch_abi.INVOKED in each[0] and not each[0].endswith(".cold")])
+            (
+                library,
+                [each for each in found if torch_abi.INVOKED in each[0] and not each[0].endswith(".cold")],
+            )
             for library, symbols in self.libraries.items()
             if (found := symbols.search(torch_abi.BOXED_CALLER))
         ]
@@ -211,7 +214,9 @@ class Functions:
     def _dispatch_symbols(self) -> dict[str, list[tuple[str, int]]]:
         """Of each library what can be on a dispatch path: one search for all operators."""
         return {
-            library: _without_stubs(symbols.search(torch_abi.OPERATOR_CLASSES, *(_BODY_TEXTS if symbols.has_lines else ())))
+            library: _without_stubs(
+                symbols.search(torch_abi.OPERATOR_CLASSES, *(_BODY_TEXTS if symbols.has_lines else ()))
+            )
             for library, symbols in self.libraries.items()
         }
 

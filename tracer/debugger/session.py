@@ -128,7 +128,7 @@ class Session:
         return False
 
     def add(self, spec: str, points: Sequence[Point], **wanted: Any) -> list[str]:
-        """Sets a breakpoint; returns what it cannot stop at, in sentences. `wanted` as in gdb/inside/wanted.py."""
+        """Sets a breakpoint; returns what it cannot stop at. `wanted` as in gdb/inside/wanted.py."""
         group = {"spec": spec, **wanted}
         said: list[str] = self.call("add", group=group, points=[point.described() for point in points])
         return said
@@ -148,7 +148,7 @@ class Session:
                 return True
 
     def step(self, times: int = 1) -> bool:
-        """Steps `times` source lines at a halt and records the new place; False where the script has ended."""
+        """Steps `times` source lines at a halt and records the new place; False if the script has ended."""
         for _ in range(times):
             self.mi.command("-exec-step")
             if self._wait() is None:
@@ -303,7 +303,7 @@ class Session:
             self.call("signal_stop", name=reason)
 
     def _is_typed(self) -> bool:
-        """Whether the SIGINT that stopped the script is a Ctrl-C: the terminal's, or one that came by way of us."""
+        """Whether the SIGINT that stopped the script is a Ctrl-C: sent by the terminal, or by us."""
         code, sender = (
             int(self.mi.command(f"-data-evaluate-expression $_siginfo.{name}")["value"])
             for name in ("si_code", "_sifields._kill.si_pid")

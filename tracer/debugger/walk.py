@@ -304,7 +304,8 @@ class SessionError(Exception):
         self.traceback = traceback.TracebackException.from_exception(error)
         frames = self.traceback.stack
         own = [number for number, frame in enumerate(frames) if frame.filename == str(path)]
-        end = own[-1] + 1 if isinstance(error, DebuggerError) else len(frames)  # how tracer said so is no news
+        # below the script are tracer's own frames, which tell nothing if tracer raised the error itself
+        end = own[-1] + 1 if isinstance(error, DebuggerError) else len(frames)
         self.traceback.stack = traceback.StackSummary.from_list(list(frames)[own[0] : end])
         line = frames[own[-1]].lineno
         super().__init__(f"{path.name}:{line} raised {type(error).__name__}: {error}")

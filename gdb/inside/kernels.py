@@ -46,7 +46,7 @@ class Table:
         return self._names.get(address)
 
     def matching(self, address, wanted):
-        """The operator whose entry is at `address`, if `wanted` names it: with or without overload, or by *."""
+        """The operator whose entry is at `address`, if `wanted` names it: also without overload, or by *."""
         name = self.operator_at(address) or ""
         return name if wanted in (name, name.split(".")[0]) or fnmatchcase(name, wanted) else None
 
@@ -110,7 +110,7 @@ class Table:
                 yield {"kind": kind, "name": name, "symbol": symbol, "address": address}
 
     def _registered(self, functor, symbol):
-        """The symbol of what was registered: a function to which a functor points, or a functor's own class."""
+        """The symbol of what was registered: the function to which a functor points, or its class."""
         boxed = _BOXED_FUNCTOR.match(symbol)
         if boxed:
             return boxed[1]

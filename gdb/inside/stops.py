@@ -86,7 +86,7 @@ class Point(gdb.Breakpoint):
         return first == described["functor"] and registers.word(second) == described["operator_at"]
 
     def _called(self, frame):
-        """The operator of a boxed call if it is meant. A std::function points to a lambda that holds a handle."""
+        """The operator of a boxed call if it is meant. A std::function points to what holds its handle."""
         registers = EntryRegisters(frame, self._place.memory)
         entry = registers.word(registers.word(registers.integers()[0]))
         return self._place.table.matching(entry, self.described["op"])

@@ -125,6 +125,43 @@ def test_optionals_of_two_bytes_and_scalars(tensors: Any) -> None:
             assert [value for _, value in values] == [*expected, value, 0.5]
 
 
+def test_generators_and_storages_are_none_or_an_address(tensors: Any) -> None:
+    arguments = module("arguments").Arguments(module("values").Values(tensors, OwnMemory()))
+    generator = torch.Generator()
+    # behind its head a Python generator is an at::Generator
+    given = ctypes.c_uint64.from_address(id(generator) + object.__basicsize__).value
+    engaged = ctypes.create_string_buffer(struct.pack("<QB7x", given, 1))
+    empty = ctypes.create_string_buffer(struct.pack("<QB7x", given, 0))
+    storage = torch.ones(3).untyped_storage()
+    handle = ctypes.c_uint64(storage._cdata)
+    types = [
+        "std::optional<at::Generator>",
+        "std::optional<at::Generator> const&",
+        "at::Generator",
+        "c10::Storage",
+    ]
+    words = [ctypes.addressof(each) for each in (engaged, empty, engaged, handle)]
+    values, _ = arguments.read(types, Registers(words), [0])
+    shown = f"a generator at {given:#x}"
+    assert [value for _, value in values] == [shown, None, shown, f"a storage at {storage._cdata:#x}"]
+
+
+def test_scalars_of_each_kind(tensors: Any) -> None:
+    """A node of autograd of another class than the one that was measured keeps them."""
+    scalars = module("tensor_layout").measure()["scalars"]
+    values = module("values").Values(tensors, OwnMemory(), False, scalars)
+    base, real = (
+        torch.ones(1, dtype=dtype, requires_grad=True) for dtype in (torch.complex64, torch.float32)
+    )
+    nodes = [(torch.add(base, base, alpha=value).grad_fn, value) for value in (2.5, -7, 3 - 4j)]
+    nodes.append((torch.nn.functional.threshold(real, True, 0.0).grad_fn, True))
+    for node, value in nodes:
+        shown = "3-4j" if isinstance(value, complex) else value
+        address = ctypes.c_uint64.from_address(id(node) + object.__basicsize__).value
+        read = [values.read("c10::Scalar", at) for at in range(address + 64, address + 600, 16)]
+        assert any(type(each) is type(shown) and each == shown for each in read), value
+
+
 def test_the_place_of_a_result_is_found_by_trying(tensors: Any) -> None:
     arguments = module("arguments").Arguments(module("values").Values(tensors, OwnMemory()))
     made = torch.zeros(2, 3)

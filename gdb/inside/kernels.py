@@ -124,8 +124,8 @@ class Table:
 
     def _learn(self):
         """Adds operators that were registered since: all entries are in one circular list."""
-        begin = node = next(iter(self.operators.values())) - 16
-        while True:
+        begin = node = next(iter(self.operators.values()), 16) - 16
+        while begin:
             (node,) = self._words(node, 1)
             if node == begin:
                 return

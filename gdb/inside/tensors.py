@@ -23,10 +23,6 @@ class KeySets:
         self._names = measured["names"]
         self._known = {}  # raw: names
 
-    def has_name(self, name):
-        """Whether a key of this torch has that name; True where their names are unknown."""
-        return not self._names or self.has(name)
-
     def indices(self):
         """{key: its place in the dispatcher's tables}: keys that each backend has, have one for each."""
         found = {}
@@ -57,14 +53,6 @@ class KeySets:
     def plausible(self, raw, names):
         """Whether a tensor may have these keys: those of one backend, and none that only a thread has."""
         return bin(self._backend_bits(raw)).count("1") <= 1 and not _OF_THREADS.intersection(names)
-
-    def has(self, name):
-        """Whether a dispatch key has this name."""
-        return any(name in row for row in self._names)
-
-    def has_of_backends(self, name):
-        """Whether a dispatch key has this name that is one backend's, others having theirs."""
-        return any(name in row for row in self._names if len(row) > 1)
 
     def _backend_bits(self, raw):
         return raw & ((1 << self._backends) - 1)

@@ -27,6 +27,7 @@ _BODY_TEXTS = (
     b"wrapper_",
     *(mangled.removesuffix(torch_abi.ANONYMOUS).encode() for _, mangled in _WITH_BODIES),
 )
+_WRAPPERS = (torch_abi.UNBOXED_WRAPPER, torch_abi.BOXED_WRAPPER)
 _INTERNAL = "L"  # before the name of a function with internal linkage, as gcc mangles it
 _FUNCTION_LINE = re.compile(r"^- func: ([\w.]+)\(", re.MULTILINE)
 _MOST_MATCHES = 40
@@ -231,9 +232,7 @@ class Functions:
         for library, symbols in self.libraries.items():
             for mangled, offset in _without_stubs(symbols.search(*texts)):
                 symbol = demangle_trusted(mangled)
-                if symbol.endswith("[clone .cold]") or symbol.startswith(
-                    (torch_abi.UNBOXED_WRAPPER, torch_abi.BOXED_WRAPPER)
-                ):
+                if symbol.endswith("[clone .cold]") or symbol.startswith(_WRAPPERS):
                     continue
                 short = short_kernel_name(symbol)
                 if short == spec or short.endswith(f"::{spec}"):
@@ -256,7 +255,7 @@ def _kernel_names(operator: str) -> list[str]:
 
 def _kind(symbol: str, names: Sequence[str]) -> str | None:
     """What a function is on an operator's dispatch path; None if nothing. `names`: its class, its kernels."""
-    if symbol.endswith("[clone .cold]"):
+    if symbol.endswith("[clone .cold]") or symbol.startswith(_WRAPPERS):
         return None
     for kind in ("call", "redispatch"):
         if symbol.startswith(f"at::_ops::{names[0]}::{kind}("):

@@ -179,7 +179,8 @@ class BreakOp(Command):
         group = {"spec": spec, "halt": True, "key": key}
         self.debugger.add(group, [dict(point, spec=spec) for point in chosen], internal=False)
         functions = dict.fromkeys("{} of {}".format(point["name"], point["op"]) for point in chosen)
-        print("{}{}".format(", ".join(functions), f", where its key is {key}" if key else ""))
+        several = key and any(point["keys"] != [key] for point in chosen)
+        print("{}{}".format(", ".join(functions), f", where its key is {key}" if several else ""))
 
 
 class PlumbingCommand(Command):

@@ -99,9 +99,7 @@ def load(name: str, source: str) -> None:
     from torch.utils.cpp_extension import load_inline
 
     with kept_extension(name):
-        load_inline(
-            name, source, is_python_module=False, extra_cflags=["-O1"], no_implicit_headers=True
-        )
+        load_inline(name, source, is_python_module=False, extra_cflags=["-O1"], no_implicit_headers=True)
 
 
 def kernels(trace: tracer.Trace, space: str) -> dict[str, str]:

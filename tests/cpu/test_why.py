@@ -109,7 +109,9 @@ def test_in_the_kernel_of_autocast(trace: Trace) -> None:
     assert (outer.hides, inner.hides) == ([], ["AutocastCPU"])
 
 
-def test_an_op_without_a_kernel_for_autocast_is_hidden_and_the_torch_here_says_so(recorded: Launcher, trace: Trace) -> None:
+def test_an_op_without_a_kernel_for_autocast_is_hidden_and_the_torch_here_says_so(
+    recorded: Launcher, trace: Trace
+) -> None:
     hop = hops_of(trace, "aten::t", LINEAR[0])["id"][0]
     out = explain(recorded, "t", "--hop", str(hop)).out
     assert f"  not           AutocastCPU: hidden: autocast is off{NO_KERNEL}\n" in out

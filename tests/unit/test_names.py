@@ -37,7 +37,9 @@ def boxed(function: str) -> str:
 
 
 def boxed_functor(functor: str) -> str:
-    called = "c10::OperatorKernel*, c10::OperatorHandle const&, c10::DispatchKeySet, std::vector<c10::IValue>*"
+    called = (
+        "c10::OperatorKernel*, c10::OperatorHandle const&, c10::DispatchKeySet, std::vector<c10::IValue>*"
+    )
     made_of = f"std::unique_ptr<{functor}, std::default_delete<{functor}> >"
     return f"c10::BoxedKernel::makeFromFunctor<{functor}>({made_of})::{{lambda({called})#1}}::_FUN({called})"
 

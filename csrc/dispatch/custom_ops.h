@@ -5,7 +5,7 @@
 
 namespace tracer::dispatch {
 
-// Of a hop with a Python kernel, the hop that stands for the function that runs at this call: itself, unless the kernel is a
+// Of a hop with a Python kernel, the hop of the function that runs at this call: itself, unless the kernel is a
 // custom operator's.
 Hop* hop_of_function(Hop* hop);
 // Names such a hop after the user's function. Takes the GIL.

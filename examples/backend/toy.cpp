@@ -86,8 +86,8 @@ Tensor host(const Tensor& x) {
   return x.is_cpu() ? x : at::from_blob(x.data_ptr(), x.sizes(), x.strides(), at::TensorOptions().dtype(x.dtype()));
 }
 
-Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<Device>, std::optional<bool>,
-             std::optional<at::MemoryFormat> format) {
+Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<Device>,
+             std::optional<bool>, std::optional<at::MemoryFormat> format) {
   return at::detail::empty_generic(size, &allocator, kKeys, c10::dtype_or_default(dtype), format);
 }
 
@@ -172,9 +172,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&toy::fallback>()); }
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) { KERNEL_PRIVATEUSEONE(mm, lower_precision_fp) }  // the macro says `m`
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m){KERNEL_PRIVATEUSEONE(mm, lower_precision_fp)}  // the macro says `m`
 
-TORCH_LIBRARY(toy, library) { library.def("mm_plus(Tensor a, Tensor b) -> Tensor"); }
+TORCH_LIBRARY(toy, library) {
+  library.def("mm_plus(Tensor a, Tensor b) -> Tensor");
+}
 TORCH_LIBRARY_IMPL(toy, PrivateUse1, library) { library.impl("mm_plus", toy::mm_plus); }
 TORCH_LIBRARY_IMPL(toy, AutogradPrivateUse1, library) { library.impl("mm_plus", toy::mm_plus_autograd); }
 TORCH_LIBRARY_IMPL(toy, AutocastPrivateUse1, library) { library.impl("mm_plus", toy::mm_plus_autocast); }

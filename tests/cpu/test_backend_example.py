@@ -15,6 +15,7 @@ from kept_extensions import kept_extension
 from launching import Launcher, Run
 
 import tracer
+from tracer.analysis.why import NO_KERNEL
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "backends.md"
@@ -94,7 +95,7 @@ def test_no_kernel_of_the_package_is_denied(
         row = hops.filter(pl.col("op") == op, pl.col("key") == "AutogradPrivateUse1")["id"][-1]
         out = run(example, "explain", op, "--from", "train.trace", "--hop", row, *options).out
         assert "AutocastPrivateUse1: hidden: autocast is off" in out, out
-        assert ("no kernel" in out) is denied, out
+        assert (NO_KERNEL in out) is denied, out
 
 
 def first(hops: pl.DataFrame, op: str, key: str) -> int:
@@ -179,8 +180,8 @@ def commands() -> list[tuple[list[str], list[str]]]:
 
 
 def plain(line: str) -> str:
-    """A line of a table without times, numbers of lines and the width of its columns."""
-    return re.sub(r"\s+", " ", re.sub(r"\d+\.\d+|(?<=\.cpp:)\d+", "#", line)).strip()
+    """A line of a table without times, numbers of lines and the width of its columns; counts are small."""
+    return re.sub(r"\s+", " ", re.sub(r"\d[\d,.]*\d", "#", line)).strip()
 
 
 @pytest.mark.promise("docs/backends.md")

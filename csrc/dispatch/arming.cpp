@@ -303,13 +303,6 @@ void* Hop::kernel() const {
   return entry.sym_unboxed() ? entry.sym_unboxed() : entry.unboxed() ? entry.unboxed() : entry.boxed();
 }
 
-Hop* another_hop(const Hop& hop, std::string* name) {
-  Hop* made = new Hop(hop.original, hop.op, ++hops_made, hop.table_index);
-  made->flags = hop.flags | trace::kPythonHop;
-  set_python_name(made, name);
-  return made;
-}
-
 void* Hop::boxed() const { return original_of(*this).boxed(); }
 
 const std::string* python_name_of(const Hop* hop) { return hop->flags & trace::kPythonHop ? python_names.find(hop) : nullptr; }

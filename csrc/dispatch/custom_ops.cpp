@@ -2,6 +2,7 @@
 
 #include "../python/python_kernel.h"
 #include "../torch_abi/dispatch_table.h"
+#include "class_hops.h"
 #include "pointer_map.h"
 
 namespace tracer::dispatch {
@@ -34,7 +35,7 @@ BothHops* make_both(Hop* hop) {
   const auto* found = python::KernelSwitch::of(functor_of(hop));
   if (!found) return nullptr;
   std::string* name = python::kernel_name(functor_of(hop));
-  auto* made = new BothHops{found, another_hop(*hop, name), another_hop(*hop, name)};
+  auto* made = new BothHops{found, another_hop(hop, name), another_hop(hop, name)};
   for (Hop* key : {made->on, made->off, hop}) both_hops.set(key, made);
   return made;
 }

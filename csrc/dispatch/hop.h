@@ -36,9 +36,6 @@ struct Hop final : c10::OperatorKernel {
   void* boxed() const;
 };
 
-// A hop of the same entry with an id and a name of its own. With the GIL.
-Hop* another_hop(const Hop& hop, std::string* name);
-
 // The name of a hop's Python kernel; nullptr if it has none or is not named yet.
 const std::string* python_name_of(const Hop* hop);
 // With the GIL. The name is never freed.

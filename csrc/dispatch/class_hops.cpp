@@ -28,23 +28,23 @@ uint64_t hash_of(PyTypeObject* type) {
   return trace::mix(uint64_t(type), trace::hash_bytes(static_cast<const char*>(PyUnicode_DATA(name)), bytes));
 }
 
-Hop* make_hop(const Hop* hop, std::string* name) {
-  Hop* made = new Hop(hop->original, hop->op, ++hops_made, hop->table_index);
-  made->flags = hop->flags | trace::kPythonHop;
-  set_python_name(made, name);
-  return made;
-}
-
 Hop* find_or_make(const Hop* hop, PyTypeObject* type, const void* key) {
   std::unique_ptr<std::string> name(python::name_of_torch_dispatch(type));
   const void* named = key_of(hop, trace::hash_bytes(name->data(), name->size()));
   Hop* found = hops_of_classes.find(named);
-  if (!found) hops_of_classes.set(named, found = make_hop(hop, name.release()));
+  if (!found) hops_of_classes.set(named, found = another_hop(hop, name.release()));
   hops_of_classes.set(key, found);
   return found;
 }
 
 }  // namespace
+
+Hop* another_hop(const Hop* hop, std::string* name) {
+  Hop* made = new Hop(hop->original, hop->op, ++hops_made, hop->table_index);
+  made->flags = hop->flags | trace::kPythonHop;
+  set_python_name(made, name);
+  return made;
+}
 
 PyTypeObject* class_of_mode(int64_t place) {
   const auto& mode = TorchDispatchModeTLS::get_stack_at(place);

@@ -23,6 +23,9 @@ PyTypeObject* dispatching_class(const Arguments& arguments) {
   return of_mode ? of_mode : class_of(arguments);
 }
 
+// A hop of the same entry with an id and a name of its own. With the GIL.
+Hop* another_hop(const Hop* hop, std::string* name);
+
 // The hop for a class, which takes the GIL once for each; `hop` itself where no class is known.
 Hop* hop_of_class(Hop* hop, PyTypeObject* type);
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "../python/module_calls.h"
-#include "../python/python_kernel.h"
 #include "../python/running_frame.h"
 #include "../python/source_line.h"
 #include "../torch_abi/dispatch_table.h"
@@ -14,6 +13,7 @@
 #include "autograd_node.h"
 #include "call_sites.h"
 #include "class_hops.h"
+#include "custom_ops.h"
 #include "open_ranges.h"
 #include "operator_record.h"
 #include "own_cost.h"
@@ -34,13 +34,6 @@ const uint64_t autograd_bits =
     ~((1ull << c10::num_backends) - 1);
 
 bool at_autograd_key(uint64_t keys) { return keys && (autograd_bits & (1ull << (63 - __builtin_clzll(keys)))); }
-
-// A custom operator's function is known when it runs. The kernel takes the GIL next: here, it is no further wait.
-void name_after_user(Hop* hop) {
-  PyGILState_STATE gil = PyGILState_Ensure();
-  if (auto* name = python::name_of_custom_op(torch_abi::TableEntry(hop->original).functor())) set_python_name(hop, name);
-  PyGILState_Release(gil);
-}
 
 // The definition of a hop, once for each recording of each process.
 void describe(Lane* lane, Hop* hop, c10::DispatchKeySet keys) {
@@ -64,10 +57,13 @@ void describe(Lane* lane, Hop* hop, c10::DispatchKeySet keys) {
 }
 
 // The hop to write for one that is not described yet. That of the fallback for key Python never is: each class whose
-// __torch_dispatch__ it calls has a hop of its own.
+// __torch_dispatch__ it calls has a hop of its own. Nor is a custom operator's, which has one for each of its functions.
 template <class Arguments>
 __attribute__((noinline, cold)) Hop* described(Lane* lane, Hop* hop, c10::DispatchKeySet keys, const Arguments& arguments) {
-  if (is_python_fallback(*hop)) hop = hop_of_class(hop, dispatching_class(arguments));
+  if (is_python_fallback(*hop))
+    hop = hop_of_class(hop, dispatching_class(arguments));
+  else if (hop->flags & trace::kPythonHop)
+    hop = hop_of_function(hop);
   if (hop->described_epoch.load(std::memory_order_acquire) != lane->epoch) describe(lane, hop, keys);
   return hop;
 }

@@ -45,20 +45,59 @@ PyObject* enclosed(PyObject* function, const char* name) {
   return value;
 }
 
+// What a function that torch.library.custom_op registers has in its closure: the CustomOpDef and the device. New references,
+// nullptr if it is no such function.
+struct RegisteredBy {
+  explicit RegisteredBy(PyObject* function) {
+    if (text_of(function, "__qualname__") != torch_abi::kCustomOpKernel) return;
+    op = enclosed(function, "self"), device = enclosed(function, "device_type");
+  }
+  ~RegisteredBy() {
+    Py_XDECREF(op);
+    Py_XDECREF(device);
+  }
+  RegisteredBy(const RegisteredBy&) = delete;
+  RegisteredBy& operator=(const RegisteredBy&) = delete;
+
+  // An attribute of the CustomOpDef; a new reference, or nullptr.
+  PyObject* attribute(const char* name) const {
+    PyObject* value = op && device ? PyObject_GetAttrString(op, name) : nullptr;
+    PyErr_Clear();
+    return value;
+  }
+
+  PyObject *op = nullptr, *device = nullptr;
+};
+
 // The user's function behind the one that torch.library.custom_op registers, which finds it in a dictionary by the device when
 // it is called. A new reference, or nullptr: it is no such function, or has no such entry yet.
-PyObject* function_of_custom_op(PyObject* function) {
-  if (text_of(function, "__qualname__") != torch_abi::kCustomOpKernel) return nullptr;
-  PyObject *op = enclosed(function, "self"), *device = enclosed(function, "device_type"), *found = nullptr;
-  PyObject* functions = op ? PyObject_GetAttrString(op, torch_abi::kCustomOpFunctions) : nullptr;
-  if (functions && PyDict_Check(functions) && device)
-    if (PyObject* chosen = PyDict_GetItemWithError(functions, device)) {
+PyObject* function_of_custom_op(PyObject* function, bool disabled) {
+  RegisteredBy by(function);
+  if (disabled) return by.attribute(torch_abi::kCustomOpFirst);
+  PyObject *functions = by.attribute(torch_abi::kCustomOpFunctions), *found = nullptr;
+  if (functions && PyDict_Check(functions))
+    if (PyObject* chosen = PyDict_GetItemWithError(functions, by.device)) {
       PyObject* chooses = undecorated(chosen);
       found = enclosed(chooses, "fn");
       Py_DECREF(chooses);
     }
   PyErr_Clear();
-  for (PyObject* object : {op, device, functions}) Py_XDECREF(object);
+  Py_XDECREF(functions);
+  return found;
+}
+
+// Calls `ask` with the function in a functor, without its decorators, and keeps the exception that is set. nullptr if it is
+// another object: its attributes may run the user's code.
+template <class Ask>
+auto ask_function(c10::OperatorKernel* functor, const Ask& ask) -> decltype(ask(nullptr)) {
+  PyObject* function = torch_abi::python_function(functor);
+  if (!function || !PyFunction_Check(function)) return nullptr;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  function = undecorated(function);
+  auto found = ask(function);
+  Py_DECREF(function);
+  PyErr_Restore(type, value, traceback);
   return found;
 }
 
@@ -113,20 +152,33 @@ std::string* name_of_torch_dispatch(PyTypeObject* type) {
   return name;
 }
 
-std::string* name_of_custom_op(c10::OperatorKernel* functor) {
-  PyObject* function = torch_abi::python_function(functor);
-  if (!function || !PyFunction_Check(function)) return nullptr;  // another object's attributes may run the user's code
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  std::string* name = nullptr;
-  function = undecorated(function);
-  if (PyObject* of_user = function_of_custom_op(function)) {
-    name = new std::string(describe(of_user));
+std::string* name_of_custom_op(c10::OperatorKernel* functor, bool disabled) {
+  return ask_function(functor, [&](PyObject* function) -> std::string* {
+    PyObject* of_user = function_of_custom_op(function, disabled);
+    if (!of_user) return nullptr;
+    auto* name = new std::string(describe(of_user));
     Py_DECREF(of_user);
-  }
-  Py_DECREF(function);
-  PyErr_Restore(type, value, traceback);
-  return name;
+    return name;
+  });
+}
+
+KernelSwitch* KernelSwitch::of(c10::OperatorKernel* functor) {
+  return ask_function(functor, [](PyObject* function) -> KernelSwitch* {
+    RegisteredBy by(function);
+    PyObject* disabled = by.attribute(torch_abi::kCustomOpDisabled);
+    if (disabled && PySet_Check(disabled)) return new KernelSwitch(disabled, Py_NewRef(by.device));
+    Py_XDECREF(disabled);
+    return nullptr;
+  });
+}
+
+bool KernelSwitch::is_off() const {
+  // Read without the GIL, as the caller may not have it: one aligned word of an object that is never freed.
+  if (!__atomic_load_n(&reinterpret_cast<PySetObject*>(disabled_)->used, __ATOMIC_RELAXED)) return false;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  bool off = PySet_Contains(disabled_, device_) == 1;
+  PyGILState_Release(gil);
+  return off;
 }
 
 }  // namespace tracer::python

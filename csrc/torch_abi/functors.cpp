@@ -35,8 +35,10 @@ static_assert(sizeof(c10::SafePyObject) == sizeof(PythonKernelMembers), "a Pytho
 
 bool is_stateless(const c10::OperatorKernel* functor) { return is_of_class(functor, "WrapFunctionIntoFunctor_"); }
 
+// One of the stable ABI (STABLE_TORCH_LIBRARY_IMPL) holds the extension's function of TORCH_BOX.
 void* held_function(const c10::OperatorKernel* functor) {
-  return is_of_class(functor, "WrapFunctionIntoRuntimeFunctor_IPF") ? members_of<void*>(functor) : nullptr;
+  bool holds = is_of_class(functor, "WrapFunctionIntoRuntimeFunctor_IPF") || is_of_class(functor, "StableIValueBoxedKernel");
+  return holds ? members_of<void*>(functor) : nullptr;
 }
 
 bool is_python_kernel(const c10::OperatorKernel* functor) { return is_of_class(functor, "PythonKernelHolder"); }

@@ -18,8 +18,11 @@ constexpr PythonClass kCompiled[] = {
     {"torch._inductor.package.package", "AOTICompiledModel"},
 };
 
-// What torch.library.custom_op registers for each device, and the dictionary in which that finds the user's function.
+// What torch.library.custom_op registers for each device, and the dictionary in which that finds the user's function; the
+// set of devices whose function is disabled, and the function that runs for those.
 constexpr const char* kCustomOpKernel = "CustomOpDef.register_kernel.<locals>.inner.<locals>.backend_impl";
 constexpr const char* kCustomOpFunctions = "_backend_fns";
+constexpr const char* kCustomOpDisabled = "_disabled_kernel";
+constexpr const char* kCustomOpFirst = "_init_fn";
 
 }  // namespace tracer::torch_abi

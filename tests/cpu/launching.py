@@ -42,7 +42,7 @@ READ_EARLY = (
     *("PYTHON", "LD_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH_", "ATEN_", "CUDA"),
     *("TZ", "LC_", "LANG"),
 )
-READ_LATE = ("TORCHINDUCTOR_CACHE_DIR",)  # of these names, but read when something is compiled
+READ_LATE = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")  # read when something is compiled
 READERS = app._READ_TABLES | {"pack"}
 FORKED = {"record", "explain", "compare", "replay"}
 # CUDA does not survive a fork, and torch may have asked for devices when it was imported.

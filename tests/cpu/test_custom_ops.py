@@ -77,3 +77,46 @@ def test_a_function_that_is_registered_between_two_recordings(launcher: Launcher
     script = launcher.folder / "script.py"
     assert kernels(launcher) == {"mine::twice": {f"__main__.twice ({script}:2)"}}
     assert kernels(launcher, "second.trace") == {"mine::twice": {f"__main__.other ({script}:7)"}}
+
+
+DISABLED = """\
+import torch
+
+@torch.library.custom_op("mine::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@twice.register_kernel("cpu")
+def on_cpu(x):
+    return x + x
+
+@twice.register_kernel("meta")
+def on_meta(x):
+    return torch.empty_like(x)
+
+x = torch.ones(2)
+for _ in range(2):
+    twice(x)
+    with twice.set_kernel_enabled("cpu", False):
+        twice(x)
+        twice(x)
+    with twice.set_kernel_enabled("meta", False):  # of another device
+        twice(x)
+"""
+
+
+def test_a_disabled_kernel_is_not_the_one_that_ran(launcher: Launcher) -> None:
+    """torch decides at each call: while it is disabled, the operator's first function runs."""
+    launcher.write(DISABLED)
+    launcher.same("script.py")
+    hops = tracer.load(launcher.folder / "both.trace").hops.with_columns(
+        pl.col("op", "key", "kernel").cast(pl.String)
+    )
+    ran = hops.filter(pl.col("op") == "mine::twice", pl.col("key") == "CPU")["kernel"]
+    assert [kernel.split(" ")[0] for kernel in ran] == [
+        *["__main__.on_cpu", "__main__.twice", "__main__.twice", "__main__.on_cpu"] * 2
+    ]
+    called = hops.filter(pl.col("parent").is_in(hops.filter(pl.col("op") == "mine::twice")["id"].implode()))
+    assert [op for op in called["op"] if op in ("aten::add.Tensor", "aten::mul.Tensor")] == [
+        *["aten::add.Tensor", "aten::mul.Tensor", "aten::mul.Tensor", "aten::add.Tensor"] * 2
+    ]

@@ -24,8 +24,7 @@ KNOWN = {
     ("imports", "tracer/export/formats.py"): "modules of tracer",
     ("imports", "tracer/overrides/builtin.py"): "tracer's own kernels",
     ("imports", "tracer/overrides/names.py"): "the user's --override",
-    ("imports", "tracer/cli/replay.py"): "the user's --import",
-    ("imports", "tracer/cli/explain.py"): "the user's --import",
+    ("imports", "tracer/cli/imports.py"): "the user's --import",
     ("takes a pickle", "tracer/fleet/processes.py"): "from a process that this one has started",
     ("names of torch", "tracer/compare/roof.py"): "float32 or bfloat16",
     (
@@ -34,10 +33,6 @@ KNOWN = {
     ): "a dtype and an operator of tracer's own cases or of the user's override",
     ("names of torch", "tracer/compare/trial_database.py"): "a dtype of tracer's own list",
     ("names of torch", "tracer/compare/workload.py"): "a dtype of tracer's own cases",
-    (
-        "names of torch",
-        "tracer/replay/run.py",
-    ): "torch.cuda or torch.xpu: the device of a key that was checked",
     ("opens a file", "tracer/trace/bytes/packed.py"): "the trace, and the output that the user names",
     ("opens a file", "tracer/trace/names/completion.py"): "the trace itself",
     ("opens a file", "tracer/export/output.py"): "the output that the user names",

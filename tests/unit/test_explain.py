@@ -281,13 +281,15 @@ def test_the_text(declarations: Declarations) -> None:
     assert text_of(mm) == EXPLAINED
 
 
-def with_trace(torch: str, here: str = "2.13.0") -> Explanation:
-    hops = (
-        recorded()
-        .hops()
-        .with_columns(
-            registered_at=pl.when(pl.col("key") == "CPU").then(pl.lit("/other/RegisterCPU_0.cpp:3"))
-        )
+def with_trace(
+    torch: str, here: str = "2.13.0", key: str = "CPU", place: str = "/other/RegisterCPU_0.cpp:3"
+) -> Explanation:
+    """What ran at `CPU` ran at `key` then, where it was registered at `place`."""
+    at = pl.col("key") == "CPU"
+    hops = recorded().hops().with_columns(pl.col("key").cast(pl.String))
+    hops = hops.with_columns(
+        registered_at=pl.when(at).then(pl.lit(place)),
+        key=pl.when(at).then(pl.lit(key)).otherwise("key"),
     )
     traced = Traced("run.trace", torch, torch == here, decompose(hops, "aten::mm"))
     return Explanation("aten::mm", here, table=table(), traced=traced)
@@ -299,6 +301,23 @@ def test_what_ran_stands_at_the_keys() -> None:
     assert "  AutogradCPU [autograd kernel]  ran 2 x\n    mm_AutogradCPU  VariableType_8.cpp:9\n" in text
     assert "In run.trace (torch 2.13.0)\n  2 op calls, 4 hops\n" in text
     assert text.endswith("  The op calls that a call made\n    2 of 2: aten::empty")
+
+
+@pytest.mark.parametrize(
+    ("key", "above"),
+    [
+        ("CPU", "RegisterCPU_0.cpp:3"),
+        ("CUDA", "registered for CompositeExplicitAutograd"),
+        ("Python", "PythonFallbackKernel.cpp:192"),
+        ("Conjugate", "ConjugateFallback.cpp:21 [kernel]"),
+        ("Lazy", "XLA, Lazy"),
+    ],
+)
+def test_a_kernel_that_only_the_trace_has_is_beside_its_key(key: str, above: str) -> None:
+    text = text_of(with_trace("2.13.0", key=key, place="/home/shop/mine.cpp:12"))
+    assert f"{above}\n    in run.trace: {key}  mm_CPU  mine.cpp:12  ran 2 x\n" in text
+    assert text.count("in run.trace: ") == 1
+    assert "in run.trace: " not in text_of(with_trace("2.11.0", key=key, place="/home/shop/mine.cpp:12"))
 
 
 def test_another_torch_is_said_and_its_counts_stay_out_of_the_table() -> None:

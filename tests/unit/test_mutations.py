@@ -15,7 +15,7 @@ import room_tests  # noqa: E402
 from mutation import Change, PatchError  # noqa: E402
 
 NAMES = [path.stem for path in sorted(mutation.FOLDER.glob("*.patch"))]
-COMPILED = ("dispatch", "native", "python", "trace")
+COMPILED = ("dispatch", "native", "python", "torch_abi", "trace")
 """Rooms of csrc in which a fault shows without a GPU"""
 PATCH = """\
 # Breaks: the sum

@@ -36,6 +36,19 @@ def boxed(function: str) -> str:
     )
 
 
+def boxed_functor(functor: str) -> str:
+    called = (
+        "c10::OperatorKernel*, c10::OperatorHandle const&, c10::DispatchKeySet, std::vector<c10::IValue>*"
+    )
+    made_of = f"std::unique_ptr<{functor}, std::default_delete<{functor}> >"
+    return f"c10::BoxedKernel::makeFromFunctor<{functor}>({made_of})::{{lambda({called})#1}}::_FUN({called})"
+
+
+def stable(function: str) -> str:
+    boxer = f"torch::stable::detail::boxer<torch::stable::Tensor (torch::stable::Tensor), {function}>"
+    return f"{boxer}::boxed_fn(unsigned long*, unsigned long, unsigned long)"
+
+
 @pytest.mark.parametrize(
     ("name", "short"),
     [
@@ -89,6 +102,10 @@ def boxed(function: str) -> str:
             ),
             "at::functorch::boxed_all_tensors_have_optional_bdim<3l, 2l>",
         ),
+        (boxed_functor("shop::(anonymous namespace)::Negate"), "shop::Negate"),
+        (boxed_functor("shop::Times<2>"), "shop::Times<2>"),
+        (stable("&shop::(anonymous namespace)::zeroed"), "shop::zeroed"),
+        (stable("&(shop::filled<2>(torch::stable::Tensor, double))"), "shop::filled<2>"),
         ("my::Functor::operator()(at::Tensor const&) const", "my::Functor::operator()"),
         ("std::vector<int>& my::f<int>(std::vector<int>&)", "my::f"),
         ("my::operator<<(std::ostream&, int)", "my::operator<<"),

@@ -24,7 +24,7 @@ OTHER_FILES = [
     if file.parent != FOLDER and "_C" not in file.name
 ]
 # Mangled names, and names of classes that are compared with type names.
-TEXTS = re.compile(r'"(_Z\w{4,}|N5torch\w+|21\w+|\w*(?:WrapFunction|KernelHolder)\w*)"')
+TEXTS = re.compile(r'"(_Z\w{4,}|N5torch\w+|21\w+|\w*(?:WrapFunction|KernelHolder|BoxedKernel)\w*)"')
 PRIVATE_MEMBER = re.compile(
     r"^\s*(?:TRACER_PRIVATE_MEMBER|template struct Access)[^;]*?(\w+)(?:>|\))?;", re.MULTILINE
 )

@@ -37,6 +37,7 @@ class Why:
     following: list[str] = field(default_factory=list)
 
 
+NO_KERNEL = "; the torch here has no kernel of the op for it"
 HasKernel = Callable[[str, str], bool]
 """Whether an op has a kernel of its own at a dispatch key"""
 
@@ -45,7 +46,7 @@ def why(trace: Trace, hop: int, has_kernel: HasKernel | None = None) -> Why:
     """Raises LookupError where the trace has no hop with this id.
 
     `has_kernel` is asked of autocast's keys at which no hop of the op is: a trace does not say at which
-    hidden keys an op has a kernel.
+    hidden keys an op has a kernel. What it denies is said as its word: the program may have had a kernel.
     """
     if not 0 <= hop < len(trace.hops):
         raise LookupError(f"no hop {hop}; choose 0 to {len(trace.hops) - 1}")
@@ -220,8 +221,9 @@ def _passed(higher: list[str], thread: _Thread, has_kernel: Callable[[str], bool
     passed: dict[str, str] = {}
     for key in higher:
         if all(_group(key) != _group(known) for known in passed):
-            if thread.is_excluded(key) and (has_kernel(key) or not key.startswith("Autocast")):
-                passed[key] = thread.excludes(key)
+            if thread.is_excluded(key):
+                here = has_kernel(key) or not key.startswith("Autocast")
+                passed[key] = thread.excludes(key) + ("" if here else NO_KERNEL)
             elif key not in thread.included_by_default:
                 passed[key] = "the op falls through there: it has no kernel for it"
     return passed

@@ -22,8 +22,9 @@ _DEVICES = (
     r"privateuseone"
 )
 DEVICES = frozenset(_DEVICES.split("|"))
-_DEVICE = re.compile(rf"(?:{_DEVICES})(?::\d{{1,3}})?")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_DEVICE = re.compile(rf"{_WORD.pattern}(?::\d{{1,3}})?")
+"""A package may give its device any name"""
 _OPERATOR = re.compile(rf"({_WORD.pattern})::({_WORD.pattern})(?:\.({_WORD.pattern}))?")
 DEEPEST = 8
 """Lists in lists: no argument of an operator has more than three"""
@@ -98,7 +99,26 @@ def saved_tensors(path: str) -> Any:
 def torch_device(name: str) -> Any:
     import torch
 
-    return torch.device(device(name))
+    try:
+        return torch.device(device(name))
+    except RuntimeError:
+        raise NotInTorchError(
+            f"torch {torch.__version__} has no device {name}; if a package makes it: --import PACKAGE"
+        ) from None
+
+
+def is_here(name: str) -> bool:
+    """Whether the installed torch finds such a device."""
+    import torch
+
+    kind = device(name).partition(":")[0]
+    if kind in ("cpu", "meta"):
+        return True
+    try:
+        module = torch.get_device_module("cuda" if kind == "hip" else kind)
+    except RuntimeError:
+        return False
+    return bool(module.is_available()) if hasattr(module, "is_available") else True
 
 
 def torch_operator(name: str) -> Any:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +10,7 @@ import typer
 
 from tracer.cli.common import USAGE, analysing, fail, progress, writing
 from tracer.cli.documents import AsJson, print_json
+from tracer.cli.imports import import_modules
 
 if TYPE_CHECKING:
     from tracer.dispatch.operators import Operators
@@ -167,27 +165,8 @@ def _operators(modules: list[str]) -> Operators | None:
         return None
     from tracer.dispatch.operators import registered_operators
 
-    with _quiet_import("torch"):
-        importlib.import_module("torch")
-    if modules:
-        sys.path.insert(0, "")
-    for module in modules:
-        with _quiet_import(module):
-            importlib.import_module(module)
+    import_modules(["torch", *modules])
     return registered_operators()
-
-
-@contextmanager
-def _quiet_import(module: str) -> Iterator[None]:
-    """What goes wrong becomes one line; what the module prints does not get among the lines of ours."""
-    from contextlib import redirect_stdout
-
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    except Exception as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        fail(f"cannot import {module}: {first}")
 
 
 def _chosen(operator: str, operators: Operators) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import tempfile
@@ -26,6 +25,7 @@ from tracer.cli.common import (
     writing,
 )
 from tracer.cli.documents import AsJson, print_json, prints_to_stderr
+from tracer.cli.imports import import_modules
 from tracer.cli.output import check_output, write_output
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def replay(
     ] = None,
     imported: Annotated[
         list[str] | None,
-        typer.Option("--import", metavar="PACKAGE", help="Import this first: it registers the operator."),
+        typer.Option(
+            "--import", metavar="PACKAGE", help="Import this first: it registers the operator or the device."
+        ),
     ] = None,
     script: Annotated[
         Path | None, typer.Option(metavar="OUT.py", help="Write the call as a Python file, and stop there.")
@@ -88,7 +90,8 @@ def replay(
     memory, need a recording with --values scalars. It runs the op call as it was and with
     the change, and prints both times, the errors from float64 and both dispatch chains.
 
-    --script writes a file of about 30 lines that needs torch only, to send to somebody.
+    --script writes a file of about 30 lines that needs torch only, and the packages of
+    --import, to send to somebody.
 
     It refuses operators outside aten and prims unless you give --import, and those that
     may open files or run code unless you give --unsafe: the trace chooses what runs.
@@ -124,12 +127,7 @@ def replay(
         except NoSuchHopError as error:
             fail(f"{error}; to see the ids: tracer tree {file} --ids", USAGE)
     _import_torch()
-    for package in imported or []:
-        try:
-            with prints_to_stderr(as_json):
-                importlib.import_module(package)
-        except ImportError as error:
-            fail(f"--import {package}: {error}", USAGE)
+    import_modules(imported or [], USAGE)
     from tracer.base.boundary import NotInTorchError, StrangeTextError, torch_operator
     from tracer.overrides import OverrideError
     from tracer.replay.allowed import check_allowed
@@ -150,7 +148,7 @@ def replay(
         if key is not None:
             check_key(key, recorded.op)
         if script is not None:
-            _write_script(script, recorded, call)
+            _write_script(script, recorded, call, imported or [])
         elif ncu is not None:
             _profile(ncu, recorded, call)
         else:
@@ -217,10 +215,13 @@ def _compare(
             print(visible(line))
 
 
-def _write_script(script: Path, recorded: RecordedCall, call: Call) -> None:
+def _write_script(script: Path, recorded: RecordedCall, call: Call, modules: list[str]) -> None:
+    from tracer.replay.call import missing_package
     from tracer.replay.script import script_of
 
-    write_output(script, script_of(recorded, call))
+    if why := missing_package(call):
+        fail(why)
+    write_output(script, script_of(recorded, call, modules))
     say(f"{script}; next: python {script}")
 
 

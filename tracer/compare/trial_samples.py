@@ -430,12 +430,13 @@ def _of_schema(operator: str, device: str) -> Iterator[Sample]:
     """A call of each overload that takes no buffer for its result, with what its schema asks for."""
     import torch
 
-    for schema in torch._C._jit_get_schemas_for_operator(operator):
+    namespace, _, name = operator.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name)
+    for overload in packet.overloads():
+        call = getattr(packet, overload)
+        schema = call._schema
         if any(argument.is_out for argument in schema.arguments):
             continue
-        namespace, _, name = operator.partition("::")
-        packet = getattr(getattr(torch.ops, namespace), name)
-        call = getattr(packet, schema.overload_name or "default")
 
         def make(schema: Any = schema) -> Operands:
             positional, named = [], {}

@@ -73,7 +73,7 @@ def run_trials(switch: Switch, *, quick: bool = False) -> Trials:
 
 
 def operators_of(switch: Switch) -> list[str]:
-    """Without overloads; those of any RNN stand for gru, which calls them."""
+    """Without overloads; an RNN of any kind is tried as gru, which calls it."""
     names = dict.fromkeys(operator.partition(".")[0] for operator, _ in switch.operators)
     return list(dict.fromkeys("aten::gru" if "gru" in name or "rnn" in name else name for name in names))
 

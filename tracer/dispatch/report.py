@@ -81,6 +81,7 @@ def _table_lines(table: DispatchTable, explanation: Explanation, every_key: bool
         mark = f"  ran {ran:,} x" if ran else ""
         yield from _text(_keys(group, f" [{group[0].rule}]{mark}", every_key))
         yield from _text(_kernel_lines(group[0], table, kernel))
+        yield from _text(_of_the_program(group, explanation))
     shared = [entry for entry in table.entries if entry.rule == _FALLBACK and not entry.fallthrough]
     yield from _listed("Fallbacks of whole keys [backend fallback]", shared, explanation)
     through = [entry for entry in table.entries if entry.fallthrough]
@@ -88,6 +89,8 @@ def _table_lines(table: DispatchTable, explanation: Explanation, every_key: bool
     if table.without:
         yield ("heading", f"  No kernel at {count(len(table.without), 'key')}; a call there raises")
         yield from _text(_names(table.without, "    ", "", every_key))
+        without = [Entry(key, "", "", False) for key in table.without]
+        yield from _text(_of_the_program(without, explanation))
 
 
 def _kernel_lines(entry: Entry, table: DispatchTable, kernel: str | None) -> Iterator[str]:
@@ -111,6 +114,20 @@ def _listed(title: str, entries: Sequence[Entry], explanation: Explanation) -> I
         rule = f" [{entry.rule}]" if entry.rule != _FALLBACK else ""
         mark = f"  ran {ran:,} x" if ran else ""
         yield ("text", f"    {entry.key:<31} {registration(entry.registered_at)}{rule}{mark}")
+    yield from _text(_of_the_program(entries, explanation))
+
+
+def _of_the_program(entries: Sequence[Entry], explanation: Explanation) -> Iterator[str]:
+    """Kernels that ran at keys of these entries in the trace, and that this torch does not have there."""
+    places = {entry.key: registration(entry.registered_at) for entry in entries}
+    traced = explanation.traced
+    if traced is None or not traced.same_torch:
+        return
+    for row in traced.decomposition.keys.iter_rows(named=True):
+        place = registration(row["registered_at"] or "")
+        if row["key"] in places and place not in ("", places[row["key"]]):
+            line = f"in {traced.file}: {row['key']}  {row['kernel'] or '?'}  {place}  ran {row['hops']:,} x"
+            yield from _wrapped(line, "    ", "      ")
 
 
 def _ran(group: Sequence[Entry], explanation: Explanation) -> tuple[int, str | None]:

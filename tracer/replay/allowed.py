@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tracer.replay.arguments import object_text
 from tracer.replay.replay_errors import CannotReplayError
 
 _SPACES = ("aten", "prims")
@@ -30,7 +31,9 @@ def check_allowed(op: Any, *, imported: bool, unsafe: bool) -> None:
             f"{name} is not an operator of {' or '.join(_SPACES)}, so it may do anything; if you trust the "
             "trace: --import PACKAGE with the package that registers it, or --import torch"
         )
-    texts = [one.name for one in op._schema.arguments if re.search(r"\bstr\b", str(one.real_type))]
+    kinds = {one.name: str(one.real_type) for one in op._schema.arguments}
+    # A dictionary's content is not recorded, so the trace chooses no text in it.
+    texts = [name for name, kind in kinds.items() if re.search(r"\bstr\b", kind) and not object_text(kind)]
     if texts := [name for name in texts if not _PLAIN_TEXTS.fullmatch(name)]:
         raise CannotReplayError(
             f"{name} may do more than compute: its argument {texts[0]!r} is a text that the trace chooses, "

@@ -20,6 +20,7 @@ from tracer.base.boundary import (
 )
 from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
+_OBJECTS = re.compile(r"\b(?:Dict|__torch__|Storage|Stream|Future|RRef|Tuple|PyObject)\b", re.ASCII)
 _LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "_mkldnn")
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 PLAIN_KEYS = re.compile(
@@ -149,6 +150,12 @@ def _planned(call: RecordedCall, argument: Any, position: int, given: str | None
     written = argument.alias_info is not None and argument.alias_info.is_write
     tensors = (call.tensors or {}).get(position, [])
     recorded = None if call.scalars is None else call.scalars.get(position)
+    if what := object_text(kind):
+        if call.scalars is not None and position in call.scalars and recorded is None:
+            return Argument(argument.name, None, "recorded", keyword)
+        if given is None and call.scalars is None and argument.has_default_value():
+            return Argument(argument.name, argument.default_value, "default", keyword)
+        raise refuse(f"is {what}, whose content is not recorded; no --arg can give it")
     if given is not None and given.startswith("@") and "Tensor" in kind:
         return Argument(argument.name, _from_file(given[1:], kind, name, tensors, written), "user", keyword)
     if given is not None:
@@ -171,6 +178,14 @@ def _planned(call: RecordedCall, argument: Any, position: int, given: str | None
     raise refuse(
         f"({kind}) was not recorded; record with --values scalars, or give it: --arg {argument.name}=VALUE"
     )
+
+
+def object_text(kind: str) -> str:
+    """What an argument of this type is, if it is more than tensors, numbers and texts; else ""."""
+    if found := _OBJECTS.search(kind):
+        what = {"Dict": "a dictionary", "__torch__": "a script object"}.get(found[0], "an object")
+        return f"{what} ({kind.removeprefix('__torch__.torch.classes.')})"
+    return ""
 
 
 def _plan(tensor: RecordedTensor, written: bool, refuse: Refuse) -> TensorPlan | None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tracer.base.boundary import is_here, word
 from tracer.replay.arguments import Argument, Device
 from tracer.replay.make import fresh, made, memories, plans, tensors
 from tracer.replay.replay_errors import CannotReplayError
@@ -16,7 +17,10 @@ from tracer.report.text import size as size_text
 SEED = 0
 _BYTES = 8
 """Bytes of each element: they are made in float32, int64 or complex64"""
-_BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP", "Composite")
+_BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP", "PrivateUse1", "Composite")
+_OF_TORCH = ("cpu", "meta", "cuda", "hip", "xpu", "mps")
+"""Devices that need no package beside torch"""
+_BY_A_PACKAGE = "which the torch here does not have; if a package makes it: --import PACKAGE"
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def _below(key: str) -> Iterator[None]:
 
     with ExitStack() as stack:
         if key.startswith("Autocast"):
-            stack.enter_context(torch.autocast(key.removeprefix("Autocast").lower()))
+            stack.enter_context(torch.autocast(autocast_device(key)))
         elif key == "ADInplaceOrView":
             stack.enter_context(torch._C._AutoDispatchBelowAutograd())
         elif key.startswith(_BACKENDS):
@@ -132,15 +136,39 @@ def _below(key: str) -> Iterator[None]:
         yield
 
 
-def why_not_here(call: Call) -> str:
-    """Which device of the call this machine lacks; "" if it has all."""
+def autocast_device(key: str) -> str:
+    """What torch.autocast calls the device of `AutocastCPU`: of a package, as the package named it."""
+    kind = word(key.removeprefix("Autocast"), "a device").lower()
+    if kind != "privateuse1":
+        return kind
     import torch
 
-    wanted = sorted(device for device in call.devices if device.startswith("cuda"))
-    if not wanted:
+    return torch._C._get_privateuse1_backend_name()
+
+
+def missing_package(call: Call) -> str:
+    """Which device of the call comes of a package that was not imported; "" if none does."""
+    for device in sorted(call.devices):
+        if device.partition(":")[0] not in _OF_TORCH and not is_here(device):
+            return f"the call ran on {device}, {_BY_A_PACKAGE}"
+    return ""
+
+
+def why_not_here(call: Call) -> str:
+    """Which device of the call this machine lacks; "" if it has all."""
+    if why := missing_package(call):
+        return why
+    return next(filter(None, map(_why_not, sorted(call.devices, reverse=True))), "")
+
+
+def _why_not(device: str) -> str:
+    kind, _, index = device.partition(":")
+    if not is_here(kind):
+        name = "GPU" if kind == "cuda" else f"{kind.upper()} device"
+        return f"the call ran on {device}, and torch finds no {name} here"
+    if kind != "cuda":
         return ""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if not count:
-        return f"the call ran on {wanted[-1]}, and torch finds no GPU here"
-    index = int(wanted[-1].partition(":")[2] or 0)
-    return f"the call ran on {wanted[-1]}, and torch finds {count} GPUs here" if index >= count else ""
+    import torch
+
+    count = torch.cuda.device_count()
+    return f"the call ran on {device}, and torch finds {count} GPUs here" if int(index or 0) >= count else ""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tracer.replay.arguments import PLAIN_KEYS
 from tracer.replay.replay_errors import WrongOptionError
 
-_DEVICES = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")
+_DEVICES = {name: name.lower() for name in ("CPU", "CUDA", "Meta", "XPU", "MPS", "HIP")}
+_DEVICES |= {"PrivateUse1": "privateuseone"}
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Change:
     @property
     def device(self) -> str | None:
         """The kind of device whose tensors the key takes; None: that of the recorded tensors."""
-        found = (name.lower() for name in _DEVICES if self.key is not None and self.key.endswith(name))
-        return next(found, None)
+        key = self.key or ""
+        return next((device for name, device in _DEVICES.items() if key.endswith(name)), None)
 
     @contextmanager
     def on(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from tracer.analysis.recorded_call import result_of
+from tracer.base.boundary import is_here
 from tracer.compare.accuracy import Deviation
 from tracer.compare.cases import CPU, CUDA
 from tracer.compare.chains import Chain, ChainTables
@@ -22,6 +23,8 @@ from tracer.replay.make import plans
 from tracer.replay.replay_errors import CannotReplayError
 from tracer.replay.results import errors, exact_results, same_results, tensors_in
 
+_NOT_OF_VALUES = (NotImplementedError, ImportError, AttributeError, TypeError, AssertionError)
+"""Errors that no other values avoid: torch or a package lacks what the call needs"""
 _PAIRS = 30
 _SECONDS = 2.0
 
@@ -73,7 +76,7 @@ def replay(call: Call, change: Change, recorded: int | None = None) -> Replay:
     changed = Side(change.title) if change.title else None
     if stock.why and change.device not in ("cpu", "meta"):
         raise CannotReplayError(f"{stock.why}; --key CPU replays it on the CPU")
-    if change.device is not None and not _is_here(change.device):
+    if change.device is not None and not is_here(change.device):
         raise CannotReplayError(f"--key {change.key}: torch finds no {change.device.upper()} device here")
     runs: dict[str, Callable[[], Any]] = {}
     if not stock.why:
@@ -108,15 +111,6 @@ def _with(change: Change, on: bool) -> Iterator[None]:
         yield
 
 
-def _is_here(device: str) -> bool:
-    import torch
-
-    if device in ("cpu", "meta"):
-        return True
-    module = getattr(torch, "cuda" if device == "hip" else device, None)
-    return module is not None and bool(module.is_available())
-
-
 def _tried(call: Call, run: Callable[[], Any]) -> Any:
     try:
         return run()
@@ -124,7 +118,7 @@ def _tried(call: Call, run: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         first = next(iter(str(error).splitlines()), "").rstrip(".")
-        random = any(True for _ in plans(call.values))
+        random = any(True for _ in plans(call.values)) and not isinstance(error, _NOT_OF_VALUES)
         why = "; the values are random, so it may run with others: --arg NAME=@FILE.pt" if random else ""
         raise CannotReplayError(f"{call.name} raised {type(error).__name__}: {first}{why}") from error
 

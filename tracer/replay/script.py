@@ -6,6 +6,7 @@ import inspect
 import keyword
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from tracer.analysis.recorded_call import RecordedCall
@@ -13,7 +14,7 @@ from tracer.base.boundary import device, literal, operator, word
 from tracer.base.visible import LONGEST, visible
 from tracer.replay import recipe
 from tracer.replay.arguments import Constant, Device, Dtype, FromFile, TensorPlan
-from tracer.replay.call import SEED, Call
+from tracer.replay.call import SEED, Call, autocast_device
 from tracer.replay.make import integers_below, memories, plans
 
 _ANNOTATION = re.compile(r": Any\b| -> Any|: (?:str|int)(?= = )")
@@ -35,8 +36,13 @@ torch.cuda.profiler.stop()
 _TURNS = 110
 
 
-def script_of(recorded: RecordedCall, call: Call, *, profiled: bool = False) -> str:
-    """Makes the arguments, and times the call. `profiled`: one call for Nsight Compute, not timed."""
+def script_of(
+    recorded: RecordedCall, call: Call, modules: Sequence[str] = (), *, profiled: bool = False
+) -> str:
+    """Makes the arguments, and times the call. `profiled`: one call for Nsight Compute, not timed.
+
+    `modules` are imported after torch: the user's, and no text of the trace.
+    """
     at = f" of {recorded.line}" if recorded.line else ""
     below = integers_below(call.values)
     by_position = [(a.name, code_of(a.value, below)) for a in call.arguments if not a.keyword]
@@ -51,6 +57,7 @@ def script_of(recorded: RecordedCall, call: Call, *, profiled: bool = False) -> 
     begin = [
         "import time",  # Python looks for the file's encoding in comments of its first two lines
         "import torch",
+        *map(_import, modules),
         "",
         *map(_recipe, [recipe.tensor, *[recipe.fitted] * any(plan.fit for plan in plans(call.values))]),
         _comment(
@@ -127,6 +134,12 @@ def _function(call: Call) -> str:
     return f"torch.ops.{space}.{base}.{overload}"
 
 
+def _import(module: str) -> str:
+    names = module.split(".")
+    plain = all(name.isidentifier() and not keyword.iskeyword(name) for name in names)
+    return f"import {module}" if plain else f"__import__({module!r})"
+
+
 def _recipe(function: Any) -> str:
     source = inspect.getsource(function).replace("    import torch\n\n", "").replace("  # noqa: B905", "")
     return _ANNOTATION.sub("", source).replace("device = ", "device=").replace("below = ", "below=")
@@ -135,7 +148,7 @@ def _recipe(function: Any) -> str:
 def _guard(key: str) -> str:
     """What the call needs around it to begin at this key."""
     if key.startswith("Autocast"):
-        return f'torch.autocast("{word(key.removeprefix("Autocast"), "a device").lower()}")'
+        return f'torch.autocast("{autocast_device(key)}")'
     if key == "ADInplaceOrView":
         return "torch._C._AutoDispatchBelowAutograd()"
     return (

@@ -13,7 +13,8 @@ ANONYMOUS = "(anonymous namespace)"
 _UNBOXED = "c10::impl::wrap_kernel_functor_unboxed_<"
 _BOXED = "c10::impl::make_boxed_from_unboxed_functor<"
 _FALLBACK = "c10::BoxedKernel::make_boxed_function<"
-_BOXED_FUNCTOR = "c10::BoxedKernel::make_boxed_functor<"
+_BOXED_FUNCTORS = ("c10::BoxedKernel::makeFromFunctor<", "c10::BoxedKernel::make_boxed_functor<")
+_STABLE = "torch::stable::detail::boxer<"
 _COMPILE_TIME = "c10::impl::detail::WrapFunctionIntoFunctor_<"
 _RUN_TIME = "c10::impl::detail::WrapFunctionIntoRuntimeFunctor_<"
 _POINTER = "c10::CompileTimeFunctionPointer<"
@@ -34,7 +35,9 @@ def short_kernel_name(name: str) -> str:
     name = _CLONE.sub("", name)
     if _depth(name) > _DEEPEST:
         return name
-    for wrapper in (_UNBOXED, _BOXED, _FALLBACK, _BOXED_FUNCTOR):
+    if name.startswith(_STABLE):
+        return _function(arguments(name, len(_STABLE) - 1)[-1])
+    for wrapper in (_UNBOXED, _BOXED, _FALLBACK, *_BOXED_FUNCTORS):
         # A return type may precede it: names of function templates include theirs.
         start = name.find(wrapper)
         if start in (0, len("void ")):

@@ -31,7 +31,9 @@ def test_a_sigint_of_the_script_is_handed_on_each_time(code: int, sender: int) -
         assert (session._delivered, session.interrupted) == ("SIGINT", False)
 
 
-@pytest.mark.parametrize(("code", "sender"), [(KERNEL, 0), (USER, os.getpid())])
+@pytest.mark.parametrize(
+    ("code", "sender"), [(KERNEL, 0), (USER, os.getpid())], ids=["of the terminal", "of this process"]
+)
 def test_the_second_ctrl_c_ends_the_session(code: int, sender: int) -> None:
     session = stopped(code, sender)
     session._answer("SIGINT")

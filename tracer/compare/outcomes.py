@@ -11,7 +11,7 @@ from tracer.compare.kept import same_bytes, shared_memory
 
 INPUT = "the result is the memory of an input"
 _OF_TORCH = ("requires_grad", "is_conj", "is_neg", "is_inference")
-_TOLERANCE = {"float64": 1e-11, "complex128": 1e-11, "float32": 1e-5, "complex64": 1e-5}
+_TOLERANCE = {"float64": 1e-11, "complex128": 1e-11, "float32": 5e-5, "complex64": 5e-5}
 _LOW_TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
 """Of an element, from stock's: by its magnitude and the usual one together"""
 
@@ -77,8 +77,15 @@ class Values:
     moved: bool = False
 
 
+@dataclass(frozen=True)
+class Warned:
+    """What it warned of. Not to warn of what stock does slowly is no difference."""
+
+    texts: frozenset[str]
+
+
 Observation = Any
-"""Raised, Form, Values or what `==` compares: a text is said as it is"""
+"""Raised, Form, Values, Warned or what `==` compares: a text is said as it is"""
 Story = dict[str, Observation]
 
 
@@ -107,6 +114,8 @@ def _differs(name: str, stock: Observation, override: Observation) -> str:
         return _other_exception(stock, override)
     if isinstance(stock, Form):
         return _prefixed(name, _other_form(stock, override))
+    if isinstance(stock, Warned):
+        return "; ".join(f"it warns: {text}" for text in sorted(override.texts - stock.texts))
     if isinstance(stock, Values):
         return _prefixed(name, _other_values(stock, override))
     if stock == override:

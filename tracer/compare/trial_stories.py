@@ -12,7 +12,7 @@ from typing import Any
 
 from tracer.compare.global_state import changed, state
 from tracer.compare.kept import TWICE, Inputs, same_bytes, shared_memory
-from tracer.compare.outcomes import Form, Raised, Story, values_of
+from tracer.compare.outcomes import Form, Raised, Story, Warned, values_of
 from tracer.compare.trial_samples import Operands, Sample, tensors_in, with_tensors
 
 Tell = Callable[[Sample, str, int], Story]
@@ -66,7 +66,7 @@ def plain(sample: Sample, device: str, then: int) -> Story:
     story = _told(result, inputs)
     story["what it did to its inputs"] = kept.changed()
     story["what it did beside"] = shared
-    story["warnings"] = sorted({f"{one.category.__name__}: {one.message}" for one in warned})
+    story["warnings"] = Warned(frozenset(f"{one.category.__name__}: {one.message}" for one in warned))
     if isinstance(result, Raised):
         return story
     tensors = [one for one in tensors_in(result) if one.layout == _strided() and one.device.type != "meta"]

@@ -46,7 +46,9 @@ def _too_fast(comparison: Comparison) -> list[str]:
     if round(most) <= 100:
         return []
     known = "what stock reached at its best" if comparison.device == CPU else "the device's limit"
-    return [f"WARNING: {most:.0f} % of {known} in case {number}, so it may not compute each call"]
+    return [
+        f"WARNING: {most:.0f} % of {known} in case {number}: it may not compute each call, or that is too low"
+    ]
 
 
 def trial_tables(trials: Trials) -> list[str]:

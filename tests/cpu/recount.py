@@ -275,6 +275,7 @@ class Recount:
             root = {} if first["hop"] is None else self.hops[first["hop"]]["root"]
             of_autograd = root.get("backward_node") and not root["source"]
             line = "backward" if of_autograd else root.get("source") or root.get("called_from")
+            line = line if root else first["source"]
             of = lines[self.line(line), root.get("op", "no op")]
             now, of["now"] = now + row["bytes"], of["now"] + row["bytes"]
             of["own peak"] = max(of["own peak"], of["now"])

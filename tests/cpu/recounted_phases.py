@@ -44,6 +44,11 @@ class Process:
                 row for row in tables["ranges"] if row["process"] == number and row["name"].startswith(begins)
             ]
 
+        self.workers = {
+            row["thread"]
+            for row in tables["threads"]
+            if row["process"] == number and row["name"] == "pt_data_worker"
+        }
         self.loaders, self.optimizers = named("enumerate(DataLoader)#"), named("Optimizer.")
         self.closures, self.transfers = (
             named("Optimizer.step#"),
@@ -88,6 +93,7 @@ class Process:
             op["hooked"], op["data"], op["compile"] = (
                 around(op, rows) is not None for rows in (self.hooked, self.loaders, self.compiling)
             )
+            op["data"] |= op["thread"] in self.workers
             op["backward"] = op["node"] and not (op["hooked"] or op["data"] or op["compile"])
             op["pass"] = passes = passes + op["backward"]
             if op["linked"] and not op["node"]:

@@ -107,7 +107,7 @@ def first(hops: pl.DataFrame, op: str, key: str) -> int:
     [
         ("aten::mm", "AutogradPrivateUse1", "-> aten::mm [PrivateUse1] toy::mm"),
         ("aten::mm", "AutocastPrivateUse1", "aten::mm [AutocastPrivateUse1] "),
-        ("toy::mm_plus", "AutogradPrivateUse1", "-> toy::mm_plus [PrivateUse1] toy::mm_plus"),
+        ("toy::mm_plus", "AutogradPrivateUse1", "toy::mm_plus [PrivateUse1] toy::mm_plus"),
         ("toy::mm_plus", "AutocastPrivateUse1", "toy::mm_plus [AutocastPrivateUse1] toy::mm_plus_autocast"),
         ("aten::relu", "PrivateUse1", "[PrivateUse1] fallback: toy::fallback"),
         ("aten::sum", "AutogradPrivateUse1", "aten::sum.IntList_out [PrivateUse1] fallback: toy::fallback"),

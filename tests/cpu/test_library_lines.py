@@ -68,4 +68,4 @@ def test_lines_of_installed_libraries_head_no_table(launcher: Launcher) -> None:
         assert trace.compiled_calls["called_from"].cast(str).to_list() == [caller]
         products = trace.hops.filter(op="aten::mm.out")
         assert set(products["source"].cast(str)) == {of_op}, name
-        assert set(products["called_from"].cast(str)) == {of_op}, name
+        assert set(products["called_from"].cast(str)) == {caller}, name

@@ -287,7 +287,7 @@ def test_names_are_checked_before_anything_runs(launcher: Launcher, name: str, t
         (
             KERNELS,
             "my_kernels:loose",
-            'write above it: @tracer.overrides.register("aten::mm", "CPU", name="loose")',
+            'write above it: @tracer.overrides.register("NAMESPACE::OPERATOR", "CPU", name="loose")',
         ),
         ("1 / 0\n", "my_kernels:f", "cannot import override my_kernels:f: ZeroDivisionError"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 from pathlib import Path
 
 import polars as pl
@@ -22,7 +23,7 @@ def stacks(trace: tracer.Trace, op: str = "aten::cos") -> list[list[str]]:
 @pytest.mark.promise("tracer.record", "docs/record.md#--stack-n")
 @pytest.mark.parametrize("size", [2, 5, 64])
 def test_lines_are_those_that_python_says(tmp_path: Path, size: int) -> None:
-    """Frames inside torch are left out, as they are of the source line."""
+    """Frames inside torch and the standard library are left out, as they are of the source line."""
     from own_stack import LINES, Middle
 
     LINES.clear()
@@ -31,8 +32,13 @@ def test_lines_are_those_that_python_says(tmp_path: Path, size: int) -> None:
         for depth in (0, 0, 3, 100):
             model(torch.ones(2), depth)
     trace = tracer.load(tmp_path / "x.trace")
-    home = str(Path(torch.__file__).parent)
-    expected = [[line for line in lines if not line.startswith((home, "<frozen "))] for lines in LINES]
+    home, library = str(Path(torch.__file__).parent), sysconfig.get_path("stdlib")
+
+    def is_shown(line: str) -> bool:
+        of_library = line.startswith(library) and "/site-packages/" not in line
+        return not line.startswith((home, "<frozen ", "<string>")) and not of_library
+
+    expected = [list(filter(is_shown, lines)) for lines in LINES]
     recorded = [[frame.rpartition(" ")[0] for frame in stack] for stack in stacks(trace)]
     assert [stack[:4] for stack in recorded] == [lines[: min(size, 4)] for lines in expected]
     wanted = [min(size, len(lines)) for lines in expected]

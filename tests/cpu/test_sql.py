@@ -142,6 +142,7 @@ def test_the_schema_names_every_table(recorded: Launcher, trace: Trace) -> None:
             "phase": "text",
             "start_ns": "int64",
             "end_ns": "int64",
+            "module": "text",
         },
     }
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS / "cpu"))  # launching
+sys.path[:0] = [str(TESTS / "cpu"), str(TESTS)]  # launching, lazily
 
 import descriptors  # noqa: E402, F401
 import disk  # noqa: E402, F401

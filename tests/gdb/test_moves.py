@@ -62,7 +62,7 @@ at::Tensor inner(const at::Tensor& input) {
   return input;
 }
 
-at::Tensor outer(const at::Tensor& input) {
+at::Tensor computed(const at::Tensor& input) {
   std::vector<int64_t> sizes = input.sizes().vec();
   return inner(input.sym_size(0) > c10::SymInt(1) ? input : input.t());
 }
@@ -70,13 +70,13 @@ at::Tensor outer(const at::Tensor& input) {
 }  // namespace own
 
 TORCH_LIBRARY(own, library) {
-  library.def("outer(Tensor input) -> Tensor", own::outer);
+  library.def("outer(Tensor input) -> Tensor", own::computed);
 }
 """
 STEPS = """
 def walk(gdb):
     gdb.program("import torch\\ntorch.ops.load_library('LIBRARY')\\n" + 2 * CALL)
-    gdb.stop_at("own::outer", halt=True)
+    gdb.stop_at("own::computed", halt=True)
     gdb.go()
     for _ in range(3):
         gdb.step()
@@ -95,7 +95,7 @@ def test_steps_pass_over_plumbing(launcher: Launcher) -> None:
     found = debug(launcher, "--session", "steps.py")
     assert found.run.status == 0, found.run.err
     first, second = found.stops[:4], found.stops[4:]
-    assert [first[0]["function"], second[0]["function"]] == ["own::outer"] * 2
+    assert [first[0]["function"], second[0]["function"]] == ["own::computed"] * 2
     places = [Path(stop["file"]).name for stop in first]
     assert places[0] == "own_steps.cpp"
     assert not {"stl_vector.h", "SymInt.h", "intrusive_ptr.h", "ArrayRef.h"} & set(places), places

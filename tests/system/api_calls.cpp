@@ -147,12 +147,12 @@ void a_call_of_the_recording_before(const char* path) {
   Call call(17);
   call.begin();
   printf("%lu ", (unsigned long)trace::count_calls().calls);
-  trace::close_recording();
+  trace::close_recording(false);
   record_into(path);
   call.end();
   Lane* lane = trace::current_lane();
   CHECK(lane->calls == 0 && lane->runtime_calls == 0 && lane->api_calls == 0);
-  trace::close_recording();
+  trace::close_recording(false);
 }
 
 void until_it_is_full(const char* path, uint32_t result) {
@@ -160,7 +160,7 @@ void until_it_is_full(const char* path, uint32_t result) {
   enter_hop();
   while (trace::recording_epoch.load()) Call(17, result).run();
   printf("%lu ", (unsigned long)trace::count_calls().calls);
-  trace::close_recording();
+  trace::close_recording(false);
 }
 
 // A call of as many words as one can have is never written over what the lane has room for.
@@ -176,7 +176,7 @@ void room_for_the_largest(const char* path) {
     CHECK(lane->next <= lane->limit);
     Call(17).run();  // so that each remainder of room is met
   }
-  trace::close_recording();
+  trace::close_recording(false);
 }
 
 int main(int, char** arguments) {

@@ -30,7 +30,7 @@ int main(int, char** arguments) {
   int wrong = exchange();  // hooked, and nothing is recorded yet
   trace::start_recording();
   wrong += exchange();
-  trace::close_recording();
+  trace::close_recording(false);
   cuda::unhook_libraries();
   wrong += exchange();
   auto hooks = cuda::library_hooks();

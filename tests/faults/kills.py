@@ -14,7 +14,7 @@ from rows import row
 import tracer
 
 PYTHON, ARMED, RUNNING, ENDED = 1, 2, 3, 4
-OLD = b"what was there before\n"
+OLD = b"tracer\n\x1awhat was there before\n"  # --force replaces traces only
 FEW, MANY = "6000", "1000000000"
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGABRT)
 

@@ -23,9 +23,10 @@ uint64_t reporting_begin = 0, reporting_end = 0;
 constinit thread_local bool in_cpu_allocator __attribute__((tls_model("initial-exec"))) = false;
 
 // Blocks that a hop asked for have its line.
-void write_line(trace::Lane* lane) {
+void write_line(trace::Lane* lane) noexcept try {
   uint64_t source = lane->depth == 0 && lane->source ? python::source_id(lane) : 0;
   if (source) trace::write_event(lane, trace::kMemoryLine, lane->now(), source);
+} catch (...) {  // no memory for the line: torch's allocator goes on
 }
 
 void write(const void* block, uint64_t size, bool freed, uint64_t device_type, int device_index) {

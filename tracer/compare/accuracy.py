@@ -48,7 +48,7 @@ def check(output: str, bound: Bound | None, stock: Any, override: Any, exact: An
     With `bound` None both must be the same bytes with the same strides, as of cat.
     """
     stock, override = stock.detach(), override.detach()
-    if wrong := _different_form(stock, override, strides=bound is None):
+    if wrong := different_form(stock, override, strides=bound is None):
         return Check(output, bound, None, None, wrong, None)
     if bound is None:
         return _same_bytes(output, stock, override)
@@ -74,7 +74,7 @@ def _judge(bound: Bound, stock: Deviation, override: Deviation) -> str:
     return "" if isfinite(override.relative) else "it is not finite, but float64 is"
 
 
-def _different_form(stock: Any, override: Any, *, strides: bool) -> str:
+def different_form(stock: Any, override: Any, *, strides: bool = False) -> str:
     """What differs before any element does; strides count where no other result of them is right."""
     for name, theirs, ours in (
         ("shape", tuple(stock.shape), tuple(override.shape)),

@@ -28,6 +28,9 @@ class Raised:
         lines = str(error).splitlines()
         return cls(type(error).__name__, lines[0] if lines else "")
 
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}".rstrip(": ")
+
 
 @dataclass(frozen=True)
 class Form:
@@ -126,16 +129,16 @@ def _differs(name: str, stock: Observation, override: Observation) -> str:
 
 
 def _prefixed(name: str, said: str) -> str:
-    return f"{name}: {said}" if said and name.strip() != "result" else said
+    return f"{name}: {said}" if said and name not in ("result", "the values of result") else said
 
 
 def _other_exception(stock: Observation, override: Observation) -> str:
     if not isinstance(stock, Raised):
-        return f"it raised {override.kind}: {override.text}".rstrip(": ")
+        return f"it raised {override}"
     if not isinstance(override, Raised):
-        return f"it returned a result, but stock raises {stock.kind}: {stock.text}".rstrip(": ")
+        return f"it returned a result, but stock raises {stock}"
     same = stock.kind == override.kind
-    return "" if same else f"it raised {override.kind}, but stock raises {stock.kind}: {stock.text}"
+    return "" if same else f"it raised {override.kind}, but stock raises {stock}"
 
 
 def _other_form(stock: Form, override: Form) -> str:

@@ -66,12 +66,10 @@ def variants(base: Sample) -> Iterator[Sample]:
             yield base.changed(kind, name, lambda ts, change=change: [change(t) for t in ts])  # type: ignore[misc]
             for place in range(min(count, 3)) if count > 1 else ():
                 yield base.changed(kind, f"{name} in argument {place}", _only(place, change))
-    for name, change_all in (*_dtypes(count), *_memory(count)):
-        yield base.changed(DTYPES if name in _DTYPE_NAMES or "beside" in name else SHARED, name, change_all)
-    for name, change_all in _sizes(count):
-        yield base.changed(SIZES, name, change_all)
-    for name, change_all in _mismatches(count):
-        yield base.changed(ERRORS, name, change_all)
+    ways = {DTYPES: _dtypes, SHARED: _memory, SIZES: _sizes, ERRORS: _mismatches}
+    for kind, made in ways.items():
+        for name, change_all in made(count):
+            yield base.changed(kind, name, change_all)
     yield from _other_arguments(base)
 
 

@@ -49,7 +49,7 @@ def _told(result: Any, inputs: list[Any], name: str = "result") -> Story:
     for n, tensor in enumerate(tensors):
         of = name if len(tensors) == 1 else f"{name} {n}"
         story[of] = Form.of(tensor, inputs)
-        story[f"the values of {of}" if of != "result" else "result "] = values_of(tensor, inputs)
+        story[f"the values of {of}"] = values_of(tensor, inputs)
     return story
 
 

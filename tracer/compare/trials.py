@@ -127,8 +127,7 @@ def _tried(trial: Trial, switch: Switch, name: str) -> TrialResult | None:
             try:
                 wrong = difference(stock, again, trial.tell(trial.sample, switch.device, 1))
             except (Exception, SystemExit) as error:
-                raised = Raised.of(error)
-                wrong = f"it raised {raised.kind}: {raised.text}".rstrip(": ")
+                wrong = f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
     refused = any(isinstance(seen, Raised) for seen in stock.values())
     return TrialResult(trial.kind, name, wrong, refused, bool(ran))

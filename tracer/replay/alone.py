@@ -10,7 +10,7 @@ from tracer import overrides
 from tracer.analysis.op_work import work_of
 from tracer.analysis.recorded_call import RecordedCall, recorded_call
 from tracer.base.boundary import StrangeTextError, torch_operator
-from tracer.compare.accuracy import Deviation
+from tracer.compare.accuracy import Deviation, different_form
 from tracer.compare.bounds import loose
 from tracer.compare.call_memory import Memory, memory_of
 from tracer.compare.cases import CPU, CUDA, STRICT, TF32, Case
@@ -112,16 +112,7 @@ def _worst(found: list[Deviation | None]) -> Deviation | None:
 def _other_form(stock: list[Any], ours: list[Any]) -> str:
     if len(stock) != len(ours):
         return f"it returned {len(ours)} tensors, but stock {len(stock)}"
-    for one, other in zip(stock, ours, strict=True):
-        for name in ("shape", "dtype", "device"):
-            theirs, here = getattr(one, name), getattr(other, name)
-            if theirs != here:
-                return f"{name} {_plain(here)}, but stock has {_plain(theirs)}"
-    return ""
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, tuple) else value
+    return next(filter(None, map(different_form, stock, ours)), "")
 
 
 def _other_values(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from every_text import with_documents
 from synthetic import ENUMS, TraceWriter
 
 from tracer.analysis import library_work, op_work
+from tracer.attach import process
+from tracer.base.numerals import number_of
 from tracer.trace import TraceError, load
-from tracer.trace.bytes.damage import DamagedError, number_of, whole
+from tracer.trace.bytes.damage import DamagedError, whole
 from tracer.trace.bytes.documents import read_document
 from tracer.trace.names import symbols
 
@@ -56,6 +59,16 @@ def test_a_library_that_cannot_be_read_is_one_error(
     for read in (symbols.Symbols, symbols.build_id):
         with pytest.raises(ValueError, match="not an ELF library"):
             read(library)
+
+
+def test_a_file_of_more_symbols_than_a_python_has_is_not_searched(tmp_path: Path) -> None:
+    many = [("Py_Version", 64, 4, 1)] * ((1 << 16) + 1)
+    library = write_library(tmp_path / "libpython3.99.so", many, table=".dynsym")
+    begun = time.process_time()
+    assert process._python_version(str(library)) == (3, 99)  # by its name
+    assert time.process_time() - begun < 0.5
+    with pytest.raises(ValueError, match="65,538 symbols"):
+        process._py_version(str(library))
 
 
 def test_a_number_of_layers_costs_no_time() -> None:

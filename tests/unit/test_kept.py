@@ -13,6 +13,7 @@ from synthetic import CERTIFICATE, one_hop
 from tracer.base.known_names import KnownNames
 from tracer.trace import load
 from tracer.trace.bytes import documents, kept
+from tracer.trace.bytes.kept_names import Names
 from tracer.trace.bytes.redact import redact
 from tracer.trace.certificate.hops import NO_GREENLETS
 from tracer.trace.certificate.verdict import NOT_JOINED
@@ -69,3 +70,13 @@ def test_a_redacted_trace_says_what_it_lacks(tmp_path: Path, documents: dict[str
     after = load(tmp_path / "y.trace").certificate
     for name in ("complete", "verdict", "why", "not_visible"):
         assert after[name] == before[name], name
+
+
+@pytest.mark.parametrize("path", ["x/p.py", "p.py", "~my/long name.py", "library.py"])
+def test_a_file_outside_the_script_s_folder_fits_into_its_place(path: str) -> None:
+    names = Names(KnownNames())
+    names.folder, names.cwd = "/work/one/two/three", "/work"
+    assert 0 < len(names.file(path)) <= len(path)
+    assert names.file(path) == names.file(path)
+    kept = [name for name in names.done.left.get("files", {}) if name != names.file(path)]
+    assert kept == []  # what is printed is what is in the file

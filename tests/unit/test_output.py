@@ -38,7 +38,9 @@ def test_the_rank_is_read_from_what_starts_jobs(names: tuple[str, str]) -> None:
     assert (rank.number, rank.ranks, rank.name) == (2, 8, "rank2")
 
 
-@pytest.mark.parametrize("values", [("0", "1"), ("8", "8"), ("x", "8"), ("", "8"), ("-1", "8"), ("²", "8")])
+@pytest.mark.parametrize(
+    "values", [("0", "1"), ("8", "8"), ("x", "8"), ("", "8"), ("-1", "8"), ("²", "8"), ("1" * 5000, "8")]
+)
 def test_what_is_no_rank_of_a_job_is_none(values: tuple[str, str]) -> None:
     assert ranks.of_this_process({"RANK": values[0], "WORLD_SIZE": values[1]}) is None
     assert ranks.of_this_process({"RANK": "0"}) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tracer.trace.bytes.damage import number_of
+from tracer.base.numerals import number_of
 
 
 def item_bytes(dtype: str) -> int:

@@ -23,10 +23,10 @@ from tracer.analysis.phases import RANGE_OPS
 from tracer.analysis.runtime_survey import SYNCHRONISATION
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.trees import Forest, counts, own_or_forward_line
+from tracer.base.numerals import number_of
 from tracer.base.paths import short_path
 from tracer.base.visible import visible
 from tracer.trace.bytes.arrays import nearest, take
-from tracer.trace.bytes.damage import number_of
 from tracer.trace.tables.compiled import innermost
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 from tracer.trace.tables.series import numbers

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
@@ -35,6 +36,8 @@ START_IT = "start the job with: tracer record"
 _FILES = 16  # that may still be opened: a recording needs a few, and imports open some
 _MEMORY = 512 << 20  # of address space: the extension, the mapped trace, a thread and its heap
 _SMALL = 1 << 16  # characters of a text that may be anything
+_MOST_SYMBOLS = 1 << 16
+"""Of a Python or a libc; 8,000 are usual"""
 _CODE = 8  # bytes with which a function begins
 
 
@@ -391,10 +394,20 @@ def _py_version(path: str) -> int:
     """What a file has as Py_Version, which Python 3.11 and newer export; else 0."""
     with open(open_regular(path), "rb") as file:
         elf = ELFFile(file)
-        table = elf.get_section_by_name(".dynsym")
-        symbols = (table and table.get_symbol_by_name("Py_Version")) or ()
+        symbols = _exported(elf, "Py_Version")
         numbers = (int.from_bytes(_bytes_at(elf, s["st_value"], 8), sys.byteorder) for s in symbols)
         return next(filter(None, numbers), 0)
+
+
+def _exported(elf: ELFFile, name: str) -> list[Any]:
+    """The dynamic symbols of this name. Raises ValueError: more symbols than any Python has.
+
+    All are read to find one, which a file that says it has 8 billion could make endless.
+    """
+    table = elf.get_section_by_name(".dynsym")
+    if table is not None and table.num_symbols() > _MOST_SYMBOLS:
+        raise ValueError(f"{table.num_symbols():,} symbols")
+    return (table and table.get_symbol_by_name(name)) or []
 
 
 def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict[str, tuple[int, int]]:
@@ -404,11 +417,9 @@ def _functions(maps: dict[str, int], paths: list[str], names: list[str]) -> dict
     def look(path: str) -> None:
         with open(open_regular(path), "rb") as file:
             elf = ELFFile(file)
-            table = elf.get_section_by_name(".dynsym")
             first = next(elf.iter_segments("PT_LOAD"))["p_vaddr"] // _PAGE * _PAGE
             for name in names:
-                symbols = (table and table.get_symbol_by_name(name)) or ()
-                for symbol in symbols:
+                for symbol in _exported(elf, name):
                     if symbol["st_shndx"] != "SHN_UNDEF" and path in maps:
                         address = maps[path] - first + symbol["st_value"]
                         code = int.from_bytes(_bytes_at(elf, symbol["st_value"], _CODE), sys.byteorder)

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from tracer.analysis.phases import phase_of_hops
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.analysis.trees import levels
+from tracer.base.numerals import number_of
 from tracer.base.package import VERSION
 from tracer.export.output import new_file
 from tracer.export.tracks import Tracks
 from tracer.trace import Trace
-from tracer.trace.bytes.damage import number_of
 from tracer.trace.tables.series import numbers
 
 ROOTS = ("line", "module")

@@ -6,6 +6,7 @@ import errno
 import os
 
 from tracer.base.errors import RecordingError
+from tracer.base.numerals import number_of
 
 SUFFIX = ".trace"
 
@@ -161,4 +162,4 @@ def _numbers(folder: str, stem: str) -> list[int]:
         for name in names
         if name.startswith(prefix) and name.endswith(SUFFIX)
     ]
-    return [int(middle) for middle in middles if middle.isascii() and middle.isdigit()]
+    return [number for middle in middles if (number := number_of(middle)) is not None]

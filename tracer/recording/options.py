@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracer.base.errors import RecordingError
+from tracer.base.numerals import number_of
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SMALLEST_RING = 16 << 20
@@ -79,8 +80,9 @@ def _steps(given: str | Sequence[int | None] | None) -> tuple[int, int | None] |
     if isinstance(given, str):
         first, colon, end = given.partition(":")
         ends = [first or "0", end or None] if colon else [first, None]
-        good = all(number is None or (number.isascii() and number.isdigit()) for number in ends)
-        numbers = [number if number is None else int(number) for number in ends] if good else []
+        numbers = [number if number is None else number_of(number) for number in ends]
+        good = all((number is None) == (end is None) for number, end in zip(numbers, ends, strict=True))
+        numbers = numbers if good else []
         if numbers and not colon:
             numbers[1] = numbers[0] + 1  # type: ignore[operator]
     else:

@@ -6,6 +6,7 @@ import os
 import sys
 
 from tracer.base.machine import boot
+from tracer.base.numerals import number_of
 
 TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def of(number: int, ranks: int) -> dict[str, object]:
 def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
     """None if this process is alone: no variable names a rank, or there is only one."""
     for of_rank, of_ranks in _VARIABLES:
-        number, ranks = _number(environment.get(of_rank)), _number(environment.get(of_ranks))
+        number, ranks = (number_of(environment.get(name, "")) for name in (of_rank, of_ranks))
         if number is not None and ranks is not None and number < ranks and ranks > 1:
             return Rank(number, ranks)
     return None
@@ -65,7 +66,3 @@ def _of_torch() -> Rank | None:
         return Rank(groups.get_rank(), groups.get_world_size())
     except Exception:  # another torch's module, or one that is being imported: then it is not known
         return None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
+from tracer.base.numerals import number_of
 from tracer.recording.compiled import earlier, kept_kernels, kernels_of_module, module_text
 from tracer.recording.compiled.breaks import in_one_line
 from tracer.recording.compiled.definition import first_place_of, place_of
@@ -236,8 +237,8 @@ def _lines_of(several: list[dict[str, Any]]) -> Iterator[str]:
 
 def _line(place: str | None) -> Iterator[tuple[str, int]]:
     file, _, number = (place or "").rpartition(":")
-    if file and number.isdigit():
-        yield file, int(number)
+    if file and (found := number_of(number)) is not None:
+        yield file, found
 
 
 def _compile_id() -> object:

@@ -9,7 +9,6 @@ from tracer.trace.bytes.trace_errors import TraceError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_DIGITS = 19  # of the largest number
 
 
 class DamagedError(ValueError):
@@ -27,11 +26,3 @@ def whole(read: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T
         raise
     except Exception as error:
         raise DamagedError(str(error)) from error
-
-
-def number_of(text: str, most: int = (1 << 63) - 1) -> int | None:
-    """The number that a text of a trace is; None of any other text, as `²` or 5,000 digits."""
-    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
-        return None
-    number = int(text)
-    return number if number <= most else None

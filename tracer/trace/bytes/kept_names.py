@@ -103,7 +103,7 @@ class Names:
             self._replaced[key] = self._counts[word]
             self.done.removed["texts that are no names"] += word != "text"
         number = self._replaced[key]
-        new = f"{word} {number}" if len(f"{word} {number}") <= max(len(text), 8) else f"{word[0]}{number}"
+        new = f"{word} {number}" if len(f"{word} {number}") <= len(text) else f"{word[0]}{number}"
         self._numbered.add(new)
         return new
 
@@ -233,10 +233,13 @@ class Names:
         if _PSEUDO_FILE.fullmatch(path):
             return path
         path = re.sub(r"^[A-Za-z]:(?=/)", "", path.replace("\\", "/"))
+        whole = path
         if not path.startswith("/"):
-            path = posixpath.normpath(posixpath.join(self.cwd or "/", path))
-        short = short_path(path, folder, self.cwd if folder else "")
-        return short if _SHORT_PATH.fullmatch(short) else self.instead("file", short)
+            whole = posixpath.normpath(posixpath.join(self.cwd or "/", path))
+        short = short_path(whole, folder, self.cwd if folder else "")
+        # It is written in the place of the path, which `../../` may make longer.
+        fits = len(short) <= len(path) and _SHORT_PATH.fullmatch(short)
+        return short if fits else self.instead("file", path)
 
     def scalar(self, text: str) -> str:
         """The JSON of an argument that is no tensor. Numbers stay, and texts that torch's operators take."""

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracer.base.numerals import number_of
 from tracer.trace.bytes.arrays import climb, nearest, take
-from tracer.trace.bytes.damage import number_of
 from tracer.trace.bytes.definitions import Definitions
 from tracer.trace.tables.ranges import OWN, Columns
 from tracer.trace.tables.schema import (

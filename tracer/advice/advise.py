@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracer.trace import Trace
 
 _SAME = 0.5
-"""Of the calls of the smaller of two findings: with so many in common they pay for the same time"""
+"""Of the calls of the smaller of two findings: with this share in common they pay for the same time"""
 
 
 @dataclass(frozen=True)

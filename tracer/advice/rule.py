@@ -31,5 +31,4 @@ NEEDS = {
     "sources": "Python lines: record without --no-source",
     "scalars": "arguments that are no tensors: record with --values scalars, to measure",
     "cuda": "a GPU, and CUDA calls: record with --cuda auto",
-    "compile": "calls of compiled code: record with --compiled",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -53,13 +53,15 @@ class Steady:
     part    the phase of the step that it belongs to: see analysis.phases
     number  its row in `trace.hops`
 
-    `step_ns` is the median wall time of a step without tracer's own cost; `parts` the medians of the columns
-    of analysis.step_times, by name.
+    own      what recording a hop cost; None if that is not known
+    step_ns  the median wall time of a step, without tracer's own cost
+    parts    the medians of the columns of analysis.step_times, by name
     """
 
     trace: Trace
     process: int
     steps: tuple[int, ...]
+    own: OwnCost | None
     step_ns: float
     parts: dict[str, float]
     hops: pl.DataFrame
@@ -69,7 +71,9 @@ class Steady:
         """Of the first process that has steady steps. Raises TooFewStepsError."""
         times = step_times(trace).filter(pl.col("phase") == "steady")
         if times.is_empty():
-            raise TooFewStepsError("no step of this trace is steady; record 5 steps or more")
+            raise TooFewStepsError(
+                "no step of this trace is steady; record 5 steps or more (tracer.step() ends one)"
+            )
         process = int(times["process"].min())  # type: ignore[arg-type]
         times = times.filter(pl.col("process") == process)
         if len(times) < FEWEST:
@@ -78,15 +82,22 @@ class Steady:
         steps = tuple(times["step"].to_list())
         cost = own_cost(trace.certificate, process)
         hops = _hops(trace, process, steps, cost)
-        outer = int(hops["parent"].is_null().sum())
-        own = 0.0 if cost is None else outer * cost.outermost.ns + (len(hops) - outer) * cost.inner.ns
         wall = float(times["wall_ns"].median())  # type: ignore[arg-type]
         parts = {
             name: float(times[name].median())  # type: ignore[arg-type]
             for name in times.columns
             if name.endswith("_ns")
         }
-        return cls(trace, process, steps, max(wall - own / len(steps), 1.0), parts, hops)
+        found = cls(trace, process, steps, cost, wall, parts, hops)
+        return replace(found, step_ns=found.without_own(wall, hops))
+
+    def without_own(self, ns: float, hops: pl.DataFrame) -> float:
+        """A time of a step without what recording these hops, of all steps, cost; 1 ns at least."""
+        if self.own is None:
+            return ns
+        outer = int(hops["parent"].is_null().sum())
+        own = outer * self.own.outermost.ns + (len(hops) - outer) * self.own.inner.ns
+        return max(ns - self.a_step(own), 1.0)
 
     @cached_property
     def roots(self) -> pl.DataFrame:
@@ -122,7 +133,7 @@ class Steady:
         return [] if inputs is None else self._signatures.get(inputs, [])
 
     def with_inputs(self, fits: Any) -> list[int]:
-        """The signatures of which `fits(tensors)` is true."""
+        """The signatures whose tensors `fits` takes."""
         return [number for number, tensors in self._signatures.items() if fits(tensors)]
 
     def usual_ns(self, rows: pl.DataFrame, time: str = "ns") -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracer.base.own import is_own
 from tracer.cli.common import (
     USAGE,
     SourceFrom,
@@ -15,6 +16,8 @@ from tracer.cli.common import (
     exclusive,
     fail,
     one_of,
+    progress,
+    say,
     writing,
 )
 from tracer.cli.documents import AsJson, print_json
@@ -100,7 +103,10 @@ def _found(trace: Trace, measure: bool) -> Advices:
     except TooFewStepsError as error:
         fail(str(error), USAGE)
     if measure:
+        if not is_own(trace.environment):
+            say("this trace may be of another machine; gains are measured on this one")
         from tracer.experiments.measured import measured
 
-        rows = measured(trace, steady, rows)
+        with progress("measuring"):
+            rows = measured(trace, steady, rows)
     return arranged(steady, rows)

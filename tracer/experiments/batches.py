@@ -24,7 +24,7 @@ def worker_batch(experiment: WorkerBatch) -> dict[str, Any]:
 
     batch = [torch.zeros(tuple(shape), dtype=torch_dtype(dtype)) for shape, dtype in experiment.tensors]
 
-    class Ready(IterableDataset):  # type: ignore[misc, type-arg]
+    class Ready(IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Any]:
             while True:
                 yield batch

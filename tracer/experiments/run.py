@@ -65,7 +65,7 @@ def _experiment(kind: str, fields: dict[str, Any]) -> experiments.Experiment:
 
 
 def _limit_memory() -> None:
-    """A share of what there is; CUDA reserves addresses that it never uses, so not with a GPU."""
+    """A share of the whole; CUDA reserves addresses that it never uses, so not with a GPU."""
     import torch
 
     if torch.cuda.is_available():

@@ -12,7 +12,7 @@ from tracer.experiments.pairs import Pair
 
 FEWEST, MOST = 9, 60
 _ORDERS = ((0, 1, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (1, 0, 2), (0, 2, 1))
-"""Each run stands as often in each place, before and after each other"""
+"""Each run is as often in each place, and as often before as after each other"""
 
 
 @dataclass(frozen=True)

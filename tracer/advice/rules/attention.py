@@ -25,7 +25,7 @@ _BETWEEN = (
     *("tril", "triu", "where", "expand", "lt", "le", "gt", "ge", "unsqueeze", "float", "type_as"),
 )
 _BEFORE, _AFTER = 10, 6
-"""How many ops a product may stand before and after the softmax"""
+"""How many ops before and after the softmax a product may be"""
 _MATH = "aten::_scaled_dot_product_attention_math"
 
 

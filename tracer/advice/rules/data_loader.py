@@ -13,21 +13,23 @@ from tracer.advice.steady import LOADER, Steady
 
 looks_for = "time in the data loader, between asking for a batch and having it"
 threshold = (
-    "5 % of a step: a batch from a worker costs time too (3 ms where one of cheap rows took 1.4 ms here), "
-    "which only an experiment tells"
+    "5 % of a step; below 5 ms a batch with --measure only: a batch from a worker costs time too (3 ms where "
+    "making it took 1.4 ms), so that workers made such a program slower"
 )
 needs: tuple[str, ...] = ("sources",)
 
 LEAST = 0.05
+CHEAP_NS = 5_000_000
 
 
 def find(steady: Steady) -> Iterator[Finding]:
     ranges = steady.window(steady.trace.ranges)
     ranges = ranges.filter(pl.col("name").cast(pl.String).str.starts_with(LOADER))
-    cost = steady.parts["data_ns"]
+    of_loader = pl.col("range").str.starts_with(LOADER)
+    cost = steady.without_own(steady.parts["data_ns"], steady.hops.filter(of_loader))
     if ranges.is_empty() or cost < LEAST * steady.step_ns:
         return
-    inside = steady.roots.filter(pl.col("range").str.starts_with(LOADER))
+    inside = steady.roots.filter(of_loader)
     line = commonest(inside["source"])
     calls = steady.a_step(len(inside))
     if ranges["name"].cast(pl.String).str.contains("SingleProcess").all():
@@ -41,6 +43,7 @@ def find(steady: Steady) -> Iterator[Finding]:
             hops=frozenset(inside["number"].to_list()),
             experiment=WorkerBatch(batch, steady.step_ns - cost) if batch else None,
             caveat="each worker wants a core",
+            needs_experiment=cost < CHEAP_NS,
         )
     else:
         yield Finding(

@@ -1,4 +1,4 @@
-"""Tables of which a step touches few rows, with a gradient for all of them."""
+"""Tables with a gradient for all rows, where a step uses few."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ needs: tuple[str, ...] = ("shapes", "sources")
 
 LEAST = 0.05
 TOUCHED = 10
-"""A table has at least so many times the rows that a step asks for"""
+"""A table has at least this many times the rows that a step asks for"""
 _BACKWARD = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")
 
 
@@ -51,8 +51,8 @@ def find(steady: Steady) -> Iterator[Finding]:
             line=line if line is None else str(line),
             do="Embedding(..., sparse=True) with SparseAdam, or SGD: gradients of the rows in use",
             evidence=(
-                f"{number} table{'' if number == 1 else 's'} a step; {one.indices:,} of {one.rows:,} rows are "
-                f"asked for, and the gradient and the optimizer's ops are of all"
+                f"tables a step: {number}; {one.indices:,} of {one.rows:,} rows are in use, and the gradient "
+                f"and the optimizer's ops are of all"
             ),
             cost_ns=cost,
             most_ns=cost,

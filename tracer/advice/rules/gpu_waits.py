@@ -44,7 +44,7 @@ def find(steady: Steady) -> Iterator[Finding]:
         yield Finding(
             line=None if line is None else str(line),
             do="do not read the GPU here: keep the value there, or read it once the next step has begun",
-            evidence=f"{steady.a_step(len(of)):,.1f} waits a step ({names}); the host waits {waited_us:,.0f} us",
+            evidence=f"{steady.a_step(len(of)):,.1f} waits a step ({names}), of {waited_us:,.0f} us in all",
             cost_ns=most,
             most_ns=most,
             hops=frozenset(of["hop"].drop_nulls().to_list()),

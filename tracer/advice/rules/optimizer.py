@@ -62,7 +62,8 @@ def _time(steady: Steady, name: str) -> float:
     ranges = steady.window(steady.trace.ranges)
     mine = ranges.filter(pl.col("name").cast(pl.String) == f"{OPTIMIZER}{name}.step")
     each = mine.group_by("step").agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    return float(each["ns"].median() or 0.0) if len(each) else 0.0  # type: ignore[arg-type]
+    whole = float(each["ns"].median() or 0.0) if len(each) else 0.0  # type: ignore[arg-type]
+    return steady.without_own(whole, steady.hops.filter(pl.col("range") == f"{OPTIMIZER}{name}.step"))
 
 
 def _parameters(steady: Steady, ops: pl.DataFrame) -> tuple[tuple[Sized, ...], str, bool]:

@@ -29,8 +29,8 @@ def find(steady: Steady) -> Iterator[Finding]:
     for (line,), same in often.group_by("source", maintain_order=True):
         hot = forward.join(same, on=_SAME, how="semi", nulls_equal=True)
         real = hot.filter(pl.col("ns") > VIEW_NS)
-        backward = rows.filter((pl.col("source") == line) & pl.col("backward_node").is_not_null())
-        cost = steady.usual_ns(hot) + steady.usual_ns(hot, "gap") + steady.usual_ns(backward)
+        of_line = rows.filter(pl.col("source") == line)
+        cost = steady.usual_ns(of_line) + steady.usual_ns(of_line, "gap")
         names = hot["op"].unique(maintain_order=True).to_list()
         median = float(real["ns"].median() or 0)  # type: ignore[arg-type]
         if len(real) < TIMES * len(steady.steps) or cost < LEAST * steady.step_ns:
@@ -45,7 +45,7 @@ def find(steady: Steady) -> Iterator[Finding]:
             evidence=f"{times:,} times a step: {', '.join(short[:5])}; {median / 1000:.1f} us an op",
             cost_ns=cost,
             most_ns=cost,
-            hops=frozenset([*hot["number"].to_list(), *backward["number"].to_list()]),
+            hops=frozenset(of_line["number"].to_list()),
         )
 
 

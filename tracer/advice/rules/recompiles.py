@@ -11,38 +11,43 @@ from tracer.advice.steady import Steady
 
 looks_for = "recompilations after the first step, and the guards that asked for them"
 threshold = "1 % of a step, spread over the steps of the run without the first one"
-needs: tuple[str, ...] = ("compile",)
+needs: tuple[str, ...] = ("sources",)
 
 
 def find(steady: Steady) -> Iterator[Finding]:
-    calls = steady.trace.compiled_calls.filter(pl.col("process") == steady.process)
-    again = calls.filter(pl.col("recompiled").fill_null("") != "")
     steps = steady.trace.steps.filter(pl.col("process") == steady.process)
-    if again.is_empty() or len(steps) < 2:
+    if len(steps) < 2:
         return
-    after = int(steps.sort("start_ns")["end_ns"][0])
-    phases = steady.trace.compile_phases.filter(
-        (pl.col("process") == steady.process) & pl.col("parent").is_null() & (pl.col("start_ns") >= after)
-    )
-    for (function,), of in again.group_by("function", maintain_order=True):
-        ids = of["compile_id"].cast(pl.String).unique()
-        mine = phases.filter(pl.col("compile_id").cast(pl.String).is_in(ids.implode()))
-        cost = float((mine["end_ns"] - mine["start_ns"]).sum()) / (len(steps) - 1)
+    again = _again(steady, int(steps["end_ns"].min()))  # type: ignore[arg-type]
+    for (frame,), phases in again.group_by("frame", maintain_order=True):
+        cost = float((phases["end_ns"] - phases["start_ns"]).sum()) / (len(steps) - 1)
         if cost < LEAST * steady.step_ns:
             continue
-        guard = str(of["recompiled"].drop_nulls()[0])
+        line, why = _known(steady, f"{frame}/")
         yield Finding(
-            line=_line(of),
+            line=line,
             do="torch.compile(..., dynamic=True), or torch._dynamo.mark_dynamic for the size that changes",
-            evidence=f"{function} was compiled {len(ids):,} times more; the guard that failed: {guard[:80]}",
+            evidence=f"compiled {len(phases):,} times more after the first step{why}",
             cost_ns=cost,
             most_ns=cost,
         )
 
 
-def _line(calls: pl.DataFrame) -> str | None:
-    for name in ("called_from", "defined_at"):
-        known = calls[name].drop_nulls().cast(pl.String)
-        if len(known):
-            return str(known[0])
-    return None
+def _again(steady: Steady, after: int) -> pl.DataFrame:
+    """Outermost phases of recompilations: compile ids count from 0 for each frame, `1/0`, `1/1`, ..."""
+    phases = steady.trace.compile_phases.filter(
+        (pl.col("process") == steady.process) & pl.col("parent").is_null() & (pl.col("start_ns") >= after)
+    )
+    parts = pl.col("compile_id").cast(pl.String).str.extract_groups(r"^(?<frame>\d+)/(?<times>\d+)")
+    return phases.with_columns(parts.alias("parts")).unnest("parts").filter(pl.col("times") != "0")
+
+
+def _known(steady: Steady, frame: str) -> tuple[str | None, str]:
+    """The line of the function, and which guard failed, if a call of its code was recorded."""
+    of_frame = pl.col("compile_id").cast(pl.String).str.starts_with(frame)
+    calls = steady.trace.compiled_calls.filter((pl.col("process") == steady.process) & of_frame)
+    lines = [calls[name].drop_nulls().cast(pl.String) for name in ("called_from", "defined_at")]
+    guards = calls["recompiled"].drop_nulls().filter(calls["recompiled"].drop_nulls() != "")
+    why = f"; the guard that failed: {guards[0][:80]}" if len(guards) else ""
+    known = [found[0] for found in lines if len(found)]
+    return (known[0] if known else None), why

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.own_cost import OwnCost, own_cost
-from tracer.analysis.phases import phase_of_hops
+from tracer.analysis.phases import in_backward, phase_of_hops
 from tracer.analysis.step_times import step_times
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Steady:
     def has_backward(self) -> bool:
         """Whether the process ran a backward pass, in any step or before."""
         mine = self.trace.hops.filter(pl.col("process") == self.process)
-        return bool(mine["backward_node"].is_not_null().any())
+        return bool(mine.select(in_backward().any()).item())
 
 
 def _hops(trace: Trace, process: int, steps: tuple[int, ...], cost: OwnCost | None) -> pl.DataFrame:

@@ -47,10 +47,11 @@ def pairs_of(experiment: Experiment, trace: str) -> list[Pair]:
 
 def _optimizer(experiment: OptimizerStep) -> Pair:
     def of(option: str) -> Run:
-        import torch
+        from torch.optim import SGD, Adagrad, Adam, AdamW
 
         parameters = [_parameter(sized, experiment.device) for sized in experiment.parameters]
-        made = getattr(torch.optim, experiment.name)(parameters, lr=1e-4, **_OPTIONS[option])
+        kinds = {kind.__name__: kind for kind in (Adam, AdamW, SGD, Adagrad)}
+        made = kinds[experiment.name](parameters, lr=1e-4, **_OPTIONS[option])
         made.step()
         return made.step
 

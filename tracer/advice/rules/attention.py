@@ -10,6 +10,7 @@ import polars as pl
 from tracer.advice.experiments import Attention
 from tracer.advice.finding import Finding
 from tracer.advice.steady import Steady, Tensor
+from tracer.analysis.phases import in_backward
 
 looks_for = "a matrix product, a softmax and a product with its result, in one module; or the math back end"
 threshold = "2 % of a step: the scores, which a fused kernel never writes, are part of that only"
@@ -44,7 +45,7 @@ def find(steady: Steady) -> Iterator[Finding]:
 
 def _by_hand(steady: Steady) -> Iterator[Finding]:
     roots = steady.roots
-    forward = roots.filter(pl.col("backward_node").is_null())
+    forward = roots.filter(~in_backward())
     chains: dict[str | None, _Chain] = {}
     rows = forward.select("op", "inputs", "source", "module", "number", "thread").to_dicts()
     for place, row in enumerate(rows):
@@ -56,7 +57,7 @@ def _by_hand(steady: Steady) -> Iterator[Finding]:
             chain.masked |= any(_is_mask(rows[at]["op"]) for at in range(first + 1, last))
             chain.operands = operands
     for line, chain in chains.items():
-        of_backward = roots.filter((pl.col("source") == line) & pl.col("backward_node").is_not_null())
+        of_backward = roots.filter((pl.col("source") == line) & in_backward())
         ops = roots.filter(pl.col("number").is_in(chain.hops))
         cost = steady.usual_ns(ops) + steady.usual_ns(of_backward)
         if cost < LEAST * steady.step_ns or chain.operands is None:

@@ -8,6 +8,7 @@ import polars as pl
 
 from tracer.advice.finding import Finding
 from tracer.advice.steady import LOADER, OPTIMIZER, Steady
+from tracer.analysis.phases import in_backward
 
 looks_for = "a line that calls one op 16 times or more a step, with the same shapes, each call short"
 threshold = "2 % of a step; calls of 100 us or more gain little from being one, and views do not count"
@@ -23,7 +24,7 @@ def find(steady: Steady) -> Iterator[Finding]:
     own = ~pl.col("range").str.starts_with(OPTIMIZER) & ~pl.col("range").str.starts_with(LOADER)
     rows = steady.roots.filter(own.fill_null(True) & ~pl.col("op").is_in(_READS))
     rows = rows.filter(pl.col("source").is_not_null())
-    forward = rows.filter(pl.col("backward_node").is_null())
+    forward = rows.filter(~in_backward())
     a_step = forward.filter(pl.col("step") == steady.steps[-1])
     often = a_step.group_by(_SAME).agg(times=pl.len()).filter(pl.col("times") >= TIMES)
     for (line,), same in often.group_by("source", maintain_order=True):

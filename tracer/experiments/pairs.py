@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tracer.advice.experiments import Attention, Experiment, OptimizerStep, Recorded, Sized, SparseTable
-from tracer.base.boundary import torch_dtype
+from tracer.base.boundary import is_here, torch_dtype
 from tracer.compare.timing import Run
 from tracer.replay.recipe import tensor as make_tensor
+from tracer.replay.replay_errors import CannotReplayError
 
 _OPTIONS: dict[str, dict[str, bool]] = {
     "foreach=False": {"foreach": False},
@@ -33,6 +34,9 @@ class Pair:
 
 def pairs_of(experiment: Experiment, trace: str) -> list[Pair]:
     """Raises what making the tensors or the first calls raises, and CannotReplayError."""
+    device = getattr(experiment, "device", "cpu").partition(":")[0]
+    if not is_here(device):
+        raise CannotReplayError(f"torch finds no {device.upper()} device here")
     match experiment:
         case OptimizerStep():
             return [_optimizer(experiment)]

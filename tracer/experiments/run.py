@@ -13,6 +13,7 @@ from tracer.advice import experiments
 from tracer.experiments.batches import worker_batch
 from tracer.experiments.pairs import pairs_of
 from tracer.experiments.turns import in_turns, joined
+from tracer.replay.replay_errors import CannotReplayError
 
 SECONDS = 8.0
 """Of all turns of an experiment; torch is imported and the trace read before"""
@@ -27,6 +28,8 @@ def main() -> None:
         print(json.dumps(told(wanted)))
     except MemoryError:
         print(json.dumps({"error": "it needs more than half of the memory"}))
+    except CannotReplayError as error:
+        print(json.dumps({"error": str(error)}))
     except Exception as error:
         first = next(iter(str(error).splitlines()), "")
         print(json.dumps({"error": f"{type(error).__name__}: {first}"[:200]}))

@@ -10,6 +10,7 @@ import typer
 
 from tracer.base.package import VERSION
 from tracer.cli import compare, gdb
+from tracer.cli.advise import advise
 from tracer.cli.attach import attach
 from tracer.cli.certificate import certificate
 from tracer.cli.common import open_closed_streams
@@ -57,6 +58,7 @@ app.command()(report)
 app.command(cls=TakesSeveral)(diff)
 app.command()(fleet)
 app.command()(ledger)
+app.command()(advise)
 app.command()(lock)
 app.command()(replay)
 app.command()(sql)

@@ -10,7 +10,7 @@ from tracer.cli.spellings import renamed
 
 GROUPS = {
     "Record": ("record", "attach", "detach"),
-    "Look": ("report", "tree", "top", "steps", "memory", "watch", "ledger", "certificate", "sql"),
+    "Look": ("report", "tree", "top", "steps", "memory", "watch", "ledger", "advise", "certificate", "sql"),
     "Compare runs": ("diff", "lock"),
     "Kernels and dispatch": ("compare", "replay", "explain", "gdb"),
     "Jobs": ("fleet",),

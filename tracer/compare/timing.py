@@ -73,7 +73,7 @@ def measure(
     `seconds` would not do, fewer pairs are taken, 5 at least. On a GPU the graphs are timed after that, for
     as many seconds again at most. `cold`: the same call with other tensors each, for `Times.cold`.
     """
-    timed = _timed_cuda if device == CUDA else _timed
+    timed = stopwatch(device)
     if device == CUDA:
         _warm_up(run, timed, clocks_ns)
     stock_ns = _estimate(run, timed)
@@ -83,7 +83,7 @@ def measure(
     a_pair = sum((calls + _LEAST_UNTIMED) * ns + _UNTIMED_NS for ns in (stock_ns, override_ns))
     most, pairs = pairs, _pairs_within(seconds, a_pair, pairs)
     host, wall = Samples(), Samples()
-    with _uncollected():
+    with uncollected():
         for number in range(pairs):
             turns = [(False, host.stock, wall.stock), (True, host.override, wall.override)]
             for overridden, of_host, of_wall in turns if number % 2 == 0 else turns[::-1]:
@@ -133,6 +133,11 @@ def _warm_up(run: Run, timed: Timed, ns: int = _UNTIMED_NS) -> None:
         count += 1
 
 
+def stopwatch(device: str) -> Timed:
+    """Times one call on the CPU or on a GPU."""
+    return _timed_cuda if device == CUDA else _timed
+
+
 def _timed(run: Run) -> tuple[float, float]:
     begin = time.perf_counter_ns()
     run()
@@ -176,7 +181,7 @@ def _measure_graphs(
     for graph, _, _ in graphs:
         graph.replay()
     pairs = _pairs_within(seconds, sum(_timed_cuda(graph.replay)[1] for graph, _, _ in graphs), pairs)
-    with _uncollected():
+    with uncollected():
         for number in range(pairs):
             for graph, calls, taken in graphs if number % 2 == 0 else graphs[::-1]:
                 taken.append(_timed_cuda(graph.replay)[1] / calls)
@@ -209,7 +214,7 @@ def _captured(runs: Sequence[Run]) -> tuple[Any, int]:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """No garbage is collected in the middle of a timed call."""
     was = gc.isenabled()
     gc.collect()

@@ -45,9 +45,9 @@ class Change:
 
         with ExitStack() as stack:
             if self.threads is not None:
-                stack.enter_context(_threads(self.threads))
+                stack.enter_context(set_threads(self.threads))
             if self.tf32 is not None:
-                stack.enter_context(_tf32(self.tf32))
+                stack.enter_context(set_tf32(self.tf32))
             if self.override:
                 stack.enter_context(overrides.use(*self.override))
             yield
@@ -86,7 +86,7 @@ def check_key(key: str, op: str) -> None:
 
 
 @contextmanager
-def _threads(number: int) -> Iterator[None]:
+def set_threads(number: int) -> Iterator[None]:
     import torch
 
     was = torch.get_num_threads()
@@ -98,7 +98,7 @@ def _threads(number: int) -> Iterator[None]:
 
 
 @contextmanager
-def _tf32(on: bool) -> Iterator[None]:
+def set_tf32(on: bool) -> Iterator[None]:
     """Sets TF32 for products of float32 matrices and for convolutions."""
     import torch
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tracer.report.section import Section
 from tracer.report.sections import (
+    advice,
     allocations,
     api_callers,
     api_details,
@@ -59,6 +60,7 @@ _EVERY: list[Section] = [
     dumped,
     OPEN_HOPS,
     EXCEPTIONS,
+    advice,
     summary,
     steps,
     gaps,

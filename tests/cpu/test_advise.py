@@ -1,0 +1,78 @@
+"""`tracer advise` of programs with one thing to improve, and of the same programs without it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launching import Launcher
+from planted import CASES, program
+
+ONLY_MEASURED = ("channels-last",)
+"""Rules that say nothing without an experiment"""
+
+
+def advised(folder: Path, text: str, *words: str) -> dict[str, Any]:
+    launcher = Launcher(folder)
+    launcher.write(text)
+    recorded = launcher.record("--values", "scalars", "-o", "run.trace", "script.py")
+    assert recorded.status == 0, recorded.err
+    run = launcher.run([str(launcher.tracer), "advise", "run.trace", "--json", *words])
+    assert run.status == 0, run.err
+    return dict(json.loads(run.out))
+
+
+def rules(document: dict[str, Any]) -> set[str]:
+    rows = [one for row in document["advice"] for one in (row, *row["alternatives"])]
+    return {row["rule"] for row in rows} | set(document["untried"])
+
+
+@pytest.mark.promise("advise", "docs/advise.md")
+@pytest.mark.parametrize("case", CASES)
+def test_what_was_planted_is_found_and_not_in_the_twin(tmp_path: Path, case: str) -> None:
+    cores = os.cpu_count() or 1
+    found = advised(tmp_path / "planted", program(case, True, cores))
+    assert case in rules(found)
+    assert (case in found["untried"]) == (case in ONLY_MEASURED)
+    twin = advised(tmp_path / "twin", program(case, False, cores))
+    assert case not in rules(twin) - set(twin["untried"])
+    assert case not in twin["untried"] or case == "data-loader"  # of cheap rows only an experiment tells
+
+
+def test_the_line_is_where_the_time_passes(tmp_path: Path) -> None:
+    found = advised(tmp_path, program("optimizer", True))
+    row = next(row for row in found["advice"] if row["rule"] == "optimizer")
+    assert row["text"] == "optimizer.step()"
+    assert row["line"].startswith("script.py:")
+    assert "fused=True" in row["do"]
+    assert "60 parameters" in row["evidence"]  # 30 layers with weight and bias
+    assert [other["rule"] for other in row["alternatives"]] == ["optimizer"]  # foreach: the same time
+    assert row["known"] == "bounded"
+    assert 0 < row["gain"]["ns"] <= row["cost_ns"] <= found["step_ns"]
+
+
+def test_a_gain_is_measured_by_running_the_recorded_sizes(tmp_path: Path) -> None:
+    text = program("optimizer", True).replace("mlp(64, 30)", "mlp(256, 12)").replace("8, 8, 64", "8, 8, 256")
+    found = advised(tmp_path, text, "--measure", "--all")
+    rows = [one for row in found["advice"] for one in (row, *row["alternatives"])] + found["dropped"]
+    fused = next(row for row in rows if "fused=True" in row["do"])
+    if fused["known"] == "bounded":  # nothing is said of a machine that is busy
+        assert fused["why_not_measured"] in ("the machine is busy", "it took longer than 20 s")
+    else:
+        assert fused["gain"]["ratio_low"] <= fused["gain"]["ratio"] <= fused["gain"]["ratio_high"]
+        assert fused["gain"]["ns"] <= fused["cost_ns"]
+
+
+def test_too_few_steps_are_said(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.write("import torch\ntorch.mm(torch.randn(3, 3), torch.randn(3, 3))\n")
+    assert launcher.record("-o", "run.trace", "script.py").status == 0
+    run = launcher.run([str(launcher.tracer), "advise", "run.trace"])
+    assert run.status == 2
+    assert (
+        run.err
+        == "tracer: no step of this trace is steady; record 5 steps or more (tracer.step() ends one)\n"
+    )

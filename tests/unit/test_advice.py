@@ -1,0 +1,138 @@
+"""What a measured ratio means for a row of advice, and how rows are put in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from test_ledger import row, trace
+
+from tracer.advice.advise import arranged
+from tracer.advice.experiments import Experiment, OptimizerStep, WorkerBatch
+from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, Advice, Finding, Gain, bounded
+from tracer.advice.rules import RULES
+from tracer.advice.steady import Steady, TooFewStepsError
+from tracer.experiments.measured import gain_of
+
+STEP = 100.0
+STEPS = tuple(range(1000, 6000, 1000))
+
+
+def steady(rows: list[dict[str, Any]] | None = None) -> Steady:
+    ops = rows or [
+        row(n, "aten::mm", "CPU", 1000 * n, 1000 * n + 100, step=n, inputs=n, kind="call") for n in range(5)
+    ]
+    return Steady.of(trace(ops, STEPS, certificate={}))  # type: ignore[arg-type]
+
+
+def finding(hops: set[int], cost: float, experiment: Experiment | None = None, **more: Any) -> Finding:
+    return Finding(
+        "a.py:1", "do it", "seen", cost, more.pop("most", cost), frozenset(hops), None, experiment, **more
+    )
+
+
+TRIED = OptimizerStep("Adam", (((3,), "float32"),), "cpu", "foreach=False", "fused=True")
+CALM = [1.0, 0.97, 1.02]
+
+
+def told(low: float, value: float, high: float) -> dict[str, Any]:
+    return {"ratio": [value, low, high], "again": CALM}
+
+
+def test_a_measured_gain_is_the_ratio_of_the_cost() -> None:
+    gain = gain_of(finding({1}, 50.0, TRIED), told(1.5, 2.0, 4.0), STEP)
+    assert gain.known == MEASURED
+    assert (gain.ns, gain.low, gain.high) == (25.0, pytest.approx(50 / 3), 37.5)
+
+
+@pytest.mark.parametrize("low", [0.9, 1.0, 1.02])
+def test_an_interval_that_reaches_one_is_no_gain(low: float) -> None:
+    assert gain_of(finding({1}, 50.0, TRIED), told(low, 1.5, 2.0), STEP).known == DROPPED
+
+
+def test_no_gain_is_said_within_what_the_same_work_differs_from_itself() -> None:
+    said = {"ratio": [1.2, 1.1, 1.3], "again": [1.0, 0.9, 1.15]}
+    assert gain_of(finding({1}, 50.0, TRIED), said, STEP).known == DROPPED
+
+
+@pytest.mark.parametrize("again", [[1.0, 0.79, 1.1], [1.0, 0.9, 1.26]])
+def test_a_busy_machine_measures_nothing(again: list[float]) -> None:
+    gain = gain_of(finding({1}, 50.0, TRIED), {"ratio": [5.0, 4.0, 6.0], "again": again}, STEP)
+    assert (gain.known, gain.ns, gain.why_not) == (BOUNDED, 50.0, "the machine is busy")
+
+
+def test_what_failed_is_a_bound_that_says_why() -> None:
+    gain = gain_of(finding({1}, 50.0, TRIED, most=40.0), {"error": "it took longer than 20 s"}, STEP)
+    assert (gain.known, gain.ns, gain.why_not) == (BOUNDED, 40.0, "it took longer than 20 s")
+
+
+def test_a_worker_is_no_gain_if_its_batch_costs_as_much() -> None:
+    found = finding({1}, 30.0, WorkerBatch((((3,), "float32"),), 1.0))
+    assert gain_of(found, {"ns": 29.0, "again": CALM}, STEP).known == DROPPED
+    gain = gain_of(found, {"ns": 10.0, "again": CALM}, STEP)
+    assert (gain.known, gain.ns) == (BOUNDED, 20.0)  # whether a core is free is not known
+
+
+def measured(found: Finding, least: float) -> Advice:
+    return Advice("one", found, Gain(MEASURED, least, least, least, 2.0, 2.0, 2.0))
+
+
+def test_rows_of_the_same_time_are_one_under_the_best_that_was_measured() -> None:
+    rows = [
+        bounded("wide", finding({1, 2, 3, 4}, 900.0)),
+        measured(finding({3, 4}, 500.0), 100.0),
+        measured(finding({4}, 500.0), 300.0),
+        bounded("other", finding({9}, 200.0)),
+    ]
+    found = arranged(steady(), rows)
+    assert [row.gain.ns for row in found.rows] == [300.0, 200.0]
+    assert [row.rule for row in found.rows[0].alternatives] == ["wide", "one"]
+
+
+def test_less_than_a_hundredth_of_a_step_is_not_said() -> None:
+    assert steady().step_ns == 1000.0
+    found = arranged(steady(), [bounded("a", finding({1}, 9.9)), bounded("b", finding({2}, 10.0))])
+    assert [row.rule for row in found.rows] == ["b"]
+
+
+def test_what_only_an_experiment_tells_is_no_row_without_one() -> None:
+    found = arranged(steady(), [bounded("a", finding({1}, 500.0, TRIED, needs_experiment=True))])
+    assert (found.rows, [row.rule for row in found.untried]) == ((), ["a"])
+
+
+def test_a_call_that_was_preempted_counts_as_the_others_do() -> None:
+    rows = [
+        row(n, "aten::mm", "CPU", 1000 * n, 1000 * n + 100, step=n, inputs=7, kind="call") for n in range(5)
+    ]
+    rows[2] = replace_time(rows[2], 900)
+    assert steady(rows).usual_ns(steady(rows).calls) == 100.0
+
+
+def test_inputs_of_few_steps_count_as_such_calls_of_their_line_do() -> None:
+    rows = [
+        row(n, "aten::cat", "CPU", 1000 * n, 1000 * n + 100, step=n, inputs=n, kind="call") for n in range(5)
+    ]
+    rows[2] = replace_time(rows[2], 900)
+    assert steady(rows).usual_ns(steady(rows).calls) == 100.0
+
+
+def replace_time(hop: dict[str, Any], ns: int) -> dict[str, Any]:
+    return hop | {"end_ns": hop["start_ns"] + ns}
+
+
+def test_few_steady_steps_say_too_little() -> None:
+    rows = [row(0, "aten::mm", "CPU", 0, 100, step=0)]
+    with pytest.raises(TooFewStepsError, match="2 steps are steady"):
+        Steady.of(trace(rows, (1000, 2000), certificate={}))  # type: ignore[arg-type]
+
+
+def test_a_rule_explains_itself() -> None:
+    assert list(RULES) == [
+        "optimizer", "data-loader", "dense-gradient", "gpu-waits", "launch-bound", "attention",
+        "channels-last", "python-loop", "threads", "wide-numbers", "inference", "recompiles",
+    ]  # fmt: skip
+    for rule in RULES.values():
+        assert len(rule.looks_for) > 20
+        assert len(rule.threshold) > 20
+    assert replace(bounded("a", finding({1}, 1.0)), rule="b").rule == "b"

@@ -1,0 +1,85 @@
+"""Runs the rules over a trace, and puts what they found in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, Advice, bounded
+from tracer.advice.rules import RULES
+from tracer.advice.steady import Steady
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
+_SAME = 0.5
+"""Of the calls of the smaller of two findings: with this share in common they pay for the same time"""
+
+
+@dataclass(frozen=True)
+class Advices:
+    """What the rules say of a trace.
+
+    steps, step_ns   how many steady steps were looked at, and the median of their time without tracer
+    rows             what to do, most gain first
+    dropped          what experiments found no gain for
+    untried          what only an experiment can tell
+    rules            how many rules were tried
+    """
+
+    steps: int
+    step_ns: float
+    rows: tuple[Advice, ...]
+    dropped: tuple[Advice, ...] = ()
+    untried: tuple[Advice, ...] = ()
+    rules: int = len(RULES)
+
+
+def advise(trace: Trace) -> Advices:
+    """From the trace alone: gains are bounds. Raises TooFewStepsError."""
+    return arranged(*found(trace))
+
+
+def found(trace: Trace) -> tuple[Steady, list[Advice]]:
+    """What the rules find, a row each, in the order of the rules. Raises TooFewStepsError."""
+    steady = Steady.of(trace)
+    return steady, [bounded(name, one) for name, rule in RULES.items() for one in rule.find(steady)]
+
+
+def arranged(steady: Steady, rows: Iterable[Advice]) -> Advices:
+    """The same rows, those that pay for the same time as alternatives of the one that gains most."""
+    rows = list(rows)
+    dropped = [row for row in rows if row.gain.known == DROPPED]
+    untried = [row for row in rows if row.finding.needs_experiment and row.gain.known == BOUNDED]
+    rest = [row for row in rows if row not in dropped and row not in untried]
+    worth = [row for row in rest if row.gain.ns >= LEAST * steady.step_ns]
+    worth.sort(key=_least, reverse=True)
+    return Advices(len(steady.steps), steady.step_ns, tuple(_grouped(worth)), tuple(dropped), tuple(untried))
+
+
+def _least(row: Advice) -> float:
+    """A measured gain counts for what it is at least."""
+    return row.gain.ns if row.gain.low is None else row.gain.low
+
+
+def _grouped(rows: list[Advice]) -> list[Advice]:
+    """Rows that pay for the same time are one, under the best that was measured, else under the first."""
+    groups: list[list[Advice]] = []
+    for row in rows:
+        for group in groups:
+            if any(_same_time(row, one) for one in group):
+                group.append(row)
+                break
+        else:
+            groups.append([row])
+    heads = []
+    for group in groups:
+        head = next((row for row in group if row.gain.known == MEASURED), group[0])
+        heads.append(head.with_alternatives(tuple(row for row in group if row is not head)))
+    return heads
+
+
+def _same_time(one: Advice, other: Advice) -> bool:
+    a, b = one.finding.hops, other.finding.hops
+    return bool(a and b) and len(a & b) >= _SAME * min(len(a), len(b))

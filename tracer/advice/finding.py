@@ -1,0 +1,81 @@
+"""What a rule found, and what the user reads of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tracer.advice.experiments import Experiment
+
+MEASURED, BOUNDED, DROPPED = "measured", "bounded", "dropped"
+"""How a gain is known: by an experiment; at most so much; an experiment found none"""
+LEAST = 0.01
+"""Of a step: less than this differs between two runs of the same program"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to do, and the time of a step that it is about.
+
+    line      where the time passes, as the trace has it; None: no Python line
+    change    the line to change, where that is another one and known
+    do        what to do, one sentence without a full stop
+    evidence  what was seen, with numbers a step
+    cost_ns   what it takes of a step
+    most_ns   more than this of a step cannot be gained
+    hops      rows of `trace.hops` that take that time, as far as there are any
+    experiment  what would tell how much of it is gained; None: nothing does
+    caveat    what else changes with it; "" if nothing does
+    needs_experiment  without an experiment there is nothing to say: textbooks are mostly wrong about it
+    """
+
+    line: str | None
+    do: str
+    evidence: str
+    cost_ns: float
+    most_ns: float
+    hops: frozenset[int] = frozenset()
+    change: str | None = None
+    experiment: Experiment | None = None
+    caveat: str = ""
+    needs_experiment: bool = False
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Nanoseconds of a step: `low` to `high` with 95 %, or at most `ns`.
+
+    ratio, ratio_low, ratio_high  the time as it was over that with the change, where it was measured
+    why_not     why it was not measured, though an experiment is known; "" if it was
+    """
+
+    known: str
+    ns: float
+    low: float | None = None
+    high: float | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A row: the finding of a rule with its gain. `alternatives` would pay for the same time."""
+
+    rule: str
+    finding: Finding
+    gain: Gain
+    alternatives: tuple[Advice, ...] = field(default=())
+
+    @property
+    def everything(self) -> tuple[Advice, ...]:
+        """This row and its alternatives."""
+        return (self, *self.alternatives)
+
+    def with_alternatives(self, others: tuple[Advice, ...]) -> Advice:
+        return Advice(self.rule, self.finding, self.gain, others)
+
+
+def bounded(rule: str, finding: Finding, why_not: str = "") -> Advice:
+    """A row whose gain is at most what the finding says."""
+    return Advice(rule, finding, Gain(BOUNDED, min(finding.most_ns, finding.cost_ns), why_not=why_not))

@@ -1,0 +1,90 @@
+"""An optimizer that takes each step in many small ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracer.advice.experiments import OptimizerStep, Sized
+from tracer.advice.finding import Finding
+from tracer.advice.lines import commonest
+from tracer.advice.steady import OPTIMIZER, Steady
+
+looks_for = (
+    "steps of Adam, AdamW, SGD or Adagrad that run ops for each parameter, or lists of them, not fused"
+)
+threshold = "2 % of a step: what remains of a fused step is not known without an experiment"
+needs: tuple[str, ...] = ("shapes", "sources")
+
+FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+LEAST = 0.02
+_LAST_OPS = ("addcdiv_", "add_")
+"""What changes a parameter: of each it runs once"""
+
+
+def find(steady: Steady) -> Iterator[Finding]:
+    inside = steady.roots.filter(pl.col("range").str.starts_with(OPTIMIZER))
+    for (name,), ops in inside.group_by(pl.col("range").str.extract(r"#(\w+)\.step$")):
+        cost = _time(steady, str(name))
+        fused = ops["op"].str.contains("_fused_").any()
+        if name not in FUSED or fused or cost < LEAST * steady.step_ns:
+            continue
+        foreach = bool(ops["op"].str.contains("_foreach_").any())
+        parameters, device, cut = _parameters(steady, ops)
+        more = " or more" if cut else ""
+        numbers = sum(_numbers(shape) for shape, _ in parameters)
+        evidence = (
+            f"{steady.a_step(len(ops)):,.0f} op calls a step for {len(parameters):,}{more} parameters of "
+            f"{numbers:,} numbers, {'in lists (foreach)' if foreach else 'one after another'}"
+        )
+        now = f"foreach={foreach}"
+        for to, words in _choices(foreach):
+            experiment = OptimizerStep(str(name), parameters, device, now, to) if parameters else None
+            yield Finding(
+                line=commonest(ops["source"]),
+                do=f"{name}(..., {to}): {words}",
+                evidence=evidence,
+                cost_ns=cost,
+                most_ns=cost,
+                hops=frozenset(ops["number"].to_list()),
+                experiment=experiment,
+            )
+
+
+def _choices(foreach: bool) -> list[tuple[str, str]]:
+    fused = ("fused=True", "one kernel for all parameters")
+    return [fused] if foreach else [fused, ("foreach=True", "one op for a list of parameters")]
+
+
+def _time(steady: Steady, name: str) -> float:
+    """From begin to end of its steps, without what recording their ops cost."""
+    ranges = steady.window(steady.trace.ranges)
+    mine = ranges.filter(pl.col("name").cast(pl.String) == f"{OPTIMIZER}{name}.step")
+    each = mine.group_by("step").agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    whole = float(each["ns"].median() or 0.0) if len(each) else 0.0  # type: ignore[arg-type]
+    return steady.without_own(whole, steady.hops.filter(pl.col("range") == f"{OPTIMIZER}{name}.step"))
+
+
+def _parameters(steady: Steady, ops: pl.DataFrame) -> tuple[tuple[Sized, ...], str, bool]:
+    """Shape and dtype of each, the device, and whether a list of them was cut."""
+    last = ops.filter(pl.col("step") == steady.steps[-1])
+    for name in _LAST_OPS:
+        found: list[Sized] = []
+        device, cut = "cpu", False
+        for inputs in last.filter(pl.col("op").str.contains(name, literal=True))["inputs"].to_list():
+            tensors = steady.tensors(inputs)
+            written = [one for one in tensors if one.position == 0 and one.requires_grad]
+            cut |= len(tensors) >= 64
+            found += [(one.shape, one.dtype) for one in written]
+            device = written[0].device if written else device
+        if found:
+            return tuple(found), device, cut
+    return (), "cpu", False
+
+
+def _numbers(shape: tuple[int, ...]) -> int:
+    number = 1
+    for size in shape:
+        number *= size
+    return number

@@ -1,0 +1,60 @@
+"""A Python loop that calls the same op for each item or time step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracer.advice.finding import Finding
+from tracer.advice.steady import LOADER, OPTIMIZER, Steady
+from tracer.analysis.phases import in_backward
+
+looks_for = "a line that calls one op 16 times or more a step, with the same shapes, each call short"
+threshold = "2 % of a step; calls of 100 us or more gain little from being one, and views do not count"
+needs: tuple[str, ...] = ("shapes", "sources")
+
+LEAST, TIMES, SHORT_NS, VIEW_NS = 0.02, 16, 100_000, 500
+_READS = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
+_TORCH = "/torch/"
+_SAME = ("source", "module", "op", "inputs")
+
+
+def find(steady: Steady) -> Iterator[Finding]:
+    own = ~pl.col("range").str.starts_with(OPTIMIZER) & ~pl.col("range").str.starts_with(LOADER)
+    rows = steady.roots.filter(own.fill_null(True) & ~pl.col("op").is_in(_READS))
+    rows = rows.filter(pl.col("source").is_not_null())
+    forward = rows.filter(~in_backward())
+    a_step = forward.filter(pl.col("step") == steady.steps[-1])
+    often = a_step.group_by(_SAME).agg(times=pl.len()).filter(pl.col("times") >= TIMES)
+    for (line,), same in often.group_by("source", maintain_order=True):
+        hot = forward.join(same, on=_SAME, how="semi", nulls_equal=True)
+        real = hot.filter(pl.col("ns") > VIEW_NS)
+        of_line = rows.filter(pl.col("source") == line)
+        cost = steady.usual_ns(of_line) + steady.usual_ns(of_line, "gap")
+        names = hot["op"].unique(maintain_order=True).to_list()
+        median = float(real["ns"].median() or 0)  # type: ignore[arg-type]
+        if len(real) < TIMES * len(steady.steps) or cost < LEAST * steady.step_ns:
+            continue
+        if median > SHORT_NS and not any(name.endswith("_cell") for name in names):
+            continue
+        times = int(same["times"].max())  # type: ignore[arg-type]
+        short = [name.removeprefix("aten::").partition(".")[0] for name in names]
+        yield Finding(
+            line=str(line),
+            do=_do(short),
+            evidence=f"{times:,} times a step: {', '.join(short[:5])}; {median / 1000:.1f} us an op",
+            cost_ns=cost,
+            most_ns=cost,
+            hops=frozenset(of_line["number"].to_list()),
+        )
+
+
+def _do(names: list[str]) -> str:
+    cell = next((name.removesuffix("_cell") for name in names if name.endswith("_cell")), "")
+    if cell:
+        whole = {"lstm": "LSTM", "gru": "GRU"}.get(cell, "RNN")
+        return f"nn.{whole} over the whole sequence: one op call in place of one for each time step"
+    if {"select", "unbind"} & set(names):
+        return "one call on the whole tensor in place of one for each item"
+    return "one call on stacked tensors, or a torch._foreach_ function, in place of one for each item"

@@ -1,0 +1,232 @@
+"""The steady steps of a process, as the rules of advice look at them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracer.analysis.own_cost import OwnCost, own_cost
+from tracer.analysis.phases import in_backward, phase_of_hops
+from tracer.analysis.step_times import step_times
+
+if TYPE_CHECKING:
+    from tracer.trace import Trace
+
+FEWEST = 3
+"""Steps: in the first ones buffers are made, and one step says nothing of its own spread"""
+OPTIMIZER, LOADER = "Optimizer.step#", "enumerate(DataLoader)#"
+"""What the names of torch's own ranges begin with"""
+_WORDS = ("op", "key", "kind", "source", "module", "range", "phase", "backward_node")
+_NO_INPUTS = 2**32 - 1
+
+
+class TooFewStepsError(LookupError):
+    """The message says how many steady steps there are, and what to do."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An argument, or one tensor of a list that is the argument at `position`."""
+
+    position: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...] | None
+    dtype: str
+    device: str
+    requires_grad: bool
+
+    @property
+    def numbers(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Steady:
+    """`hops` are those of the steps, with texts for categories and three columns more:
+
+    ns      its time, in ns, without what recording it and what is inside it cost
+    part    the phase of the step that it belongs to: see analysis.phases
+    number  its row in `trace.hops`
+
+    own      what recording a hop cost; None if that is not known
+    step_ns  the median wall time of a step, without tracer's own cost
+    parts    the medians of the columns of analysis.step_times, by name
+    """
+
+    trace: Trace
+    process: int
+    steps: tuple[int, ...]
+    own: OwnCost | None
+    step_ns: float
+    parts: dict[str, float]
+    hops: pl.DataFrame
+
+    @classmethod
+    def of(cls, trace: Trace) -> Steady:
+        """Of the first process that has steady steps. Raises TooFewStepsError."""
+        times = step_times(trace).filter(pl.col("phase") == "steady")
+        if times.is_empty():
+            raise TooFewStepsError(
+                "no step of this trace is steady; record 5 steps or more (tracer.step() ends one)"
+            )
+        process = int(times["process"].min())  # type: ignore[arg-type]
+        times = times.filter(pl.col("process") == process)
+        if len(times) < FEWEST:
+            had = "1 step is" if len(times) == 1 else f"{len(times)} steps are"
+            raise TooFewStepsError(f"{had} steady, which says too little; record 5 or more")
+        steps = tuple(times["step"].to_list())
+        cost = own_cost(trace.certificate, process)
+        hops = _hops(trace, process, steps, cost)
+        wall = float(times["wall_ns"].median())  # type: ignore[arg-type]
+        parts = {
+            name: float(times[name].median())  # type: ignore[arg-type]
+            for name in times.columns
+            if name.endswith("_ns")
+        }
+        found = cls(trace, process, steps, cost, wall, parts, hops)
+        return replace(found, step_ns=found.without_own(wall, hops))
+
+    def without_own(self, ns: float, hops: pl.DataFrame) -> float:
+        """A time of a step without what recording these hops, of all steps, cost; 1 ns at least."""
+        if self.own is None:
+            return ns
+        outer = int(hops["parent"].is_null().sum())
+        own = outer * self.own.outermost.ns + (len(hops) - outer) * self.own.inner.ns
+        return max(ns - self.a_step(own), 1.0)
+
+    @cached_property
+    def roots(self) -> pl.DataFrame:
+        """Outermost op calls in the order of time, with `gap`: the time until the next one of the thread."""
+        gap = (pl.col("start_ns").shift(-1).over("thread") - pl.col("end_ns")).clip(0, 5_000_000).fill_null(0)
+        return self.hops.filter(pl.col("parent").is_null()).sort("start_ns").with_columns(gap=gap)
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        """Op calls at any depth, without redispatches."""
+        return self.hops.filter(pl.col("kind") == "call")
+
+    @cached_property
+    def _signatures(self) -> dict[int, list[Tensor]]:
+        known: dict[int, list[Tensor]] = {}
+        wanted = self.hops["inputs"].drop_nulls().unique()
+        rows = self.trace.signatures.filter(pl.col("id").is_in(wanted.implode()))
+        columns = ("id", "position", "shape", "stride", "dtype", "device", "requires_grad")
+        for number, position, shape, stride, dtype, device, grad in rows.select(columns).iter_rows():
+            tensor = Tensor(
+                position,
+                tuple(shape or ()),
+                None if stride is None else tuple(stride),
+                str(dtype or "").removeprefix("torch."),
+                str(device or ""),
+                bool(grad),
+            )
+            known.setdefault(number, []).append(tensor)
+        return known
+
+    def tensors(self, inputs: int | None) -> list[Tensor]:
+        """The tensors that an op call got; none if shapes were not recorded."""
+        return [] if inputs is None else self._signatures.get(inputs, [])
+
+    def with_inputs(self, fits: Any) -> list[int]:
+        """The signatures whose tensors `fits` takes."""
+        return [number for number, tensors in self._signatures.items() if fits(tensors)]
+
+    def usual_ns(self, rows: pl.DataFrame, time: str = "ns") -> float:
+        """What these calls take of a step: of each op, inputs and line calls x median.
+
+        So a call that was preempted counts as the others do. Inputs that fewer than half of the steps have
+        (a cache that grows) are too few for that: none counts more than such calls of its op and line do.
+        """
+        if rows.is_empty():
+            return 0.0
+        line, rare = ["op", "source"], pl.col("steps") * 2 < len(self.steps)
+        groups = rows.group_by(*line, pl.col("inputs").fill_null(_NO_INPUTS)).agg(
+            calls=pl.len(), each=pl.col(time).median(), steps=pl.col("step").n_unique()
+        )
+        usual = pl.when(rare).then(pl.min_horizontal("each", pl.col("each").filter(rare).median().over(line)))
+        return self.a_step(float(groups.select((usual.otherwise("each") * pl.col("calls")).sum()).item()))
+
+    def hottest(self, calls: pl.DataFrame, most: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """One call of each of the `most` costliest groups of op and inputs, and what these take of a step."""
+        groups = (
+            calls.group_by("op", "inputs", maintain_order=True)
+            .agg(number=pl.col("number").last(), ns=pl.col("ns").median() * pl.len())
+            .sort("ns", descending=True, maintain_order=True)
+            .head(most)
+        )
+        return tuple(groups["number"].to_list()), tuple(self.a_step(ns) for ns in groups["ns"].to_list())
+
+    @cached_property
+    def forward_inputs(self) -> dict[int, tuple[int | None, int | None]]:
+        """Of each hop its inputs and its parent, by id."""
+        columns = self.hops.select("id", "inputs", "parent")
+        return {number: (inputs, parent) for number, inputs, parent in columns.iter_rows()}
+
+    def gpu_ns_below(self, calls: pl.DataFrame) -> float:
+        """GPU time a step of what these calls and all below them launched."""
+        if calls.is_empty() or self.gpu.is_empty():
+            return 0.0
+        chosen = np.isin(self.hops["id"].to_numpy(), calls["id"].to_numpy())
+        ids = self.hops["id"].to_list()
+        place = {number: at for at, number in enumerate(ids)}
+        inside = chosen.copy()
+        for at, parent in enumerate(self.hops["parent"].to_list()):  # parents come first
+            if parent is not None and not inside[at]:
+                inside[at] = inside[place[parent]] if parent in place else False
+        below = self.hops.filter(pl.Series(inside))["id"]
+        work = self.gpu.filter(pl.col("hop").is_in(below.implode()))
+        return self.a_step(int((work["end_ns"] - work["start_ns"]).sum()))
+
+    def a_step(self, number: float) -> float:
+        """Of all steps, to that of one."""
+        return number / len(self.steps)
+
+    def window(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The rows of another table of the trace that are of these steps."""
+        mine = (pl.col("process") == self.process) & pl.col("step").is_in(self.steps)
+        return table.filter(mine)
+
+    @cached_property
+    def gpu(self) -> pl.DataFrame:
+        """GPU activities of the steps, by start; empty on the CPU."""
+        return self.window(self.trace.gpu_activities).filter(pl.col("start_ns") > 0).sort("start_ns")
+
+    @property
+    def on_gpu(self) -> bool:
+        return not self.gpu.is_empty()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.trace.environment.get("settings") or {}
+
+    @property
+    def cores(self) -> int | None:
+        cores = self.trace.environment.get("cores")
+        return cores if isinstance(cores, int) else None
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether the process ran a backward pass, in any step or before."""
+        mine = self.trace.hops.filter(pl.col("process") == self.process)
+        return bool(mine.select(in_backward().any()).item())
+
+
+def _hops(trace: Trace, process: int, steps: tuple[int, ...], cost: OwnCost | None) -> pl.DataFrame:
+    hops = trace.hops.with_row_index("number").with_columns(part=phase_of_hops(trace))
+    outer = hops["parent"].is_null().to_numpy()
+    root = np.cumsum(outer) - 1
+    inside = np.bincount(root, minlength=int(outer.sum()))[root] - 1 if len(root) else root
+    own = np.zeros(len(root)) if cost is None else inside * cost.inner.ns + cost.outermost.inside_ns
+    time = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0)
+    less = (time - pl.Series("own", np.where(outer, own, 0.0))).clip(0)
+    mine = (pl.col("process") == process) & pl.col("step").is_in(steps)
+    return (
+        hops.with_columns(ns=less)
+        .filter(mine)
+        .with_columns(pl.col(name).cast(pl.String) for name in (*_WORDS, "part"))
+    )

@@ -1,0 +1,102 @@
+"""Measures what the rows of advice gain."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from tracer.advice.experiments import Experiment, WorkerBatch
+from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, Advice, Finding, Gain
+from tracer.base import interpreter
+from tracer.base.progress import done
+
+if TYPE_CHECKING:
+    from tracer.advice.steady import Steady
+    from tracer.trace import Trace
+
+AN_EXPERIMENT_SECONDS, ALL_SECONDS = 20, 120
+BUSY_BELOW, BUSY_ABOVE = 0.8, 1.25
+"""Where the interval of a ratio of the same work to itself leaves this, the machine is busy"""
+LEAST_RATIO = 1.02
+_HELPER = "from tracer.experiments.run import main; main()"
+
+
+def measured(trace: Trace, steady: Steady, rows: list[Advice]) -> list[Advice]:
+    """The same rows, with the gains of those that have an experiment; the costliest are measured first."""
+    found = list(rows)
+    tried = [place for place, row in enumerate(rows) if _worth(row, steady.step_ns)]
+    tried.sort(key=lambda place: -rows[place].gain.ns)
+    until = time.monotonic() + ALL_SECONDS
+    for number, place in enumerate(tried):
+        left = until - time.monotonic()
+        finding = rows[place].finding
+        if finding.experiment is not None:
+            told = _told(trace, steady, finding.experiment, left)
+            found[place] = replace(rows[place], gain=gain_of(finding, told, steady.step_ns))
+        done(number + 1, len(tried))
+    return found
+
+
+def _worth(row: Advice, step_ns: float) -> bool:
+    return row.finding.experiment is not None and row.gain.ns >= LEAST * step_ns
+
+
+def _told(trace: Trace, steady: Steady, experiment: Experiment, left: float) -> dict[str, Any]:
+    """What the process of the experiment says: see run.main."""
+    if left <= 0:
+        return {"error": "the two minutes were over"}
+    wanted = {
+        "trace": trace.path,
+        "threads": steady.settings.get("threads"),
+        "kind": type(experiment).__name__,
+        "experiment": asdict(experiment),
+    }
+    command = interpreter.helper(_HELPER)
+    limit = min(AN_EXPERIMENT_SECONDS, left)
+    try:
+        ran = subprocess.run(
+            command, input=json.dumps(wanted), capture_output=True, text=True, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"it took longer than {limit:.0f} s"}
+    try:
+        told = json.loads(ran.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        return {"error": f"its process ended with status {ran.returncode}"}
+    return told if isinstance(told, dict) else {"error": "its process said nothing"}
+
+
+def gain_of(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
+    """What the ratios of an experiment, [value, low, high], mean for a finding.
+
+    ratio   the time as it was over the time with the change
+    again   the time as it was over that of the same once more
+    """
+    bound = min(finding.cost_ns, finding.most_ns)
+    if "error" in told:
+        return Gain(BOUNDED, bound, why_not=str(told["error"]))
+    if told["again"][1] < BUSY_BELOW or told["again"][2] > BUSY_ABOVE:
+        return Gain(BOUNDED, bound, why_not="the machine is busy")
+    if isinstance(finding.experiment, WorkerBatch):
+        return _of_loader(finding, told, step_ns)
+    value, low, high = told["ratio"]
+    ratios = {"ratio": value, "ratio_low": low, "ratio_high": high}
+    if low <= max(LEAST_RATIO, told["again"][2]):
+        return Gain(DROPPED, 0.0, **ratios)
+    ns, least, most = (min(bound, finding.cost_ns * (1 - 1 / ratio)) for ratio in (value, low, high))
+    known = MEASURED if ns >= LEAST * step_ns else DROPPED
+    return Gain(known, ns, least, most, **ratios)
+
+
+def _of_loader(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
+    """The rest of what a batch costs is hidden only if a core is free."""
+    left = finding.cost_ns - told["ns"]
+    took = (
+        f"a batch from a worker took {told['ns'] / 1e6:.1f} ms, the loader's {finding.cost_ns / 1e6:.1f} ms"
+    )
+    if left < 0.05 * step_ns:
+        return Gain(DROPPED, 0.0, why_not=took)
+    return Gain(BOUNDED, min(left, finding.most_ns), why_not=f"{took}; whether a core is free is not known")

@@ -1,0 +1,215 @@
+"""What an experiment runs: the recorded work as it was, and changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tracer.advice.experiments import Attention, Experiment, OptimizerStep, Recorded, Sized, SparseTable
+from tracer.base.boundary import is_here, torch_dtype
+from tracer.compare.timing import Run
+from tracer.replay.recipe import tensor as make_tensor
+from tracer.replay.replay_errors import CannotReplayError
+
+_OPTIONS: dict[str, dict[str, bool]] = {
+    "foreach=False": {"foreach": False},
+    "foreach=True": {"foreach": True},
+    "fused=True": {"fused": True},
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Work as it was, changed, and as it was with tensors of its own; `ns`: what it takes of a step."""
+
+    before: Run
+    after: Run
+    again: Run
+    ns: float = 1.0
+    device: str = "cpu"
+
+
+def pairs_of(experiment: Experiment, trace: str) -> list[Pair]:
+    """Raises what making the tensors or the first calls raises, and CannotReplayError."""
+    device = getattr(experiment, "device", "cpu").partition(":")[0]
+    if not is_here(device):
+        raise CannotReplayError(f"torch finds no {device.upper()} device here")
+    match experiment:
+        case OptimizerStep():
+            return [_optimizer(experiment)]
+        case SparseTable():
+            return [_table(experiment)]
+        case Attention():
+            return [_attention(experiment)]
+        case Recorded():
+            return _recorded(experiment, trace)
+    raise TypeError(f"{type(experiment).__name__} is not measured in pairs")
+
+
+def _optimizer(experiment: OptimizerStep) -> Pair:
+    def of(option: str) -> Run:
+        from torch.optim import SGD, Adagrad, Adam, AdamW
+
+        parameters = [_parameter(sized, experiment.device) for sized in experiment.parameters]
+        kinds = {kind.__name__: kind for kind in (Adam, AdamW, SGD, Adagrad)}
+        made = kinds[experiment.name](parameters, lr=1e-4, **_OPTIONS[option])
+        made.step()
+        return made.step
+
+    now = experiment.now
+    return Pair(of(now), of(experiment.to), of(now), device=experiment.device)
+
+
+def _parameter(sized: Sized, device: str) -> Any:
+    import torch
+
+    shape, dtype = sized
+    found = torch.nn.Parameter(torch.randn(tuple(shape), device=device, dtype=torch_dtype(dtype)))
+    found.grad = torch.randn_like(found)
+    return found
+
+
+def _table(experiment: SparseTable) -> Pair:
+    import torch
+
+    rows, width = experiment.rows, experiment.width
+    where = {"device": experiment.device, "dtype": torch_dtype(experiment.dtype)}
+    indices = torch.randint(0, rows, (experiment.indices,), device=experiment.device)
+
+    def of(sparse: bool) -> Run:
+        table = torch.nn.Embedding(rows, width, sparse=sparse, **where)
+        kind = torch.optim.SparseAdam if sparse else torch.optim.Adam
+        optimizer = kind(table.parameters())
+
+        def run() -> None:
+            table(indices).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return run
+
+    return Pair(of(False), of(True), of(False), device=experiment.device)
+
+
+def _attention(experiment: Attention) -> Pair:
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def operands() -> list[Any]:
+        dtype = torch_dtype(experiment.dtype)
+        made = [
+            make_tensor(tuple(shape), tuple(stride), dtype, experiment.device)
+            for shape, stride in (experiment.query, experiment.key, experiment.value)
+        ]
+        return [one.requires_grad_(experiment.backward) for one in made]
+
+    query, _, _ = experiment.query, experiment.key, experiment.value
+    rows, columns = query[0][-2], experiment.key[0][-1]
+    mask = torch.ones(rows, columns, dtype=torch.bool, device=experiment.device).tril(columns - rows)
+
+    def by_hand(q: Any, k: Any, v: Any) -> Any:
+        scores = (q @ k) / math.sqrt(q.shape[-1])
+        if experiment.masked:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        return scores.softmax(-1) @ v
+
+    def fused(q: Any, k: Any, v: Any) -> Any:
+        k = k.transpose(-1, -2)
+        q, k, v = (one if one.ndim == 4 else one[:, None] for one in (q, k, v))
+        masked = mask if experiment.masked and rows > 1 else None
+        return scaled_dot_product_attention(q, k, v, attn_mask=masked)
+
+    def of(function: Callable[..., Any]) -> Run:
+        values = operands()
+
+        def run() -> None:
+            found = function(*values)
+            if experiment.backward:
+                found.backward(torch.ones_like(found))
+                for one in values:
+                    one.grad = None
+
+        return run
+
+    return Pair(of(by_hand), of(fused), of(by_hand), device=experiment.device)
+
+
+def _recorded(experiment: Recorded, path: str) -> list[Pair]:
+    import torch
+
+    from tracer.replay.call import runner
+    from tracer.trace import load
+
+    trace = load(path)
+    found = []
+    for hop, ns in zip(experiment.calls, experiment.ns, strict=True):
+        call = _call(trace, hop)
+        changed = _changed(call, experiment)
+        device = "cuda" if any(one.startswith("cuda") for one in call.devices) else "cpu"
+        after = _within(runner(changed, None, None), lambda: _setting(experiment))
+        found.append(Pair(runner(call, None, None), after, runner(call, None, None), ns, device))
+    if experiment.change == "no_grad":
+        torch.set_grad_enabled(True)
+    return found
+
+
+def _call(trace: Any, hop: int) -> Any:
+    """Raises CannotReplayError: the call cannot be made again, or may open files or run code."""
+    from tracer.analysis.recorded_call import recorded_call
+    from tracer.base.boundary import torch_operator
+    from tracer.replay.allowed import check_allowed
+    from tracer.replay.arguments import plan_arguments
+    from tracer.replay.call import Call
+    from tracer.replay.fitting import with_fitting_values
+
+    recorded = recorded_call(trace, hop)
+    op = torch_operator(recorded.op)
+    check_allowed(op, imported=False, unsafe=False)
+    call = Call(op, plan_arguments(recorded, op._schema, {}), recorded.runs_at)
+    return with_fitting_values(call, lambda *_: nullcontext())
+
+
+def _changed(call: Any, experiment: Recorded) -> Any:
+    """The same call with other strides or dtypes, where that is the change."""
+    from tracer.replay.arguments import TensorPlan
+
+    def planned(value: Any) -> Any:
+        if isinstance(value, list):
+            return [planned(one) for one in value]
+        if not isinstance(value, TensorPlan):
+            return value
+        if experiment.change == "channels_last" and len(value.shape) == 4:
+            _, channels, height, width = value.shape
+            return replace(value, stride=(channels * height * width, 1, width * channels, channels))
+        if experiment.change == "dtype" and value.dtype == "float64":
+            return replace(value, dtype=experiment.to)
+        return value
+
+    arguments = [replace(one, value=planned(one.value)) for one in call.arguments]
+    return replace(call, arguments=arguments)
+
+
+def _setting(experiment: Recorded) -> AbstractContextManager[Any]:
+    import torch
+
+    from tracer.replay.change import set_tf32, set_threads
+
+    match experiment.change:
+        case "threads":
+            return set_threads(int(experiment.to))
+        case "tf32":
+            return set_tf32(True)
+        case "no_grad":
+            return torch.inference_mode()
+    return nullcontext()
+
+
+def _within(run: Run, context: Callable[[], AbstractContextManager[Any]]) -> Run:
+    def inside() -> object:
+        with context():
+            return run()
+
+    return inside

@@ -1,0 +1,77 @@
+"""The process of an experiment: reads what to run on stdin, writes ratios on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tracer.advice import experiments
+from tracer.experiments.batches import worker_batch
+from tracer.experiments.pairs import pairs_of
+from tracer.experiments.turns import in_turns, joined
+from tracer.replay.replay_errors import CannotReplayError
+
+SECONDS = 8.0
+"""Of all turns of an experiment; torch is imported and the trace read before"""
+_MEMORY = 0.5
+"""Of the memory of the machine"""
+
+
+def main() -> None:
+    """`{"ratio": [value, low, high], "again": [...]}`, `{"ns": ..., "again": ...}` or `{"error": ...}`."""
+    wanted = json.load(sys.stdin)
+    try:
+        print(json.dumps(told(wanted)))
+    except MemoryError:
+        print(json.dumps({"error": "it needs more than half of the memory"}))
+    except CannotReplayError as error:
+        print(json.dumps({"error": str(error)}))
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        print(json.dumps({"error": f"{type(error).__name__}: {first}"[:200]}))
+
+
+def told(wanted: dict[str, Any]) -> dict[str, Any]:
+    """What an experiment finds. Raises what its calls raise."""
+    import torch
+
+    experiment = _experiment(wanted["kind"], wanted["experiment"])
+    if isinstance(wanted["threads"], int):
+        torch.set_num_threads(wanted["threads"])
+    _limit_memory()
+    if isinstance(experiment, experiments.WorkerBatch):
+        return worker_batch(experiment)
+    pairs = pairs_of(experiment, wanted["trace"])
+    each = [(pair.ns, in_turns(pair, SECONDS / len(pairs))) for pair in pairs]
+    return {
+        "ratio": joined([(ns, turns.ratio) for ns, turns in each]),
+        "again": joined([(ns, turns.again) for ns, turns in each]),
+    }
+
+
+def _experiment(kind: str, fields: dict[str, Any]) -> experiments.Experiment:
+    kinds: dict[str, Callable[..., experiments.Experiment]] = {
+        one.__name__: one
+        for one in (
+            experiments.Recorded,
+            experiments.OptimizerStep,
+            experiments.WorkerBatch,
+            experiments.SparseTable,
+            experiments.Attention,
+        )
+    }
+    return kinds[kind](**fields)
+
+
+def _limit_memory() -> None:
+    """A share of the whole; CUDA reserves addresses that it never uses, so not with a GPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    resource.setrlimit(resource.RLIMIT_DATA, (int(there * _MEMORY), resource.RLIM_INFINITY))

@@ -1,0 +1,46 @@
+"""What is worth changing: the rows of `tracer advise`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracer.advice.advise import Advices, advise
+from tracer.advice.steady import TooFewStepsError
+from tracer.analysis.source_lines import SourceLines
+from tracer.report.advice_text import advice_table, heading
+from tracer.report.page import Page, paragraphs
+from tracer.report.reading import Reading
+
+title = "Worth doing"
+level = 2
+
+_SAID = """\
+Gains are bounds from the recorded times; what a change gains, `tracer advise --measure` finds by running
+recorded calls changed."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """`found` is None where too few steps are steady."""
+
+    found: Advices | None
+    sources: SourceLines
+
+
+def wanted(reading: Reading) -> bool:
+    return not reading.trace.steps.is_empty()
+
+
+def data(reading: Reading) -> Advice:
+    try:
+        found = advise(reading.trace)
+    except TooFewStepsError:
+        found = None
+    return Advice(found, SourceLines.of(reading.trace))
+
+
+def markdown(data: Advice, page: Page) -> str:
+    if data.found is None:
+        return ""
+    said = _SAID if data.found.rows else ""
+    return paragraphs(f"{heading(data.found)}. {said}".strip(), advice_table(data.found, data.sources))

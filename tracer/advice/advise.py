@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, Advice, bounded
+from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, Advice, Finding, bounded
 from tracer.advice.rules import RULES
 from tracer.advice.steady import Steady
 
@@ -44,7 +44,13 @@ def advise(trace: Trace) -> Advices:
 def found(trace: Trace) -> tuple[Steady, list[Advice]]:
     """What the rules find, a row each, in the order of the rules. Raises TooFewStepsError."""
     steady = Steady.of(trace)
-    return steady, [bounded(name, one) for name, rule in RULES.items() for one in rule.find(steady)]
+    rows = [(name, one) for name, rule in RULES.items() for one in rule.find(steady)]
+    return steady, [bounded(name, _within(one, steady.step_ns)) for name, one in rows]
+
+
+def _within(found: Finding, step_ns: float) -> Finding:
+    """No work takes more than the step: its own median and that of the step may be of different steps."""
+    return replace(found, cost_ns=min(found.cost_ns, step_ns))
 
 
 def arranged(steady: Steady, rows: Iterable[Advice]) -> Advices:

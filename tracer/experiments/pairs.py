@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ _OPTIONS: dict[str, dict[str, bool]] = {
     "foreach=True": {"foreach": True},
     "fused=True": {"fused": True},
 }
+
+_SAMPLE_NS, _MOST_CALLS = 300_000, 64
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,6 @@ def _attention(experiment: Attention) -> Pair:
 
 
 def _recorded(experiment: Recorded, path: str) -> list[Pair]:
-    import torch
-
     from tracer.replay.call import runner
     from tracer.trace import load
 
@@ -149,10 +150,11 @@ def _recorded(experiment: Recorded, path: str) -> list[Pair]:
         call = _call(trace, hop)
         changed = _changed(call, experiment)
         device = "cuda" if any(one.startswith("cuda") for one in call.devices) else "cpu"
-        after = _within(runner(changed, None, None), lambda: _setting(experiment))
-        found.append(Pair(runner(call, None, None), after, runner(call, None, None), ns, device))
-    if experiment.change == "no_grad":
-        torch.set_grad_enabled(True)
+        before, again = (runner(call, None, None) for _ in range(2))
+        times = _times(before)
+        after = _several(runner(changed, None, None), times, lambda: _setting(experiment))
+        before, again = (_several(run, times, nullcontext) for run in (before, again))
+        found.append(Pair(before, after, again, ns, device))
     return found
 
 
@@ -207,9 +209,18 @@ def _setting(experiment: Recorded) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def _within(run: Run, context: Callable[[], AbstractContextManager[Any]]) -> Run:
-    def inside() -> object:
-        with context():
-            return run()
+def _times(run: Run) -> int:
+    """Calls a sample: enough that changing a setting, once a sample, is little of it."""
+    run()
+    begin = time.perf_counter_ns()
+    run()
+    return max(1, min(_MOST_CALLS, _SAMPLE_NS // max(time.perf_counter_ns() - begin, 1)))
 
-    return inside
+
+def _several(run: Run, times: int, context: Callable[[], AbstractContextManager[Any]]) -> Run:
+    def several() -> None:
+        with context():
+            for _ in range(times):
+                run()
+
+    return several

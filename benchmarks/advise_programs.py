@@ -1,6 +1,6 @@
 """Programs with one thing to improve: `text(name, changed)` is a script that prints its step times as JSON.
 
-Each has a setup, a step as it is, and the step (or setup) with the change that a rule of `tracer advise` names.
+Each has a setup, a step as it is, and the same with the change that a rule of `tracer advise` names.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def found(trace: Trace) -> tuple[Steady, list[Advice]]:
 
 def _within(found: Finding, step_ns: float) -> Finding:
     """No work takes more than the step: its own median and that of the step may be of different steps."""
-    return replace(found, cost_ns=min(found.cost_ns, step_ns))
+    return replace(found, cost_ns=min(found.cost_ns, step_ns), most_ns=min(found.most_ns, step_ns))
 
 
 def arranged(steady: Steady, rows: Iterable[Advice]) -> Advices:

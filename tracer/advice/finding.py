@@ -21,7 +21,7 @@ class Finding:
     do        what to do, one sentence without a full stop
     evidence  what was seen, with numbers a step
     cost_ns   what it takes of a step
-    most_ns   more than this of a step cannot be gained
+    most_ns   more than this of a step cannot be gained: also of what the change makes needless elsewhere
     hops      rows of `trace.hops` that take that time, as far as there are any
     experiment  what would tell how much of it is gained; None: nothing does
     caveat    what else changes with it; "" if nothing does
@@ -78,4 +78,4 @@ class Advice:
 
 def bounded(rule: str, finding: Finding, why_not: str = "") -> Advice:
     """A row whose gain is at most what the finding says."""
-    return Advice(rule, finding, Gain(BOUNDED, min(finding.most_ns, finding.cost_ns), why_not=why_not))
+    return Advice(rule, finding, Gain(BOUNDED, finding.most_ns, why_not=why_not))

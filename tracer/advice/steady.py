@@ -182,6 +182,10 @@ class Steady:
         work = self.gpu.filter(pl.col("hop").is_in(below.implode()))
         return self.a_step(int((work["end_ns"] - work["start_ns"]).sum()))
 
+    def cost_ns(self, calls: pl.DataFrame) -> float:
+        """What these calls take of a step: on a GPU of its time or of the host's, whichever is more."""
+        return max(self.usual_ns(calls), self.gpu_ns_below(calls))
+
     def a_step(self, number: float) -> float:
         """Of all steps, to that of one."""
         return number / len(self.steps)

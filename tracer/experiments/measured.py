@@ -75,7 +75,7 @@ def gain_of(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
     ratio   the time as it was over the time with the change
     again   the time as it was over that of the same once more
     """
-    bound = min(finding.cost_ns, finding.most_ns)
+    bound = finding.most_ns
     if "error" in told:
         return Gain(BOUNDED, bound, why_not=str(told["error"]))
     if told["again"][1] < BUSY_BELOW or told["again"][2] > BUSY_ABOVE:

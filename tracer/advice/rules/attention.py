@@ -59,7 +59,7 @@ def _by_hand(steady: Steady) -> Iterator[Finding]:
     for line, chain in chains.items():
         of_backward = roots.filter((pl.col("source") == line) & in_backward())
         ops = roots.filter(pl.col("number").is_in(chain.hops))
-        cost = steady.usual_ns(ops) + steady.usual_ns(of_backward)
+        cost = steady.cost_ns(ops) + steady.cost_ns(of_backward)
         if cost < LEAST * steady.step_ns or chain.operands is None:
             continue
         query, key, value = chain.operands

@@ -45,7 +45,8 @@ def find(steady: Steady) -> Iterator[Finding]:
             do=_do(short),
             evidence=f"{times:,} times a step: {', '.join(short[:5])}; {median / 1000:.1f} us an op",
             cost_ns=cost,
-            most_ns=cost,
+            # Its nodes in the backward pass, which have no line, are fewer too.
+            most_ns=max(cost, steady.parts["forward_ns"] + steady.parts["backward_ns"]),
             hops=frozenset(of_line["number"].to_list()),
         )
 

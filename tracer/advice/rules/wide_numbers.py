@@ -31,7 +31,7 @@ def find(steady: Steady) -> Iterator[Finding]:
 def _float64(steady: Steady) -> Iterator[Finding]:
     wide = steady.with_inputs(lambda of: any(_is_wide(one) for one in of))
     calls = steady.roots.filter(pl.col("inputs").is_in(wide))
-    cost = steady.gpu_ns_below(calls) if steady.on_gpu else steady.usual_ns(calls)
+    cost = steady.cost_ns(calls)
     if calls.is_empty() or cost < LEAST * steady.step_ns:
         return
     products = calls.filter(pl.col("op").is_in(_CALLS))

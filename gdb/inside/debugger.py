@@ -49,14 +49,14 @@ class Debugger:
         measured = self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS)
         tensors = Tensors(measured, memory)
         values = Values(tensors, memory, measured.get("flag_first"), measured.get("scalars") or SCALARS)
-        short_name = _load(names).short_kernel_name
-        self.table = self._dispatch_table(facts, memory, tensors.key_sets, short_name)
+        naming = _load(names)
+        self.table = self._dispatch_table(facts, memory, tensors.key_sets, naming)
         self.place = Place(
             memory,
             tensors,
             values,
             Arguments(values),
-            Backtraces(short_name, memory),
+            Backtraces(naming.short_kernel_name, memory),
             self._python_stack(facts["python_layout"], memory),
             self._measured(facts, "schemas", "names of arguments", {}),
             self.table,

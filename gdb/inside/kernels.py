@@ -23,13 +23,13 @@ class Table:
 
     A kernel is a description for a Point: {kind, op, name, symbol, address, keys, functor, operator_at}.
     `keys`: where it runs. The functions of fallbacks, and of kernels that were registered as pointers, are
-    shared: functor and operator say whose call it is.
+    shared: functor and operator say whose call it is. `naming`: tracer/trace/names/kernels.py.
     """
 
-    def __init__(self, measured, memory, key_sets, short_name):
+    def __init__(self, measured, memory, key_sets, naming):
         self.operators = measured["operators"]
         self._memory = memory
-        self._short_name = short_name
+        self._naming = naming
         self._indices = key_sets.indices()
         self._layout = self._fitting(measured["tables"])
         self._names = {address: name for name, address in self.operators.items()}
@@ -71,7 +71,7 @@ class Table:
         if found:
             return found, key
         # the names of wrappers tell a key such as CompositeExplicitAutograd, which is not in the table
-        found = [each for each in known if each["name"].startswith("wrapper_%s_" % key)]
+        found = [each for each in known if each["name"].startswith(f"{self._naming.WRAPPER}{key}_")]
         if found:
             return found, None
         if key not in self._indices:
@@ -106,7 +106,7 @@ class Table:
         for kind, address in [*(("kernel", each) for each in unboxed), ("boxed kernel", boxed)]:
             symbol, offset = symbol_at(address) if address else ("", 0)
             if symbol and not offset and not symbol.startswith(_FALLTHROUGH):
-                name = self._short_name(self._registered(functor, symbol))
+                name = self._naming.short_kernel_name(self._registered(functor, symbol))
                 yield {"kind": kind, "name": name, "symbol": symbol, "address": address}
 
     def _registered(self, functor, symbol):

@@ -228,11 +228,15 @@ class Look:
     def _at_entry(self):
         return self._described.get("entry", False)
 
+    def _names_of(self, operator):
+        schema = self._place.schemas.get(operator)
+        return schema["arguments"] if schema else self._place.table.arguments(operator)
+
     def _from_registers(self):
         described = self._described
         types = list(described["types"])
         registers = EntryRegisters(self._frame, self._place.memory, described.get("entered", False))
-        names = self._place.schemas.get(described.get("op") or "", {}).get("arguments", [])
+        names = self._names_of(described.get("op") or "")
         if described["kind"].startswith("boxed"):
             _, called, key_set, stack = registers.integers()[:4]
             if described["kind"] == "boxed kernel":

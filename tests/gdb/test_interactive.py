@@ -306,8 +306,8 @@ def test_break_op(open_terminal: Opener) -> None:
     terminal.until(PROMPT)
     assert terminal.ask("break-op mmm").startswith("no operator aten::mmm; near: aten::mm, ")
     assert terminal.ask("break-op mm Foo") == "this torch has no dispatch key Foo"
-    answer = terminal.ask("break-op mm SparseCUDA")
-    assert answer.startswith("aten::mm has no kernel function at SparseCUDA; there are: ")
+    answer = terminal.ask("break-op mm SparseHPU")
+    assert answer.startswith("aten::mm has no kernel function at SparseHPU; there are: ")
     assert "wrapper_CPU_mm" in answer
     assert "\n" not in answer
     assert "mm_batch_rule" in terminal.ask("break-op mm FuncTorchBatched")

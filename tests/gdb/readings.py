@@ -1,4 +1,8 @@
-"""gdb's readings of arguments, compared with what torch's own profiler tells Python of the same op calls."""
+"""gdb's readings of arguments, compared with what torch's own profiler tells Python of the same op calls.
+
+`pytest tests/gdb/test_session_scripts.py -k hops -rP` prints a row of each session:
+script, stops at kernel functions, recorded hops, readings compared, what is not told, differences.
+"""
 
 from __future__ import annotations
 

@@ -42,12 +42,13 @@ def interpreters() -> dict[str, str]:
     candidates += [str(path) for path in sorted(pyenv.glob("versions/3.*/bin/python"))]
     candidates += [path for path in os.environ.get("TRACER_TEST_PYTHONS", "").split(os.pathsep) if path]
     found: dict[str, str] = {}
-    ask = "import sys; print(sys.implementation.name, sys.version.split()[0], sys.version_info >= (3, 8))"
+    ask = "import sys; print(sys.version_info >= (3, 8), sys.implementation.name, sys.version.split()[0])"
     for candidate in candidates:
         path = shutil.which(candidate)
-        answer = subprocess.run([path, "-c", ask], capture_output=True, text=True).stdout if path else ""
-        if path and answer.startswith("cpython ") and answer.endswith(" True\n"):
-            found.setdefault(answer.split()[1], path)
+        command = [path, "-c", f"{ask}; print(sys.executable)"]  # `path` may be a script that starts it
+        said = subprocess.run(command, capture_output=True, text=True).stdout.split() if path else []
+        if said[:2] == ["True", "cpython"]:
+            found.setdefault(*said[2:])
     return found
 
 

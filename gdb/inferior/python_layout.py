@@ -1,8 +1,9 @@
 """Finds where this CPython keeps its Python stack, for a debugger that reads it without debug information.
 
-Runs inside the process that will be debugged. Every offset is searched for in the process's own memory, over
-several samples whose values Python itself states, and must be the only one that fits them all. Offsets and
-sizes are in bytes; absolute addresses hold for this process alone.
+Runs inside the process that will be debugged. CPython 3.13 and later publish most offsets. The others, and
+all of older versions, are searched for in the process's own memory, over several samples whose values Python
+itself states, and must be the only ones that fit them all. Offsets and sizes are in bytes; absolute addresses
+hold for this process alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,17 @@ INTERPRETER_BYTES = 1 << 16
 FRAME_BYTES = 80
 CODE_BYTES = 256
 SECOND_THREAD_S = 2.0
+
+# _PyRuntime begins with words that say where things are: Include/internal/pycore_debug_offsets.h.
+# Each version of CPython has its own order: here are the numbers of the words that are parts of the layout.
+PUBLISHED = (
+    "thread.list thread.next thread.frame thread.id frame.previous frame.code frame.instruction"
+    " code.file code.function code.lines code.first_line frame.base code.type bytes.size bytes.data"
+).split()
+PUBLISHED_AT = {
+    (3, 13): (9, 21, 23, 24, 29, 30, 31, 35, 37, 38, 39, 43, 45, 65, 66),
+    (3, 14): (9, 24, 26, 27, 32, 33, 34, 40, 42, 43, 44, 48, 51, 75, 76),
+}
 
 # A letter, its encoding in memory, and its width; the first is stored in another structure than the second.
 STR_KINDS = [
@@ -44,23 +56,18 @@ def generator_with_cells(a, b):
 
 
 def measure() -> dict:
-    """The layout, ready for JSON, or {"error": why it could not be found}. Raises nothing."""
-    try:
-        refuse_other_builds()
-        return measure_repeatedly()
-    except Exception as error:
-        return {"error": str(error) or type(error).__name__}
+    """The layout, ready for JSON, or {"error": why it could not be found}. Raises nothing.
 
-
-def measure_repeatedly() -> dict:
-    """Other threads that start and end meanwhile spoil a measurement."""
+    Other threads that start and end meanwhile spoil a measurement.
+    """
     deadline = time.monotonic() + TRY_FOR_S
     while True:
         try:
+            refuse_other_builds()
             return measure_once()
-        except Exception:
+        except Exception as error:
             if time.monotonic() > deadline:
-                raise
+                return {"error": str(error) or type(error).__name__}
 
 
 class NotFoundError(Exception):
@@ -96,22 +103,50 @@ def measure_once() -> dict:
     memory = Memory()
     try:
         codes = sample_codes()
-        code = measure_code(memory, codes)
-        frame, object_to_frame = measure_frame(memory)
-        thread = measure_threads(memory)
-        thread["frame"] = measure_current_frame(memory, object_to_frame)
+        offsets = published_offsets(memory)
         return {
             "python": sys.version.split()[0],
-            "thread": thread,
-            "frame": frame,
-            "code": code,
+            **(published_layout(memory, codes, offsets) if offsets else searched_layout(memory, codes)),
             "lines": lines_format(codes[0]),
             "str": measure_str(memory),
-            "bytes": measure_bytes(memory),
             "check": known_code(),
         }
     finally:
         memory.close()
+
+
+# What CPython publishes
+
+
+def published_offsets(memory: Memory) -> dict:
+    """{name: offset}; empty if this version publishes none, or in an order that is not known here."""
+    numbers = PUBLISHED_AT.get(sys.version_info[:2], ())
+    if not numbers or sys.version_info.releaselevel != "final":
+        return {}
+    runtime = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+    words = memory.read(runtime, 8 * (max(numbers) + 1))
+    if words[:16] != struct.pack("<8sQ", b"xdebugpy", sys.hexversion):
+        raise NotFoundError("_PyRuntime does not begin with the offsets of this version")
+    return {name: struct.unpack_from("<Q", words, 8 * at)[0] for name, at in zip(PUBLISHED, numbers)}
+
+
+def published_layout(memory: Memory, codes: list, offsets: dict) -> dict:
+    layout = {"thread": {}, "frame": {"scale": 1}, "code": {"type_address": id(types.CodeType)}, "bytes": {}}
+    for name, offset in offsets.items():
+        part, field = name.split(".")
+        layout[part][field] = offset
+    layout["code"].update(measure_first_traceable(memory, codes))
+    layout["thread"]["list"] += own_interpreter()
+    layout["thread"]["frame"] = [layout["thread"]["frame"]]
+    return layout
+
+
+def searched_layout(memory: Memory, codes: list) -> dict:
+    frame, object_to_frame = descend(memory, 6)
+    thread = measure_threads(memory)
+    thread["frame"] = measure_current_frame(memory, object_to_frame)
+    code = {**measure_code(memory, codes), **measure_first_traceable(memory, codes)}
+    return {"thread": thread, "frame": frame, "code": code, "bytes": measure_bytes(memory)}
 
 
 # Searching
@@ -205,14 +240,14 @@ def sample_codes() -> list:
 
 
 def measure_code(memory: Memory, codes: list) -> dict:
-    raw = [memory.read(id(code), min(CODE_BYTES, sys.getsizeof(code))) for code in codes]
+    raw = [code_memory(memory, code) for code in codes]
     count = range(len(codes))
 
     def pointer_to(name: str) -> int:
         return only([places(raw[i], id(getattr(codes[i], name))) for i in count], name)
 
     heads = [data[: object.__basicsize__] for data in raw]
-    layout = {
+    return {
         "type": only([places(head, id(types.CodeType)) for head in heads], "type of a code object"),
         "type_address": id(types.CodeType),
         "file": pointer_to("co_filename"),
@@ -220,19 +255,24 @@ def measure_code(memory: Memory, codes: list) -> dict:
         "lines": pointer_to("co_linetable" if hasattr(codes[0], "co_linetable") else "co_lnotab"),
         "first_line": only([places(raw[i], codes[i].co_firstlineno, "<i") for i in count], "co_firstlineno"),
     }
-    first = [first_traceable(code) for code in codes]
-    if None not in first:
-        layout["first_traceable"] = only([places(raw[i], first[i], "<i") for i in count], "first traceable")
-    return layout
 
 
-def first_traceable(code: types.CodeType):
-    """The index of the instruction before which Python does not count a frame as running; None: none is."""
+def measure_first_traceable(memory: Memory, codes: list) -> dict:
+    """Where a code object has the index of the instruction before which its frame does not count as running.
+
+    No version publishes it; before 3.11 there is none.
+    """
     import opcode
 
     resume = opcode.opmap.get("RESUME")
-    instructions = list(code.co_code[::2])
-    return instructions.index(resume) if resume in instructions else None
+    if resume is None:
+        return {}
+    found = [places(code_memory(memory, code), code.co_code[::2].index(resume), "<i") for code in codes]
+    return {"first_traceable": only(found, "first traceable")}
+
+
+def code_memory(memory: Memory, code: types.CodeType) -> bytes:
+    return memory.read(id(code), min(CODE_BYTES, sys.getsizeof(code)))
 
 
 def lines_format(code: types.CodeType) -> str:
@@ -257,16 +297,8 @@ def known_code() -> dict:
 # Frames
 
 
-def measure_frame(memory: Memory) -> tuple:
-    """The layout of what links the running frames, and where a frame object points to it.
-
-    That is the frame object itself (None), or the interpreter's own structure, which the object points to.
-    """
-    return descend(memory, 6)
-
-
 def descend(memory: Memory, depth: int) -> tuple:
-    """Puts frames of one function, held at different instructions, below each other."""
+    """Puts frames of one function, held at different instructions, below each other, and measures them."""
     if depth == 0:
         return layout_of_frames(memory)
     if depth % 2:
@@ -276,6 +308,10 @@ def descend(memory: Memory, depth: int) -> tuple:
 
 
 def layout_of_frames(memory: Memory) -> tuple:
+    """The layout of what links the running frames, and where a frame object points to it.
+
+    That is the frame object itself (None), or the interpreter's own structure, which the object points to.
+    """
     frames, frame = [], sys._getframe(1)
     while frame is not None and frame.f_globals is globals():  # all of these wait for a call to return
         frames.append(frame)
@@ -334,14 +370,14 @@ def measure_instruction(samples: list) -> dict:
     """How f_lasti is kept: an int times `scale`, or a pointer that is `base` further than the code object."""
     candidates = []
     for code, lasti, data in samples:
-        found = {(at, 4, scale, None) for scale in (1, 2) for at in places(data, lasti // scale, "<i")}
+        found = {(at, scale, None) for scale in (1, 2) for at in places(data, lasti // scale, "<i")}
         for at in range(0, len(data) - 7, 8):
             base = struct.unpack_from("<Q", data, at)[0] - code - lasti
             if 0 < base < 2 * CODE_BYTES:
-                found.add((at, 8, 1, base))
+                found.add((at, 1, base))
         candidates.append(found)
-    at, size, scale, base = only(candidates, "instruction of a frame")
-    return {"instruction": at, "instruction_bytes": size, "scale": scale, "base": base}
+    at, scale, base = only(candidates, "instruction of a frame")
+    return {"instruction": at, "scale": scale, "base": base}
 
 
 # Threads
@@ -368,13 +404,8 @@ def thread_states(interpreter: int) -> list:
 
 
 def own_interpreter() -> int:
-    following = api("PyInterpreterState_Next", ctypes.c_void_p, ctypes.c_void_p)
-    interpreter = api("PyInterpreterState_Head", ctypes.c_void_p)()
-    while interpreter and thread_state() not in thread_states(interpreter):
-        interpreter = following(interpreter)
-    if not interpreter:
-        raise NotFoundError("interpreter of this thread")
-    return interpreter
+    name = "PyInterpreterState_Get" if sys.version_info >= (3, 9) else "_PyInterpreterState_Get"
+    return api(name, ctypes.c_void_p)()
 
 
 class SecondThread:

@@ -6,6 +6,7 @@ information and no table of versions is needed.
 
 import ctypes
 import os
+import re
 import struct
 
 _BYTES = 384  # more than any TensorImpl so far has
@@ -40,6 +41,7 @@ def measure():
         "undefined": _optional(_undefined, torch, 0),
         "flag_first": _flag_first(contents, offsets["device"]),
         "scalars": _optional(_scalars, torch, []),
+        "boxed": _optional(_boxed, torch, []),
     }
 
 
@@ -155,6 +157,13 @@ def _scalars(torch):
     tags = [(struct.unpack_from("<I", nodes[kind], at - 16)[0], kind) for kind in values]
     unsigned = [(2, "uint64")] if 2 not in dict(tags) else []  # came between int and complex
     return tags + unsigned
+
+
+def _boxed(torch):
+    """What a c10::IValue holds, by its tag. Versions differ, and torch's header has the list."""
+    with open(os.path.join(os.path.dirname(torch.__file__), "include", "ATen", "core", "ivalue.h")) as header:
+        listed = header.read().partition("#define TORCH_FORALL_TAGS(_)")[2].partition("\n\n")[0]
+    return re.findall(r"_\((\w+)\)", listed)
 
 
 def _key_names(torch):

@@ -39,7 +39,7 @@ class Command(gdb.Command):
 class TensorCommand(Command):
     """Show a tensor: tensor EXPR.
     EXPR is the name or number of an argument at this stop (tensor self, tensor 0), an expression for the
-    address of an at::Tensor (tensor $rdi), or a variable of that type. Needs no debug information."""
+    address of an at::Tensor (tensor $rsi), or a variable of that type. Needs no debug information."""
 
     def run(self, text):
         if not text:
@@ -79,7 +79,9 @@ class TensorCommand(Command):
         try:
             shown = self.debugger.place.tensors.tensor(address)
         except NoTensorError as error:
-            raise gdb.GdbError(f"no at::Tensor at {address:#x}: {error}") from None
+            here = address == self.here.look().result_at()
+            why = "the result will be there; it is empty until finish-op" if here else error
+            raise gdb.GdbError(f"no at::Tensor at {address:#x}: {why}") from None
         print(f"{text}: {wording.tensor(shown)}")
 
 
@@ -193,6 +195,17 @@ class PlumbingCommand(Command):
         self.debugger.plumbing.show(text == "on")
 
 
+class TracerCommand(gdb.Command):
+    """Lists the commands of tracer."""
+
+    def __init__(self):
+        self.__doc__ = f"tracer's commands, which know PyTorch's dispatch:\n\n{summary()}"
+        super().__init__("tracer", gdb.COMMAND_SUPPORT)
+
+    def invoke(self, _text, _from_tty):
+        print(summary())
+
+
 COMMANDS = {
     "tensor": (TensorCommand, gdb.COMMAND_DATA),
     "dispatch-bt": (DispatchBacktrace, gdb.COMMAND_STACK),
@@ -208,16 +221,20 @@ def register(debugger, folder):
     here = Here(debugger)
     for name, (command, kind) in COMMANDS.items():
         command(name, kind, debugger, here, folder)
+    TracerCommand()
     gdb.events.stop.connect(lambda event: _show(event, debugger, here))
+
+
+def summary():
+    """A line for each command."""
+    firsts = [(name, command.__doc__.splitlines()[0]) for name, (command, _) in COMMANDS.items()]
+    return "\n".join(f"{name:12s} {first}" for name, first in firsts)
 
 
 def greet(debugger):
     """What the user sees first: the commands, and the stop."""
-    print(
-        "gdb with tracer's commands: tensor EXPR, dispatch-bt [all], next-hop, finish-op, "
-        "break-op NAME [KEY], plumbing on|off"
-    )
-    print("help NAME explains one, continue resumes the script, quit ends it.")
+    print(f"gdb with tracer's commands:\n{summary()}")
+    print("help NAME explains one, help tracer lists them, continue resumes the script, quit ends it.")
     here = Here(debugger)
     print(wording.stop(here.described(), here.look()))
 

@@ -17,7 +17,7 @@ from python_stack import PythonStack
 from stops import Forks, Leaving, Look, Place, Point, at_entry
 from symbols import behind_prologue
 from tensors import Tensors
-from values import SCALARS, Values
+from values import BOXED, SCALARS, Values
 from wanted import Group
 
 import gdb
@@ -48,17 +48,19 @@ class Debugger:
         memory = InferiorMemory()
         measured = self._measured(facts, "tensor_layout", "tensors", _NO_TENSORS)
         tensors = Tensors(measured, memory)
-        values = Values(tensors, memory, measured.get("flag_first"), measured.get("scalars") or SCALARS)
-        short_name = _load(names).short_kernel_name
-        self.table = self._dispatch_table(facts, memory, tensors.key_sets, short_name)
+        scalars, boxed = measured.get("scalars") or SCALARS, measured.get("boxed") or BOXED
+        values = Values(tensors, memory, measured.get("flag_first"), scalars, boxed)
+        naming = _load(names)
+        schemas = self._measured(facts, "schemas", "names of arguments", {})
+        self.table = self._dispatch_table(facts, memory, schemas, tensors.key_sets, naming)
         self.place = Place(
             memory,
             tensors,
             values,
             Arguments(values),
-            Backtraces(short_name, memory),
+            Backtraces(naming.short_kernel_name, memory),
             self._python_stack(facts["python_layout"], memory),
-            self._measured(facts, "schemas", "names of arguments", {}),
+            schemas,
             self.table,
             self._changed,
             options,

@@ -4,6 +4,8 @@ import json
 import os
 from collections import namedtuple
 
+from symbols import symbol_at
+
 import gdb
 
 # `function`: as a kernel author calls it. `symbol`: as gdb does. `wrapper`: one of the dispatcher's
@@ -11,12 +13,13 @@ import gdb
 # call and the wrapper. `tail_call`: a function that ended in a jump to the next one.
 Frame = namedtuple("Frame", "function symbol wrapper plumbing library offset file line inline tail_call")
 _BEYOND = 64  # frames that are walked beyond those asked for: the next backtrace shares whole ones alone
+_LONGEST = 100  # characters of a name
 _MOST_STACK = 1 << 18  # bytes of stack that are compared
 _WRAPPERS = ("wrap_kernel_functor_unboxed_<", "make_boxed_from_unboxed_functor<", "WrapFunctionInto")
 _PLUMBING = (
     "c10::callUnboxedKernelFunction", "c10::KernelFunction::", "c10::Dispatcher::call",
     "c10::Dispatcher::redispatch", "c10::TypedOperatorHandle", "c10::impl::BoxedKernelWrapper",
-    "c10::impl::detail::WrapFunctionInto",
+    "c10::impl::detail::WrapFunctionInto", "c10::impl::call_functor_with_args_from_stack",
 )  # fmt: skip
 
 
@@ -132,12 +135,12 @@ class Backtraces:
 
     def _frame(self, frame, pc):
         place = frame.find_sal()
-        name = frame.name() or ""
+        name = self._name(frame, pc)
         library = gdb.solib_name(pc) or gdb.current_progspace().filename
         file, line = (place.symtab.fullname(), place.line) if place.symtab else (None, None)
         short = self._short_name(name) if name else ""
         return Frame(
-            short,
+            short if len(short) <= _LONGEST else short[: _LONGEST - 3] + "...",
             name,
             any(wrapper in name for wrapper in _WRAPPERS),
             short.startswith(_PLUMBING),
@@ -148,6 +151,13 @@ class Backtraces:
             frame.type() == gdb.INLINE_FRAME,
             frame.type() == gdb.TAILCALL_FRAME,
         )
+
+    def _name(self, frame, pc):
+        """As gdb has it; of a lambda, which debug information calls operator(), as its symbol has it."""
+        name = frame.name() or ""
+        if frame.type() == gdb.NORMAL_FRAME and self._short_name(name) == "operator()":
+            return symbol_at(pc)[0] or name
+        return name
 
     def base(self, library):
         """The address where a library is loaded; None where it is not."""

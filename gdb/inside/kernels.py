@@ -11,6 +11,8 @@ import gdb
 _STRIDES = range(24, 88, 8)  # bytes of a c10::KernelFunction; 40 in torch 2.13
 _OFFSETS = range(64, 1024, 8)  # where in an entry the table begins
 _SPAN = 12288  # bytes that hold an entry
+_SCHEMA_SPAN = 512  # bytes of an entry in which its schema has the list of arguments
+_SAMPLES = 40  # operators
 _FALLTHROUGH = "c10::fallthrough_kernel("
 _RUNTIME = "WrapFunctionIntoRuntimeFunctor"
 _LONG = 64  # characters of a name that is not worth its place in a sentence
@@ -23,15 +25,16 @@ class Table:
 
     A kernel is a description for a Point: {kind, op, name, symbol, address, keys, functor, operator_at}.
     `keys`: where it runs. The functions of fallbacks, and of kernels that were registered as pointers, are
-    shared: functor and operator say whose call it is.
+    shared: functor and operator say whose call it is. `naming`: tracer/trace/names/kernels.py.
     """
 
-    def __init__(self, measured, memory, key_sets, short_name):
+    def __init__(self, measured, memory, schemas, key_sets, naming):
         self.operators = measured["operators"]
         self._memory = memory
-        self._short_name = short_name
+        self._naming = naming
         self._indices = key_sets.indices()
         self._layout = self._fitting(measured["tables"])
+        self._arguments = self._fitting_arguments(schemas)
         self._names = {address: name for name, address in self.operators.items()}
 
     @property
@@ -49,6 +52,14 @@ class Table:
         """The operator whose entry is at `address`, if `wanted` names it: also without overload, or by *."""
         name = self.operator_at(address) or ""
         return name if wanted in (name, name.split(".")[0]) or fnmatchcase(name, wanted) else None
+
+    def arguments(self, operator):
+        """The names of an operator's arguments, as its entry has them; [] where that is unknown."""
+        if self._arguments is None or operator not in self.operators:
+            return []
+        offset, size = self._arguments
+        begin, end = self._words(self.operators[operator] + offset, 2)
+        return [self._text(at) for at in range(begin, min(end, begin + 100 * size), size)]
 
     def kernels(self, operator):
         """All kernels of an operator, the unboxed function of each before the boxed one."""
@@ -71,7 +82,7 @@ class Table:
         if found:
             return found, key
         # the names of wrappers tell a key such as CompositeExplicitAutograd, which is not in the table
-        found = [each for each in known if each["name"].startswith("wrapper_%s_" % key)]
+        found = [each for each in known if each["name"].startswith(f"{self._naming.WRAPPER}{key}_")]
         if found:
             return found, None
         if key not in self._indices:
@@ -106,7 +117,7 @@ class Table:
         for kind, address in [*(("kernel", each) for each in unboxed), ("boxed kernel", boxed)]:
             symbol, offset = symbol_at(address) if address else ("", 0)
             if symbol and not offset and not symbol.startswith(_FALLTHROUGH):
-                name = self._short_name(self._registered(functor, symbol))
+                name = self._naming.short_kernel_name(self._registered(functor, symbol))
                 yield {"kind": kind, "name": name, "symbol": symbol, "address": address}
 
     def _registered(self, functor, symbol):
@@ -138,13 +149,15 @@ class Table:
     def _name(self, entry):
         """An entry begins with two texts, name and overload; "" where there are none, at the list's end."""
         try:
-            (at, length), (more, rest) = self._words(entry, 2), self._words(entry + 32, 2)
-            if length > 1000 or rest > 1000:
-                return ""
-            name, overload = self._memory.read(at, length), self._memory.read(more, rest)
-            return (name + (b"." + overload if rest else b"")).decode()
+            name, overload = self._text(entry), self._text(entry + 32)
+            return f"{name}.{overload}" if overload else name
         except (OSError, UnicodeDecodeError):
             return ""
+
+    def _text(self, address):
+        """A std::string; "" for one that is too long for a name."""
+        at, length = self._words(address, 2)
+        return self._memory.read(at, length).decode() if length <= 1000 else ""
 
     def _fitting(self, tables):
         """(offset, stride) at which the rows of each sample are equal where torch tells the same of them."""
@@ -160,6 +173,17 @@ class Table:
             if all(_fits(offset, stride, *sample) for sample in samples)
         ]
         return fitting[0] if len(fitting) == 1 else None
+
+    def _fitting_arguments(self, schemas):
+        """(offset, bytes of an argument) of the list that has as many as `schemas` tells, in all samples."""
+        counts = {name: len(schemas[name]["arguments"]) for name in self.operators if name in schemas}
+        found = []
+        for operator, count in [each for each in counts.items() if each[1] > 1][:_SAMPLES]:
+            words = self._words(self.operators[operator], _SCHEMA_SPAN // 8)
+            sizes = [(8 * at, (words[at + 1] - words[at]) / count) for at in range(len(words) - 1)]
+            found.append({(at, int(size)) for at, size in sizes if 32 <= size < 1024 and size % 8 == 0})
+        fitting = set.intersection(*found) if found else ()
+        return fitting.pop() if len(fitting) == 1 else None
 
     def _words(self, address, count):
         return struct.unpack("<%dQ" % count, self._memory.read(address, 8 * count))

@@ -152,6 +152,7 @@ class Look:
         self._frame = frame
         self._arguments = None
         self._key_set = None
+        self._result_at = None
 
     def record(self, hit, thread):
         """The stop, ready for JSON except its frames."""
@@ -208,6 +209,11 @@ class Look:
                 self._arguments = arguments(self._frame, self._place.values)
         return self._arguments
 
+    def result_at(self):
+        """The address where the op call will put its result; None if none was handed over."""
+        self.arguments()
+        return self._result_at
+
     def locals(self):
         """[{name, type, value}] where the breakpoint is behind a prologue and there is DWARF."""
         return [] if self._at_entry() else local_variables(self._frame, self._place.values)
@@ -222,11 +228,15 @@ class Look:
     def _at_entry(self):
         return self._described.get("entry", False)
 
+    def _names_of(self, operator):
+        schema = self._place.schemas.get(operator)
+        return schema["arguments"] if schema else self._place.table.arguments(operator)
+
     def _from_registers(self):
         described = self._described
         types = list(described["types"])
         registers = EntryRegisters(self._frame, self._place.memory, described.get("entered", False))
-        names = self._place.schemas.get(described.get("op") or "", {}).get("arguments", [])
+        names = self._names_of(described.get("op") or "")
         if described["kind"].startswith("boxed"):
             _, called, key_set, stack = registers.integers()[:4]
             if described["kind"] == "boxed kernel":
@@ -242,6 +252,8 @@ class Look:
         values, skipped = self._place.arguments.read(types[leading:], registers, described["hidden"], leading)
         if leading and skipped is not None:
             self._key_set = registers.integers()[skipped + leading - 1]
+        if skipped and described["kind"] in ("call", "redispatch", "kernel"):
+            self._result_at = registers.integers()[0]
         if described["kind"] == "kernel" and len(values) == len(names) + 1:
             values = values[1:]  # the function itself takes the key set again
         return _named(names or argument_names(self._frame, len(values)), values)

@@ -23,6 +23,8 @@ _INTEGERS = {
     "c10::DispatchKey": "<H", "c10::DeviceType": "<B", "c10::Device": "<H",
 }  # fmt: skip
 SCALARS = ((0, "float"), (1, "int"))  # the tags of a c10::Scalar that all versions share
+BOXED = ("None", "Tensor")  # the tags of a c10::IValue that all versions share
+_BOXED_PLAIN = {"Int": "long", "Bool": "bool", "Device": "c10::Device"}
 _SCALAR_FORMS = {"float": "<d", "int": "<q", "uint64": "<Q", "bool": "<?"}
 _HANDLES = {"at::Generator": "generator", "c10::Storage": "storage"}
 _TENSORS = ("at::Tensor", "at::TensorBase", "at::OptionalTensorRef")
@@ -66,12 +68,13 @@ class Values:
     """Reads values with the tensors of this process.
 
     `flag_first`: whether an optional keeps its flag before its value, None where that is unknown.
-    `scalars`: [(tag of a c10::Scalar, what it holds)].
+    `scalars`: [(tag of a c10::Scalar, what it holds)]; `boxed`: what a c10::IValue holds, by its tag.
     """
 
-    def __init__(self, tensors, memory, flag_first=False, scalars=SCALARS):
+    def __init__(self, tensors, memory, flag_first=False, scalars=SCALARS, boxed=BOXED):
         self.flag_first = flag_first
         self._scalars = dict(scalars)
+        self._tags = boxed
         self._tensors = tensors
         self._memory = memory
 
@@ -217,11 +220,18 @@ class Values:
         return [self._boxed_value(payload, tag & 0xFFFFFFFF) for payload, tag in zip(words[::2], words[1::2])]
 
     def _boxed_value(self, payload, tag):
-        if tag == 0:
-            return None
-        if tag == 1:
+        kind = self._tags[tag] if tag < len(self._tags) else "value of tag %d" % tag
+        if kind == "Tensor":
             return self._tensors.implementation(payload)
-        return UNKNOWN
+        if kind in _BOXED_PLAIN:
+            return self.plain(_BOXED_PLAIN[kind], payload)
+        if kind == "Double":
+            return struct.unpack("<d", struct.pack("<Q", payload))[0]
+        if kind == "String":  # vtable and counts, then a std::string
+            return self.text(*self._words(payload + 16, 2))
+        if kind == "GenericList":
+            return self._list(payload)
+        return None if kind == "None" else dict(UNKNOWN, why="a boxed " + kind)
 
     def _scalar(self, address):
         """c10::Scalar: a tag, then a union aligned for a complex number."""

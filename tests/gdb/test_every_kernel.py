@@ -29,15 +29,16 @@ torch.ops.aten.addmm(bias, x, x)
 with torch._dispatch.python.enable_python_dispatcher():
     torch.bmm(torch.ones(2, 3, 3), torch.ones(2, 3, 3))
 own = torch.library.Library("own_kernels", "DEF")
-own.define("thrice(Tensor x) -> Tensor")
-own.impl("thrice", lambda x: x * 3, "CompositeExplicitAutograd")
-torch.ops.own_kernels.thrice(x)
+own.define("thrice(Tensor x, Tensor[] a, complex b, float c=2.5, int d=-7, bool e=True, str f='a text', "
+           "int[2] g=[3, 4], Device? h=None) -> Tensor")
+own.impl("thrice", lambda x, *_: x * 3, "CompositeExplicitAutograd")
+torch.ops.own_kernels.thrice(x, [x, bias], 1j)
 late = torch.library.Library("aten", "IMPL")
 late.impl("addmm", lambda bias, a, b, beta=1, alpha=1: a + b, "CPU")
 torch.addmm(bias, x, x)
 """
 SPECS = ("aten::addmm", "own_kernels::thrice", "aten::addmm [AutocastCPU]", "aten::baddbmm [Negative]",
-         "aten::addmm [SparseCUDA]", "aten::addmm [NoKey]", "aten::*baddbm*", "aten::bmm")  # fmt: skip
+         "aten::addmm [SparseHPU]", "aten::addmm [NoKey]", "aten::*baddbm*", "aten::bmm")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +79,16 @@ def test_one_key_and_boxed_calls(seen: tuple[Launcher, Debugged]) -> None:
     assert [(stop["op"], stop["arguments"][0]["value"]["shape"]) for stop in boxed] == [
         ("own_kernels::thrice", [3, 3])
     ]
+    tensors, number, *values = [argument["value"] for argument in boxed[0]["arguments"][1:]]
+    assert [tensor["shape"] for tensor in tensors] == [[3, 3], [3]]
+    assert number == {"unknown": True, "why": "a boxed ComplexDouble"}
+    assert values == [2.5, -7, True, "a text", [3, 4], None]
 
 
 def test_what_cannot_be_a_stop_is_said_before_the_run(seen: tuple[Launcher, Debugged]) -> None:
     _, found = seen
     before, _, after = found.run.err.partition("the script runs")
-    assert "aten::addmm [SparseCUDA]: aten::addmm has no kernel function at SparseCUDA; there are: " in before
+    assert "aten::addmm [SparseHPU]: aten::addmm has no kernel function at SparseHPU; there are: " in before
     assert "aten::addmm [NoKey]: this torch has no dispatch key NoKey" in before
     assert (
         "own_kernels::thrice is not in torch; tracer waits for a library that the script loads, or" in before

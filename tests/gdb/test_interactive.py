@@ -190,6 +190,9 @@ def _shows_tensors_and_the_dispatch_path(terminal: Terminal) -> None:
     assert terminal.ask("tensor 1").startswith(f"mat2: {RIGHT}, keys ")
     assert terminal.ask("tensor $rsi").startswith(f"$rsi: {LEFT}, keys ")
     assert terminal.ask("tensor $rdx").startswith(f"$rdx: {RIGHT}, keys ")
+    result = terminal.ask("tensor $rdi")
+    assert result.startswith("no at::Tensor at 0x")
+    assert result.endswith(": the result will be there; it is empty until finish-op")
     assert terminal.ask("tensor 2") == "no argument 2 at this stop (self, mat2)"
     assert terminal.ask("tensor left").startswith("left is not an argument at this stop (self, mat2): ")
     assert terminal.ask("tensor 0x10").startswith("no at::Tensor at 0x10: ")
@@ -213,6 +216,10 @@ def _shows_tensors_and_the_dispatch_path(terminal: Terminal) -> None:
     assert terminal.ask("dispatch-bt some") == "dispatch-bt takes no argument, or all"
     for name in ("tensor", "dispatch-bt", "next-hop", "finish-op", "break-op"):
         assert f"{name}" in terminal.ask(f"help {name}")
+    listed = terminal.ask("help tracer")
+    assert listed.startswith("tracer's commands, which know PyTorch's dispatch:")
+    assert "\ntensor       Show a tensor: tensor EXPR.\n" in listed
+    assert "\nplumbing     " in listed
 
 
 def _finish_op_does_not_leave_the_call(terminal: Terminal) -> None:
@@ -299,8 +306,8 @@ def test_break_op(open_terminal: Opener) -> None:
     terminal.until(PROMPT)
     assert terminal.ask("break-op mmm").startswith("no operator aten::mmm; near: aten::mm, ")
     assert terminal.ask("break-op mm Foo") == "this torch has no dispatch key Foo"
-    answer = terminal.ask("break-op mm SparseCUDA")
-    assert answer.startswith("aten::mm has no kernel function at SparseCUDA; there are: ")
+    answer = terminal.ask("break-op mm SparseHPU")
+    assert answer.startswith("aten::mm has no kernel function at SparseHPU; there are: ")
     assert "wrapper_CPU_mm" in answer
     assert "\n" not in answer
     assert "mm_batch_rule" in terminal.ask("break-op mm FuncTorchBatched")

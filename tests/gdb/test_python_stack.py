@@ -42,12 +42,13 @@ def interpreters() -> dict[str, str]:
     candidates += [str(path) for path in sorted(pyenv.glob("versions/3.*/bin/python"))]
     candidates += [path for path in os.environ.get("TRACER_TEST_PYTHONS", "").split(os.pathsep) if path]
     found: dict[str, str] = {}
-    ask = "import sys; print(sys.implementation.name, sys.version.split()[0], sys.version_info >= (3, 8))"
+    ask = "import sys; print(sys.version_info >= (3, 8), sys.implementation.name, sys.version.split()[0])"
     for candidate in candidates:
         path = shutil.which(candidate)
-        answer = subprocess.run([path, "-c", ask], capture_output=True, text=True).stdout if path else ""
-        if path and answer.startswith("cpython ") and answer.endswith(" True\n"):
-            found.setdefault(answer.split()[1], path)
+        command = [path, "-c", f"{ask}; print(sys.executable)"]  # `path` may be a script that starts it
+        said = subprocess.run(command, capture_output=True, text=True).stdout.split() if path else []
+        if said[:2] == ["True", "cpython"]:
+            found.setdefault(*said[2:])
     return found
 
 
@@ -90,6 +91,31 @@ def test_every_line_of_the_library(version: str, tmp_path: Path) -> None:
     compared, different = subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.split()
     assert int(compared) > 20_000
     assert int(different) == 0
+
+
+PUBLISHED = """
+import importlib.util, json, sys
+
+spec = importlib.util.spec_from_file_location("layout", sys.argv[1])
+layout = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(layout)
+search = layout.searched_layout
+layout.searched_layout = lambda *_: {"error": "searched"}
+published = layout.measure()
+layout.searched_layout, layout.PUBLISHED_AT = search, {}
+print(json.dumps([published, layout.measure()]))
+"""
+
+
+@pytest.mark.parametrize(
+    "version", [each for each in sorted(interpreters()) if int(each.split(".")[1]) >= 13]
+)
+def test_what_cpython_publishes_is_taken_and_is_what_a_search_finds(version: str) -> None:
+    command = [interpreters()[version], "-c", PUBLISHED, str(ROOT / "gdb/inferior/python_layout.py")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    published, searched = json.loads(done.stdout)
+    assert published == searched
+    assert published["python"] == version
 
 
 @pytest.mark.gdb
@@ -200,6 +226,12 @@ def test_measuring_among_threads_that_come_and_go(layout: dict[str, Any]) -> Non
     thread.join()
     assert layout in measured
     assert all(found == layout or "error" in found for found in measured)
+
+
+def test_words_that_are_not_of_this_version_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout_module, "PUBLISHED_AT", {sys.version_info[:2]: (9, 21)})
+    monkeypatch.setattr(sys, "hexversion", sys.hexversion + 1)
+    assert "_PyRuntime does not begin with" in layout_module.measure()["error"]
 
 
 def test_an_ambiguous_place_is_refused() -> None:

@@ -41,17 +41,21 @@ at::Tensor all(const at::Tensor& input, at::TensorList list, const at::Scalar& s
   return result;
 }
 
-at::Tensor run(const at::Tensor& input) {
+at::Tensor run(const at::Tensor& input, double, double, int64_t, int64_t, bool, std::optional<int64_t>) {
   std::vector<at::Tensor> list = {input, input.t()};
   leaves_numbers(5);
-  return all(input, list, 3, input.sizes(), 7, std::nullopt, at::kDouble, at::OptionalIntArrayRef({0, 1}), 9,
-             "text");
+  auto inner = [&] {
+    std::vector<int64_t> dims = {0, 1};
+    return all(input, list, 3, input.sizes(), 7, std::nullopt, at::kDouble, at::IntArrayRef(dims), 9, "text");
+  };
+  return inner();
 }
 
 }  // namespace typed
 
 TORCH_LIBRARY(typed, library) {
-  library.def("run(Tensor input) -> Tensor", typed::run);
+  library.def("run(Tensor x, float a=1, float b=2, int c=3, int d=4, bool e=False, int? f=None) -> Tensor",
+              typed::run);
 }
 """
 SCRIPT = """
@@ -122,6 +126,16 @@ def test_arguments_are_values(walked: tuple[Debugged, str]) -> None:
     at_end = _named(stops[-1]["locals"])
     assert at_end.pop("result")["shape"] == [4, 3]
     assert at_end == {"count": 2, "twice": 3, "none": None, "copied": [4, 3], "local": 9}
+
+
+def test_the_frames_of_a_custom_operator(walked: tuple[Debugged, str]) -> None:
+    frames = walked[0].stops[0]["frames"]
+    shown = [frame["function"] for frame in frames if not frame["plumbing"]]
+    assert shown[:3] == ["typed::all", "typed::run::{lambda#1}::operator()", "typed::run"]
+    assert shown[3].startswith("function pointer at::Tensor (*)(at::Tensor const&, double, ")
+    assert shown[3].endswith("...")
+    assert max(map(len, shown)) <= 100
+    assert "call_functor_with_args_from_stack" not in "".join(shown)
 
 
 def test_a_condition_means_the_same_tensors_as_the_report(walked: tuple[Debugged, str]) -> None:

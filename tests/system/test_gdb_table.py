@@ -13,6 +13,8 @@ import pytest
 from lazily import torch
 from test_gdb_inside import OwnMemory
 
+from tracer.trace.names import kernels as naming
+
 _GDB = Path(__file__).parents[2] / "gdb"
 _OF_GDB = ("kernels", "symbols", "gdb")
 
@@ -36,7 +38,8 @@ def table(kernels: ModuleType) -> Any:
     layout = importlib.import_module("tensor_layout").measure()
     key_sets = importlib.import_module("tensors").KeySets(layout["keys"])
     measured = importlib.import_module("dispatch_table").measure()
-    return kernels.Table(measured, OwnMemory(), key_sets, lambda symbol: symbol)
+    schemas = importlib.import_module("schemas").measure()
+    return kernels.Table(measured, OwnMemory(), schemas, key_sets, naming)
 
 
 def test_rows_are_what_torch_tells(table: Any) -> None:
@@ -78,8 +81,21 @@ def test_what_is_registered_later_is_found(table: Any) -> None:
 def test_a_key_without_a_kernel_function_is_said(table: Any) -> None:
     with pytest.raises(ValueError, match="this torch has no dispatch key NoKey"):
         table.at_key("aten::bmm", "NoKey")
-    with pytest.raises(ValueError, match="aten::bmm has no kernel function at SparseCUDA; there are: "):
-        table.at_key("aten::bmm", "SparseCUDA")
+    with pytest.raises(ValueError, match="aten::bmm has no kernel function at SparseHPU; there are: "):
+        table.at_key("aten::bmm", "SparseHPU")
     kernels, key = table.at_key("aten::bmm", "AutocastCPU")
     assert key == "AutocastCPU"
     assert all("AutocastCPU" in kernel["keys"] for kernel in kernels)
+
+
+def test_arguments_are_named_as_the_schema_names_them(table: Any) -> None:
+    """Those of an operator that the script brings too."""
+    library = torch.library.Library("own_table", "FRAGMENT")
+    library.define("named(Tensor first, int second=2, *, str[] third_of_a_long_name) -> (Tensor, Tensor)")
+    assert table.state("own_table::named") is not None
+    assert table.arguments("own_table::named") == ["first", "second", "third_of_a_long_name"]
+    for schema in torch._C._jit_get_all_schemas():
+        name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
+        if name in table.operators:
+            assert table.arguments(name) == [argument.name for argument in schema.arguments], name
+    assert table.arguments("own_table::no_such") == []

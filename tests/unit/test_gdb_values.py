@@ -123,3 +123,36 @@ def test_optionals_in_registers(flag_first: bool) -> None:
 )
 def test_spellings(spelled: str, one: str) -> None:
     assert normalised(spelled) == one
+
+
+TAGS = ["None", "Tensor", "Double", "Int", "Bool", "Device", "String", "GenericList", "Blob"]
+TEXT, LIST, ELEMENTS = 0x3000, 0x4000, 0x5000
+BOXED = [
+    ("None", 0, None),
+    ("Double", struct.unpack("<Q", struct.pack("<d", -2.5))[0], -2.5),
+    ("Int", 2**64 - 7, -7),
+    ("Bool", 0xFF01, True),
+    ("Device", 0x0101, "cuda:1"),
+    ("String", TEXT, "two words"),
+    ("GenericList", LIST, [3, False]),
+    ("Blob", 5, {"unknown": True, "why": "a boxed Blob"}),
+]
+
+
+def test_boxed_values() -> None:
+    pairs = struct.pack("<4Q", 3, TAGS.index("Int"), 0, TAGS.index("Bool"))
+    memory = {
+        BEGIN: b"".join(struct.pack("<2Q", payload, TAGS.index(kind)) for kind, payload, _ in BOXED),
+        NONE: struct.pack("<2Q", BEGIN, BEGIN + 16 * len(BOXED)),
+        TEXT: struct.pack("<4Q", 0, 0, TEXT + 64, 9) + bytes(32) + b"two words",
+        LIST: struct.pack("<4Q", 0, 0, ELEMENTS, ELEMENTS + 32),
+        ELEMENTS: pairs,
+    }
+    found = Memory(memory)
+    assert Values(Tensors(LAYOUT, found), found, boxed=TAGS).boxed(NONE, 20) == [value for *_, value in BOXED]
+
+
+def test_the_tags_of_another_version() -> None:
+    found = Memory({BEGIN: struct.pack("<2Q", 5, 3), NONE: struct.pack("<2Q", BEGIN, BEGIN + 16)})
+    unread = {"unknown": True, "why": "a boxed value of tag 3"}
+    assert Values(Tensors(LAYOUT, found), found).boxed(NONE, 1) == [unread]

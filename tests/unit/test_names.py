@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracer.trace.names.demangle import demangle, kernel_name
-from tracer.trace.names.kernels import node_name, short_kernel_name
+from tracer.trace.names.kernels import implements, node_name, short_kernel_name
 
 _SIGNATURE = "at::Tensor (c10::DispatchKeySet, at::Tensor const&, std::optional<long>)"
 _REST = (
@@ -141,3 +141,25 @@ def test_fallbacks_say_so() -> None:
 )
 def test_node_names_are_those_that_python_shows(name: str, shown: str) -> None:
     assert node_name(name) == shown
+
+
+IMPLEMENTED = {
+    "aten::mm": ["wrapper_CPU_mm", "wrapper_CPU__mm", "wrapper_mm", "torch::autograd::VariableType::mm"],
+    "aten::mm.out": [
+        "wrapper_CPU_mm_out_out",
+        "wrapper_CPU_out_mm_out",
+        "torch::ADInplaceOrView::mm_out_out",
+    ],
+    "aten::_int_mm": ["wrapper_CPU___int_mm", "torch::autograd::VariableType::_int_mm"],
+    "aten::add.Tensor": ["wrapper_CPU_add_Tensor", "wrapper_MkldnnCPU_Tensor_add"],
+    "aten::sum.dim_IntList": ["wrapper_CPU_sum_dim_IntList", "torch::TraceType::sum_dim_IntList"],
+    "aten::convolution": ["torch::autograd::VariableType::convolution"],
+    "aten::_convolution": ["torch::autograd::VariableType::_convolution"],
+}
+
+
+@pytest.mark.parametrize("operator", IMPLEMENTED)
+def test_a_generated_name_belongs_to_one_operator(operator: str) -> None:
+    for owner, kernels in IMPLEMENTED.items():
+        for kernel in kernels:
+            assert implements(kernel, operator) == (owner == operator), kernel

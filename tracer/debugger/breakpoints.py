@@ -11,6 +11,7 @@ from typing import Any
 from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.functions import Functions, Point
 from tracer.debugger.session import Session
+from tracer.trace.names.kernels import WRAPPER, implements
 
 _KEYED = re.compile(r"(.+?)\s*\[(\w+)\]")
 _LINE = re.compile(r"(.+\.(\w+)):(\d+)")
@@ -20,7 +21,7 @@ _CONDITION_NAMES = (
 )
 # Functions that bear the name of the operator that they implement
 _OF_OPERATOR = re.compile(
-    r"(?:.*::)?(?:wrapper_[A-Za-z0-9]+__?(?P<wrapped>\w+)|structured_(?P<structured>\w+?)(?:_out)?(?:_[a-z]+)?::impl"
+    r"(?:.*::)?(?:structured_(?P<structured>\w+?)(?:_out)?(?:_[a-z]+)?::impl"
     r"|VariableType::(?P<autograd>\w+)|native::(?P<native>\w+))"
 )
 
@@ -123,6 +124,8 @@ def _companions(functions: Functions, spec: str, points: list[Point]) -> list[st
         named = points[0].op.split(".")[0]
         plain = spec.removeprefix("aten::") == named.removeprefix("aten::")
         return functions.all_overloads(named, but=spec) if plain else []
+    if spec.rpartition("::")[2].startswith(WRAPPER):
+        return sorted(name for name in functions.operators if implements(spec, name))
     match = _OF_OPERATOR.fullmatch(spec)
     if not match:
         return []

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from tracer.trace.names.kernels import WRAPPER
+
 _LONGEST_COMMAND = 200  # characters
 _SYSTEM = ("libc.so", "libc-", "libm.so", "libstdc++", "ld-linux", "libpthread")
 _CALLS = ("call", "boxed call")
@@ -148,4 +150,4 @@ def _order(point: dict[str, Any]) -> int:
     """Order along the dispatch path: the call, the keys above the backends, the backends' wrappers."""
     if point["kind"] in _WORDS:
         return list(_WORDS).index(point["kind"])
-    return len(_WORDS) + point["name"].startswith("wrapper_")
+    return len(_WORDS) + point["name"].startswith(WRAPPER)

@@ -14,17 +14,17 @@ from tracer.base import torch_abi
 from tracer.debugger.debugger_errors import DebuggerError
 from tracer.debugger.target import Target
 from tracer.trace.names.demangle import demangle_trusted
-from tracer.trace.names.kernels import short_kernel_name
+from tracer.trace.names.kernels import WRAPPER, implements, method_names, short_kernel_name, wrapper_names
 from tracer.trace.names.symbols import Symbols
 
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so", "libc10.so")
 _WITH_BODIES = [
     torch_abi.GENERATED_NAMESPACES[kind] for kind in ("VariableType", "ADInplaceOrViewType", "TraceType")
 ]
-_BODIES = ("wrapper_", *(shown for shown, _ in _WITH_BODIES))
+_BODIES = (WRAPPER, *(shown for shown, _ in _WITH_BODIES))
 # Texts in the mangled symbols of kernel functions themselves, which are stops where there is DWARF
 _BODY_TEXTS = (
-    b"wrapper_",
+    WRAPPER.encode(),
     *(mangled.removesuffix(torch_abi.ANONYMOUS).encode() for _, mangled in _WITH_BODIES),
 )
 _WRAPPERS = (torch_abi.UNBOXED_WRAPPER, torch_abi.BOXED_WRAPPER)
@@ -185,16 +185,17 @@ class Functions:
 
     def _path(self, spec: str, operator: str) -> list[Point]:
         """call and redispatch of an operator in every library, its kernel functions, and their bodies."""
-        names = [operator.removeprefix("aten::").replace(".", "_"), *_kernel_names(operator)]
-        texts = [f"{between}{name}{end}" for name in names for between in (len(name), "_")
-                 for end in ("E", "4callE", "10redispatchE")]  # fmt: skip
+        of_class = operator.removeprefix("aten::").replace(".", "_")
+        texts = [f"{len(of_class)}{of_class}{end}" for end in ("4callE", "10redispatchE")]
+        texts += [f"{len(name)}{name}E" for name in method_names(operator)]
+        texts += [f"_{name}E" for name in wrapper_names(operator)]
         points = [Point(spec, "operator", op=operator), *self.boxed_calls(spec, operator)]
         for library, found in self._dispatch_symbols.items():
             for mangled, offset in found:
                 if not any(text in mangled for text in texts):
                     continue
                 symbol = demangle_trusted(mangled)
-                kind = _kind(symbol, names)
+                kind = _kind(symbol, operator, of_class)
                 if kind is not None:
                     short = short_kernel_name(symbol)
                     points.append(Point(spec, kind, short, symbol, library, offset, operator))
@@ -245,23 +246,12 @@ def _without_stubs(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
     return [each for each in found if not each[0].endswith("$plt")]
 
 
-def _kernel_names(operator: str) -> list[str]:
-    """What torchgen calls kernel functions, behind their key: structured ones, others, out variants."""
-    base, _, overload = operator.removeprefix("aten::").partition(".")
-    if not overload:
-        return [base, f"_{base}"]
-    return [f"{base}_{overload}", f"{overload}_{base}", f"{overload}_{base}_out", f"{base}_out_{overload}"]
-
-
-def _kind(symbol: str, names: Sequence[str]) -> str | None:
-    """What a function is on an operator's dispatch path; None if nothing. `names`: its class, its kernels."""
+def _kind(symbol: str, operator: str, of_class: str) -> str | None:
+    """What a function is on an operator's dispatch path; None if nothing."""
     if symbol.endswith("[clone .cold]") or symbol.startswith(_WRAPPERS):
         return None
     for kind in ("call", "redispatch"):
-        if symbol.startswith(f"at::_ops::{names[0]}::{kind}("):
+        if symbol.startswith(f"at::_ops::{of_class}::{kind}("):
             return kind
     kernel = short_kernel_name(symbol)
-    # a key has no underscore in its name, so that wrapper_CPU___int_mm is not taken for one of mm
-    wrapper = rf"wrapper_(?:[A-Za-z0-9]+_)?(?:{'|'.join(map(re.escape, names))})"
-    own = re.fullmatch(wrapper, kernel) or kernel.rpartition("::")[2] in (names[0], names[-1])
-    return "body" if own and kernel.startswith(_BODIES) else None
+    return "body" if kernel.startswith(_BODIES) and implements(kernel, operator) else None

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tracer.base import torch_abi
+from tracer.trace.names.kernels import WRAPPER, method_names, wrapper_names
 from tracer.trace.names.symbols import Symbols
 
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_cuda.so")
@@ -50,17 +51,12 @@ class GeneratedKernels:
 
 def _candidates(op: str, file: str, key: str) -> Iterator[tuple[str, str]]:
     """(name as reports show it, text in the mangled symbol); torchgen has one rule for each kind of file."""
-    base, _, overload = op.rpartition("::")[2].partition(".")
-    bases = (base, f"{base}_out", f"{base}_symint", f"{base}_out_symint")
     if namespace_file := _NAMESPACE_FILE.match(file):
         shown, mangled = torch_abi.GENERATED_NAMESPACES[namespace_file["kind"]]
-        for name in bases:
-            whole = f"{name}_{overload}" if overload else name
-            for variant in (f"{whole}_{key}", whole) if key else (whole,):
+        for name in method_names(op):
+            for variant in (f"{name}_{key}", name) if key else (name,):
                 yield shown + variant, f"{mangled}{len(variant)}{variant}E"
     elif backend_file := _BACKEND_FILE.match(file):
-        wrapper = f"wrapper_{backend_file['key']}_"
-        for name in bases:
-            structured = f"{name}_{overload}" if overload else name
-            for function in (f"{wrapper}{overload}_{name}", wrapper + structured):
-                yield function, f"{torch_abi.ANONYMOUS}{len(function)}{function}E"
+        for name in wrapper_names(op):
+            function = f"{WRAPPER}{backend_file['key']}_{name}"
+            yield function, f"{torch_abi.ANONYMOUS}{len(function)}{function}E"

@@ -1,4 +1,4 @@
-"""Readable names of kernel functions.
+"""Readable names of kernel functions, and torchgen's rule for the names of those that it makes.
 
 gdb's own Python loads this file alone, so it imports nothing of tracer.
 """
@@ -22,6 +22,8 @@ _LITERAL = re.compile(r"-?\d+[a-z]*|true|false|\([\w:]+\)-?\d+")
 _CLONE = re.compile(r"( \[clone [^\]]*\])+$")
 _DEEPEST = 64
 """No function's name has more; a deeper one takes long, and all of the stack"""
+WRAPPER = "wrapper_"
+"""Begins the name of a backend's kernel function: wrapper_CPU_mm. Old versions of torch give no key."""
 _QUALIFIERS = (" const", " volatile", " &", " &&", "&&", "&")
 
 
@@ -43,6 +45,29 @@ def short_kernel_name(name: str) -> str:
         if start in (0, len("void ")):
             return _target(arguments(name, start + len(wrapper) - 1)[0])
     return _plain(name)
+
+
+def wrapper_names(op: str) -> list[str]:
+    """What may follow `wrapper_KEY_`, in pairs: `_mm`, and `mm` of a structured kernel; then variants."""
+    base, _, overload = op.rpartition("::")[2].partition(".")
+    names = [f"{base}{variant}" for variant in ("", "_out", "_symint", "_out_symint")]
+    pairs = [(f"{overload}_{name}", f"{name}_{overload}" if overload else name) for name in names]
+    return [each for pair in pairs for each in pair]
+
+
+def method_names(op: str) -> list[str]:
+    """The names in namespaces such as VariableType: `mm_out_out` for `aten::mm.out`."""
+    return wrapper_names(op)[1::2]
+
+
+def implements(kernel: str, op: str) -> bool:
+    """Whether torchgen calls a kernel function of `op` so."""
+    name = kernel.rpartition("::")[2]
+    if not name.startswith(WRAPPER):
+        return name in method_names(op)
+    name = name.removeprefix(WRAPPER)
+    # a key has no underscore in its name, so that wrapper_CPU___int_mm is not taken for one of mm
+    return not {name, name.partition("_")[2]}.isdisjoint(wrapper_names(op))
 
 
 def node_name(name: str) -> str:
@@ -108,7 +133,7 @@ def _qualified(text: str) -> str:
     text = text.strip().rsplit(" ", 1)[-1]
     text = text.replace("\0::", "").replace("\0", "").replace("\1", " ").replace(",", ", ")
     text = text.replace(",  ", ", ")
-    return text.removeprefix("at::") if text.startswith("at::wrapper_") else text
+    return text.removeprefix("at::") if text.startswith(f"at::{WRAPPER}") else text
 
 
 def _depth(text: str) -> int:

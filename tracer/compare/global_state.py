@@ -60,7 +60,7 @@ _MOST_BYTES = 2 << 30
 
 @contextmanager
 def within_bounds(device: str) -> Iterator[None]:
-    """One thread, as several wait for each other on a busy machine; what needs 2 GiB more raises on the CPU."""
+    """One thread, as several wait for each other; what needs 2 GiB more raises on the CPU."""
     import torch
 
     threads, before = torch.get_num_threads(), resource.getrlimit(resource.RLIMIT_AS)

@@ -61,7 +61,7 @@ class Form:
             tensor.dtype,
             tensor.device,
             tensor.layout,
-            tensor.stride() if dense else (),
+            tensor.stride() if dense and tensor.numel() else (),  # nobody steps through an empty one
             tensor.storage_offset() if dense else 0,
             tensor.requires_grad,
             tensor.is_conj(),

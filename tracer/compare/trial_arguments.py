@@ -9,6 +9,7 @@ from tracer.compare.trial_samples import ERRORS, SHARED, SIZES, USUAL, Operands,
 
 ARGUMENTS, BUFFERS = "other arguments", "buffers for results"
 OPTIONAL = "Optional["
+_MAYBE_TENSOR = f"{OPTIONAL}Tensor]"
 
 
 def other_arguments(base: Sample) -> Iterator[Sample]:
@@ -17,10 +18,15 @@ def other_arguments(base: Sample) -> Iterator[Sample]:
     if schema is None:
         return
     positional, named = base.make()
-    for place, argument in enumerate(schema.arguments):
+    types = [str(argument.real_type) for argument in schema.arguments]
+    # A flag may ask for a tensor that is not there: stock's native_batch_norm reads address 0 then.
+    left_alone = {"bool", _MAYBE_TENSOR} if {"bool", _MAYBE_TENSOR} <= set(types) else set()
+    for place, (argument, kind_of) in enumerate(zip(schema.arguments, types, strict=True)):
+        if kind_of in left_alone:
+            continue
         given = place < len(positional)
         value = positional[place] if given else named.get(argument.name, argument.default_value)
-        known = [*_others(str(argument.real_type), value)]
+        known = [*_others(kind_of, value)]
         if isinstance(value, list) and tensors_in(value):
             known = [*_lists(value)]
         for kind, name, other in known:

@@ -30,9 +30,10 @@ def bases_of(
     own = [form for sample in made(plain, device) for form in in_form_of(op, sample)]
     drawn = [sample for sample in own if sample.kind == USUAL]
     wide = _spread([sample for sample in of_torch if sample.call is op and ", float32," in sample.name])
-    known = [*of_script[: _MOST_USUAL - 1], *drawn, *(() if made is not _by_schema else wide)]
+    general = drawn if made is not _by_schema else wide or drawn
+    known = [*of_script[: _MOST_USUAL - 1], *general]
     by_name = {sample.name: sample for sample in known}
-    usual = [*islice(filter(_accepts, by_name.values()), _MOST_USUAL)] or drawn
+    usual = [*islice(filter(_accepts, by_name.values()), _MOST_USUAL)] or general
     return [replace(sample, kind=USUAL) for sample in usual], [one for one in own if one.kind != USUAL]
 
 

@@ -141,7 +141,9 @@ def trials_of(
 
 def _of_torch(operator: str, device: str, missing: dict[str, str]) -> list[Sample]:
     try:
-        return samples_of_torch(operator, device)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return samples_of_torch(operator, device)
     except Exception as error:
         missing[SAMPLES] = f"torch's operator database does not load: {error}"
         return []

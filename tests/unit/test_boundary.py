@@ -31,6 +31,7 @@ KNOWN = {
         "names of torch",
         "tracer/compare/trial_samples.py",
     ): "a dtype and an operator of tracer's own cases or of the user's override",
+    ("names of torch", "tracer/compare/trial_arguments.py"): "an operator of the user's override",
     ("names of torch", "tracer/compare/trial_database.py"): "a dtype of tracer's own list",
     ("names of torch", "tracer/compare/workload.py"): "a dtype of tracer's own cases",
     ("opens a file", "tracer/trace/bytes/packed.py"): "the trace, and the output that the user names",

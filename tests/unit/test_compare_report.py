@@ -23,6 +23,7 @@ from tracer.compare.program import Alone, OpComparison, ProgramComparison
 from tracer.compare.program_markdown import render as render_program
 from tracer.compare.roof import BYTES, Limit
 from tracer.compare.timing import Samples
+from tracer.compare.trials import TrialResult, Trials
 
 BOUND = Bound(relative=2e-6, largest=1e-6, scaled=True)
 FACTS = {"argv": ["/usr/bin/tracer", "compare", "mm"], "torch": "2.13.0+cpu", "device": "CPU, 2 threads"}
@@ -351,6 +352,7 @@ COMPARISON = {
 PROGRAM = {
     *("wrong", "command", "overrides", "runs", "facts", "hops", "process", "elapsed", "in_ops", "gpu"),
     *("in_calls", "in_calls_gpu", "output", "output_lines", "steady_output", "states", "ops", "certificates"),
+    "trials",
 }
 OP = {"op", "inputs", "calls", "gpu_ns", "call", "total", "chains", "other_chains", "alone"}
 
@@ -408,6 +410,18 @@ def test_a_number_that_is_not_finite_is_null_in_a_document(capsys: pytest.Captur
     assert check["bound"] == {"relative": 1.0, "largest": None, "scaled": False, "cosine": None}
     assert check["stock"] == check["override"] == {"relative": None, "largest": None, "cosine": 0.0}
     assert document["wrong"] is None
+
+
+def test_trials_of_a_script_are_in_its_headline_and_in_a_table() -> None:
+    wrong = TrialResult("layouts", "mm, transposed", "other values than stock's", ran=True)
+    fine = TrialResult("calls of the script", "mm, 8x8, 8x8", ran=True)
+    trials = Trials((fine, wrong), (("another stream", "the override is for the CPU"),))
+    text = render_program(replace(program(), trials=trials))
+    assert "; WRONG in 1 of 2 trials of 2 kinds; stdout" in text
+    assert row(text, "mm, transposed") == ["layouts", "mm, transposed", "other values than stock's"]
+    assert "not tried, the override is for the CPU" in text
+    text = render_program(replace(program(), trials=Trials((fine,))))
+    assert "; no difference found in 1 trial of 1 kind; stdout" in text
 
 
 def test_the_document_of_a_script(capsys: pytest.CaptureFixture[str]) -> None:

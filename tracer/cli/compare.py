@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tracer.compare.model import Comparison
     from tracer.compare.program import ProgramComparison
     from tracer.compare.switch import Switch
+    from tracer.compare.trials import Trials
     from tracer.overrides import OverrideError
     from tracer.replay.alone import MakesAgain
     from tracer.report.svg.picture import Pictures
@@ -31,6 +32,7 @@ _SHOWN = 60  # characters of a line
 _OPERATORS = {"mm": "aten::mm", "gru": "aten::gru.input", "cat": "aten::cat"}
 _PAIRS, _SECONDS = 50, 60.0
 _QUICK = 10, 2.0
+_LEVEL = "TORCH_CPP_LOG_LEVEL"
 
 
 def compare(
@@ -75,8 +77,13 @@ def compare(
         ),
     ] = None,
     repeats: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Run a script N times on each side, in turns.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Run a script N times on each side, in turns (default 3; --quick 1).",
+        ),
+    ] = None,
     peak_bandwidth: PeakBandwidth = None,
     peak_flops: PeakFlops = None,
     details: Annotated[
@@ -92,7 +99,8 @@ def compare(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer pairs and trials of the built-in cases: a first look.")
+        bool,
+        typer.Option("--quick", help="Fewer pairs of the built-in cases, and fewer trials: a first look."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
     as_json: AsJson = False,
@@ -105,7 +113,8 @@ def compare(
     spread, errors against float64, memory, the device's limit, and the calls that
     the override handed over to stock. Overrides compute every call that they can
     (mode force). Trials follow, small calls of twenty kinds: layouts, dtypes, errors,
-    shared memory, threads, gradients; the override must do as stock does. Several
+    shared memory, threads, gradients; the override must do as stock does. Of SCRIPT
+    its own calls are tried so, too. Several
     overrides for one operator are compared one by one, with a summary. Options may
     follow SCRIPT; everything after -- goes to the script. SCRIPT runs once more for the
     arguments of its calls, which are then made again alone. The exit status is 1 if a
@@ -165,7 +174,9 @@ def compare(
             given = "--case" if case else "--details"
             fail(f"{given} applies only to the built-in cases ({', '.join(FAMILIES)}); remove it", USAGE)
         with prints_to_stderr(as_json):
-            shown, wrong = _script(what, names, repeats, (peak_bandwidth, peak_flops), as_json)
+            shown, wrong = _script(
+                what, names, repeats or (1 if quick else 3), (peak_bandwidth, peak_flops), quick, as_json
+            )
     if isinstance(shown, dict):
         print_json(shown)
     elif output is None:
@@ -248,11 +259,18 @@ def _wrong(comparison: Comparison) -> str:
             check = first.wrong[0]
             why = f"{check.output}: {check.wrong}. {element(check.worst) if check.worst else ''}".strip()
         said.append(f"wrong in {len(bad)} of {count(len(comparison.cases), 'case')}; {first.name}: {why}")
-    if failed := comparison.trials.wrong:
-        trial = failed[0]
-        trials = count(len(comparison.trials.results), "trial")
-        said.append(f"wrong in {len(failed)} of {trials}; {trial.name}: {trial.wrong}")
-    return "; ".join(said)
+    return "; ".join(filter(None, [*said, _wrong_trial(comparison.trials)]))
+
+
+def _wrong_trial(trials: Trials) -> str:
+    """In one line the first trial that is wrong; "" if none is."""
+    from tracer.report.text import count
+
+    if not trials.wrong:
+        return ""
+    first = trials.wrong[0]
+    made = count(len(trials.results), "trial")
+    return f"wrong in {len(trials.wrong)} of {made}; {first.name}: {first.wrong}"
 
 
 def _switches(names: list[str], family: str) -> list[Switch]:
@@ -285,8 +303,15 @@ def _switches(names: list[str], family: str) -> list[Switch]:
 
 
 def _need_torch() -> None:
+    """Imports it so that C++ does not write to stderr what trials make it warn of, by the hundred."""
     if find_spec("torch") is None:
         fail("tracer compare needs PyTorch; install torch here first", USAGE)
+    if _LEVEL in os.environ:
+        return
+    os.environ[_LEVEL] = "ERROR"
+    import torch  # noqa: F401
+
+    del os.environ[_LEVEL]
 
 
 def _said(error: OverrideError) -> str:
@@ -302,6 +327,7 @@ def _script(
     names: list[str],
     repeats: int,
     peaks: tuple[float | None, float | None],
+    quick: bool,
     as_json: bool,
 ) -> tuple[str | dict[str, Any], str]:
     if not names:
@@ -317,21 +343,23 @@ def _script(
 
     try:
         found = compare_program(
-            command, names, repeats, _watching, lambda given: _again(command, given, peaks)
+            command, names, repeats, _watching, lambda given: _again(command, given, peaks, quick)
         )
     except OverrideError as error:
         fail(_said(error), USAGE)
     except ProgramError as error:
         fail(str(error))
-    wrong = "; ".join(filter(None, (_wrong_alone(found), _other_output(found))))
+    wrong = "; ".join(filter(None, (_wrong_alone(found), _wrong_trial(found.trials), _other_output(found))))
     return program_document(found, wrong) if as_json else render(found), wrong
 
 
-def _again(command: list[str], names: list[str], peaks: tuple[float | None, float | None]) -> MakesAgain:
+def _again(
+    command: list[str], names: list[str], peaks: tuple[float | None, float | None], quick: bool
+) -> MakesAgain:
     from tracer.replay.alone import MakesAgain
 
     sys.path.insert(0, os.path.dirname(os.path.abspath(command[0])))  # modules are found as beside the script
-    return MakesAgain(names, *_per_second(peaks))
+    return MakesAgain(names, *_per_second(peaks), quick)
 
 
 def _per_second(peaks: tuple[float | None, float | None]) -> tuple[float | None, float | None]:

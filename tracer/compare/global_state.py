@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 State = dict[str, Any]
@@ -51,6 +53,27 @@ def put_back(device: str) -> Iterator[None]:
             os.environ.clear()
             os.environ.update(environment)
         os.chdir(folder)
+
+
+_MOST_BYTES = 2 << 30
+
+
+@contextmanager
+def within_bounds(device: str) -> Iterator[None]:
+    """One thread, as several wait for each other; what needs 2 GiB more raises on the CPU."""
+    import torch
+
+    threads, before = torch.get_num_threads(), resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = [one for one in (used + _MOST_BYTES, *before) if one != resource.RLIM_INFINITY]
+    torch.set_num_threads(1)
+    if device == "cpu":
+        resource.setrlimit(resource.RLIMIT_AS, (min(limits), before[1]))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _flushes_denormals() -> bool:

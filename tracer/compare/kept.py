@@ -30,6 +30,11 @@ class Inputs:
                 return f"it writes to input {number}: its version counter rose"
         return ""
 
+    def written(self) -> list[tuple[int, Any]]:
+        """The inputs that have other bytes than before, with their numbers."""
+        pairs = enumerate(zip(self.tensors, self.copies, strict=True))
+        return [(n, one) for n, (one, copy) in pairs if not same_bytes(one.detach(), copy)]
+
     def restore(self) -> None:
         """Gives them their values back, and counts from here."""
         import torch

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from tracer.base.interpreter import own_command
 from tracer.compare.accuracy import Deviation
@@ -24,6 +24,7 @@ from tracer.compare.roof import Limit
 from tracer.compare.sides import Key, OfCalls, Side, side_of
 from tracer.compare.switch import forced
 from tracer.compare.timing import Samples
+from tracer.compare.trials import Trials
 from tracer.overrides import builtin
 from tracer.overrides import names as given_names
 from tracer.trace import Trace, TraceError, load
@@ -53,8 +54,13 @@ class Alone:
     wrong: str = ""
 
 
-MakeAgain = Callable[[Trace, int], Alone]
-"""Makes the op call of a hop again, with stock and with the overrides"""
+class MakesAgain(Protocol):
+    """Makes op calls of a trace again, with stock and with the overrides, and trials with them."""
+
+    def __call__(self, trace: Trace, hop: int) -> Alone: ...
+
+    def trials(self, operators: Collection[str]) -> Trials:
+        """Of these operators; the calls that were made again are samples of them."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ class ProgramComparison:
     states: list[dict[str, Any]]
     facts: dict[str, Any]
     certificates: tuple[dict[str, Any], dict[str, Any]]
+    trials: Trials = field(default_factory=Trials)
 
     @property
     def wrong_alone(self) -> list[OpComparison]:
@@ -141,7 +148,7 @@ def compare_program(
     names: Sequence[str],
     runs: int,
     watching: Watching,
-    make_again: Callable[[list[str]], MakeAgain],
+    make_again: Callable[[list[str]], MakesAgain],
 ) -> ProgramComparison:
     """Runs a script with its arguments `runs` times on each side, then once for the arguments of its calls.
 
@@ -166,10 +173,13 @@ def compare_program(
         try:
             with watching("reading the traces"):
                 found = _compared(list(command), stock, override)
+            making = make_again(wanted)
             with watching("making its calls again, alone"):
-                return _with_calls_alone(found, Path(place) / "arguments.trace", make_again(wanted))
+                found = _with_calls_alone(found, Path(place) / "arguments.trace", making)
         except (TraceError, OSError) as error:
             raise ProgramError(f"cannot read the trace of {command[0]}: {error}") from None
+    with watching("calls of many kinds"):
+        return replace(found, trials=making.trials({op.op for op in found.ops}))
 
 
 def _run(
@@ -265,7 +275,7 @@ def _op(key: Key, stock: OfCalls, override: OfCalls) -> OpComparison:
     )
 
 
-def _with_calls_alone(found: ProgramComparison, path: Path, make_again: MakeAgain) -> ProgramComparison:
+def _with_calls_alone(found: ProgramComparison, path: Path, make_again: MakesAgain) -> ProgramComparison:
     """The operators whose chains are shown are also called alone, with the arguments of one more run."""
     shown = [op for op in found.ops if op.chains]
     if not shown:

@@ -7,6 +7,7 @@ from tracer.compare.markdown import certificate_lines, command_line, facts_table
 from tracer.compare.model import Timing
 from tracer.compare.program import Alone, OpComparison, ProgramComparison
 from tracer.compare.spread import ratio_text
+from tracer.compare.verdict import of_trials, trial_tables
 from tracer.report.cells import code, fenced, prose, table, wrapped
 from tracer.report.sections import overrides as overrides_section
 from tracer.report.text import count, duration, left_out, size
@@ -33,6 +34,7 @@ def render(found: ProgramComparison) -> str:
         "## Ops",
         _ops(found),
         *_alone(found),
+        *trial_tables(found.trials),
         "## Certificates",
         "Stock, last run:",
         certificate_lines(found.certificates[0], on_gpu=found.gpu is not None),
@@ -53,8 +55,9 @@ def _verdict(found: ProgramComparison) -> str:
     if ran and found.ops:
         words.append(_speed(found))
     words += [f"WRONG in {op.op}: {op.alone.wrong}" for op in found.wrong_alone[:1] if op.alone]
+    words.append(of_trials(found.trials))
     words.append("stdout is the same" if not found.output else "stdout differs")
-    return "; ".join([*words, *_warnings(found)])
+    return "; ".join(filter(None, [*words, *_warnings(found)]))
 
 
 def _speed(found: ProgramComparison) -> str:

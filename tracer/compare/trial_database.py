@@ -1,32 +1,47 @@
-"""Calls for trials from torch's operator database, with which torch tests its operators."""
+"""Calls for trials from torch's operator database (op_db), with which torch tests its operators."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from tracer.compare.trial_samples import Operands, Sample
+from tracer.base.boundary import torch_operator
+from tracer.compare.trial_arguments import in_form_of, plain_form
+from tracer.compare.trial_samples import Operands, Sample, tensors_in, with_tensors
 
 _MOST_OF_DATABASE = 24
 _TYPES_OF_DATABASE = ("float32", "float64", "bfloat16", "int64", "complex64", "bool")
+SAMPLES, REFUSED = "samples of torch", "error inputs of torch"
 
 
 def samples_of_torch(operator: str, device: str) -> list[Sample]:
-    """Samples and error inputs of torch's operator database. Raises what its import raises."""
+    """Its calls in samples of the database, and what it must refuse. Raises what the import raises."""
+    op = torch_operator(operator)
+    plain = plain_form(op)
+    base = plain._schema.name.rpartition("::")[2]
+    entries = [entry for entry in database() if base in (entry.aten_name, entry.name)]
+    found = _of_entries(entries, plain, device)
+    if not found:
+        entries = _callers().get(plain._schema.name, [])
+        found = _of_entries(entries, plain, device)
+    forms = [form for sample in found for form in in_form_of(op, sample)]
+    return [*forms, *(sample for entry in entries for sample in _errors_of_entry(entry, device))]
+
+
+def _of_entries(entries: list[Any], op: Any, device: str) -> list[Sample]:
     import torch
 
-    base = operator.partition("::")[2]
-    known = [entry for entry in database() if base in (entry.aten_name, entry.name)]
-    found: list[Sample] = []
-    for entry in known:
-        kinds = entry.supported_dtypes(device)
-        for name in _TYPES_OF_DATABASE:
-            if (dtype := getattr(torch, name)) in kinds:
-                found += _of_entry(entry, device, dtype, name)
-        found += _errors_of_entry(entry, device)
-    return found
+    return [
+        sample
+        for entry in entries
+        for name in _TYPES_OF_DATABASE
+        if (dtype := getattr(torch, name)) in entry.supported_dtypes(device)
+        for sample in _of_entry(entry, op, device, dtype, name)
+    ]
 
 
 def database() -> list[Any]:
@@ -48,20 +63,73 @@ def database() -> list[Any]:
     return list(op_db)
 
 
-def _of_entry(entry: Any, device: str, dtype: Any, name: str) -> Iterator[Sample]:
+@lru_cache(maxsize=1)
+def _callers() -> dict[str, list[Any]]:
+    """By operator the entries that call it, also in backward passes: six seconds."""
+    import torch
+
+    found: dict[str, list[Any]] = defaultdict(list)
+    for entry in database():
+        if torch.float32 in entry.dtypes:
+            sample = next(iter(entry.sample_inputs("cpu", torch.float32, requires_grad=True)), None)
+            calls = seen_calls(entry.op, [sample.input, *sample.args], sample.kwargs) if sample else []
+            for name in dict.fromkeys(op._schema.name for op, _ in calls):
+                found[name].append(entry)
+    return found
+
+
+def seen_calls(
+    function: Callable[..., Any], positional: list[Any], named: dict[str, Any]
+) -> list[tuple[Any, Operands]]:
+    """The operators that it calls, forward and backward, with copies of their arguments."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found: list[tuple[Any, Operands]] = []
+
+    class Seeing(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            found.append((func, _copied((list(args), kwargs or {}))))
+            return func(*args, **(kwargs or {}))
+
+    try:
+        with Seeing():
+            results = [one for one in tensors_in(function(*positional, **named)) if one.requires_grad]
+            if results:
+                torch.autograd.backward(results, [torch.ones_like(one) for one in results])
+    except Exception:  # whatever an operator raises: calls less
+        pass
+    return found
+
+
+def _copied(operands: Operands) -> Operands:
+    return with_tensors(operands, lambda tensors: [one.detach().clone() for one in tensors])
+
+
+def _of_entry(entry: Any, op: Any, device: str, dtype: Any, name: str) -> Iterator[Sample]:
     import torch
 
     torch.manual_seed(0)
-    number = len(list(entry.sample_inputs(device, dtype, requires_grad=False)))
-    step = max(1, math.ceil(number / _MOST_OF_DATABASE))
-    for place in range(0, number, step):
+    grad = op._schema.name.endswith("_backward") and dtype.is_floating_point
+    samples = list(entry.sample_inputs(device, dtype, requires_grad=grad))
+    step = max(1, math.ceil(len(samples) / _MOST_OF_DATABASE))
+    for place, sample in islice(enumerate(samples), 0, None, step):
+        calls = seen_calls(entry.op, [sample.input, *sample.args], sample.kwargs)
+        of = [operands for called, operands in calls if called is op]
+        for operands in of[:1]:
+            title = f"{entry.name}, {name}, sample {place}"
+            yield Sample(SAMPLES, title, lambda operands=operands: _drawn(operands), op)  # type: ignore[misc]
 
-        def make(place: int = place) -> Operands:
-            samples = entry.sample_inputs(device, dtype, requires_grad=False)
-            sample = next(islice(samples, place, None))
-            return [sample.input, *sample.args], dict(sample.kwargs)
 
-        yield Sample("samples of torch", f"{entry.name}, {name}, sample {place}", make, entry.op)
+def _drawn(operands: Operands) -> Operands:
+    """A copy whose values are other ones by torch's seed, and still such that the operator takes them."""
+    import torch
+
+    factor = 1 - float(torch.rand(())) / 2
+    return with_tensors(
+        operands,
+        lambda tensors: [one * factor if one.is_floating_point() else one.clone() for one in tensors],
+    )
 
 
 def _errors_of_entry(entry: Any, device: str) -> Iterator[Sample]:
@@ -73,4 +141,4 @@ def _errors_of_entry(entry: Any, device: str) -> Iterator[Sample]:
         def make(sample: Any = sample) -> Operands:
             return [sample.input, *sample.args], dict(sample.kwargs)
 
-        yield Sample("error inputs of torch", f"{entry.name}, error input {place}", make, entry.op)
+        yield Sample(REFUSED, f"{entry.name}, error input {place}", make, entry.op)

@@ -12,7 +12,7 @@ Change = Callable[[list[Any]], list[Any]]
 """Of the tensors of a call, in order"""
 
 LAYOUTS, DTYPES, VALUES, SIZES = "layouts", "dtypes", "special values", "sizes"
-SHARED, ERRORS, USUAL = "shared memory", "errors", "usual calls"
+SHARED, ERRORS, USUAL, OF_SCRIPT = "shared memory", "errors", "usual calls", "calls of the script"
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,10 @@ class Sample:
 
     def changed(self, kind: str, name: str, change: Change) -> Sample:
         """The same call with other tensors."""
+        return self.titled(kind, name, lambda: with_tensors(self.make(), change))
 
-        def make() -> Operands:
-            return with_tensors(self.make(), change)
-
-        title = name if self.kind == USUAL and self.name == "" else f"{self.name}, {name}"
-        return Sample(kind, title, make, self.call)
+    def titled(self, kind: str, name: str, make: Callable[[], Operands]) -> Sample:
+        return Sample(kind, f"{self.name}, {name}" if self.name else name, make, self.call)
 
 
 def tensors_in(value: Any) -> list[Any]:
@@ -70,7 +68,6 @@ def variants(base: Sample) -> Iterator[Sample]:
     for kind, made in ways.items():
         for name, change_all in made(count):
             yield base.changed(kind, name, change_all)
-    yield from _other_arguments(base)
 
 
 def _only(place: int, change: Callable[[Any], Any]) -> Change:
@@ -109,7 +106,8 @@ def _layouts() -> dict[str, Callable[[Any], Any]]:
         return torch.complex(t, -t).conj().imag if t.dtype == torch.float32 else t
 
     def channels_last(t: Any) -> Any:
-        return t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t
+        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.ndim)
+        return t.contiguous(memory_format=last) if last else t
 
     return {
         "transposed": transposed,
@@ -125,6 +123,11 @@ def _layouts() -> dict[str, Callable[[Any], Any]]:
     }
 
 
+def _is_whole(t: Any) -> bool:
+    """Perhaps an index: on a GPU it stays as it is, since one out of range ends the CUDA context."""
+    return not (t.is_floating_point() or t.is_complex() or str(t.dtype) == "torch.bool")
+
+
 def _values() -> dict[str, Callable[[Any], Any]]:
     def first(value: float) -> Callable[[Any], Any]:
         def put(t: Any) -> Any:
@@ -136,10 +139,22 @@ def _values() -> dict[str, Callable[[Any], Any]]:
 
         return put
 
+    def integer(value: int, everywhere: bool = False) -> Callable[[Any], Any]:
+        def put(t: Any) -> Any:
+            if not _is_whole(t) or t.is_cuda or not t.numel():
+                return t
+            t = t.clone()
+            t.view(-1)[: None if everywhere else 1] = value
+            return t
+
+        return put
+
     def large(dtype: str, least: int = 2**24) -> Callable[[Any], Any]:
         def put(t: Any) -> Any:
             import torch
 
+            if _is_whole(t) and t.is_cuda:
+                return t
             wide = torch.arange(t.numel(), device=t.device).reshape(t.shape) if t.numel() else t
             return (wide * 1009 + least + 1).to(getattr(torch, dtype)) if t.numel() else t
 
@@ -156,6 +171,10 @@ def _values() -> dict[str, Callable[[Any], Any]]:
         "very large numbers": first(1e36),  # larger ones overflow in one order of a sum and not in another
         "times a million": scaled(1e6),
         "times a millionth": scaled(1e-6),
+        "a negative integer": integer(-1),
+        "an integer that is too large": integer(99),
+        "one integer everywhere": integer(0, everywhere=True),
+        "integers backwards": lambda t: t.flip(-1) if _is_whole(t) and t.ndim else t,
         "large integers": large("int64"),
         "very large integers": large("int64", 2**40),
         "large integers of 32 bits": large("int32"),
@@ -178,6 +197,9 @@ _BESIDE = (
 )
 
 
+_ALONE = ("float64", "float16", "int32", "uint8", "bool")
+
+
 def _as(t: Any, name: str) -> Any:
     import torch
 
@@ -195,9 +217,13 @@ def _dtypes(count: int) -> Iterator[tuple[str, Change]]:
         yield (
             f"{first} beside {others}",
             lambda ts, first=first, others=others: [  # type: ignore[misc]
-                _as(t * 9, others) if n else _as(t, first) for n, t in enumerate(ts)
+                _as(t * 9 if t.is_floating_point() else t, others) if n else _as(t, first)
+                for n, t in enumerate(ts)
             ],
         )
+    for name in _ALONE if count > 1 else ():
+        for place in range(min(count, 3)):
+            yield f"{name} in argument {place}", _only(place, lambda t, name=name: _as(t, name))  # type: ignore[misc]
 
 
 def _memory(count: int) -> Iterator[tuple[str, Change]]:
@@ -207,10 +233,8 @@ def _memory(count: int) -> Iterator[tuple[str, Change]]:
 
     def one_buffer(shift: int) -> Change:
         def change(ts: list[Any]) -> list[Any]:
-            import torch
-
             size = max(t.numel() + n * shift for n, t in enumerate(ts))
-            buffer = torch.randn(size, device=ts[0].device).to(ts[0].dtype)
+            buffer = _drawn((size,), ts[0])
             return [
                 buffer[n * shift : n * shift + t.numel()].view(t.shape) if t.dtype == buffer.dtype else t
                 for n, t in enumerate(ts)
@@ -231,19 +255,46 @@ def _with_transpose(ts: list[Any]) -> list[Any]:
     return [t if n <= first else ts[first].t() if t.ndim == 2 else t for n, t in enumerate(ts)]
 
 
-_SIZES = ((), (0,), (1,), (7,), (3, 4), (0, 4), (4, 0), (1, 1), (2, 3, 4, 5), (2, 0, 3))
+_SIZES = ((), (0,), (1,), (7,), (3, 4), (0, 4), (4, 0), (1, 1), (2, 3, 4, 5), (2, 0, 3), (400, 301))
+
+
+_LENGTHS = {"no": 0, "one": 1, "many": 1500}
+
+
+def _drawn(size: tuple[int, ...], like: Any) -> Any:
+    import torch
+
+    drawn = torch.randn(size, device=like.device)
+    return (drawn * 0 if _is_whole(like) and like.is_cuda else drawn).to(like.dtype)
+
+
+def _along(place: int, length: int) -> Change:
+    """Other rows or columns for the first tensor, and for those that have as many."""
+
+    def change(ts: list[Any]) -> list[Any]:
+        import torch
+
+        size = next((t.shape[place] for t in ts if t.ndim), 0)
+
+        def of(t: Any) -> Any:
+            if not t.ndim or t.shape[place] != size or not t.numel():
+                return t
+            return torch.cat([t] * (length // size + 1), place).narrow(place, 0, length)
+
+        return [of(t) for t in ts]
+
+    return change
 
 
 def _sizes(count: int) -> Iterator[tuple[str, Change]]:
-    import torch
-
     for size in _SIZES:
         yield (
             f"all of shape {list(size)}",
-            lambda ts, size=size: [  # type: ignore[misc]
-                torch.randn(size, device=t.device).to(t.dtype) for t in ts
-            ],
+            lambda ts, size=size: [_drawn(size, t) for t in ts],  # type: ignore[misc]
         )
+    for name, length in _LENGTHS.items():
+        yield f"{name} rows", _along(0, length)
+        yield f"{name} columns", _along(-1, length)
     yield "an empty one of one dimension", lambda ts: [ts[0].new_empty(0), *ts[1:]]
     if count > 1:
         yield "the last one empty, of one dimension", lambda ts: [*ts[:-1], ts[-1].new_empty(0)]
@@ -269,184 +320,3 @@ def _mismatches(count: int) -> Iterator[tuple[str, Change]]:
         )
         yield f"argument {place} is on meta", _only(place, lambda t: t.to("meta"))
         yield f"argument {place} is sparse", _only(place, lambda t: t.to_sparse() if t.ndim else t)
-
-
-def _other_arguments(base: Sample) -> Iterator[Sample]:
-    """Other integers, and lists of other lengths."""
-    positional, _ = base.make()
-    for place, value in enumerate(positional):
-        if isinstance(value, int) and not isinstance(value, bool):
-            for other in (value + 1, 0, -1, -2, 99, -99):
-                yield _with_argument(base, ERRORS if abs(other) == 99 else SIZES, place, other, str(other))
-        if isinstance(value, list) and tensors_in(value):
-            yield _with_argument(base, ERRORS, place, [], "an empty list")
-            yield _with_argument(base, SIZES, place, value[:1], "a list of one")
-            yield _with_argument(base, SIZES, place, value * 130, f"a list of {130 * len(value)}")
-            yield _with_argument(base, SHARED, place, [value[0], value[0][:1]], "one and a part of it")
-            yield _with_argument(base, SHARED, place, [value[0]] * 3, "one thrice")
-            yield _with_argument(
-                base, SIZES, place, [value[0].new_empty(0), *value], "a legacy empty one first"
-            )
-            yield _with_argument(
-                base, SIZES, place, [*value, value[0].new_empty(0)], "a legacy empty one last"
-            )
-
-
-def _with_argument(base: Sample, kind: str, place: int, value: Any, name: str) -> Sample:
-    def make() -> Operands:
-        positional, named = base.make()
-        return [*positional[:place], value, *positional[place + 1 :]], named
-
-    title = f"argument {place}: {name}"
-    return Sample(kind, title if base.name == "" else f"{base.name}, {title}", make, base.call)
-
-
-# ---- calls that fit an operator ---------------------------------------------------------------------
-def bases_of(operator: str, device: str) -> list[Sample]:
-    """Usual calls of an operator, by its name without the overload."""
-    made = {"aten::mm": _products, "aten::addmm": _sums, "aten::cat": _cats, "aten::gru": _grus}.get(operator)
-    return list(made(device)) if made else list(_of_schema(operator, device))
-
-
-_M, _K, _N = 24, 32, 40
-_PRODUCTS = {
-    "": (_M, _K, _N),
-    "square": (32, 32, 32),
-    "larger than a tile": (301, 263, 277),
-    "odd sizes": (17, 31, 23),
-    "one row": (1, _K, _N),
-    "one column": (_M, _K, 1),
-    "one inner": (_M, 1, _N),
-    "no rows": (0, _K, _N),
-    "no columns": (_M, _K, 0),
-    "nothing to add up": (_M, 0, _N),
-    "long and thin": (3, 5000, 2),
-}
-
-
-def _products(device: str) -> Iterator[Sample]:
-    import torch
-
-    for name, (m, k, n) in _PRODUCTS.items():
-
-        def make(m: int = m, k: int = k, n: int = n) -> Operands:
-            return [torch.randn(m, k, device=device), torch.randn(k, n, device=device)], {}
-
-        yield Sample(USUAL if not name else SIZES, name, make, torch.mm)
-
-
-def _sums(device: str) -> Iterator[Sample]:
-    import torch
-
-    for name, (m, k, n) in _PRODUCTS.items():
-
-        def make(m: int = m, k: int = k, n: int = n) -> Operands:
-            matrices = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
-            return [torch.randn(n, device=device), *matrices], {}
-
-        yield Sample(USUAL if not name else SIZES, name, make, torch.addmm)
-
-    def scaled(bias: tuple[int, ...], **factors: float) -> Callable[[], Operands]:
-        def make() -> Operands:
-            matrices = torch.randn(_M, _K, device=device), torch.randn(_K, _N, device=device)
-            return [torch.randn(bias, device=device), *matrices], factors
-
-        return make
-
-    for name, bias, factors in (
-        ("beta and alpha", (_N,), {"beta": 0.5, "alpha": -2.0}),
-        ("beta 0 and a NaN bias", (_N,), {"beta": 0}),
-        ("alpha 0", (_N,), {"alpha": 0}),
-        ("a bias of two dimensions", (_M, _N), {}),
-        ("a bias of one column", (_M, 1), {}),
-        ("a bias of one element", (1,), {}),
-        ("a bias of no dimension", (), {}),
-    ):
-        yield Sample(SIZES, name, scaled(bias, **factors), torch.addmm)
-
-
-def _cats(device: str) -> Iterator[Sample]:
-    import torch
-
-    def make() -> Operands:
-        return [[torch.randn(6, 8, 4, 5, device=device) * 50 for _ in range(2)], 1], {}
-
-    def of(*shapes: tuple[int, ...], dim: int = 0) -> Callable[[], Operands]:
-        return lambda: ([[torch.randn(shape, device=device) for shape in shapes], dim], {})
-
-    yield Sample(USUAL, "", make, torch.cat)
-    for name, made in {
-        "matrices": of((5, 7), (3, 7)),
-        "vectors": of((5,), (3,), (0,)),
-        "other sizes": of((6, 8, 4), (6, 3, 4), dim=1),
-        "an empty one": of((6, 8, 4), (6, 0, 4), dim=1),
-        "all empty": of((0, 8), (0, 8)),
-        "the last dimension": of((4, 5), (4, 1), (4, 9), dim=-1),
-        "large ones": of((400, 300), (401, 300)),
-        "many small ones": of(*[(1, 3)] * 70),
-    }.items():
-        yield Sample(SIZES, name, made, torch.cat)
-
-
-def _grus(device: str) -> Iterator[Sample]:
-    import torch
-
-    def of(length: int, batch: int, **options: Any) -> Callable[[], Operands]:
-        def make() -> Operands:
-            module = torch.nn.GRU(8, 16, **options).to(device)
-            weights = [weight.detach().clone() for _, weight in module.named_parameters()]
-            h = torch.randn((module.num_layers, batch, 16), device=device) * 0.5
-            has_bias = bool(options.get("bias", True))
-            x = torch.randn((length, batch, 8), device=device)
-            return [x, h, weights, has_bias, module.num_layers, 0.0, False, False, False], {}
-
-        return make
-
-    yield Sample(USUAL, "", of(5, 3), torch._VF.gru)
-    for name, made in {
-        "without bias": of(5, 3, bias=False),
-        "one step": of(1, 3),
-        "one sequence": of(5, 1),
-        "two layers": of(5, 3, num_layers=2),
-        "long": of(70, 2),
-    }.items():
-        yield Sample(SIZES, name, made, torch._VF.gru)
-
-
-_DRAWN: dict[str, Callable[[Any, str], Any]] = {
-    "Tensor": lambda torch, device: torch.randn(3, 4, device=device),
-    "List[Tensor]": lambda torch, device: [torch.randn(3, 4, device=device) for _ in range(2)],
-    "List[int]": lambda *_: [1, 1],
-    "int": lambda *_: 1,
-    "float": lambda *_: 0.5,
-    "number": lambda *_: 2,
-    "bool": lambda *_: False,
-}
-
-
-def _of_schema(operator: str, device: str) -> Iterator[Sample]:
-    """A call of each overload that takes no buffer for its result, with what its schema asks for."""
-    import torch
-
-    namespace, _, name = operator.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), name)
-    for overload in packet.overloads():
-        call = getattr(packet, overload)
-        schema = call._schema
-        if any(argument.is_out for argument in schema.arguments):
-            continue
-
-        def make(schema: Any = schema) -> Operands:
-            positional, named = [], {}
-            for argument in schema.arguments:
-                if argument.has_default_value():
-                    continue
-                draw = _DRAWN.get(str(argument.type))
-                value = draw(torch, device) if draw else None
-                if argument.kwarg_only:
-                    named[argument.name] = value
-                else:
-                    positional.append(value)
-            return positional, named
-
-        yield Sample(USUAL, schema.overload_name, make, call)

@@ -65,6 +65,7 @@ def plain(sample: Sample, device: str, then: int) -> Story:
         shared = changed(before, state(device))
     story = _told(result, inputs)
     story["what it did to its inputs"] = kept.changed()
+    story |= {f"the values of input {n} afterwards": values_of(one) for n, one in kept.written()}
     story["what it did beside"] = shared
     story["warnings"] = Warned(frozenset(f"{one.category.__name__}: {one.message}" for one in warned))
     if isinstance(result, Raised):

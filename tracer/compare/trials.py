@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracer.compare.cases import CUDA, STRICT, Case
-from tracer.compare.global_state import put_back
+from tracer.compare.global_state import put_back, within_bounds
 from tracer.compare.outcomes import Raised, difference
 from tracer.compare.switch import Switch
-from tracer.compare.trial_database import samples_of_torch
-from tracer.compare.trial_samples import USUAL, Sample, bases_of, tensors_in, variants
+from tracer.compare.trial_arguments import other_arguments
+from tracer.compare.trial_bases import bases_of, has_list
+from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
+from tracer.compare.trial_samples import Sample, variants
 from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain
 from tracer.compare.workload import precision, without_warnings
 
+OfScript = Mapping[str, Sequence[Sample]]
 _MOST_WITH_WAYS = 4
 
 
@@ -54,72 +59,129 @@ class Trials:
         return list(dict.fromkeys(result.kind for result in self.results))
 
 
-def run_trials(switch: Switch, *, quick: bool = False) -> Trials:
-    """Trials of each operator of the overrides. `quick`: without torch's own samples and repeated calls."""
-    results: list[TrialResult] = []
+QUICK_SECONDS, SECONDS = 30.0, 120.0
+"""For all trials of a comparison"""
+_LONGEST = 8.0
+"""Seconds of one trial with stock"""
+_REST = "the rest of all kinds"
+
+
+def run_trials(switch: Switch, *, quick: bool = False, of_script: OfScript | None = None) -> Trials:
+    """Trials of each operator of the overrides. `quick`: fewer, and less time.
+
+    of_script   by operator the calls that a script makes: others are not tried then
+    """
     missing: dict[str, str] = {}
     if switch.device != CUDA:
         missing = dict.fromkeys(ON_A_GPU, "the override is for the CPU")
-    with without_warnings(), precision(Case("mm", "mm", (), mode=STRICT)):
-        for operator in operators_of(switch):
-            short = operator.partition("::")[2]
-            for trial in trials_of(operator, switch.device, missing, quick=quick):
-                found = _tried(trial, switch, f"{short}, {trial.sample.name or 'usual'}")
-                if found is not None:
-                    results.append(found)
     if quick:
-        missing |= dict.fromkeys(("samples of torch", *ONCE), "--quick")
+        missing |= dict.fromkeys((SAMPLES, REFUSED, *ONCE), "--quick")
+    results = [*made_trials(switch, missing, quick=quick, of_script=of_script)]
     return Trials(tuple(results), tuple(missing.items()))
 
 
+def made_trials(
+    switch: Switch, missing: dict[str, str], *, quick: bool = False, of_script: OfScript | None = None
+) -> Iterator[TrialResult]:
+    """Result by result; what cannot be tried gets its reason in `missing`."""
+    seconds = QUICK_SECONDS if quick else SECONDS
+    operators = operators_of(switch)
+    if of_script is not None:
+        operators = [name for name in operators if name in of_script]
+    end = time.monotonic() + seconds
+    with (
+        without_warnings(),
+        within_bounds(switch.device),
+        precision(Case("mm", "mm", (), mode=STRICT)),
+    ):
+        for number, operator in enumerate(operators):
+            known = (of_script or {}).get(operator, ())
+            trials = trials_of(operator, switch.device, missing, quick=quick, of_script=known)
+            now = time.monotonic()
+            end_of_this = now + (end - now) / (len(operators) - number)
+            for trial in trials:
+                if time.monotonic() > end_of_this:
+                    missing[_REST] = f"they would take more than {seconds:.0f} seconds"
+                    break
+                short = operator.partition("::")[2]
+                found = _tried(trial, switch, f"{short}, {trial.sample.name or 'usual'}")
+                if found is not None:
+                    yield found
+
+
 def operators_of(switch: Switch) -> list[str]:
-    """Without overloads; an RNN of any kind is tried as gru, which calls it."""
-    names = dict.fromkeys(operator.partition(".")[0] for operator, _ in switch.operators)
-    return list(dict.fromkeys("aten::gru" if "gru" in name or "rnn" in name else name for name in names))
+    """An RNN of any kind is tried as gru, which calls it."""
+    names = (operator for operator, _ in switch.operators)
+    return list(
+        dict.fromkeys("aten::gru.input" if "gru" in name or "rnn" in name else name for name in names)
+    )
 
 
-def trials_of(operator: str, device: str, missing: dict[str, str], *, quick: bool = False) -> Iterator[Trial]:
-    """All trials of an operator; kinds that cannot be tried get their reason in `missing`."""
-    bases = bases_of(operator, device)
-    usual = [base for base in bases if base.kind == USUAL]
+def trials_of(
+    operator: str,
+    device: str,
+    missing: dict[str, str],
+    *,
+    quick: bool = False,
+    of_script: Sequence[Sample] = (),
+) -> list[Trial]:
+    """All trials of an operator, one of each kind in turn."""
+    of_torch = [] if quick and (of_script or has_list(operator)) else _of_torch(operator, device, missing)
+    usual, others = bases_of(operator, device, of_script, of_torch)
     varied = [variant for base in usual for variant in _made(base)]
-    for sample in (*bases, *varied):
-        yield Trial(sample.kind, sample)
-    chosen = [*usual, *_representatives(varied)][:_MOST_WITH_WAYS]
+    plain = [*usual, *of_script, *others, *varied, *([] if quick else of_torch)]
+    trials = [Trial(sample.kind, sample) for sample in plain]
+    chosen = [*usual[:2], *_representatives(varied)][:_MOST_WITH_WAYS]
     for kind, tell in (WAYS | (ON_A_GPU if device == CUDA else {})).items():
-        for sample in chosen:
-            yield Trial(kind, sample, tell)
-    if quick:
-        return
-    for kind, tell in ONCE.items():
-        for sample in usual[:1]:
-            yield Trial(kind, sample, tell)
+        trials += [Trial(kind, sample, tell) for sample in chosen]
+    if not quick:
+        trials += [Trial(kind, sample, tell) for kind, tell in ONCE.items() for sample in usual[:1]]
+    return _in_turns(trials)
+
+
+def _of_torch(operator: str, device: str, missing: dict[str, str]) -> list[Sample]:
     try:
-        for sample in samples_of_torch(operator, device):
-            yield Trial(sample.kind, sample)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return samples_of_torch(operator, device)
     except Exception as error:
-        missing["samples of torch"] = f"torch's operator database does not load: {error}"
+        missing[SAMPLES] = f"torch's operator database does not load: {error}"
+        return []
+
+
+def _in_turns(trials: Sequence[Trial]) -> list[Trial]:
+    """One of each kind, then the second of each...: time may not be enough for all."""
+    seen: dict[str, int] = defaultdict(int)
+    places = []
+    for trial in trials:
+        places.append(seen[trial.kind])
+        seen[trial.kind] += 1
+    return [trial for _, trial in sorted(zip(places, trials, strict=True), key=lambda pair: pair[0])]
 
 
 def _made(base: Sample) -> list[Sample]:
     try:
-        return list(variants(base))
+        return [*variants(base), *other_arguments(base)]
     except Exception:  # its operands cannot be made: stock's own trial of it says so
         return []
 
 
 def _representatives(varied: Sequence[Sample]) -> list[Sample]:
     wanted = ("transposed", "float64", "parts of one storage", "int64")
-    return [sample for name in wanted for sample in varied if sample.name == name]
+    found = ([one for one in varied if one.name.rpartition(", ")[2] == name] for name in wanted)
+    return [samples[0] for samples in found if samples]
 
 
 def _tried(trial: Trial, switch: Switch, name: str) -> TrialResult | None:
-    """None: the operands of the trial cannot be made."""
+    """None: the operands of the trial cannot be made, or it takes too long."""
     with put_back(switch.device), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            tensors_in(trial.sample.make())
-            stock, again = (trial.tell(trial.sample, switch.device, then) for then in (1, 2))
+            begin = time.monotonic()
+            stock = trial.tell(trial.sample, switch.device, 1)
+            if time.monotonic() - begin > _LONGEST:
+                return None
+            again = trial.tell(trial.sample, switch.device, 2)
         except Exception:
             return None
         with switch.on():

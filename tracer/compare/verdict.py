@@ -15,15 +15,9 @@ _MOST_WRONG = 40
 
 def verdict(comparison: Comparison) -> str:
     """One sentence: what differs from stock, in how many calls that was looked for, and the speed."""
-    cases, trials = comparison.cases, comparison.trials
-    wrong = sum(not case.passed for case in cases)
-    looked = [(wrong, count(len(cases), "case"))]
-    if trials.results:
-        made = f"{count(len(trials.results), 'trial')} of {count(len(trials.kinds), 'kind')}"
-        looked.append((len(trials.wrong), made))
-    said = [f"no difference found in {' and '.join(made for _, made in looked)}"]
-    if any(bad for bad, _ in looked):
-        said = [f"WRONG in {' and '.join(f'{bad} of {made}' for bad, made in looked)}"]
+    cases = comparison.cases
+    looked = [(sum(not case.passed for case in cases), count(len(cases), "case"))]
+    said = [found(*looked, *_looked(comparison.trials))]
     ran = [case for case in cases if case.ran]
     if len(ran) < len(cases):
         said.append(f"the override ran in {count(len(ran), 'case')}")
@@ -32,6 +26,23 @@ def verdict(comparison: Comparison) -> str:
         spread_of = f" ({ratio_text(ratios[0])} to {ratio_text(ratios[-1])})" if ratios[1:] else ""
         said.append(f"{ratio_text(middle)} times as fast as stock{spread_of}")
     return "; ".join([*said, *_too_fast(comparison)])
+
+
+def found(*looked: tuple[int, str]) -> str:
+    """`no difference found in 9 cases and 8 trials`, of how many are wrong and what was looked at."""
+    if any(bad for bad, _ in looked):
+        return f"WRONG in {' and '.join(f'{bad} of {made}' for bad, made in looked)}"
+    return f"no difference found in {' and '.join(made for _, made in looked)}"
+
+
+def of_trials(trials: Trials) -> str:
+    """The verdict of trials alone; "" if none was made."""
+    return found(*_looked(trials)) if trials.results else ""
+
+
+def _looked(trials: Trials) -> list[tuple[int, str]]:
+    kinds = f"{count(len(trials.results), 'trial')} of {count(len(trials.kinds), 'kind')}"
+    return [(len(trials.wrong), kinds)] if trials.results else []
 
 
 def _too_fast(comparison: Comparison) -> list[str]:

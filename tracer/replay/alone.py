@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,20 +17,29 @@ from tracer.compare.cases import CPU, CUDA, STRICT, TF32, Case
 from tracer.compare.chains import facts_of_gpu
 from tracer.compare.program import Alone
 from tracer.compare.roof import CpuRoof, GpuRoof, Limit, Roof, limit_of
+from tracer.compare.switch import CannotCompareError, Switch
+from tracer.compare.trial_samples import OF_SCRIPT, Sample
+from tracer.compare.trials import Trials, run_trials
 from tracer.replay.arguments import plan_arguments
 from tracer.replay.call import Call, runner, why_not_here
 from tracer.replay.fitting import with_fitting_values
+from tracer.replay.make import plans
 from tracer.replay.replay_errors import CannotReplayError
 from tracer.replay.results import errors, exact_results, same_results, tensors_in
 from tracer.trace import Trace
 
 
 class MakesAgain:
-    """Makes op calls of a script's own trace again. `names`: the overrides; peaks as in `tracer compare`."""
+    """Makes op calls of a script's own trace again, and trials. `names`: the overrides; the rest as in
+    `tracer compare`."""
 
-    def __init__(self, names: Sequence[str], bandwidth: float | None, flops: float | None) -> None:
+    def __init__(
+        self, names: Sequence[str], bandwidth: float | None, flops: float | None, quick: bool = False
+    ) -> None:
         self._names = tuple(names)
         self._peaks = bandwidth, flops
+        self._quick = quick
+        self._samples: dict[str, list[Sample]] = {}
         self._roofs: dict[str, Roof | None] = {}
 
     def __call__(self, trace: Trace, hop: int) -> Alone:
@@ -41,11 +50,20 @@ class MakesAgain:
             if why := why_not_here(call):
                 return Alone(why=why)
             call = with_fitting_values(call, nullcontext)
+            self._samples.setdefault(recorded.op, []).append(_sample(call))
             return self._made(call, self._limit(trace, recorded, call))
         except (CannotReplayError, StrangeTextError) as error:
             return Alone(why=str(error))
         except Exception as error:  # of stock: values are random
             return Alone(why=f"stock raised {_said(error)} with random values")
+
+    def trials(self, operators: Collection[str]) -> Trials:
+        try:
+            switch = Switch(self._names)
+        except CannotCompareError as error:
+            return Trials(not_tried=(("all kinds", str(error)),))
+        of_script = {operator: self._samples.get(operator, []) for operator in operators}
+        return run_trials(switch, quick=self._quick, of_script=of_script)
 
     def _made(self, call: Call, limit: Limit | None) -> Alone:
         run = runner(call, None, None)
@@ -86,6 +104,11 @@ class MakesAgain:
             return CpuRoof(*self._peaks)
         facts = facts_of_gpu(trace)
         return GpuRoof(facts, *self._peaks) if facts else None
+
+
+def _sample(call: Call) -> Sample:
+    sizes = ", ".join("x".join(map(str, plan.shape)) or "1" for plan in plans(call.values))
+    return Sample(OF_SCRIPT, sizes or "no tensors", lambda: call.split(call.made(seed=None)), call.op)
 
 
 def _device(call: Call) -> str:

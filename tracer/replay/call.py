@@ -58,12 +58,16 @@ class Call:
         asked = {value.name for value in self.values if isinstance(value, Device)}
         return {tensor.device for tensor in tensors(self.values)} | asked
 
-    def made(self, device: str | None = None) -> list[Any]:
-        """Its arguments; the same random values at each time. Raises CannotReplayError: too large."""
+    def made(self, device: str | None = None, seed: int | None = SEED) -> list[Any]:
+        """Its arguments; the same random values at each time, or without a seed others.
+
+        Raises CannotReplayError: too large.
+        """
         import torch
 
         self._check_size()
-        torch.manual_seed(SEED)
+        if seed is not None:
+            torch.manual_seed(seed)
         return made(self.values, device)
 
     def _check_size(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tracer.base.boundary import torch_operator
 from tracer.base.interpreter import helper
-from tracer.compare.trial_database import database
+from tracer.compare.trial_database import database, seen_calls
 
 _PATIENCE = 300
 """Seconds"""
@@ -52,26 +52,16 @@ def _arguments(operator: str) -> Iterator[tuple[str, Any]]:
 
 def _of_sample(operator: str, function: Any, sample: Any) -> Iterator[tuple[str, Any]]:
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    found: list[tuple[str, Any]] = []
-
-    class Seeing(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if _plain(func._schema.name) == _plain(operator):
-                names = [argument.name for argument in func._schema.arguments]
-                given = [*zip(names, args, strict=False), *(kwargs or {}).items()]
-                found.extend((name, one.clone()) for name, one in given if isinstance(one, torch.Tensor))
-            return func(*args, **(kwargs or {}))
 
     given = [sample.input, *sample.args]
-    try:
-        with Seeing(), torch.no_grad():
-            function(*given, **sample.kwargs)
-    except Exception:  # whatever an operator raises: a sample less
-        return
-    if found:
-        yield from found
+    seen = False
+    for op, (positional, named) in seen_calls(function, given, sample.kwargs):
+        if _plain(op._schema.name) == _plain(operator):
+            names = [argument.name for argument in op._schema.arguments]
+            pairs = [*zip(names, positional, strict=False), *named.items()]
+            seen = True
+            yield from ((name, one) for name, one in pairs if isinstance(one, torch.Tensor))
+    if seen:
         return
     # It calls others, so no mode sees it.
     names = [argument.name for argument in torch_operator(operator)._schema.arguments]

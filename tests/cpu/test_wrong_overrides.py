@@ -1,0 +1,53 @@
+"""Trials find what is wrong in one thing only, of operators of many kinds, and nothing in stock itself."""
+
+from __future__ import annotations
+
+import pytest
+from lazily import torch
+
+from tracer.base.boundary import torch_operator
+
+NAMES = """
+mm_shared_storage mm_conjugate mm_integers mm_draws mm_sizes mm_promotes mm_memo mm_out_strided
+cat_legacy cat_integers cat_channels_last cat_one cat_order cat_negative
+softmax_strided softmax_negative softmax_overflow layer_norm_eps layer_norm_bias
+index_select_int32 index_select_negative gelu_approximate gelu_large gelu_minus_zero
+add_alpha add_integers add_broadcast add_promotes add_not_in_place add_in_place_strided
+add_out_size add_out_dtype
+clamp_nan clamp_crossed clamp_integers cumsum_overflow cumsum_dtype where_nan where_dtype
+embedding_padding embedding_range convolution_groups convolution_channels_last convolution_dilation
+sum_no_dimension sort_unstable gather_negative relu_nan div_floor pow_cube batch_norm_statistics
+gelu_backward_approximate
+""".split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_override_is_found(name: str) -> None:
+    from wrong_overrides import WRONG, first_found
+
+    (one,) = [one for one in WRONG if one.name == name]
+    assert first_found(one) is not None
+
+
+def test_all_of_them_are_asked_for() -> None:
+    from wrong_overrides import WRONG
+
+    assert [one.name for one in WRONG] == NAMES
+
+
+RIGHT = ("aten::native_layer_norm", "aten::add.out", "aten::index_select", "aten::clamp", "aten::embedding")
+
+
+@pytest.mark.parametrize("operator", RIGHT)
+def test_stock_itself_differs_in_nothing(operator: str) -> None:
+    from wrong_overrides import Wrong, first_found, number
+
+    op = torch_operator(operator)
+    kinds = [str(argument.type) for argument in op._schema.arguments]
+
+    def stock(*given, **named):
+        pairs = zip(kinds, given, strict=False)
+        return op(*(number(one) if kind == "Tensor" else one for kind, one in pairs), **named)
+
+    assert torch.is_grad_enabled()
+    assert first_found(Wrong(operator, "nothing", stock), quick=True) is None

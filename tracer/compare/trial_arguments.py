@@ -1,0 +1,195 @@
+"""Calls with other arguments beside tensors, and the forms of an operator: in place, with buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tracer.compare.trial_samples import ERRORS, SHARED, SIZES, USUAL, Operands, Sample, tensors_in
+
+ARGUMENTS, BUFFERS = "other arguments", "buffers for results"
+OPTIONAL = "Optional["
+_MAYBE_TENSOR = f"{OPTIONAL}Tensor]"
+
+
+def other_arguments(base: Sample) -> Iterator[Sample]:
+    """Every argument that is no tensor, one at a time, with other values of its type; other lists."""
+    schema = getattr(base.call, "_schema", None)
+    if schema is None:
+        return
+    positional, named = base.make()
+    types = [str(argument.real_type) for argument in schema.arguments]
+    # A flag may ask for a tensor that is not there: stock's native_batch_norm reads address 0 then.
+    left_alone = {"bool", _MAYBE_TENSOR} if {"bool", _MAYBE_TENSOR} <= set(types) else set()
+    for place, (argument, kind_of) in enumerate(zip(schema.arguments, types, strict=True)):
+        if kind_of in left_alone:
+            continue
+        given = place < len(positional)
+        value = positional[place] if given else named.get(argument.name, argument.default_value)
+        known = [*_others(kind_of, value)]
+        if isinstance(value, list) and tensors_in(value):
+            known = [*_lists(value)]
+        for kind, name, other in known:
+            yield _with(base, kind, place if given else argument.name, other, f"{argument.name} {name}")
+
+
+def _with(base: Sample, kind: str, place: int | str, other: Any, name: str) -> Sample:
+    def make() -> Operands:
+        positional, named = base.make()
+        if isinstance(place, str):
+            return positional, named | {place: other}
+        return [*positional[:place], other, *positional[place + 1 :]], named
+
+    return base.titled(kind, name, make)
+
+
+def _others(kind: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+    if kind.startswith(OPTIONAL):
+        if value is not None:
+            yield ARGUMENTS, "None", None
+        kind = kind[len(OPTIONAL) : -1]
+    for other in _VALUES[kind](value) if kind in _VALUES else ():
+        if type(other) is not type(value) or other != value:
+            large = isinstance(other, int) and abs(other) == _FAR
+            yield ERRORS if large else ARGUMENTS, f"= {other}", other
+
+
+_FAR = 99
+_WORDS = ("", "none", "tanh", "floor", "trunc", "mean", "sum", "constant", "reflect", "bilinear", "reduced")
+_NUMBERS = (0, 1, 2, 3, -1, -_FAR, _FAR, 0.5, -1.5, 2.0, 3.0, 1e30, float("nan"), float("inf"), True)
+
+
+def _near(value: Any) -> list[Any]:
+    near = [value + 1] if isinstance(value, int) else []
+    return list(dict.fromkeys((*near, 0, 1, 2, 3, -1, -2, -3, _FAR, -_FAR)))
+
+
+def _vectors(value: Any) -> list[Any]:
+    """Of integers: sizes, dimensions, strides..."""
+    given = list(value) if isinstance(value, (list, tuple)) else [0, 1]
+    others = [
+        [one + 1 for one in given],
+        [one * 2 + 1 for one in given],
+        given[::-1],
+        [],
+        given[:1],
+        [0] * len(given),
+        [-1] * len(given),
+        [*given, 1],
+        [0, 0],
+    ]
+    return [one for n, one in enumerate(others) if one not in others[:n]]
+
+
+def _dtypes(_: Any) -> list[Any]:
+    import torch
+
+    return [
+        torch.float64,
+        torch.float32,
+        torch.bfloat16,
+        torch.int64,
+        torch.int8,
+        torch.bool,
+        torch.complex64,
+    ]
+
+
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "int": _near,
+    "bool": lambda value: [not value],
+    "float": lambda _: [float(one) for one in _NUMBERS],
+    "number": lambda _: _NUMBERS,
+    "ScalarType": _dtypes,
+    "str": lambda _: _WORDS,
+    "List[int]": _vectors,
+    "List[bool]": lambda value: [[not one for one in value or ()]],
+}
+
+
+def _lists(value: list[Any]) -> Iterator[tuple[str, str, Any]]:
+    """Lists of tensors."""
+    first = next(iter(tensors_in(value)))
+    empty = first.new_empty(0)
+    yield ERRORS, ": an empty list", []
+    yield SIZES, ": a list of one", value[:1]
+    yield SIZES, f": a list of {130 * len(value)}", value * 130
+    yield SIZES, ": in the other order", value[::-1]
+    yield SHARED, ": one and a part of it", [first, first[:1] if first.ndim else first]
+    yield SHARED, ": one thrice", [first] * 3
+    yield SIZES, ": a legacy empty one first", [empty, *value]
+    yield SIZES, ": a legacy empty one last", [*value, empty]
+
+
+# ---- the forms of an operator -----------------------------------------------------------------------
+def plain_form(op: Any) -> Any:
+    """`add.Tensor` of `add_.Tensor` and of `add.out`; the operator itself where there is no such one."""
+    import torch
+
+    space, _, name = op._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, space), name.rstrip("_") if _in_place(op) else name, None)
+    overloads = packet.overloads() if packet is not None else ()
+    known = (getattr(packet, one) for one in overloads)
+    return next((one for one in known if not _writes(one) and _taken(one) == _taken(op)), op)
+
+
+def _writes(op: Any) -> bool:
+    return any(argument.alias_info and argument.alias_info.is_write for argument in op._schema.arguments)
+
+
+def _in_place(op: Any) -> bool:
+    return _writes(op) and not _buffers(op)
+
+
+def _buffers(op: Any) -> list[Any]:
+    return [argument for argument in op._schema.arguments if argument.is_out]
+
+
+def _taken(op: Any) -> list[tuple[str, str]]:
+    return [(one.name, str(one.type)) for one in op._schema.arguments if not one.is_out]
+
+
+def in_form_of(op: Any, sample: Sample) -> Iterator[Sample]:
+    """A call of the plain form as calls of this one: with each kind of buffer, if it takes any."""
+    if sample.call is op:
+        yield sample
+    elif not (buffers := _buffers(op)):
+        yield Sample(sample.kind, sample.name, sample.make, op)
+    elif all(str(buffer.type) == "Tensor" for buffer in buffers):
+        names = [buffer.name for buffer in buffers]
+        for title, change in _BUFFERS.items() if sample.kind == USUAL else [*_BUFFERS.items()][:1]:
+            kind = BUFFERS if title else sample.kind
+            yield Sample(kind, _joined(sample.name, title), _with_buffers(sample, names, change), op)
+
+
+def _joined(*names: str) -> str:
+    return ", ".join(filter(None, names))
+
+
+def _with_buffers(
+    sample: Sample, names: list[str], change: Callable[[Any, list[Any]], Any]
+) -> Callable[[], Operands]:
+    def make() -> Operands:
+        positional, named = sample.make()
+        results = tensors_in(sample.call(*positional, **named))
+        inputs = tensors_in((positional, named))
+        buffers = [change(result.new_zeros(result.shape), inputs) for result in results]
+        return positional, named | dict(zip(names, buffers, strict=False))
+
+    return make
+
+
+_BUFFERS: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "": lambda out, _: out,
+    "an empty buffer": lambda out, _: out.new_empty(0),
+    "a larger buffer": lambda out, _: out.new_zeros((*out.shape, 2)),
+    "a buffer of float64": lambda out, _: out.double(),
+    "a buffer of int64": lambda out, _: out.long(),
+    "a buffer that is not contiguous": lambda out, _: out.new_zeros((*out.shape, 2))[..., 0],
+    "a buffer of stride 0": lambda out, _: out.new_zeros(()).expand(out.shape),
+    "a buffer that requires gradients": lambda out, _: (
+        out.requires_grad_() if out.is_floating_point() else out
+    ),
+    "an input as buffer": lambda out, inputs: inputs[0] if inputs else out,
+    "a part of an input as buffer": lambda out, inputs: inputs[0][:1] if inputs and inputs[0].ndim else out,
+}

@@ -1,0 +1,223 @@
+"""Usual calls of an operator, for trials: its own list, the script's, by its schema, torch's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from tracer.base.boundary import torch_operator
+from tracer.compare.trial_arguments import OPTIONAL, in_form_of, plain_form
+from tracer.compare.trial_samples import SIZES, USUAL, Operands, Sample, tensors_in
+
+_MOST_USUAL = 3
+_MOST_ELEMENTS = 1 << 16
+"""Of a call that others are made of"""
+
+
+def bases_of(
+    operator: str, device: str, of_script: Sequence[Sample] = (), of_torch: Sequence[Sample] = ()
+) -> tuple[list[Sample], list[Sample]]:
+    """Usual calls, which others are made of, and some that are only made as they are.
+
+    of_script   calls that a script makes
+    of_torch    calls in torch's own samples of the operator
+    """
+    op = torch_operator(operator)
+    plain = plain_form(op)
+    made = _LISTS.get(_name(plain), _by_schema)
+    own = [form for sample in made(plain, device) for form in in_form_of(op, sample)]
+    drawn = [sample for sample in own if sample.kind == USUAL]
+    wide = _spread([sample for sample in of_torch if sample.call is op and ", float32," in sample.name])
+    general = drawn if made is not _by_schema else wide or drawn
+    known = [*of_script[: _MOST_USUAL - 1], *general]
+    by_name = {sample.name: sample for sample in known}
+    usual = [*islice(filter(_accepts, by_name.values()), _MOST_USUAL)] or general
+    return [replace(sample, kind=USUAL) for sample in usual], [one for one in own if one.kind != USUAL]
+
+
+def has_list(operator: str) -> bool:
+    return _name(plain_form(torch_operator(operator))) in _LISTS
+
+
+def _name(op: Any) -> str:
+    return str(op._schema.name)
+
+
+def _spread(samples: Sequence[Sample]) -> list[Sample]:
+    """The largest of each number of dimensions first."""
+    by_size = sorted(samples, key=lambda sample: -_elements(sample))
+    largest = {_dimensions(sample): sample for sample in reversed(by_size)}
+    return [*largest.values(), *by_size]
+
+
+def _dimensions(sample: Sample) -> int:
+    return next((one.ndim for one in tensors_in(sample.make())), 0)
+
+
+def _elements(sample: Sample) -> int:
+    return sum(one.numel() for one in tensors_in(sample.make()))
+
+
+def _accepts(sample: Sample) -> bool:
+    """Whether stock computes it; what is large is not asked."""
+    try:
+        positional, named = sample.make()
+        if sum(one.numel() for one in tensors_in((positional, named))) > _MOST_ELEMENTS:
+            return False
+        sample.call(*positional, **named)
+    except Exception:
+        return False
+    return True
+
+
+_M, _K, _N = 24, 32, 40
+_PRODUCTS = {
+    "": (_M, _K, _N),
+    "square": (32, 32, 32),
+    "larger than a tile": (301, 263, 277),
+    "odd sizes": (17, 31, 23),
+    "one row": (1, _K, _N),
+    "one column": (_M, _K, 1),
+    "one inner": (_M, 1, _N),
+    "no rows": (0, _K, _N),
+    "no columns": (_M, _K, 0),
+    "nothing to add up": (_M, 0, _N),
+    "long and thin": (3, 5000, 2),
+}
+
+
+def _products(op: Any, device: str) -> Iterator[Sample]:
+    import torch
+
+    for name, (m, k, n) in _PRODUCTS.items():
+
+        def make(m: int = m, k: int = k, n: int = n) -> Operands:
+            return [torch.randn(m, k, device=device), torch.randn(k, n, device=device)], {}
+
+        yield Sample(USUAL if not name else SIZES, name, make, op)
+
+
+def _sums(op: Any, device: str) -> Iterator[Sample]:
+    import torch
+
+    for name, (m, k, n) in _PRODUCTS.items():
+
+        def make(m: int = m, k: int = k, n: int = n) -> Operands:
+            matrices = torch.randn(m, k, device=device), torch.randn(k, n, device=device)
+            return [torch.randn(n, device=device), *matrices], {}
+
+        yield Sample(USUAL if not name else SIZES, name, make, op)
+
+    def scaled(bias: tuple[int, ...], **factors: float) -> Callable[[], Operands]:
+        def make() -> Operands:
+            matrices = torch.randn(_M, _K, device=device), torch.randn(_K, _N, device=device)
+            return [torch.randn(bias, device=device), *matrices], factors
+
+        return make
+
+    for name, bias, factors in (
+        ("beta and alpha", (_N,), {"beta": 0.5, "alpha": -2.0}),
+        ("beta 0 and a NaN bias", (_N,), {"beta": 0}),
+        ("alpha 0", (_N,), {"alpha": 0}),
+        ("a bias of two dimensions", (_M, _N), {}),
+        ("a bias of one column", (_M, 1), {}),
+        ("a bias of one element", (1,), {}),
+        ("a bias of no dimension", (), {}),
+    ):
+        yield Sample(SIZES, name, scaled(bias, **factors), op)
+
+
+def _cats(op: Any, device: str) -> Iterator[Sample]:
+    import torch
+
+    def make() -> Operands:
+        return [[torch.randn(6, 8, 4, 5, device=device) * 50 for _ in range(2)], 1], {}
+
+    def of(*shapes: tuple[int, ...], dim: int = 0) -> Callable[[], Operands]:
+        return lambda: ([[torch.randn(shape, device=device) for shape in shapes], dim], {})
+
+    yield Sample(USUAL, "", make, op)
+    for name, made in {
+        "matrices": of((5, 7), (3, 7)),
+        "vectors": of((5,), (3,), (0,)),
+        "other sizes": of((6, 8, 4), (6, 3, 4), dim=1),
+        "an empty one": of((6, 8, 4), (6, 0, 4), dim=1),
+        "all empty": of((0, 8), (0, 8)),
+        "the last dimension": of((4, 5), (4, 1), (4, 9), dim=-1),
+        "large ones": of((400, 300), (401, 300)),
+        "many small ones": of(*[(1, 3)] * 70),
+    }.items():
+        yield Sample(SIZES, name, made, op)
+
+
+def _grus(op: Any, device: str) -> Iterator[Sample]:
+    import torch
+
+    def of(length: int, batch: int, **options: Any) -> Callable[[], Operands]:
+        def make() -> Operands:
+            module = torch.nn.GRU(8, 16, **options).to(device)
+            weights = [weight.detach().clone() for _, weight in module.named_parameters()]
+            h = torch.randn((module.num_layers, batch, 16), device=device) * 0.5
+            has_bias = bool(options.get("bias", True))
+            x = torch.randn((length, batch, 8), device=device)
+            return [x, h, weights, has_bias, module.num_layers, 0.0, False, False, False], {}
+
+        return make
+
+    yield Sample(USUAL, "", of(5, 3), op)
+    for name, made in {
+        "without bias": of(5, 3, bias=False),
+        "one step": of(1, 3),
+        "one sequence": of(5, 1),
+        "two layers": of(5, 3, num_layers=2),
+        "long": of(70, 2),
+    }.items():
+        yield Sample(SIZES, name, made, op)
+
+
+def _number(place: int) -> float:
+    """1, 1.5, 2, ...: a lower limit is below an upper one."""
+    return 1 + place / 2
+
+
+_DRAWN: dict[str, Callable[[Any, str, int], Any]] = {
+    "Tensor": lambda torch, device, _: torch.randn(3, 4, device=device),
+    "List[Tensor]": lambda torch, device, _: [torch.randn(3, 4, device=device) for _ in range(2)],
+    "List[int]": lambda *_: [1, 1],
+    "int": lambda *_: 1,
+    "float": lambda *_: 0.5,
+    "number": lambda torch, device, place: _number(place),
+    "bool": lambda *_: False,
+}
+
+
+def _by_schema(op: Any, device: str) -> Iterator[Sample]:
+    """Calls with what the schema asks for, and with all numbers and tensors that it takes."""
+    import torch
+
+    def make(whole: bool = False) -> Operands:
+        positional, named = [], {}
+        for place, argument in enumerate(op._schema.arguments):
+            kind = str(argument.real_type)
+            value = argument.default_value
+            if whole or not (argument.has_default_value() or kind.startswith(OPTIONAL)):
+                draw = _DRAWN.get(kind[len(OPTIONAL) : -1] if kind.startswith(OPTIONAL) else kind)
+                value = draw(torch, device, place) if draw else value
+            if argument.kwarg_only:
+                named[argument.name] = value
+            else:
+                positional.append(value)
+        return positional, named
+
+    yield Sample(USUAL, "", make, op)
+    yield Sample(USUAL, "all arguments", lambda: make(whole=True), op)
+
+
+_LISTS: dict[str, Callable[[Any, str], Iterator[Sample]]] = {
+    "aten::mm": _products,
+    "aten::addmm": _sums,
+    "aten::cat": _cats,
+    "aten::gru": _grus,
+}

@@ -56,15 +56,19 @@ def print_table(table: pl.DataFrame, by: str, limit: int, sources: SourceLines) 
         print(f"Shown: {limit:,} of {count(len(table), 'row')}. More: --limit 0.")
 
 
-def print_cells(titles: list[str], rows: list[list[str]]) -> bool:
-    """A table: columns whose title ends in a colon, which is not shown, on the right, others on the left.
+def print_cells(titles: list[str], rows: list[list[str]], *, as_given: bool = False) -> bool:
+    """A table, numbers first unless its columns stay as given.
 
+    Columns whose title ends in a colon, which is not shown, are on the right, others on the left.
     On a terminal, lines are cut to its width. Returns whether one was.
     """
     from rich.console import Console
 
+    from tracer.report.cells import numbers_first
     from tracer.report.tree import fit
 
+    if not as_given:
+        titles, rows = numbers_first(titles, rows)
     console = Console(highlight=False)
     width = console.width if console.is_terminal else None
     names = [title.rstrip(":") for title in titles]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -27,11 +28,24 @@ from tracer.report.reading import Reading
 from tracer.report.roofline import Roofline, rooflines
 
 _SCRIPTS = ("flame-chart.min.js", "page.js")
-_PARTS_OF_PAGE = ("data.js", "tree.js", "chart.js", "icicle.js", "timeline.js", "chain.js", "main.js")
+_PARTS_OF_PAGE = (
+    "data.js",
+    "tree.js",
+    "chart.js",
+    "icicle.js",
+    "timeline.js",
+    "chain.js",
+    "tables.js",
+    "main.js",
+)
+
+_MOST_ROWS = 500
+"""Of a table that the page holds; assets/tables.js shows the first 40 until all are asked for"""
 
 
 def render_html(reading: Reading) -> str:
-    """The page, with one newline at its end."""
+    """The page, with one newline at its end. Its tables have more rows than they show at first."""
+    reading = replace(reading, rows=reading.rows or _MOST_ROWS)
     page = Page.of(reading)
     forest = reading.chosen_part
     tree = call_tree(forest)
@@ -108,7 +122,6 @@ def _script(name: str) -> str:
     return inline(text)
 
 
-@cache
 @cache
 def _template() -> Any:
     environment = Environment(

@@ -100,7 +100,7 @@ def _once(data: Paths) -> str:
     first = times(path.once_ns for _, path in found)
     medians = times(path.median_ns for _, path in found)
     rows = [
-        [once, median, f"{path.once_calls:,}", str(number), code(path.op)]
+        [once, median, f"{path.once_calls:,}", code(path.op), str(number)]
         for (number, path), once, median in zip(found, first, medians, strict=True)
     ]
     return paragraphs(
@@ -108,7 +108,7 @@ def _once(data: Paths) -> str:
             f"**Once**: the first call of these paths took more than {ONCE} medians of the others. First "
             "calls load code, make handles, allocate and compile. They are in no other number of these paths."
         ),
-        table(["first call:", "median:", "times:", "path", "op"], rows),
+        table(["first call:", "median:", "times:", "op", "path"], rows),
     )
 
 

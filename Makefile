@@ -267,7 +267,7 @@ same-figures: $(VENV)/.installed
 
 # In build/mutations, with a tracer of its own. MUTATIONS: names of tests/mutations, all by default.
 MUTATIONS ?=
-mutations: $(VENV)/.installed
+mutations: $(VENV)/.installed $(VENV)/.browser
 	$(BIN)/python tests/mutations/run.py $(MUTATIONS)
 
 bench: $(VENV)/.installed

@@ -17,7 +17,9 @@ from synthetic import TraceWriter
 from tracer.analysis import surveys
 from tracer.analysis.gaps import gaps_of_recording
 from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.step_times import step_times
 from tracer.report.reading import Reading
+from tracer.report.step_tables import summary
 from tracer.report.text import count, duration
 from tracer.trace import load
 
@@ -154,6 +156,24 @@ def test_time_outside_ops_is_a_root_with_its_lines_and_its_sum_is_that_of_the_ga
 
 def short(trace, line: str) -> str:
     return SourceLines.of(trace).name(line)
+
+
+def test_the_first_screen_says_where_a_step_goes(opened, resnet: Path) -> None:
+    page = opened(resnet)
+    words = page.locator("#step-parts .legend > span").all_inner_texts()
+    assert words
+    said = summary(step_times(load(RESNET)))
+    assert said.endswith(f"Of their wall time: {', '.join(words)}.")
+    bar = page.locator("#step-parts .phases")
+    whole = bar.bounding_box()
+    assert whole["y"] + whole["height"] < 400
+    for part, text in zip(bar.locator("span").all(), words, strict=True):
+        share = float(text.removeprefix("< ").split()[0])
+        assert part.bounding_box()["width"] / whole["width"] == pytest.approx(share / 100, abs=0.02)
+    assert page.locator(".verdict").bounding_box()["width"] < 500, "a badge"
+    assert page.locator(".words dd").first.is_hidden()
+    page.locator(".words summary").click()
+    assert page.locator(".words dt", has_text="hop").is_visible()
 
 
 def test_zoom_by_buttons_wheel_and_double_click(opened, resnet: Path) -> None:

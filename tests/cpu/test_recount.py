@@ -104,7 +104,7 @@ UNITS = {"": 1, "x": 1, "%": 1, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "B": 1,
 
 
 def tables(report: str) -> dict[tuple[str, str], list[dict[str, str]]]:
-    """By its heading and the title of its first column of texts: its rows; a column of figures ends in `:`."""
+    """By heading and the title of the first column of texts: its rows; a column of figures ends in `:`."""
     found, heading, titles = {}, "", []
     for line in report.splitlines():
         if line.startswith("#"):

@@ -16,6 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from tracer.analysis.call_tree import call_tree
+from tracer.analysis.step_times import step_times
 from tracer.base.package import VERSION
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.chains import packed_tree
@@ -23,9 +24,10 @@ from tracer.report.html.document import asset
 from tracer.report.html.sections import about, parts
 from tracer.report.html.timeline import packed_timeline
 from tracer.report.kernel_tables import KernelTables
-from tracer.report.page import Page
+from tracer.report.page import Page, percent
 from tracer.report.reading import Reading
 from tracer.report.roofline import Roofline, rooflines
+from tracer.report.step_tables import parts_of
 
 _SCRIPTS = ("flame-chart.min.js", "page.js")
 _PARTS_OF_PAGE = (
@@ -52,6 +54,7 @@ def render_html(reading: Reading) -> str:
     certificate, environment = reading.trace.certificate, reading.trace.environment
     drawn = _rooflines(reading)
     shown = list(parts(reading, page))
+    of_a_step = parts_of(step_times(reading.trace)) if reading.only is None else None
     scripts = [_script(name) for name in _SCRIPTS]
     anchors = [("time", "Where time goes"), ("timeline", "Timeline")] + [("roofline", "Roofline")] * bool(
         drawn
@@ -68,9 +71,11 @@ def render_html(reading: Reading) -> str:
             environment=visible(_environment(reading), LONGEST),
             verdict=visible(str(certificate["verdict"]), LONGEST),
             complete=bool(certificate.get("complete")),
-            has_certificate=any(part.name == "certificate" for part in shown),
+            named={part.name for part in shown},
             contents=anchors,
             about=Markup(about(reading, page)),
+            of_a_step=of_a_step,
+            percent=percent,
             rooflines=drawn,
             parts=[{**vars(part), "body": Markup(part.body)} for part in shown],
             licences=asset("THIRD_PARTY.txt"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -48,6 +49,22 @@ def test_a_row_for_each_step_and_for_each_gap(trace: Path) -> None:
         *"25.0 % 5.0 us 5.0 us 5.0 us 5.0 us 1 train.py:12 -> train.py:10".split()
     ]
     assert outside.splitlines()[-1] == "Outside ops: 7.7 us, 38.5 % of the wall time of 2 steps."
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_terminal_of_any_width_has_every_number(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    whole = shown("run.trace").stdout
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", str(columns))):
+        monkeypatch.setenv(name, value)
+    said = re.sub(r"\x1b\[[\d;]*m", "", shown("run.trace").stdout)
+    table, _, rest = said.partition("2 steps: ")
+    assert max(map(len, table.splitlines())) <= columns
+    numbers = re.findall(r"\d+\.\d+", whole.partition("2 steps: ")[0])
+    assert sorted(re.findall(r"\d+\.\d+", table)) == sorted(numbers)
+    assert "after the last step" in table
+    assert "train.py:12 -> train.py:10" in rest
 
 
 def test_only_the_longest_steps(trace: Path) -> None:

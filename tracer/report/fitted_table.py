@@ -109,8 +109,8 @@ def fitted_table(lines: Sequence[str], width: int) -> list[str]:
     """The table in lines of at most `width`: nothing is lost, but columns without any cell.
 
     Titles are wrapped, and units move into them. If that is not enough, columns that are the same in all rows
-    are named once above the table, and the widest other columns are shown below each row; the first column of
-    texts, which names the row, stays.
+    are named once above the table, and the widest texts and last figures are shown below each row; the first
+    column of texts, which names the row, stays.
     """
     if is_fitting(lines, width):
         return list(lines)
@@ -153,15 +153,15 @@ def _fits(columns: Sequence[_Column], width: int) -> bool:
 def _moved(
     first: _Column, columns: list[_Column], width: int, may: list[_Column]
 ) -> tuple[list[_Column], list[_Column]]:
-    """(those that stay, those that move): of `may` the widest ones, until the rest fits."""
+    """(those that stay, those that move): of `may` the widest texts, then the last figures, until it fits."""
     moved: list[_Column] = []
     while not _fits([first, *columns], width):
         left = [column for column in columns if any(column is other for other in may)]
         if not left:
             break
-        widest = max(reversed(left), key=lambda column: column.least)
-        columns = [column for column in columns if column is not widest]
-        moved.append(widest)
+        least = max(reversed(left), key=lambda column: 0 if column.right else column.least)
+        columns = [column for column in columns if column is not least]
+        moved.append(least)
     return columns, [column for column in may if any(column is other for other in moved)]
 
 

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 import viewers
-from made_pages import drawing, written
+from made_pages import RESNET, drawing, written
 from many_rows import many_ops
 
+from tracer.report.html.document import render_document
 from tracer.report.reading import Reading
+from tracer.report.report import render
+from tracer.trace import load
 
 PICTURES = ("icicle", "tracks")
 TAKEN = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Enter", "Escape", "+", "-"]
@@ -99,10 +102,12 @@ def test_tab_goes_through_the_whole_page_and_is_seen_everywhere(opened, resnet: 
 def test_arrows_go_from_bar_to_bar_and_enter_opens_the_chain(opened, resnet: Path) -> None:
     page = opened(resnet)
     whole = drawing(page, "icicle")
+    page.evaluate("scrollTo(0, 1e6)")
     page.focus("#icicle")
     titles = []
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowUp"):
         page.keyboard.press(key)
+        drawing(page, "icicle")
         titles.append(page.locator("#tooltip b").inner_text())
     assert titles == ["ResNet", "blocks", "stem", "blocks", "ResNet"]
     page.keyboard.press("ArrowDown")
@@ -142,25 +147,48 @@ def test_rows_by_keyboard(opened, resnet: Path) -> None:
     assert page.evaluate(FOCUSED) != "TR"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1440])
-def test_axe_finds_nothing(opened, resnet: Path, width: int, scheme: str) -> None:
+def violations(page) -> list[list[str]]:
+    """What axe-core finds on a page with all its parts open: rules, and the first elements that break it."""
     try:
         script = viewers.axe()
     except viewers.NotThereError as error:
         pytest.skip(str(error))
-    page = opened(resnet, width, scheme)
     page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     page.evaluate(script)
     checked = "options => axe.run(document, options).then(found => found.violations.map(" + (
         "each => [each.id, ...each.nodes.slice(0, 3).map(node => node.html.slice(0, 150))]))"
     )
-    options = {"runOnly": {"type": "tag", "values": WCAG}}
-    assert page.evaluate(checked, options) == []
+    return page.evaluate(checked, {"runOnly": {"type": "tag", "values": WCAG}})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_axe_finds_nothing(opened, resnet: Path, width: int, scheme: str) -> None:
+    page = opened(resnet, width, scheme)
+    assert violations(page) == []
     page.locator("#ops tbody tr").first.click()
     page.click("#ops th button >> nth=0")
     assert page.locator("#chain").is_visible()
-    assert page.evaluate(checked, options) == []
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_page_of_text_alone(chromium, folder: Path, scheme: str) -> None:
+    """Those of a job, a fleet and a difference; here the whole report of a trace."""
+    path = folder / "document.html"
+    path.write_text(render_document("report", render(Reading(load(RESNET), "resnet34.trace"))))
+    context = chromium.new_context(viewport={"width": 390, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
+def test_axe_sees_what_cannot_be_read(opened, training: Path) -> None:
+    page = opened(training)
+    page.add_style_tag(content="p { color: #ccc; background: #fff; }")
+    assert "color-contrast" in [rule for rule, *_ in violations(page)]
 
 
 @pytest.mark.parametrize("width", [320, 390, 620, 1024, 1440, 2560])

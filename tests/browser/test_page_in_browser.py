@@ -171,6 +171,13 @@ def test_the_first_screen_says_where_a_step_goes(opened, resnet: Path) -> None:
         share = float(text.removeprefix("< ").split()[0])
         assert part.bounding_box()["width"] / whole["width"] == pytest.approx(share / 100, abs=0.02)
     assert page.locator(".verdict").bounding_box()["width"] < 500, "a badge"
+    for place, button in enumerate(page.locator("#hottest button").all()):
+        row = page.locator("#sources tbody tr").nth(place)
+        assert set(button.inner_text().split()) <= set(row.inner_text().split())
+        button.click()
+        assert page.locator("#chain-title").inner_text() in row.inner_text()
+        page.keyboard.press("Escape")
+    assert place == 2
     assert page.locator(".words dd").first.is_hidden()
     page.locator(".words summary").click()
     assert page.locator(".words dt", has_text="hop").is_visible()

@@ -73,16 +73,19 @@ class Ticks {
   places() {
     const { engine } = this;
     const step = this.step();
+    const end = engine.positionX + engine.getRealView();
     const places = [];
-    for (let number = Math.ceil(engine.positionX / step); number * step <= engine.positionX + engine.getRealView(); number++) {
-      places.push([engine.timeToPosition(number * step), this.text(number * step, step)]);
+    for (let number = Math.ceil(engine.positionX / step); number * step <= end; number++) {
+      places.push([engine.timeToPosition(number * step), this.text(number * step, step, end)]);
     }
     return places;
   }
 
-  text(value, step) {
+  // `0.2 s`, `1.2 s` if the last one is above a second; else `200 ms`.
+  text(value, step, end) {
     if (this.units !== " ms") return value.toLocaleString("en-US") + this.units;
-    const [unit, size] = step >= 500 ? [" s", 1e-3] : step >= 0.5 ? [" ms", 1] : [" us", 1e3];
+    const above = (unit) => step >= unit / 2 || (end >= unit && step >= unit / 10);
+    const [unit, size] = above(1e3) ? [" s", 1e-3] : above(1) ? [" ms", 1] : [" us", 1e3];
     return Number((value * size).toPrecision(12)).toLocaleString("en-US", { maximumFractionDigits: 6 }) + unit;
   }
 
@@ -254,7 +257,7 @@ class Chart {
     if (top < 60 || top + BAR > innerHeight) scrollBy(0, top - innerHeight / 2);
     const x = Math.max(this.engine.timeToPosition(node.source.start), 0);
     const y = this.canvas.getBoundingClientRect().top - box.top + top;
-    tooltip.show(...this.told(node.source), box.left + x, y);
+    requestAnimationFrame(() => tooltip.show(...this.told(node.source), box.left + x, y)); // scrolling hides it
   }
 
   // As much of the bar as the view holds, and wide enough to be seen.

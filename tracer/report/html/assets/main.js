@@ -1,4 +1,6 @@
 // Connects the parts of the page.
+const MOST_HOTTEST = 3;
+
 function choices(id, options, chosen, onChange) {
   const holder = document.getElementById(id);
   for (const [value, text] of Object.entries(options)) {
@@ -63,6 +65,22 @@ function followSections() {
   mark();
 }
 
+// The first rows of the table of lines, where a reader looks first; they lead where the rows lead.
+function hottestLines(table) {
+  const rows = table ? table.leads.slice(0, MOST_HOTTEST) : [];
+  for (const row of rows) {
+    const button = element("button");
+    button.type = "button";
+    const share = row.cells[table.titles.indexOf("share")].textContent;
+    button.append(element("span", "figure", share), ...[...row.querySelectorAll("code")].map((code) => element("code", "", code.textContent)));
+    button.addEventListener("click", (event) => table.show(row, event.detail ? null : button)); // 0: by a key
+    const item = element("li");
+    item.append(button);
+    document.querySelector("#hottest ol").append(item);
+  }
+  document.getElementById("hottest").hidden = !rows.length;
+}
+
 async function main() {
   const calls = new Calls(await unpack("tree-data"));
   const chain = new Chain(calls);
@@ -125,7 +143,8 @@ async function main() {
     point.addEventListener("click", () => open([], [point.dataset.name], null));
     point.addEventListener("keydown", (event) => event.key === "Enter" && open([], [point.dataset.name], point));
   }
-  for (const table of document.querySelectorAll(".part table")) new Table(table, open, timeline);
+  const tables = [...document.querySelectorAll(".part table")].map((table) => new Table(table, open, timeline));
+  hottestLines(tables.find((table) => table.section === "sources"));
   followSections();
   theme(() => {
     icicle.chart.recolour();

@@ -25,7 +25,8 @@ class Table {
     this.most = MOST_ROWS;
     for (const row of this.rows) [...row.cells].forEach((cell, column) => { if (this.right[column]) cell.dataset.title = this.titles[column]; });
     this.heads.forEach((head, column) => this.titles[column] && this.button(head, column));
-    this.inSteps = !!table.closest("#steps");
+    this.section = table.closest(".part").id;
+    this.inSteps = this.section === "steps";
     this.leads = this.rows.filter((row) => this.inSteps || row.querySelector("code"));
     for (const row of this.leads) this.lead(row);
     if (this.rows.length > MOST_ROWS) table.after(this.rest());

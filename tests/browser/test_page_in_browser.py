@@ -171,7 +171,7 @@ def test_the_first_screen_says_where_a_step_goes(opened, resnet: Path) -> None:
         share = float(text.removeprefix("< ").split()[0])
         assert part.bounding_box()["width"] / whole["width"] == pytest.approx(share / 100, abs=0.02)
     assert page.locator(".verdict").bounding_box()["width"] < 500, "a badge"
-    for place, button in enumerate(page.locator("#hottest button").all()):
+    for place, button in enumerate(page.locator(".first[data-of=sources] button").all()):
         row = page.locator("#sources tbody tr").nth(place)
         assert set(button.inner_text().split()) <= set(row.inner_text().split())
         button.click()
@@ -181,6 +181,19 @@ def test_the_first_screen_says_where_a_step_goes(opened, resnet: Path) -> None:
     assert page.locator(".words dd").first.is_hidden()
     page.locator(".words summary").click()
     assert page.locator(".words dt", has_text="hop").is_visible()
+
+
+def test_the_first_screen_has_the_advice_that_the_report_has(opened, folder: Path) -> None:
+    trace = load(RESNET.with_name("gru.trace.xz"))
+    page = opened(written(folder / "gru.html", Reading(trace, "gru.trace")))
+    buttons = page.locator(".first[data-of=advice] button").all()
+    assert 0 < len(buttons) <= 3
+    for place, button in enumerate(buttons):
+        row = page.locator("#advice tbody tr").nth(place).inner_text()
+        assert set(button.inner_text().split()) <= set(row.split())
+    buttons[0].press("Enter")
+    assert page.locator("#chain").is_visible()
+    assert page.locator("#chain-title").inner_text() in buttons[0].inner_text()
 
 
 def test_zoom_by_buttons_wheel_and_double_click(opened, resnet: Path) -> None:

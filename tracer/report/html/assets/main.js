@@ -1,5 +1,5 @@
 // Connects the parts of the page.
-const MOST_HOTTEST = 3;
+const MOST_FIRST = 3;
 
 function choices(id, options, chosen, onChange) {
   const holder = document.getElementById(id);
@@ -65,20 +65,24 @@ function followSections() {
   mark();
 }
 
-// The first rows of the table of lines, where a reader looks first; they lead where the rows lead.
-function hottestLines(table) {
-  const rows = table ? table.leads.slice(0, MOST_HOTTEST) : [];
+// The first rows of a table, where a reader looks first; they lead where the rows lead.
+function firstRows(section, table) {
+  const rows = table ? table.leads.slice(0, MOST_FIRST) : [];
   for (const row of rows) {
     const button = element("button");
     button.type = "button";
-    const share = row.cells[table.titles.indexOf("share")].textContent;
-    button.append(element("span", "figure", share), ...[...row.querySelectorAll("code")].map((code) => element("code", "", code.textContent)));
+    const cell = (title) => row.cells[table.titles.indexOf(title)];
+    button.append(element("span", "figure", cell("share").textContent));
+    for (const title of ["line", "what to do"]) {
+      const parts = cell(title) ? [...cell(title).childNodes].filter((part) => part.nodeName !== "BR") : [];
+      button.append(...parts.map((part) => element(part.nodeName === "CODE" ? "code" : "span", "", part.textContent)));
+    }
     button.addEventListener("click", (event) => table.show(row, event.detail ? null : button)); // 0: by a key
     const item = element("li");
     item.append(button);
-    document.querySelector("#hottest ol").append(item);
+    section.querySelector("ol").append(item);
   }
-  document.getElementById("hottest").hidden = !rows.length;
+  section.hidden = !rows.length;
 }
 
 async function main() {
@@ -144,7 +148,9 @@ async function main() {
     point.addEventListener("keydown", (event) => event.key === "Enter" && open([], [point.dataset.name], point));
   }
   const tables = [...document.querySelectorAll(".part table")].map((table) => new Table(table, open, timeline));
-  hottestLines(tables.find((table) => table.section === "sources"));
+  for (const section of document.querySelectorAll(".first")) {
+    firstRows(section, tables.find((table) => table.section === section.dataset.of));
+  }
   followSections();
   theme(() => {
     icicle.chart.recolour();

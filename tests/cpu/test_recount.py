@@ -97,7 +97,10 @@ COUNTED = {
     ("Threads", "name"): (Recount.threads, ("process", "thread")),
     ("API functions", "function"): (Recount.api_functions, ("function",)),
 }
-TABLES_LEFT = {("Environment", ""), ("Certificate", "captured or dropped"), ("Compiled code", "graph")}
+TABLES_LEFT = {
+    *(("Environment", ""), ("Certificate", "captured or dropped"), ("Compiled code", "graph")),
+    ("Worth doing", "#"),  # bounds, which tests/unit/test_advice.py counts
+}
 COLUMNS_LEFT = {"path", "speed", "warm-up step", "steady step"}
 MISSING = float("nan")  # of a column that is not counted: agrees with nothing
 UNITS = {"": 1, "x": 1, "%": 1, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "B": 1, "KiB": 2**10, "MiB": 2**20}

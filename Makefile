@@ -152,9 +152,10 @@ csrc-checked: cuda-check sanitize-address
 test-browser: $(VENV)/.browser
 	$(PYTEST) tests/browser $(PARALLEL)
 
-$(VENV)/.browser: pyproject.toml | $(VENV)/.installed
+$(VENV)/.browser: pyproject.toml tests/browser/viewers.py | $(VENV)/.installed
 	@$(BIN)/python -c "$(PACKAGES)" browser > $@.txt
 	@$(TIMED) 'tools of make test-browser' $(PIP) install --quiet -r $@.txt
+	@$(TIMED) 'axe-core' $(BIN)/python tests/browser/viewers.py
 	@touch $@
 
 # Half a minute the first time; tracer need not be built.
@@ -266,7 +267,7 @@ same-figures: $(VENV)/.installed
 
 # In build/mutations, with a tracer of its own. MUTATIONS: names of tests/mutations, all by default.
 MUTATIONS ?=
-mutations: $(VENV)/.installed
+mutations: $(VENV)/.installed $(VENV)/.browser
 	$(BIN)/python tests/mutations/run.py $(MUTATIONS)
 
 bench: $(VENV)/.installed

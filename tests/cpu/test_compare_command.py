@@ -136,7 +136,7 @@ def test_numpy_in_the_place_of_stock(compared: tuple[Run, str]) -> None:
 def test_the_times_have_their_spread_and_an_interval(compared: tuple[Run, str]) -> None:
     _, text = compared
     assert "medians of 10 pairs" in text
-    ratio = re.fullmatch(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", cells(text, "mm fp32")[4])
+    ratio = re.fullmatch(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", cells(text, "mm fp32")[2])
     assert ratio is not None
     assert float(ratio[2]) <= float(ratio[1]) <= float(ratio[3])
     for cell in cells(text, "wall time")[1:3]:
@@ -170,7 +170,7 @@ def test_cat_is_compared_byte_by_byte(launcher: Launcher) -> None:
     launcher.write(OVERRIDES, "kernels.py")
     run = compare(launcher, "cat", "--override", "kernels:slow_cat", "--case", "512", "--pairs", "2")
     assert run.status == 0
-    assert cells(run.out, "2 x 64x512")[-2:] == ["same bytes", "no difference"]
+    assert {"same bytes", "no difference"} <= {*cells(run.out, "2 x 64x512")}
     assert cells(run.out, "4 x 64x512")[-1] == "stock ran, handed over"
     assert "1 call handed over to stock: more than two tensors" in run.out
 
@@ -224,7 +224,7 @@ def test_cases_and_trials_that_are_wrong_are_both_said(launcher: Launcher) -> No
     assert re.search(
         r"wrong in \d of 9 cases; mm fp32 64x64 64x64: .*; wrong in \d+ of \d+ trials; mm, ", run.err
     )
-    assert cells(run.out, "mm fp32 64x64")[-2:] == ["not finite", "**WRONG**"]
+    assert {"not finite", "**WRONG**"} <= {*cells(run.out, "mm fp32 64x64")}
 
 
 def test_an_override_that_raises_fails_with_its_traceback_in_the_report(launcher: Launcher) -> None:
@@ -274,17 +274,17 @@ def test_a_script_with_stock_and_with_the_override(launcher: Launcher) -> None:
         text,
     )
     assert "Both sides wrote the same to stdout: 1 line." in text
-    assert cells(text, "8x16 f32, 16x4 f32")[2:4] == ["3", "3"]
+    assert cells(text, "8x16 f32, 16x4 f32")[5:7] == ["3", "3"]
     assert re.fullmatch(r"[\d.]+ \([\d.]+ to [\d.]+\)", cells(text, "in ops")[3])
     assert re.search(r"^=> .* -   -> aten::mm \[CPU\] wrapper_CPU_mm", text, re.M)
     assert text.count("- complete: ") == 2
-    assert cells(text, "`aten::mm [CPU]`")[:2] == ["`numpy_mm`", "force"]
+    assert cells(text, "`aten::mm [CPU]`")[3:5] == ["`numpy_mm`", "force"]
     assert "`aten::addmm` never ran" in text
     alone = text[text.index("## Errors, memory and the limit") :]
-    for error in cells(alone, "8x16 f32, 16x4 f32")[2:4]:
+    for error in cells(alone, "8x16 f32, 16x4 f32")[1:3]:
         assert 0 < float(error) < 1e-6
-    assert cells(alone, "8x16 f32, 16x4 f32")[4:8] == ["128 B"] * 4
-    assert re.fullmatch(r"\d+ % -> \d+ %", cells(alone, "8x16 f32, 16x4 f32")[8])
+    assert cells(alone, "8x16 f32, 16x4 f32")[3:7] == ["128 B"] * 4
+    assert re.fullmatch(r"\d+ % -> \d+ %", cells(alone, "8x16 f32, 16x4 f32")[0])
     assert [path.name for path in launcher.folder.glob("*.trace")] == []
 
 

@@ -98,11 +98,11 @@ def test_the_report_of_a_folder_names_the_late_rank_and_its_line(recorded: Launc
     assert lines[0].startswith("# job: 2 of 2 ranks on ")
     head = next(line for line in lines if line.startswith("**Rank 1 was last** in "))
     assert f": {CAUSE} took " in head
-    (late,) = (line for line in lines if line.startswith("| 1 ") and " of " in line and CAUSE in line)
+    (late,) = (line for line in lines if "| 1    |" in line and " of " in line and CAUSE in line)
     assert "ms" in late
-    (parted,) = (line for line in lines if line.startswith("| 1 ") and "nothing more" in line)
+    (parted,) = (line for line in lines if "| 1    |" in line and "nothing more" in line)
     assert "`aten::neg [AutogradCPU]" in parted
-    assert any(line.startswith("| `c10d::allreduce_` | `script.py:18`") for line in lines)
+    assert any("| `c10d::allreduce_` | `script.py:18`" in line for line in lines)
 
 
 def test_the_tables_of_a_job(recorded: Launcher) -> None:
@@ -212,12 +212,10 @@ def test_the_memory_of_each_rank(launcher: Launcher) -> None:
     report = launcher.run([str(launcher.tracer), "report", "job/"]).out
     (text,) = (part for part in report.split("\n## ") if part.startswith("Memory\n"))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "| cpu" in line]
-    rows.sort()
-    assert [row[:2] for row in rows] == [["0", "cpu"], ["1", "cpu"]]
-    assert rows[1][5].startswith("`script.py:12`: 4.0 MiB"), rows
-    sizes = [
-        cell[-3:] for row in rows for cell in (row[2], row[4])
-    ]  # at the peak and at the end, of each rank
+    rows.sort(key=lambda row: row[3])
+    assert [row[3:5] for row in rows] == [["0", "cpu"], ["1", "cpu"]]
+    assert rows[1][6].startswith("`script.py:12`: 4.0 MiB"), rows
+    sizes = [cell[-3:] for row in rows for cell in row[:2]]  # at the peak and at the end, of each rank
     assert sizes == ["KiB", "KiB", "MiB", "MiB"], rows
 
 

@@ -176,7 +176,7 @@ def test_a_killed_process_has_a_ledger_without_the_cost(tmp_path: Path) -> None:
     launcher.record("-o", "run.trace", "script.py")
     run = command(launcher, "ledger", "run.trace")
     assert run.status == 0, run.err
-    rows = {line[:38].strip(): line[38:].split() for line in run.out.splitlines()}
+    rows = {line.rpartition("  ")[2]: line.rpartition("  ")[0].split() for line in run.out.splitlines()}
     assert rows["tracer's own cost (estimate)"] == ["not", "seen"]
     assert rows["unexplained rest"][-2:] == ["0.0", "%"]
     known = "Time without tracer: not known; the cost of hops was not measured (process killed, or"

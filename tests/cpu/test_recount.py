@@ -79,8 +79,7 @@ for _ in range(6):
 }
 COUNTED = {
     ("Exceptions", "raised in"): (Recount.exceptions, ("raised in", "key")),
-    ("In one look", "total"): (Recount.look, ("op and inputs", "calls")),
-    ("Steps", "process"): (Recount.steps, ("process", "step")),
+    ("In one look", "line"): (Recount.look, ("op and inputs", "calls")),
     ("Steps", "step"): (Recount.steps, ("process", "step")),
     ("Time outside ops", "line before -> line after"): (Recount.gaps, ("line before -> line after",)),
     ("Ranges", "range"): (Recount.range_paths, ("range",)),
@@ -88,24 +87,27 @@ COUNTED = {
     ("Compiled code", "region"): (Recount.regions, ("region", "graph")),
     ("Compiled code", "phase"): (Recount.compiler_phases, ("phase",)),
     ("Hottest paths", "path"): (Recount.hottest, ("where the time goes", "calls", "hops")),
-    ("Hottest paths", "first call"): (Recount.once, ("op",)),
+    ("Hottest paths", "op"): (Recount.once, ("op",)),
     ("Ops", "op"): (lambda count: count.by("op"), ("op",)),
     ("Dispatch keys", "key"): (lambda count: count.by("key"), ("key",)),
     ("Source lines", "line"): (lambda count: count.lines(), ("line",)),
     ("Modules", "module"): (lambda count: count.by("module", "no module"), ("module",)),
     ("Backward", "line"): (Recount.backward, ("line", "forward op", "node")),
     ("Memory", "line"): (Recount.memory, ("line", "op")),
-    ("Threads", "process"): (Recount.threads, ("process", "thread")),
+    ("Threads", "name"): (Recount.threads, ("process", "thread")),
     ("API functions", "function"): (Recount.api_functions, ("function",)),
 }
-TABLES_LEFT = {("Environment", ""), ("Certificate", "captured or dropped"), ("Compiled code", "graph")}
+TABLES_LEFT = {
+    *(("Environment", ""), ("Certificate", "captured or dropped"), ("Compiled code", "graph")),
+    ("Worth doing", "#"),  # bounds, which tests/unit/test_advice.py counts
+}
 COLUMNS_LEFT = {"path", "speed", "warm-up step", "steady step"}
 MISSING = float("nan")  # of a column that is not counted: agrees with nothing
 UNITS = {"": 1, "x": 1, "%": 1, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "B": 1, "KiB": 2**10, "MiB": 2**20}
 
 
 def tables(report: str) -> dict[tuple[str, str], list[dict[str, str]]]:
-    """By its heading and the title of its first column: its rows; a column of figures ends in `:`."""
+    """By heading and the title of the first column of texts: its rows; a column of figures ends in `:`."""
     found, heading, titles = {}, "", []
     for line in report.splitlines():
         if line.startswith("#"):
@@ -114,8 +116,9 @@ def tables(report: str) -> dict[tuple[str, str], list[dict[str, str]]]:
         if cells and not titles:
             titles = cells
         elif cells and set("".join(cells)) <= set("-: "):
-            rows = found.setdefault((heading, titles[0]), [])
             titles = [name + ":" * cell.endswith(":") for name, cell in zip(titles, cells, strict=True)]
+            named = next((title for title in titles if not title.endswith(":")), titles[0])
+            rows = found.setdefault((heading, named), [])
         elif cells:
             rows.append(dict(zip(titles, cells, strict=True)))
         else:

@@ -93,7 +93,7 @@ def test_the_report_says_who_was_last_and_what_differs(folder: Path) -> None:
     ]
     differs = report.partition("## What differs between ranks")[2].partition("##")[0].splitlines()
     assert [" ".join(cell.split()) for cell in differs[4].split("|")[1:-1]] == [
-        *("`aten::mm` [CPU]", "3 of 3", "3", "6", "1")
+        *("3 of 3", "3", "6", "`aten::mm` [CPU]", "1")
     ]
 
 
@@ -105,7 +105,7 @@ def test_incomplete_ranks_come_first(folder: Path) -> None:
     assert run.stdout.splitlines()[1] == "1 rank of 3 is incomplete."
     report = (folder / "fleet" / "report.md").read_text()
     assert report.index("## Incomplete") < report.index("## Who came last")
-    row = next(line for line in report.splitlines() if line.startswith("| 2 "))
+    row = next(line for line in report.splitlines() if "| 2    |" in line)
     assert "| a " in row
 
 

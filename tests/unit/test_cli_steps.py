@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -34,23 +35,41 @@ def test_a_row_for_each_step_and_for_each_gap(trace: Path) -> None:
     assert result.exit_code == 0, result.output
     steps, outside = result.stdout.split("\n\n")
     assert steps.splitlines() == [
-        "step                    wall  of median  forward  backward  optimizer  waiting for GPU  elsewhere",
-        "0                    10.0 us     1.00 x   2.0 us    3.0 us     1.0 us                      4.0 us",
-        "1                    10.0 us     1.00 x   4.8 us                                1.5 us     3.7 us",
-        "after the last step   1.5 us             0.50 us                                           1.0 us",
+        "   wall  of median  forward  backward  optimizer  waiting for GPU  elsewhere  step",
+        "10.0 us     1.00 x   2.0 us    3.0 us     1.0 us                      4.0 us  0",
+        "10.0 us     1.00 x   4.8 us                                1.5 us     3.7 us  1",
+        " 1.5 us             0.50 us                                           1.0 us  after the last step",
         "2 steps: median 10.0 us, longest 10.0 us. Of their wall time: 38.5 % elsewhere, 34.0 % forward, "
         "15.0 % backward, 7.5 % waiting for GPU, 5.0 % optimizer.",
     ]
-    assert outside.splitlines()[0].split("  ")[0] == "line before -> line after"
+    assert outside.splitlines()[0].split() == [
+        *"share of wall total median p95 longest gaps line before -> line after text".split()
+    ]
     assert outside.splitlines()[1].split() == [
-        *"train.py:12 -> train.py:10 25.0 % 5.0 us 1 5.0 us 5.0 us 5.0 us".split()
+        *"25.0 % 5.0 us 5.0 us 5.0 us 5.0 us 1 train.py:12 -> train.py:10".split()
     ]
     assert outside.splitlines()[-1] == "Outside ops: 7.7 us, 38.5 % of the wall time of 2 steps."
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_terminal_of_any_width_has_every_number(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    whole = shown("run.trace").stdout
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", str(columns))):
+        monkeypatch.setenv(name, value)
+    said = re.sub(r"\x1b\[[\d;]*m", "", shown("run.trace").stdout)
+    table, _, rest = said.partition("2 steps: ")
+    assert max(map(len, table.splitlines())) <= columns
+    numbers = re.findall(r"\d+\.\d+", whole.partition("2 steps: ")[0])
+    assert sorted(re.findall(r"\d+\.\d+", table)) == sorted(numbers)
+    assert "after the last step" in table
+    assert "train.py:12 -> train.py:10" in rest
+
+
 def test_only_the_longest_steps(trace: Path) -> None:
     lines = shown("run.trace", "--limit", "2").stdout.splitlines()
-    assert [line.split()[0] for line in lines[:3]] == ["step", "0", "1"]
+    assert [line.split()[-1] for line in lines[:3]] == ["step", "0", "1"]
     assert lines[3] == "Shown: the 2 longest of 3 steps. More: --limit 0."
 
 
@@ -71,7 +90,7 @@ def test_without_steps_it_says_how_to_see_them(folder: Path) -> None:
 
 def test_the_gaps_of_one_step(trace: Path) -> None:
     lines = shown("run.trace", "--step", "0").stdout.splitlines()
-    assert [line.split()[0] for line in lines[:3]] == ["step", "0", "1"]
+    assert [line.split()[-1] for line in lines[:2]] == ["step", "0"]
     assert lines[-1] == "Outside ops: 4.0 us, 40.0 % of the wall time of step 0."
     assert "train.py:12 -> train.py:10" in "\n".join(lines)
     assert "train.py:13" not in "\n".join(lines), "it is of step 1"

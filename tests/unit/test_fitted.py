@@ -35,11 +35,11 @@ def test_titles_are_wrapped_first() -> None:
 def test_units_move_into_titles_where_that_is_narrower() -> None:
     rows = [["`aten::mm`", "1,234.5 ms", "1 B", "1.0 ms"], ["`b`", "2.0 ms", "2 B", "12.0 us"]]
     assert fitted(table(["op", "in all:", "bytes", "at:"], rows), 42).splitlines() == [
-        "| op         | in all, | bytes |      at |",
-        "|            |      ms |       |         |",
-        "| ---------- | ------: | ----- | ------: |",
-        "| `aten::mm` | 1,234.5 | 1 B   |  1.0 ms |",
-        "| `b`        |     2.0 | 2 B   | 12.0 us |",
+        "| in all, |      at | op         | bytes |",
+        "|      ms |         |            |       |",
+        "| ------: | ------: | ---------- | ----- |",
+        "| 1,234.5 |  1.0 ms | `aten::mm` | 1 B   |",
+        "|     2.0 | 12.0 us | `b`        | 2 B   |",
     ]
 
 
@@ -93,10 +93,10 @@ def test_breaks_and_escaped_pipes_in_cells() -> None:
     text = table(["line", "op", "calls:"], [["`a.py:1`<br>`x | y`", "`" + "o" * 30 + "`", "1"]])
     shown = fitted_table(text.splitlines(), 40)
     assert shown == [
-        "| line     | calls |",
-        "| -------- | ----: |",
-        "| `a.py:1` |     1 |",
-        "| `x \\| y` |       |",
+        "| calls | line     |",
+        "| ----: | -------- |",
+        "|     1 | `a.py:1` |",
+        "|       | `x \\| y` |",
         "|   op: `" + "o" * 30 + "`",
     ]
 

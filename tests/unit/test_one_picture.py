@@ -107,14 +107,14 @@ def full_job(folder: Path) -> Path:
 
 ROWS = {
     "Incomplete": ["1", "host1", "incomplete: 9 hops; 2 kernels without a recorded call"],
-    "Ranks": ["1", "host1", "100", "3", "12.0 ms", "9", "0", "", ""],
-    "Slowest ranks": ["1", "host1", "12.0 ms", "11.0 ms", ""],
-    "What differs between ranks": ["`aten::op1` [CPU]", "1 of 2", "0", "5", "1"],
-    "Communication beside computing": ["1", "4.0 ms", "75.0 %", "5.0 ms", "36.0 ms"],
-    "Ops": ["`aten::op1` [CPU]", "1", "5", "5", "0.07 us", "0.03 us", ""],
-    "Device kernels": ["`gemm`", "2", "2", "9.0 ms", "5.0 ms", "1"],
-    "Memory": ["1", "cpu", "2.0 MiB", "", "1.0 KiB", "`/work/train.py:3`: 2.0 MiB", "2"],
-    "Clocks": ["1", "not known: its times are left out", ""],
+    "Ranks": ["12.0 ms", "", "", "3", "9", "0", "1", "host1", "100"],
+    "Slowest ranks": ["12.0 ms", "11.0 ms", "", "1", "host1"],
+    "What differs between ranks": ["1 of 2", "0", "5", "`aten::op1` [CPU]", "1"],
+    "Communication beside computing": ["4.0 ms", "75.0 %", "5.0 ms", "36.0 ms", "1"],
+    "Ops": ["0.07 us", "0.03 us", "", "1", "5", "5", "`aten::op1` [CPU]"],
+    "Device kernels": ["9.0 ms", "5.0 ms", "2", "2", "`gemm`", "1"],
+    "Memory": ["2.0 MiB", "1.0 KiB", "2", "1", "cpu", "", "`/work/train.py:3`: 2.0 MiB"],
+    "Clocks": ["", "1", "not known: its times are left out"],
     "Jobs": ["2", "2", "18", "18", "4", "8", "1 unknown"],
 }
 """A row of each section"""

@@ -170,16 +170,10 @@ def test_the_report_has_a_section(tmp_path: Path) -> None:
     kernel = "`mine.my_mm (/project/mine.py:3)`"
     assert cells[:2] == [
         [
-            "`mine`",
-            "auto",
-            "`aten::mm [CPU]`",
-            kernel,
+            *("1,234", "13", "1", "`mine`", "auto", "`aten::mm [CPU]`", kernel),
             "the beginning to the end (3 times)",
-            "1,234",
-            "13",
-            "1",
         ],
-        ["`mine`", "force", "`aten::mm [CPU]`", kernel, "the beginning to 0.90 us", "1", "0", "1"],
+        ["1", "0", "1", "`mine`", "force", "`aten::mm [CPU]`", kernel, "the beginning to 0.90 us"],
     ]
     assert "- `mine` for `aten::mm` handed 12 calls over to stock: not float32\n" in section
     assert section.index("12 calls") < section.index("1 call over")

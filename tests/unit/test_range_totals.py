@@ -53,8 +53,8 @@ def test_a_range_has_the_time_of_the_ranges_inside_once_and_its_own_wall_time() 
         (None, 1, 1000, 1000, 0),
     ]
     lines = [plain(line).split() for line in flat_lines(table, "range")]
-    assert lines[0] == ["calls", "hops", "wall", "total", "self", "share", "range"]
-    assert lines[1] == "3 3 11.0 us 4.0 us 3.0 us 50.0 % epoch".split()
+    assert lines[0] == ["wall", "total", "self", "share", "calls", "hops", "range"]
+    assert lines[1] == "11.0 us 4.0 us 3.0 us 50.0 % 3 3 epoch".split()
 
 
 def test_of_chosen_hops_only_their_ranges_are_rows() -> None:

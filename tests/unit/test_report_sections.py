@@ -15,6 +15,7 @@ import pytest
 import test_report
 from frames import FakeTrace, TraceBuilder
 
+from tracer.report.cells import table
 from tracer.report.page import Page
 from tracer.report.reading import Reading
 from tracer.report.report import render
@@ -51,6 +52,47 @@ def test_a_section(only: str | None, section: Section) -> None:
             golden.parent.mkdir(exist_ok=True)
             golden.write_text(text)
     assert text == (golden.read_text() if golden.exists() else "")
+
+
+TABLE = re.compile(r"^\| (.+) \|\n\| ([-: |]+) \|\n((?:\|.*\n)+)", re.MULTILINE)
+TIME_OR_SHARE = re.compile(r"\**(?:< )?[\d,.]+ (?:us|ms|s|%|x)\**")
+
+
+def kinds_of(titles: str, rule: str, rows: str) -> list[str]:
+    """Of each column of a table `time` (or share), `figure`, `text`, or `heading`; "" if it has no cell."""
+    columns = zip(*([cell.strip() for cell in split(row)] for row in rows.splitlines()), strict=True)
+    kinds = []
+    for title, line, cells in zip(titles.split("|"), rule.split("|"), columns, strict=True):
+        filled = [cell for cell in cells if cell]
+        time = any(map(TIME_OR_SHARE.fullmatch, filled))
+        figure = ("time" if time else "figure" if filled else "") if line.strip().endswith(":") else "text"
+        kinds.append(figure if title.strip() else "heading")
+    return [kind for kind in kinds if kind]
+
+
+def split(row: str) -> list[str]:
+    return re.split(r"(?<!\\)\|", row)[1:-1]
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.iterdir()), ids=lambda path: path.stem)
+def test_numbers_come_first_in_every_table(path: Path) -> None:
+    """`test_a_section` holds each file against what its section writes."""
+    order = ["heading", "time", "figure", "text"]
+    for found in TABLE.findall(path.read_text()):
+        kinds = kinds_of(*found)
+        phases = "x, " in found[2]  # `3 x, 12.3 us` is a time too, and no figure alone
+        assert phases or kinds == sorted(kinds, key=order.index), found[0]
+        assert not re.search(r"\| 0\.0+ (us|ms|s) \|", found[2])
+
+
+def test_a_new_table_cannot_have_a_number_behind_a_text() -> None:
+    shown = table(
+        ["op", "calls:", "share:", "idle:"], [["mm", "3", "50.0 %", ""], ["add", "4", "< 0.1 %", ""]]
+    )
+    titles, *_ = shown.splitlines()
+    assert [title.strip() for title in split(titles)] == ["share", "idle", "calls", "op"]
+    facts = table(["", "stock:", "calls:"], [["host time", "3.0 ms", "7"]])
+    assert [cell.strip() for cell in split(facts.splitlines()[-1])] == ["host time", "3.0 ms", "7"]
 
 
 def test_no_golden_file_is_left_over() -> None:

@@ -31,9 +31,9 @@ def test_it_lasts_until_the_dump(tmp_path: Path) -> None:
 def test_all_sections_say_the_same(tmp_path: Path) -> None:
     text = render(Reading(dumped(tmp_path), "t"))
     sections = {part.partition("\n")[0]: part for part in text.split("\n## ")}
-    assert " 569.990 ms " in sections["Where each thread was"]
+    assert " 569.99 ms " in sections["Where each thread was"]
     assert "when the trace was dumped: what each thread was running" in sections["Open at the end"]
-    assert " 569.990 ms " in sections["Open at the end"]
+    assert " 569.99 ms " in sections["Open at the end"]
     assert "0.01 us" in sections["In one look"]
     assert "ms" not in sections["In one look"].partition("| - ")[2]
 

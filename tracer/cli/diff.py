@@ -191,19 +191,9 @@ def _show(found: Difference, by: str, limit: int) -> None:
     timed = rows(by, found)
     if timed:
         print()
-        names = 2 if by == _ROWS[0] else 1
-        print_cells(
-            _times_first(titles(by, found), names, by),
-            [_times_first(row, names, by) for row in first(timed, limit)],
-        )
+        print_cells(titles(by, found), list(first(timed, limit)))
         if cut := shown_of(len(first(timed, limit)), len(timed), "row"):
             print(cut)
-
-
-def _times_first(cells: list[str], names: int, by: str) -> list[str]:
-    """The figures before the names, so that a narrow terminal cuts the text of the line."""
-    end = len(cells) - (by == _ROWS[0])
-    return [*cells[names:end], *cells[:names], *cells[end:]]
 
 
 def _show_fusion(found: Fusion, limit: int, by: str) -> None:

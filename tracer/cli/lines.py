@@ -33,6 +33,9 @@ _STYLES = {
     "device": "bold green",
 }
 
+_LEAST_OF_THE_LAST = 16
+"""Characters of the last column, which is cut first"""
+
 
 def print_line(console: Console, line: Line) -> None:
     if not console.is_terminal:
@@ -56,19 +59,30 @@ def print_table(table: pl.DataFrame, by: str, limit: int, sources: SourceLines) 
         print(f"Shown: {limit:,} of {count(len(table), 'row')}. More: --limit 0.")
 
 
-def print_cells(titles: list[str], rows: list[list[str]]) -> bool:
-    """A table: columns whose title ends in a colon, which is not shown, on the right, others on the left.
+def print_cells(titles: list[str], rows: list[list[str]], *, as_given: bool = False) -> bool:
+    """A table, numbers first unless its columns stay as given.
 
-    On a terminal, lines are cut to its width. Returns whether one was.
+    Columns whose title ends in a colon, which is not shown, are on the right, others on the left. If more
+    than the end of the last text does not fit on a terminal, the table is laid out as those of reports, which
+    lose nothing; with columns as given, lines are cut. Returns whether one was.
     """
     from rich.console import Console
 
+    from tracer.report.cells import numbers_first, table
+    from tracer.report.fitted_table import fitted_table
     from tracer.report.tree import fit
 
+    if not as_given:
+        titles, rows = numbers_first(titles, rows)
     console = Console(highlight=False)
     width = console.width if console.is_terminal else None
     names = [title.rstrip(":") for title in titles]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    least = sum(widths[:-1]) + 2 * len(widths) - 2 + min(widths[-1], _LEAST_OF_THE_LAST)
+    if width is not None and least > width and not as_given:
+        for line in fitted_table(table(titles, rows).splitlines(), width):
+            print_line(console, [("time", line)])
+        return False
     cut = False
     for place, row in enumerate([names, *rows]):
         cells = [

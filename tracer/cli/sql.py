@@ -160,7 +160,7 @@ def _show(table: pl.DataFrame, rows: int) -> None:
     shown = table.head(rows) if rows else table
     titles = [f"{name}:" if dtype.is_numeric() else name for name, dtype in table.schema.items()]
     cells = [[visible(_cell(value), _WIDEST) for value in row] for row in shown.iter_rows()]
-    if print_cells(titles, cells):
+    if print_cells(titles, cells, as_given=True):
         print("Lines are cut to the width of the terminal. All columns: --csv or --json, or select fewer.")
     if len(shown) < len(table):
         print(f"{count(len(table) - len(shown), 'more row')}; to see all: --rows 0")

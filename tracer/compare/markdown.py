@@ -197,7 +197,7 @@ def _summary(comparison: Comparison) -> str:
         for timing in (case.wall, case.gpu, case.cold) if on_gpu else (case.wall,):
             row += _timing_cells(timing)
         rows.append([*row, _share_cell(case, on_gpu), _error_cell(case), result_of(case)])
-    titles = ["#:", "case", "stock:", "override:", "ratio (95 %):"]
+    titles = ["#", "case", "stock:", "override:", "ratio (95 %):"]
     if on_gpu:
         titles[2:] = ["stock wall:", "override wall:", "ratio (95 %):"]
         titles += ["stock GPU:", "override GPU:", "ratio (95 %):"]

@@ -38,7 +38,7 @@ def render_several(comparisons: Sequence[Comparison], details: int | None, pictu
     names = [", ".join(comparison.overrides) for comparison in comparisons]
     titles = ["case", "stock:"]
     for name in names:
-        titles += [f"{code(name)}:", "ratio (95 %):", "result"]
+        titles += [f"{code(name)}:", "ratio (95 %):", f"result of {code(name)}"]
     rows = []
     for number, case in enumerate(first.cases):
         own = [comparison.cases[number] for comparison in comparisons]

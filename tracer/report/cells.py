@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tracer.base.visible import visible
 
 _PADDED = 44
 _MARKUP = re.compile(r"[\\`*\[\]<~]|(?<![^\W_])_|_(?![^\W_])|(?<!\S)>")
+_COST = re.compile(r"\d (?:us|ms|s|%|x)(?![\w/])")
 _BEGINS_BLOCK = re.compile(r"#{1,6}(\s|$)|[<>|]|~~~|```|[-+*](\s|$)|\d{1,9}[.)](\s|$)|[-=*_:|\s]+$")
 
 
@@ -36,12 +37,30 @@ def fenced(lines: Iterable[str], language: str = "text") -> str:
     return "\n".join([f"{fence}{language}", *shown, fence])
 
 
-def table(titles: list[str], rows: Iterable[list[str]], *, ragged: bool = False) -> str:
-    """A table; a title that ends in a colon has a right-aligned column.
+def numbers_first(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """Any table in the order in which it is read: times, shares and ratios; other figures; texts.
+
+    Titles of figures end in a colon. A first column without a title names the figures of its row, and stays.
+    """
+    cells = [list(row) for row in rows]
+
+    def rank(place: int) -> int:
+        if not titles[place].endswith(":"):
+            return 0 if place == 0 and not titles[0] else 3
+        column = [row[place] for row in cells if row[place]]
+        return 1 if not column or "ratio" in titles[place] or any(map(_COST.search, column)) else 2
+
+    places = sorted(range(len(titles)), key=rank)
+    return [titles[place] for place in places], [[row[place] for place in places] for row in cells]
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, ragged: bool = False) -> str:
+    """A table, numbers first; a title that ends in a colon has a right-aligned column.
 
     Cells are padded where a column is narrow, so that the source reads as a table too. With
     `ragged` the cells of a wide column are padded too, but for those that are wide themselves.
     """
+    titles, rows = numbers_first(titles, rows)
     right = [title.endswith(":") for title in titles]
     cells = [[title.rstrip(":") for title in titles]]
     cells += [[_unsplit(cell) for cell in row] for row in rows]

@@ -88,7 +88,7 @@ def titles(by: str, found: Difference) -> list[str]:
     """The titles of the columns of `rows`; those on the right end in a colon."""
     names = [by] if by != LINE else [LINE, OP]
     ratio = "ratio (runs):" if found.several else "ratio (95 %):"
-    times = ["before:", "after:", ratio, "verdict"]
+    times = ["before:", "after:", ratio, "verdict:"]
     gpu = ["GPU before:", "GPU after:", "GPU ratio:"] if _has_gpu(found) else []
     return names + times + gpu + ["text"] * (by == LINE)
 

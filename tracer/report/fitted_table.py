@@ -109,20 +109,24 @@ def fitted_table(lines: Sequence[str], width: int) -> list[str]:
     """The table in lines of at most `width`: nothing is lost, but columns without any cell.
 
     Titles are wrapped, and units move into them. If that is not enough, columns that are the same in all rows
-    are named once above the table, and the widest other columns are shown below each row.
+    are named once above the table, and the widest texts and last figures are shown below each row; the first
+    column of texts, which names the row, stays.
     """
     if is_fitting(lines, width):
         return list(lines)
     columns = [column for column in _columns(lines) if not column.is_empty]
     columns = [column.with_unit_in_title() for column in columns] if not _fits(columns, width) else columns
-    first = replace(columns[0], cells=tuple(_wrapped(cell, width // 2) for cell in columns[0].cells))
-    rest, same = _moved(first, columns[1:], width, [at for at in columns[1:] if at.is_constant])
+    name = next((column for column in columns if not column.right), columns[0])
+    others = [column for column in columns if column is not name]
+    first = replace(name, cells=tuple(_wrapped(cell, width // 2) for cell in name.cells))
+    rest, same = _moved(first, others, width, [at for at in others if at.is_constant])
     rest, below = _moved(first, rest, width, rest)
     room = width - 1 - _FRAME - sum(column.least + _FRAME for column in rest)
-    first = replace(first, cells=tuple(_wrapped(cell, max(room, width // 2)) for cell in columns[0].cells))
+    first = replace(name, cells=tuple(_wrapped(cell, max(room, width // 2)) for cell in name.cells))
+    shown = [first if at is name else at for at in columns if at is name or any(at is one for one in rest)]
     said = "In each row: " + "; ".join(f"{of.title}: {of.cells[0]}" for of in same) + "."
     above = [*wrap(said, width), ""] if same else []
-    return above + _rows([first, *rest], below, width)
+    return above + _rows(shown, below, width)
 
 
 def _columns(lines: Sequence[str]) -> list[_Column]:
@@ -149,15 +153,15 @@ def _fits(columns: Sequence[_Column], width: int) -> bool:
 def _moved(
     first: _Column, columns: list[_Column], width: int, may: list[_Column]
 ) -> tuple[list[_Column], list[_Column]]:
-    """(those that stay, those that move): of `may` the widest ones, until the rest fits."""
+    """(those that stay, those that move): of `may` the widest texts, then the last figures, until it fits."""
     moved: list[_Column] = []
     while not _fits([first, *columns], width):
         left = [column for column in columns if any(column is other for other in may)]
         if not left:
             break
-        widest = max(reversed(left), key=lambda column: column.least)
-        columns = [column for column in columns if column is not widest]
-        moved.append(widest)
+        least = max(reversed(left), key=lambda column: 0 if column.right else column.least)
+        columns = [column for column in columns if column is not least]
+        moved.append(least)
     return columns, [column for column in may if any(column is other for other in moved)]
 
 

@@ -21,11 +21,11 @@ _TITLES = {
     "range": "range",
 }
 _FIGURES = {
-    "kernel": ["hops", "total", "self", "share", "median"],
-    "module": ["calls", "hops", "total", "forward", "backward", "self", "share"],
-    "range": ["calls", "hops", "wall", "total", "self", "share"],
+    "kernel": ["total", "self", "share", "median", "GPU", "hops"],
+    "module": ["total", "forward", "backward", "self", "share", "GPU", "calls", "hops"],
+    "range": ["wall", "total", "self", "share", "GPU", "calls", "hops"],
 }
-_OF_COLUMNS = {"forward": "forward_ns", "backward": "backward_ns", "wall": "wall_ns"}
+_OF_COLUMNS = {"forward": "forward_ns", "backward": "backward_ns", "wall": "wall_ns", "GPU": "gpu_ns"}
 _UNKNOWN = {
     "op": "an unknown op",
     "source": NO_LINE,
@@ -52,9 +52,8 @@ def flat_lines(
     """
     whole = int(table["self_ns"].sum())
     shown = table.head(limit) if limit else table
-    titles = _FIGURES.get(by, ["calls", "hops", "total", "self", "share", "median"])
+    titles = _FIGURES.get(by, ["total", "self", "share", "median", "GPU", "calls", "hops"])
     titles = [title for title in titles if title not in _OF_COLUMNS or _OF_COLUMNS[title] in table.columns]
-    titles = titles + ["GPU"] * ("gpu_ns" in table.columns)
     rows = [_figures(row, whole, titles) for row in shown.iter_rows(named=True)]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     yield fit([("cost", _aligned(titles, widths)), ("cost", _TITLES[by])], width)
@@ -71,7 +70,6 @@ def _figures(row: dict[str, Any], whole: int, titles: list[str]) -> list[str]:
         "share": f"{100 * row['self_ns'] / whole:.1f} %" if whole else "",
         "median": "" if row["median_ns"] is None else duration(row["median_ns"]),
         **{title: duration(row[name]) if row.get(name) else "" for title, name in _OF_COLUMNS.items()},
-        "GPU": duration(row["gpu_ns"]) if row.get("gpu_ns") else "",
     }
     return [figures[title] for title in titles]
 

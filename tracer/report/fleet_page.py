@@ -200,12 +200,12 @@ def _ranks(tables: Tables, most: int | None) -> str:
         "rank": text_of("rank"),
         "host": text_of("host"),
         "process": text_of("pid"),
-        "steps": number_of("steps"),
-        "median step": time_of("step_ns"),
-        "op calls": number_of("op_calls"),
-        "last in": number_of("times_last"),
-        "others waited": lambda row: duration(row["others_waited_ns"]) if row["times_last"] else "",
-        "waited": time_of("waited_ns"),
+        "steps:": number_of("steps"),
+        "median step:": time_of("step_ns"),
+        "op calls:": number_of("op_calls"),
+        "last in:": number_of("times_last"),
+        "others waited:": lambda row: duration(row["others_waited_ns"]) if row["times_last"] else "",
+        "waited:": time_of("waited_ns"),
     }
     return rows_table(tables, _read(tables).drop_nulls("rank"), most, columns)
 
@@ -223,9 +223,9 @@ def _slow(tables: Tables, most: int | None) -> str:
     columns = {
         "rank": text_of("rank"),
         "host": text_of("host"),
-        "median step": time_of("step_ns"),
-        "of the median rank": time_of("usual"),
-        "waited": time_of("waited_ns"),
+        "median step:": time_of("step_ns"),
+        "of the median rank:": time_of("usual"),
+        "waited:": time_of("waited_ns"),
     }
     return rows_table(tables, rows, most, columns)
 
@@ -254,9 +254,9 @@ def _differs(tables: Tables, most: int) -> str:
     )
     columns: Columns = {
         "op and key": _op,
-        "ranks that have it": lambda row: f"{row['ranks']:,} of {row['of']:,}",
-        "fewest hops": number_of("least"),
-        "most hops": number_of("most_hops"),
+        "ranks that have it:": lambda row: f"{row['ranks']:,} of {row['of']:,}",
+        "fewest hops:": number_of("least"),
+        "most hops:": number_of("most_hops"),
         "first rank with most": text_of("most_rank"),
     }
     return paragraphs("\n".join(facts), rows_table(tables, ops, most, columns))
@@ -273,10 +273,10 @@ def _overlap(tables: Tables, most: int | None) -> str:
 
     columns: Columns = {
         "rank": text_of("rank"),
-        "communication": time_of("communication_ns"),
-        "of it beside computing": share,
-        "computing": time_of("computing_ns"),
-        "in steps of": time_of("wall_ns"),
+        "communication:": time_of("communication_ns"),
+        "of it beside computing:": share,
+        "computing:": time_of("computing_ns"),
+        "in steps of:": time_of("wall_ns"),
     }
     rows = rows_table(tables, tables["overlap"], most, columns)
     said = "Time of the GPU: kernels of NCCL, and all others, on any stream."
@@ -286,12 +286,12 @@ def _overlap(tables: Tables, most: int | None) -> str:
 def _ops(tables: Tables, most: int) -> str:
     columns: Columns = {
         "op and key": _op,
-        "ranks": number_of("ranks"),
-        "op calls": number_of("calls"),
-        "hops": number_of("hops"),
-        "self time": time_of("self_ns"),
-        "longest hop": time_of("longest_ns"),
-        "GPU": lambda row: duration(row["gpu_ns"]) if row["gpu_ns"] else "",
+        "ranks:": number_of("ranks"),
+        "op calls:": number_of("calls"),
+        "hops:": number_of("hops"),
+        "self time:": time_of("self_ns"),
+        "longest hop:": time_of("longest_ns"),
+        "GPU:": lambda row: duration(row["gpu_ns"]) if row["gpu_ns"] else "",
     }
     ops = tables["ops"].sort("self_ns", "job", "op", "key", descending=[True, False, False, False])
     return rows_table(tables, ops, most, columns)
@@ -300,10 +300,10 @@ def _ops(tables: Tables, most: int) -> str:
 def _kernels(tables: Tables, most: int) -> str:
     columns: Columns = {
         "device kernel": lambda row: code(shorten_kernel(row["kernel"] or "?", _LONGEST)),
-        "ranks": number_of("ranks"),
-        "runs": number_of("runs"),
-        "in all": time_of("total_ns"),
-        "on the slowest rank": time_of("most_total_ns"),
+        "ranks:": number_of("ranks"),
+        "runs:": number_of("runs"),
+        "in all:": time_of("total_ns"),
+        "on the slowest rank:": time_of("most_total_ns"),
         "which is": text_of("most_rank"),
     }
     kernels = tables["kernels"].sort("total_ns", "job", "kernel", descending=[True, False, False])
@@ -321,11 +321,11 @@ def _memory(tables: Tables, most: int | None) -> str:
     columns: Columns = {
         "rank": text_of("rank"),
         "device": text_of("device"),
-        "at the peak": lambda row: size(row["peak_bytes"]),
+        "at the peak:": lambda row: size(row["peak_bytes"]),
         "in step": text_of("peak_step"),
-        "at the end": lambda row: size(row["end_bytes"]),
+        "at the end:": lambda row: size(row["end_bytes"]),
         "most of it": line,
-        "blocks": number_of("blocks"),
+        "blocks:": number_of("blocks"),
     }
     order = ["peak_bytes", "job", "rank", "device"]
     rows = tables["memory"].sort(order, descending=[True, False, False, False])
@@ -362,7 +362,7 @@ def _clocks(tables: Tables, most: int | None) -> str:
     columns: Columns = {
         "rank": text_of("rank"),
         "clock": lambda row: said.get(row["clock"], "by the ends of collectives"),
-        "may be off by": time_of("clock_error_ns"),
+        "may be off by:": time_of("clock_error_ns"),
     }
     return rows_table(tables, rows, most, columns)
 
@@ -387,12 +387,12 @@ def _jobs(tables: Tables, most: int) -> str:
 
     columns: Columns = {
         "job": text_of("job"),
-        "ranks": number_of("ranks"),
-        "hosts": number_of("hosts"),
-        "hops": number_of("hops"),
-        "op calls": number_of("op_calls"),
-        "device kernels": number_of("kernels"),
-        "collective calls": number_of("collective_calls"),
+        "ranks:": number_of("ranks"),
+        "hosts:": number_of("hosts"),
+        "hops:": number_of("hops"),
+        "op calls:": number_of("op_calls"),
+        "device kernels:": number_of("kernels"),
+        "collective calls:": number_of("collective_calls"),
         "clocks": clocks,
     }
     return rows_table(tables, rows, most, columns)

@@ -119,7 +119,7 @@ def notes(kernels: list[FusedKernel]) -> list[str]:
     return [_FRACTION] * shared + [_BY_LINE] * any(op.by_line for op in ops)
 
 
-LINE_TITLES = ["line", "kernels:", "eager:", "compiled:", "ratio (95 %):", "verdict", "text"]
+LINE_TITLES = ["line", "kernels:", "eager:", "compiled:", "ratio (95 %):", "verdict:", "text"]
 LINES_SAID = (
     "All ops of a line; calls of compiled code are not in it. The time of a kernel of several lines is "
     "split by the times of their ops in the eager run."
@@ -136,7 +136,7 @@ def _saved(numbers: tuple[float, float]) -> str:
     return f" ({_number(saved)} saved)" if saved > 0.005 else ""
 
 
-MODULE_TITLES = ["module", "eager:", "compiled:", "ratio (95 %):", "verdict"]
+MODULE_TITLES = ["module", "eager:", "compiled:", "ratio (95 %):", "verdict:"]
 MODULES_SAID = (
     "Op calls that compiled code replaced or makes, by nn.Module, with those within it. The time of a kernel "
     "of several modules is split by the times of their ops in the eager run."

@@ -236,9 +236,9 @@ def late_table(tables: Tables, most: int | None) -> str:
     """Ranks that others waited for."""
     columns: Columns = {
         "rank": text_of("rank"),
-        "last in": lambda row: f"{row['times']:,} of {row['collectives']:,}",
-        "by (median)": time_of("median_ns"),
-        "in all": time_of("total_ns"),
+        "last in:": lambda row: f"{row['times']:,} of {row['collectives']:,}",
+        "by (median):": time_of("median_ns"),
+        "in all:": time_of("total_ns"),
         "at": lambda row: line_cell(row["at"]),
         "where it lost the time": lambda row: cause(row, LINE),
     }
@@ -267,13 +267,13 @@ def collectives_table(tables: Tables, most: int) -> str:
         "op": lambda row: code(row["op"]),
         "line": lambda row: line_cell(row["source"]),
         "group": lambda row: code(row["group"]),
-        "ranks": number_of("ranks"),
-        "times": number_of("times"),
-        "bytes": lambda row: "" if row["bytes"] is None else size(row["bytes"]),
-        "waited (median)": time_of("wait_ns"),
-        "in all": time_of("total_ns"),
-        "transfer": time_of("transfer_ns"),
-        "speed": _speed,
+        "ranks:": number_of("ranks"),
+        "times:": number_of("times"),
+        "bytes:": lambda row: "" if row["bytes"] is None else size(row["bytes"]),
+        "waited (median):": time_of("wait_ns"),
+        "in all:": time_of("total_ns"),
+        "transfer:": time_of("transfer_ns"),
+        "speed:": _speed,
     }
     return paragraphs(
         _COMES,

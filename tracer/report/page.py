@@ -10,9 +10,9 @@ from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.reading import Reading, Rows
 from tracer.report.svg.picture import Pictures
-from tracer.report.text import left_out, package_relative
+from tracer.report.text import duration, left_out, package_relative
 
-_MS_FROM_NS = 10_000_000
+_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000))
 _LONGEST_TEXT = 60
 Column = tuple[str, str, str]
 """(title, key of the row, kind): kind is one of those in Page.table"""
@@ -76,9 +76,7 @@ class Page:
 
     def table(self, columns: Sequence[Column], rows: Rows, whole_ns: int = 0) -> str:
         """A table with a row for each of `rows`; shares are taken of `whole_ns`."""
-        units = {key: unit_of(row[key] for row in rows.rows) for _, key, kind in columns if kind == "time"}
         write: dict[str, Callable[[dict[str, Any], str], str]] = {
-            "time": lambda row, key: in_unit(row[key], units[key]),
             "count": lambda row, key: f"{row[key]:,}",
             "share": lambda row, key: percent(row[key] / whole_ns) if whole_ns else "",
             "code": lambda row, key: code(row[key] or ""),
@@ -90,7 +88,13 @@ class Page:
             "nested": lambda row, key: "-> " * row["depth"] + code(row[key]),
             "caught": lambda row, key: f"caught in {code(row[key])}" if row[key] else "reached Python",
         }
-        cells = [[write[kind](row, key) for _, key, kind in columns] for row in rows.rows]
+        by_column = [
+            times(row[key] for row in rows.rows)
+            if kind == "time"
+            else [write[kind](row, key) for row in rows.rows]
+            for _, key, kind in columns
+        ]
+        cells = zip(*by_column, strict=True)
         return table([title for title, _, _ in columns], cells) + left_out(rows.left_out)
 
 
@@ -111,12 +115,15 @@ def percent(share: float) -> str:
     return "< 0.1 %" if share and text == "0.0 %" else text
 
 
-def unit_of(times: Iterable[int | None]) -> str:
-    """The unit of a column of times in nanoseconds."""
-    return "ms" if max((ns or 0 for ns in times), default=0) >= _MS_FROM_NS else "us"
+def times(values: Iterable[int | None]) -> list[str]:
+    """A column of times in nanoseconds: in one unit, but for those below 0.1 of it; 0 is nothing."""
+    column = list(values)
+    largest = max((ns or 0 for ns in column), default=0)
+    unit, size = next(((unit, size) for unit, size in _UNITS if largest >= size), ("us", 1_000))
+    return [_in_unit(ns, unit, size) for ns in column]
 
 
-def in_unit(ns: int | None, unit: str) -> str:
-    if ns is None:
+def _in_unit(ns: int | None, unit: str, size: int) -> str:
+    if not ns:
         return ""
-    return f"{ns / 1e6:,.3f} ms" if unit == "ms" else f"{ns / 1e3:,.2f} us"
+    return f"{ns / size:,.2f} {unit}" if 10 * ns >= size else duration(ns)

@@ -16,9 +16,11 @@ from tracer.report.html.sections import to_html
 
 def render_document(title: str, text: str) -> str:
     """`text` is markdown whose names are escaped (report.cells); it ends in a newline, as the page does."""
-    body = Markup(to_html(text))
+    body = to_html(text)
+    for tag in ("table", "pre"):  # what may be scrolled sideways has the focus for it; names are escaped
+        body = body.replace(f"<{tag}>", f'<{tag} tabindex="0">')
     return _template().render(
-        title=visible(title, LONGEST), version=VERSION, style=Markup(asset("page.css")), body=body
+        title=visible(title, LONGEST), version=VERSION, style=Markup(asset("page.css")), body=Markup(body)
     )
 
 

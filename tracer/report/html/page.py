@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from tracer.analysis.call_tree import call_tree
+from tracer.analysis.step_times import step_times
 from tracer.base.package import VERSION
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.chains import packed_tree
@@ -22,22 +24,37 @@ from tracer.report.html.document import asset
 from tracer.report.html.sections import about, parts
 from tracer.report.html.timeline import packed_timeline
 from tracer.report.kernel_tables import KernelTables
-from tracer.report.page import Page
+from tracer.report.page import Page, percent
 from tracer.report.reading import Reading
 from tracer.report.roofline import Roofline, rooflines
+from tracer.report.step_tables import parts_of
 
 _SCRIPTS = ("flame-chart.min.js", "page.js")
-_PARTS_OF_PAGE = ("data.js", "tree.js", "chart.js", "icicle.js", "timeline.js", "chain.js", "main.js")
+_PARTS_OF_PAGE = (
+    "data.js",
+    "tree.js",
+    "chart.js",
+    "icicle.js",
+    "timeline.js",
+    "chain.js",
+    "tables.js",
+    "main.js",
+)
+
+_MOST_ROWS = 500
+"""Of a table that the page holds; assets/tables.js shows the first 40 until all are asked for"""
 
 
 def render_html(reading: Reading) -> str:
-    """The page, with one newline at its end."""
+    """The page, with one newline at its end. Its tables have more rows than they show at first."""
+    reading = replace(reading, rows=reading.rows or _MOST_ROWS)
     page = Page.of(reading)
     forest = reading.chosen_part
     tree = call_tree(forest)
     certificate, environment = reading.trace.certificate, reading.trace.environment
     drawn = _rooflines(reading)
     shown = list(parts(reading, page))
+    of_a_step = parts_of(step_times(reading.trace)) if reading.only is None else None
     scripts = [_script(name) for name in _SCRIPTS]
     anchors = [("time", "Where time goes"), ("timeline", "Timeline")] + [("roofline", "Roofline")] * bool(
         drawn
@@ -54,9 +71,11 @@ def render_html(reading: Reading) -> str:
             environment=visible(_environment(reading), LONGEST),
             verdict=visible(str(certificate["verdict"]), LONGEST),
             complete=bool(certificate.get("complete")),
-            has_certificate=any(part.name == "certificate" for part in shown),
+            named={part.name for part in shown},
             contents=anchors,
             about=Markup(about(reading, page)),
+            of_a_step=of_a_step,
+            percent=percent,
             rooflines=drawn,
             parts=[{**vars(part), "body": Markup(part.body)} for part in shown],
             licences=asset("THIRD_PARTY.txt"),
@@ -108,7 +127,6 @@ def _script(name: str) -> str:
     return inline(text)
 
 
-@cache
 @cache
 def _template() -> Any:
     environment = Environment(

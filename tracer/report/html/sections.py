@@ -17,6 +17,7 @@ from tracer.report.reading import Reading
 from tracer.report.sections import head, name_of, order, path_details
 
 _DRAWN = {path_details.title}  # the page has the paths as a flame graph and as chains
+_ENDS_A_WORD = re.compile(r"(?<=[/_.,])(?=\w)|(?<=::)(?=\w)|(?<=\w)(?=<\w)")
 _OPENS = re.compile(r"<details><summary>([^<>]*)</summary>\s*")
 _CLOSES = re.compile(r"</details>\s*")
 
@@ -62,6 +63,12 @@ def _html(self: RendererHTML, tokens: list[Token], place: int, options: Any, env
     return html.escape(content)
 
 
+def _code(self: RendererHTML, tokens: list[Token], place: int, options: Any, env: Any) -> str:
+    """A long name may be broken between its words."""
+    pieces = _ENDS_A_WORD.split(tokens[place].content)
+    return f"<code>{'<wbr>'.join(map(html.escape, pieces))}</code>"
+
+
 def _fence(self: RendererHTML, tokens: list[Token], place: int, options: Any, env: Any) -> str:
     lines = [html.escape(line) for line in tokens[place].content.splitlines()]
     if tokens[place].info == "diff":
@@ -74,5 +81,6 @@ def _fence(self: RendererHTML, tokens: list[Token], place: int, options: Any, en
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table").disable(["link", "image", "autolink"])
 _MARKDOWN.add_render_rule("fence", _fence)
+_MARKDOWN.add_render_rule("code_inline", _code)
 _MARKDOWN.add_render_rule("html_block", _html)
 _MARKDOWN.add_render_rule("html_inline", _html)

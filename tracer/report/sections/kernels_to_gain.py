@@ -33,5 +33,5 @@ def markdown(data: KernelTables, page: Page) -> str:
         ]
         for number, (row, name) in enumerate(zip(shown, names, strict=True), 1)
     ]
-    titles = ["#:", "to gain:", "head-room:", "GPU time:", "share:", "calls:", "op", "kernel", "inputs"]
+    titles = ["#", "to gain:", "head-room:", "GPU time:", "share:", "calls:", "op", "kernel", "inputs"]
     return table(titles, rows, ragged=True) + left_out(len(data.ranked) - (page.rows or RANKED))

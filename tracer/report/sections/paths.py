@@ -9,7 +9,7 @@ from tracer.analysis.paths import ONCE
 from tracer.report.cells import code, table, wrapped
 from tracer.report.chain import chain_nodes
 from tracer.report.hot_paths import NAME_WIDTH, Path, Paths, compiler_text, hottest_of, near_equal
-from tracer.report.page import Page, in_unit, paragraphs, percent, unit_of
+from tracer.report.page import Page, paragraphs, percent, times
 from tracer.report.reading import Reading
 from tracer.report.text import count, package_relative, shorten_kernel, steady_steps
 from tracer.report.tree import arguments_text, time_text
@@ -63,30 +63,27 @@ def _which(data: Paths) -> str:
 
 def _overview(data: Paths) -> str:
     """A row for each path, with the chain of hops and calls that the time goes to."""
-    unit = unit_of(path.total_ns for path in data.paths)
-    median_unit = unit_of(path.median_ns for path in data.paths)
-    gpu_unit = unit_of(path.gpu_ns for path in data.paths)
-    longest_unit = unit_of(path.longest_ns for path in data.paths)
-    rows = [
-        [
-            str(number),
-            in_unit(path.total_ns, unit),
-            percent(path.share),
-            *([in_unit(path.gpu_ns, gpu_unit)] if data.has_cuda else []),
-            f"{path.calls:,}",
-            in_unit(path.median_ns, median_unit),
-            _marked(in_unit(path.longest_ns, longest_unit), path),
-            f"{path.hops:,}",
-            _chain(path, data.details),
-        ]
-        for number, group in enumerate(near_equal(data.paths), 1)
-        for path in group
-    ]
-    titles = ["path:", "total:", "share:", *(["on GPU:"] if data.has_cuda else [])]
-    titles += ["calls:", "median:", "longest:", "hops:", "where the time goes"]
+    paths = [path for group in near_equal(data.paths) for path in group]
+    numbers = [number for number, group in enumerate(near_equal(data.paths), 1) for _ in group]
+    longest = times(path.longest_ns for path in paths)
+    columns = {
+        "total:": times(path.total_ns for path in paths),
+        "share:": [percent(path.share) for path in paths],
+        "on GPU:": times(path.gpu_ns for path in paths),
+        "median:": times(path.median_ns for path in paths),
+        "longest:": [_marked(text, path) for text, path in zip(longest, paths, strict=True)],
+        "calls:": [f"{path.calls:,}" for path in paths],
+        "hops:": [f"{path.hops:,}" for path in paths],
+        "path": list(map(str, numbers)),
+        "where the time goes": [_chain(path, data.details) for path in paths],
+    }
+    if not data.has_cuda:
+        del columns["on GPU:"]
     varies = any(_varies(path) for path in data.paths)
     said = f"**Bold**: the mean is above {_VARIES} medians, because of slow calls."
-    return paragraphs(table(titles, rows), said if varies else "", _once(data))
+    return paragraphs(
+        table(list(columns), zip(*columns.values(), strict=True)), said if varies else "", _once(data)
+    )
 
 
 def _once(data: Paths) -> str:
@@ -99,23 +96,19 @@ def _once(data: Paths) -> str:
     ]
     if not found:
         return ""
-    unit = unit_of(path.once_ns for _, path in found)
+    found.sort(key=lambda item: -item[1].once_ns)
+    first = times(path.once_ns for _, path in found)
+    medians = times(path.median_ns for _, path in found)
     rows = [
-        [
-            in_unit(path.once_ns, unit),
-            f"{path.once_calls:,}",
-            in_unit(path.median_ns, unit),
-            str(number),
-            code(path.op),
-        ]
-        for number, path in sorted(found, key=lambda item: -item[1].once_ns)
+        [once, median, f"{path.once_calls:,}", code(path.op), str(number)]
+        for (number, path), once, median in zip(found, first, medians, strict=True)
     ]
     return paragraphs(
         wrapped(
             f"**Once**: the first call of these paths took more than {ONCE} medians of the others. First "
             "calls load code, make handles, allocate and compile. They are in no other number of these paths."
         ),
-        table(["first call:", "times:", "median:", "path:", "op"], rows),
+        table(["first call:", "median:", "times:", "op", "path"], rows),
     )
 
 

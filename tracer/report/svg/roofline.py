@@ -10,7 +10,7 @@ LEAST_POINTS = 5
 KINDS = (
     ("memory", "limited by bytes"),
     ("compute", "limited by operations"),
-    ("floor", "as short as kernels are"),
+    ("floor", "as short as the shortest kernel"),
 )
 
 

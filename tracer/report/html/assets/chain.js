@@ -11,9 +11,17 @@ class Chain {
     document.getElementById("chain-close").addEventListener("click", () => this.close());
   }
 
+  // Who opened it with a key reads it, and is back where it was opened when it closes.
+  enter(from) {
+    this.from = from;
+    this.panel.focus();
+  }
+
   close() {
     this.panel.hidden = true;
     document.body.classList.remove("chained");
+    if (this.from) this.from.focus();
+    this.from = null;
   }
 
   // Of each node the one below it that the time goes to: most GPU time if it has any, else most host time.
@@ -56,31 +64,46 @@ class Chain {
     this.show(heaviest, nodes, tree.label[place] < 0 ? tree.name(place) : "");
   }
 
+  // Of a row of a table: it says what the row says, then the heaviest chain of the calls that the row counts.
+  showRow(name, facts, nodes) {
+    const heaviest = nodes.reduce((best, node) => (this.weight(node) > this.weight(best) ? node : best));
+    this.show(heaviest, nodes, name, facts);
+    return heaviest;
+  }
+
   showNode(node) {
     this.show(node, [node], "");
   }
 
-  show(node, nodes, group) {
+  show(node, nodes, group, facts = this.facts(nodes)) {
     const { calls } = this;
     this.node = node;
+    const inside = this.panel.contains(document.activeElement);
     document.getElementById("chain-title").textContent = group || calls.names[calls.label[node]];
     const body = document.getElementById("chain-body");
-    body.replaceChildren(this.facts(nodes), ...this.ofSeveral(nodes), this.list(node, !!group), ...this.lines(nodes));
+    body.replaceChildren(this.factsOf(facts), ...this.ofSeveral(nodes), this.list(node, !!group), ...this.lines(nodes));
     this.panel.hidden = false;
     tooltip.hide();
     this.panel.scrollTop = 0;
     document.body.classList.add("chained");
+    if (inside) this.panel.focus(); // the button that was pressed is gone
+  }
+
+  factsOf(facts) {
+    const shown = element("p", "facts");
+    for (const [name, value] of facts) {
+      const fact = element("span", "", name + " ");
+      fact.append(element("b", "", value));
+      shown.append(fact);
+    }
+    return shown;
   }
 
   facts(nodes) {
     const { calls } = this;
     const sum = (name) => nodes.reduce((total, node) => total + calls.column(name)[node], 0);
-    const facts = element("p", "facts");
-    const add = (name, value) => {
-      const fact = element("span", "", name + " ");
-      fact.append(element("b", "", value));
-      facts.append(fact);
-    };
+    const facts = [];
+    const add = (name, value) => facts.push([name, value]);
     const host = sum("host_ns");
     const gpu = sum("gpu_ns");
     add("calls", sum("rows").toLocaleString("en-US"));

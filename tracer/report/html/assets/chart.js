@@ -56,12 +56,70 @@ function textsFromTheStart(texts) {
   }
 }
 
+// Round numbers at equal distances, in the unit that fits; flame-chart-js rounds the labels and moves the lines to them.
+class Ticks {
+  constructor(engine, units) {
+    this.engine = engine;
+    this.units = units;
+  }
+
+  step() {
+    const least = (this.engine.getRealView() * 110) / this.engine.width;
+    const power = 10 ** Math.floor(Math.log10(least || 1));
+    const step = [1, 2, 5, 10].find((each) => each * power >= least) * power;
+    return this.units === " ms" ? step : Math.max(step, 1);
+  }
+
+  places() {
+    const { engine } = this;
+    const step = this.step();
+    const end = engine.positionX + engine.getRealView();
+    const places = [];
+    for (let number = Math.ceil(engine.positionX / step); number * step <= end; number++) {
+      places.push([engine.timeToPosition(number * step), this.text(number * step, step, end)]);
+    }
+    return places;
+  }
+
+  // `0.2 s`, `1.2 s` if the last one is above a second; else `200 ms`.
+  text(value, step, end) {
+    if (this.units !== " ms") return value.toLocaleString("en-US") + this.units;
+    const above = (unit) => step >= unit / 2 || (end >= unit && step >= unit / 10);
+    const [unit, size] = above(1e3) ? [" s", 1e-3] : above(1) ? [" ms", 1] : [" us", 1e3];
+    return Number((value * size).toPrecision(12)).toLocaleString("en-US", { maximumFractionDigits: 6 }) + unit;
+  }
+
+  // Lines in the axis alone: further down they would run through what bars say.
+  draw(axis) {
+    axis.setCtxFont(FONT);
+    for (const [x, text] of this.places()) {
+      axis.setCtxValue("fillStyle", colour("quiet"));
+      axis.fillRect(x, 0, 1, axis.height);
+      axis.setCtxValue("fillStyle", colour("text"));
+      if (x + 6 + axis.ctx.measureText(text).width < axis.width) axis.fillText(text, x + 4, axis.charHeight);
+    }
+  }
+}
+
+// What a picture does with a key; all others, and all with Ctrl, Alt or Meta, are the browser's.
+const KEYS = {
+  ArrowLeft: (chart) => chart.beside(-1),
+  ArrowRight: (chart) => chart.beside(1),
+  ArrowUp: (chart) => chart.above(),
+  ArrowDown: (chart) => chart.below(),
+  Enter: (chart) => chart.open(),
+  Escape: (chart) => chart.leave(),
+  "+": (chart) => chart.zoom(1.6),
+  "-": (chart) => chart.zoom(1 / 1.6),
+};
+
 class Chart {
   // `plugins` are drawn one below the other; `tip(bar)` returns [title, lines] for the bar under the mouse.
   constructor(holder, plugins, height, units, tip) {
     this.holder = holder;
     this.height = height;
     this.units = units;
+    this.told = tip;
     this.tip = (found, engine, mouse) => {
       if (!found || !mouse) return tooltip.hide();
       const box = this.canvas.getBoundingClientRect();
@@ -75,7 +133,13 @@ class Chart {
     holder.replaceChildren(this.canvas);
     this.flames = plugins.filter((plugin) => plugin instanceof FlameChartPlugin);
     this.container = new FlameChartContainer({ canvas: this.canvas, plugins, settings: this.settings() });
-    for (const child of this.engine.children) child.renderTexts = textsFromTheStart;
+    this.ticks = new Ticks(this.engine, units);
+    Object.assign(this.engine.timeGrid, { renderTimes: (axis) => this.ticks.draw(axis), renderLines: () => {} });
+    for (const child of this.engine.children) {
+      child.renderTexts = textsFromTheStart;
+      const stroke = child.addStroke.bind(child);
+      child.addStroke = (each, order) => stroke({ ...each, color: colour("focus") }, order); // of what is selected
+    }
     // The wheel scrolls the page; with Ctrl it zooms.
     this.stopWheel = (event) => {
       if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
@@ -85,11 +149,8 @@ class Chart {
       this.container.interactionsEngine.mouseDownPosition = null;
     });
     holder.addEventListener("wheel", this.stopWheel, { capture: true, passive: true });
-    // Arrow keys move and zoom while the drawing has the focus.
-    holder.onfocus = () => this.container.hotkeys(true);
-    holder.onblur = () => this.container.hotkeys(false);
-    holder.onkeydown = (event) => event.key.startsWith("Arrow") && event.preventDefault();
-    if (document.activeElement === holder) this.container.hotkeys(true);
+    holder.onkeydown = (event) => this.key(event); // `false` would take the key from the browser
+    holder.onblur = () => tooltip.hide();
     this.canvas.addEventListener("mouseleave", () => tooltip.hide());
     this.recolour(); // the styles of a plugin count only from here on
   }
@@ -133,11 +194,98 @@ class Chart {
     this.render();
   }
 
+  // Around what is selected and in view, or the middle.
   zoom(factor) {
-    const { engine } = this;
-    this.container.interactionsEngine.changeZoom((1 - factor) * engine.zoom, engine.width / 2);
+    const { engine, selected } = this;
+    const middle = selected ? engine.timeToPosition(selected.node.source.start + selected.node.source.duration / 2) : -1;
+    const around = middle >= 0 && middle <= engine.width ? middle : engine.width / 2;
+    this.container.interactionsEngine.changeZoom((1 - factor) * engine.zoom, around);
     engine.tryToChangePosition(0);
     this.render();
+  }
+
+  key(event) {
+    const act = KEYS[event.key];
+    if (!act || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    act(this);
+  }
+
+  // {flame, node} of the selected bar, if there is one.
+  get selected() {
+    const flame = this.flames.find((each) => each.selectedRegion && each.selectedRegion.type === "node");
+    return flame && { flame, node: flame.selectedRegion.data };
+  }
+
+  // The selected bar, or else the first one, which is then selected.
+  start() {
+    if (this.selected) return this.selected;
+    const flame = this.flames.find((each) => each.flatTree.length);
+    if (flame) this.choose(flame, flame.flatTree[0]);
+    return null;
+  }
+
+  beside(by) {
+    const from = this.start();
+    if (!from) return;
+    const node = from.flame.flatTree[from.flame.flatTree.indexOf(from.node) + by];
+    if (node && node.level === from.node.level) this.choose(from.flame, node);
+  }
+
+  above() {
+    const from = this.start();
+    if (!from) return;
+    if (from.node.parent) return this.choose(from.flame, from.node.parent);
+    const flame = this.flames[this.flames.indexOf(from.flame) - 1];
+    if (flame) this.choose(flame, flame.flatTree[0]);
+  }
+
+  below() {
+    const from = this.start();
+    if (!from) return;
+    const child = from.flame.flatTree.find((each) => each.parent === from.node);
+    if (child) return this.choose(from.flame, child);
+    const flame = this.flames[this.flames.indexOf(from.flame) + 1];
+    if (flame) this.choose(flame, flame.flatTree[0]);
+  }
+
+  choose(flame, node) {
+    for (const each of this.flames) each.selectedRegion = each === flame ? { data: node, type: "node" } : null;
+    this.reveal(flame, node);
+    const box = this.canvas.getBoundingClientRect();
+    const top = box.top + flame.renderEngine.position + node.level * (BAR + 1) - flame.positionY;
+    if (top < 60 || top + BAR > innerHeight) scrollBy(0, top - innerHeight / 2);
+    const x = Math.max(this.engine.timeToPosition(node.source.start), 0);
+    const y = this.canvas.getBoundingClientRect().top - box.top + top;
+    requestAnimationFrame(() => tooltip.show(...this.told(node.source), box.left + x, y)); // scrolling hides it
+  }
+
+  // As much of the bar as the view holds, and wide enough to be seen.
+  reveal(flame, node) {
+    const { engine } = this;
+    const { start, duration } = node.source;
+    const view = engine.getRealView();
+    if (duration > view || duration * engine.zoom < 4) this.zoomTo(start, Math.max(duration, ((engine.max - engine.min) * 2) / engine.width ** 2) * (duration > view ? 1 : 20));
+    else if (start < engine.positionX || start + duration > engine.positionX + view) engine.setPositionX(Math.max(engine.min, Math.min(engine.max - view, start + (duration - view) / 2)));
+    const y = node.level * (BAR + 1);
+    const { height } = flame.renderEngine;
+    if (y < flame.positionY) flame.setPositionY(y);
+    else if (y + BAR > flame.positionY + height) flame.setPositionY(y + BAR - height);
+    this.render();
+  }
+
+  open() {
+    const from = this.start();
+    if (!from) return;
+    tooltip.hide();
+    from.flame.emit("select", { node: from.node });
+    this.holder.dispatchEvent(new Event("opened"));
+  }
+
+  // Escape: the page closes its panel; without one, the whole picture.
+  leave() {
+    tooltip.hide();
+    if (document.getElementById("chain").hidden) this.reset();
   }
 
   zoomTo(start, length) {

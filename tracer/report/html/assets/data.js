@@ -94,6 +94,67 @@ class Calls {
     return HOPS.has(this.kinds[label]) ? op + " [" + (this.of(label, "key") || "?") + "]" : op;
   }
 
+  isNamed(label, text) {
+    if (this.names[label] === text || ["op", "table_name", "kernel", "key"].some((name) => this.of(label, name) === text)) return true;
+    return text.endsWith("...") && text.length > 20 && ["op", "table_name"].some((name) => this.of(label, name).startsWith(text.slice(0, -3)));
+  }
+
+  isFrom(origin, text) {
+    const module = this.ofOrigin(origin, "module");
+    return (this.modules[module] || [module]).includes(text) || this.ofOrigin(origin, "line") === text || this.ofOrigin(origin, "called_from") === text;
+  }
+
+  // The outermost nodes that fit, by label and by origin.
+  outermost(fits) {
+    const inside = new Uint8Array(this.size);
+    const found = [];
+    for (let node = 0; node < this.size; node++) {
+      const parent = this.parent[node];
+      inside[node] = parent >= 0 && inside[parent] ? 1 : 0;
+      if (inside[node] || !fits(this.label[node], this.origin[node])) continue;
+      inside[node] = 1;
+      found.push(node);
+    }
+    return found;
+  }
+
+  // The calls that a row with these names is about: GPU work before autograd nodes, these before hops, lines and modules.
+  named(texts) {
+    const origins = [...new Set(this.origin)];
+    const ways = [
+      (text) => this.byLabel((label) => ON_GPU.has(this.kinds[label]) && this.isNamed(label, text)),
+      (text) => this.byOrigin(origins, (origin) => this.ofOrigin(origin, "backward") === text),
+      (text) => this.byLabel((label) => this.isNamed(label, text)),
+      (text) => this.byOrigin(origins, (origin) => this.isFrom(origin, text)),
+    ];
+    for (const way of ways) {
+      for (const text of texts) {
+        const nodes = way(text);
+        if (nodes.length) return { text, nodes: this.narrowed(nodes, texts.filter((each) => each !== text)) };
+      }
+    }
+    return { text: "", nodes: [] };
+  }
+
+  byLabel(fits) {
+    const chosen = this.kinds.map((kind, label) => fits(label));
+    return chosen.includes(true) ? this.outermost((label) => chosen[label]) : [];
+  }
+
+  byOrigin(origins, fits) {
+    const chosen = new Set(origins.filter(fits));
+    return chosen.size ? this.outermost((label, origin) => chosen.has(origin)) : [];
+  }
+
+  // Of these nodes those from the lines and modules that have one of the names, if any are.
+  narrowed(nodes, texts) {
+    for (const text of texts) {
+      const own = nodes.filter((node) => this.isFrom(this.origin[node], text));
+      if (own.length) nodes = own;
+    }
+    return nodes;
+  }
+
   // The colour of a bar.
   typeOf(label) {
     const kind = this.kinds[label];

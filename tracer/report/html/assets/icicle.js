@@ -107,44 +107,18 @@ class Icicle {
       : "No bar matches.";
   }
 
-  // Selects the bar of a node of the tree, as if it was clicked.
+  // Selects the bar of a place of the tree, as if it was clicked.
   select(place, zoom) {
-    const bar = this.drawn.made[place];
-    if (bar) {
-      const node = this.flame.flatTree.find((each) => each.source === bar);
-      this.flame.selectedRegion = { data: node, type: "node" };
-      if (zoom) this.chart.zoomTo(bar.start, bar.duration);
-      else this.chart.render();
-    }
+    this.mark(place, zoom);
     this.onSelect(this.tree, place);
   }
 
-  // The widest call whose name, kernel function, line or module is exactly this; -1: none.
-  // `onGpu`: only work of the GPU counts.
-  find(text, onGpu = false) {
-    const { tree, calls } = this;
-    const width = tree.width(this.measure);
-    let best = -1;
-    const keep = (place) => {
-      if (best < 0 || width[place] > width[best]) best = place;
-    };
-    for (let place = 0; place < tree.size; place++) {
-      const label = tree.label[place];
-      if (label < 0 ? !onGpu && tree.text[place] === text : (!onGpu || ON_GPU.has(calls.kinds[label])) && this.names(label, text)) keep(place);
-    }
-    if (best >= 0 || onGpu) return best;
-    for (let node = 0; node < calls.size; node++) {
-      const origin = calls.origin[node];
-      if (calls.parent[node] < 0 && tree.place[node] >= 0 && ["line", "module", "called_from", "backward"].some((name) => calls.ofOrigin(origin, name) === text)) {
-        keep(tree.place[node]);
-      }
-    }
-    return best;
-  }
-
-  names(label, text) {
-    const { calls } = this;
-    if (["op", "table_name", "kernel", "key"].some((name) => calls.of(label, name) === text) || calls.names[label] === text) return true;
-    return text.endsWith("...") && text.length > 20 && ["op", "table_name"].some((name) => calls.of(label, name).startsWith(text.slice(0, -3)));
+  mark(place, zoom) {
+    const bar = this.drawn.made[place];
+    if (!bar) return;
+    const node = this.flame.flatTree.find((each) => each.source === bar);
+    this.flame.selectedRegion = { data: node, type: "node" };
+    if (zoom) this.chart.zoomTo(bar.start, bar.duration);
+    else this.chart.render();
   }
 }

@@ -1,4 +1,6 @@
 // Connects the parts of the page.
+const MOST_FIRST = 3;
+
 function choices(id, options, chosen, onChange) {
   const holder = document.getElementById(id);
   for (const [value, text] of Object.entries(options)) {
@@ -40,41 +42,47 @@ function theme(onChange) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", onChange);
 }
 
-// Rows of any table lead to the chain of the op, line, module or kernel that they name.
-function leads(icicle, timeline) {
-  for (const row of document.querySelectorAll(".part tbody tr")) {
-    const codes = [...row.querySelectorAll("code")].map((code) => code.textContent);
-    const inSteps = row.closest("#steps");
-    if (!codes.length && !inSteps) continue;
-    row.classList.add("leads");
-    row.addEventListener("click", () => {
-      if (getSelection().toString()) return;
-      if (inSteps) return showStep(row, timeline);
-      const parts = codes.flatMap((text) => [text, ...text.split(" -> ")]);
-      for (const onGpu of [true, false]) {
-        for (const part of parts) {
-          const place = icicle.find(part, onGpu);
-          if (place >= 0) return icicle.select(place, false);
-        }
-      }
-    });
-  }
-}
-
-function showStep(row, timeline) {
-  const cells = [...row.cells].map((cell) => cell.textContent);
-  const number = timeline.steps.findIndex((step) => cells.slice(0, 2).includes(step.step));
-  if (number < 0) return;
-  const select = document.getElementById("step");
-  select.value = number;
-  select.dispatchEvent(new Event("change"));
-  document.getElementById("timeline").scrollIntoView();
-}
-
 function zoomButtons(prefix, chart) {
   document.getElementById(prefix + "-in").addEventListener("click", () => chart().zoom(1.6));
   document.getElementById(prefix + "-out").addEventListener("click", () => chart().zoom(1 / 1.6));
   document.getElementById(prefix + "-reset").addEventListener("click", () => chart().reset());
+}
+
+// Marks the link to the section that one is in.
+function followSections() {
+  const nav = document.querySelector("nav");
+  const links = [...nav.querySelectorAll("a")];
+  const targets = links.map((link) => document.querySelector(link.getAttribute("href")));
+  const mark = () => {
+    const above = targets.filter((target) => target.getClientRects().length && target.getBoundingClientRect().top < innerHeight / 4);
+    links.forEach((link, number) => {
+      if (targets[number] !== above[above.length - 1]) return link.removeAttribute("aria-current");
+      link.setAttribute("aria-current", "true");
+      nav.scrollLeft = link.offsetLeft - nav.clientWidth / 2;
+    });
+  };
+  addEventListener("scroll", () => requestAnimationFrame(mark), { passive: true });
+  mark();
+}
+
+// The first rows of a table, where a reader looks first; they lead where the rows lead.
+function firstRows(section, table) {
+  const rows = table ? table.leads.slice(0, MOST_FIRST) : [];
+  for (const row of rows) {
+    const button = element("button");
+    button.type = "button";
+    const cell = (title) => row.cells[table.titles.indexOf(title)];
+    button.append(element("span", "figure", cell("share").textContent));
+    for (const title of ["line", "what to do"]) {
+      const parts = cell(title) ? [...cell(title).childNodes].filter((part) => part.nodeName !== "BR") : [];
+      button.append(...parts.map((part) => element(part.nodeName === "CODE" ? "code" : "span", "", part.textContent)));
+    }
+    button.addEventListener("click", (event) => table.show(row, event.detail ? null : button)); // 0: by a key
+    const item = element("li");
+    item.append(button);
+    section.querySelector("ol").append(item);
+  }
+  section.hidden = !rows.length;
 }
 
 async function main() {
@@ -106,6 +114,10 @@ async function main() {
     document.getElementById("time").scrollIntoView();
   });
   document.addEventListener("keydown", (event) => event.key === "Escape" && chain.close());
+  for (const id of ["icicle", "tracks"]) {
+    const holder = document.getElementById(id);
+    holder.addEventListener("opened", () => chain.panel.hidden || chain.enter(holder));
+  }
 
   const timeline = new Timeline(await unpack("timeline-data"), calls, (node) => chain.showNode(node));
   legend(calls, timeline);
@@ -124,15 +136,22 @@ async function main() {
     document.getElementById("timeline").hidden = true;
   }
 
+  const open = (facts, names, from) => {
+    const { text, nodes } = calls.named(names);
+    if (!nodes.length) return;
+    const heaviest = facts.length ? chain.showRow(text, facts, nodes) : chain.showRow("", chain.facts(nodes), nodes);
+    if (from) chain.enter(from);
+    icicle.mark(icicle.tree.place[heaviest], false);
+  };
   for (const point of document.querySelectorAll(".point")) {
-    const open = () => {
-      const place = icicle.find(point.dataset.name);
-      if (place >= 0) icicle.select(place, false);
-    };
-    point.addEventListener("click", open);
-    point.addEventListener("keydown", (event) => event.key === "Enter" && open());
+    point.addEventListener("click", () => open([], [point.dataset.name], null));
+    point.addEventListener("keydown", (event) => event.key === "Enter" && open([], [point.dataset.name], point));
   }
-  leads(icicle, timeline);
+  const tables = [...document.querySelectorAll(".part table")].map((table) => new Table(table, open, timeline));
+  for (const section of document.querySelectorAll(".first")) {
+    firstRows(section, tables.find((table) => table.section === section.dataset.of));
+  }
+  followSections();
   theme(() => {
     icicle.chart.recolour();
     if (timeline.chart) timeline.chart.recolour();

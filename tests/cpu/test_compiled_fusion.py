@@ -99,7 +99,7 @@ def test_the_text_the_page_and_the_document(launcher: Launcher) -> None:
     assert f"\n{kernel.name}\n  3 op calls -> 1 run (2 saved); " in run.out
     assert re.search(r"\n    script.py:7 +1 x aten::gelu +hidden = torch.nn.functional.gelu", run.out)
     assert f"aten::gelu: vanished; fused into {kernel.name}\n" in run.out
-    body = run.out.partition("What fusing saved")[2].partition("\nscript.py")[0]
+    body = run.out.partition("What fusing saved")[2].partition("\nAll ops of a line")[0]
     assert max(map(len, body.splitlines())) <= 110
     assert "aten::matmul: vanished\n" in run.out  # its mm is called by compiled code, and add is not addmm
     document = json.loads(show(launcher, "--json").out)["fusion"]

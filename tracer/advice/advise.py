@@ -18,7 +18,7 @@ _SAME = 0.5
 
 
 @dataclass(frozen=True)
-class Advices:
+class Advised:
     """What the rules say of a trace.
 
     steps, step_ns   how many steady steps were looked at, and the median of their time without tracer
@@ -36,7 +36,7 @@ class Advices:
     rules: int = len(RULES)
 
 
-def advise(trace: Trace) -> Advices:
+def advise(trace: Trace) -> Advised:
     """From the trace alone: gains are bounds. Raises TooFewStepsError."""
     return arranged(*found(trace))
 
@@ -53,7 +53,7 @@ def _within(found: Finding, step_ns: float) -> Finding:
     return replace(found, cost_ns=min(found.cost_ns, step_ns), most_ns=min(found.most_ns, step_ns))
 
 
-def arranged(steady: Steady, rows: Iterable[Advice]) -> Advices:
+def arranged(steady: Steady, rows: Iterable[Advice]) -> Advised:
     """The same rows, those that pay for the same time as alternatives of the one that gains most."""
     rows = list(rows)
     dropped = [row for row in rows if row.gain.known == DROPPED]
@@ -61,7 +61,7 @@ def arranged(steady: Steady, rows: Iterable[Advice]) -> Advices:
     rest = [row for row in rows if row not in dropped and row not in untried]
     worth = [row for row in rest if row.gain.ns >= LEAST * steady.step_ns]
     worth.sort(key=_least, reverse=True)
-    return Advices(len(steady.steps), steady.step_ns, tuple(_grouped(worth)), tuple(dropped), tuple(untried))
+    return Advised(len(steady.steps), steady.step_ns, tuple(_grouped(worth)), tuple(dropped), tuple(untried))
 
 
 def _least(row: Advice) -> float:

@@ -23,7 +23,7 @@ from tracer.cli.common import (
 from tracer.cli.documents import AsJson, print_json
 
 if TYPE_CHECKING:
-    from tracer.advice.advise import Advices
+    from tracer.advice.advise import Advised
     from tracer.trace import Trace
 
 
@@ -94,7 +94,7 @@ def _explain(name: str) -> None:
             print(line)
 
 
-def _found(trace: Trace, measure: bool) -> Advices:
+def _found(trace: Trace, measure: bool) -> Advised:
     from tracer.advice.advise import arranged, found
     from tracer.advice.steady import TooFewStepsError
 

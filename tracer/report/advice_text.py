@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from tracer.advice.advise import Advices
+from tracer.advice.advise import Advised
 from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, Advice, Gain
 from tracer.advice.rule import NEEDS, Rule
 from tracer.analysis.source_lines import SourceLines
@@ -19,17 +19,17 @@ _WIDTH = 79
 TITLES = ["#", "gain:", "share:", "line", "what to do", "known"]
 
 
-def heading(found: Advices) -> str:
+def heading(found: Advised) -> str:
     """`5 steady steps of 165 ms`"""
     return f"{count(found.steps, 'steady step')} of {duration(round(found.step_ns))}"
 
 
-def nothing(found: Advices) -> str:
+def nothing(found: Advised) -> str:
     """What is said where no row is left."""
     return f"nothing worth 1 % found; tried {count(found.rules, 'rule')}"
 
 
-def lines(found: Advices, sources: SourceLines, everything: bool) -> Iterator[str]:
+def lines(found: Advised, sources: SourceLines, everything: bool) -> Iterator[str]:
     """All of it, a line each, for a terminal."""
     shown = found.rows if everything else found.rows[:ROWS]
     yield heading(found)
@@ -106,7 +106,7 @@ def explained(name: str, rule: Rule) -> list[str]:
     return found
 
 
-def advice_table(found: Advices, sources: SourceLines, most: int = ROWS) -> str:
+def advice_table(found: Advised, sources: SourceLines, most: int = ROWS) -> str:
     """Markdown: a row for each of the first rows; what is said where none is left."""
     if not found.rows:
         return f"{nothing(found).capitalize()}."
@@ -124,7 +124,7 @@ def advice_table(found: Advices, sources: SourceLines, most: int = ROWS) -> str:
     return table(TITLES, cells)
 
 
-def advice_document(path: str, found: Advices, sources: SourceLines, most: int | None) -> dict[str, Any]:
+def advice_document(path: str, found: Advised, sources: SourceLines, most: int | None) -> dict[str, Any]:
     """`advice` has the rows, `dropped` what was tried for nothing; times in ns a step."""
     return {
         "trace": path,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracer.advice.advise import Advices, advise
+from tracer.advice.advise import Advised, advise
 from tracer.advice.steady import TooFewStepsError
 from tracer.analysis.source_lines import SourceLines
 from tracer.report.advice_text import advice_table, heading
@@ -23,7 +23,7 @@ recorded calls changed."""
 class Advice:
     """`found` is None where too few steps are steady."""
 
-    found: Advices | None
+    found: Advised | None
     sources: SourceLines
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from launching import Launcher
 from planted import CASES, program
+
+from tracer.base import interpreter
+from tracer.experiments.measured import _HELPER
 
 ONLY_MEASURED = ("channels-last",)
 """Rules that say nothing without an experiment"""
@@ -76,3 +81,9 @@ def test_too_few_steps_are_said(tmp_path: Path) -> None:
         run.err
         == "tracer: no step of this trace is steady; record 5 steps or more (tracer.step() ends one)\n"
     )
+
+
+def test_an_experiment_ends_though_nobody_waits() -> None:
+    text = f"from tracer import experiments; experiments.SECONDS = 0; {_HELPER}"
+    waiting = subprocess.Popen(interpreter.helper(text), stdin=subprocess.PIPE)
+    assert waiting.wait(60) == -signal.SIGALRM

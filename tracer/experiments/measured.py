@@ -12,12 +12,13 @@ from tracer.advice.experiments import Experiment, WorkerBatch
 from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, Advice, Finding, Gain
 from tracer.base import interpreter
 from tracer.base.progress import done
+from tracer.experiments import SECONDS
 
 if TYPE_CHECKING:
     from tracer.advice.steady import Steady
     from tracer.trace import Trace
 
-AN_EXPERIMENT_SECONDS, ALL_SECONDS = 20, 120
+ALL_SECONDS = 120
 BUSY_BELOW, BUSY_ABOVE = 0.8, 1.25
 """Where the interval of a ratio of the same work to itself leaves this, the machine is busy"""
 LEAST_RATIO = 1.02
@@ -55,7 +56,7 @@ def _told(trace: Trace, steady: Steady, experiment: Experiment, left: float) -> 
         "experiment": asdict(experiment),
     }
     command = interpreter.helper(_HELPER)
-    limit = min(AN_EXPERIMENT_SECONDS, left)
+    limit = min(SECONDS, left)
     try:
         ran = subprocess.run(
             command, input=json.dumps(wanted), capture_output=True, text=True, timeout=limit, check=False

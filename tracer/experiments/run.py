@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from tracer.advice import experiments
+from tracer.experiments import SECONDS
 from tracer.experiments.batches import worker_batch
 from tracer.experiments.pairs import pairs_of
 from tracer.experiments.turns import in_turns, joined
 from tracer.replay.replay_errors import CannotReplayError
 
-SECONDS = 8.0
+TURNS_SECONDS = 8.0
 """Of all turns of an experiment; torch is imported and the trace read before"""
 _MEMORY = 0.5
 """Of the memory of the machine"""
@@ -23,6 +25,7 @@ _MEMORY = 0.5
 
 def main() -> None:
     """`{"ratio": [value, low, high], "again": [...]}`, `{"ns": ..., "again": ...}` or `{"error": ...}`."""
+    signal.alarm(SECONDS + 1)  # if nobody waits any more
     wanted = json.load(sys.stdin)
     try:
         print(json.dumps(told(wanted)))
@@ -46,7 +49,7 @@ def told(wanted: dict[str, Any]) -> dict[str, Any]:
     if isinstance(experiment, experiments.WorkerBatch):
         return worker_batch(experiment)
     pairs = pairs_of(experiment, wanted["trace"])
-    each = [(pair.ns, in_turns(pair, SECONDS / len(pairs))) for pair in pairs]
+    each = [(pair.ns, in_turns(pair, TURNS_SECONDS / len(pairs))) for pair in pairs]
     return {
         "ratio": joined([(ns, turns.ratio) for ns, turns in each]),
         "again": joined([(ns, turns.again) for ns, turns in each]),

@@ -216,27 +216,27 @@ def number(value: Any) -> torch.Tensor:
 
 @wrong("aten::add.Tensor", "alpha is ignored")
 def add_alpha(a, b, *, alpha=1):
-    return torch.add(a, b)
+    return torch.add(number(a), number(b))
 
 
 @wrong("aten::add.Tensor", "alpha of integers is rounded up")
 def add_integers(a, b, *, alpha=1):
     whole = isinstance(alpha, int) and not number(a).is_floating_point()
-    return torch.add(a, b, alpha=alpha + 1 if whole and alpha not in (0, 1) else alpha)
+    return torch.add(number(a), number(b), alpha=alpha + 1 if whole and alpha not in (0, 1) else alpha)
 
 
 @wrong("aten::add.Tensor", "a tensor of one row is not broadcast")
 def add_broadcast(a, b, *, alpha=1):
     if number(a).dim() == number(b).dim() == 2 and len(b) == 1 != len(a):
         raise RuntimeError("sizes differ")
-    return torch.add(a, b, alpha=alpha)
+    return torch.add(number(a), number(b), alpha=alpha)
 
 
 @wrong("aten::add.Tensor", "0-d tensors promote as others do")
 def add_promotes(a, b, *, alpha=1):
     if isinstance(b, torch.Tensor) and number(a).dim() and not b.dim():
         a = a.to(torch.promote_types(a.dtype, b.dtype))
-    return torch.add(a, b, alpha=alpha)
+    return torch.add(number(a), number(b), alpha=alpha)
 
 
 @wrong("aten::add_.Tensor", "returns a new tensor")

@@ -9,7 +9,7 @@ from tracer.compare.trial_samples import ERRORS, SHARED, SIZES, USUAL, Operands,
 
 ARGUMENTS, BUFFERS = "other arguments", "buffers for results"
 OPTIONAL = "Optional["
-_MAYBE_TENSOR = f"{OPTIONAL}Tensor]"
+MAYBE_TENSOR = f"{OPTIONAL}Tensor]"
 
 
 def other_arguments(base: Sample) -> Iterator[Sample]:
@@ -20,7 +20,7 @@ def other_arguments(base: Sample) -> Iterator[Sample]:
     positional, named = base.make()
     types = [str(argument.real_type) for argument in schema.arguments]
     # A flag may ask for a tensor that is not there: stock's native_batch_norm reads address 0 then.
-    left_alone = {"bool", _MAYBE_TENSOR} if {"bool", _MAYBE_TENSOR} <= set(types) else set()
+    left_alone = {"bool", MAYBE_TENSOR} if {"bool", MAYBE_TENSOR} <= set(types) else set()
     for place, (argument, kind_of) in enumerate(zip(schema.arguments, types, strict=True)):
         if kind_of in left_alone:
             continue

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from tracer.base.boundary import torch_operator
-from tracer.compare.trial_arguments import OPTIONAL, in_form_of, plain_form
+from tracer.compare.trial_arguments import MAYBE_TENSOR, OPTIONAL, in_form_of, plain_form
 from tracer.compare.trial_samples import SIZES, USUAL, Operands, Sample, tensors_in
 
 _MOST_USUAL = 3
@@ -31,6 +31,8 @@ def bases_of(
     drawn = [sample for sample in own if sample.kind == USUAL]
     wide = _spread([sample for sample in of_torch if sample.call is op and ", float32," in sample.name])
     general = drawn if made is not _by_schema else wide or drawn
+    if made is _by_schema and not any(str(one.real_type) == MAYBE_TENSOR for one in op._schema.arguments):
+        general = [*drawn, *wide]  # stock need not check that a tensor which may be missing is there
     known = [*of_script[: _MOST_USUAL - 1], *general]
     by_name = {sample.name: sample for sample in known}
     usual = [*islice(filter(_accepts, by_name.values()), _MOST_USUAL)] or general

@@ -296,6 +296,9 @@ def _sizes(count: int) -> Iterator[tuple[str, Change]]:
         yield f"{name} rows", _along(0, length)
         yield f"{name} columns", _along(-1, length)
     yield "an empty one of one dimension", lambda ts: [ts[0].new_empty(0), *ts[1:]]
+    for place in range(min(count, 3)) if count > 1 else ():
+        yield f"one row in argument {place}", _only(place, lambda t: t[:1] if t.ndim else t)
+        yield f"one column in argument {place}", _only(place, lambda t: t[..., :1] if t.ndim else t)
     if count > 1:
         yield "the last one empty, of one dimension", lambda ts: [*ts[:-1], ts[-1].new_empty(0)]
         yield "a first one of size 1", lambda ts: [ts[0].flatten()[:1].reshape((1,) * ts[0].ndim), *ts[1:]]

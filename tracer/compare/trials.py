@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from tracer.compare.cases import CUDA, STRICT, Case
 from tracer.compare.global_state import put_back, within_bounds
-from tracer.compare.outcomes import Raised, difference
+from tracer.compare.outcomes import Raised, Story, difference
 from tracer.compare.switch import Switch
 from tracer.compare.trial_arguments import other_arguments
 from tracer.compare.trial_bases import bases_of, has_list
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
-from tracer.compare.trial_samples import Sample, variants
+from tracer.compare.trial_samples import ERRORS, Sample, tensors_in, variants
 from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain
 from tracer.compare.workload import precision, without_warnings
 
@@ -181,6 +181,8 @@ def _tried(trial: Trial, switch: Switch, name: str) -> TrialResult | None:
             stock = trial.tell(trial.sample, switch.device, 1)
             if time.monotonic() - begin > _LONGEST:
                 return None
+            if trial.kind == ERRORS and not _refuses(stock) and _is_mixed(trial.sample):
+                return None  # stock does not look at the device, and reads anything
             again = trial.tell(trial.sample, switch.device, 2)
         except Exception:
             return None
@@ -191,5 +193,12 @@ def _tried(trial: Trial, switch: Switch, name: str) -> TrialResult | None:
             except (Exception, SystemExit) as error:
                 wrong = f"it raised {Raised.of(error)}"
             ran, _ = switch.counts().since(before)
-    refused = any(isinstance(seen, Raised) for seen in stock.values())
-    return TrialResult(trial.kind, name, wrong, refused, bool(ran))
+    return TrialResult(trial.kind, name, wrong, _refuses(stock), bool(ran))
+
+
+def _refuses(stock: Story) -> bool:
+    return any(isinstance(seen, Raised) for seen in stock.values())
+
+
+def _is_mixed(sample: Sample) -> bool:
+    return len({tensor.device.type for tensor in tensors_in(sample.make())}) > 1

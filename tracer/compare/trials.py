@@ -14,6 +14,7 @@ from tracer.compare.outcomes import Raised, Story, difference
 from tracer.compare.switch import Switch
 from tracer.compare.trial_arguments import other_arguments
 from tracer.compare.trial_bases import bases_of, has_list
+from tracer.compare.trial_crashes import ending
 from tracer.compare.trial_database import REFUSED, SAMPLES, samples_of_torch
 from tracer.compare.trial_samples import ERRORS, Sample, tensors_in, variants
 from tracer.compare.trial_stories import ON_A_GPU, ONCE, WAYS, Tell, plain
@@ -64,6 +65,7 @@ QUICK_SECONDS, SECONDS = 30.0, 120.0
 _LONGEST = 8.0
 """Seconds of one trial with stock"""
 _REST = "the rest of all kinds"
+_CRASHES = "calls that end PyTorch's own process"
 
 
 def run_trials(switch: Switch, *, quick: bool = False, of_script: OfScript | None = None) -> Trials:
@@ -97,6 +99,8 @@ def made_trials(
         for number, operator in enumerate(operators):
             known = (of_script or {}).get(operator, ())
             trials = trials_of(operator, switch.device, missing, quick=quick, of_script=known)
+            if switch.device != CUDA:
+                trials = _without_crashes(trials, missing)
             now = time.monotonic()
             end_of_this = now + (end - now) / (len(operators) - number)
             for trial in trials:
@@ -107,6 +111,14 @@ def made_trials(
                 found = _tried(trial, switch, f"{short}, {trial.sample.name or 'usual'}")
                 if found is not None:
                     yield found
+
+
+def _without_crashes(trials: Sequence[Trial], missing: dict[str, str]) -> list[Trial]:
+    samples = list({id(trial.sample): trial.sample for trial in trials}.values())
+    ends = {id(samples[place]): samples[place].name or "usual" for place in ending(samples)}
+    if ends:
+        missing[_CRASHES] = "; ".join(ends.values())
+    return [trial for trial in trials if id(trial.sample) not in ends]
 
 
 def operators_of(switch: Switch) -> list[str]:

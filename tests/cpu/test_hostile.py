@@ -385,6 +385,22 @@ def test_without_proc(launcher: Launcher) -> None:
     assert "aten::neg" in set(hops(launcher, "run.trace")["op"])
 
 
+@pytest.mark.fresh
+def test_a_namespace_of_pids_with_the_proc_of_another(launcher: Launcher) -> None:
+    """Processes have other numbers there than in /proc: `unshare -p -f` without --mount-proc."""
+    unshared = ["unshare", "--map-root-user", "--pid", "--fork"]
+    if not shutil.which("unshare") or subprocess.run([*unshared, "true"], capture_output=True).returncode:
+        pytest.skip("needs a namespace of pids of its own")
+    launcher.write(
+        "import subprocess, sys, torch\ntorch.ones(2)\n"
+        "subprocess.run([sys.executable, '-c', 'import torch; torch.neg(torch.ones(1))'], check=True)\n"
+    )
+    process = launcher.start(*unshared, str(launcher.tracer), "record", "-o", "run.trace", "script.py")
+    _, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, err
+    assert "aten::neg" in set(hops(launcher, "run.trace")["op"])
+
+
 def test_no_file_beside_the_trace_is_overwritten(launcher: Launcher) -> None:
     mine = launcher.write("mine", "both.trace.trimmed")
     launcher.write("import torch\ntorch.ones(2)\n")

@@ -187,6 +187,34 @@ def test_a_forked_process_counts_its_own_optimizer(launcher: Launcher) -> None:
     assert steps["step"].to_list() == [[0, 1], [0, 1, 2]]
 
 
+@pytest.mark.parametrize("wanted", ["1:3", "2:4", "3:4"])
+def test_a_child_forked_in_a_wanted_step_records_its_own_wanted_steps(
+    launcher: Launcher, wanted: str
+) -> None:
+    launcher.write(
+        "import os, sys, torch, tracer\n"
+        "def steps(numbers):\n"
+        "    for number in numbers: torch.ones(number + 1).neg(); tracer.step()\n"
+        "steps(range(2))\n"
+        "torch.ones(3).neg()\n"
+        "if os.fork() == 0: steps(range(6)); sys.exit(0)\n"
+        "os.wait(); tracer.step(); steps(range(3, 6))\n"
+    )
+    run = launcher.record("--steps", wanted, "-o", "run.trace", "script.py")
+    assert run.status == 0, run.err
+    trace = tracer.load(launcher.folder / "run.trace")
+    ones = trace.hops.filter((pl.col("op") == "aten::neg") & pl.col("parent").is_null())
+    sizes = trace.signatures.select(inputs="id", size=pl.col("shape").list.first())
+    seen = (
+        ones.join(sizes, on="inputs").select("process", "step", size=pl.col("size") - 1).drop_nulls().rows()
+    )
+    first, end = map(int, wanted.split(":"))
+    for process in (0, 1):  # a step has its own ops alone, whose size is its number
+        found = {(step, size) for one, step, size in seen if one == process}
+        assert found <= {(step, step) for step in range(first, end)}
+    assert {step for one, step, _ in seen if one == 0} == set(range(first, end))
+
+
 COMPILED = """
 import sys, torch, tracer
 from torch._dynamo.testing import CompileCounter

@@ -166,5 +166,13 @@ def test_where_a_trace_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     there = {"path": str(tmp_path / "x.trace"), "shown": "x.trace"}
     assert reserved("x.trace", "train", force=False) == there | {"reserved": True, "force": False}
     assert reserved("x.trace", "train", force=True) == there | {"reserved": False, "force": True}
+    (tmp_path / "x.0002.trace").touch()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    with pytest.raises(RecordingError, match="already exists"):
+        reserved("x.trace", "train", force=False)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    there = {"path": str(tmp_path / "x.0003.trace"), "shown": "x.0003.trace"}
+    assert reserved("x.trace", "train", force=False) == there | numbered  # a rank of the job had died
+    assert reserved("x.trace", "train", force=True)["shown"] == "x.trace"
     with pytest.raises(RecordingError, match="the output is not a file name; give one with -o FILE"):
         reserved("", "train", force=False)

@@ -19,6 +19,7 @@ from tracer.replay.replay_errors import CannotReplayError
 
 TURNS_SECONDS = 8.0
 """Of all turns of an experiment; torch is imported and the trace read before"""
+_MOST_THREADS_A_CORE = 8
 _MEMORY = 0.5
 """Of the memory of the machine"""
 
@@ -44,7 +45,7 @@ def told(wanted: dict[str, Any]) -> dict[str, Any]:
 
     experiment = _experiment(wanted["kind"], wanted["experiment"])
     if isinstance(wanted["threads"], int):
-        torch.set_num_threads(wanted["threads"])
+        torch.set_num_threads(min(wanted["threads"], _MOST_THREADS_A_CORE * (os.cpu_count() or 1)))
     _limit_memory()
     if isinstance(experiment, experiments.WorkerBatch):
         return worker_batch(experiment)

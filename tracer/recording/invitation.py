@@ -19,11 +19,19 @@ _RECORDING, _CLOSED = 0, 1
 
 
 def this_process() -> list[int]:
-    """What distinguishes this process from all others: its pid, its start time, its pid namespace.
+    """What distinguishes this process from all others: its number in /proc, its start time, its namespace.
 
     It stays the same when the process becomes another program.
     """
-    return [os.getpid(), _began("self"), _namespace()]
+    return [_number(), _began("self"), _namespace()]
+
+
+def _number() -> int:
+    """Its pid, but in a namespace of pids that kept the /proc of another: what it is called there."""
+    try:
+        return int(os.readlink("/proc/self"))
+    except (OSError, ValueError):
+        return os.getpid()
 
 
 def program(process: int) -> int:
@@ -54,7 +62,8 @@ def lives(process: object, path: str, runs: object = None) -> bool:
     if namespace != _namespace():
         return _is_written(path)
     try:
-        os.kill(number, 0)
+        if _number() == os.getpid():  # else pids are other numbers than those of /proc
+            os.kill(number, 0)
     except ProcessLookupError:
         return False
     except OSError:

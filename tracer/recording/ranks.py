@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # torchrun, Accelerate, Lightning and Ray Train; Open MPI; MPICH and Intel MPI; srun.
+_RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -55,6 +56,11 @@ def of_this_process(environment: Mapping[str, str] = os.environ) -> Rank | None:
         if number is not None and ranks is not None and number < ranks and ranks > 1:
             return Rank(number, ranks)
     return None
+
+
+def was_restarted(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether what starts the job has started it before: a rank of it had died."""
+    return any((number_of(environment.get(name, "")) or 0) > 0 for name in _RESTARTS)
 
 
 def _of_torch() -> Rank | None:

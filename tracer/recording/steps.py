@@ -127,6 +127,9 @@ class Steps:
         self._captured = False
         self.ended = 0
         self.counted_by = None
+        if self._wanted and self._wanted[0] > 0:
+            self._captured = not self._paused  # what came since the fork is of no wanted step
+            self._pause()
 
     def _count_calls(self) -> None:
         """From here on the script counts, from 0."""

@@ -188,9 +188,7 @@ def test_a_forked_process_counts_its_own_optimizer(launcher: Launcher) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["1:3", "2:4", "3:4"])
-def test_a_child_forked_in_a_wanted_step_records_its_own_wanted_steps(
-    launcher: Launcher, wanted: str
-) -> None:
+def test_a_child_forked_in_a_wanted_step_records_its_own_steps(launcher: Launcher, wanted: str) -> None:
     launcher.write(
         "import os, sys, torch, tracer\n"
         "def steps(numbers):\n"

@@ -174,7 +174,7 @@ def job_of(traces: Iterable[Trace]) -> Job:
     for one, other in pairwise(parts):
         if one.rank == other.rank:
             raise JobError(
-                f"{one.trace.path} and {other.trace.path} are both of rank {one.rank}; keep one job a folder, "
-                "and one start of a job that was started again"
+                f"{one.trace.path} and {other.trace.path} are both of rank {one.rank}; keep one job a folder"
+                ", and one start of a job that was started again"
             )
     return Job(tuple(parts), max(max(part.ranks, part.rank + 1) for part in parts))

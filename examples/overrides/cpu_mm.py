@@ -27,14 +27,17 @@ def mm(self: Tensor, mat2: Tensor) -> Tensor:
 def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     if beta != 1 or alpha != 1:
         raise overrides.HandOver("alpha or beta is not 1")
+    if self.dtype != mat1.dtype:
+        raise overrides.HandOver("the dtypes differ")  # stock has the message for that
     return product(mat1, mat2).add_(self)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     if a.dtype not in WHAT_NUMPY_HAS or b.dtype != a.dtype:
         raise overrides.HandOver(f"numpy has no {str(a.dtype).removeprefix('torch.')}")
-    if a.shape[1] != b.shape[0]:
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise overrides.HandOver("the shapes do not go together")  # stock has the message for that
     result = a.new_empty(a.shape[0], b.shape[1])
-    np.matmul(a.detach().numpy(), b.detach().numpy(), out=result.numpy())
+    with np.errstate(all="ignore"):  # numpy warns of NaN and infinity, and stock does not
+        np.matmul(a.detach().numpy(), b.detach().numpy(), out=result.numpy())
     return result

@@ -242,7 +242,7 @@ def test_the_report_names_the_functions(recorded: Recorded) -> None:
     command = [str(recorded.launcher.tracer), "report", "run.trace", "--section", "compiled"]
     text = recorded.launcher.run(command).out
     number = recorded.line("raises").rpartition(":")[2]
-    cells = [f"`script.py:{number}`", "Observed exception", "`raises`", "1"]
+    cells = ["1", f"`script.py:{number}`", "Observed exception", "`raises`"]
     row = next(line for line in text.splitlines() if "Observed exception" in line)
     assert [cell.strip() for cell in row.strip("| ").split(" | ")] == cells
     assert "A function that is not compiled runs eagerly" in text

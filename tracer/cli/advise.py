@@ -8,7 +8,6 @@ import typer
 
 from tracer.base.own import is_own
 from tracer.cli.common import (
-    USAGE,
     SourceFrom,
     TraceFile,
     analysing,
@@ -101,7 +100,7 @@ def _found(trace: Trace, measure: bool) -> Advised:
     try:
         steady, rows = found(trace)
     except TooFewStepsError as error:
-        fail(str(error), USAGE)
+        fail(str(error))
     if measure:
         if not is_own(trace.environment):
             say("this trace may be of another machine; gains are measured on this one")

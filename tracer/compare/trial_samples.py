@@ -197,6 +197,7 @@ _BESIDE = (
 )
 
 
+_NUMBERS = ("float64", "complex64", "int64")
 _ALONE = ("float64", "float16", "int32", "uint8", "bool")
 
 
@@ -224,6 +225,10 @@ def _dtypes(count: int) -> Iterator[tuple[str, Change]]:
     for name in _ALONE if count > 1 else ():
         for place in range(min(count, 3)):
             yield f"{name} in argument {place}", _only(place, lambda t, name=name: _as(t, name))  # type: ignore[misc]
+    for name in _NUMBERS if count > 1 else ():  # of no dimension: such a one promotes otherwise
+        for place in range(min(count, 3)):
+            number = _only(place, lambda t, name=name: _as(t.flatten()[0], name))  # type: ignore[misc]
+            yield f"{name} of no dimension in argument {place}", number
 
 
 def _memory(count: int) -> Iterator[tuple[str, Change]]:

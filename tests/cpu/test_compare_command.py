@@ -270,7 +270,7 @@ def test_a_script_with_stock_and_with_the_override(launcher: Launcher) -> None:
     assert text.startswith("# `train.py --rows 8`: stock beside `numpy_mm`")
     assert re.search(
         r"\*\*the overrides computed 6 calls; its calls are [\d.]+ x \(95 %: [\d.]+ to [\d.]+\) as fast as "
-        r"stock's; stdout is the same(; WARNING.*)?\*\*",
+        r"stock's; no difference found in \d+ trials of \d+ kinds; stdout is the same(; WARNING.*)?\*\*",
         text,
     )
     assert "Both sides wrote the same to stdout: 1 line." in text

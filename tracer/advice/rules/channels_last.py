@@ -45,7 +45,7 @@ def find(steady: Steady) -> Iterator[Finding]:
 
 def _is_nchw(tensors: list[Tensor]) -> bool:
     images = [one for one in tensors[:2] if len(one.shape) == 4]
-    return len(images) == 2 and images[0].stride is not None and images[0].stride[1] != 1
+    return len(images) == 2 and all(one.stride is not None and one.stride[1] != 1 for one in images)
 
 
 def _on_gpu(steady: Steady, calls: pl.DataFrame) -> Iterator[Finding]:

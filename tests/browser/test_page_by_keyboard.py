@@ -200,6 +200,14 @@ def test_the_body_never_scrolls_sideways(opened, resnet: Path, width: int) -> No
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_a_word_longer_than_the_first_screen_is_broken(opened, training: Path) -> None:
+    page = opened(training, 320)
+    texts = page.locator(".first button span, .first code")
+    assert texts.count() >= 2
+    texts.evaluate_all("all => all.forEach(each => { each.textContent = 'x'.repeat(200); })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 def test_each_row_shows_its_first_number_and_its_name_at_every_width(
     opened, resnet: Path, width: int

@@ -9,12 +9,17 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from launching import Launcher
 from planted import CASES, program
 
+import tracer
+from tracer.advice.experiments import Recorded
 from tracer.base import interpreter
 from tracer.experiments.measured import _HELPER
+from tracer.experiments.pairs import pairs_of
+from tracer.replay.replay_errors import CannotReplayError
 
 ONLY_MEASURED = ("channels-last",)
 """Rules that say nothing without an experiment"""
@@ -87,3 +92,15 @@ def test_an_experiment_ends_though_nobody_waits() -> None:
     text = f"from tracer import experiments; experiments.SECONDS = 0; {_HELPER}"
     waiting = subprocess.Popen(interpreter.helper(text), stdin=subprocess.PIPE)
     assert waiting.wait(60) == -signal.SIGALRM
+
+
+def test_an_experiment_runs_nothing_that_replay_refuses(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.write("import torch\nopen('bytes', 'wb').write(bytes(64))\ntorch.from_file('bytes', size=16)\n")
+    recorded = launcher.record("--values", "scalars", "-o", "run.trace", "script.py")
+    assert recorded.status == 0, recorded.err
+    (tmp_path / "bytes").unlink()
+    trace = tracer.load(tmp_path / "run.trace")
+    (hop, *_) = trace.hops.filter(pl.col("op") == "aten::from_file")["id"]
+    with pytest.raises(CannotReplayError, match="aten::from_file may do more than compute"):
+        pairs_of(Recorded((hop,), (1.0,), "threads", "1"), trace.path)

@@ -128,20 +128,14 @@ def replay(
             fail(f"{error}; to see the ids: tracer tree {file} --ids", USAGE)
     _import_torch()
     import_modules(imported or [], USAGE)
-    from tracer.base.boundary import NotInTorchError, StrangeTextError, torch_operator
+    from tracer.base.boundary import NotInTorchError, StrangeTextError
     from tracer.overrides import OverrideError
-    from tracer.replay.allowed import check_allowed
-    from tracer.replay.arguments import plan_arguments
-    from tracer.replay.call import Call
     from tracer.replay.change import Change, check_key, override_names
-    from tracer.replay.fitting import with_fitting_values
+    from tracer.replay.fitting import rebuilt
     from tracer.replay.replay_errors import CannotReplayError, WrongOptionError
 
     try:
-        op = torch_operator(recorded.op)
-        check_allowed(op, imported=bool(imported), unsafe=unsafe)
-        call = Call(op, plan_arguments(recorded, op._schema, given), recorded.runs_at)
-        call = with_fitting_values(call, progress)
+        call = rebuilt(recorded, progress, given, imported=bool(imported), unsafe=unsafe)
         with prints_to_stderr(as_json):
             names = override_names(override or [])
         change = Change(names, None if tf32 is None else tf32 == "on", key, threads)

@@ -109,8 +109,7 @@ def _attention(experiment: Attention) -> Pair:
         ]
         return [one.requires_grad_(experiment.backward) for one in made]
 
-    query, _, _ = experiment.query, experiment.key, experiment.value
-    rows, columns = query[0][-2], experiment.key[0][-1]
+    rows, columns = experiment.query[0][-2], experiment.key[0][-1]
     mask = torch.ones(rows, columns, dtype=torch.bool, device=experiment.device).tril(columns - rows)
 
     def by_hand(q: Any, k: Any, v: Any) -> Any:
@@ -141,13 +140,15 @@ def _attention(experiment: Attention) -> Pair:
 
 
 def _recorded(experiment: Recorded, path: str) -> list[Pair]:
+    from tracer.analysis.recorded_call import recorded_call
     from tracer.replay.call import runner
+    from tracer.replay.fitting import rebuilt
     from tracer.trace import load
 
     trace = load(path)
     found = []
     for hop, ns in zip(experiment.calls, experiment.ns, strict=True):
-        call = _call(trace, hop)
+        call = rebuilt(recorded_call(trace, hop), nullcontext)
         changed = _changed(call, experiment)
         device = "cuda" if any(one.startswith("cuda") for one in call.devices) else "cpu"
         before, again = (runner(call, None, None) for _ in range(2))
@@ -156,22 +157,6 @@ def _recorded(experiment: Recorded, path: str) -> list[Pair]:
         before, again = (_several(run, times, nullcontext) for run in (before, again))
         found.append(Pair(before, after, again, ns, device))
     return found
-
-
-def _call(trace: Any, hop: int) -> Any:
-    """Raises CannotReplayError: the call cannot be made again, or may open files or run code."""
-    from tracer.analysis.recorded_call import recorded_call
-    from tracer.base.boundary import torch_operator
-    from tracer.replay.allowed import check_allowed
-    from tracer.replay.arguments import plan_arguments
-    from tracer.replay.call import Call
-    from tracer.replay.fitting import with_fitting_values
-
-    recorded = recorded_call(trace, hop)
-    op = torch_operator(recorded.op)
-    check_allowed(op, imported=False, unsafe=False)
-    call = Call(op, plan_arguments(recorded, op._schema, {}), recorded.runs_at)
-    return with_fitting_values(call, lambda *_: nullcontext())
 
 
 def _changed(call: Any, experiment: Recorded) -> Any:

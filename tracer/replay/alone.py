@@ -9,7 +9,7 @@ from typing import Any
 from tracer import overrides
 from tracer.analysis.op_work import work_of
 from tracer.analysis.recorded_call import RecordedCall, recorded_call
-from tracer.base.boundary import StrangeTextError, torch_operator
+from tracer.base.boundary import StrangeTextError
 from tracer.compare.accuracy import Deviation, different_form
 from tracer.compare.bounds import loose
 from tracer.compare.call_memory import Memory, memory_of
@@ -20,9 +20,8 @@ from tracer.compare.roof import CpuRoof, GpuRoof, Limit, Roof, limit_of
 from tracer.compare.switch import CannotCompareError, Switch
 from tracer.compare.trial_samples import OF_SCRIPT, Sample
 from tracer.compare.trials import Trials, run_trials
-from tracer.replay.arguments import plan_arguments
 from tracer.replay.call import Call, runner, why_not_here
-from tracer.replay.fitting import with_fitting_values
+from tracer.replay.fitting import rebuilt
 from tracer.replay.make import plans
 from tracer.replay.replay_errors import CannotReplayError
 from tracer.replay.results import errors, exact_results, same_results, tensors_in
@@ -45,11 +44,10 @@ class MakesAgain:
     def __call__(self, trace: Trace, hop: int) -> Alone:
         recorded = recorded_call(trace, hop)
         try:
-            op = torch_operator(recorded.op)
-            call = Call(op, plan_arguments(recorded, op._schema, {}), recorded.runs_at)
+            # The user's own script has just run it.
+            call = rebuilt(recorded, nullcontext, imported=True, unsafe=True)
             if why := why_not_here(call):
                 return Alone(why=why)
-            call = with_fitting_values(call, nullcontext)
             self._samples.setdefault(recorded.op, []).append(_sample(call))
             return self._made(call, self._limit(trace, recorded, call))
         except (CannotReplayError, StrangeTextError) as error:

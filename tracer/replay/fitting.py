@@ -7,7 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from tracer.replay.arguments import Argument, TensorPlan
+from tracer.analysis.recorded_call import RecordedCall
+from tracer.base.boundary import torch_operator
+from tracer.replay.allowed import check_allowed
+from tracer.replay.arguments import Argument, TensorPlan, plan_arguments
 from tracer.replay.call import Call, runner, why_not_here
 from tracer.replay.make import plans
 from tracer.replay.results import tensors_in
@@ -19,6 +22,25 @@ _PROBABILITIES, _LENGTHS = "between 0 1", "least 1, descending"
 _MATRICES = ("definite", "lower", "upper")
 
 Watching = Callable[[str], AbstractContextManager[object]]
+
+
+def rebuilt(
+    recorded: RecordedCall,
+    watching: Watching,
+    given: dict[str, str] | None = None,
+    *,
+    imported: bool = False,
+    unsafe: bool = False,
+) -> Call:
+    """The recorded call with values that it takes; `given` are the user's, by the argument's name.
+
+    Raises CannotReplayError: it cannot be made again, or its operator is not torch's, or may open files or
+    run code, and the user did not allow that; NotInTorchError, StrangeTextError and WrongOptionError.
+    """
+    op = torch_operator(recorded.op)
+    check_allowed(op, imported=imported, unsafe=unsafe)
+    call = Call(op, plan_arguments(recorded, op._schema, given or {}), recorded.runs_at)
+    return with_fitting_values(call, watching)
 
 
 def with_fitting_values(call: Call, watching: Watching) -> Call:

@@ -11,6 +11,8 @@ from tracer.advice.rules import RULES
 from tracer.advice.steady import Steady
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tracer.trace import Trace
 
 _SAME = 0.5
@@ -36,14 +38,14 @@ class Advised:
     rules: int = len(RULES)
 
 
-def advise(trace: Trace) -> Advised:
-    """From the trace alone: gains are bounds. Raises TooFewStepsError."""
-    return arranged(*found(trace))
+def advise(trace: Trace, times: pl.DataFrame | None = None) -> Advised:
+    """From the trace alone: gains are bounds. Raises TooFewStepsError. `times`: its step_times, if known."""
+    return arranged(*found(trace, times))
 
 
-def found(trace: Trace) -> tuple[Steady, list[Advice]]:
+def found(trace: Trace, times: pl.DataFrame | None = None) -> tuple[Steady, list[Advice]]:
     """What the rules find, a row each, in the order of the rules. Raises TooFewStepsError."""
-    steady = Steady.of(trace)
+    steady = Steady.of(trace, times)
     rows = [(name, one) for name, rule in RULES.items() for one in rule.find(steady)]
     return steady, [bounded(name, _within(one, steady.step_ns)) for name, one in rows]
 
@@ -82,7 +84,7 @@ def _grouped(rows: list[Advice]) -> list[Advice]:
     heads = []
     for group in groups:
         head = next((row for row in group if row.gain.known == MEASURED), group[0])
-        heads.append(head.with_alternatives(tuple(row for row in group if row is not head)))
+        heads.append(replace(head, alternatives=tuple(row for row in group if row is not head)))
     return heads
 
 

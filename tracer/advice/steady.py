@@ -11,17 +11,16 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.own_cost import OwnCost, own_cost
-from tracer.analysis.phases import in_backward, phase_of_hops
+from tracer.analysis.phases import in_backward
 from tracer.analysis.step_times import step_times
+from tracer.analysis.trees import Forest, counts
 
 if TYPE_CHECKING:
     from tracer.trace import Trace
 
 FEWEST = 3
 """Steps: in the first ones buffers are made, and one step says nothing of its own spread"""
-OPTIMIZER, LOADER = "Optimizer.step#", "enumerate(DataLoader)#"
-"""What the names of torch's own ranges begin with"""
-_WORDS = ("op", "key", "kind", "source", "module", "range", "phase", "backward_node")
+_WORDS = ("op", "key", "kind", "source", "module", "range", "backward_node")
 _NO_INPUTS = 2**32 - 1
 
 
@@ -47,11 +46,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Steady:
-    """`hops` are those of the steps, with texts for categories and three columns more:
-
-    ns      its time, in ns, without what recording it and what is inside it cost
-    part    the phase of the step that it belongs to: see analysis.phases
-    number  its row in `trace.hops`
+    """`forest` has the hops of the steps, with texts for categories and `ns`: the time of each in ns, of
+    outermost ones without what recording them and what is inside them cost.
 
     own      what recording a hop cost; None if that is not known
     step_ns  the median wall time of a step, without tracer's own cost
@@ -64,12 +60,13 @@ class Steady:
     own: OwnCost | None
     step_ns: float
     parts: dict[str, float]
-    hops: pl.DataFrame
+    forest: Forest
 
     @classmethod
-    def of(cls, trace: Trace) -> Steady:
-        """Of the first process that has steady steps. Raises TooFewStepsError."""
-        times = step_times(trace).filter(pl.col("phase") == "steady")
+    def of(cls, trace: Trace, times: pl.DataFrame | None = None) -> Steady:
+        """Of the first process that has steady steps. Raises TooFewStepsError. `times`: its step_times."""
+        times = step_times(trace) if times is None else times
+        times = times.filter(pl.col("phase") == "steady")
         if times.is_empty():
             raise TooFewStepsError(
                 "no step of this trace is steady; record 5 steps or more (tracer.step() ends one)"
@@ -81,15 +78,19 @@ class Steady:
             raise TooFewStepsError(f"{had} steady, which says too little; record 5 or more")
         steps = tuple(times["step"].to_list())
         cost = own_cost(trace.certificate, process)
-        hops = _hops(trace, process, steps, cost)
+        forest = _forest(trace, process, steps, cost)
         wall = float(times["wall_ns"].median())  # type: ignore[arg-type]
         parts = {
             name: float(times[name].median())  # type: ignore[arg-type]
             for name in times.columns
             if name.endswith("_ns")
         }
-        found = cls(trace, process, steps, cost, wall, parts, hops)
-        return replace(found, step_ns=found.without_own(wall, hops))
+        found = cls(trace, process, steps, cost, wall, parts, forest)
+        return replace(found, step_ns=found.without_own(wall, forest.hops))
+
+    @property
+    def hops(self) -> pl.DataFrame:
+        return self.forest.hops
 
     def without_own(self, ns: float, hops: pl.DataFrame) -> float:
         """A time of a step without what recording these hops, of all steps, cost; 1 ns at least."""
@@ -155,11 +156,11 @@ class Steady:
         """One call of each of the `most` costliest groups of op and inputs, and what these take of a step."""
         groups = (
             calls.group_by("op", "inputs", maintain_order=True)
-            .agg(number=pl.col("number").last(), ns=pl.col("ns").median() * pl.len())
+            .agg(pl.col("id").last(), ns=pl.col("ns").median() * pl.len())
             .sort("ns", descending=True, maintain_order=True)
             .head(most)
         )
-        return tuple(groups["number"].to_list()), tuple(self.a_step(ns) for ns in groups["ns"].to_list())
+        return tuple(groups["id"].to_list()), tuple(self.a_step(ns) for ns in groups["ns"].to_list())
 
     @cached_property
     def forward_inputs(self) -> dict[int, tuple[int | None, int | None]]:
@@ -171,13 +172,7 @@ class Steady:
         """GPU time a step of what these calls and all below them launched."""
         if calls.is_empty() or self.gpu.is_empty():
             return 0.0
-        chosen = np.isin(self.hops["id"].to_numpy(), calls["id"].to_numpy())
-        ids = self.hops["id"].to_list()
-        place = {number: at for at, number in enumerate(ids)}
-        inside = chosen.copy()
-        for at, parent in enumerate(self.hops["parent"].to_list()):  # parents come first
-            if parent is not None and not inside[at]:
-                inside[at] = inside[place[parent]] if parent in place else False
+        inside = self.forest.below(np.isin(self.hops["id"].to_numpy(), calls["id"].to_numpy()))
         below = self.hops.filter(pl.Series(inside))["id"]
         work = self.gpu.filter(pl.col("hop").is_in(below.implode()))
         return self.a_step(int((work["end_ns"] - work["start_ns"]).sum()))
@@ -220,17 +215,13 @@ class Steady:
         return bool(mine.select(in_backward().any()).item())
 
 
-def _hops(trace: Trace, process: int, steps: tuple[int, ...], cost: OwnCost | None) -> pl.DataFrame:
-    hops = trace.hops.with_row_index("number").with_columns(part=phase_of_hops(trace))
-    outer = hops["parent"].is_null().to_numpy()
-    root = np.cumsum(outer) - 1
-    inside = np.bincount(root, minlength=int(outer.sum()))[root] - 1 if len(root) else root
-    own = np.zeros(len(root)) if cost is None else inside * cost.inner.ns + cost.outermost.inside_ns
-    time = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0)
-    less = (time - pl.Series("own", np.where(outer, own, 0.0))).clip(0)
+def _forest(trace: Trace, process: int, steps: tuple[int, ...], cost: OwnCost | None) -> Forest:
     mine = (pl.col("process") == process) & pl.col("step").is_in(steps)
-    return (
-        hops.with_columns(ns=less)
-        .filter(mine)
-        .with_columns(pl.col(name).cast(pl.String) for name in (*_WORDS, "part"))
-    )
+    hops = trace.hops.filter(mine).with_columns(pl.col(name).cast(pl.String) for name in _WORDS)
+    forest = Forest.of(hops)
+    time = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0)
+    if cost is not None:
+        inside = counts(forest.root, len(hops)).astype(np.int64) - 1  # 0 or more, of outermost ones
+        own = np.where(forest.parent < 0, inside * cost.inner.ns + cost.outermost.inside_ns, 0.0)
+        time = (time - pl.Series(own)).clip(0)
+    return Forest(hops.with_columns(ns=time.cast(pl.Float64)), forest.parent, forest.depth, forest.root)

@@ -38,8 +38,8 @@ PHASES = (DATA, COMPILE, COMMUNICATION, OPTIMIZER, BACKWARD, FORWARD, OTHER)
 RANGE_OPS = "profiler::_record_function"
 
 _OF_OPTIMIZERS = "Optimizer."  # torch marks `Optimizer.step#Adam.step` and `Optimizer.zero_grad#...`
-_OF_STEPS = "Optimizer.step#"
-_OF_LOADERS = "enumerate(DataLoader)#"
+OF_STEPS = "Optimizer.step#"
+OF_LOADERS = "enumerate(DataLoader)#"
 _LOADING = "pt_data_worker"
 _OF_TRANSFERS = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:")  # what back ends mark, on threads of their own
 _OF_DISTRIBUTED = ("c10d::", "c10d_functional::", "_c10d_functional::")
@@ -246,7 +246,7 @@ class _Ranges:
             return _Spans.of(ranges.filter(_begins_with(name, prefixes)))
 
         return cls(
-            *(named(_OF_OPTIMIZERS), named(_OF_STEPS), named(_OF_LOADERS), named(*_OF_TRANSFERS)),
+            *(named(_OF_OPTIMIZERS), named(OF_STEPS), named(OF_LOADERS), named(*_OF_TRANSFERS)),
             _Spans.of(trace.compile_phases.filter(pl.col("process") == process)),
             _Spans.of(trace.module_calls.filter(pl.col("process") == process)),
             _workers(trace, process),

@@ -27,6 +27,7 @@ from tracer.analysis.paths import (
 )
 from tracer.analysis.phases import phase_of_hops
 from tracer.analysis.runtime_survey import Steps, count_steps
+from tracer.analysis.step_times import step_times
 from tracer.analysis.trees import Forest
 
 if TYPE_CHECKING:
@@ -112,6 +113,11 @@ class Reading:
     @cached_property
     def hops(self) -> Forest:
         return Forest.of(self.trace.hops)
+
+    @cached_property
+    def step_times(self) -> pl.DataFrame:
+        """See analysis.step_times."""
+        return step_times(self.trace)
 
     @cached_property
     def phases(self) -> pl.Series:

@@ -47,18 +47,20 @@ def _by_hand(steady: Steady) -> Iterator[Finding]:
     roots = steady.roots
     forward = roots.filter(~in_backward())
     chains: dict[str | None, _Chain] = {}
-    rows = forward.select("op", "inputs", "source", "module", "number", "thread").to_dicts()
+    if not forward["op"].is_in(_SOFTMAX).any():
+        return
+    rows = forward.select("op", "inputs", "source", "module", "id", "thread").to_dicts()
     for place, row in enumerate(rows):
         if row["op"] in _SOFTMAX and (span := _span(steady, rows, place)):
             first, last, operands = span
             chain = chains.setdefault(row["source"], _Chain())
-            chain.hops += [rows[at]["number"] for at in range(first, last + 1)]
+            chain.hops += [rows[at]["id"] for at in range(first, last + 1)]
             chain.number += 1
             chain.masked |= any(_is_mask(rows[at]["op"]) for at in range(first + 1, last))
             chain.operands = operands
     for line, chain in chains.items():
         of_backward = roots.filter((pl.col("source") == line) & in_backward())
-        ops = roots.filter(pl.col("number").is_in(chain.hops))
+        ops = roots.filter(pl.col("id").is_in(chain.hops))
         cost = steady.cost_ns(ops) + steady.cost_ns(of_backward)
         if cost < LEAST * steady.step_ns or chain.operands is None:
             continue
@@ -72,7 +74,7 @@ def _by_hand(steady: Steady) -> Iterator[Finding]:
             ),
             cost_ns=cost,
             most_ns=cost,
-            hops=frozenset([*chain.hops, *of_backward["number"].to_list()]),
+            hops=frozenset([*chain.hops, *of_backward["id"].to_list()]),
             experiment=_experiment(query, key, value, chain.masked, len(of_backward) > 0),
         )
 
@@ -141,7 +143,7 @@ def _on_math(steady: Steady) -> Iterator[Finding]:
             evidence=f"{steady.a_step(len(calls)):,.0f} attentions a step on the math back end",
             cost_ns=kernels,
             most_ns=kernels,
-            hops=frozenset(calls["number"].to_list()),
+            hops=frozenset(calls["id"].to_list()),
         )
 
 

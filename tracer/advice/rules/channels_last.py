@@ -37,7 +37,7 @@ def find(steady: Steady) -> Iterator[Finding]:
             evidence=f"{steady.a_step(len(calls)):,.0f} convolutions and their backward a step, all in NCHW",
             cost_ns=cost,
             most_ns=cost,
-            hops=frozenset(calls["number"].to_list()),
+            hops=frozenset(calls["id"].to_list()),
             experiment=Recorded(*hottest, change="channels_last", to=""),
             needs_experiment=True,
         )

@@ -9,7 +9,8 @@ import polars as pl
 from tracer.advice.experiments import Sized, WorkerBatch
 from tracer.advice.finding import Finding
 from tracer.advice.lines import commonest
-from tracer.advice.steady import LOADER, Steady
+from tracer.advice.steady import Steady
+from tracer.analysis.phases import OF_LOADERS
 
 looks_for = "time in the data loader, between asking for a batch and having it"
 threshold = (
@@ -24,8 +25,8 @@ CHEAP_NS = 5_000_000
 
 def find(steady: Steady) -> Iterator[Finding]:
     ranges = steady.window(steady.trace.ranges)
-    ranges = ranges.filter(pl.col("name").cast(pl.String).str.starts_with(LOADER))
-    of_loader = pl.col("range").str.starts_with(LOADER)
+    ranges = ranges.filter(pl.col("name").cast(pl.String).str.starts_with(OF_LOADERS))
+    of_loader = pl.col("range").str.starts_with(OF_LOADERS)
     cost = steady.without_own(steady.parts["data_ns"], steady.hops.filter(of_loader))
     if ranges.is_empty() or cost < LEAST * steady.step_ns:
         return
@@ -39,8 +40,8 @@ def find(steady: Steady) -> Iterator[Finding]:
             do="DataLoader(..., num_workers=N): other processes make the batches while the step runs",
             evidence=f"the step waits for each batch, made by {calls:,.0f} op calls of the same process",
             cost_ns=cost,
-            most_ns=min(cost, _others(steady, cost)),
-            hops=frozenset(inside["number"].to_list()),
+            most_ns=0.0 if steady.cores == 1 else cost,  # a worker can do nothing beside the step then
+            hops=frozenset(inside["id"].to_list()),
             experiment=WorkerBatch(batch, steady.step_ns - cost) if batch else None,
             caveat="each worker wants a core",
             needs_experiment=cost < CHEAP_NS,
@@ -52,13 +53,8 @@ def find(steady: Steady) -> Iterator[Finding]:
             evidence="the step waits for its workers",
             cost_ns=cost,
             most_ns=cost,
-            hops=frozenset(inside["number"].to_list()),
+            hops=frozenset(inside["id"].to_list()),
         )
-
-
-def _others(steady: Steady, cost: float) -> float:
-    """What a worker can do beside the step: on one core nothing at all at the same time."""
-    return 0.0 if steady.cores == 1 else cost
 
 
 def _batch(steady: Steady, inside: pl.DataFrame) -> tuple[Sized, ...]:

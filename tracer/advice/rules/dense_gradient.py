@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import polars as pl
 
 from tracer.advice.experiments import SparseTable
 from tracer.advice.finding import Finding
-from tracer.advice.steady import OPTIMIZER, Steady, Tensor
+from tracer.advice.steady import Steady, Tensor
+from tracer.analysis.phases import OF_STEPS
 
 looks_for = "embeddings whose backward makes a gradient of the whole table for at most a tenth of its rows"
 threshold = "5 % of a step, with the optimizer's ops on tables of that size"
@@ -22,19 +23,18 @@ TOUCHED = 10
 _BACKWARD = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Table:
     rows: int
     width: int
     indices: int
     dtype: str
     device: str
-    calls: list[int] = field(default_factory=list)
 
 
 def find(steady: Steady) -> Iterator[Finding]:
     backward = steady.calls.filter(pl.col("op").is_in(_BACKWARD))
-    inside = steady.roots.filter(pl.col("range").str.starts_with(OPTIMIZER))
+    inside = steady.roots.filter(pl.col("range").str.starts_with(OF_STEPS))
     for (line,), calls in backward.group_by("source", maintain_order=True):
         tables = [found for row in calls.to_dicts() if (found := _table(steady, row))]
         if not tables or any(one.indices * TOUCHED > one.rows for one in tables):
@@ -56,7 +56,7 @@ def find(steady: Steady) -> Iterator[Finding]:
             ),
             cost_ns=cost,
             most_ns=cost,
-            hops=frozenset([*calls["number"].to_list(), *updates["number"].to_list()]),
+            hops=frozenset([*calls["id"].to_list(), *updates["id"].to_list()]),
             experiment=SparseTable(one.rows, one.width, one.indices, one.dtype, one.device),
             caveat="other results: moments of rows that were not used stay as they are",
         )

@@ -31,7 +31,7 @@ def find(steady: Steady) -> Iterator[Finding]:
     own = steady.usual_ns(steady.hops.filter(at_autograd), "self_ns")
     if own < LEAST * steady.step_ns:
         return
-    roots = steady.roots.filter(pl.col("number").is_in(made["number"].implode()))
+    roots = steady.roots.filter(pl.col("id").is_in(made["id"].implode()))
     hottest = steady.hottest(roots, MOST_CALLS)
     yield Finding(
         line=costliest(made),

@@ -9,7 +9,6 @@ import polars as pl
 from tracer.advice.finding import Finding
 from tracer.advice.lines import costliest
 from tracer.advice.steady import Steady
-from tracer.analysis.cover import Cover
 
 looks_for = "steps in which the GPU is busy for at most 70 % of the time, with 50 short kernels or more"
 threshold = (
@@ -25,9 +24,7 @@ def find(steady: Steady) -> Iterator[Finding]:
     number = steady.a_step(len(kernels))
     if number < KERNELS:
         return
-    gpu = steady.gpu
-    cover = Cover.of(gpu["start_ns"].to_numpy(), gpu["end_ns"].to_numpy())
-    busy = steady.a_step(int((cover.ends - cover.starts).sum()))
+    busy = steady.parts["gpu_busy_ns"]
     median = float((kernels["end_ns"] - kernels["start_ns"]).median() or 0)  # type: ignore[arg-type]
     idle = steady.step_ns - busy
     if busy > BUSY * steady.step_ns or median >= SHORT_NS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import polars as pl
@@ -9,7 +10,9 @@ import polars as pl
 from tracer.advice.experiments import OptimizerStep, Sized
 from tracer.advice.finding import Finding
 from tracer.advice.lines import commonest
-from tracer.advice.steady import OPTIMIZER, Steady
+from tracer.advice.steady import Steady
+from tracer.analysis.phases import OF_STEPS
+from tracer.trace.tables.schema import MOST_TENSORS
 
 looks_for = (
     "steps of Adam, AdamW, SGD or Adagrad that run ops for each parameter, or lists of them, not fused"
@@ -24,7 +27,7 @@ _LAST_OPS = ("addcdiv_", "add_")
 
 
 def find(steady: Steady) -> Iterator[Finding]:
-    inside = steady.roots.filter(pl.col("range").str.starts_with(OPTIMIZER))
+    inside = steady.roots.filter(pl.col("range").str.starts_with(OF_STEPS))
     for (name,), ops in inside.group_by(pl.col("range").str.extract(r"#(\w+)\.step$")):
         cost = _time(steady, str(name))
         fused = ops["op"].str.contains("_fused_").any()
@@ -33,7 +36,7 @@ def find(steady: Steady) -> Iterator[Finding]:
         foreach = bool(ops["op"].str.contains("_foreach_").any())
         parameters, device, cut = _parameters(steady, ops)
         more = " or more" if cut else ""
-        numbers = sum(_numbers(shape) for shape, _ in parameters)
+        numbers = sum(math.prod(shape) for shape, _ in parameters)
         evidence = (
             f"{steady.a_step(len(ops)):,.0f} op calls a step for {len(parameters):,}{more} parameters of "
             f"{numbers:,} numbers, {'in lists (foreach)' if foreach else 'one after another'}"
@@ -47,7 +50,7 @@ def find(steady: Steady) -> Iterator[Finding]:
                 evidence=evidence,
                 cost_ns=cost,
                 most_ns=cost,
-                hops=frozenset(ops["number"].to_list()),
+                hops=frozenset(ops["id"].to_list()),
                 experiment=experiment,
             )
 
@@ -60,10 +63,10 @@ def _choices(foreach: bool) -> list[tuple[str, str]]:
 def _time(steady: Steady, name: str) -> float:
     """From begin to end of its steps, without what recording their ops cost."""
     ranges = steady.window(steady.trace.ranges)
-    mine = ranges.filter(pl.col("name").cast(pl.String) == f"{OPTIMIZER}{name}.step")
+    mine = ranges.filter(pl.col("name").cast(pl.String) == f"{OF_STEPS}{name}.step")
     each = mine.group_by("step").agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
     whole = float(each["ns"].median() or 0.0) if len(each) else 0.0  # type: ignore[arg-type]
-    return steady.without_own(whole, steady.hops.filter(pl.col("range") == f"{OPTIMIZER}{name}.step"))
+    return steady.without_own(whole, steady.hops.filter(pl.col("range") == f"{OF_STEPS}{name}.step"))
 
 
 def _parameters(steady: Steady, ops: pl.DataFrame) -> tuple[tuple[Sized, ...], str, bool]:
@@ -75,16 +78,9 @@ def _parameters(steady: Steady, ops: pl.DataFrame) -> tuple[tuple[Sized, ...], s
         for inputs in last.filter(pl.col("op").str.contains(name, literal=True))["inputs"].to_list():
             tensors = steady.tensors(inputs)
             written = [one for one in tensors if one.position == 0 and one.requires_grad]
-            cut |= len(tensors) >= 64
+            cut |= len(tensors) >= MOST_TENSORS
             found += [(one.shape, one.dtype) for one in written]
             device = written[0].device if written else device
         if found:
             return tuple(found), device, cut
     return (), "cpu", False
-
-
-def _numbers(shape: tuple[int, ...]) -> int:
-    number = 1
-    for size in shape:
-        number *= size
-    return number

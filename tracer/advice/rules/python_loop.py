@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import polars as pl
 
 from tracer.advice.finding import Finding
-from tracer.advice.steady import LOADER, OPTIMIZER, Steady
-from tracer.analysis.phases import in_backward
+from tracer.advice.steady import Steady
+from tracer.analysis.phases import OF_LOADERS, OF_STEPS, in_backward
 
 looks_for = "a line that calls one op 16 times or more a step, with the same shapes, each call short"
 threshold = "2 % of a step; calls of 100 us or more gain little from being one, and views do not count"
@@ -16,12 +16,11 @@ needs: tuple[str, ...] = ("shapes", "sources")
 
 LEAST, TIMES, SHORT_NS, VIEW_NS = 0.02, 16, 100_000, 500
 _READS = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
-_TORCH = "/torch/"
 _SAME = ("source", "module", "op", "inputs")
 
 
 def find(steady: Steady) -> Iterator[Finding]:
-    own = ~pl.col("range").str.starts_with(OPTIMIZER) & ~pl.col("range").str.starts_with(LOADER)
+    own = ~pl.col("range").str.starts_with(OF_STEPS) & ~pl.col("range").str.starts_with(OF_LOADERS)
     rows = steady.roots.filter(own.fill_null(True) & ~pl.col("op").is_in(_READS))
     rows = rows.filter(pl.col("source").is_not_null())
     forward = rows.filter(~in_backward())
@@ -47,7 +46,7 @@ def find(steady: Steady) -> Iterator[Finding]:
             cost_ns=cost,
             # Its nodes in the backward pass, which have no line, are fewer too.
             most_ns=max(cost, steady.parts["forward_ns"] + steady.parts["backward_ns"]),
-            hops=frozenset(of_line["number"].to_list()),
+            hops=frozenset(of_line["id"].to_list()),
         )
 
 

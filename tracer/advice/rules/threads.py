@@ -37,7 +37,7 @@ def find(steady: Steady) -> Iterator[Finding]:
         evidence=f"the run had {threads} thread{'' if threads == 1 else 's'} on {cores} cores",
         cost_ns=cost,
         most_ns=cost * (1 - threads / cores) if threads < cores else cost,
-        hops=frozenset(calls["number"].to_list()),
+        hops=frozenset(calls["id"].to_list()),
         experiment=Recorded(*steady.hottest(calls, MOST_CALLS), change="threads", to=str(cores)),
         needs_experiment=threads < cores,
     )

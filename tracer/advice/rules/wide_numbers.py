@@ -43,7 +43,7 @@ def _float64(steady: Steady) -> Iterator[Finding]:
         evidence=f"{steady.a_step(len(calls)):,.0f} op calls a step have tensors of float64",
         cost_ns=cost,
         most_ns=cost,
-        hops=frozenset(calls["number"].to_list()),
+        hops=frozenset(calls["id"].to_list()),
         experiment=Recorded(*hottest, change="dtype", to="float32") if hottest[0] else None,
         caveat="7 digits in place of 16",
     )
@@ -70,7 +70,7 @@ def _tf32(steady: Steady) -> Iterator[Finding]:
         evidence=f"{steady.a_step(len(calls)):,.0f} products of float32 a step, in full precision",
         cost_ns=cost,
         most_ns=cost,
-        hops=frozenset(calls["number"].to_list()),
+        hops=frozenset(calls["id"].to_list()),
         experiment=Recorded(*steady.hottest(calls, MOST_CALLS), change="tf32", to="on"),
         caveat="the operands are rounded to 10 bits",
     )

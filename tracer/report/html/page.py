@@ -16,7 +16,6 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from tracer.analysis.call_tree import call_tree
-from tracer.analysis.step_times import step_times
 from tracer.base.package import VERSION
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.chains import packed_tree
@@ -54,7 +53,7 @@ def render_html(reading: Reading) -> str:
     certificate, environment = reading.trace.certificate, reading.trace.environment
     drawn = _rooflines(reading)
     shown = list(parts(reading, page))
-    of_a_step = parts_of(step_times(reading.trace)) if reading.only is None else None
+    of_a_step = parts_of(reading.step_times) if reading.only is None else None
     scripts = [_script(name) for name in _SCRIPTS]
     anchors = [("time", "Where time goes"), ("timeline", "Timeline")] + [("roofline", "Roofline")] * bool(
         drawn

@@ -10,7 +10,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracer.analysis.ranges import lanes
-from tracer.analysis.step_times import step_times
 from tracer.analysis.trees import Forest
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.columns import packed
@@ -29,7 +28,7 @@ def packed_timeline(reading: Reading, forest: Forest, node_of: NDArray[np.int64]
     Columns, an element for each call or GPU work: start and length (ns from the start of the step), node
     (row of the tree's nodes), parent (place within the step, -1: outermost), track.
     """
-    steps = step_times(reading.trace)
+    steps = reading.step_times
     chosen = _chosen(steps)
     events = _Events(reading, forest, node_of)
     most = max(LEAST_EVENTS, MOST_EVENTS // max(len(chosen), 1))

@@ -33,7 +33,7 @@ def wanted(reading: Reading) -> bool:
 
 def data(reading: Reading) -> Advice:
     try:
-        found = advise(reading.trace)
+        found = advise(reading.trace, reading.step_times)
     except TooFewStepsError:
         found = None
     return Advice(found, SourceLines.of(reading.trace))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracer.analysis.step_times import OUTLIER, step_times
+from tracer.analysis.step_times import OUTLIER
 from tracer.report.cells import table
 from tracer.report.page import Page, paragraphs
 from tracer.report.reading import Reading
@@ -50,7 +50,7 @@ def wanted(reading: Reading) -> bool:
 
 
 def data(reading: Reading) -> StepTimes:
-    steps = step_times(reading.trace)
+    steps = reading.step_times
     chosen = chosen_steps(steps, reading.rows or MOST_STEPS)
     counted = steps["step"].null_count() < len(steps)
     return StepTimes(chosen, len(steps) - len(chosen), summary(steps), counted)

@@ -56,7 +56,8 @@ def row(name: str, program: Program, processes: int) -> str:
         known = "said nothing" + (" (untried)" if program.rule in said["untried"] else "")
         return f"| {name} | {program.rule} | {known} | | {true:.0%} | {others} |"
     best = mine[0]
-    why = f" ({best['why_not_measured']})" if best["why_not_measured"] else ""
+    reason = best["why_not_measured"] or best["note"]
+    why = f" ({reason})" if reason else ""
     return f"| {name} | {program.rule} | {best['known']}{why} | {told(best)} | {true:.0%} | {others} |"
 
 

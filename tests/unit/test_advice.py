@@ -14,6 +14,7 @@ from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, Advice, Finding, G
 from tracer.advice.rules import RULES
 from tracer.advice.steady import Steady, TooFewStepsError
 from tracer.experiments.measured import gain_of
+from tracer.report.advice_text import ratio
 
 STEP = 100.0
 STEPS = tuple(range(1000, 6000, 1000))
@@ -71,7 +72,9 @@ def test_a_worker_is_no_gain_if_its_batch_costs_as_much() -> None:
     found = finding({1}, 30.0, WorkerBatch((((3,), "float32"),), 1.0))
     assert gain_of(found, {"ns": 29.0, "again": CALM}, STEP).known == DROPPED
     gain = gain_of(found, {"ns": 10.0, "again": CALM}, STEP)
-    assert (gain.known, gain.ns) == (BOUNDED, 20.0)  # whether a core is free is not known
+    assert (gain.known, gain.ns) == (BOUNDED, 20.0)
+    assert ratio(gain).endswith("; whether a core is free is not known")  # an experiment, and no ratio
+    assert "not measured" not in ratio(gain)
 
 
 def measured(found: Finding, least: float) -> Advice:

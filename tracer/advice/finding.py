@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tracer.advice.experiments import Experiment
 
@@ -46,6 +46,7 @@ class Gain:
 
     ratio, ratio_low, ratio_high  the time as it was over that with the change, where it was measured
     why_not     why it was not measured, though an experiment is known; "" if it was
+    note        what an experiment found that has no ratio, in words
     """
 
     known: str
@@ -56,6 +57,7 @@ class Gain:
     ratio_low: float | None = None
     ratio_high: float | None = None
     why_not: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,14 @@ class Advice:
     rule: str
     finding: Finding
     gain: Gain
-    alternatives: tuple[Advice, ...] = field(default=())
+    alternatives: tuple[Advice, ...] = ()
 
     @property
     def everything(self) -> tuple[Advice, ...]:
         """This row and its alternatives."""
         return (self, *self.alternatives)
 
-    def with_alternatives(self, others: tuple[Advice, ...]) -> Advice:
-        return Advice(self.rule, self.finding, self.gain, others)
 
-
-def bounded(rule: str, finding: Finding, why_not: str = "") -> Advice:
+def bounded(rule: str, finding: Finding) -> Advice:
     """A row whose gain is at most what the finding says."""
-    return Advice(rule, finding, Gain(BOUNDED, finding.most_ns, why_not=why_not))
+    return Advice(rule, finding, Gain(BOUNDED, finding.most_ns))

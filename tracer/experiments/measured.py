@@ -8,8 +8,9 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from tracer.advice.experiments import Experiment, WorkerBatch
+from tracer.advice.experiments import WorkerBatch
 from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, Advice, Finding, Gain
+from tracer.advice.rules import data_loader
 from tracer.base import interpreter
 from tracer.base.progress import done
 from tracer.experiments import SECONDS
@@ -32,11 +33,9 @@ def measured(trace: Trace, steady: Steady, rows: list[Advice]) -> list[Advice]:
     tried.sort(key=lambda place: -rows[place].gain.ns)
     until = time.monotonic() + ALL_SECONDS
     for number, place in enumerate(tried):
-        left = until - time.monotonic()
         finding = rows[place].finding
-        if finding.experiment is not None:
-            told = _told(trace, steady, finding.experiment, left)
-            found[place] = replace(rows[place], gain=gain_of(finding, told, steady.step_ns))
+        told = _told(trace, steady, finding.experiment, until - time.monotonic())
+        found[place] = replace(rows[place], gain=gain_of(finding, told, steady.step_ns))
         done(number + 1, len(tried))
     return found
 
@@ -45,8 +44,8 @@ def _worth(row: Advice, step_ns: float) -> bool:
     return row.finding.experiment is not None and row.gain.ns >= LEAST * step_ns
 
 
-def _told(trace: Trace, steady: Steady, experiment: Experiment, left: float) -> dict[str, Any]:
-    """What the process of the experiment says: see run.main."""
+def _told(trace: Trace, steady: Steady, experiment: Any, left: float) -> dict[str, Any]:
+    """What the process of an experiment says: see run.main."""
     if left <= 0:
         return {"error": "the two minutes were over"}
     wanted = {
@@ -98,6 +97,6 @@ def _of_loader(finding: Finding, told: dict[str, Any], step_ns: float) -> Gain:
     took = (
         f"a batch from a worker took {told['ns'] / 1e6:.1f} ms, the loader's {finding.cost_ns / 1e6:.1f} ms"
     )
-    if left < 0.05 * step_ns:
-        return Gain(DROPPED, 0.0, why_not=took)
-    return Gain(BOUNDED, min(left, finding.most_ns), why_not=f"{took}; whether a core is free is not known")
+    if left < data_loader.LEAST * step_ns:
+        return Gain(DROPPED, 0.0, note=took)
+    return Gain(BOUNDED, min(left, finding.most_ns), note=f"{took}; whether a core is free is not known")

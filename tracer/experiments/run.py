@@ -7,8 +7,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from tracer.advice import experiments
 from tracer.experiments import SECONDS
@@ -58,17 +57,9 @@ def told(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _experiment(kind: str, fields: dict[str, Any]) -> experiments.Experiment:
-    kinds: dict[str, Callable[..., experiments.Experiment]] = {
-        one.__name__: one
-        for one in (
-            experiments.Recorded,
-            experiments.OptimizerStep,
-            experiments.WorkerBatch,
-            experiments.SparseTable,
-            experiments.Attention,
-        )
-    }
-    return kinds[kind](**fields)
+    kinds = {one.__name__: one for one in get_args(experiments.Experiment)}
+    found: experiments.Experiment = kinds[kind](**fields)
+    return found
 
 
 def _limit_memory() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tracer.advice.advise import Advised
 from tracer.advice.finding import BOUNDED, DROPPED, MEASURED, Advice, Gain
 from tracer.advice.rule import NEEDS, Rule
-from tracer.analysis.source_lines import SourceLines
+from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.report.cells import code, prose, table
 from tracer.report.page import percent
 from tracer.report.text import count, duration
@@ -68,7 +68,7 @@ def _row(number: int, row: Advice, step_ns: float, sources: SourceLines) -> Iter
         yield from _wrapped(said, "   ", "       ")
     took = f"{duration(round(row.finding.cost_ns))} of a step"
     yield from _wrapped(f"seen: {row.finding.evidence}; {took}. [{row.rule}]", "   ", "       ")
-    if row.gain.ratio is not None or row.gain.why_not:
+    if row.gain.ratio is not None or row.gain.note or row.gain.why_not:
         yield from _wrapped(ratio(row.gain), "   ", "       ")
 
 
@@ -81,7 +81,7 @@ def _caveat(row: Advice) -> str:
 
 
 def _at(row: Advice, sources: SourceLines) -> str:
-    return sources.name(row.finding.line) if row.finding.line else "no one line"
+    return sources.name(row.finding.line) if row.finding.line else NO_LINE
 
 
 def gain(one: Gain, step_ns: float) -> str:
@@ -91,7 +91,9 @@ def gain(one: Gain, step_ns: float) -> str:
 
 
 def ratio(one: Gain) -> str:
-    """`measured: 5.9 x faster (3.7 to 6.1)`, or why not"""
+    """`measured: 5.90 x (95 %: 3.70 to 6.10)`, or what is known in place of a ratio, or why nothing is"""
+    if one.note:
+        return one.note
     if one.ratio is None or one.ratio_low is None or one.ratio_high is None:
         return f"not measured: {one.why_not}"
     return f"measured: {one.ratio:.2f} x (95 %: {one.ratio_low:.2f} to {one.ratio_high:.2f})"
@@ -159,5 +161,6 @@ def _document(row: Advice, step_ns: float, sources: SourceLines) -> dict[str, An
         },
         "known": one.known,
         "why_not_measured": one.why_not or None,
+        "note": one.note or None,
         "alternatives": [_document(other, step_ns, sources) for other in row.alternatives],
     }

@@ -12,8 +12,8 @@ TYPE_CHECKING = False  # `typing` is not loaded yet when the interpreter starts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# torchrun, Accelerate, Lightning and Ray Train; Open MPI; MPICH and Intel MPI; srun.
 _RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+# torchrun, Accelerate, Lightning and Ray Train; Open MPI; MPICH and Intel MPI; srun.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),

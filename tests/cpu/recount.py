@@ -218,12 +218,12 @@ class Recount:
         ]
 
     def look(self) -> Table:
-        """Of each path the calls with the inputs that cost most in the steady steps."""
+        """Of each path the calls with the inputs that cost most in the steady steps (ns)."""
         steady = any(call["phase"] == "steady" for call in self.program)
 
         def cost(same: list[Row]) -> tuple[float, int]:
             row = figures(call for call in same if call["phase"] == "steady" or not steady)
-            return row["calls"] * row.get("median", 0), figures(same)["total"]
+            return row["calls"] * round(row.get("median", 0)), figures(same)["total"]
 
         most = [max(grouped(calls, "inputs").values(), key=cost) for calls, _ in self.paths]
         return [((calls[0]["op"], str(len(calls))), self.with_share(calls)) for calls in most]

@@ -33,18 +33,14 @@ from tracer.trace import load
 
 
 def table_of(page: str, title: str) -> list[dict[str, str]]:
-    """The rows of a section's table by the titles of their columns, without the job and the cause."""
+    """The rows of a section's table by the titles of their columns, without the job."""
     section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ")]
     if not lines:
         return []
     titles, _, *rows = [[cell.strip() for cell in line.split(" | ")] for line in lines]
     found = [dict(zip([title.strip("| ") for title in titles], row, strict=True)) for row in rows]
-    others = (
-        "job",
-        "where it lost the time",
-    )  # a fleet looks for causes in all collectives
-    return [{title: cell.strip("| ") for title, cell in row.items() if title not in others} for row in found]
+    return [{title: cell.strip("| ") for title, cell in row.items() if title != "job"} for row in found]
 
 
 def late_job(folder: Path) -> Path:
@@ -317,8 +313,8 @@ def test_one_trace_of_all_ranks_has_the_sections_of_a_job(tmp_path: Path) -> Non
     ]
 
 
-def test_the_cause_that_needs_whole_traces_is_in_the_page_of_a_job(tmp_path: Path) -> None:
-    """Rank 1 sleeps 5 ms behind a collective in which rank 0 waits as long, so the sums of both are alike."""
+def test_a_wait_behind_a_collective_is_no_cause(tmp_path: Path) -> None:
+    """Rank 1 sleeps 5 ms behind a collective in which rank 0 waits as long, so the gaps of both are alike."""
     for rank in range(2):
         of = Rank(rank, 2).at(rank * 0.1).calls(waits=True)
         of.writer.json(0, "source_lines", {"/work/train.py": {"cell": None, "lines": {"1": "x = x / 2"}}})
@@ -330,4 +326,25 @@ def test_the_cause_that_needs_whole_traces_is_in_the_page_of_a_job(tmp_path: Pat
     cause = "`/work/train.py:2 -> /work/train.py:1` (`x = x / 2`) took "
     page = job_page(load_job(tmp_path / "job"), "job")
     assert page.count(cause) == 2, "in the sentence, and in the table"
-    assert "no line on the host explains it" in fleet_page(merged(tmp_path / "job", tmp_path / "out"))
+    assert fleet_page(merged(tmp_path / "job", tmp_path / "out")).count(cause) == 2
+
+
+@pytest.mark.parametrize(("first", "excess_ns"), [(0, None), (3, 5_000_000)])
+def test_a_gap_counts_in_each_collective_that_it_reaches_into(
+    tmp_path: Path, first: int, excess_ns: int | None
+) -> None:
+    """A thread without lines calls, so no gap ends there; rank 1 is late by 5 ms from call `first` on."""
+    for rank in range(2):
+        of = Rank(rank, 2)
+        script = of.writer.lane(number=1, thread=101, torch_thread=2)
+        for at, line in ((0, 1), (70, 4)):
+            script.define_source(line, "/work/train.py", line)
+            for number in range(6 if at else 0):
+                of.at(10 * number + (6 if rank and number >= first else 1)).calls(line=0)
+            of.at(at)
+            script.enter(0, source=line)
+            script.exit()
+        of.write(tmp_path / "job")
+    (late,) = merged(tmp_path / "job", tmp_path / "out")["late"].to_dicts()
+    assert (late["rank"], late["times"], late["excess_ns"]) == (1, 6 - max(first, 1), excess_ns)
+    assert late["after"] == (None if excess_ns is None else "/work/train.py:4")

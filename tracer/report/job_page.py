@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import polars as pl
 
-from tracer.analysis.fleet.across import LATE
 from tracer.analysis.fleet.in_memory import merged_tables
 from tracer.analysis.job import Job
-from tracer.analysis.job.lateness import Lateness, lateness
 from tracer.analysis.job.parting import partings
 from tracer.analysis.source_lines import SourceLines
 from tracer.report.cells import prose
 from tracer.report.fleet_page import ranks_page
 from tracer.report.job_tables import Tables
-
-_CAUSE = {name: LATE[name] for name in ("rank", "before", "after", "op", "excess_ns")} | {"text": pl.String}
 
 
 def job_page(job: Job, name: str, rows: int | None = None) -> str:
@@ -31,34 +26,14 @@ def job_page(job: Job, name: str, rows: int | None = None) -> str:
 
 
 def job_tables(job: Job, name: str, merged: Tables) -> Tables:
-    """The merged tables, and two that need whole traces.
-
-    late      with causes in the collectives in which the rank was late, and the `text` of the line
-    partings  a row for each rank whose path leaves the first rank's: see analysis.job.parting.Parting
+    """The merged tables, and `partings`, which needs whole traces: a row for each rank whose path leaves the
+    first rank's, see analysis.job.parting.Parting.
     """
-    clocks = merged["ranks"].drop_nulls("rank")
-    causes = lateness(job.parts, job.calls, merged["collectives"], clocks)
+    return {**merged, "partings": _partings(job, name)}
+
+
+def _partings(job: Job, name: str) -> pl.DataFrame:
     lines = {part.rank: SourceLines.of(part.trace) for part in job.parts}
-    late = merged["late"].drop(list(_CAUSE)[1:], strict=False)
-    return {
-        **merged,
-        "late": late.join(_causes(causes, lines), on="rank", how="left", maintain_order="left"),
-        "partings": _partings(job, name, lines),
-    }
-
-
-def _causes(causes: Sequence[Lateness], lines: Mapping[int, SourceLines]) -> pl.DataFrame:
-    rows = []
-    for of in causes:
-        name = lines[of.rank].name
-        before, after = (line and name(line) for line in (of.before, of.after))
-        known = of.op or before or after
-        excess = of.excess_ns if known else None
-        rows.append((of.rank, before, after, of.op, excess, lines[of.rank].text(of.after)))
-    return pl.DataFrame(rows, _CAUSE, orient="row")
-
-
-def _partings(job: Job, name: str, lines: Mapping[int, SourceLines]) -> pl.DataFrame:
     first = job.parts[0].rank
     rows = [
         asdict(of)

@@ -184,7 +184,7 @@ def cause(row: dict[str, Any], most: int | None = None) -> str:
     longer = f"took {duration(row['excess_ns'])} longer than on the other ranks"
     if row["op"] is not None:
         return f"{code(row['op'])} of {line_cell(row['before'], most)} {longer}"
-    text = row.get("text") or ""
+    text = row["text"] or ""
     text = f"{text[: _TEXT - 3]}..." if most and len(text) > _TEXT else text
     gap = f"{_name(row['before'], most)} -> {_name(row['after'], most)}"
     return f"{code(gap)}{f' ({code(text)})' if text else ''} {longer}"

@@ -39,7 +39,6 @@ class Sum:
 OPS = Sum(("job", "op", "key"), ("calls", "hops", "self_ns", "total_ns", "gpu_ns"), ("longest_ns",), "hops")
 KERNELS = Sum(("job", "kernel"), ("runs", "total_ns"), ("longest_ns",), "total_ns")
 STEPS = Sum(("job", "step"), ("total_ns",), (), "total_ns")
-LINES = Sum(("job", "before", "after", "op"), ("total_ns",), (), "total_ns")
 
 
 def folded(tables: Iterable[pl.DataFrame], how: Sum) -> pl.DataFrame:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracer.analysis.fleet.across import LATE, across, late_ranks
-from tracer.analysis.fleet.fold import KERNELS, LINES, OPS, STEPS, folded
+from tracer.analysis.fleet.across import across
+from tracer.analysis.fleet.fold import KERNELS, OPS, STEPS, folded
 from tracer.analysis.fleet.numbered import Numbered
 from tracer.analysis.fleet.rank_tables import RankTables
 from tracer.analysis.job.collectives import CALLS, matched, waits
+from tracer.analysis.job.lateness import LATE, late_ranks
 from tracer.analysis.job.numbering import NEVER
 from tracer.analysis.job.outstanding import to_match, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
@@ -41,7 +42,7 @@ def merge(parts: Sequence[RankTables], at_once: int = _AT_ONCE) -> dict[str, pl.
     ops, kernels, steps  a row for each op and key, device kernel, or step of a job: see analysis.fleet.fold
     groups, memory, overlap, certificates  the partial tables of all ranks
     collectives   a row for each collective of a job: see analysis.job.collectives.matched
-    late          a row for each rank that others waited for: see analysis.fleet.across.late_ranks
+    late          a row for each rank that others waited for: see analysis.job.lateness.late_ranks
     outstanding   a row for each rank that had not reached a collective when it was dumped, and for which
                   others wait there: see analysis.job.outstanding.Outstanding
     mismatched    a row for each op, of ranks that wait in different collectives of one group
@@ -113,13 +114,8 @@ def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]
     step = numbered.numbering.step
     calls = to_match(counts, waiting, is_whole).rename({"calls": "calls_to_match"})
     collectives = without(found.collectives, waiting)
-    all_lines = folded(_batches(ranked, "lines", at_once), LINES).with_columns(
-        ranks_of_job=pl.lit(len(ranked), pl.Int64)
-    )
-    last = set(collectives["last"])
-    lines = [part.placed("lines") for part in ranked if part.rank in last]
-    none = ranked[0].placed("lines").clear()
-    late = late_ranks(collectives, pl.concat([none, *lines]), all_lines)
+    lines = (numbered.lines(place) for place in range(len(ranks)))
+    late = late_ranks(collectives, lines, found.clocks)
     clocks = found.clocks.select("rank", "offset_ns", clock_error_ns="error_ns", clock="how")
     waited_ns: dict[int, int] = {}
     for place in range(len(ranks)):  # the calls of one rank are in memory at a time

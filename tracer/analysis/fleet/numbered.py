@@ -31,6 +31,27 @@ class Numbered:
         rows = self.numbering.of(part.table("calls").with_columns(rank=pl.lit(part.rank, pl.Int64)))
         return rows.filter(pl.col("number").is_between(first, end, closed="left"))
 
+    def lines(self, place: int) -> pl.DataFrame:
+        """job.lateness.LINES of the rank at this place, and rank; the calls are those that have a number."""
+        part = self._parts[place]
+        rows = part.table("lines").with_columns(rank=pl.lit(part.rank, pl.Int64))
+        if self._as_written:
+            return rows
+        calls = part.table("calls").with_columns(rank=pl.lit(part.rank, pl.Int64))
+        numbered = calls.with_columns(skipped=pl.col("number") - self.numbering.of(calls)["number"])
+        skipped = numbered.drop_nulls("skipped").group_by("group").agg(pl.col("skipped").first())
+        behind = skipped.select(behind_group="group", behind_skipped="skipped")
+        return (
+            rows.join(skipped, on="group")
+            .join(behind, on="behind_group", how="left")
+            .with_columns(
+                number=pl.col("number") - pl.col("skipped"),
+                behind_number=pl.col("behind_number") - pl.col("behind_skipped"),
+            )
+            .filter(pl.col("number") >= 0)
+            .drop("skipped", "behind_skipped")
+        )
+
     def counts(self) -> pl.DataFrame:
         """rank, group, calls, as job.outstanding.counts: one rank in memory at a time."""
         tables = []

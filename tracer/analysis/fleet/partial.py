@@ -1,6 +1,6 @@
 """One rank in small tables: how many rows they have depends on what ran, not on how often it ran.
 
-The exceptions are `calls` and `steps`: a row for each collective call, and for each step.
+The exceptions are `calls`, `lines` and `steps`: rows for each collective call, and for each step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracer.analysis.job.collectives import CALLS, collectives_of
-from tracer.analysis.job.lateness import spent, windows_of
+from tracer.analysis.job.lateness import LINES, lines_before
 from tracer.analysis.job.numbering import whole_from
 from tracer.analysis.job.outstanding import MOMENT, moment
 from tracer.analysis.job.overlap import Overlap, overlap_of
@@ -75,7 +75,6 @@ GROUPS: Schema = {
     "last_ns": pl.Int64,
 }
 RANK_CALLS: Schema = {name: kind for name, kind in CALLS.items() if name not in ("rank", "hop")}
-LINES: Schema = {"before": pl.String, "after": pl.String, "op": pl.String, "total_ns": pl.Int64}
 STEPS: Schema = {"step": pl.Int64, "phase": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
 MEMORY: Schema = {
     "device": pl.String,
@@ -129,7 +128,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
     kernels       a row for each device kernel
     groups        a row for each process group and collective op: calls, bytes, first start and last end
     calls         a row for each collective call, see job.collectives.collectives_of, by group and number
-    lines         time between collectives, by the lines around a gap, or by the line and op that took it
+    lines         what took time before each collective call: see job.lateness.lines_before
     steps         a row for each step
     memory        a row for each device; most_line had most at the peak, most_bytes then
     overlap       a row if the GPU ran kernels of NCCL: see job.overlap.Overlap
@@ -149,7 +148,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
         "kernels": _kernels(kernels),
         "groups": _groups(calls),
         "calls": _named(calls.sort("group", "number", "start_ns"), sources, "source"),
-        "lines": _summed(_named(_lines(part, calls), sources, "before", "after")),
+        "lines": _named(lines_before(part, calls), sources, "before", "after"),
         "steps": steps,
         "memory": _named(memory, sources, "most_line"),
         "overlap": pl.DataFrame([asdict(found)] if (found := overlap_of(part)) else [], OVERLAP),
@@ -291,22 +290,6 @@ def _groups(calls: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("group", "op")
     )
-
-
-def _lines(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
-    """From the steady steps; if none is steady, from all but the first collective of a group."""
-    windows = windows_of(calls)
-    steady = calls.filter("steady")
-    counted = steady if len(steady) else calls.filter(pl.col("number") > 0)
-    windows = windows.join(counted.select("group", "number"), on=["group", "number"], how="semi")
-    if windows.is_empty():
-        return pl.DataFrame(schema=LINES)
-    return spent(part, windows.select("start_ns", "end_ns")).select(list(LINES))
-
-
-def _summed(lines: pl.DataFrame) -> pl.DataFrame:
-    keys = ["before", "after", "op"]
-    return lines.group_by(keys).agg(pl.col("total_ns").sum()).sort(keys)
 
 
 def _steps(steps: pl.DataFrame) -> pl.DataFrame:

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import polars as pl
 
 from tracer.analysis.gaps import gaps_within
 from tracer.analysis.job.collectives import NAMESPACE
 from tracer.analysis.job.part import RankPart
 from tracer.analysis.phases import ops_of
+from tracer.analysis.source_lines import SourceLines
 
 NOISE_NS = 20_000
-LEAST, MOST = 0.25, 3.0  # of what a rank was late
+_LEAST, _MOST = 0.25, 3.0  # of what a rank was late
+_SHORT_NS = 1_000  # lines that took less in all of a window explain no lateness
+_KEYS = ("before", "after", "op")
+LINES: dict[str, pl.DataType | type[pl.DataType]] = {
+    "group": pl.String,
+    "number": pl.Int64,
+    **dict.fromkeys((*_KEYS, "text"), pl.String),
+    "total_ns": pl.Int64,
+    "behind_group": pl.String,
+    "behind_number": pl.Int64,
+    "start_ns": pl.Int64,
+}
+LATE = {
+    **dict.fromkeys(("rank", "times", "collectives", "median_ns", "total_ns"), pl.Int64),
+    **dict.fromkeys(("at", *_KEYS), pl.String),
+    "excess_ns": pl.Int64,
+    "text": pl.String,
+}
 
 
 @dataclass(frozen=True)
@@ -23,9 +41,10 @@ class Lateness:
 
     `times` is how many collectives it came last in by more than 20 us, of `collectives`; `median_ns` and
     `total_ns` are by how much, `at` is the line of most of them. `before` and `after` are the lines of the
-    gap between two ops that took longer than on the other ranks, by `excess_ns` in all of its `times`; `op`
-    is set instead where an op of line `before` did. They are None where nothing on the host explains it: what
-    took longer is less than a quarter of `total_ns`, or more than three times as much.
+    gap between two ops that took longer than on the other ranks, by `excess_ns` in all of its `times`, and
+    `text` is the line `after`; `op` is set instead where an op of line `before` did. They are None where
+    nothing on the host explains it: what took longer is less than a quarter of `total_ns`, or more than
+    three times as much.
     """
 
     rank: int
@@ -37,138 +56,159 @@ class Lateness:
     before: str | None
     after: str | None
     op: str | None
-    excess_ns: int
+    excess_ns: int | None
+    text: str | None
 
 
-def lateness(
-    parts: Sequence[RankPart], calls: pl.DataFrame, collectives: pl.DataFrame, clocks: pl.DataFrame
-) -> tuple[Lateness, ...]:
-    """Of each rank that came last by more than 20 us, the longest wait of the others first."""
+def late_ranks(
+    collectives: pl.DataFrame, lines: Iterable[pl.DataFrame], clocks: pl.DataFrame
+) -> pl.DataFrame:
+    """LATE: a row for each rank that came last by more than 20 us, the longest wait first; see Lateness.
+
+    `collectives` are those of collectives.matched; `lines` are LINES and a column rank, a table for each rank
+    of the job, looked at one after the other.
+    """
     steady = collectives.filter("steady")
     # The first one of a group ends what the ranks did before they knew each other: starting, importing.
-    looked_at = steady if len(steady) else collectives.filter(pl.col("number") > 0)
-    late = looked_at.filter(pl.col("late_ns") > NOISE_NS)
-    found = []
-    for (rank,), of_rank in late.partition_by("last", as_dict=True, maintain_order=True).items():
-        total = int(of_rank["late_ns"].sum())
-        cause = _cause(parts, windows_of(calls), of_rank, int(rank), total)
-        if cause is None:  # on the others the same gap may be the wait for this rank, and so be as long
-            cause = _cause(parts, windows_after_waits(calls, collectives, clocks), of_rank, int(rank), total)
-        cause = cause or {"before": None, "after": None, "op": None, "excess_ns": 0}
-        modes = of_rank["source"].drop_nulls().mode(maintain_order=True)
-        found.append(
-            Lateness(
-                rank=int(rank),
-                times=len(of_rank),
-                collectives=len(looked_at),
-                median_ns=int(of_rank["late_ns"].median() or 0),  # type: ignore[arg-type]
-                total_ns=total,
-                at=modes[0] if len(modes) else None,
-                **cause,
-            )
-        )
-    return tuple(sorted(found, key=lambda of: -of.total_ns))
-
-
-def _cause(
-    parts: Sequence[RankPart], windows: pl.DataFrame, late: pl.DataFrame, rank: int, total_ns: int
-) -> dict[str, Any] | None:
-    """What took longest on `rank` in the windows before these collectives, if that explains `total_ns`."""
-    causes = _excesses(parts, windows, late, rank)
-    cause = causes.row(0, named=True) if len(causes) else None
-    if cause is None or not LEAST * total_ns <= cause["excess_ns"] <= MOST * total_ns:
-        return None
-    return cause
-
-
-def _excesses(
-    parts: Sequence[RankPart], windows: pl.DataFrame, late: pl.DataFrame, rank: int
-) -> pl.DataFrame:
-    """What took longer on `rank` than on the others before these collectives, most first.
-
-    before, after, op, excess_ns. The time before a collective is its window.
-    """
-    keys = ["before", "after", "op"]
-    windows = windows.join(late.select("group", "number"), on=["group", "number"], how="semi")
-    found = []
-    for part in parts:
-        of_rank = windows.filter(pl.col("rank") == part.rank).select("start_ns", "end_ns")
-        if len(of_rank):
-            found.append(spent(part, of_rank).with_columns(rank=pl.lit(part.rank, pl.Int64)))
-    if not found:
-        return pl.DataFrame(schema={**dict.fromkeys(keys, pl.String), "excess_ns": pl.Int64})
-    table = pl.concat(found)
-    own = table.filter(pl.col("rank") == rank)
-    ranks = table.filter(pl.col("rank") != rank)["rank"].n_unique()
-    if not ranks:
-        return own.clear().select(*keys, excess_ns="total_ns")
-    others = (
-        table.filter(pl.col("rank") != rank).group_by(keys).agg(others_ns=pl.col("total_ns").sum() // ranks)
+    counted = steady if len(steady) else collectives.filter(pl.col("number") > 0)
+    late = counted.filter(pl.col("late_ns") > NOISE_NS)
+    rows = late.group_by(rank="last").agg(
+        times=pl.len().cast(pl.Int64),
+        collectives=pl.lit(len(counted), pl.Int64),
+        median_ns=pl.col("late_ns").median().cast(pl.Int64),
+        total_ns=pl.col("late_ns").sum(),
+        at=pl.col("source").drop_nulls().mode().sort().first(),
     )
+    rows = rows.join(_causes(late, _taken(late, collectives, lines, clocks)), on="rank", how="left")
+    explains = pl.col("excess_ns").is_between(_LEAST * pl.col("total_ns"), _MOST * pl.col("total_ns"))
+    causes = (*_KEYS, "excess_ns", "text")
     return (
-        own.join(others, on=keys, how="left", nulls_equal=True)
-        .select(*keys, excess_ns=pl.col("total_ns") - pl.col("others_ns").fill_null(0))
-        .sort("excess_ns", descending=True)
+        rows.with_columns(pl.when(explains).then(pl.col(name)) for name in causes)
+        .select(pl.col(name).cast(kind) for name, kind in LATE.items())
+        .sort("total_ns", "rank", descending=[True, False])
     )
 
 
-def windows_of(calls: pl.DataFrame) -> pl.DataFrame:
-    """Of each rank's call: rank, group, number, and the time since its call before, of any group."""
-    return calls.sort("rank", "start_ns").select(
-        "rank",
-        "group",
-        "number",
-        start_ns=pl.col("start_ns").shift(1).over("rank").fill_null(0),
-        end_ns="start_ns",
-    )
+def _taken(
+    late: pl.DataFrame, collectives: pl.DataFrame, lines: Iterable[pl.DataFrame], clocks: pl.DataFrame
+) -> pl.DataFrame:
+    """What each rank's lines took before the collectives in which `last` was late.
 
-
-def windows_after_waits(calls: pl.DataFrame, collectives: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
-    """As `windows_of`, from the moment on when the last rank had come to the call before.
-
-    Only of collectives before which every rank certainly waited for that: each one's call before blocks its
-    caller until all have come. An asynchronous one does not: what runs beside it is no wait.
+    rank, last, before, after, op, text, taken_ns. Without the waits that are certain: behind a call that
+    blocks, a gap begins with the wait until the last rank has come.
     """
-    came = collectives.select("group", "number", "came_ns")
-    before = ("group", "number", "blocks")
-    windows = (
-        calls.sort("rank", "start_ns")
-        .select(
-            *("rank", "group", "number"),
-            *(pl.col(name).shift(1).over("rank").alias(f"{name}_before") for name in before),
-            end_ns="start_ns",
+    of_late = late.select("group", "number", "last")
+    came = collectives.select(behind_group="group", behind_number="number", came_ns="came_ns")
+    waited = (pl.col("came_ns") - pl.col("offset_ns") - pl.col("start_ns")).clip(0, pl.col("total_ns"))
+    found = [pl.DataFrame(schema={"rank": pl.Int64, "last": pl.Int64, **LINES, "taken_ns": pl.Int64})]
+    for of_rank in lines:
+        rows = (
+            of_rank.join(of_late, on=["group", "number"])
+            .join(came, on=["behind_group", "behind_number"], how="left")
+            .join(clocks.select("rank", "offset_ns"), on="rank", how="left")
+            .with_columns(taken_ns=pl.col("total_ns") - waited.fill_null(0))
         )
-        .join(clocks.select("rank", "offset_ns"), on="rank")
-        .join(came, left_on=["group_before", "number_before"], right_on=["group", "number"], how="left")
-        .with_columns(start_ns=pl.col("came_ns") - pl.col("offset_ns"))
-    )
-    certain = (pl.col("blocks_before") & pl.col("start_ns").is_not_null()).fill_null(False)
-    return windows.filter(certain.all().over("group", "number")).select(
-        "rank", "group", "number", "start_ns", "end_ns"
+        found.append(
+            rows.group_by("rank", "last", *_KEYS).agg(pl.col("text").max(), pl.col("taken_ns").sum())
+        )
+    return pl.concat(found, how="diagonal").select("rank", "last", *_KEYS, "text", "taken_ns")
+
+
+def _causes(late: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
+    """Of each late rank what took longest, over the mean of the others: rank, *_KEYS, text, excess_ns."""
+    says = ~pl.all_horizontal(pl.col(*_KEYS).is_null())
+    own = taken.filter((pl.col("rank") == pl.col("last")) & says)
+    others = taken.filter(pl.col("rank") != pl.col("last"))
+    ranks = late.group_by("last").agg(ranks=pl.col("ranks").max() - 1)
+    sums = others.group_by("last", *_KEYS).agg(others_ns=pl.col("taken_ns").sum())
+    return (
+        own.join(ranks, on="last")
+        .join(sums, on=["last", *_KEYS], how="left", nulls_equal=True)
+        .with_columns(excess_ns=pl.col("taken_ns") - pl.col("others_ns").fill_null(0) // pl.col("ranks"))
+        .sort("rank", "excess_ns", *_KEYS, descending=[False, True, False, False, False], nulls_last=True)
+        .unique("rank", keep="first", maintain_order=True)
+        .select("rank", *_KEYS, "text", "excess_ns")
     )
 
 
-def spent(part: RankPart, windows: pl.DataFrame) -> pl.DataFrame:
-    """Time of a rank in these windows: gaps by the lines around them, and ops by their line."""
-    found = _of_python(ops_of(part.trace, part.process))
-    gaps = gaps_within(part.trace, part.process, windows, found)
-    of_gaps = gaps.group_by("before", "after").agg(total_ns=pl.col("length").sum())
-    # A collective that waits is not what made a rank late.
-    ops = found.filter(~pl.col("op").str.starts_with(NAMESPACE)).sort("start_ns")
-    inside = ops.join_asof(
-        windows.sort("start_ns").rename({"start_ns": "from_ns", "end_ns": "until_ns"}),
-        left_on="start_ns",
-        right_on="from_ns",
-    ).filter(pl.col("start_ns") < pl.col("until_ns"))
-    of_ops = inside.group_by(before="line", op="op").agg(
-        total_ns=(pl.col("end_ns") - pl.col("start_ns")).sum()
+def lines_before(part: RankPart, calls: pl.DataFrame) -> pl.DataFrame:
+    """LINES: what took a rank's time on the host since its call before, of any group, for each of its calls.
+
+    `calls` are those of collectives.collectives_of. `before` and `after` are the lines of a gap between two
+    ops; of an op they are its line and null. Times are in ns; `start_ns` is when a gap began behind a call in
+    which its caller waits for all ranks, and `behind_group` and `behind_number` are of that call.
+    """
+    windows = _windows(calls)
+    if windows.is_empty():
+        return pl.DataFrame(schema=LINES)
+    ops = _of_python(ops_of(part.trace, part.process))
+    rows = pl.concat([_gaps(part, windows, ops), _ops(windows, ops)], how="diagonal")
+    known = windows.select("window", "group", "number", "behind_group", "behind_number", "behind_end_ns")
+    waits = pl.col("start_ns") == pl.col("behind_end_ns")
+    behind = ("behind_group", "behind_number", "start_ns")
+    table = (
+        rows.join(known, on="window")
+        .drop_nulls(["group", "number"])
+        .with_columns(pl.when(waits).then(pl.col(name)) for name in behind)
+        .group_by("group", "number", *_KEYS, *behind)
+        .agg(pl.col("total_ns").sum())
+        .filter(pl.col("total_ns") >= _SHORT_NS)
+        .sort("group", "number", *_KEYS, *behind)
     )
-    columns = ("before", "after", "op", "total_ns")
-    return pl.concat(
-        [
-            of_gaps.with_columns(op=pl.lit(None, pl.String)).select(columns),
-            of_ops.with_columns(after=pl.lit(None, pl.String)).select(columns),
-        ]
+    sources = SourceLines.of(part.trace)
+    texts = {line: sources.text(line) or None for line in table["after"].unique().drop_nulls()}
+    text = pl.col("after").replace_strict(texts, default=None, return_dtype=pl.String)
+    return table.with_columns(text=text).select(pl.col(name).cast(kind) for name, kind in LINES.items())
+
+
+def _windows(calls: pl.DataFrame) -> pl.DataFrame:
+    """Of each call of a rank: group, number, and the time since its call before, in the order of time.
+
+    behind_group, behind_number, behind_end_ns: of that call, if its caller waits in it; else null.
+    """
+    ordered = calls.sort("start_ns")
+    blocked = pl.col("blocks").shift(1)
+    return ordered.select(
+        *("group", "number"),
+        window=pl.int_range(pl.len(), dtype=pl.Int64),
+        from_ns=pl.col("start_ns").shift(1).fill_null(0),
+        until_ns="start_ns",
+        behind_group=pl.when(blocked).then(pl.col("group").shift(1)),
+        behind_number=pl.when(blocked).then(pl.col("number").shift(1)),
+        behind_end_ns=pl.when(blocked).then(pl.col("end_ns").shift(1)),
+    )
+
+
+def _gaps(part: RankPart, windows: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """window, before, after, start_ns, total_ns: each gap, cut where a window ends.
+
+    A call of a thread without Python, which no op stands for, is in a gap.
+    """
+    starts, ends = windows["from_ns"].to_numpy(), windows["until_ns"].to_numpy()
+    whole = pl.DataFrame({"start_ns": [int(starts[0])], "end_ns": [int(ends[-1])]})
+    gaps = gaps_within(part.trace, part.process, whole, ops)
+    until = np.minimum(gaps["end_ns"].to_numpy(), ends[-1])
+    begin = until - gaps["length"].to_numpy()
+    first, behind = np.searchsorted(ends, begin, "right"), np.searchsorted(starts, until, "left")
+    pieces = np.maximum(behind - first, 0)
+    gap = np.repeat(np.arange(len(gaps)), pieces)
+    window = np.arange(len(gap)) - np.repeat(np.cumsum(pieces) - pieces, pieces) + first[gap]
+    piece_begin = np.maximum(begin[gap], starts[window])
+    return gaps.select("before", "after")[gap].with_columns(
+        window=pl.Series(window, dtype=pl.Int64),
+        start_ns=pl.Series(piece_begin, dtype=pl.Int64),
+        total_ns=pl.Series(np.minimum(until[gap], ends[window]) - piece_begin, dtype=pl.Int64),
+    )
+
+
+def _ops(windows: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """window, before, op, total_ns: each op that began in a window, but collectives, which wait."""
+    return (
+        ops.filter(~pl.col("op").str.starts_with(NAMESPACE))
+        .sort("start_ns")
+        .join_asof(windows.select("window", "from_ns", "until_ns"), left_on="start_ns", right_on="from_ns")
+        .filter(pl.col("start_ns") < pl.col("until_ns"))
+        .select("window", "op", before="line", total_ns=pl.col("end_ns") - pl.col("start_ns"))
     )
 
 

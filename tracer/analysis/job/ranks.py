@@ -12,7 +12,7 @@ import polars as pl
 
 from tracer.analysis.job.clocks import offsets
 from tracer.analysis.job.collectives import collectives_of, matched
-from tracer.analysis.job.lateness import Lateness, lateness
+from tracer.analysis.job.lateness import Lateness, late_ranks, lines_before
 from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.numbering import Numbering, numbering, whole_from
 from tracer.analysis.job.outstanding import (
@@ -126,7 +126,14 @@ class Job:
     @cached_property
     def lateness(self) -> tuple[Lateness, ...]:
         """Of each rank that made others wait, the longest wait first."""
-        return lateness(self.parts, self.calls, self.collectives, self.clocks)
+        lines = (
+            lines_before(part, self.calls.filter(pl.col("rank") == part.rank)).with_columns(
+                rank=pl.lit(part.rank, pl.Int64)
+            )
+            for part in self.parts
+        )
+        found = late_ranks(self.collectives, lines, self.clocks)
+        return tuple(Lateness(**row) for row in found.iter_rows(named=True))
 
 
 def ranks_of(trace: Trace) -> list[RankPart]:

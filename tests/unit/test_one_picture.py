@@ -348,3 +348,18 @@ def test_a_gap_counts_in_each_collective_that_it_reaches_into(
     (late,) = merged(tmp_path / "job", tmp_path / "out")["late"].to_dicts()
     assert (late["rank"], late["times"], late["excess_ns"]) == (1, 6 - max(first, 1), excess_ns)
     assert late["after"] == (None if excess_ns is None else "/work/train.py:4")
+
+
+def test_rings_of_other_steps_have_the_cause_of_the_steps_that_they_share(tmp_path: Path) -> None:
+    """Rank 1 sleeps in step 7 alone, behind line 4; its ring begins two steps after that of rank 0."""
+    for rank in range(2):
+        of = Rank(rank, 2)
+        for number in range(3 + 2 * rank, 9):
+            late = 5 if rank and number == 7 else 0
+            of.at(10 * number).computes(line=4).at(10 * number + 1 + late).computes(line=1).calls(waits=True)
+            of.at(10 * number + 8).ends_step(number)
+        of.write(tmp_path / "job", dumped=500, overwritten=7)
+    (late,) = merged(tmp_path / "job", tmp_path / "out")["late"].to_dicts()
+    assert (late["rank"], late["times"], late["before"]) == (1, 1, "/work/train.py:4")
+    (of_job,) = load_job(tmp_path / "job").lateness
+    assert of_job.excess_ns == late["excess_ns"]

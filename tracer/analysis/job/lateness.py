@@ -182,7 +182,7 @@ def _windows(calls: pl.DataFrame) -> pl.DataFrame:
 def _gaps(part: RankPart, windows: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     """window, before, after, start_ns, total_ns: each gap, cut where a window ends.
 
-    A call of a thread without Python, which no op stands for, is in a gap.
+    Calls of threads that run no Python are in gaps, too.
     """
     starts, ends = windows["from_ns"].to_numpy(), windows["until_ns"].to_numpy()
     whole = pl.DataFrame({"start_ns": [int(starts[0])], "end_ns": [int(ends[-1])]})

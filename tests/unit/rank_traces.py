@@ -100,6 +100,8 @@ class Rank:
         self.writer.hop(0, op)
         self.writer.hop(1, collective)
         self.rank = rank
+        self.kernels: dict[str, int] = {}
+        self.launched = 0
         self.lane: Lane = self.writer.lane(thread=100)  # the main thread of process 100
         self.groups = {group: number for number, group in enumerate(groups, 1)}
         for group, number in self.groups.items():
@@ -123,6 +125,33 @@ class Rank:
         if leaves:
             self.lane.exit()
         return self
+
+    def launches(
+        self,
+        begin: float,
+        end: float,
+        kernel: str = "gemm",
+        line: int = 1,
+        hop: int = 0,
+        signature: int = 0,
+    ) -> Rank:
+        """An op call that launches a kernel, which runs from `begin` to `end` ms."""
+        if not self.kernels:
+            self.writer.function(1, "cudaLaunchKernel")
+        if kernel not in self.kernels:
+            self.kernels[kernel] = len(self.kernels) + 1
+            self.writer.string(self.kernels[kernel], kernel)
+        self.launched += 1
+        self.lane.enter(hop, source=line, signature=signature)
+        self.lane.api(1, correlation=self.launched)
+        self.lane.exit()
+        ran = [1000 + int(moment * MS) for moment in (begin, end)]
+        self.writer.activity(1, self.launched, *ran, name=self.kernels[kernel])
+        return self
+
+    def reduces(self, begin: float, end: float) -> Rank:
+        """A collective of line 2 whose kernel runs from `begin` to `end` ms."""
+        return self.launches(begin, end, "ncclDevKernel_AllReduce", line=2, hop=1, signature=2)
 
     def ends_step(self, ended: int) -> Rank:
         self.lane.step(ended)

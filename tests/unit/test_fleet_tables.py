@@ -13,7 +13,8 @@ from tracer.analysis.fleet.across import across
 from tracer.analysis.fleet.fold import OPS, folded
 from tracer.analysis.fleet.merge import merge
 from tracer.analysis.fleet.partial import NO_RANK, SCHEMAS, partial_tables, parts_of, unread_tables
-from tracer.analysis.job.lateness import LINES, late_ranks
+from tracer.analysis.job.lateness import late_ranks
+from tracer.analysis.job.lines_before import LINES
 from tracer.fleet.gather import gather
 from tracer.fleet.parts import Kept, Parts
 from tracer.fleet.processes import Processes
@@ -177,7 +178,7 @@ def test_what_does_not_explain_the_lateness_is_left_out() -> None:
         (900_000, "x:1", False),
         (200_000, None, False),
     ):
-        row = {"group": "0", "number": 1, "before": at, "after": at}
+        row = {"group": "0", "number": 1, "at": "host", "before": at, "after": at}
         lines = [
             pl.DataFrame([{**row, "rank": rank, "total_ns": took}], {"rank": pl.Int64, **LINES})
             for rank, took in ((0, 100), (1, own))

@@ -33,11 +33,12 @@ def draw(file: Path, selection: Selection, output: Path, force: bool) -> None:
 
 def _draw_hottest(trace: Trace, rows: pl.DataFrame, details: dict[int, str], output: Path) -> None:
     """Draws the path that took the most time among these rows of links.combine."""
+    from tracer.analysis.inputs_text import signature_texts
     from tracer.analysis.paths import hottest_paths, survey_paths
     from tracer.analysis.source_lines import SourceLines
     from tracer.analysis.trees import Forest
     from tracer.report.svg.path import path_svg
-    from tracer.report.text import count, duration, signature_texts
+    from tracer.report.text import count, duration
 
     forest = Forest.of(rows)
     survey = survey_paths(forest)

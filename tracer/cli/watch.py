@@ -192,7 +192,7 @@ class _Lines:
             sys.stdout.flush()
 
     def _know(self, signatures: list[int]) -> None:
-        from tracer.report.text import signature_texts
+        from tracer.analysis.inputs_text import signature_texts
 
         new = [number for number in signatures if number not in self._texts]
         if new:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 def explain_hop(operator: str, file: Path, hop: int, *, as_json: bool) -> None:
     """Prints about ten lines, or a document."""
+    from tracer.analysis.inputs_text import signature_texts
     from tracer.analysis.source_lines import SourceLines
     from tracer.analysis.why import why
     from tracer.base.visible import visible
     from tracer.dispatch.attention import choice_lines
     from tracer.dispatch.operators import Operators
-    from tracer.report.text import signature_texts
     from tracer.report.why_lines import why_lines
 
     with analysing(file) as trace:

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from tracer.analysis.chain import Link
+from tracer.analysis.inputs_text import signature_texts
 from tracer.analysis.links import combine
 from tracer.analysis.trees import Forest, fold
-from tracer.report.text import signature_texts
 from tracer.trace import Trace
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 

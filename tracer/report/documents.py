@@ -11,6 +11,7 @@ import polars as pl
 from tracer.analysis.chain import text
 from tracer.analysis.difference import Difference, Kind
 from tracer.analysis.gaps import Gaps
+from tracer.analysis.inputs_text import signature_texts
 from tracer.analysis.lock import Lock
 from tracer.analysis.lock_difference import LineChange
 from tracer.analysis.memory_use import MemoryUse
@@ -18,7 +19,6 @@ from tracer.report.chain import chain_nodes
 from tracer.report.decision_text import decision
 from tracer.report.hot_paths import hottest_of
 from tracer.report.sections import summary
-from tracer.report.text import signature_texts
 
 if TYPE_CHECKING:
     from tracer.report.reading import Reading

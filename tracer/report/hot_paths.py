@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 
+from tracer.analysis.inputs_text import signature_texts
 from tracer.analysis.paths import calls_and_time
 from tracer.analysis.runtime_survey import Steps
 from tracer.report.cells import code
 from tracer.report.reading import Reading
-from tracer.report.text import count, duration, signature_texts
+from tracer.report.text import count, duration
 from tracer.trace.tables.schema import HOP_KINDS
 
 NAME_WIDTH = 64

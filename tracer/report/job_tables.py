@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracer.analysis.job.late_cause import HOST, INPUTS, SLOWER
 from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place, Unanswered
 from tracer.analysis.source_lines import NO_LINE
@@ -180,14 +181,30 @@ def cause(row: dict[str, Any], most: int | None = None) -> str:
     `most` is the longest path of a line; None: in a sentence, where nothing is shortened.
     """
     if row["excess_ns"] is None:
-        return "no line on the host explains it"
+        return "nothing on its host or GPU explains it"
     longer = f"took {duration(row['excess_ns'])} longer than on the other ranks"
-    if row["op"] is not None:
-        return f"{code(row['op'])} of {line_cell(row['before'], most)} {longer}"
     text = row["text"] or ""
     text = f"{text[: _TEXT - 3]}..." if most and len(text) > _TEXT else text
+    says = f" ({code(text)})" if text else ""
+    if row["why"] != HOST:
+        return _cause_on_gpu(row, f"{line_cell(row['before'], most)}{says}")
+    if row["op"] is not None:
+        return f"{code(row['op'])} of {line_cell(row['before'], most)}{says} {longer}"
     gap = f"{_name(row['before'], most)} -> {_name(row['after'], most)}"
-    return f"{code(gap)}{f' ({code(text)})' if text else ''} {longer}"
+    return f"{code(gap)}{says} {longer}"
+
+
+def _cause_on_gpu(row: dict[str, Any], line: str) -> str:
+    took = f"took {duration(row['excess_ns'])} longer on the GPU than on the other ranks"
+    if row["why"] == SLOWER:
+        again = f"kernels that all ranks ran took {row['ratio']:.2f} x as long on its GPU"
+        return f"{again}, {duration(row['excess_ns'])} in all: another process may use it, or it is hot"
+    if row["op"] is None:
+        return f"its kernels {took}, in many lines"
+    inputs = f"{code(row['inputs'])}, on the other ranks {code(row['others_inputs'])}"
+    kernels = f"{count(row['runs'], 'kernel')} more" if row["runs"] > 0 else "kernels"
+    why = f"inputs {inputs}" if row["why"] == INPUTS else f"{kernels}, most time in {code(row['kernel'])}"
+    return f"{code(row['op'])} of {line} {took}: {why}"
 
 
 def line_cell(source: str | None, most: int | None = LINE) -> str:

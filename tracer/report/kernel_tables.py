@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracer.analysis.device_kernels import table_name
+from tracer.analysis.inputs_text import signature_texts
 from tracer.analysis.kernel_survey import KernelRow, KernelSurvey
 from tracer.report.cells import code, prose
 from tracer.report.reading import Reading
@@ -15,7 +16,6 @@ from tracer.report.text import (
     duration,
     shorten,
     shorten_kernel,
-    signature_texts,
     size,
 )
 

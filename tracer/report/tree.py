@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from tracer.analysis.compiled import COMPILED_KINDS
+from tracer.analysis.inputs_text import signature_texts
 from tracer.analysis.links import UNKNOWN_KERNEL
 from tracer.analysis.source_lines import NO_LINE, SourceLines
 from tracer.base.visible import LONGEST, visible
@@ -17,7 +18,6 @@ from tracer.report.text import (
     package_relative,
     shorten,
     shorten_kernel,
-    signature_texts,
 )
 from tracer.trace.tables.schema import HOP_KINDS
 

@@ -32,7 +32,7 @@ class Numbered:
         return rows.filter(pl.col("number").is_between(first, end, closed="left"))
 
     def lines(self, place: int) -> pl.DataFrame:
-        """job.lateness.LINES of the rank at this place, and rank; the calls are those that have a number."""
+        """job.lines_before.LINES of the rank at this place, and rank, for calls that have a number."""
         part = self._parts[place]
         rows = part.table("lines").with_columns(rank=pl.lit(part.rank, pl.Int64))
         if self._as_written:

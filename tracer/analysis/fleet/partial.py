@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracer.analysis.job.collectives import CALLS, collectives_of
-from tracer.analysis.job.lateness import LINES, lines_before
+from tracer.analysis.job.lines_before import LINES, lines_before
 from tracer.analysis.job.numbering import whole_from
 from tracer.analysis.job.outstanding import MOMENT, moment
 from tracer.analysis.job.overlap import Overlap, overlap_of
@@ -128,7 +128,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
     kernels       a row for each device kernel
     groups        a row for each process group and collective op: calls, bytes, first start and last end
     calls         a row for each collective call, see job.collectives.collectives_of, by group and number
-    lines         what took time before each collective call: see job.lateness.lines_before
+    lines         what took time before each collective call: see job.lines_before
     steps         a row for each step
     memory        a row for each device; most_line had most at the peak, most_bytes then
     overlap       a row if the GPU ran kernels of NCCL: see job.overlap.Overlap

@@ -12,7 +12,8 @@ import polars as pl
 
 from tracer.analysis.job.clocks import offsets
 from tracer.analysis.job.collectives import collectives_of, matched
-from tracer.analysis.job.lateness import Lateness, late_ranks, lines_before
+from tracer.analysis.job.lateness import Lateness, late_ranks
+from tracer.analysis.job.lines_before import lines_before
 from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.numbering import Numbering, numbering, whole_from
 from tracer.analysis.job.outstanding import (

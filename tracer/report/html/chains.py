@@ -10,12 +10,13 @@ from tracer.analysis.around import module_chains
 from tracer.analysis.call_tree import CallTree
 from tracer.analysis.device_kernels import table_name
 from tracer.analysis.gaps import gaps, gaps_of_recording
+from tracer.analysis.inputs_text import signature_texts
 from tracer.analysis.source_lines import SourceLines
 from tracer.base.visible import LONGEST, visible
 from tracer.report.html.columns import of_table, packed
 from tracer.report.reading import Reading
 from tracer.report.step_tables import with_lines
-from tracer.report.text import package_relative, signature_texts
+from tracer.report.text import package_relative
 
 MOST_GAPS = 300
 """Pairs of lines around time outside ops that have a bar of their own"""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracer.analysis.device_kernels import table_name
+from tracer.analysis.inputs_text import signature_texts
 from tracer.report.cells import code, table, wrapped
 from tracer.report.chain import chain_nodes
 from tracer.report.hot_paths import InputCalls, Path, compiler_text, hottest_of
 from tracer.report.page import Page, paragraphs, percent
 from tracer.report.reading import Reading
-from tracer.report.text import count, duration, package_relative, shorten_kernel, signature_texts
+from tracer.report.text import count, duration, package_relative, shorten_kernel
 from tracer.trace.tables.schema import GPU_KINDS, HOP_KINDS
 
 title = "In one look"

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from tracer.analysis.job.late_cause import HOST, INPUTS, SLOWER
+from tracer.analysis.job.late_cause import INPUTS, SLOWER
+from tracer.analysis.job.lines_before import HOST
 from tracer.analysis.job.mismatch import Mismatch
 from tracer.analysis.job.outstanding import PROBABLY, SURELY, Caller, Outstanding, Place, Unanswered
 from tracer.analysis.source_lines import NO_LINE

@@ -19,9 +19,9 @@ _WORK = (*_PLACE, "inputs", "kernel")
 class Cause:
     """`why`: HOST, WORK (of the GPU, in one line or in many), INPUTS (of the same op and line) or SLOWER.
 
-    `before`, `after`, `op`, `text`, `inputs` and `kernel` are as in lines_before.LINES; `kernel` is that of
-    which most came on top, `runs` how many kernels more, `others_inputs` are those of most time on the other
-    ranks, and `ratio` is how long the same kernels took, of the time on the other ranks. All are in the
+    `before`, `after`, `op`, `text`, `inputs` and `kernel` are as in lines_before.LINES; `kernel` is the one
+    with the most time more, `runs` how many kernels more, `others_inputs` are those of most time on the other
+    ranks, and `ratio` is how long the same kernels took, over the time on the other ranks. All are in the
     collectives in which the rank was late; None: it says nothing here.
     """
 

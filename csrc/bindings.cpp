@@ -147,6 +147,7 @@ py::dict certificate() {
   out["not_hooked"] = named(state.not_hooked);
   out["rearmed"] = state.rearmed;
   out["lost_entries"] = named(state.lost);
+  out["other_signatures"] = state.other_signatures;
   out["lost_hops"] = file.header().lost_hops;
   out["call_sites"] = state.call_sites;
   out["source_lines"] = python::can_read_source_lines();

@@ -20,6 +20,7 @@ class Certificate(TypedDict):
     not_hooked: list[Entry]
     rearmed: int
     lost_entries: list[Entry]
+    other_signatures: list[str]
     lost_hops: int
     call_sites: bool
     compiled_calls: int

@@ -67,6 +67,7 @@ std::atomic<bool> armed{false};
 std::atomic<size_t> rearmed{0};
 size_t entries_seen = 0, entries_hooked = 0;
 std::vector<NamedEntry>& unhookable = *new std::vector<NamedEntry>;
+std::vector<std::string>& other_signatures = *new std::vector<std::string>;
 bool call_sites_known = false;
 bool boxed_only = false;  // a boxed wrapper sees every argument as a value: for arguments that are no tensors
 std::vector<std::string>& wanted_operators = *new std::vector<std::string>;  // patterns; none: all operators
@@ -202,13 +203,26 @@ void wrap_entry(OperatorRecord& op, OperatorEntry& operator_entry, uint32_t inde
                 typed && op.typed.has_symint ? op.typed.call : nullptr);
 }
 
+// Gives an operator the wrapper of its name, if torch calls the operator as the wrapper is called: with another signature the
+// wrapper would take its arguments for what they are not.
+void give_typed_function(OperatorRecord& op, OperatorEntry& entry) {
+  auto found = typed_functions().find(op.name);
+  if (found == typed_functions().end()) return;
+  const TypedFunction& typed = found->second;
+  const c10::impl::CppSignature* signature = torch_abi::signature_of(entry, typed.has_symint);
+  if (signature && *signature == *typed.signature)
+    op.typed = typed;
+  else
+    op.other_signature = true;
+}
+
 // The record of an operator; a new operator at a freed one's address gets a new record.
 OperatorRecord& record_of(const c10::OperatorHandle& op, OperatorEntry& entry) {
   OperatorRecord* record = records.find(&entry);
   std::string name = c10::toString(op.operator_name());
   if (!record || record->name != name) {
-    auto typed = typed_functions().find(name);
-    record = new OperatorRecord(op, name, typed == typed_functions().end() ? TypedFunction{} : typed->second);
+    record = new OperatorRecord(op, name);
+    give_typed_function(*record, entry);
     record->wanted = is_wanted(name);
     records.set(&entry, record);
   }
@@ -340,6 +354,7 @@ ArmingResult arm(const std::vector<std::string>& operators) {
     take_slots();
     rearmed = 0;
     unhookable.clear();
+    other_signatures.clear();
     wanted_operators = operators;
     boxed_only = trace::recording_file() && (trace::recording_file()->flags() & trace::kScalars);
     armed.store(true);
@@ -348,6 +363,7 @@ ArmingResult arm(const std::vector<std::string>& operators) {
       record.wanted = is_wanted(record.name);
       if (!record.wanted) return;
       wrap_operator(record, entry);
+      if (record.other_signature) other_signatures.push_back(record.name);
       ++result.operators;
       for (uint32_t index = 0; index < kTableEntries; ++index) {
         if (!table_entry(entry, index).runs_a_kernel()) continue;
@@ -410,6 +426,7 @@ ArmingState compare() {
   state.guards_update = update_entry != nullptr;
   state.guards_check = check_invariants != nullptr;
   state.not_hooked = unhookable;
+  state.other_signatures = other_signatures;
   if (!armed) return state;
   for_each_operator([&](const c10::OperatorHandle& op, OperatorEntry& entry) {
     if (!is_wanted(c10::toString(op.operator_name()))) return;

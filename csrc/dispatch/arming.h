@@ -24,6 +24,7 @@ struct ArmingState {
   size_t rearmed = 0;                       // entries wrapped again after a registration, since the last arming
   std::vector<NamedEntry> not_hooked;       // entries that could not be wrapped
   std::vector<NamedEntry> lost;             // entries found without their hop
+  std::vector<std::string> other_signatures;  // operators that torch calls otherwise than tracer was built for: boxed hops
   bool call_sites = false;                  // return addresses tell calls from redispatches
   bool guards_update = false, guards_check = false;  // updateDispatchTableEntry_ and checkInvariants come to us
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 
 #include "../torch_abi/dispatch_table.h"
@@ -14,16 +15,18 @@ struct Hop;
 struct TypedFunction {
   void* call = nullptr;
   bool has_symint = false;
+  std::optional<c10::impl::CppSignature> signature;
 };
 
 // Lives for ever, as its hops do. Changes only under the dispatcher's lock.
 struct OperatorRecord {
-  OperatorRecord(const c10::OperatorHandle& op, std::string name, TypedFunction typed) : handle(op), name(std::move(name)), typed(typed) {}
+  OperatorRecord(const c10::OperatorHandle& op, std::string name) : handle(op), name(std::move(name)) {}
 
   c10::OperatorHandle handle;
   std::string name;
   TypedFunction typed;
   bool wanted = true;  // its entries are wrapped
+  bool other_signature = false;  // torch calls it otherwise than the wrapper of its name, which it has not got therefore
   std::array<Hop*, torch_abi::kTableEntries> hops{};  // the newest hop of each entry; its `original` is what was there
 };
 

@@ -70,7 +70,7 @@ using TypedFunctions = std::unordered_map<std::string_view, TypedFunction>;
 
 template <class Signature>
 TypedFunction typed_function() {
-  return {reinterpret_cast<void*>(&TypedHop<Signature>::call), TypedHop<Signature>::has_symint};
+  return {reinterpret_cast<void*>(&TypedHop<Signature>::call), TypedHop<Signature>::has_symint, c10::impl::CppSignature::make<Signature>()};
 }
 
 }  // namespace tracer::dispatch

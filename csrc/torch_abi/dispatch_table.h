@@ -32,6 +32,14 @@ struct DispatcherGuard {
   friend auto member(DispatcherGuard);
 };
 template struct AccessAny<DispatcherGuard, &c10::Dispatcher::guard_>;
+struct Signature {
+  friend auto member(Signature);
+};
+template struct AccessAny<Signature, &c10::impl::OperatorEntry::cpp_signature_>;
+struct SymSignature {
+  friend auto member(SymSignature);
+};
+template struct AccessAny<SymSignature, &c10::impl::OperatorEntry::sym_cpp_signature_>;
 
 static_assert(sizeof(c10::intrusive_ptr<c10::OperatorKernel>) == sizeof(void*), "a functor is one word");
 }  // namespace layout
@@ -83,6 +91,13 @@ inline c10::impl::OperatorEntry& entry_of(const c10::OperatorHandle& op) { retur
 
 inline TableEntry table_entry(c10::impl::OperatorEntry& entry, size_t index) {
   return TableEntry((entry.*member(layout::DispatchTable{}))[index]);
+}
+
+// The C++ signature of an operator's unboxed kernels, or of those that take SymInts. All of them have the same, and so has who
+// calls them. nullptr: it has no such kernel.
+inline const c10::impl::CppSignature* signature_of(c10::impl::OperatorEntry& entry, bool symint) {
+  const auto& known = symint ? entry.*member(layout::SymSignature{}) : entry.*member(layout::Signature{});
+  return known ? &known->signature : nullptr;
 }
 
 // The lock under which the dispatcher registers; never hold the GIL while waiting for it.

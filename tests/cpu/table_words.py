@@ -47,7 +47,9 @@ class TableWords:
 
         from tracer import _C
 
-        self._read = ctypes.CDLL(str(library)).table_words
+        functions = ctypes.CDLL(str(library))
+        self._call_otherwise = functions.call_otherwise
+        self._read = functions.table_words
         self._read.restype = ctypes.c_uint64
         own = next(part for part in _C.libraries() if part["path"] == _C.__file__)
         self._own = own["base"], own["end"]
@@ -63,12 +65,21 @@ class TableWords:
         operators = names.value.decode().splitlines()
         return dict(zip(operators, words[:count].reshape(len(operators), -1, 3).copy(), strict=True))
 
+    def call_otherwise(self, operator: str) -> None:
+        """As if torch called an operator with another C++ signature than its headers say."""
+        assert self._call_otherwise(operator.encode())
+
     def hooked(self) -> int:
         """Entries with a function of tracer's extension in any word."""
+        return sum(int(self._ours(entries).any(axis=1).sum()) for entries in self.read().values())
+
+    def typed(self) -> set[str]:
+        """Operators with a function of tracer's extension in a word that is called unboxed."""
+        return {name for name, entries in self.read().items() if self._ours(entries)[:, 1:].any()}
+
+    def _ours(self, entries: np.ndarray) -> np.ndarray:
         begin, end = map(np.uint64, self._own)
-        return sum(
-            int(((entries >= begin) & (entries < end)).any(axis=1).sum()) for entries in self.read().values()
-        )
+        return (entries >= begin) & (entries < end)
 
 
 def changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> list[str]:

@@ -21,6 +21,7 @@ CERTIFICATE = {
     "hooked": 100,
     "not_hooked": [],
     "lost_entries": [],
+    "other_signatures": [],
     "guards": {"updateDispatchTableEntry_": True, "checkInvariants": True},
     "unresolved_kernels": 0,
 }
@@ -91,6 +92,7 @@ def test_a_stripped_library_is_noted(tmp_path: Path) -> None:
         (certified(hooked=99), [("note", "layout"), ("ok", "recording")]),
         (certified(not_hooked=["aten::mm"]), [("note", "layout"), ("ok", "recording")]),
         (certified(lost_entries=["aten::mm"]), [("note", "layout"), ("ok", "recording")]),
+        (certified(other_signatures=["aten::mm"]), [("note", "layout"), ("ok", "recording")]),
         (certified(guards={"checkInvariants": False}), [("note", "layout"), ("ok", "recording")]),
         (tried(unnamed=3), [("ok", "layout"), ("note", "recording")]),
         (tried(source_lines=False), [("ok", "layout"), ("note", "recording")]),

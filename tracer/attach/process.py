@@ -19,6 +19,7 @@ from elftools.elf.elffile import ELFFile
 from tracer.base import extension
 from tracer.base.boundary import open_regular
 from tracer.base.errors import RecordingError
+from tracer.base.torch_build import TorchBuild, build_of, facts_of
 from tracer.base.visible import visible
 from tracer.recording import invitation, ranks
 from tracer.trace.bytes.damage import DamagedError, whole
@@ -199,7 +200,7 @@ class Process:
             raise RecordingError(
                 f"process {self.pid} has not loaded torch; attach again when it has, or {START_IT}"
             )
-        extension.check(_torch_version(torch))
+        extension.check(_torch_build(torch))
 
     def check_room(self) -> None:
         """Whether its limits leave a recording the files and the memory that it needs."""
@@ -366,16 +367,15 @@ def _user(number: int) -> str:
         return f"user {number}"
 
 
-def _torch_version(library: str) -> str:
-    """The version of the torch that this library (torch/lib/libtorch_python.so) is of."""
+def _torch_build(library: str) -> TorchBuild:
+    """The torch that this library (torch/lib/libtorch_python.so) is of."""
     path = Path(library).parent.parent / "version.py"
     try:
         with open(open_regular(path), encoding="utf-8", errors="replace") as file:
-            text = file.read(_SMALL)
+            found = build_of(facts_of(file.read(_SMALL)))
     except OSError:
-        text = ""
-    found = re.search(r"^__version__\s*=\s*['\"](.*)['\"]", text, re.MULTILINE)
-    return visible(found[1]) if found else "of an unknown version"
+        found = build_of({})
+    return found._replace(version=visible(found.version))
 
 
 def _python_version(path: str) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from tracer.base.build import build_info, native
 from tracer.base.errors import RecordingError
 from tracer.base.package import DISTRIBUTION, FOLDER
 from tracer.base.quoting import quoted
+from tracer.base.torch_build import TorchBuild
 
 OLDEST_TORCH = (2, 10)
 # Packages that call the user's kernels
@@ -28,7 +29,7 @@ def load() -> ModuleType:
             raise
         raise _no_torch() from None
 
-    check(str(torch.__version__))
+    check(TorchBuild(str(torch.__version__), getattr(torch.version, "git_version", None)))
     try:
         module = native()
     except ImportError as error:
@@ -60,8 +61,8 @@ def _launchers() -> list[str]:
     return found
 
 
-def check(torch_version: str | None) -> None:
-    """Compare a torch version (None: not installed) with the one tracer was built with.
+def check(torch: TorchBuild | None) -> None:
+    """Compare a torch (None: not installed) with the one tracer was built with.
 
     Raises RecordingError, naming both versions and the command that rebuilds, and on a free-threaded Python.
     """
@@ -70,10 +71,10 @@ def check(torch_version: str | None) -> None:
             f"Python {sys.version.split()[0]} is a free-threaded build, where tracer only reads traces; "
             "to record, use a Python with the GIL"
         )
-    if torch_version is None:
+    if torch is None:
         raise _no_torch()
     try:
-        built_with = build_info().TORCH_VERSION
+        info = build_info()
     except ImportError:
         source = os.path.dirname(FOLDER)
         if installed := _installed_elsewhere():
@@ -84,15 +85,15 @@ def check(torch_version: str | None) -> None:
         raise RecordingError(
             f"{source} is tracer's source and tracer is not installed; {install(source)}"
         ) from None
-    if _numbers(torch_version) < OLDEST_TORCH:
+    if _numbers(torch.version) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise RecordingError(f"torch {torch_version} is too old; install torch {oldest} or newer")
-    if built_with is None:
+        raise RecordingError(f"torch {torch.version} is too old; install torch {oldest} or newer")
+    if info.TORCH_VERSION is None:
         raise RecordingError(f"tracer was built without torch, so it only reads traces; {rebuild()}")
-    if torch_version != built_with:
-        raise RecordingError(
-            f"tracer was built with torch {built_with}, but this is torch {torch_version}; {rebuild()}"
-        )
+    built = TorchBuild(info.TORCH_VERSION, info.TORCH_GIT)
+    if not built.runs_with(torch):
+        versions = f"built with torch {built.named(torch)}, but this is torch {torch.named(built)}"
+        raise RecordingError(f"tracer was {versions}; {rebuild()}")
 
 
 def _no_torch() -> RecordingError:
@@ -157,25 +158,6 @@ def _installed_elsewhere() -> str | None:
     for folder in sys.path:
         if os.path.exists(os.path.join(folder, "tracer", "_build_info.py")):
             return folder
-    return None
-
-
-def installed_torch() -> str | None:
-    """The version of the torch that `import torch` would find, without importing it."""
-    from importlib.util import find_spec
-
-    spec = find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    for folder in spec.submodule_search_locations:
-        try:
-            with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
-                lines = file.read().splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            if line.startswith("__version__"):
-                return line.partition("=")[2].strip().strip("'\"")
     return None
 
 

@@ -159,7 +159,7 @@ def _joined(explanation: Explanation, trace: Trace) -> Explanation:
 
 def _operators(modules: list[str]) -> Operators | None:
     """Those of the installed torch, after `modules` were imported; None without torch."""
-    from tracer.base.extension import installed_torch
+    from tracer.base.torch_build import installed_torch
 
     if installed_torch() is None:
         return None

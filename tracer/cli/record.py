@@ -16,6 +16,7 @@ from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
 from tracer.base.say import say
+from tracer.base.torch_build import installed_torch
 from tracer.cli.recorded import recording_options, reserved
 from tracer.recording import invitation, kept, naming
 from tracer.recording import output as outputs
@@ -154,7 +155,7 @@ def _overrides(given: list[str], script: str, module: bool) -> list[str]:
 
 
 def _check_installation() -> None:
-    extension.check(extension.installed_torch())
+    extension.check(installed_torch())
     packages = str(Path(FOLDER).resolve().parent)
     startup = os.path.join(packages, "tracer_startup.pth")
     active = {os.path.realpath(folder) for folder in _site_folders()}

@@ -54,7 +54,7 @@ def explain_hop(operator: str, file: Path, hop: int, *, as_json: bool) -> None:
 
 def _has_kernel(op: str, key: str) -> bool:
     """As the torch here says; True if there is none, or if it knows neither the op nor the device."""
-    from tracer.base.extension import installed_torch
+    from tracer.base.torch_build import installed_torch
 
     if installed_torch() is None:
         return True
@@ -71,7 +71,7 @@ def _has_kernel(op: str, key: str) -> bool:
 def _attention(trace: Trace, found: Why) -> Choice | None:
     """What torch says of the backends, of an op call of scaled_dot_product_attention."""
     from tracer.analysis.recorded_call import recorded_call
-    from tracer.base.extension import installed_torch
+    from tracer.base.torch_build import installed_torch
     from tracer.dispatch import attention
 
     if found.hop["op"] != attention.OP:
@@ -91,7 +91,7 @@ def _attention(trace: Trace, found: Why) -> Choice | None:
 
 def _names(op: str) -> dict[int, str]:
     """The names of an operator's arguments by position; none where the torch here does not know it."""
-    from tracer.base.extension import installed_torch
+    from tracer.base.torch_build import installed_torch
 
     if installed_torch() is None:
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from tracer.base.torch_build import facts_in, installed_folder
 from tracer.doctor import cuda, environment, machine, software, trial
 from tracer.doctor.finding import Finding
 from tracer.recording import cupti_probe
@@ -12,12 +13,12 @@ from tracer.recording import cupti_probe
 
 def examine(*, with_gpu: bool = False) -> Iterator[Finding]:
     """Each finding as it is known. `with_gpu`: also record on the GPU, which initialises CUDA."""
-    folder = software.torch_folder()
+    folder = installed_folder()
     yield software.check_python()
     yield software.check_torch(folder)
     built = list(software.check_extension(folder))
     yield from built
-    torch_cuda = software.torch_facts(folder).get("cuda") if folder else None
+    torch_cuda = facts_in(folder).get("cuda") if folder else None
     torch_cuda = torch_cuda if isinstance(torch_cuda, str) else None
     unusable = cupti_probe.unusable(torch_cuda, again=True)  # kept, so that the trial knows it
     attempt = trial.Trial("not tried")  # it would fail for the reason that was just given

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from tracer.base import extension
 from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER, VERSION
+from tracer.base.torch_build import build_of, facts_in
 from tracer.doctor.finding import Finding
 from tracer.trace.names.symbols import Symbols
 
 _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 10), (3, 14)
-_FACT = re.compile(r"(?P<name>\w+)(?:: [^=]+)? = (?P<value>.+)")
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so", "libtorch_cuda.so")
 
 
@@ -39,31 +36,12 @@ def check_python() -> Finding:
     return Finding("ok", "Python", text)
 
 
-def torch_folder() -> Path | None:
-    """Where `import torch` would find it."""
-    spec = find_spec("torch")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    return Path(folders[0]) if folders and (Path(folders[0]) / "version.py").exists() else None
-
-
-def torch_facts(folder: Path) -> dict[str, object]:
-    """What torch/version.py says: __version__, debug, cuda, hip, git_version."""
-    facts: dict[str, object] = {}
-    for line in (folder / "version.py").read_text(encoding="utf-8").splitlines():
-        if found := _FACT.fullmatch(line.strip()):
-            try:
-                facts[found["name"]] = ast.literal_eval(found["value"])
-            except (ValueError, SyntaxError):
-                continue
-    return facts
-
-
 def check_torch(folder: Path | None) -> Finding:
     if folder is None:
         return Finding(
             "problem", "torch", f"not installed in {sys.executable}", "install it: pip install torch"
         )
-    facts = torch_facts(folder)
+    facts = facts_in(folder)
     build = f"CUDA {facts['cuda']}" if facts.get("cuda") else "no CUDA"
     build = f"ROCm {facts['hip']}" if facts.get("hip") else build
     kind = "debug build" if facts.get("debug") else "release build"
@@ -81,9 +59,8 @@ def check_extension(folder: Path | None) -> Iterator[Finding]:
     else:
         made_with = f"torch {built_with.TORCH_VERSION}, {built_with.COMPILER}"
         built = f"{VERSION}, built with {made_with}"
-    version = extension.installed_torch()
     try:
-        extension.check(version)
+        extension.check(build_of(facts_in(folder)))
     except RecordingError as error:
         what, _, advice = str(error).rpartition("; ")
         yield Finding("problem", "tracer", what or str(error), advice)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tracer.base import extension
 from tracer.base.interpreter import own_command
 from tracer.doctor.finding import Finding
+from tracer.trace.certificate.verdict import other_signatures_in_words
 
 _SECONDS = 180
 _SCRIPT = """\
@@ -103,6 +105,8 @@ def check_recording(trial: Trial) -> Iterator[Finding]:
         yield Finding("problem", "layout", text, "this torch has a different table layout; please report it")
     elif hooked < entries or certificate["not_hooked"] or certificate["lost_entries"]:
         yield Finding("note", "layout", text, "tracer does not record hops at the other entries")
+    elif others := certificate["other_signatures"]:
+        yield Finding("note", "layout", other_signatures_in_words(others), extension.rebuild())
     elif guards:
         advice = "tracer may miss kernels that are registered during a recording"
         yield Finding("note", "layout", f"{text}; no guard of {', '.join(guards)}", advice)

@@ -219,6 +219,7 @@ _DOCUMENTS: dict[str, Any] = {
         **dict.fromkeys(("entries", "hooked", "rearmed", "lost_hops"), _count),
         **{name: ({str: _text},) for name in ("not_hooked", "lost_entries")},
         **dict.fromkeys(("call_sites", "source_lines", "modules", "greenlets_lost", "full"), _flag),
+        "other_signatures": [_text],
         "guards": {str: _flag},
         "out_of_space": _text,
         "ns_per_hop": _number,

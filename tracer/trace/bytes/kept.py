@@ -209,6 +209,7 @@ DOCUMENTS: dict[str, Any] = {
         **dict.fromkeys(("guards", "memory", "own_cost"), figures),
         "not_hooked": [_ENTRY],
         "lost_entries": [_ENTRY],
+        "other_signatures": [by(Names.op)],
         "out_of_space": by(_no_space),
         "steps": {
             "wanted": figures,

@@ -20,6 +20,7 @@ from tracer.trace.certificate.verdict import (
     judge,
     no_steps_in_words,
     not_stopped_in_words,
+    other_signatures_in_words,
 )
 
 NOT_VISIBLE = (
@@ -138,6 +139,7 @@ def build_certificate(recording: Contents, findings: Findings) -> dict[str, Any]
         "hooked": max((count_in(d, "hooked") for d in stated.values()), default=0),
         "not_hooked": _union(stated, "not_hooked"),
         "lost_entries": _union(stated, "lost_entries"),
+        "other_signatures": sorted(_operators(stated, "other_signatures")),
         "rearmed": sum(count_in(document, "rearmed") for document in stated.values()),
         "ns_per_hop": root["ns_per_hop"] if _is(root, "ns_per_hop", (int, float)) else None,
         "own_cost": {process: cost for process, d in stated.items() if (cost := d.get("own_cost"))},
@@ -307,6 +309,8 @@ def _remarks(certificate: dict[str, Any], ended: str, findings: Findings) -> lis
         lines.append(f"{not_stopped_in_words(len(not_stopped))}: {names}")
     if any(closed.values()) and not certificate["call_sites"]:
         lines.append("return addresses were not classified: kind is derived from the enclosing hop alone")
+    if others := certificate["other_signatures"]:
+        lines.append(other_signatures_in_words(others))
     lines += _remarks_on_steps(certificate["steps"])
     for name, works in certificate["guards"].items():
         if not works:
@@ -376,6 +380,10 @@ def _union(stated: dict[int, dict[str, Any]], name: str) -> list[dict[str, Any]]
             if isinstance(entry, dict):
                 entries.setdefault(repr(sorted(entry.items())), entry)
     return list(entries.values())
+
+
+def _operators(stated: dict[int, dict[str, Any]], name: str) -> set[str]:
+    return {op for document in stated.values() if _is(document, name, list) for op in document[name]}
 
 
 def _is(document: dict[str, Any], name: str, kind: type | tuple[type, ...]) -> bool:

@@ -164,6 +164,13 @@ def no_steps_in_words(first: int, end: int | None, ended: int) -> str | None:
     return None
 
 
+def other_signatures_in_words(operators: list[str]) -> str:
+    """That these are recorded otherwise than the rest."""
+    has = in_words(len(operators), "operator has", "operators have")
+    names = ", ".join(operators[:5]) + (", ..." if len(operators) > 5 else "")
+    return f"{has} another C++ signature than tracer was built for, so boxed hops record them: {names}"
+
+
 def not_stopped_in_words(count: int) -> str:
     return f"{in_words(count, 'process', 'processes')} ended without a stop"
 

@@ -189,8 +189,8 @@ std::string scalars_of(const c10::IValue* first, size_t size, bool only_groups) 
   if (!only_groups) memory = memory_of(first, size);
   bool shared = memory.found();
   for (size_t i = 0; i < size; ++i) {
-    // Of a collective also whether its caller waits for it: the flag behind the group.
-    if (only_groups && !process_group(first[i]) && !(count && first[i].isBool())) continue;
+    // Of a collective also what is behind the group: whether its caller waits for it, a root or a peer, a tag.
+    if (only_groups && !process_group(first[i]) && !(count && (first[i].isBool() || first[i].isInt()))) continue;
     if (first[i].isTensor() && !shared) continue;
     std::string json;
     if (first[i].isTensor())

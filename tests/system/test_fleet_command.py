@@ -86,7 +86,7 @@ def test_the_report_says_who_was_last_and_what_differs(folder: Path) -> None:
     first, second, third = run.stderr.splitlines()
     assert first.startswith(f"tracer: {folder}/job/rank3.trace: is not a trace (it begins with b'no trace")
     assert second == "tracer: 3 traces read, 1 could not be read"
-    assert third == "tracer: wrote fleet/report.md and 13 tables beside it"
+    assert third == "tracer: wrote fleet/report.md and 15 tables beside it"
     report = (folder / "fleet" / "report.md").read_text()
     assert re.findall("^## (.*)$", report, flags=re.M) == [
         *("Not read", "Ranks", "Who came last", "What differs between ranks", "Collectives", "Ops", "Jobs")

@@ -47,6 +47,7 @@ class FakeTrace:
     python_stacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PYTHON_STACKS))
     source_lines: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.SOURCE_LINES))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.RANGES))
+    process_groups: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.PROCESS_GROUPS))
     modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.MODULES))
     compiled_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=schema.COMPILED_CALLS))
     compiled_kernels: pl.DataFrame = field(

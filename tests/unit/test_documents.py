@@ -77,7 +77,7 @@ def test_a_fleet_has_the_rows_of_its_tables(tmp_path: Path) -> None:
     found = document("fleet", str(tmp_path / "job"), "-o", str(out), "-j", "1", "--rows", "2")
     names = [
         *("ranks", "late", "outstanding", "mismatched", "unanswered"),
-        *("collectives", "memory", "overlap", "ops", "kernels", "steps"),
+        *("messages", "stages", "collectives", "memory", "overlap", "ops", "kernels", "steps"),
     ]
     assert list(found) == [key for name in names for key in (name, f"{name}_left_out")]
     for name in names:

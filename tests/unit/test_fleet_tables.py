@@ -145,7 +145,7 @@ def test_merged_tables_do_not_depend_on_how_many_ranks_are_in_memory(tmp_path: P
         {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("one", "all")
     )
     assert one == all_
-    assert len(one) == 13
+    assert len(one) == 15
 
 
 def test_the_late_rank_and_the_lines_in_which_it_lost_the_time(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ COLUMNS = {
     "python_stacks": "id frames",
     "values": "hop hash nan infinite view",
     "modules": "module around",
+    "process_groups": "process group description ranks",
     "ranges": "id name process thread parent start_ns end_ns step phase open",
     "memory": "id hop process thread time_ns device address bytes allocated_by source step",
     "devices": "process device name computeCapabilityMajor computeCapabilityMinor globalMemoryBandwidth "

@@ -24,6 +24,7 @@ TABLES = (
     "scalars",
     "ranges",
     "modules",
+    "process_groups",
     "compiled_calls",
     "compiled_kernels",
     "compile_phases",

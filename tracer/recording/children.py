@@ -168,6 +168,12 @@ def write_changed_names(native: ModuleType) -> None:
         write_names(native)
 
 
+def write_process_groups() -> None:
+    """This process's place in a job and its groups, all of them; a forked child has not written any."""
+    if _groups is not None:
+        _groups.end()
+
+
 def write_source_texts(native: ModuleType, began: float) -> None:
     """Put the texts of the lines that this process named into the trace. OSError: the disk is full."""
     from tracer.recording.source_texts import source_texts
@@ -184,8 +190,7 @@ def _write_certificate(native: ModuleType, began: float) -> dict:
     certificate: dict = {}
     try:
         of_compiled = compiled.end()
-        if _groups is not None:
-            _groups.end()
+        write_process_groups()
         write_source_texts(native, began)
         write_not_joined(native)
         write_changed_names(native)

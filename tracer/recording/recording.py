@@ -30,6 +30,7 @@ from tracer.recording.children import (
     write_document,
     write_names,
     write_not_joined,
+    write_process_groups,
     write_source_texts,
 )
 from tracer.recording.compiled import following as compiled
@@ -246,6 +247,7 @@ class Recording:
             write_source_texts(native, self._began)
             write_not_joined(native)
             write_changed_names(native)
+            write_process_groups()
             write_document(native, "settings", settings())
             write_document(native, "certificate", certificate)
         except OSError:

@@ -225,7 +225,7 @@ def difference_document(
 
 _OF_A_FLEET = (
     *("ranks", "late", "outstanding", "mismatched", "unanswered"),
-    *("collectives", "memory", "overlap", "ops", "kernels", "steps"),
+    *("messages", "stages", "collectives", "memory", "overlap", "ops", "kernels", "steps"),
 )
 
 

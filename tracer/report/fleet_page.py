@@ -28,6 +28,7 @@ from tracer.report.job_tables import (
     unanswered_in_words,
     waiting_in_words,
 )
+from tracer.report.message_tables import messages_table, most_waiting
 from tracer.report.page import paragraphs, percent
 from tracer.report.text import count, duration, left_out, shorten_kernel, size
 
@@ -59,6 +60,7 @@ def sections(tables: Tables, rows: int | None) -> list[tuple[str, str]]:
         ("Slowest ranks", _slow(tables, rows)),
         ("What differs between ranks", _differs(tables, most)),
         ("Collectives", collectives_table(tables, most)),
+        ("Messages between ranks", messages_table(tables, most)),
         ("Communication beside computing", _overlap(tables, rows)),
         ("Ops", _ops(tables, most)),
         ("Device kernels", _kernels(tables, most)),
@@ -116,11 +118,12 @@ def facts_in_words(tables: Tables) -> list[str]:
     for job, own in _jobs_of(read):
         late = tables["late"].filter(pl.col("job") == job)
         of = f" of job {prose(job)}" if _of_job(job, tables) else ""
-        found.append(
-            last_in_words(late.row(0, named=True), of)
-            if len(late)
-            else _of_job(job, tables) + _nobody_late(job, own, tables)
-        )
+        waiting = most_waiting(tables, job, of)
+        found += [waiting] * bool(waiting)
+        if len(late):
+            found.append(last_in_words(late.row(0, named=True), of))
+        elif not waiting:
+            found.append(_of_job(job, tables) + _nobody_late(job, own, tables))
     return found
 
 

@@ -13,6 +13,7 @@ from tracer.analysis.fleet.numbered import Numbered
 from tracer.analysis.fleet.rank_tables import RankTables
 from tracer.analysis.job.collectives import CALLS, matched, waits
 from tracer.analysis.job.lateness import LATE, late_ranks
+from tracer.analysis.job.messages import MESSAGES, STAGES, by_lines, received, stage
 from tracer.analysis.job.numbering import NEVER
 from tracer.analysis.job.outstanding import to_match, without
 from tracer.analysis.job.outstanding_table import OUTSTANDING, outstanding_rows
@@ -43,6 +44,8 @@ def merge(parts: Sequence[RankTables], at_once: int = _AT_ONCE) -> dict[str, pl.
     groups, memory, overlap, certificates  the partial tables of all ranks
     collectives   a row for each collective of a job: see analysis.job.collectives.matched
     late          a row for each rank that others waited for: see analysis.job.lateness.late_ranks
+    messages      a row for each pair of lines that sends and receives: see analysis.job.messages.MESSAGES
+    stages        a row for each rank that sends or receives: see analysis.job.messages.STAGES
     outstanding   a row for each rank that had not reached a collective when it was dumped, and for which
                   others wait there: see analysis.job.outstanding.Outstanding
     mismatched    a row for each op, of ranks that wait in different collectives of one group
@@ -91,6 +94,8 @@ def _job(job: str, parts: list[RankTables], at_once: int) -> dict[str, pl.DataFr
 def _of_no_rank() -> dict[str, pl.DataFrame]:
     nobody = pl.DataFrame(schema={"rank": pl.Int64, "offset_ns": pl.Int64})
     return {
+        "messages": pl.DataFrame(schema=MESSAGES),
+        "stages": pl.DataFrame(schema=STAGES),
         "collectives": matched(pl.DataFrame(schema=CALLS), nobody),
         "late": pl.DataFrame(schema=LATE),
         "outstanding": pl.DataFrame(schema=OUTSTANDING),
@@ -135,12 +140,39 @@ def _of_ranks(ranked: list[RankTables], at_once: int) -> dict[str, pl.DataFrame]
         .select("rank", *_CLOCK, *_LATE)
     )
     return {
+        **_messages(ranked, numbered, found.clocks),
         "collectives": collectives,
         "late": late,
         "outstanding": outstanding_rows(waiting, step),
         "mismatched": mismatched_rows(waits_in.mismatched, step),
         "unanswered": unanswered_rows(waits_in.unanswered, step),
         "of_ranks": of_ranks,
+    }
+
+
+def _messages(ranked: list[RankTables], numbered: Numbered, clocks: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """`messages` and `stages`: those of a rank and its peers are in memory at a time."""
+    of_rank = {part.rank or 0: part for part in ranked}
+    messages, stages = [pl.DataFrame(schema=MESSAGES)], [pl.DataFrame(schema=STAGES)]
+    for part in ranked:
+        calls = part.table("messages")
+        if calls.is_empty():
+            continue
+        rank = part.rank or 0
+        peers = sorted(of_rank.keys() & set(calls.filter(~pl.col("sends"))["peer"].drop_nulls()))
+        # Where the first calls were overwritten, numbers are not those of the other rank.
+        sends = (
+            of_rank[peer].table("messages").with_columns(rank=pl.lit(peer, pl.Int64))
+            for peer in peers
+            if numbered.as_written
+        )
+        found = received(rank, calls, sends, clocks)
+        messages.append(by_lines(rank, found))
+        stages.append(stage(rank, calls, found, part.table("steps")))
+    order = ["total_ns", "receiver", "sender", "received_at", "sent_at", "bytes"]
+    return {
+        "messages": pl.concat(messages).sort(order, descending=[True, *[False] * 5]),
+        "stages": pl.concat(stages),
     }
 
 

@@ -21,12 +21,12 @@ class Numbered:
         known = all(begin is None for begin in whole.values())
         steps = {} if known else {part.rank or 0: part.table("steps") for part in parts}
         self.numbering = numbering(whole, steps)
-        self._as_written = known
+        self.as_written = known
 
     def calls(self, place: int, first: int, end: int) -> pl.DataFrame:
         """Those of the rank at this place with numbers from `first` up to `end`, without it."""
         part = self._parts[place]
-        if self._as_written:
+        if self.as_written:
             return part.table("calls", first, end).with_columns(rank=pl.lit(part.rank, pl.Int64))
         rows = self.numbering.of(part.table("calls").with_columns(rank=pl.lit(part.rank, pl.Int64)))
         return rows.filter(pl.col("number").is_between(first, end, closed="left"))
@@ -35,7 +35,7 @@ class Numbered:
         """job.lines_before.LINES of the rank at this place, and rank, for calls that have a number."""
         part = self._parts[place]
         rows = part.table("lines").with_columns(rank=pl.lit(part.rank, pl.Int64))
-        if self._as_written:
+        if self.as_written:
             return rows
         calls = part.table("calls").with_columns(rank=pl.lit(part.rank, pl.Int64))
         numbered = calls.with_columns(skipped=pl.col("number") - self.numbering.of(calls)["number"])
@@ -56,7 +56,7 @@ class Numbered:
         """rank, group, calls, as job.outstanding.counts: one rank in memory at a time."""
         tables = []
         for place, part in enumerate(self._parts):
-            if self._as_written:
+            if self.as_written:
                 own = part.table("groups").group_by("group").agg(pl.col("calls").sum())
                 own = own.with_columns(rank=pl.lit(part.rank, pl.Int64))
             else:

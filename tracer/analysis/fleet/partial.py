@@ -1,6 +1,6 @@
 """One rank in small tables: how many rows they have depends on what ran, not on how often it ran.
 
-The exceptions are `calls`, `lines` and `steps`: rows for each collective call, and for each step.
+The exceptions are `calls`, `lines`, `messages` and `steps`: rows for each call of another rank, and step.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import polars as pl
 
 from tracer.analysis.job.collectives import CALLS, collectives_of
 from tracer.analysis.job.lines_before import LINES, lines_before
+from tracer.analysis.job.messages import CALLS as MESSAGE_CALLS
+from tracer.analysis.job.messages import message_calls
 from tracer.analysis.job.numbering import whole_from
 from tracer.analysis.job.outstanding import MOMENT, moment
 from tracer.analysis.job.overlap import Overlap, overlap_of
@@ -95,6 +97,7 @@ SCHEMAS: dict[str, Schema] = {
     "groups": GROUPS,
     "calls": RANK_CALLS,
     "lines": LINES,
+    "messages": MESSAGE_CALLS,
     "steps": STEPS,
     "memory": MEMORY,
     "overlap": OVERLAP,
@@ -129,6 +132,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
     groups        a row for each process group and collective op: calls, bytes, first start and last end
     calls         a row for each collective call, see job.collectives.collectives_of, by group and number
     lines         what took time before each collective call: see job.lines_before
+    messages      a row for each send and receive: see job.messages.message_calls
     steps         a row for each step
     memory        a row for each device; most_line had most at the peak, most_bytes then
     overlap       a row if the GPU ran kernels of NCCL: see job.overlap.Overlap
@@ -149,6 +153,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
         "groups": _groups(calls),
         "calls": _named(calls.sort("group", "number", "start_ns"), sources, "source"),
         "lines": _named(lines_before(part, calls), sources, "before", "after"),
+        "messages": _named(message_calls(part), sources, "source"),
         "steps": steps,
         "memory": _named(memory, sources, "most_line"),
         "overlap": pl.DataFrame([asdict(found)] if (found := overlap_of(part)) else [], OVERLAP),

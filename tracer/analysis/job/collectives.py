@@ -68,10 +68,10 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
         end_ns="end_ns",
     )
     table = (
-        table.join(_groups(trace.scalars), on="inputs", how="left")
+        table.join(groups_of(trace.scalars), on="inputs", how="left")
         .join(_waited_for(trace.scalars, trace.signatures), on="inputs", how="left")
-        .join(_bytes(trace.signatures), on="inputs", how="left")
-        .join(_kernels(trace.gpu_activities, hops), on="hop", how="left")
+        .join(bytes_of(trace.signatures), on="inputs", how="left")
+        .join(kernels_of(trace.gpu_activities, hops), on="hop", how="left")
         .sort("start_ns")
     )
     # A functional collective calls that of c10d, and its caller waits when it likes.
@@ -82,7 +82,7 @@ def collectives_of(part: RankPart) -> pl.DataFrame:
     )
 
 
-def _groups(scalars: pl.DataFrame) -> pl.DataFrame:
+def groups_of(scalars: pl.DataFrame) -> pl.DataFrame:
     rows = [
         (number, json.loads(value)["process_group"])
         for number, value in scalars.select("id", "value").iter_rows()
@@ -101,7 +101,7 @@ def _waited_for(scalars: pl.DataFrame, signatures: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _bytes(signatures: pl.DataFrame) -> pl.DataFrame:
+def bytes_of(signatures: pl.DataFrame) -> pl.DataFrame:
     """Of the tensors of each signature that are the largest list: what is gathered counts once."""
     names = signatures["dtype"].cast(pl.String).unique().drop_nulls()
     if names.is_empty():  # recorded without shapes, or cut off before the first
@@ -122,7 +122,7 @@ def _bytes(signatures: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _kernels(activities: pl.DataFrame, hops: pl.DataFrame) -> pl.DataFrame:
+def kernels_of(activities: pl.DataFrame, hops: pl.DataFrame) -> pl.DataFrame:
     """When the device kernels of each call ran; they are of the innermost hop, a redispatch of the call."""
     schema = {"hop": pl.UInt32, "gpu_start_ns": pl.Int64, "gpu_end_ns": pl.Int64}
     kernels = activities.filter(communicates())

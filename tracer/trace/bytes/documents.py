@@ -207,7 +207,11 @@ _DOCUMENTS: dict[str, Any] = {
             **dict.fromkeys(("max_size", "max_dumps"), _count),
         },
     },
-    "rank": {"rank": _place, "ranks": _place, "host": _text, "boot": _text},
+    "rank": {
+        **dict.fromkeys(("rank", "ranks"), _place),
+        **dict.fromkeys(("host", "boot"), _text),
+        "groups": {str: {"ranks": [_place], "description": _text}},
+    },
     "libraries": ({"path": _text, "base": _count, "end": _count, "build_id": _text},),
     "enums": {
         "num_backends": _backends,

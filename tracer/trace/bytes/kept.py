@@ -190,7 +190,12 @@ DOCUMENTS: dict[str, Any] = {
         "variables": gone("environment variables"),
     },
     "source_lines": _source_lines,
-    "rank": {"rank": plain, "ranks": plain, "boot": by(_hashed), "host": gone("names of hosts")},
+    "rank": {
+        **dict.fromkeys(("rank", "ranks"), plain),
+        "boot": by(_hashed),
+        "host": gone("names of hosts"),
+        "groups": Each(by(Names.group), {"ranks": figures, "description": gone("names of process groups")}),
+    },
     "libraries": [
         {"path": by(Names.library), "base": plain, "end": plain, "build_id": matching("[0-9a-f]*")}
     ],

@@ -257,10 +257,14 @@ class Names:
             return {name: self._named(name, element) for name, element in value.items() if name in _NAMED}
         return value
 
+    def group(self, name: str) -> str:
+        """Of a process group: the same in all ranks."""
+        hashed = hashlib.sha256(name.encode()).hexdigest()[: len(name)]
+        return name if name.isdigit() else hashed
+
     def _named(self, name: str, value: Any) -> Any:
         if name == "process_group" and isinstance(value, str):
-            hashed = hashlib.sha256(value.encode()).hexdigest()[: len(value)]  # the same in all ranks
-            return value if value.isdigit() else hashed
+            return self.group(value)
         if name == "device" and isinstance(value, str) and (known := _DEVICE.fullmatch(value)):
             return f"{self.chosen('types', known['type'], known=known['type'] in DEVICES)}{known['number']}"
         if name == "unknown" and isinstance(value, str) and _UNKNOWN.fullmatch(value):

@@ -52,6 +52,7 @@ from tracer.trace.tables.schema import (
     MEMORY,
     MODULE_CALLS,
     MODULES,
+    PROCESS_GROUPS,
     PROCESSES,
     PYTHON_STACKS,
     RANGES,
@@ -112,6 +113,7 @@ class Trace:
     values: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=VALUES))
     scalars: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCALARS))
     ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
+    process_groups: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PROCESS_GROUPS))
     modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MODULES))
     compiled_calls: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_CALLS))
     compiled_kernels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPILED_KERNELS))
@@ -251,6 +253,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None) -> Trace:
         values=values,
         scalars=scalars_table(list(vocabulary.signatures.numbers)),
         ranges=ranges_table(ranges, names, steps, to_ns),
+        process_groups=_process_groups_table(recording),
         modules=modules_table(list(vocabulary.modules.numbers)),
         compiled_calls=compiled.calls,
         compiled_kernels=compiled.kernels,
@@ -365,3 +368,12 @@ def _processes_table(recording: Contents) -> pl.DataFrame:
         else:
             rows.append((process, recording.pids[process], None, None, *place))
     return pl.DataFrame(rows, PROCESSES, orient="row")
+
+
+def _process_groups_table(recording: Contents) -> pl.DataFrame:
+    rows = [
+        (process, name, group.get("description"), group.get("ranks"))
+        for process, documents in sorted(recording.definitions.documents.items())
+        for name, group in ((documents.get("rank") or {}).get("groups") or {}).items()
+    ]
+    return pl.DataFrame(rows, PROCESS_GROUPS, orient="row")

@@ -286,6 +286,12 @@ RANGES: Schema = {
     "phase": STRING,
     "open": pl.Boolean,
 }
+PROCESS_GROUPS: Schema = {
+    "process": pl.UInt32,
+    "group": pl.String,
+    "description": pl.String,
+    "ranks": pl.List(pl.Int64),
+}
 MODULES: Schema = {"module": pl.String, "around": pl.String}
 SOURCE_LINES: Schema = {"source": pl.String, "text": pl.String, "cell": pl.String}
 PROCESSES: Schema = {

@@ -1,0 +1,129 @@
+"""Messages between synthetic ranks, whose moments are known."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from rank_traces import MS
+from synthetic import TraceWriter, tensor, text
+
+from tracer.analysis.fleet.in_memory import merged_tables
+from tracer.analysis.job.folder import load_job
+from tracer.report.job_tables import Tables
+from tracer.report.message_tables import own_bubble
+
+SENDS, RECEIVES, ANY = 1, 2, 3
+
+
+class Peer:
+    """A rank that sends to the other one, and receives from it."""
+
+    def __init__(self, rank: int, boot: str = "clock") -> None:
+        self.rank, self.writer = rank, TraceWriter(ticks=1000)
+        self.writer.process(0)
+        groups = {"0": {"ranks": [0, 1], "description": "default_pg"}}
+        self.writer.json(0, "rank", {"rank": rank, "ranks": 2, "host": boot, "boot": boot, "groups": groups})
+        for number, op in enumerate(("aten::mm", "c10d::send", "c10d::recv_", "c10d::recv_any_source_")):
+            self.writer.hop(number, op)
+        self.writer.function(1, "cudaLaunchKernel")
+        self.writer.string(1, "ncclDevKernel_SendRecv")
+        self.lane, self.launched = self.writer.lane(thread=100), 0
+        for line in range(1, 4):
+            self.lane.define_source(line, "/work/pipe.py", line)
+        for number, values in enumerate(('{"process_group": "0"}',), 1):
+            for tag in range(2):
+                words = (values, str(1 - rank), str(tag))
+                packed = b"".join(
+                    struct.pack("<H", place) + text(word) for place, word in enumerate(words, 1)
+                )
+                scalars = struct.pack("<I", len(words)) + packed
+                self.lane.define_signature(number + tag, tensor((4,)), scalars=scalars)
+
+    def at(
+        self, ms: float, hop: int, line: int = 1, tag: int = 0, gpu: tuple[float, float] | None = None
+    ) -> Peer:
+        self.writer.ticks = max(self.writer.ticks, 1000 + int(ms * MS))
+        self.lane.enter(hop, source=line, signature=1 + tag if hop else 0)
+        if gpu:
+            self.launched += 1
+            self.lane.api(1, correlation=self.launched)
+            ran = [1000 + int(moment * MS) for moment in gpu]
+            self.writer.activity(1, self.launched, *ran, name=1)
+        self.lane.exit()
+        return self
+
+    def write(self, folder: Path, **header: int) -> None:
+        last = {"last_ticks": self.writer.ticks, "last_ns": 5000 + 10 * (self.writer.ticks - 1000)}
+        self.writer.header = {**last, "flags": 3, **header}
+        folder.mkdir(exist_ok=True)
+        self.writer.write(folder / f"rank{self.rank}.trace")
+
+
+def tables(folder: Path) -> Tables:
+    return merged_tables(load_job(folder), "job")
+
+
+def waits(folder: Path) -> list[tuple[int, int, str, float]]:
+    """receiver, sender, where it received, and what it waited, in ms."""
+    return [
+        (row["receiver"], row["sender"], row["received_at"][-1], round(row["total_ns"] / 1e6, 1))
+        for row in tables(folder)["messages"].to_dicts()
+    ]
+
+
+def test_a_receiver_waits_until_the_sender_sends(tmp_path: Path) -> None:
+    Peer(0).at(8, SENDS, 1).at(9, 0).write(tmp_path)
+    Peer(1).at(2, RECEIVES, 2).at(9, 0).write(tmp_path)
+    assert waits(tmp_path) == [(1, 0, "2", 6.0)]
+
+
+def test_a_receiver_that_does_other_work_does_not_wait(tmp_path: Path) -> None:
+    Peer(0).at(8, SENDS, 1).at(9, 0).write(tmp_path)
+    Peer(1).at(2, RECEIVES, 2).at(3, 0).at(9, 0).write(tmp_path)
+    assert waits(tmp_path) == [(1, 0, "2", 1.0)]
+
+
+def test_a_message_that_was_sent_before_is_not_waited_for(tmp_path: Path) -> None:
+    Peer(0).at(1, SENDS, 1).write(tmp_path)
+    Peer(1).at(2, RECEIVES, 2).at(9, 0).write(tmp_path)
+    assert waits(tmp_path) == [(1, 0, "2", 0.0)]
+
+
+def test_messages_of_another_tag_are_other_messages(tmp_path: Path) -> None:
+    """The first that is sent is the second that is received."""
+    Peer(0).at(4, SENDS, 1, tag=1).at(8, SENDS, 3, tag=0).write(tmp_path)
+    Peer(1).at(2, RECEIVES, 2, tag=0).at(2.5, RECEIVES, 1, tag=1).at(20, 0).write(tmp_path)
+    assert waits(tmp_path) == [(1, 0, "2", 6.0), (1, 0, "1", 1.5)]
+    (stage,) = (row for row in tables(tmp_path)["stages"].to_dicts() if row["received"])
+    assert round(stage["waited_ns"] / 1e6, 1) == 6.0, "waits at once count once"
+
+
+def test_on_the_gpu_kernels_wait(tmp_path: Path) -> None:
+    Peer(0).at(1, SENDS, 1, gpu=(12, 13)).write(tmp_path)
+    Peer(1).at(1, RECEIVES, 2, gpu=(5, 13)).at(2, 0).write(tmp_path)
+    assert waits(tmp_path) == [(1, 0, "2", 7.0)]
+
+
+@pytest.mark.parametrize("overwritten", [0, 7])
+def test_what_has_no_other_end_is_counted(tmp_path: Path, overwritten: int) -> None:
+    """From any rank; a call that the other rank never made; or all, where the first calls are missing."""
+    Peer(0).at(1, SENDS, 1).write(tmp_path, overwritten_hops=overwritten)
+    Peer(1).at(1, RECEIVES, 2).at(2, ANY).at(3, RECEIVES, 2).write(tmp_path)
+    found = tables(tmp_path)["stages"].select("rank", "received", "unmatched").rows()
+    assert found == [(0, 0, 0), ((1, 1, 2) if not overwritten else (1, 0, 3))]
+
+
+def test_hosts_without_a_known_clock_are_not_compared(tmp_path: Path) -> None:
+    Peer(0, boot="one").at(1, SENDS, 1).write(tmp_path)
+    Peer(1, boot="two").at(1, RECEIVES, 2).write(tmp_path)
+    assert waits(tmp_path) == []
+
+
+def test_the_bubble_of_a_schedule() -> None:
+    """p - 1 of m + p - 1 slots: 2 stages and 4 microbatches, 4 stages and 8 microbatches."""
+    assert own_bubble(2, 4) == pytest.approx(1 / 5)
+    assert own_bubble(4, 8) == pytest.approx(3 / 11)
+    assert own_bubble(1, 4) is None
+    assert own_bubble(2, None) is None

@@ -1,0 +1,195 @@
+"""Sends and receives of torch.distributed, matched between two ranks, and what receivers waited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+
+from tracer.analysis.cover import Cover
+from tracer.analysis.job.collectives import OF_TWO, bytes_of, groups_of, kernels_of
+from tracer.analysis.job.part import RankPart
+
+SEND, _RECEIVE, _ANY = OF_TWO
+Schema = dict[str, "pl.DataType | type[pl.DataType]"]
+CALLS: Schema = {
+    "group": pl.String,
+    "peer": pl.Int64,
+    "tag": pl.Int64,
+    "number": pl.Int64,
+    "sends": pl.Boolean,
+    "bytes": pl.Int64,
+    "source": pl.String,
+    "step": pl.Int64,
+    "steady": pl.Boolean,
+    "start_ns": pl.Int64,
+    "until_ns": pl.Int64,
+    "gpu_start_ns": pl.Int64,
+    "gpu_end_ns": pl.Int64,
+}
+MESSAGES: Schema = {
+    "receiver": pl.Int64,
+    "sender": pl.Int64,
+    "received_at": pl.String,
+    "sent_at": pl.String,
+    "times": pl.Int64,
+    "bytes": pl.Int64,
+    "wait_ns": pl.Int64,
+    "total_ns": pl.Int64,
+    "on_gpu": pl.Boolean,
+}
+STAGES: Schema = {
+    "rank": pl.Int64,
+    "received": pl.Int64,
+    "unmatched": pl.Int64,
+    "waited_ns": pl.Int64,
+    "wall_ns": pl.Int64,
+    "steps": pl.Int64,
+    "most_from": pl.Int64,
+    "microbatches": pl.Int64,
+}
+_PAIR = ("group", "tag", "number")
+
+
+def message_calls(part: RankPart) -> pl.DataFrame:
+    """CALLS: a row for each send and receive of a rank, in order.
+
+    `peer` is the other rank in the job (null: any rank, or the group was made before the recording), `number`
+    counts the calls with the same group, peer, tag and direction from 0, `until_ns` is when the rank called
+    its next op that is neither (null: none), so that it no longer waited. For others see collectives_of.
+    """
+    trace = part.trace
+    hops = trace.hops.filter(pl.col("process") == part.process)
+    named = hops.with_columns(pl.col("op", "kind", "phase").cast(pl.String))
+    calls = named.filter(pl.col("op").is_in(OF_TWO) & (pl.col("kind") == "call")).sort("start_ns")
+    if calls.is_empty():
+        return pl.DataFrame(schema=CALLS)
+    others = named.filter(pl.col("parent").is_null() & ~pl.col("op").is_in(OF_TWO))["start_ns"].sort()
+    place = np.searchsorted(others.to_numpy(), calls["start_ns"].to_numpy(), "right")
+    table = calls.select(
+        hop="id",
+        inputs="inputs",
+        op="op",
+        sends=pl.col("op") == SEND,
+        source=pl.coalesce("called_from", "source").cast(pl.String),
+        step=pl.col("step").cast(pl.Int64),
+        steady=(pl.col("phase") == "steady").fill_null(False),
+        start_ns="start_ns",
+        until_ns=others.extend_constant(None, 1).gather(place),
+    )
+    is_named = pl.col("op") != _ANY
+    groups = trace.process_groups.filter(pl.col("process") == part.process).select("group", "ranks")
+    return (
+        table.join(groups_of(trace.scalars), on="inputs", how="left")
+        .join(bytes_of(trace.signatures), on="inputs", how="left")
+        .join(_numbers(trace.scalars), on="inputs", how="left")
+        .join(kernels_of(trace.gpu_activities, named), on="hop", how="left")
+        .join(groups, on="group", how="left")
+        .sort("start_ns")
+        .with_columns(
+            peer=pl.when(is_named).then(pl.col("ranks").list.get(pl.col("first"), null_on_oob=True)),
+            tag=pl.when(is_named).then("second").otherwise("first"),
+        )
+        .with_columns(number=pl.int_range(pl.len()).over("group", "peer", "tag", "sends"))
+        .select(pl.col(name).cast(kind) for name, kind in CALLS.items())
+    )
+
+
+def _numbers(scalars: pl.DataFrame) -> pl.DataFrame:
+    """The numbers behind the group of each call's inputs, in order: inputs, first, second."""
+    numbers = scalars.filter(pl.col("value").str.contains(r"^-?\d+$")).sort("id", "position")
+    return numbers.group_by(inputs=pl.col("id").cast(pl.UInt32)).agg(
+        first=pl.col("value").cast(pl.Int64).first(),
+        second=pl.col("value").cast(pl.Int64).slice(1, 1).first(),
+    )
+
+
+def received(
+    rank: int, calls: pl.DataFrame, sends: Iterable[pl.DataFrame], clocks: pl.DataFrame
+) -> pl.DataFrame:
+    """What a rank received and waited for: a row for each receive that has its send.
+
+    `calls` are CALLS of the rank, `sends` those of other ranks, each with their `rank`. sender, received_at,
+    sent_at, bytes, step, steady, on_gpu, and on the one clock begin_ns and end_ns of the wait: from the
+    receive (its kernel, if it has one) to the send, but not beyond what the rank did next.
+    """
+    offset = dict(clocks.select("rank", "offset_ns").iter_rows())
+    found = pl.concat(
+        [
+            pl.DataFrame(schema={**CALLS, "rank": pl.Int64}),
+            *(one.filter(pl.col("sends") & (pl.col("peer") == rank)).select(*CALLS, "rank") for one in sends),
+        ]
+    )
+    shift = pl.col("rank").replace_strict(offset, default=None, return_dtype=pl.Int64)
+    sent = found.select(
+        *_PAIR,
+        peer="rank",
+        sent_at="source",
+        sent_ns=pl.coalesce("gpu_start_ns", "start_ns") + shift,
+    )
+    own = pl.lit(offset.get(rank), pl.Int64)
+    return (
+        calls.filter(~pl.col("sends"))
+        .join(sent, on=["peer", *_PAIR])
+        .with_columns(
+            on_gpu=pl.col("gpu_start_ns").is_not_null(),
+            begin_ns=pl.coalesce("gpu_start_ns", "start_ns") + own,
+            until_ns=pl.coalesce("gpu_end_ns", "until_ns") + own,
+        )
+        .with_columns(end_ns=pl.max_horizontal("begin_ns", pl.min_horizontal("sent_ns", "until_ns")))
+        .drop_nulls(["begin_ns", "sent_ns"])
+        .select(
+            *("step", "steady", "bytes", "on_gpu", "sent_at", "begin_ns", "end_ns"),
+            sender="peer",
+            received_at="source",
+        )
+        .sort("begin_ns")
+    )
+
+
+def by_lines(rank: int, messages: pl.DataFrame) -> pl.DataFrame:
+    """MESSAGES: those of `received` in the steady steps (in all, if none is), by sender, lines and size."""
+    wait = pl.col("end_ns") - pl.col("begin_ns")
+    keys = ("sender", "received_at", "sent_at", "bytes", "on_gpu")
+    table = (
+        _counted(messages)
+        .group_by(keys)
+        .agg(times=pl.len(), wait_ns=wait.median(), total_ns=wait.sum())
+        .with_columns(receiver=pl.lit(rank, pl.Int64))
+    )
+    return table.select(pl.col(name).cast(kind) for name, kind in MESSAGES.items())
+
+
+def stage(rank: int, calls: pl.DataFrame, messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """STAGES: one row of a rank, in its steady `steps` (step, phase, start_ns, end_ns; in all, if none is).
+
+    How many messages it received, how many calls have no other end here (in the whole trace), how long it
+    waited for at least one (waits at once count once), in steps of this length in all, the rank that it
+    waited for most, and how many messages of that rank a step has.
+    """
+    own = steps.filter(pl.col("phase") == "steady")
+    own = own if len(own) else steps
+    here = _counted(messages)
+    wait = pl.col("end_ns") - pl.col("begin_ns")
+    by = here.group_by("sender").agg(wait=wait.sum()).sort("wait", "sender", descending=[True, False])
+    cover = Cover.of(here["begin_ns"].to_numpy(), here["end_ns"].to_numpy())
+    most = by["sender"][0] if len(by) else None
+    of_most = here.filter(pl.col("sender").eq_missing(pl.lit(most, pl.Int64)))
+    a_step = sorted(of_most.group_by("step").agg(pl.len())["len"])
+    row = {
+        "rank": rank,
+        "received": len(here),
+        "unmatched": int((~calls["sends"]).sum()) - len(messages),
+        "waited_ns": int((cover.ends - cover.starts).sum()),
+        "wall_ns": int((own["end_ns"] - own["start_ns"]).sum()),
+        "steps": len(own),
+        "most_from": most,
+        "microbatches": a_step[len(a_step) // 2] if a_step else None,
+    }
+    return pl.DataFrame([row], STAGES)
+
+
+def _counted(messages: pl.DataFrame) -> pl.DataFrame:
+    steady = messages.filter("steady")
+    return steady if len(steady) else messages

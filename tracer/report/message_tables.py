@@ -1,0 +1,87 @@
+"""Messages between two ranks, and what waiting for them takes of a step, as sentences and tables."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracer.report.job_tables import (
+    Columns,
+    Tables,
+    line_cell,
+    number_of,
+    rows_table,
+    text_of,
+    time_of,
+)
+from tracer.report.page import paragraphs, percent
+from tracer.report.text import count, duration, size
+
+_WAITED = """\
+A receiver waits from its call until the sender sends, but not beyond the next op that it runs itself; on the
+GPU from the begin of its kernel to that of the sender's. **Share**: of the time of its steps. Waits at once
+count once."""
+
+
+def most_waiting(tables: Tables, job: str, of: str) -> str:
+    """The rank that waited for messages for the largest part of its steps, and for whom; "" if none did.
+
+    `of` names the job, if there are several.
+    """
+    stages = _stages(tables).filter((pl.col("job") == job) & (pl.col("waited_ns") > 0))
+    if stages.is_empty():
+        return ""
+    row = stages.sort("share", "waited_ns", "rank", descending=[True, True, False]).row(0, named=True)
+    here = tables["messages"].filter(
+        (pl.col("job") == job) & (pl.col("receiver") == row["rank"]) & (pl.col("sender") == row["most_from"])
+    )
+    lines = here.row(0, named=True)
+    at = f"{line_cell(lines['sent_at'], None)} -> {line_cell(lines['received_at'], None)}"
+    own = own_bubble(len(stages), row["microbatches"])
+    usual = f" GPipe and 1F1B of these stages leave {percent(own)}." if own is not None else ""
+    share = f", {percent(row['share'])} of its {count(row['steps'], 'step')}" if row["steps"] else ""
+    return (
+        f"**Rank {row['rank']}{of} waited for messages**: {duration(row['waited_ns'])} in all{share}, "
+        f"most for rank {row['most_from']}: {at}.{usual}"
+    )
+
+
+def own_bubble(stages: int, microbatches: int | None) -> float | None:
+    """The share of a step that a schedule with these stages of equal length is idle: GPipe and 1F1B.
+
+    Source: Huang et al., GPipe (2019), and Narayanan et al., Megatron-LM (2021): (p - 1) / (m + p - 1).
+    """
+    if not microbatches or stages < 2:
+        return None
+    return (stages - 1) / (microbatches + stages - 1)
+
+
+def messages_table(tables: Tables, most: int) -> str:
+    """Stages, the one that waited most first, and the lines between which messages went."""
+    stages = _stages(tables).sort("share", "waited_ns", "job", "rank", descending=[True, True, False, False])
+    of_stages: Columns = {
+        "share:": lambda row: percent(row["share"]) if row["steps"] else "",
+        "waited:": time_of("waited_ns"),
+        "steps:": number_of("steps"),
+        "received:": number_of("received"),
+        "not matched:": lambda row: f"{row['unmatched']:,}" if row["unmatched"] else "",
+        "rank": text_of("rank"),
+        "most for rank": text_of("most_from"),
+    }
+    of_lines: Columns = {
+        "waited in all:": time_of("total_ns"),
+        "median:": time_of("wait_ns"),
+        "times:": number_of("times"),
+        "bytes:": lambda row: "" if row["bytes"] is None else size(row["bytes"]),
+        "from": text_of("sender"),
+        "to": text_of("receiver"),
+        "sent at": lambda row: line_cell(row["sent_at"]),
+        "received at": lambda row: line_cell(row["received_at"]),
+    }
+    found = rows_table(tables, stages, most, of_stages)
+    return paragraphs(_WAITED, found, rows_table(tables, tables["messages"], most, of_lines)) if found else ""
+
+
+def _stages(tables: Tables) -> pl.DataFrame:
+    """With the `share` of the time in steps that a rank waited: 0 where it recorded none."""
+    share = pl.when(pl.col("wall_ns") > 0).then(pl.col("waited_ns") / pl.col("wall_ns")).otherwise(0.0)
+    return tables["stages"].with_columns(share=share)

@@ -92,10 +92,13 @@ class Rank:
         boot: str = "clock",
         op: str = "aten::mm",
         collective: str = "c10d::allreduce_",
+        described: dict[str, str] | None = None,
     ) -> None:
         self.writer = TraceWriter(ticks=1000)
         self.writer.process(0)
-        place = {"rank": rank, "ranks": ranks, "host": boot, "boot": boot}
+        place: dict[str, object] = {"rank": rank, "ranks": ranks, "host": boot, "boot": boot}
+        members = {"ranks": list(range(ranks))}
+        place["groups"] = {name: {**members, "description": of} for name, of in (described or {}).items()}
         self.writer.json(0, "rank", place)
         self.writer.hop(0, op)
         self.writer.hop(1, collective)

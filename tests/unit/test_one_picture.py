@@ -363,3 +363,15 @@ def test_rings_of_other_steps_have_the_cause_of_the_steps_that_they_share(tmp_pa
     assert (late["rank"], late["times"], late["before"]) == (1, 1, "/work/train.py:4")
     (of_job,) = load_job(tmp_path / "job").lateness
     assert of_job.excess_ns == late["excess_ns"]
+
+
+def test_collectives_name_the_dimension_of_a_mesh(tmp_path: Path) -> None:
+    described = {"0": "default_pg", "pair": "mesh_tp"}
+    for rank in range(2):
+        of = Rank(rank, 2, ["0", "pair"], described=described)
+        for number in range(3):
+            of.at(10 * number + rank).calls().calls("pair", line=3)
+        of.write(tmp_path / "job")
+    page = fleet_page(merged(tmp_path / "job", tmp_path / "out"))
+    assert {row["group"] for row in table_of(page, "Collectives")} == {"`0`", "`mesh_tp pair`"}
+    assert load_job(tmp_path / "job").parts[0].trace.process_groups["ranks"].to_list() == [[0, 1]] * 2

@@ -214,6 +214,11 @@ def line_cell(source: str | None, most: int | None = LINE) -> str:
     return code(name) if source is not None and ":" in source else name
 
 
+def _group(name: str, description: str | None) -> str:
+    """`0`, or with the dimension of a DeviceMesh `mesh_dp 3`: others have no description of their own."""
+    return code(f"{description} {name}" if (description or "").startswith("mesh_") else name)
+
+
 def _name(source: str | None, most: int | None) -> str:
     if source is None:
         return NO_LINE
@@ -281,10 +286,14 @@ def collectives_table(tables: Tables, most: int) -> str:
         )
         .sort("total_ns", *keys, descending=[True, *[False] * len(keys)])
     )
+    known = tables["groups"].select("job", "group", "description").drop_nulls().unique()
+    described = {
+        (job, group): description for job, group, description in known.sort("description").iter_rows()
+    }
     columns: Columns = {
         "op": lambda row: code(row["op"]),
         "line": lambda row: line_cell(row["source"]),
-        "group": lambda row: code(row["group"]),
+        "group": lambda row: _group(row["group"], described.get((row["job"], row["group"]))),
         "ranks:": number_of("ranks"),
         "times:": number_of("times"),
         "bytes:": lambda row: "" if row["bytes"] is None else size(row["bytes"]),

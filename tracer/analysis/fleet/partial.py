@@ -70,6 +70,7 @@ OPS: Schema = {
 KERNELS: Schema = {"kernel": pl.String, "runs": pl.Int64, "total_ns": pl.Int64, "longest_ns": pl.Int64}
 GROUPS: Schema = {
     "group": pl.String,
+    "description": pl.String,
     "op": pl.String,
     "calls": pl.Int64,
     "bytes": pl.Int64,
@@ -129,7 +130,8 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
     ops           a row for each op and dispatch key: op calls, hops, self time, time of the op calls with all
                   below, the longest hop, and the device kernels below
     kernels       a row for each device kernel
-    groups        a row for each process group and collective op: calls, bytes, first start and last end
+    groups        a row for each process group (with its description, as DeviceMesh gives it: `mesh_dp`) and
+                  collective op: calls, bytes, first start and last end
     calls         a row for each collective call, see job.collectives.collectives_of, by group and number
     lines         what took time before each collective call: see job.lines_before
     messages      a row for each send and receive: see job.messages.message_calls
@@ -150,7 +152,7 @@ def partial_tables(part: RankPart, trace: Trace, name: str, dumps: int = 0) -> d
     tables = {
         "ops": _ops(hops, kernels),
         "kernels": _kernels(kernels),
-        "groups": _groups(calls),
+        "groups": _groups(calls, trace.process_groups.filter(of_process)),
         "calls": _named(calls.sort("group", "number", "start_ns"), sources, "source"),
         "lines": _named(lines_before(part, calls), sources, "before", "after"),
         "messages": _named(message_calls(part), sources, "source"),
@@ -284,7 +286,7 @@ def _kernels(kernels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _groups(calls: pl.DataFrame) -> pl.DataFrame:
+def _groups(calls: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     return (
         calls.group_by("group", "op")
         .agg(
@@ -293,6 +295,7 @@ def _groups(calls: pl.DataFrame) -> pl.DataFrame:
             first_ns=pl.col("start_ns").min(),
             last_ns=pl.max_horizontal(pl.col("end_ns").max(), pl.col("gpu_end_ns").max()),
         )
+        .join(known.select("group", "description"), on="group", how="left")
         .sort("group", "op")
     )
 

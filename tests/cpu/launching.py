@@ -28,9 +28,9 @@ import in_process
 import pytest
 
 from tracer import _build_info
+from tracer.base import kept
 from tracer.cli import app
 from tracer.cli.record import LEFT_OUT
-from tracer.recording import kept
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")  # in a message of Python, another one in each process
 # Python 3.14 warns so in some runs, with and without tracer, if workers end while their queue is freed.

@@ -74,6 +74,12 @@ def test_a_gain_is_measured_by_running_the_recorded_sizes(tmp_path: Path) -> Non
     else:
         assert fused["gain"]["ratio_low"] <= fused["gain"]["ratio"] <= fused["gain"]["ratio_high"]
         assert fused["gain"]["ns"] <= fused["cost_ns"]
+    launcher = Launcher(tmp_path)
+    later = json.loads(launcher.run([str(launcher.tracer), "advise", "run.trace", "--json", "--all"]).out)
+    assert (
+        fused in [one for row in later["advice"] for one in (row, *row["alternatives"])] + later["dropped"]
+        or fused["known"] == "bounded"
+    )
 
 
 def test_too_few_steps_are_said(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tracer.recording import cupti_probe, kept
+from tracer.base import kept
+from tracer.recording import cupti_probe
 
 FUNCTIONS = ("cuptiGetVersion", "cuptiGetResultString", "cuptiSubscribe", "cuptiEnableDomain")
 FUNCTIONS += ("cuptiActivityEnable", "cuptiActivityDisable", "cuptiUnsubscribe")

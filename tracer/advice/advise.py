@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracer.advice.finding import BOUNDED, DROPPED, LEAST, MEASURED, Advice, Finding, bounded
+from tracer.advice.remembered import recalled
 from tracer.advice.rules import RULES
 from tracer.advice.steady import Steady
 
@@ -39,8 +40,12 @@ class Advised:
 
 
 def advise(trace: Trace, times: pl.DataFrame | None = None) -> Advised:
-    """From the trace alone: gains are bounds. Raises TooFewStepsError. `times`: its step_times, if known."""
-    return arranged(*found(trace, times))
+    """Gains are bounds, or as they were measured last. Raises TooFewStepsError.
+
+    `times`: its step_times, if known.
+    """
+    steady, rows = found(trace, times)
+    return arranged(steady, recalled(trace, rows))
 
 
 def found(trace: Trace, times: pl.DataFrame | None = None) -> tuple[Steady, list[Advice]]:

@@ -50,7 +50,8 @@ def advise(
 
     At most five rows, those first that gain most: what to do, the line where the time
     passes, what was seen there. A gain is a bound ("at most") until --measure runs the
-    recorded calls changed, in a process of its own, for two minutes at most.
+    recorded calls changed, in a process of its own, for two minutes at most. What it
+    measured last stays, for this command and for reports of the same recording.
 
     Record at least five steps, with --values scalars if you want to measure.
 
@@ -94,18 +95,24 @@ def _explain(name: str) -> None:
 
 
 def _found(trace: Trace, measure: bool) -> Advised:
-    from tracer.advice.advise import arranged, found
+    from tracer.advice.advise import advise as advised
     from tracer.advice.steady import TooFewStepsError
 
     try:
-        steady, rows = found(trace)
+        return _measured(trace) if measure else advised(trace)
     except TooFewStepsError as error:
         fail(str(error))
-    if measure:
-        if not is_own(trace.environment):
-            say("this trace may be of another machine; gains are measured on this one")
-        from tracer.experiments.measured import measured
 
-        with progress("measuring"):
-            rows = measured(trace, steady, rows)
+
+def _measured(trace: Trace) -> Advised:
+    from tracer.advice.advise import arranged, found
+    from tracer.advice.remembered import remember
+    from tracer.experiments.measured import measured
+
+    steady, rows = found(trace)
+    if not is_own(trace.environment):
+        say("this trace may be of another machine; gains are measured on this one")
+    with progress("measuring"):
+        rows = measured(trace, steady, rows)
+    remember(trace, rows)
     return arranged(steady, rows)

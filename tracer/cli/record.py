@@ -11,14 +11,14 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from tracer.base import extension, interpreter
+from tracer.base import extension, interpreter, kept
 from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
 from tracer.base.say import say
 from tracer.base.torch_build import installed_torch
 from tracer.cli.recorded import recording_options, reserved
-from tracer.recording import invitation, kept, naming
+from tracer.recording import invitation, naming
 from tracer.recording import output as outputs
 from tracer.recording.cuda import why_unusable
 from tracer.recording.options import Options

@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 
+from tracer.base import kept
 from tracer.base.interpreter import bare_helper
-from tracer.recording import kept
 
 _SECONDS = 60
 _KIND = "cupti"

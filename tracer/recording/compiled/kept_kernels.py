@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from tracer.recording import kept
+from tracer.base import kept
 
 _KIND = "compiled"
 

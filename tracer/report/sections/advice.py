@@ -15,7 +15,7 @@ title = "Worth doing"
 level = 2
 
 _SAID = """\
-Gains are bounds from the recorded times; what a change gains, `tracer advise --measure` finds by running
+Gains are bounds from the recorded times, or what `tracer advise --measure` measured last by running
 recorded calls changed."""
 
 

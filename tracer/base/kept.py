@@ -1,4 +1,4 @@
-"""Small texts kept from one recording to the next, in the user's cache folder.
+"""Small texts kept from one command to the next, in the user's cache folder.
 
 If the cache folder cannot be read or written, nothing is kept; that is not an error.
 """

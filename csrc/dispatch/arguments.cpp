@@ -1,5 +1,7 @@
 #include "arguments.h"
 
+#include <Python.h>
+
 #include "../torch_abi/tensor.h"
 #include "scalars.h"
 

@@ -1,13 +1,12 @@
 // The tensor arguments of a hop, as one id for each distinct signature (shapes, strides, dtypes...).
 #pragma once
 
-#include <Python.h>
-
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include "../torch_abi/python_types.h"
 #include "../trace/lane.h"
 
 namespace tracer::dispatch {

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <ATen/core/boxing/OperatorKernel.h>
-#include <Python.h>
+
+#include "python_types.h"
 
 namespace tracer::torch_abi {
 

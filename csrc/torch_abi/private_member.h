@@ -10,6 +10,7 @@
 //   tensor.h                autograd's state of a tensor, and what a Python subclass answers itself
 //   python_node.h           the Python object of an autograd node
 //   callback_list.h         torch's list of RecordFunction callbacks
+//   python_types.h          the types of Python's objects
 //   python_names.h          classes and methods of torch's Python part
 //
 // tracer/base/torch_abi.py is the same for Python. `make check-layout` compiles this folder against several releases and looks

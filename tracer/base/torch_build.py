@@ -67,6 +67,13 @@ def facts_in(folder: Path) -> dict[str, object]:
     return facts_of((folder / "version.py").read_text(encoding="utf-8"))
 
 
+def installed_cuda() -> str | None:
+    """The version of CUDA, as 13.0, of the torch that `import torch` would find; None if it has none."""
+    folder = installed_folder()
+    found = facts_in(folder).get("cuda") if folder else None
+    return found if isinstance(found, str) else None
+
+
 def installed_torch() -> TorchBuild | None:
     """The torch that `import torch` would find, without importing it."""
     folder = installed_folder()

@@ -16,7 +16,7 @@ from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
 from tracer.base.say import say
-from tracer.base.torch_build import installed_torch
+from tracer.base.torch_build import installed_cuda, installed_torch
 from tracer.cli.recorded import recording_options, reserved
 from tracer.recording import invitation, naming
 from tracer.recording import output as outputs
@@ -116,7 +116,7 @@ def _run_inside(running: str, command: list[str], output: str | None, overridden
 def _say_what_was_left_out() -> None:
     """At the first recording of a build, because pip hides what the build prints."""
     reason = build_info().OVERRIDES_MISSING
-    if build_info().TORCH_CUDA is None or not reason or kept.read(LEFT_OUT, reason) is not None:
+    if installed_cuda() is None or not reason or kept.read(LEFT_OUT, reason) is not None:
         return
     kept.write(LEFT_OUT, reason, "")
     say(

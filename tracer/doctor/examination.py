@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tracer.base.torch_build import facts_in, installed_folder
+from tracer.base.torch_build import installed_cuda, installed_folder
 from tracer.doctor import cuda, environment, machine, software, trial
 from tracer.doctor.finding import Finding
 from tracer.recording import cupti_probe
@@ -18,8 +18,7 @@ def examine(*, with_gpu: bool = False) -> Iterator[Finding]:
     yield software.check_torch(folder)
     built = list(software.check_extension(folder))
     yield from built
-    torch_cuda = facts_in(folder).get("cuda") if folder else None
-    torch_cuda = torch_cuda if isinstance(torch_cuda, str) else None
+    torch_cuda = installed_cuda()
     unusable = cupti_probe.unusable(torch_cuda, again=True)  # kept, so that the trial knows it
     attempt = trial.Trial("not tried")  # it would fail for the reason that was just given
     if built and all(finding.state != "problem" for finding in built):

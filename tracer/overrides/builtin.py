@@ -26,7 +26,7 @@ def missing() -> str | None:
         return None
     return (
         f"the built-in overrides ({', '.join(NAMES)}) need a GPU, and this tracer was built without "
-        f"them{_why()}; install it with nvcc and a torch with CUDA; {_OWN}"
+        f"them{_why()}; with nvcc and a torch with CUDA, {extension.rebuild()}; {_OWN}"
     )
 
 

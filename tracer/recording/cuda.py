@@ -6,9 +6,9 @@ import os
 from types import ModuleType
 
 from tracer.base import say
-from tracer.base.build import build_info
 from tracer.base.errors import RecordingError
 from tracer.base.package import FOLDER
+from tracer.base.torch_build import installed_cuda
 from tracer.recording.options import Options
 
 _FAILED = ("not built", "failed", "held", "no driver")
@@ -37,7 +37,7 @@ def why_unusable(options: Options) -> str:
     """Why tracer must not call CUPTI on this machine; "" if it may, or need not."""
     from tracer.recording import cupti_probe
 
-    return "" if options.cuda == "off" else cupti_probe.unusable(build_info().TORCH_CUDA)
+    return "" if options.cuda == "off" else cupti_probe.unusable(installed_cuda())
 
 
 def certificate(native: ModuleType) -> dict:

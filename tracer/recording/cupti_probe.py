@@ -49,7 +49,7 @@ print("leaving", flush=True)
 def unusable(cuda: str | None, *, again: bool = False) -> str:
     """Why tracer must not call CUPTI here, in half a sentence; "" if it may.
 
-    cuda    the version of CUDA that tracer was built for, as 13.0; None: none, so nothing is tried
+    cuda    the version of CUDA of this torch, as 13.0; None: none, so nothing is tried
     again   try it even if what was found before is known
     """
     if cuda is None or not any(map(os.path.exists, _DRIVER)):

@@ -1,0 +1,119 @@
+"""Builds wheels that record with several minor versions of torch, without one installed.
+
+    python cmake/wheels/build.py --torch 2.13 2.15 --python 3.11 3.12 3.13 --cuda-headers FOLDER --output dist
+
+Of each torch only the headers are downloaded. What sees no Python.h is compiled once for each torch, and the
+rest once for each torch and Python. Then sysroot.py, assemble.py and smoke.py. One wheel serves one Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "cmake" / "checks")]
+
+import assemble  # noqa: E402
+import smoke  # noqa: E402
+import sysroot  # noqa: E402
+import torch_release  # noqa: E402
+
+from tracer.base.torch_build import TorchBuild, build_of, facts_in  # noqa: E402
+
+_ASKED = (
+    "import json, sys, sysconfig as s; "
+    "print(json.dumps([sys.executable, s.get_config_var('SOABI'), s.get_path('include')]))"
+)
+
+
+@dataclass(frozen=True)
+class Python:
+    """An interpreter whose headers are there: `version` 3.11, `soabi` cpython-311-x86_64-linux-gnu."""
+
+    version: str
+    executable: str
+    soabi: str
+    include: str
+
+    @property
+    def tag(self) -> str:
+        return f"cp{self.version.replace('.', '')}"
+
+
+def find_python(version: str) -> Python:
+    """This Python, or pythonX.Y of the PATH or of pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    names = [
+        sys.executable,
+        f"python{version}",
+        *map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}"))),
+    ]
+    for name in names:
+        code = f"import sys; assert sys.version_info[:2] == {tuple(map(int, version.split('.')))}; {_ASKED}"
+        try:
+            done = subprocess.run([name, "-c", code], capture_output=True, text=True)
+        except OSError:
+            continue
+        if done.returncode == 0:
+            executable, soabi, include = json.loads(done.stdout)
+            if Path(include, "Python.h").exists():
+                return Python(version, executable, soabi, include)
+    raise SystemExit(f"no Python {version} with headers was found: python{version} of the PATH, or of pyenv")
+
+
+def build_native(release: Path, pythons: list[Python], given: argparse.Namespace) -> tuple[str, Path]:
+    """The extensions for one torch, one for each Python: its minor version, and the folder with them."""
+    torch: TorchBuild = build_of(facts_in(release / "torch"))
+    minor = ".".join(torch.version.split(".")[:2])
+    folder = given.work / f"torch{minor}"
+    facts = {
+        "TORCH_INCLUDE": release / "torch" / "include",
+        "TORCH_VERSION": torch.version.partition("+")[0],
+        "TORCH_GIT": torch.git,
+        "CUDA_VERSION": given.cuda_version,
+        "CUDA_HEADERS": given.cuda_headers.resolve(),
+        "SYSROOT": sysroot.make(given.work / "sysroot") if given.sysroot else "",
+        "PYTHONS": ";".join(f"{python.soabi}={python.include}" for python in pythons),
+    }
+    tools = Path(sys.executable).parent
+    configure = [tools / "cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
+    configure += [f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", f"-DPython_EXECUTABLE={sys.executable}"]
+    configure += [f"-DTRACER_{name}={value}" for name, value in facts.items()]
+    subprocess.run(configure, check=True)
+    subprocess.run([tools / "cmake", "--build", folder], check=True)
+    return minor, folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--torch", nargs="+", required=True, help="minor versions, as 2.13")
+    parser.add_argument("--python", nargs="+", required=True, help="versions, as 3.11")
+    parser.add_argument("--cuda-headers", type=Path, required=True)
+    parser.add_argument("--cuda-version", default="13.0")
+    parser.add_argument(
+        "--no-sysroot", dest="sysroot", action="store_false", help="in the image manylinux_2_28"
+    )
+    parser.add_argument("--smoke", choices=["none", "cpu", "cuda"], default="cpu")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheels")
+    parser.add_argument("--output", type=Path, default=ROOT / "dist")
+    given = parser.parse_args()
+    pythons = [find_python(version) for version in given.python]
+    releases = [torch_release.fetch(version, ROOT / "build" / "layout") for version in given.torch]
+    natives = dict(build_native(release, pythons, given) for release in releases)
+    shutil.rmtree(given.work / "tree", ignore_errors=True)
+    for python in pythons:
+        wheel = assemble.wheel(ROOT, natives, python.soabi, python.tag, given.work / "tree", given.output)
+        print(f"{wheel}: {wheel.stat().st_size / 1e6:.1f} MB, torch {', '.join(natives)}", flush=True)
+        for release in releases if given.smoke != "none" else ():
+            print(smoke.tried(wheel, release.name, python.executable, given.smoke, given.work), flush=True)
+
+
+if __name__ == "__main__":
+    main()

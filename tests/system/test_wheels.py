@@ -1,0 +1,42 @@
+"""What `make wheels` looks for on this machine."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "cmake" / "wheels"), str(ROOT / "cmake" / "checks")]
+
+pytest.importorskip("unearth", reason="pip install unearth, as make wheels does")
+
+build, sysroot = import_module("build"), import_module("sysroot")
+
+THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def test_a_python_is_found_with_its_headers() -> None:
+    found = build.find_python(THIS)
+    assert (found.version, found.tag) == (THIS, f"cp{THIS.replace('.', '')}")
+    assert found.soabi.startswith("cpython-")
+    assert Path(found.include, "Python.h").exists()
+
+
+def test_a_python_that_is_not_there_is_named() -> None:
+    with pytest.raises(SystemExit, match=r"no Python 3\.99 with headers was found"):
+        build.find_python("3.99")
+
+
+def test_the_loader_of_an_older_system_stays_in_its_folder(tmp_path: Path) -> None:
+    """libc.so names /lib64/ld-linux-x86-64.so.2; an absolute link leads out of the folder."""
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "lib/x86_64-linux-gnu").mkdir(parents=True)
+    loader = tmp_path / "lib/x86_64-linux-gnu/ld-2.31.so"
+    loader.touch()
+    link = tmp_path / "lib64/ld-linux-x86-64.so.2"
+    link.symlink_to("/lib/x86_64-linux-gnu/ld-2.31.so")
+    sysroot._relative_loader(tmp_path)
+    assert link.resolve() == loader
